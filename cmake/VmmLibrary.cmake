@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+include(GNUInstallDirs)
+
+# A module interface built with one sanitizer cannot be read by a unit built with another: sanitizers are global.
+if(VMM_SANITIZE)
+  add_compile_options(-fsanitize=${VMM_SANITIZE} -fno-omit-frame-pointer -g)
+  string(REPLACE "fuzzer-no-link," "" VMM_LINK_SANITIZE "${VMM_SANITIZE}")
+  add_link_options(-fsanitize=${VMM_LINK_SANITIZE})
+  if(VMM_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+# What every library target of vmm has in common.
+function(vmm_library_defaults target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_compile_definitions(${target} PUBLIC VMM_CHECK_LEVEL=${VMM_CHECK_LEVEL})
+  vmm_warnings(${target})
+endfunction()
+
+# Warnings are ours to keep at none; a parent project decides for itself.
+function(vmm_warnings target)
+  if(PROJECT_IS_TOP_LEVEL)
+    target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+  endif()
+endfunction()
+
+# vmm_units(INTERFACES a.cppm ... SOURCES a.cpp ...): adds this folder's units to the library.
+function(vmm_units)
+  cmake_parse_arguments(A "" "" "INTERFACES;SOURCES" ${ARGN})
+  list(TRANSFORM A_INTERFACES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  list(TRANSFORM A_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  target_sources(vmm PUBLIC FILE_SET CXX_MODULES BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${A_INTERFACES})
+  target_sources(vmm PRIVATE ${A_SOURCES})
+endfunction()
+
+# vmm_test(NAME name SOURCES ... [LABELS ...]): a GoogleTest program, one CTest test for each of its tests.
+function(vmm_test)
+  cmake_parse_arguments(A "" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  add_executable(${A_NAME} ${A_SOURCES})
+  target_link_libraries(${A_NAME} PRIVATE vmm::vmm GTest::gtest GTest::gtest_main ${A_LIBRARIES})
+  vmm_warnings(${A_NAME})
+  if(NOT A_LABELS)
+    set(A_LABELS unit)
+  endif()
+  gtest_discover_tests(${A_NAME} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${A_NAME}." PROPERTIES LABELS "${A_LABELS}")
+endfunction()
+
+# vmm_program(name sources...): a tool, example or benchmark.
+function(vmm_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE vmm::vmm)
+  vmm_warnings(${name})
+endfunction()

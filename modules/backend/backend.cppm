@@ -1,0 +1,13 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.backend - the concept of a driver and its vocabulary: the lowest layer, which imports nothing.
+//
+// :result      result<T>, error, assertions      :types     addresses, handles, requests, features
+// :concepts    backend and its refinements       :environment  options from environment variables
+export module vmm.backend;
+
+export import :concepts;
+export import :environment;
+export import :result;
+export import :types;

@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.backend:result - how vmm says what went wrong.
+//
+// Operating errors are values: every call that can fail while running returns result<T>, which holds a value or an
+// error. A programmer's mistake is an assertion (check, debug_check, paranoid_check) and ends the process.
+//
+// I1  A result holds a value or an error, never both and never neither.
+// I2  An error owns nothing: its texts have static storage, so it can be made and copied when no memory is left.
+//
+// Thread safety: values only. Cost: no allocation anywhere in this unit but in describe().
+module;
+#include <cstdint>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <utility>
+
+export module vmm.backend:result;
+
+namespace vmm {
+
+/// What went wrong, as a closed list. The backend's own code and name stand beside it in `error`.
+export enum class errc : std::uint8_t {
+  none,                // no error; the code of a default-constructed `error` only
+  invalid_argument,    // a value that the call does not take
+  bad_option,          // an option or environment variable with a value it cannot have
+  out_of_memory,       // the backend has no physical memory left for the request
+  out_of_host_memory,  // operator new failed inside vmm
+  out_of_addresses,    // no address range of the size asked for is left
+  out_of_mappings,     // the system's limit on the number of mappings is reached
+  over_budget,         // vmm's own byte budget would be exceeded
+  unknown_address,     // not an address that this manager ever handed out
+  not_allocated,       // inside a managed range, but free: freed before, or never handed out
+  overlap,             // the range overlaps one that is already recorded or mapped
+  in_use,              // the object is still mapped, pinned, shared, or being changed by another thread
+  not_supported,       // the backend or the device cannot do this
+  not_permitted,       // it could, but this process may not
+  unavailable,         // no driver, no device, or a library that is not there
+  device_lost,         // the device or its context no longer works
+  foreign_error,       // an earlier failure of somebody else's work shows up in this call
+  internal,            // a code that vmm has no better word for; see error::native_name
+};
+
+/// The backend's calls, one value a kind: the keys of logs, counters and fault plans.
+export enum class call : std::uint8_t {
+  none,
+  query_granularity,
+  memory_info,
+  reserve,
+  free_reservation,
+  create,
+  release,
+  map,
+  unmap,
+  set_access,
+  get_access,
+  retain,
+  create_stream,
+  destroy_stream,
+  synchronize_stream,
+  create_event,
+  destroy_event,
+  record_event,
+  query_event,
+  wait_event,
+  synchronize_event,
+  copy,
+  fill,
+  write,
+  read,
+  export_handle,
+  import_handle,
+  create_multicast,
+  add_multicast_device,
+  bind_multicast,
+  unbind_multicast,
+};
+export inline constexpr std::size_t call_count = static_cast<std::size_t>(call::unbind_multicast) + 1;
+
+/// One failure. All texts have static storage duration.
+export struct error {
+  errc code = errc::none;
+  call where = call::none;        ///< the backend call that failed; none when vmm refused before making one
+  std::int64_t native = 0;        ///< the backend's own number (a CUresult, an errno, a ze_result_t)
+  const char* native_name = "";   ///< the backend's own name for it, such as CUDA_ERROR_INVALID_VALUE
+  const char* detail = "";        ///< what was wrong and what to do about it
+};
+
+/// Names of the enumerators, static storage.
+export [[nodiscard]] const char* name_of(errc code) noexcept;
+export [[nodiscard]] const char* name_of(call where) noexcept;
+
+/// One line for people: code, failing call, the backend's name and number, and the advice. Allocates.
+export [[nodiscard]] std::string describe(const error& failure);
+
+/// An error that vmm itself raises, before or without a backend call.
+export [[nodiscard]] constexpr error refuse(errc code, const char* detail) noexcept {
+  return error{code, call::none, 0, "", detail};
+}
+
+/// Prints the place and the text to stderr and aborts. The end of every failed assertion.
+export [[noreturn]] void fail_check(const char* what, std::source_location where) noexcept;
+
+#ifndef VMM_CHECK_LEVEL
+#define VMM_CHECK_LEVEL 1
+#endif
+/// 1: constant-time assertions (always on, also in release); 2: logarithmic ones too; 3: whole-structure validators.
+export inline constexpr int check_level = VMM_CHECK_LEVEL;
+
+/// Assertion that is on in every build. Keep the condition constant-time.
+export constexpr void check(bool condition, const char* what,
+                            std::source_location where = std::source_location::current()) noexcept {
+  if (!condition) [[unlikely]] fail_check(what, where);
+}
+
+/// Assertion for debug builds (check_level 2). The condition is a callable, so that it costs nothing when off.
+export template <class Condition>
+constexpr void debug_check(Condition&& condition, const char* what,
+                           std::source_location where = std::source_location::current()) {
+  if constexpr (check_level >= 2) {
+    if (!condition()) [[unlikely]] fail_check(what, where);
+  }
+}
+
+/// Whole-structure validator, on in tests and fuzzing (check_level 3).
+export template <class Condition>
+constexpr void paranoid_check(Condition&& condition, const char* what,
+                              std::source_location where = std::source_location::current()) {
+  if constexpr (check_level >= 3) {
+    if (!condition()) [[unlikely]] fail_check(what, where);
+  }
+}
+
+/// A value or an error. Shaped like std::expected<T, error>, which needs C++23.
+export template <class T>
+class [[nodiscard]] result {
+ public:
+  using value_type = T;
+
+  constexpr result(T value) : value_(std::move(value)) {}
+  constexpr result(vmm::error failure) : error_(failure) {
+    check(failure.code != errc::none, "a result is made from an error without a code");
+  }
+
+  [[nodiscard]] constexpr bool has_value() const noexcept { return value_.has_value(); }
+  [[nodiscard]] constexpr explicit operator bool() const noexcept { return value_.has_value(); }
+
+  [[nodiscard]] constexpr T& value() & {
+    check(has_value(), "value() of a result that holds an error");
+    return *value_;
+  }
+  [[nodiscard]] constexpr const T& value() const& {
+    check(has_value(), "value() of a result that holds an error");
+    return *value_;
+  }
+  [[nodiscard]] constexpr T&& value() && {
+    check(has_value(), "value() of a result that holds an error");
+    return std::move(*value_);
+  }
+  [[nodiscard]] constexpr T& operator*() & { return value(); }
+  [[nodiscard]] constexpr const T& operator*() const& { return value(); }
+  [[nodiscard]] constexpr T&& operator*() && { return std::move(*this).value(); }
+  [[nodiscard]] constexpr T* operator->() { return &value(); }
+  [[nodiscard]] constexpr const T* operator->() const { return &value(); }
+
+  [[nodiscard]] constexpr const vmm::error& error() const {
+    check(!has_value(), "error() of a result that holds a value");
+    return error_;
+  }
+  [[nodiscard]] constexpr T value_or(T otherwise) const& { return has_value() ? *value_ : std::move(otherwise); }
+
+ private:
+  std::optional<T> value_;
+  vmm::error error_{};
+};
+
+/// Success, or an error.
+export template <>
+class [[nodiscard]] result<void> {
+ public:
+  using value_type = void;
+
+  constexpr result() = default;
+  constexpr result(vmm::error failure) : error_(failure) {
+    check(failure.code != errc::none, "a result is made from an error without a code");
+  }
+
+  [[nodiscard]] constexpr bool has_value() const noexcept { return error_.code == errc::none; }
+  [[nodiscard]] constexpr explicit operator bool() const noexcept { return has_value(); }
+  [[nodiscard]] constexpr const vmm::error& error() const {
+    check(!has_value(), "error() of a result that holds a value");
+    return error_;
+  }
+
+ private:
+  vmm::error error_{};
+};
+
+export using status = result<void>;
+
+}  // namespace vmm

@@ -1,0 +1,213 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.backend:types - the words that every layer and every backend share.
+//
+// Driver values cross this interface as strong 64-bit types, so that no consumer needs a vendor's header. All sizes
+// are bytes unless the name says granules. Two integers of one type never stand side by side in a call: they are
+// fields of a request.
+//
+// Thread safety: values only. Cost: no allocation.
+module;
+#include <cstddef>
+#include <cstdint>
+
+export module vmm.backend:types;
+
+namespace vmm {
+
+/// An address in a device's (or the host's) virtual address space. Zero is "none".
+export struct address {
+  std::uint64_t value = 0;
+
+  [[nodiscard]] constexpr explicit operator bool() const noexcept { return value != 0; }
+  friend constexpr bool operator==(address a, address b) noexcept { return a.value == b.value; }
+  friend constexpr bool operator!=(address a, address b) noexcept { return a.value != b.value; }
+  friend constexpr bool operator<(address a, address b) noexcept { return a.value < b.value; }
+  friend constexpr bool operator<=(address a, address b) noexcept { return a.value <= b.value; }
+  friend constexpr bool operator>(address a, address b) noexcept { return a.value > b.value; }
+  friend constexpr bool operator>=(address a, address b) noexcept { return a.value >= b.value; }
+  friend constexpr address operator+(address a, std::uint64_t size_bytes) noexcept { return {a.value + size_bytes}; }
+  friend constexpr std::uint64_t operator-(address a, address b) noexcept { return a.value - b.value; }
+};
+
+/// [base, base + size_bytes)
+export struct address_range {
+  address base{};
+  std::uint64_t size_bytes = 0;
+
+  [[nodiscard]] constexpr address end() const noexcept { return base + size_bytes; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return size_bytes == 0; }
+  [[nodiscard]] constexpr bool contains(address at) const noexcept { return at >= base && at < end(); }
+  [[nodiscard]] constexpr bool contains(address_range other) const noexcept {
+    return other.base >= base && other.end() <= end();
+  }
+  [[nodiscard]] constexpr bool overlaps(address_range other) const noexcept {
+    return base < other.end() && other.base < end();
+  }
+  friend constexpr bool operator==(address_range a, address_range b) noexcept {
+    return a.base == b.base && a.size_bytes == b.size_bytes;
+  }
+};
+
+/// A driver's token for one piece of physical memory. Zero is "none".
+export enum class physical_handle : std::uint64_t { none = 0 };
+/// A driver's token for a multicast object. Zero is "none".
+export enum class multicast_handle : std::uint64_t { none = 0 };
+/// A queue of device work that finishes in order. Zero is the backend's default stream.
+export enum class stream_handle : std::uint64_t { default_stream = 0 };
+/// A point in a stream's work that can be asked about and waited for. Zero is "none".
+export enum class event_handle : std::uint64_t { none = 0 };
+
+/// Where memory lives, and who may touch it.
+export struct location {
+  enum class place : std::uint8_t { device, host, host_node };
+  place kind = place::device;
+  std::int32_t ordinal = 0;  ///< device number or NUMA node; 0 for host
+
+  friend constexpr bool operator==(location a, location b) noexcept {
+    return a.kind == b.kind && a.ordinal == b.ordinal;
+  }
+};
+export [[nodiscard]] constexpr location device(std::int32_t ordinal) noexcept {
+  return {location::place::device, ordinal};
+}
+export [[nodiscard]] constexpr location host() noexcept { return {location::place::host, 0}; }
+export [[nodiscard]] constexpr location host_node(std::int32_t node) noexcept {
+  return {location::place::host_node, node};
+}
+
+/// What a location may do with a mapping.
+export enum class access : std::uint8_t { none, read, read_write };
+
+export struct access_grant {
+  location who{};
+  access rights = access::read_write;
+};
+
+/// Sizes, offsets and addresses must be multiples of `minimum_bytes`; `recommended_bytes` is a multiple of it.
+export struct granularity {
+  std::uint64_t minimum_bytes = 0;
+  std::uint64_t recommended_bytes = 0;
+};
+
+/// Ways to hand physical memory to another process, as bits.
+export enum class share_kind : std::uint8_t { none = 0, posix_fd = 1, win32 = 2, fabric = 4 };
+
+/// Physical memory as asked for. Wishes (`compressible`) may be declined by the driver; read back what was granted.
+export struct physical_request {
+  std::uint64_t size_bytes = 0;
+  location where{};
+  share_kind shareable = share_kind::none;
+  bool compressible = false;
+  bool rdma_capable = false;
+};
+
+/// An address range as asked for. `hint` is a wish; `alignment_bytes` (a power of two, or 0) is kept.
+export struct reserve_request {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t alignment_bytes = 0;
+  address hint{};
+};
+
+/// Joins `size_bytes` of `memory`, from `offset_bytes` on, to the addresses from `at` on.
+export struct map_request {
+  address at{};
+  std::uint64_t size_bytes = 0;
+  physical_handle memory = physical_handle::none;
+  std::uint64_t offset_bytes = 0;
+};
+
+/// A copy between two mapped ranges, in stream order.
+export struct copy_request {
+  address target{};
+  address source{};
+  std::uint64_t size_bytes = 0;
+  stream_handle stream = stream_handle::default_stream;
+};
+
+/// Sets every byte of a mapped range to `value`, in stream order.
+export struct fill_request {
+  address_range target{};
+  std::uint8_t value = 0;
+  stream_handle stream = stream_handle::default_stream;
+};
+
+/// A piece of physical memory as another process can receive it.
+export struct shared_handle {
+  share_kind kind = share_kind::none;
+  std::int64_t descriptor = -1;       ///< posix_fd: an open descriptor that the receiver of this value owns
+  std::uint8_t fabric[64] = {};       ///< fabric: the opaque bytes
+  std::uint64_t size_bytes = 0;
+};
+
+/// A multicast object as asked for.
+export struct multicast_request {
+  std::uint64_t size_bytes = 0;
+  std::uint32_t device_count = 0;
+  share_kind shareable = share_kind::none;
+};
+
+/// Binds `size_bytes` of `memory` (a device's own) to `team` at `team_offset_bytes`.
+export struct multicast_binding {
+  multicast_handle team = multicast_handle::none;
+  location device{};
+  physical_handle memory = physical_handle::none;
+  std::uint64_t team_offset_bytes = 0;
+  std::uint64_t memory_offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+};
+
+export struct memory_info {
+  std::uint64_t free_bytes = 0;
+  std::uint64_t total_bytes = 0;
+};
+
+/// How far two mappings of one memory agree.
+export enum class alias_level : std::uint8_t {
+  none,        // a second mapping of one handle is refused
+  after_work,  // a write through one address is seen through the other once the writing work has finished
+  coherent,    // seen at once
+};
+
+/// What a device makes of read-only access.
+export enum class read_only_level : std::uint8_t { refused, hint, enforced };
+
+/// What this backend and its device can do. Constant for the object's life. [A9]
+export struct features {
+  bool offset_map = false;            ///< map may start inside a handle
+  bool short_map = false;             ///< map may take less than the whole handle
+  bool partial_unmap = false;         ///< unmap may cut a mapping
+  bool spanning_unmap = false;        ///< one unmap may take several adjacent whole mappings
+  bool partial_access = false;        ///< set_access may take part of a mapping
+  bool access_per_location = false;   ///< grants may differ by location
+  bool release_while_mapped = false;  ///< a handle may be released before its last unmap
+  bool replace_in_place = false;      ///< map over a mapped range replaces it
+  bool exact_hint = false;            ///< reserve at a free hint always gives the hint
+  bool lazy_commit = false;           ///< create may succeed for memory that is not there yet
+  bool unmap_may_stall = false;       ///< unmap or release can take milliseconds under running work
+  bool fresh_memory_zero = false;     ///< observed, not promised: newly created memory reads as zero
+  bool host_accessible = false;       ///< the host may dereference mapped addresses
+  bool streams = false;               ///< work is asynchronous; events tell when it has finished
+  bool copy = false;                  ///< copy, fill, read and write are there
+  bool retain = false;                ///< a handle can be had from a mapped address
+  bool host_location = false;         ///< physical memory on the host
+  bool host_node_location = false;    ///< physical memory on a chosen NUMA node
+  bool export_posix_fd = false;
+  bool export_fabric = false;         ///< the device says so; whether it is permitted shows only when tried
+  bool multicast = false;
+  bool compression = false;
+  bool rdma = false;
+  alias_level alias = alias_level::none;
+  read_only_level read_only = read_only_level::refused;
+  std::uint64_t max_reservation_bytes = 0;  ///< the largest single reservation known to work; 0 when not known
+  std::uint64_t max_mapping_count = 0;      ///< the system's limit on live mappings; 0 when there is none known
+};
+
+/// Rounds up to a multiple of `unit` (not zero). The caller makes sure that the sum fits.
+export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
+  const std::uint64_t rest = value % unit;
+  return rest == 0 ? value : value + (unit - rest);
+}
+
+}  // namespace vmm

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the vocabulary of vmm.backend means what its comments say.
+// Method: each conversion and parser against values worked out by hand.
+#include <cstdlib>
+#include <string>
+
+#include <gtest/gtest.h>
+
+import vmm.backend;
+
+namespace {
+
+TEST(Result, HoldsAValueOrAnError) {
+  const vmm::result<int> value = 7;
+  ASSERT_TRUE(value.has_value());
+  EXPECT_EQ(*value, 7);
+  const vmm::result<int> failure = vmm::refuse(vmm::errc::out_of_memory, "no");
+  ASSERT_FALSE(failure.has_value());
+  EXPECT_EQ(failure.error().code, vmm::errc::out_of_memory);
+  EXPECT_EQ(failure.value_or(3), 3);
+}
+
+TEST(ResultDeathTest, AskingForWhatIsNotThereDies) {
+  const vmm::result<int> failure = vmm::refuse(vmm::errc::out_of_memory, "no");
+  EXPECT_DEATH((void)failure.value(), "value\\(\\) of a result that holds an error");
+  const vmm::result<int> value = 7;
+  EXPECT_DEATH((void)value.error(), "error\\(\\) of a result that holds a value");
+  EXPECT_DEATH((void)vmm::status{vmm::error{}}, "error without a code");
+}
+
+TEST(Error, IsDescribedInOneLine) {
+  const vmm::error failure{vmm::errc::out_of_memory, vmm::call::create, 2, "CUDA_ERROR_OUT_OF_MEMORY", "trim first"};
+  EXPECT_EQ(vmm::describe(failure), "out of memory in create (CUDA_ERROR_OUT_OF_MEMORY 2): trim first");
+  EXPECT_EQ(vmm::describe(vmm::refuse(vmm::errc::overlap, "")), "overlap");
+}
+
+TEST(Error, EveryCallAndCodeHasAName) {
+  for (std::size_t i = 0; i < vmm::call_count; ++i) {
+    EXPECT_STRNE(vmm::name_of(static_cast<vmm::call>(i)), "unknown call") << i;
+  }
+  EXPECT_STREQ(vmm::name_of(vmm::call::unbind_multicast), "unbind_multicast");
+  for (int i = 0; i <= static_cast<int>(vmm::errc::internal); ++i) {
+    EXPECT_STRNE(vmm::name_of(static_cast<vmm::errc>(i)), "unknown error code") << i;
+  }
+}
+
+TEST(Environment, ParsesByteCounts) {
+  EXPECT_EQ(vmm::parse_bytes("0"), 0u);
+  EXPECT_EQ(vmm::parse_bytes("1536"), 1536u);
+  EXPECT_EQ(vmm::parse_bytes("64KiB"), 65536u);
+  EXPECT_EQ(vmm::parse_bytes("20MB"), 20'000'000u);
+  EXPECT_EQ(vmm::parse_bytes("20M"), 20u << 20);
+  EXPECT_EQ(vmm::parse_bytes("8TiB"), 8ull << 40);
+  for (const char* bad : {"", "MB", "-1", "1.5G", "8 TiB", "8TIB", "9223372036854775808", "8388608TiB", "1x"}) {
+    EXPECT_FALSE(vmm::parse_bytes(bad).has_value()) << bad;
+  }
+}
+
+TEST(Environment, RefusesWhatItCannotRead) {
+  double ratio = 0.25;
+  ::unsetenv("VMM_TEST_RATIO");
+  EXPECT_TRUE(vmm::read_number_option("VMM_TEST_RATIO", ratio, "detail"));
+  EXPECT_EQ(ratio, 0.25);
+  ::setenv("VMM_TEST_RATIO", "0.5", 1);
+  EXPECT_TRUE(vmm::read_number_option("VMM_TEST_RATIO", ratio, "detail"));
+  EXPECT_EQ(ratio, 0.5);
+  for (const char* bad : {"half", "0.5x", "nan", "inf", " 0.5"}) {
+    ::setenv("VMM_TEST_RATIO", bad, 1);
+    const vmm::status read = vmm::read_number_option("VMM_TEST_RATIO", ratio, "VMM_TEST_RATIO takes a number");
+    ASSERT_FALSE(read) << bad;
+    EXPECT_EQ(read.error().code, vmm::errc::bad_option);
+    EXPECT_STREQ(read.error().detail, "VMM_TEST_RATIO takes a number");
+  }
+  EXPECT_EQ(ratio, 0.5);
+  bool flag = false;
+  ::setenv("VMM_TEST_SWITCH", "on", 1);
+  EXPECT_TRUE(vmm::read_switch_option("VMM_TEST_SWITCH", flag, "detail"));
+  EXPECT_TRUE(flag);
+  ::setenv("VMM_TEST_SWITCH", "yes", 1);
+  EXPECT_FALSE(vmm::read_switch_option("VMM_TEST_SWITCH", flag, "detail"));
+}
+
+TEST(AddressRange, KnowsItsBounds) {
+  constexpr vmm::address_range range{vmm::address{100}, 50};
+  EXPECT_TRUE(range.contains(vmm::address{100}));
+  EXPECT_TRUE(range.contains(vmm::address{149}));
+  EXPECT_FALSE(range.contains(vmm::address{150}));
+  EXPECT_TRUE(range.overlaps({vmm::address{149}, 1}));
+  EXPECT_FALSE(range.overlaps({vmm::address{150}, 1}));
+  EXPECT_EQ(vmm::round_up(101, 2), 102u);
+  EXPECT_EQ(vmm::round_up(0, 2), 0u);
+}
+
+}  // namespace
