@@ -1,0 +1,7 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm - the umbrella: `import vmm;` is every module below it. It re-exports and adds nothing.
+export module vmm;
+
+export import vmm.backend;
