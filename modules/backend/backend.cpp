@@ -49,7 +49,7 @@ const char* name_of(call where) noexcept {
       "create_event",   "destroy_event",      "record_event",   "query_event",    "wait_event",
       "synchronize_event", "copy",            "fill",           "write",          "read",
       "export_handle",  "import_handle",      "create_multicast", "add_multicast_device", "bind_multicast",
-      "unbind_multicast"};
+      "unbind_multicast", "get_properties"};
   const auto index = static_cast<std::size_t>(where);
   return index < names.size() ? names[index] : "unknown call";
 }

@@ -78,6 +78,12 @@ concept retain_backend = backend<B> && requires(B& b, address at) {
   { b.retain(at) } -> std::same_as<result<physical_handle>>;
 };
 
+/// What was granted for a handle can be read back: wishes are not always met.
+export template <class B>
+concept property_backend = backend<B> && requires(B& b, physical_handle handle) {
+  { b.get_properties(handle) } -> std::same_as<result<physical_properties>>;
+};
+
 /// Physical memory can be handed to another process.
 export template <class B>
 concept sharing_backend = backend<B> && requires(B& b, physical_handle handle, share_kind kind,

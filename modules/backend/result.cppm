@@ -76,8 +76,9 @@ export enum class call : std::uint8_t {
   add_multicast_device,
   bind_multicast,
   unbind_multicast,
+  get_properties,
 };
-export inline constexpr std::size_t call_count = static_cast<std::size_t>(call::unbind_multicast) + 1;
+export inline constexpr std::size_t call_count = static_cast<std::size_t>(call::get_properties) + 1;
 
 /// One failure. All texts have static storage duration.
 export struct error {

@@ -103,6 +103,14 @@ export struct physical_request {
   bool rdma_capable = false;
 };
 
+/// Physical memory as granted: what a driver says of a handle when asked. [J2, J4]
+export struct physical_properties {
+  location where{};
+  share_kind shareable = share_kind::none;
+  bool compressible = false;
+  bool rdma_capable = false;
+};
+
 /// An address range as asked for. `hint` is a wish; `alignment_bytes` (a power of two, or 0) is kept.
 export struct reserve_request {
   std::uint64_t size_bytes = 0;
