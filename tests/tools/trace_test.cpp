@@ -1,0 +1,246 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the trace reader takes every well-formed trace, gets its numbers right, and says of every
+// other one which line is wrong, how, and what would be right. Method: hand-written traces with
+// results worked out by hand; each way to be malformed; gzip data cut at every byte; the shipped
+// traces against the counts that their README gives.
+#include <zlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.trace;
+
+namespace {
+
+using vmm::tools::event_kind;
+using vmm::tools::read_outcome;
+
+read_outcome parse(std::string_view text) {
+  return vmm::tools::parse_trace("t.trace", std::as_bytes(std::span{text}));
+}
+
+/// The whole message for a trace that must be refused; empty when it was taken.
+std::string refusal(std::string_view text) {
+  const read_outcome outcome = parse(text);
+  return outcome ? "" : vmm::tools::describe(outcome.trouble);
+}
+
+std::string gzip(std::string_view text) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, static_cast<uLong>(text.size())), '\0');
+  std::string in{text};
+  stream.next_in = reinterpret_cast<Bytef*>(in.data());
+  stream.avail_in = static_cast<uInt>(in.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+constexpr std::string_view small =
+    "i 0\n"
+    "a 10 1 0\n"     // live 512
+    "a 11 1024 3\n"  // live 1536
+    "f 10\n"         // live 1024
+    "i 1\n"
+    "a 12 1025 0\n"  // live 2560: the peak
+    "f 11\n"         // live 1536
+    "a 10 512 0\n"   // the id is free again; live 2048
+    "f 12\n";        // live 512
+
+TEST(Trace, ReadsEventsAndCountsLiveBytes) {
+  const read_outcome outcome = parse(small);
+  ASSERT_TRUE(outcome) << vmm::tools::describe(outcome.trouble);
+  const vmm::tools::trace& got = *outcome.value;
+  EXPECT_EQ(got.name, "t");
+  EXPECT_EQ(got.allocation_count, 4u);
+  EXPECT_EQ(got.free_count, 3u);
+  ASSERT_EQ(got.events.size(), 7u);
+  EXPECT_EQ(got.slot_count, 2u);
+  EXPECT_EQ(got.peak_live_bytes, 2560u);
+  EXPECT_EQ(got.peak_live_event, 3u);
+  EXPECT_EQ(got.end_live_bytes, 512u);
+  ASSERT_EQ(got.iterations.size(), 2u);
+  EXPECT_EQ(got.iterations[1].number, 1u);
+  EXPECT_EQ(got.iterations[1].first_event, 3u);
+}
+
+TEST(Trace, GivesDenseSlotsAndTheSizesThatAreFreed) {
+  const read_outcome outcome = parse(small);
+  ASSERT_TRUE(outcome);
+  struct row {
+    event_kind kind;
+    std::uint32_t slot;
+    std::uint64_t size_bytes;
+    std::uint16_t stream;
+  };
+  const std::vector<row> expected = {
+      {event_kind::allocate, 0, 1, 0}, {event_kind::allocate, 1, 1024, 3},
+      {event_kind::free, 0, 1, 0},     {event_kind::allocate, 0, 1025, 0},
+      {event_kind::free, 1, 1024, 3},  {event_kind::allocate, 1, 512, 0},
+      {event_kind::free, 0, 1025, 0}};
+  ASSERT_EQ(outcome.value->events.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const vmm::tools::event& got = outcome.value->events[i];
+    EXPECT_EQ(got.kind, expected[i].kind) << i;
+    EXPECT_EQ(got.slot, expected[i].slot) << i;
+    EXPECT_EQ(got.size_bytes, expected[i].size_bytes) << i;
+    EXPECT_EQ(got.stream, expected[i].stream) << i;
+  }
+}
+
+TEST(Trace, TakesAMissingLastNewlineAndTheLargestNumbers) {
+  EXPECT_EQ(refusal("a 1 5 0\nf 1"), "");
+  EXPECT_EQ(refusal("i 18446744073709551615\na 18446744073709551615 281474976710656 65535\n"), "");
+}
+
+TEST(Trace, RefusesWhatIsNotAnEvent) {
+  const std::string forms = "; expected 'a ID BYTES STREAM', 'f ID' or 'i N'";
+  EXPECT_EQ(refusal(""), "t.trace:1: the file is empty" + forms);
+  EXPECT_EQ(refusal("a 1 5 0\n\nf 1\n"), "t.trace:2: the line is empty" + forms);
+  EXPECT_EQ(refusal("a 1 5 0\nx 1\n"), "t.trace:2: unknown event 'x'" + forms);
+  EXPECT_EQ(refusal("a 1 5 0\n# note\n"), "t.trace:2: unknown event '#'" + forms);
+  EXPECT_EQ(refusal("alloc 1 5 0\n"), "t.trace:1: unknown event 'alloc'" + forms);
+  EXPECT_EQ(refusal(" a 1 5 0\n"), "t.trace:1: unknown event ''" + forms);
+  EXPECT_EQ(refusal("a 1 5\n"), "t.trace:1: too few fields in 'a 1 5'" + forms);
+  EXPECT_EQ(refusal("a 1 5 0 \n"), "t.trace:1: too many fields in 'a 1 5 0 '" + forms);
+  EXPECT_EQ(refusal("a 1 5 0 9 9 9\n"), "t.trace:1: too many fields in 'a 1 5 0 9 9 9'" + forms);
+  EXPECT_EQ(refusal("f\n"), "t.trace:1: too few fields in 'f'" + forms);
+  EXPECT_EQ(refusal("i 1 2\n"), "t.trace:1: too many fields in 'i 1 2'" + forms);
+  EXPECT_EQ(refusal("a 1 5 0\n" + std::string(129, 'a')),
+            "t.trace:2: the line is longer than 128 bytes" + forms);
+  EXPECT_EQ(refusal("\x01\x02\n"), "t.trace:1: unknown event '\\x01\\x02'" + forms);
+  EXPECT_EQ(
+      refusal("i 1\n"),
+      "t.trace:2: the trace ends without an allocation; expected at least one 'a ID BYTES STREAM'");
+}
+
+TEST(Trace, RefusesNumbersThatAreNone) {
+  const std::string sizes = "; expected a decimal number from 1 to 281474976710656";
+  for (const char* bad : {"0", "-1", "+1", "1.5", "0x10", "12k", "", "281474976710657",
+                          "18446744073709551616", "99999999999999999999999999"}) {
+    EXPECT_EQ(refusal("a 7 " + std::string(bad) + " 0\n"),
+              "t.trace:1: size in bytes is '" + std::string(bad).substr(0, 24) +
+                  (std::string(bad).size() > 24 ? "..." : "") + "'" + sizes);
+  }
+  const std::string ids = "; expected a decimal number from 0 to 18446744073709551615";
+  EXPECT_EQ(refusal("a x 5 0\n"), "t.trace:1: allocation id is 'x'" + ids);
+  EXPECT_EQ(refusal("a 18446744073709551616 5 0\n"),
+            "t.trace:1: allocation id is '18446744073709551616'" + ids);
+  EXPECT_EQ(refusal("f -1\n"), "t.trace:1: id to free is '-1'" + ids);
+  EXPECT_EQ(refusal("i one\n"), "t.trace:1: iteration number is 'one'" + ids);
+  EXPECT_EQ(refusal("a 1 5 65536\n"),
+            "t.trace:1: stream is '65536'; expected a decimal number from 0 to 65535");
+  EXPECT_EQ(refusal("a 1 5 0\r\n"),
+            "t.trace:1: stream is '0\\x0d'; expected a decimal number from 0 to 65535");
+}
+
+TEST(Trace, RefusesIdsUsedWrongly) {
+  EXPECT_EQ(
+      refusal("a 1 5 0\na 1 6 0\n"),
+      "t.trace:2: allocation id 1 is already live; expected an id that is new or has been freed");
+  const std::string expected = "; expected the id of an earlier 'a' line that was not freed since";
+  EXPECT_EQ(refusal("a 1 5 0\nf 2\n"), "t.trace:2: free of id 2, which is not live" + expected);
+  EXPECT_EQ(refusal("a 1 5 0\nf 1\nf 1\n"),
+            "t.trace:3: free of id 1, which is not live" + expected);
+}
+
+TEST(Trace, RefusesMoreLiveBytesThanAnAddressSpaceHolds) {
+  EXPECT_EQ(refusal("a 1 281474976710656 0\nf 1\na 1 281474976710656 0\n"), "");
+  EXPECT_EQ(refusal("a 1 281474976710656 0\na 2 1 0\n"),
+            "t.trace:2: more than 256 TiB would be live after allocation 2; expected a trace of "
+            "one device");
+}
+
+TEST(Trace, ReadsGzipOfOneOrSeveralMembers) {
+  EXPECT_EQ(refusal(gzip(small)), "");
+  const read_outcome both = parse(gzip(small.substr(0, 20)) + gzip(small.substr(20)));
+  ASSERT_TRUE(both) << vmm::tools::describe(both.trouble);
+  EXPECT_EQ(both.value->events.size(), 7u);
+  EXPECT_EQ(both.value->peak_live_bytes, 2560u);
+}
+
+TEST(Trace, RefusesGzipCutAnywhere) {
+  const std::string whole = gzip(small);
+  for (std::size_t length = 1; length < whole.size(); ++length) {
+    const std::string text = refusal(std::string_view{whole}.substr(0, length));
+    EXPECT_NE(text.find("the gzip data is cut short here; expected the rest of the file"),
+              std::string::npos)
+        << length << ": " << text;
+  }
+}
+
+TEST(Trace, RefusesGzipThatIsDamagedOrFollowedByOtherBytes) {
+  std::string damaged = gzip(small);
+  damaged[damaged.size() - 6] ^= 0x40;  // in the check sum
+  EXPECT_NE(refusal(damaged).find("the gzip data is damaged (incorrect data check)"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(gzip(small) + "a 99 5 0\n").find("further bytes behind the end of the gzip data"),
+      std::string::npos);
+  EXPECT_NE(refusal(gzip(small) + std::string(1, '\0')).find("further bytes behind"),
+            std::string::npos);
+  EXPECT_NE(refusal(gzip("a 1 5 0\nf 2\n")).find("t.trace:2: free of id 2"), std::string::npos);
+}
+
+/// Many lines, so that they straddle the reader's blocks, plain and compressed.
+TEST(Trace, LinesMayStraddleBlocks) {
+  std::string text;
+  for (int i = 0; i < 40'000; ++i)
+    text += "a " + std::to_string(i * 7) + " " + std::to_string(i + 1) + " 0\n";
+  for (int i = 0; i < 40'000; ++i) text += "f " + std::to_string(i * 7) + "\n";
+  for (const std::string& form : {text, gzip(text)}) {
+    const read_outcome outcome = parse(form);
+    ASSERT_TRUE(outcome) << vmm::tools::describe(outcome.trouble);
+    EXPECT_EQ(outcome.value->allocation_count, 40'000u);
+    EXPECT_EQ(outcome.value->free_count, 40'000u);
+    EXPECT_EQ(outcome.value->end_live_bytes, 0u);
+    EXPECT_EQ(outcome.value->events.back().size_bytes, 40'000u);
+  }
+}
+
+TEST(TraceFile, ShippedTracesAreAsTheirReadmeSays) {
+  struct row {
+    const char* name;
+    std::uint64_t allocation_count;
+    double peak_live_gib;
+    std::size_t iteration_count;
+  };
+  for (const row& expected :
+       {row{"beam_kv", 92496, 1.030, 30}, row{"maskrcnn_train", 31287, 15.273, 14}}) {
+    const std::string path = std::string(VMM_TRACES_FOLDER) + "/" + expected.name + ".trace.gz";
+    const read_outcome outcome = vmm::tools::read_trace(path);
+    ASSERT_TRUE(outcome) << vmm::tools::describe(outcome.trouble);
+    EXPECT_EQ(outcome.value->name, expected.name);
+    EXPECT_EQ(outcome.value->allocation_count, expected.allocation_count);
+    EXPECT_EQ(outcome.value->iterations.size(), expected.iteration_count);
+    EXPECT_NEAR(static_cast<double>(outcome.value->peak_live_bytes) / (1 << 30),
+                expected.peak_live_gib, 0.0005);
+  }
+}
+
+TEST(TraceFile, SaysWhyAFileCannotBeRead) {
+  const read_outcome missing = vmm::tools::read_trace("/nonexistent/x.trace");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(vmm::tools::describe(missing.trouble),
+            "/nonexistent/x.trace: cannot be read: No such file or directory; expected a readable "
+            "trace file");
+  const read_outcome folder = vmm::tools::read_trace("/");
+  ASSERT_FALSE(folder);
+  EXPECT_EQ(vmm::tools::describe(folder.trouble),
+            "/: cannot be read: Is a directory; expected a readable trace file");
+}
+
+}  // namespace
