@@ -5,3 +5,4 @@
 export module vmm;
 
 export import vmm.backend;
+export import vmm.cuda;

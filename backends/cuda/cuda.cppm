@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.cuda - a CUDA device as a backend, over the driver API. [A2, A9, J1, J2, J4]
+//
+// The driver is loaded when open() is called: neither a GPU nor a driver is needed to build, link
+// or start a program. Where vmm itself was built without cuda.h, open() says so. No vendor header
+// is needed to import this module.
+//
+// I1  One object is one device: its primary context is retained from open() to the destructor.
+// I2  Every call makes that context current for its own duration and restores the caller's, so any
+// thread may call,
+//     also one that never touched CUDA.
+// I3  No error is kept: each call reports what the driver answered to that call, with the driver's
+// own name for it. I4  No lock is held over a driver call; the object is constant after open(). I5
+// Multicast calls are not even looked up unless options.allow_multicast says so.
+//
+// Thread safety: all members may be called from any thread at once. Destroy the object when no call
+// is running. Cost: the driver's own, and about 20 ns to look at the current context (more where it
+// has to be switched). Elsewhere: caching, pooling and waiting before unmap (vmm.physical,
+// vmm.manager).
+module;
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+export module vmm.cuda;
+
+import vmm.backend;
+
+namespace vmm {
+
+export struct cuda_options {
+  std::int32_t device = 0;  ///< as the driver counts the visible devices
+  const char* library =
+      nullptr;  ///< the driver's library; null: $VMM_CUDA_LIBRARY, else libcuda.so.1
+  bool allow_multicast = false;  ///< see I5; a program that uses multicast asks for it by name
+};
+
+/// Who the device is, for reports. Texts end with a null.
+export struct cuda_description {
+  char device_name[128] = {};
+  std::int32_t driver_version = 0;  ///< CUDA version of the driver: 13000 is 13.0
+  std::int32_t compute_major = 0;
+  std::int32_t compute_minor = 0;
+  std::int32_t multiprocessor_count = 0;
+  std::int32_t closest_host_node = -1;  ///< NUMA node nearest to the device; -1 when not known
+  bool dma_buf = false;                 ///< the device can export memory as a DMA-BUF
+};
+
+export class cuda_driver {
+ public:
+  /// Loads the driver, finds its entry points by version, retains the device's primary context.
+  /// Errors: unavailable (no library, too old a driver, no such device, built without cuda.h),
+  /// not_supported (the device has no virtual memory management), bad_option, out_of_host_memory,
+  /// or what the driver said. Cost: up to a second for the first object of a process.
+  [[nodiscard]] static result<std::unique_ptr<cuda_driver>> open(const cuda_options& options = {});
+  ~cuda_driver();
+  cuda_driver(const cuda_driver&) = delete;
+  cuda_driver& operator=(const cuda_driver&) = delete;
+
+  // The concept `backend`. Each member is one driver call of the same name; contracts stand in
+  // docs/contract.md.
+  [[nodiscard]] std::string_view name() const noexcept { return "cuda"; }
+  [[nodiscard]] const features& feature_set() const noexcept;
+  [[nodiscard]] location home() const noexcept;
+  [[nodiscard]] result<granularity> query_granularity(const physical_request& request);
+  /// A device that is not home() costs a look into that device's primary context. Host nodes:
+  /// not_supported.
+  [[nodiscard]] result<memory_info> query_memory(location who);
+  [[nodiscard]] result<address_range> reserve(const reserve_request& request);
+  [[nodiscard]] status free_reservation(address_range range);
+  [[nodiscard]] result<physical_handle> create(const physical_request& request);
+  [[nodiscard]] status release(physical_handle handle);
+  [[nodiscard]] status map(const map_request& request);
+  [[nodiscard]] status unmap(address_range range);
+  [[nodiscard]] status set_access(address_range range, std::span<const access_grant> grants);
+  [[nodiscard]] result<access> get_access(address at, location who);
+
+  // `retain_backend`, `property_backend`.
+  [[nodiscard]] result<physical_handle> retain(address at);
+  [[nodiscard]] result<physical_properties> get_properties(physical_handle handle);
+
+  // `stream_backend`. Streams do not synchronise with the default stream; events carry no timing.
+  [[nodiscard]] result<stream_handle> create_stream();
+  [[nodiscard]] status destroy_stream(stream_handle stream);
+  [[nodiscard]] status synchronize_stream(stream_handle stream);
+  [[nodiscard]] result<event_handle> create_event();
+  [[nodiscard]] status destroy_event(event_handle event);
+  [[nodiscard]] status record_event(event_handle event, stream_handle stream);
+  [[nodiscard]] result<bool> query_event(event_handle event);
+  [[nodiscard]] status wait_event(stream_handle stream, event_handle event);
+  [[nodiscard]] status synchronize_event(event_handle event);
+
+  // `copy_backend`. read and write use a stream of their own and return when it is done; they wait
+  // for no other work.
+  [[nodiscard]] status copy(const copy_request& request);
+  [[nodiscard]] status fill(const fill_request& request);
+  [[nodiscard]] status write(address at, std::span<const std::byte> source);
+  [[nodiscard]] status read(std::span<std::byte> target, address at);
+
+  // `sharing_backend`. The driver does not tell a handle's size: size_bytes of an exported value is
+  // 0 until the sender fills it in. An import does not take over the descriptor: the caller closes
+  // it, whether it worked or not.
+  [[nodiscard]] result<shared_handle> export_handle(physical_handle handle, share_kind kind);
+  [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared);
+  /// Whether fabric handles work for this process: creates, exports, imports and releases one
+  /// granule. The feature export_fabric is only the device's word. Errors: what the driver said,
+  /// usually not_permitted.
+  [[nodiscard]] status probe_fabric();
+
+  // `multicast_backend`. not_permitted unless options.allow_multicast; a team is mapped as a handle
+  // of the same value.
+  [[nodiscard]] result<granularity> query_multicast_granularity(const multicast_request& request);
+  [[nodiscard]] result<multicast_handle> create_multicast(const multicast_request& request);
+  [[nodiscard]] status add_multicast_device(multicast_handle team, location who);
+  [[nodiscard]] status bind_multicast(const multicast_binding& binding);
+  [[nodiscard]] status unbind_multicast(const multicast_binding& binding);
+
+  /// What the driver says of the device, read when the object was opened.
+  [[nodiscard]] const cuda_description& description() const noexcept;
+  /// The CUcontext, for programs that launch kernels beside vmm. It lives as long as this object.
+  [[nodiscard]] std::uint64_t native_context() const noexcept;
+  /// A driver call by its name without a version suffix and the CUDA version to ask for (11020
+  /// is 11.2); null when the driver does not have it. Multicast calls are not given out.
+  [[nodiscard]] void* entry_point(const char* symbol, std::int32_t version) const noexcept;
+
+ private:
+  struct state;
+  explicit cuda_driver(std::unique_ptr<state> opened) noexcept;
+  std::unique_ptr<state> state_;
+};
+
+}  // namespace vmm

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "loader.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+
+namespace vmm::cuda {
+namespace {
+
+std::atomic<bool> forked_child{false};
+
+void watch_for_fork() noexcept {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forked_child.store(true, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+}
+
+// Looks entry points up one by one and remembers whether a required one was missing.
+class finder {
+ public:
+  explicit finder(const entry_points& points) noexcept : points_(points) {}
+
+  template <class Function>
+  void require(const char* symbol, int version, Function& into) noexcept {
+    allow(symbol, version, into);
+    if (into == nullptr) complete_ = false;
+  }
+  template <class Function>
+  void allow(const char* symbol, int version, Function& into) noexcept {
+    into = reinterpret_cast<Function>(points_.find(symbol, version));
+  }
+  [[nodiscard]] bool complete() const noexcept { return complete_; }
+
+ private:
+  const entry_points& points_;
+  bool complete_ = true;
+};
+
+void find_device_calls(finder& find, entry_points& to) noexcept {
+  find.require("cuGetErrorName", 6000, to.get_error_name);
+  find.require("cuInit", 2000, to.init);
+  find.require("cuDriverGetVersion", 2020, to.driver_get_version);
+  find.require("cuDeviceGetCount", 2000, to.device_get_count);
+  find.require("cuDeviceGet", 2000, to.device_get);
+  find.require("cuDeviceGetName", 2000, to.device_get_name);
+  find.require("cuDeviceGetAttribute", 2000, to.device_get_attribute);
+  find.require("cuDevicePrimaryCtxRetain", 7000, to.primary_context_retain);
+  find.require("cuDevicePrimaryCtxRelease", 11000, to.primary_context_release);
+  find.require("cuCtxGetCurrent", 4000, to.context_get_current);
+  find.require("cuCtxPushCurrent", 4000, to.context_push);
+  find.require("cuCtxPopCurrent", 4000, to.context_pop);
+}
+
+void find_memory_calls(finder& find, entry_points& to) noexcept {
+  find.require("cuMemGetInfo", 3020, to.mem_get_info);
+  find.require("cuMemGetAllocationGranularity", 10020, to.mem_get_granularity);
+  find.require("cuMemAddressReserve", 10020, to.mem_address_reserve);
+  find.require("cuMemAddressFree", 10020, to.mem_address_free);
+  find.require("cuMemCreate", 10020, to.mem_create);
+  find.require("cuMemRelease", 10020, to.mem_release);
+  find.require("cuMemMap", 10020, to.mem_map);
+  find.require("cuMemUnmap", 10020, to.mem_unmap);
+  find.require("cuMemSetAccess", 10020, to.mem_set_access);
+  find.require("cuMemGetAccess", 10020, to.mem_get_access);
+  find.require("cuMemRetainAllocationHandle", 11000, to.mem_retain);
+  find.require("cuMemGetAllocationPropertiesFromHandle", 10020, to.mem_get_properties);
+  find.require("cuMemExportToShareableHandle", 10020, to.mem_export);
+  find.require("cuMemImportFromShareableHandle", 10020, to.mem_import);
+}
+
+void find_work_calls(finder& find, entry_points& to) noexcept {
+  find.require("cuStreamCreate", 2000, to.stream_create);
+  find.require("cuStreamDestroy", 4000, to.stream_destroy);
+  find.require("cuStreamSynchronize", 2000, to.stream_synchronize);
+  find.require("cuStreamWaitEvent", 3020, to.stream_wait_event);
+  find.require("cuEventCreate", 2000, to.event_create);
+  find.require("cuEventDestroy", 4000, to.event_destroy);
+  find.require("cuEventRecord", 2000, to.event_record);
+  find.require("cuEventQuery", 2000, to.event_query);
+  find.require("cuEventSynchronize", 2000, to.event_synchronize);
+  find.require("cuMemcpyDtoDAsync", 3020, to.copy_on_device);
+  find.require("cuMemcpyHtoDAsync", 3020, to.copy_to_device);
+  find.require("cuMemcpyDtoHAsync", 3020, to.copy_to_host);
+  find.require("cuMemsetD8Async", 3020, to.fill);
+}
+
+void find_multicast_calls(finder& find, entry_points& to) noexcept {
+  find.allow("cuMulticastGetGranularity", 12010, to.multicast_get_granularity);
+  find.allow("cuMulticastCreate", 12010, to.multicast_create);
+  find.allow("cuMulticastAddDevice", 12010, to.multicast_add_device);
+  find.allow("cuMulticastBindMem", 12010, to.multicast_bind);
+  find.allow("cuMulticastUnbind", 12010, to.multicast_unbind);
+}
+
+}  // namespace
+
+void* entry_points::find(const char* symbol, int version) const noexcept {
+  void* found = nullptr;
+  CUresult code = CUDA_ERROR_NOT_FOUND;
+  if (find_v12 != nullptr) {
+    CUdriverProcAddressQueryResult why = CU_GET_PROC_ADDRESS_SUCCESS;
+    code = find_v12(symbol, &found, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &why);
+  } else if (find_v11 != nullptr) {
+    code = find_v11(symbol, &found, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM);
+  }
+  return code == CUDA_SUCCESS ? found : nullptr;
+}
+
+const char* load_driver(const load_options& options, entry_points& points) noexcept {
+  void* library = dlopen(options.library, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return "the CUDA driver's library (libcuda.so.1, or what VMM_CUDA_LIBRARY names) could not be "
+           "loaded: "
+           "install the NVIDIA driver, or choose another backend";
+  }
+  points.find_v12 =
+      reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
+  points.find_v11 =
+      reinterpret_cast<PFN_cuGetProcAddress_v11030>(dlsym(library, "cuGetProcAddress"));
+  if (points.find_v12 == nullptr && points.find_v11 == nullptr) {
+    return "the CUDA driver is too old: it has no cuGetProcAddress; 11.3 or newer is needed";
+  }
+  finder find(points);
+  find_device_calls(find, points);
+  find_memory_calls(find, points);
+  find_work_calls(find, points);
+  if (options.multicast) find_multicast_calls(find, points);
+  if (!find.complete()) {
+    return "the CUDA driver lacks a call that vmm needs: install a driver for CUDA 11.3 or newer";
+  }
+  watch_for_fork();
+  return nullptr;
+}
+
+bool in_forked_child() noexcept { return forked_child.load(std::memory_order_relaxed); }
+
+}  // namespace vmm::cuda

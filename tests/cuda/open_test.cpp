@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: where there is no usable CUDA driver, opening the backend gives a clear error value and
+// never a crash. Method: names a library that is not there, one that is there but is no CUDA
+// driver, and a bad device number.
+#include <cstdlib>
+#include <string>
+
+#include <gtest/gtest.h>
+
+import vmm.backend;
+import vmm.cuda;
+
+namespace {
+
+static_assert(vmm::backend<vmm::cuda_driver>);
+static_assert(vmm::stream_backend<vmm::cuda_driver>);
+static_assert(vmm::copy_backend<vmm::cuda_driver>);
+static_assert(vmm::retain_backend<vmm::cuda_driver>);
+static_assert(vmm::property_backend<vmm::cuda_driver>);
+static_assert(vmm::sharing_backend<vmm::cuda_driver>);
+static_assert(vmm::multicast_backend<vmm::cuda_driver>);
+
+TEST(CudaOpen, AMissingLibraryIsUnavailable) {
+  const auto opened = vmm::cuda_driver::open({.library = "libvmm-there-is-no-such-driver.so.1"});
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, vmm::errc::unavailable) << vmm::describe(opened.error());
+  EXPECT_STRNE(opened.error().detail, "");
+}
+
+TEST(CudaOpen, ALibraryThatIsNoDriverIsUnavailable) {
+  const auto opened = vmm::cuda_driver::open({.library = "libm.so.6"});
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, vmm::errc::unavailable) << vmm::describe(opened.error());
+}
+
+TEST(CudaOpen, TheEnvironmentNamesTheLibrary) {
+  ASSERT_EQ(setenv("VMM_CUDA_LIBRARY", "libm.so.6", 1), 0);
+  const auto opened = vmm::cuda_driver::open();
+  ASSERT_EQ(unsetenv("VMM_CUDA_LIBRARY"), 0);
+  ASSERT_FALSE(opened.has_value());
+  const std::string text = vmm::describe(opened.error());
+  EXPECT_TRUE(text.find("too old") != std::string::npos ||
+              text.find("built without") != std::string::npos)
+      << text;
+}
+
+TEST(CudaOpen, ANegativeDeviceIsRefused) {
+  const auto opened = vmm::cuda_driver::open({.device = -1});
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_TRUE(opened.error().code == vmm::errc::bad_option ||
+              opened.error().code == vmm::errc::unavailable);
+}
+
+}  // namespace
