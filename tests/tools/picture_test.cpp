@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the picture is a well-formed SVG of bounded size, and an area of a colour stands for that
+// many bytes. Method: hand-made address spaces; the rectangles of each colour are read back from
+// the document and added up; texts with every awkward character; a million small extents.
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "strict_xml.hpp"
+
+import vmm.replay;
+
+namespace {
+
+using vmm::tests::xml_checker;
+using vmm::tools::extent;
+using vmm::tools::extent_kind;
+
+constexpr std::uint64_t mib = 1 << 20;
+constexpr std::uint64_t base = 0x7000'0000'0000;
+constexpr const char* live_colour = "#2166ac";
+constexpr const char* kept_colour = "#f4a442";
+constexpr std::uint64_t row_height = 20;
+
+extent at(std::uint64_t offset_bytes, std::uint64_t size_bytes, extent_kind kind) {
+  return {{vmm::address{base + offset_bytes}, size_bytes}, kind};
+}
+
+/// Square pixels of a colour's path.
+std::uint64_t area_of(const std::string& svg, const std::string& colour) {
+  const std::size_t path = svg.find("<path fill=\"" + colour + "\" d=\"");
+  if (path == std::string::npos) return 0;
+  const std::size_t end = svg.find("\"/>", path);
+  std::uint64_t area = 0;
+  for (std::size_t i = svg.find('M', path); i < end; i = svg.find('M', i + 1)) {
+    unsigned x = 0, y = 0, width = 0, height = 0, back = 0;
+    EXPECT_EQ(std::sscanf(svg.c_str() + i, "M%u %uh%uv%uh-%uz", &x, &y, &width, &height, &back), 5);
+    EXPECT_EQ(width, back);
+    EXPECT_LE(x + width, 1024u);
+    EXPECT_LE(y % 26 + height, row_height);
+    area += std::uint64_t{width} * height;
+  }
+  return area;
+}
+
+TEST(Picture, SumsBytesAndExtentsOfEachKind) {
+  const auto sums = vmm::tools::sum_of(
+      {at(0, 5 * mib, extent_kind::hole),  // before the first memory: left out
+       at(5 * mib, 2 * mib, extent_kind::live), at(7 * mib, mib, extent_kind::kept),
+       // 2 MiB unspoken of: a hole, one with the next
+       at(10 * mib, mib, extent_kind::hole), at(11 * mib, mib, extent_kind::live),
+       at(12 * mib, mib, extent_kind::waiting),
+       at(13 * mib, 1 << 30, extent_kind::hole)});  // behind the last: left out
+  EXPECT_EQ(sums.size_bytes, (std::array<std::uint64_t, 4>{3 * mib, mib, mib, 3 * mib}));
+  EXPECT_EQ(sums.count, (std::array<std::uint64_t, 4>{2, 1, 1, 1}));
+}
+
+TEST(Picture, AreasStandForBytes) {
+  // 16 MiB in 16 rows of 1 MiB: a pixel column is 1 KiB and 20 pixels high.
+  vmm::tools::picture what;
+  what.title = "t";
+  what.extents = {at(0, 6 * mib, extent_kind::live),
+                  at(6 * mib, 4 * mib + 512 * 1024, extent_kind::kept),
+                  at(12 * mib, 4 * mib, extent_kind::live)};
+  const std::string svg = vmm::tools::draw_svg(what);
+  EXPECT_EQ(xml_checker::complaint(svg), "");
+  EXPECT_EQ(area_of(svg, live_colour), 10 * 1024 * row_height);
+  EXPECT_EQ(area_of(svg, kept_colour), 9 * 512 * row_height);
+  EXPECT_NE(svg.find(">10.00 MiB</text>"), std::string::npos);
+  EXPECT_NE(svg.find(">4.50 MiB</text>"), std::string::npos);
+  EXPECT_NE(svg.find(">Each row is 1 MiB of addresses;"), std::string::npos);
+}
+
+TEST(Picture, ExtentsBelowAPixelStackInProportion) {
+  // 16 MiB of alternating 512-byte extents: every 1 KiB column is half live and half kept.
+  vmm::tools::picture what;
+  for (std::uint64_t i = 0; i < 16 * mib / 512; ++i) {
+    what.extents.push_back(at(i * 512, 512, i % 2 == 0 ? extent_kind::live : extent_kind::kept));
+  }
+  const std::string svg = vmm::tools::draw_svg(what);
+  EXPECT_EQ(area_of(svg, live_colour), 16 * 1024 * row_height / 2);
+  EXPECT_EQ(area_of(svg, kept_colour), 16 * 1024 * row_height / 2);
+  EXPECT_LT(svg.size(), 16'000u);
+}
+
+TEST(Picture, StaysSmallWhateverTheExtents) {
+  // Widths from a fixed sequence, so that neighbouring columns all differ.
+  vmm::tools::picture what;
+  std::uint64_t offset = 0;
+  std::uint64_t state = 1;
+  for (int i = 0; i < 1'000'000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const std::uint64_t size_bytes = 512 * (1 + (state >> 60)) * (1 + (state >> 40) % 9);
+    what.extents.push_back(at(offset, size_bytes, static_cast<extent_kind>((state >> 33) % 4)));
+    offset += size_bytes;
+  }
+  const std::string svg = vmm::tools::draw_svg(what);
+  EXPECT_EQ(xml_checker::complaint(svg), "");
+  EXPECT_LT(svg.size(), 500'000u);
+  EXPECT_GT(area_of(svg, live_colour), 0u);
+}
+
+TEST(Picture, FoldsHolesLongerThanAllMemory) {
+  vmm::tools::picture what;
+  what.extents = {at(0, mib, extent_kind::live), at(mib, std::uint64_t{1} << 40, extent_kind::hole),
+                  at((std::uint64_t{1} << 40) + mib, mib, extent_kind::kept)};
+  const std::string svg = vmm::tools::draw_svg(what);
+  EXPECT_NE(
+      svg.find("Dashed lines: 1 longer stretches without memory, 1.00 TiB in all, are not drawn."),
+      std::string::npos);
+  EXPECT_EQ(area_of(svg, live_colour), area_of(svg, kept_colour));
+  EXPECT_EQ(area_of(svg, live_colour), 8u * 1024 * row_height);  // 2 MiB in 16 rows of 128 KiB
+}
+
+TEST(Picture, NothingToDrawIsStillADocument) {
+  EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg({})), "");
+  vmm::tools::picture holes;
+  holes.extents = {at(0, mib, extent_kind::hole)};
+  EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg(holes)), "");
+}
+
+TEST(Picture, TextsMayHoldAnything) {
+  vmm::tools::picture what;
+  what.title = "<a & \"b\">\x01\xff";
+  what.captions = {"</svg>"};
+  what.notes = {"&amp;"};
+  const std::string svg = vmm::tools::draw_svg(what);
+  EXPECT_EQ(xml_checker::complaint(svg), "");
+  EXPECT_NE(svg.find("&lt;a &amp; &quot;b&quot;&gt; \xef\xbf\xbd</text>"), std::string::npos);
+  EXPECT_NE(svg.find(">&amp;amp;</text>"), std::string::npos);
+}
+
+TEST(Picture, TheCheckerRefusesWhatIsNotWellFormed) {
+  for (const char* bad : {"", "<a>", "<a></b>", "<a/><b/>", "<a b=1/>", "<a b=\"1\" b=\"2\"/>",
+                          "<a>&x;</a>", "x<a/>", "<a b=\"<\"/>", "<a><b></a></b>"}) {
+    EXPECT_NE(xml_checker::complaint(bad), "") << bad;
+  }
+}
+
+}  // namespace

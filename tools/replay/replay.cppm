@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.replay - plays a trace against an allocator and measures it.
+//
+// The allocator is anything that satisfies `replayable`; a pass calls it event by event. A timed
+// pass reads the clock twice, before the first event and after the last, so that the figure is the
+// allocator's (and the loop's: an index and a branch an event). An observed pass asks after each
+// event how much memory the allocator holds, and is not timed. A pass may be repeated: reset()
+// frees, untimed, what the trace leaves live.
+//
+// I1  An allocation that fails is counted, and its free is skipped; every other free must succeed
+// or is counted too. I2  A pass allocates nothing on the host itself.
+//
+// Thread safety: one replayer a thread. Cost: linear in the events.
+module;
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+export module vmm.replay;
+
+export import vmm.backend;
+export import vmm.trace;
+export import :picture;
+export import :report;
+
+namespace vmm::tools {
+
+/// What a request to an allocator consists of.
+export struct replay_request {
+  std::uint64_t size_bytes = 0;
+  std::uint16_t stream = 0;
+};
+
+/// An allocator under test. held_bytes is the physical memory it holds now, for whatever purpose.
+export template <class A>
+concept replayable = requires(A& a, const A& c, const replay_request& request, address at) {
+  { a.allocate(request) } -> std::same_as<result<address>>;
+  { a.free(at) } -> std::same_as<status>;
+  { c.held_bytes() } -> std::same_as<std::uint64_t>;
+};
+
+/// Plays one trace against one allocator, as often as asked. Both outlive it.
+export template <replayable A>
+class replayer {
+ public:
+  replayer(A& subject, const trace& input)
+      : subject_(subject), input_(input), live_(input.slot_count, address{}) {}
+
+  /// The whole trace. Nothing may be live: call reset() between passes.
+  [[nodiscard]] timed_pass play() {
+    timed_pass out;
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < input_.events.size(); ++i) step(i, out.failures);
+    const auto end = std::chrono::steady_clock::now();
+    out.elapsed_ns = std::chrono::duration<double, std::nano>(end - begin).count();
+    return out;
+  }
+
+  /// The whole trace, looking for the most memory held after an event.
+  [[nodiscard]] observed_pass observe() {
+    observed_pass out;
+    for (std::size_t i = 0; i < input_.events.size(); ++i) {
+      step(i, out.failures);
+      const std::uint64_t held_bytes = subject_.held_bytes();
+      if (held_bytes > out.peak_held_bytes) {
+        out.peak_held_bytes = held_bytes;
+        out.peak_event = i;
+      }
+    }
+    return out;
+  }
+
+  /// The trace up to and including event `last`.
+  [[nodiscard]] failure_list play_until(std::uint64_t last) {
+    failure_list out;
+    for (std::size_t i = 0; i <= last && i < input_.events.size(); ++i) step(i, out);
+    return out;
+  }
+
+  /// Frees what is live, slot by slot.
+  [[nodiscard]] failure_list reset() {
+    failure_list out;
+    for (address& at : live_) {
+      if (!at) continue;
+      if (const status freed = subject_.free(at); !freed) {
+        out.add({input_.events.size(), freed.error()});
+      }
+      at = {};
+    }
+    return out;
+  }
+
+ private:
+  void step(std::size_t index, failure_list& failures) {
+    const event& now = input_.events[index];
+    address& at = live_[now.slot];
+    if (now.kind == event_kind::allocate) {
+      const result<address> got = subject_.allocate({now.size_bytes, now.stream});
+      if (got) [[likely]] {
+        at = *got;
+      } else {
+        failures.add({index, got.error()});
+      }
+      return;
+    }
+    if (!at) return;
+    if (const status freed = subject_.free(at); !freed) [[unlikely]] {
+      failures.add({index, freed.error()});
+    }
+    at = {};
+  }
+
+  A& subject_;
+  const trace& input_;
+  std::vector<address> live_;
+};
+
+}  // namespace vmm::tools
