@@ -1,0 +1,791 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <shared_mutex>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+#include "linux.hpp"
+
+module vmm.host;
+
+namespace vmm {
+namespace {
+
+// Sparse and never filled: extents are not reused, so no allocator of file offsets is needed.
+constexpr std::uint64_t shared_file_bytes = 1ull << 62;
+// Left to the rest of the system when memory is committed; less on small machines.
+constexpr std::uint64_t keep_free_bytes_max = 256ull << 20;
+constexpr std::uint64_t keep_free_part = 16;
+
+// A piece of physical memory: an extent of the shared file, or a file of its own.
+struct memory {
+  std::uint64_t key = 0;
+  linux_os::extent pages{};
+  int own_file = -1;
+  share_kind shareable = share_kind::none;
+  bool created_here = false;
+  std::uint64_t handles = 0;
+  std::uint64_t mapped_bytes = 0;
+
+  [[nodiscard]] bool referred_to() const noexcept { return handles != 0 || mapped_bytes != 0; }
+};
+
+// A mapping, or the part of one that unmap or set_access left.
+struct piece {
+  std::uint64_t size_bytes = 0;
+  memory* behind = nullptr;
+  std::uint64_t offset_bytes = 0;
+  access rights = access::none;
+};
+
+using reservation_map = std::map<std::uint64_t, std::uint64_t>;  // base to size
+using piece_map = std::map<std::uint64_t, piece>;                // by base
+
+error bad_call(call where, errc code, const char* detail) noexcept { return {code, where, 0, "", detail}; }
+
+error kernel_error(call where, errc code, int number, const char* detail) noexcept {
+  return {code, where, number, linux_os::errno_name(number), detail};
+}
+
+error no_host_memory(call where) noexcept {
+  return bad_call(where, errc::out_of_host_memory, "operator new failed in the host driver's table");
+}
+
+// The kernel says ENOMEM both for its own memory and for too many mappings.
+error mapping_error(call where, int number) noexcept {
+  if (number != ENOMEM) return kernel_error(where, errc::internal, number, "the kernel refused to change a mapping");
+  if (linux_os::mapping_limit_reached()) {
+    return kernel_error(where, errc::out_of_mappings, number,
+                        "the process has as many kernel mappings as it may: map larger pieces, or raise "
+                        "vm.max_map_count");
+  }
+  return kernel_error(where, errc::out_of_host_memory, number, "the kernel has no memory for its own tables");
+}
+
+error figures_error(call where, errc code, int number) noexcept {
+  return kernel_error(where, code, number, "what the system has available cannot be read from /proc/meminfo");
+}
+
+// False when operator new failed.
+template <class Work>
+[[nodiscard]] bool allocates(Work&& work) noexcept {
+  try {
+    work();
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+linux_os::span span_of(address_range range) noexcept { return {range.base.value, range.size_bytes}; }
+
+linux_os::protection protection_of(access rights) noexcept {
+  switch (rights) {
+    case access::none: return linux_os::protection::none;
+    case access::read: return linux_os::protection::read;
+    case access::read_write: return linux_os::protection::read_write;
+  }
+  return linux_os::protection::none;
+}
+
+bool is_power_of_two(std::uint64_t value) noexcept { return value != 0 && (value & (value - 1)) == 0; }
+
+std::byte* bytes_at(address at) noexcept {
+  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(at.value));  // NOLINT(performance-no-int-to-ptr)
+}
+
+bool wraps(address base, std::uint64_t size_bytes) noexcept {
+  return size_bytes > std::numeric_limits<std::uint64_t>::max() - base.value;
+}
+
+}  // namespace
+
+struct host_driver::state {
+  host_options options{};
+  granularity granule{};
+  features can{};
+  linux_os::page_kind pages = linux_os::page_kind::normal;
+
+  mutable std::shared_mutex guard;
+  int shared_file = -1;
+  std::uint64_t shared_file_used_bytes = 0;
+  std::uint64_t created_bytes = 0;
+  std::uint64_t last_token = 0;
+  reservation_map reservations;
+  piece_map pieces;
+  std::unordered_map<std::uint64_t, memory> memories;  // by memory::key; its nodes stay where they are
+  std::unordered_map<std::uint64_t, memory*> handles;  // by token
+  linux_os::spare_mappings spare;
+
+  state() = default;
+  state(const state&) = delete;
+  state& operator=(const state&) = delete;
+  ~state();
+
+  // Everything below expects the caller to hold the guard.
+
+  [[nodiscard]] bool aligned(std::uint64_t value) const noexcept { return value % granule.minimum_bytes == 0; }
+  [[nodiscard]] bool well_formed(address_range range) const noexcept {
+    return !range.empty() && aligned(range.base.value) && aligned(range.size_bytes) &&
+           !wraps(range.base, range.size_bytes);
+  }
+  [[nodiscard]] bool reserved(address_range range) const noexcept;
+  [[nodiscard]] bool any_mapped(address_range range) const noexcept;
+  [[nodiscard]] bool all_mapped(address_range range) const noexcept;
+  [[nodiscard]] memory* find(physical_handle handle) const noexcept;
+  [[nodiscard]] const piece* piece_at(address at) const noexcept;
+  [[nodiscard]] status usable(call where, address_range range, access wanted) const noexcept;
+
+  [[nodiscard]] status check_room(std::uint64_t size_bytes) const noexcept;
+  [[nodiscard]] status obtain(memory& fresh) noexcept;
+  [[nodiscard]] result<physical_handle> enter(call where, const memory& facts) noexcept;
+  void forget(physical_handle handle) noexcept;
+  [[nodiscard]] status reclaim(call where, memory& unused) noexcept;
+  [[nodiscard]] bool restore_rights(address_range range) noexcept;
+
+  // Runs a call that lowers the count of kernel mappings; at the limit, with the spare ones lent to it.
+  template <class Work>
+  [[nodiscard]] int with_spare(Work&& work) noexcept {
+    int failure = work();
+    if (failure != ENOMEM) return failure;
+    spare.lend();
+    failure = work();
+    spare.take_back();
+    return failure;
+  }
+};
+
+namespace {
+
+// Cuts the pieces that stick out of a range, and mends them again unless the cut is kept.
+class boundary_cut {
+ public:
+  boundary_cut(piece_map& pieces, address_range range) noexcept : pieces_(pieces), range_(range) {
+    whole_ = allocates([&] {
+      cut_base_ = cut(range_.base.value);
+      cut_end_ = cut(range_.end().value);
+    });
+  }
+  boundary_cut(const boundary_cut&) = delete;
+  boundary_cut& operator=(const boundary_cut&) = delete;
+  ~boundary_cut() {
+    if (cut_end_) mend(range_.end().value);
+    if (cut_base_) mend(range_.base.value);
+  }
+
+  [[nodiscard]] bool made() const noexcept { return whole_; }
+  void keep() noexcept { cut_base_ = cut_end_ = false; }
+
+ private:
+  bool cut(std::uint64_t at) {
+    const auto after = pieces_.upper_bound(at);
+    if (after == pieces_.begin()) return false;
+    const auto left = std::prev(after);
+    const std::uint64_t left_bytes = at - left->first;
+    if (left_bytes == 0 || left_bytes >= left->second.size_bytes) return false;
+    piece right = left->second;
+    right.size_bytes -= left_bytes;
+    right.offset_bytes += left_bytes;
+    pieces_.emplace_hint(after, at, right);
+    left->second.size_bytes = left_bytes;
+    return true;
+  }
+
+  void mend(std::uint64_t at) noexcept {
+    const auto right = pieces_.find(at);
+    check(right != pieces_.end() && right != pieces_.begin(), "a cut mapping lost a half");
+    std::prev(right)->second.size_bytes += right->second.size_bytes;
+    pieces_.erase(right);
+  }
+
+  piece_map& pieces_;
+  address_range range_;
+  bool cut_base_ = false;
+  bool cut_end_ = false;
+  bool whole_ = false;
+};
+
+}  // namespace
+
+host_driver::state::~state() {
+  for (const auto& [base, size_bytes] : reservations) {
+    (void)with_spare([&] { return linux_os::unreserve({base, size_bytes}); });
+  }
+  for (const auto& [key, each] : memories) {
+    if (each.own_file >= 0) linux_os::close(each.own_file);
+  }
+  if (shared_file >= 0) linux_os::close(shared_file);
+}
+
+bool host_driver::state::reserved(address_range range) const noexcept {
+  const auto after = reservations.upper_bound(range.base.value);
+  if (after == reservations.begin()) return false;
+  const auto& [base, size_bytes] = *std::prev(after);
+  return address_range{{base}, size_bytes}.contains(range);
+}
+
+bool host_driver::state::any_mapped(address_range range) const noexcept {
+  const auto after = pieces.lower_bound(range.end().value);
+  if (after == pieces.begin()) return false;
+  const auto& [base, last] = *std::prev(after);
+  return base + last.size_bytes > range.base.value;
+}
+
+bool host_driver::state::all_mapped(address_range range) const noexcept {
+  auto next = pieces.upper_bound(range.base.value);
+  if (next == pieces.begin()) return false;
+  --next;
+  std::uint64_t covered_to = range.base.value;
+  while (next != pieces.end() && next->first <= covered_to && covered_to < range.end().value) {
+    covered_to = std::max(covered_to, next->first + next->second.size_bytes);
+    ++next;
+  }
+  return covered_to >= range.end().value;
+}
+
+memory* host_driver::state::find(physical_handle handle) const noexcept {
+  const auto found = handles.find(static_cast<std::uint64_t>(handle));
+  return found == handles.end() ? nullptr : found->second;
+}
+
+const piece* host_driver::state::piece_at(address at) const noexcept {
+  const auto after = pieces.upper_bound(at.value);
+  if (after == pieces.begin()) return nullptr;
+  const auto& [base, last] = *std::prev(after);
+  return at.value - base < last.size_bytes ? &last : nullptr;
+}
+
+status host_driver::state::usable(call where, address_range range, access wanted) const noexcept {
+  if (range.empty()) return {};
+  if (wraps(range.base, range.size_bytes) || !all_mapped(range)) {
+    return bad_call(where, errc::invalid_argument, "a part of the range has no memory behind it");
+  }
+  for (auto next = std::prev(pieces.upper_bound(range.base.value));
+       next != pieces.end() && next->first < range.end().value; ++next) {
+    if (next->second.rights < wanted) {
+      return bad_call(where, errc::invalid_argument, "a part of the range lacks the access right: see set_access");
+    }
+  }
+  return {};
+}
+
+status host_driver::state::check_room(std::uint64_t size_bytes) const noexcept {
+  const std::uint64_t capacity = options.capacity_bytes;
+  if (capacity != 0 && (created_bytes > capacity || size_bytes > capacity - created_bytes)) {
+    return bad_call(call::create, errc::out_of_memory, "host_options::capacity_bytes would be exceeded");
+  }
+  if (options.commit == commit_mode::lazy) return {};
+  const linux_os::memory_figures now = linux_os::query_memory(pages);
+  if (now.failure != 0) return figures_error(call::create, errc::out_of_memory, now.failure);
+  const std::uint64_t keep =
+      options.huge_pages ? 0 : std::min(keep_free_bytes_max, now.total_bytes / keep_free_part);
+  if (size_bytes > now.available_bytes || now.available_bytes - size_bytes < keep) {
+    return bad_call(call::create, errc::out_of_memory,
+                    "more than the system has available; committing it would get the process killed");
+  }
+  return {};
+}
+
+status host_driver::state::obtain(memory& fresh) noexcept {
+  int file = shared_file;
+  if (fresh.shareable != share_kind::none) {
+    const linux_os::opened made = linux_os::open_memory_file(fresh.pages.size_bytes, pages, true);
+    if (made.failure != 0) {
+      return kernel_error(call::create, errc::out_of_memory, made.failure,
+                          "no file for shareable memory: release some, or raise the limit on open files");
+    }
+    file = fresh.own_file = made.descriptor;
+  } else {
+    if (fresh.pages.size_bytes > shared_file_bytes - shared_file_used_bytes) {
+      return bad_call(call::create, errc::out_of_memory, "the driver's file has no offsets left: open a new driver");
+    }
+    fresh.pages.offset_bytes = shared_file_used_bytes;
+  }
+  const int failure = options.commit == commit_mode::eager ? linux_os::commit(file, fresh.pages) : 0;
+  if (failure != 0) {
+    if (fresh.own_file >= 0) linux_os::close(fresh.own_file);
+    return kernel_error(call::create, errc::out_of_memory, failure, "the system has no memory left");
+  }
+  if (fresh.own_file < 0) shared_file_used_bytes += fresh.pages.size_bytes;
+  return {};
+}
+
+// Writes memory and a first handle to it into the table.
+result<physical_handle> host_driver::state::enter(call where, const memory& facts) noexcept {
+  const std::uint64_t token = last_token + 1;
+  memory* entered = nullptr;
+  const bool done = allocates([&] {
+    entered = &memories.try_emplace(token, facts).first->second;
+    handles.try_emplace(token, entered);
+  });
+  if (!done) {
+    memories.erase(token);
+    return no_host_memory(where);
+  }
+  entered->key = token;
+  entered->handles = 1;
+  last_token = token;
+  return physical_handle{token};
+}
+
+// Takes back an enter().
+void host_driver::state::forget(physical_handle handle) noexcept {
+  handles.erase(static_cast<std::uint64_t>(handle));
+  memories.erase(static_cast<std::uint64_t>(handle));
+}
+
+status host_driver::state::reclaim(call where, memory& unused) noexcept {
+  check(!unused.referred_to(), "memory given back while something refers to it");
+  if (unused.own_file >= 0) {
+    linux_os::close(unused.own_file);
+  } else if (const int failure = linux_os::decommit(shared_file, unused.pages); failure != 0) {
+    return kernel_error(where, errc::device_lost, failure, "the kernel does not take memory back");
+  }
+  if (unused.created_here) created_bytes -= unused.pages.size_bytes;
+  memories.erase(unused.key);
+  return {};
+}
+
+// Gives every piece in the range the rights that the table says it has.
+bool host_driver::state::restore_rights(address_range range) noexcept {
+  bool restored = true;
+  for (auto next = pieces.lower_bound(range.base.value); next != pieces.end() && next->first < range.end().value;
+       ++next) {
+    const linux_os::span where{next->first, next->second.size_bytes};
+    const auto rights = protection_of(next->second.rights);
+    restored &= with_spare([&] { return linux_os::protect(where, rights); }) == 0;
+  }
+  return restored;
+}
+
+host_driver::host_driver(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
+host_driver::~host_driver() = default;
+host_driver::host_driver(host_driver&&) noexcept = default;
+host_driver& host_driver::operator=(host_driver&&) noexcept = default;
+
+namespace {
+
+features host_features(const host_options& options) noexcept {
+  features can;
+  can.offset_map = can.short_map = true;
+  can.partial_unmap = can.spanning_unmap = can.partial_access = true;
+  can.release_while_mapped = true;
+  can.exact_hint = true;
+  can.lazy_commit = options.commit == commit_mode::lazy;
+  can.fresh_memory_zero = true;
+  can.host_accessible = true;
+  can.copy = can.retain = true;
+  can.host_location = true;
+  can.export_posix_fd = true;
+  can.alias = alias_level::coherent;
+  can.read_only = read_only_level::enforced;
+  can.max_mapping_count = linux_os::mapping_limit();
+  return can;
+}
+
+result<granularity> chosen_granularity(const host_options& options) noexcept {
+  const std::uint64_t page = options.huge_pages ? linux_os::huge_page_bytes : linux_os::page_size_bytes();
+  const std::uint64_t minimum = options.minimum_bytes == 0 ? page : options.minimum_bytes;
+  if (!is_power_of_two(minimum) || minimum < page) {
+    return refuse(errc::bad_option, "host_options::minimum_bytes is 0 or a power of two of at least a page");
+  }
+  if (options.recommended_bytes == 0 || options.recommended_bytes % minimum != 0) {
+    return refuse(errc::bad_option, "host_options::recommended_bytes is a multiple of the minimum");
+  }
+  return granularity{minimum, options.recommended_bytes};
+}
+
+}  // namespace
+
+result<host_driver> host_driver::open(const host_options& options) noexcept {
+  const result<granularity> granule = chosen_granularity(options);
+  if (!granule) return granule.error();
+  std::unique_ptr<state> made;
+  if (!allocates([&] { made = std::make_unique<state>(); })) return no_host_memory(call::none);
+  made->options = options;
+  made->granule = *granule;
+  made->can = host_features(options);
+  made->pages = options.huge_pages ? linux_os::page_kind::huge : linux_os::page_kind::normal;
+  const linux_os::opened file = linux_os::open_memory_file(shared_file_bytes, made->pages, false);
+  if (file.failure != 0) {
+    return kernel_error(call::none, errc::unavailable, file.failure, "this system makes no memory files (memfd_create)");
+  }
+  made->shared_file = file.descriptor;
+  made->spare.take_back();
+  return host_driver{std::move(made)};
+}
+
+const features& host_driver::feature_set() const noexcept { return state_->can; }
+
+result<granularity> host_driver::query_granularity(const physical_request& request) noexcept {
+  if (request.where != host()) {
+    return bad_call(call::query_granularity, errc::not_supported, "the host driver has memory at host() only");
+  }
+  return state_->granule;
+}
+
+result<memory_info> host_driver::query_memory(location where) noexcept {
+  if (where != host()) {
+    return bad_call(call::memory_info, errc::not_supported, "the host driver has memory at host() only");
+  }
+  const linux_os::memory_figures now = linux_os::query_memory(state_->pages);
+  if (now.failure != 0) return figures_error(call::memory_info, errc::unavailable, now.failure);
+  const std::uint64_t capacity = state_->options.capacity_bytes;
+  if (capacity == 0) return memory_info{now.available_bytes, now.total_bytes};
+  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const std::uint64_t left = capacity > state_->created_bytes ? capacity - state_->created_bytes : 0;
+  return memory_info{std::min(left, now.available_bytes), capacity};
+}
+
+namespace {
+
+// An aligned range of the size asked for, wherever the kernel puts it.
+linux_os::placed reserve_aligned(std::uint64_t size_bytes, std::uint64_t alignment_bytes) noexcept {
+  const std::uint64_t extra = alignment_bytes - linux_os::page_size_bytes();
+  const linux_os::placed wide = linux_os::reserve({0, size_bytes + extra});
+  if (wide.failure != 0 || extra == 0) return wide;
+  const std::uint64_t base = round_up(wide.base, alignment_bytes);
+  const std::uint64_t head = base - wide.base;
+  const std::uint64_t tail = extra - head;
+  int failure = 0;
+  if (tail != 0) failure = linux_os::unreserve({base + size_bytes, tail});
+  if (failure == 0 && head != 0) failure = linux_os::unreserve({wide.base, head});
+  if (failure == 0) return {base, 0};
+  (void)linux_os::unreserve({wide.base, size_bytes + extra});
+  return {0, failure};
+}
+
+}  // namespace
+
+result<address_range> host_driver::reserve(const reserve_request& request) noexcept {
+  const std::uint64_t size = request.size_bytes;
+  const std::uint64_t wanted = request.alignment_bytes;
+  if (size == 0 || !state_->aligned(size)) {
+    return bad_call(call::reserve, errc::invalid_argument, "the size is not a multiple of the granularity, or is 0");
+  }
+  if (wanted != 0 && !is_power_of_two(wanted)) {
+    return bad_call(call::reserve, errc::invalid_argument, "the alignment is not a power of two, nor 0");
+  }
+  const granularity& granule = state_->granule;
+  const std::uint64_t alignment =
+      std::max(granule.minimum_bytes, wanted == 0 ? linux_os::huge_page_bytes : wanted);
+  if (wraps({size}, alignment)) {
+    return bad_call(call::reserve, errc::out_of_addresses, "the size and its alignment exceed the address space");
+  }
+  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  linux_os::placed place{0, EEXIST};
+  const std::uint64_t hint_unit = wanted == 0 ? granule.minimum_bytes : alignment;
+  if (request.hint && request.hint.value % hint_unit == 0) place = linux_os::reserve({request.hint.value, size});
+  if (place.failure != 0) place = reserve_aligned(size, alignment);
+  if (place.failure != 0) {
+    if (place.failure == ENOMEM && linux_os::mapping_limit_reached()) return mapping_error(call::reserve, ENOMEM);
+    return kernel_error(call::reserve, errc::out_of_addresses, place.failure,
+                        "no range of that size is free in this process");
+  }
+  if (!allocates([&] { state_->reservations.emplace(place.base, size); })) {
+    (void)state_->with_spare([&] { return linux_os::unreserve({place.base, size}); });
+    return no_host_memory(call::reserve);
+  }
+  return address_range{{place.base}, size};
+}
+
+status host_driver::free_reservation(address_range range) noexcept {
+  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const auto found = state_->reservations.find(range.base.value);
+  if (found == state_->reservations.end() || found->second != range.size_bytes) {
+    return bad_call(call::free_reservation, errc::invalid_argument, "not exactly one earlier reservation");
+  }
+  if (state_->any_mapped(range)) {
+    return bad_call(call::free_reservation, errc::in_use, "memory is mapped in the reservation: unmap it first");
+  }
+  const int failure = state_->with_spare([&] { return linux_os::unreserve(span_of(range)); });
+  if (failure != 0) return mapping_error(call::free_reservation, failure);
+  state_->reservations.erase(found);
+  return {};
+}
+
+result<physical_handle> host_driver::create(const physical_request& request) noexcept {
+  if (request.where != host()) {
+    return bad_call(call::create, errc::not_supported, "the host driver makes memory at host() only");
+  }
+  if (request.size_bytes == 0 || !state_->aligned(request.size_bytes)) {
+    return bad_call(call::create, errc::invalid_argument, "the size is not a multiple of the granularity, or is 0");
+  }
+  if (request.shareable != share_kind::none && request.shareable != share_kind::posix_fd) {
+    return bad_call(call::create, errc::not_supported, "the host driver shares memory as posix_fd only");
+  }
+  if (request.rdma_capable) {
+    return bad_call(call::create, errc::not_supported, "the host driver makes no RDMA-capable memory");
+  }
+  memory fresh;
+  fresh.pages.size_bytes = request.size_bytes;
+  fresh.shareable = request.shareable;
+  fresh.created_here = true;
+  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  if (const status room = state_->check_room(request.size_bytes); !room) return room.error();
+  const result<physical_handle> handle = state_->enter(call::create, fresh);
+  if (!handle) return handle;
+  if (const status obtained = state_->obtain(*state_->find(*handle)); !obtained) {
+    state_->forget(*handle);
+    return obtained.error();
+  }
+  state_->created_bytes += request.size_bytes;
+  return handle;
+}
+
+status host_driver::release(physical_handle handle) noexcept {
+  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  memory* behind = state_->find(handle);
+  if (behind == nullptr) return bad_call(call::release, errc::invalid_argument, "no such handle, or released before");
+  state_->handles.erase(static_cast<std::uint64_t>(handle));
+  --behind->handles;
+  return behind->referred_to() ? status{} : state_->reclaim(call::release, *behind);
+}
+
+status host_driver::map(const map_request& request) noexcept {
+  const address_range range{request.at, request.size_bytes};
+  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  if (!state_->well_formed(range) || !state_->aligned(request.offset_bytes)) {
+    return bad_call(call::map, errc::invalid_argument, "address, size and offset are multiples of the granularity");
+  }
+  memory* behind = state_->find(request.memory);
+  if (behind == nullptr) return bad_call(call::map, errc::invalid_argument, "no such handle, or released before");
+  const linux_os::extent pages = behind->pages;
+  if (request.offset_bytes > pages.size_bytes || range.size_bytes > pages.size_bytes - request.offset_bytes) {
+    return bad_call(call::map, errc::invalid_argument, "the range runs past the end of the memory");
+  }
+  if (!state_->reserved(range)) {
+    return bad_call(call::map, errc::invalid_argument, "the range is not inside one reservation");
+  }
+  if (state_->any_mapped(range)) return bad_call(call::map, errc::overlap, "a part of the range is mapped already");
+  const piece mapped{range.size_bytes, behind, request.offset_bytes, access::none};
+  piece_map::iterator entered;
+  if (!allocates([&] { entered = state_->pieces.emplace(range.base.value, mapped).first; })) {
+    return no_host_memory(call::map);
+  }
+  const int file = behind->own_file >= 0 ? behind->own_file : state_->shared_file;
+  const int failure = linux_os::map(span_of(range), file, pages.offset_bytes + request.offset_bytes);
+  if (failure != 0) {
+    state_->pieces.erase(entered);
+    return mapping_error(call::map, failure);
+  }
+  behind->mapped_bytes += range.size_bytes;
+  return {};
+}
+
+status host_driver::unmap(address_range range) noexcept {
+  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  if (!state_->well_formed(range)) {
+    return bad_call(call::unmap, errc::invalid_argument, "address and size are multiples of the granularity");
+  }
+  if (!state_->all_mapped(range)) {
+    return bad_call(call::unmap, errc::invalid_argument, "a part of the range is not mapped");
+  }
+  boundary_cut cut(state_->pieces, range);
+  if (!cut.made()) return no_host_memory(call::unmap);
+  const int failure = state_->with_spare([&] { return linux_os::unmap(span_of(range)); });
+  if (failure != 0) return mapping_error(call::unmap, failure);
+  cut.keep();
+  status outcome;
+  auto next = state_->pieces.find(range.base.value);
+  while (next != state_->pieces.end() && next->first < range.end().value) {
+    memory* behind = next->second.behind;
+    behind->mapped_bytes -= next->second.size_bytes;
+    next = state_->pieces.erase(next);
+    if (behind->referred_to()) continue;
+    if (const status reclaimed = state_->reclaim(call::unmap, *behind); !reclaimed) outcome = reclaimed;
+  }
+  return outcome;
+}
+
+status host_driver::set_access(address_range range, std::span<const access_grant> grants) noexcept {
+  if (grants.size() != 1 || grants.front().who != host()) {
+    return bad_call(call::set_access, errc::not_supported, "the host driver takes one grant, for host()");
+  }
+  const access rights = grants.front().rights;
+  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  if (!state_->well_formed(range)) {
+    return bad_call(call::set_access, errc::invalid_argument, "address and size are multiples of the granularity");
+  }
+  if (!state_->all_mapped(range)) {
+    return bad_call(call::set_access, errc::invalid_argument, "a part of the range is not mapped");
+  }
+  boundary_cut cut(state_->pieces, range);
+  if (!cut.made()) return no_host_memory(call::set_access);
+  const int failure = linux_os::protect(span_of(range), protection_of(rights));
+  if (failure != 0) {
+    const error refused = mapping_error(call::set_access, failure);
+    if (state_->restore_rights(range)) return refused;
+    return kernel_error(call::set_access, errc::device_lost, failure, "rights changed in part and not changed back");
+  }
+  cut.keep();
+  for (auto next = state_->pieces.find(range.base.value);
+       next != state_->pieces.end() && next->first < range.end().value; ++next) {
+    next->second.rights = rights;
+  }
+  return {};
+}
+
+result<access> host_driver::get_access(address at, location who) noexcept {
+  if (who != host()) {
+    return bad_call(call::get_access, errc::not_supported, "the host driver knows the rights of host() only");
+  }
+  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const piece* mapped = state_->piece_at(at);
+  if (mapped == nullptr) return bad_call(call::get_access, errc::invalid_argument, "nothing is mapped there");
+  return mapped->rights;
+}
+
+namespace {
+
+constexpr const char* streamless = "the host driver has no streams but the default one";
+
+}  // namespace
+
+status host_driver::copy(const copy_request& request) noexcept {
+  if (request.stream != stream_handle::default_stream) {
+    return bad_call(call::copy, errc::invalid_argument, streamless);
+  }
+  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const status readable = state_->usable(call::copy, {request.source, request.size_bytes}, access::read);
+  if (!readable) return readable;
+  const status writable = state_->usable(call::copy, {request.target, request.size_bytes}, access::read_write);
+  if (!writable) return writable;
+  if (request.size_bytes != 0) std::memmove(bytes_at(request.target), bytes_at(request.source), request.size_bytes);
+  return {};
+}
+
+status host_driver::fill(const fill_request& request) noexcept {
+  if (request.stream != stream_handle::default_stream) {
+    return bad_call(call::fill, errc::invalid_argument, streamless);
+  }
+  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const status writable = state_->usable(call::fill, request.target, access::read_write);
+  if (!writable) return writable;
+  if (!request.target.empty()) std::memset(bytes_at(request.target.base), request.value, request.target.size_bytes);
+  return {};
+}
+
+status host_driver::write(address at, std::span<const std::byte> source) noexcept {
+  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const status writable = state_->usable(call::write, {at, source.size()}, access::read_write);
+  if (!writable) return writable;
+  if (!source.empty()) std::memcpy(bytes_at(at), source.data(), source.size());
+  return {};
+}
+
+status host_driver::read(std::span<std::byte> target, address at) noexcept {
+  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const status readable = state_->usable(call::read, {at, target.size()}, access::read);
+  if (!readable) return readable;
+  if (!target.empty()) std::memcpy(target.data(), bytes_at(at), target.size());
+  return {};
+}
+
+result<physical_handle> host_driver::retain(address at) noexcept {
+  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const piece* mapped = state_->piece_at(at);
+  if (mapped == nullptr) return bad_call(call::retain, errc::invalid_argument, "nothing is mapped there");
+  const std::uint64_t token = state_->last_token + 1;
+  if (!allocates([&] { state_->handles.try_emplace(token, mapped->behind); })) return no_host_memory(call::retain);
+  state_->last_token = token;
+  ++mapped->behind->handles;
+  return physical_handle{token};
+}
+
+result<physical_properties> host_driver::get_properties(physical_handle handle) noexcept {
+  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const memory* behind = state_->find(handle);
+  if (behind == nullptr) {
+    return bad_call(call::get_properties, errc::invalid_argument, "no such handle, or released before");
+  }
+  return physical_properties{.where = host(), .shareable = behind->shareable};
+}
+
+result<shared_handle> host_driver::export_handle(physical_handle handle, share_kind kind) noexcept {
+  if (kind != share_kind::posix_fd) {
+    return bad_call(call::export_handle, errc::not_supported, "the host driver shares memory as posix_fd only");
+  }
+  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const memory* behind = state_->find(handle);
+  if (behind == nullptr) {
+    return bad_call(call::export_handle, errc::invalid_argument, "no such handle, or released before");
+  }
+  if (behind->shareable != kind) {
+    return bad_call(call::export_handle, errc::invalid_argument, "the memory was not created shareable");
+  }
+  const linux_os::opened copy = linux_os::duplicate(behind->own_file);
+  if (copy.failure != 0) {
+    return kernel_error(call::export_handle, errc::out_of_memory, copy.failure,
+                        "no descriptor left: raise the limit on open files");
+  }
+  shared_handle shared;
+  shared.kind = kind;
+  shared.descriptor = copy.descriptor;
+  shared.size_bytes = behind->pages.size_bytes;
+  return shared;
+}
+
+result<physical_handle> host_driver::import_handle(const shared_handle& shared) noexcept {
+  if (shared.kind != share_kind::posix_fd) {
+    return bad_call(call::import_handle, errc::not_supported, "the host driver shares memory as posix_fd only");
+  }
+  if (shared.descriptor < 0 || shared.descriptor > std::numeric_limits<int>::max()) {
+    return bad_call(call::import_handle, errc::invalid_argument, "not a descriptor");
+  }
+  const int descriptor = static_cast<int>(shared.descriptor);
+  const linux_os::file_facts facts = linux_os::examine(descriptor);
+  if (facts.failure != 0) {
+    return kernel_error(call::import_handle, errc::invalid_argument, facts.failure, "not an open descriptor");
+  }
+  if (!facts.memory_file || !facts.shrink_sealed || !facts.writable) {
+    return bad_call(call::import_handle, errc::invalid_argument,
+                    "not a writable memory file that is sealed against shrinking");
+  }
+  if (facts.size_bytes != shared.size_bytes || facts.size_bytes == 0 || !state_->aligned(facts.size_bytes)) {
+    return bad_call(call::import_handle, errc::invalid_argument, "the size is not the file's, or not in granules");
+  }
+  const linux_os::opened copy = linux_os::duplicate(descriptor);
+  if (copy.failure != 0) {
+    return kernel_error(call::import_handle, errc::out_of_memory, copy.failure,
+                        "no descriptor left: raise the limit on open files");
+  }
+  memory received;
+  received.pages.size_bytes = facts.size_bytes;
+  received.own_file = copy.descriptor;
+  received.shareable = share_kind::posix_fd;
+  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const result<physical_handle> handle = state_->enter(call::import_handle, received);
+  if (!handle) linux_os::close(copy.descriptor);
+  return handle;
+}
+
+host_ledger host_driver::ledger() const noexcept {
+  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  host_ledger count;
+  count.reservations = state_->reservations.size();
+  for (const auto& [base, size_bytes] : state_->reservations) count.reserved_bytes += size_bytes;
+  count.handles = state_->handles.size();
+  count.memories = state_->memories.size();
+  for (const auto& [key, each] : state_->memories) {
+    count.memory_bytes += each.pages.size_bytes;
+    count.descriptors += each.own_file >= 0 ? 1 : 0;
+  }
+  count.mappings = state_->pieces.size();
+  for (const auto& [base, each] : state_->pieces) count.mapped_bytes += each.size_bytes;
+  return count;
+}
+
+}  // namespace vmm

@@ -1,0 +1,245 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: at every limit (memory, capacity, descriptors, kernel mappings, operator new) the host driver answers the right
+// error, changes nothing, and can still give back what it holds.
+// Method: the limits are real ones; operator new is replaced by one that fails when told to. Each refusal is compared
+// with the ledger before it.
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.host;
+
+namespace {
+
+// The allocation, counted from when this is set, that fails; 0: none does.
+std::uint64_t failing_allocation = 0;
+
+void* allocate(std::size_t size) {
+  if (failing_allocation != 0 && --failing_allocation == 0) throw std::bad_alloc{};
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc{};
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+using vmm::access;
+using vmm::errc;
+
+constexpr std::uint64_t page = 4096;
+
+template <class T>
+errc code_of(const vmm::result<T>& answer) {
+  return answer ? errc::none : answer.error().code;
+}
+
+bool operator==(const vmm::host_ledger& a, const vmm::host_ledger& b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+vmm::host_driver open(const vmm::host_options& options) {
+  auto opened = vmm::host_driver::open(options);
+  return std::move(opened).value();
+}
+
+vmm::physical_request memory_of(std::uint64_t size_bytes) {
+  return {.size_bytes = size_bytes, .where = vmm::host()};
+}
+
+TEST(HostLimits, MoreThanTheSystemHasIsRefused) {
+  auto driver = open({});
+  const auto info = driver.query_memory(vmm::host()).value();
+  const auto before = driver.ledger();
+  const std::uint64_t sizes[] = {vmm::round_up(info.free_bytes + 1, page), vmm::round_up(info.total_bytes, page) * 2,
+                                 1ull << 50, 1ull << 62, 1ull << 63};
+  for (const std::uint64_t size : sizes) {
+    const auto made = driver.create(memory_of(size));
+    ASSERT_FALSE(made) << size;
+    EXPECT_EQ(made.error().code, errc::out_of_memory);
+    EXPECT_EQ(made.error().where, vmm::call::create);
+  }
+  EXPECT_TRUE(before == driver.ledger());
+}
+
+TEST(HostLimits, CapacityIsKept) {
+  auto driver = open({.capacity_bytes = 10 * page});
+  EXPECT_EQ(driver.query_memory(vmm::host())->total_bytes, 10 * page);
+  const auto first = driver.create(memory_of(6 * page)).value();
+  EXPECT_EQ(driver.query_memory(vmm::host())->free_bytes, 4 * page);
+  EXPECT_EQ(code_of(driver.create(memory_of(5 * page))), errc::out_of_memory);
+  const auto second = driver.create(memory_of(4 * page)).value();
+  EXPECT_EQ(code_of(driver.create(memory_of(page))), errc::out_of_memory);
+  ASSERT_TRUE(driver.release(first));
+  EXPECT_EQ(driver.query_memory(vmm::host())->free_bytes, 6 * page);
+  ASSERT_TRUE(driver.release(second));
+}
+
+TEST(HostLimits, DescriptorsRunOut) {
+  auto driver = open({});
+  vmm::physical_request request = memory_of(page);
+  request.shareable = vmm::share_kind::posix_fd;
+  const auto first = driver.create(request).value();
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
+  const rlimit none{0, old.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto before = driver.ledger();
+  const auto made = driver.create(request);
+  const auto exported = driver.export_handle(first, vmm::share_kind::posix_fd);
+  const auto plain = driver.create(memory_of(page));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, errc::out_of_memory);
+  EXPECT_EQ(made.error().native, EMFILE);
+  EXPECT_STREQ(made.error().native_name, "EMFILE");
+  EXPECT_EQ(code_of(exported), errc::out_of_memory);
+  ASSERT_FALSE(plain) << "what is available cannot be read";
+  EXPECT_EQ(plain.error().code, errc::out_of_memory);
+  EXPECT_EQ(plain.error().native, EMFILE);
+  EXPECT_TRUE(before == driver.ledger());
+  ASSERT_TRUE(driver.release(first));
+}
+
+// Maps one page of memory at every `stride`-th page, which the kernel cannot join, until the limit.
+std::vector<vmm::address_range> map_to_the_limit(vmm::host_driver& driver, vmm::address_range range,
+                                                 vmm::physical_handle memory, std::uint64_t stride) {
+  std::vector<vmm::address_range> mapped;
+  for (std::uint64_t at = 0; at < range.size_bytes; at += stride * page) {
+    const vmm::address_range one{range.base + at, page};
+    const auto done = driver.map({one.base, page, memory, 0});
+    if (done) {
+      mapped.push_back(one);
+      continue;
+    }
+    EXPECT_EQ(done.error().code, errc::out_of_mappings) << vmm::describe(done.error());
+    EXPECT_STREQ(done.error().native_name, "ENOMEM");
+    return mapped;
+  }
+  ADD_FAILURE() << "the limit was not reached";
+  return mapped;
+}
+
+TEST(HostLimits, MappingsRunOutAndCanBeUndone) {
+  auto driver = open({});
+  const std::uint64_t limit = driver.feature_set().max_mapping_count;
+  if (limit == 0 || limit > 1'000'000) GTEST_SKIP() << "vm.max_map_count is out of this test's reach: " << limit;
+  const auto range = driver.reserve({.size_bytes = (limit + 10) * page}).value();
+  const auto spread = driver.reserve({.size_bytes = (limit + 10) * page}).value();
+  const auto memory = driver.create(memory_of(2 * page)).value();
+  for (const auto& [where, stride] : {std::pair{range, std::uint64_t{1}}, std::pair{spread, std::uint64_t{2}}}) {
+    auto mapped = map_to_the_limit(driver, where, memory, stride);
+    EXPECT_GT(mapped.size(), limit / 4);
+    const auto before = driver.ledger();
+    EXPECT_EQ(code_of(driver.map({where.end() + (0 - 2 * page), page, memory, 0})), errc::out_of_mappings);
+    EXPECT_TRUE(before == driver.ledger());
+    // The middle first: that is where the kernel has to split.
+    std::swap(mapped.front(), mapped[mapped.size() / 2]);
+    for (const auto& each : mapped) {
+      const auto undone = driver.unmap(each);
+      ASSERT_TRUE(undone) << vmm::describe(undone.error());
+    }
+  }
+  ASSERT_TRUE(driver.release(memory));
+  ASSERT_TRUE(driver.free_reservation(range));
+  ASSERT_TRUE(driver.free_reservation(spread));
+  EXPECT_TRUE(driver.ledger().empty());
+}
+
+TEST(HostLimits, RightsAtTheMappingLimitChangeWhollyOrNotAtAll) {
+  auto driver = open({});
+  const std::uint64_t limit = driver.feature_set().max_mapping_count;
+  if (limit == 0 || limit > 1'000'000) GTEST_SKIP() << "vm.max_map_count is out of this test's reach: " << limit;
+  const auto large = driver.reserve({.size_bytes = 8 * page}).value();
+  const auto one = driver.create(memory_of(4 * page)).value();
+  const auto two = driver.create(memory_of(4 * page)).value();
+  ASSERT_TRUE(driver.map({large.base, 4 * page, one, 0}));
+  ASSERT_TRUE(driver.map({large.base + 4 * page, 4 * page, two, 0}));
+  const auto range = driver.reserve({.size_bytes = (limit + 10) * page}).value();
+  const auto mapped = map_to_the_limit(driver, range, one, 1);
+  const auto before = driver.ledger();
+  // The first memory whole and a part of the second: the kernel changes the first before it fails on the second.
+  const vmm::access_grant grant{vmm::host(), access::read_write};
+  const auto changed = driver.set_access({large.base + page, 6 * page}, {&grant, 1});
+  ASSERT_FALSE(changed);
+  EXPECT_EQ(changed.error().code, errc::out_of_mappings) << vmm::describe(changed.error());
+  EXPECT_TRUE(before == driver.ledger());
+  for (std::uint64_t at = 0; at < large.size_bytes; at += page) {
+    EXPECT_EQ(driver.get_access(large.base + at, vmm::host()).value(), access::none);
+  }
+  ASSERT_TRUE(driver.unmap({range.base, mapped.size() * page}));
+  ASSERT_TRUE(driver.set_access({large.base + page, 6 * page}, {&grant, 1})) << "with room it works";
+  ASSERT_TRUE(driver.unmap(large));
+}
+
+// Each step of a small life of a driver, with one allocation failing; true when the step has succeeded.
+bool step(vmm::host_driver& driver, int number, vmm::address_range& range, vmm::physical_handle& memory) {
+  const auto failed_cleanly = [](const vmm::error& failure) { return failure.code == errc::out_of_host_memory; };
+  const auto right = [&](const auto& answer) {
+    EXPECT_TRUE(answer || failed_cleanly(answer.error())) << vmm::describe(answer.error());
+    return answer.has_value();
+  };
+  const vmm::access_grant grant{vmm::host(), access::read_write};
+  switch (number) {
+    case 0: {
+      const auto reserved = driver.reserve({.size_bytes = 8 * page});
+      if (right(reserved)) range = *reserved;
+      return reserved.has_value();
+    }
+    case 1: {
+      const auto made = driver.create({.size_bytes = 8 * page, .where = vmm::host(),
+                                       .shareable = vmm::share_kind::posix_fd});
+      if (right(made)) memory = *made;
+      return made.has_value();
+    }
+    case 2: return right(driver.map({range.base, 8 * page, memory, 0}));
+    case 3: return right(driver.set_access({range.base + page, 4 * page}, {&grant, 1}));
+    case 4: return right(driver.retain(range.base));
+    case 5: return right(driver.unmap({range.base + 2 * page, page}));
+    default: return right(driver.unmap({range.base + 3 * page, 5 * page}));
+  }
+}
+
+TEST(HostLimits, FailingAllocationsChangeNothing) {
+  auto driver = open({});
+  vmm::address_range range;
+  vmm::physical_handle memory{};
+  int injected = 0;
+  for (int number = 0; number < 7; ++number) {
+    for (std::uint64_t nth = 1;; ++nth) {
+      ASSERT_LT(nth, 100u);
+      const auto before = driver.ledger();
+      failing_allocation = nth;
+      const bool done = step(driver, number, range, memory);
+      const bool struck = failing_allocation == 0;
+      failing_allocation = 0;
+      if (done) {
+        EXPECT_FALSE(struck) << "a failed allocation went unnoticed in step " << number;
+        break;
+      }
+      ASSERT_TRUE(struck);
+      EXPECT_TRUE(before == driver.ledger()) << "step " << number << " allocation " << nth;
+      ++injected;
+    }
+  }
+  EXPECT_GE(injected, 8) << "every table of the driver was refused its memory once";
+  failing_allocation = 1;
+  EXPECT_EQ(code_of(vmm::host_driver::open()), errc::out_of_host_memory);
+  failing_allocation = 0;
+}
+
+}  // namespace

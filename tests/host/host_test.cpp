@@ -1,0 +1,556 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the host driver does with real memory what the contract says, also where Linux would do something else.
+// Method: small layouts, their bytes read and written through plain pointers; each refusal compared with the ledger
+// before it; forbidden accesses made in a child process that must die of them. The ledger is empty after every test.
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+import vmm.host;
+
+namespace {
+
+using vmm::access;
+using vmm::address;
+using vmm::address_range;
+using vmm::errc;
+using vmm::physical_handle;
+
+constexpr std::uint64_t page = 4096;
+constexpr std::uint64_t unit = 16 * page;
+
+std::uint8_t* pointer(address at) { return reinterpret_cast<std::uint8_t*>(at.value); }
+
+template <class T>
+errc code_of(const vmm::result<T>& answer) {
+  return answer ? errc::none : answer.error().code;
+}
+
+bool operator==(const vmm::host_ledger& a, const vmm::host_ledger& b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+class Host : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = vmm::host_driver::open({.minimum_bytes = page});
+    ASSERT_TRUE(opened) << vmm::describe(opened.error());
+    driver_.emplace(std::move(*opened));
+  }
+  void TearDown() override { EXPECT_TRUE(driver_->ledger().empty()); }
+
+  vmm::host_driver& driver() { return *driver_; }
+
+  address_range reserve(std::uint64_t size_bytes) { return driver().reserve({.size_bytes = size_bytes}).value(); }
+  physical_handle create(std::uint64_t size_bytes) {
+    return driver().create({.size_bytes = size_bytes, .where = vmm::host()}).value();
+  }
+  void map(address at, physical_handle memory, std::uint64_t size_bytes, std::uint64_t offset_bytes = 0) {
+    const auto done = driver().map({at, size_bytes, memory, offset_bytes});
+    ASSERT_TRUE(done) << vmm::describe(done.error());
+  }
+  vmm::status allow(address_range range, access rights = access::read_write) {
+    const vmm::access_grant grant{vmm::host(), rights};
+    return driver().set_access(range, {&grant, 1});
+  }
+  void map_usable(address at, physical_handle memory, std::uint64_t size_bytes, std::uint64_t offset_bytes = 0) {
+    map(at, memory, size_bytes, offset_bytes);
+    ASSERT_TRUE(allow({at, size_bytes}));
+  }
+  void clear(address_range reservation, std::initializer_list<address_range> mapped) {
+    for (const address_range each : mapped) ASSERT_TRUE(driver().unmap(each));
+    ASSERT_TRUE(driver().free_reservation(reservation));
+  }
+
+ private:
+  std::optional<vmm::host_driver> driver_;
+};
+
+using HostDeathTest = Host;
+
+TEST_F(Host, SaysWhatItIs) {
+  EXPECT_EQ(driver().name(), "host");
+  EXPECT_EQ(driver().home(), vmm::host());
+  EXPECT_TRUE(driver().feature_set().host_accessible);
+  EXPECT_FALSE(driver().feature_set().streams);
+  EXPECT_FALSE(driver().feature_set().lazy_commit);
+  const auto granule = driver().query_granularity({.where = vmm::host()});
+  ASSERT_TRUE(granule);
+  EXPECT_EQ(granule->minimum_bytes, page);
+  EXPECT_EQ(granule->recommended_bytes, 2u << 20);
+  EXPECT_EQ(code_of(driver().query_granularity({.where = vmm::device(0)})), errc::not_supported);
+  const auto memory = driver().query_memory(vmm::host());
+  ASSERT_TRUE(memory);
+  EXPECT_GT(memory->free_bytes, 0u);
+  EXPECT_LE(memory->free_bytes, memory->total_bytes);
+}
+
+TEST(HostOptions, RefusesWhatCannotBe) {
+  EXPECT_EQ(code_of(vmm::host_driver::open({.minimum_bytes = 1000})), errc::bad_option);
+  EXPECT_EQ(code_of(vmm::host_driver::open({.minimum_bytes = page / 2})), errc::bad_option);
+  EXPECT_EQ(code_of(vmm::host_driver::open({.recommended_bytes = 0})), errc::bad_option);
+  EXPECT_EQ(code_of(vmm::host_driver::open({.minimum_bytes = 4u << 20})), errc::bad_option);
+  EXPECT_EQ(code_of(vmm::host_driver::open({.minimum_bytes = page, .huge_pages = true})), errc::bad_option);
+}
+
+TEST_F(Host, ReservationsAreAlignedAndHintsExact) {
+  const auto wide = driver().reserve({.size_bytes = unit, .alignment_bytes = 1u << 30});
+  ASSERT_TRUE(wide);
+  EXPECT_EQ(wide->base.value % (1u << 30), 0u);
+  EXPECT_EQ(wide->size_bytes, unit);
+  ASSERT_TRUE(driver().free_reservation(*wide));
+  const auto again = driver().reserve({.size_bytes = unit, .hint = wide->base});
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->base, wide->base);
+  const auto elsewhere = driver().reserve({.size_bytes = unit, .hint = wide->base});
+  ASSERT_TRUE(elsewhere) << "a hint that is taken is only a wish";
+  EXPECT_FALSE(elsewhere->overlaps(*again));
+  EXPECT_EQ(elsewhere->base.value % (2u << 20), 0u) << "as on a GPU";
+  ASSERT_TRUE(driver().free_reservation(*again));
+  ASSERT_TRUE(driver().free_reservation(*elsewhere));
+}
+
+TEST_F(Host, RefusesReservationsThatCannotBe) {
+  EXPECT_EQ(code_of(driver().reserve({.size_bytes = 0})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().reserve({.size_bytes = page + 1})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().reserve({.size_bytes = page, .alignment_bytes = 3 * page})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().reserve({.size_bytes = 1ull << 60})), errc::out_of_addresses);
+  EXPECT_EQ(code_of(driver().reserve({.size_bytes = ~0ull - page + 1})), errc::out_of_addresses);
+  const auto range = reserve(unit);
+  EXPECT_EQ(code_of(driver().free_reservation({range.base, page})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().free_reservation({range.base + page, unit - page})), errc::invalid_argument);
+  EXPECT_TRUE(driver().free_reservation(range));
+  EXPECT_EQ(code_of(driver().free_reservation(range)), errc::invalid_argument);
+}
+
+TEST_F(Host, RemappingMovesTheBytes) {
+  const auto range = reserve(4 * unit);
+  const auto memory = create(unit);
+  map_usable(range.base, memory, unit);
+  for (std::uint64_t i = 0; i < unit; ++i) ASSERT_EQ(pointer(range.base)[i], 0) << "fresh memory is zero";
+  std::memset(pointer(range.base), 0x5A, unit);
+  ASSERT_TRUE(driver().unmap({range.base, unit}));
+  const address moved = range.base + 3 * unit;
+  map_usable(moved, memory, unit);
+  for (std::uint64_t i = 0; i < unit; ++i) ASSERT_EQ(pointer(moved)[i], 0x5A);
+  ASSERT_TRUE(driver().release(memory));
+  clear(range, {{moved, unit}});
+}
+
+TEST_F(Host, OffsetsAndAliasesShowTheSameBytes) {
+  const auto range = reserve(4 * unit);
+  const auto memory = create(2 * unit);
+  map_usable(range.base, memory, 2 * unit);
+  map_usable(range.base + 2 * unit, memory, unit, unit);
+  pointer(range.base)[unit + 7] = 42;
+  EXPECT_EQ(pointer(range.base)[2 * unit + 7], 42);
+  pointer(range.base)[2 * unit + 8] = 43;
+  EXPECT_EQ(pointer(range.base)[unit + 8], 43);
+  ASSERT_TRUE(driver().release(memory));
+  clear(range, {{range.base, 2 * unit}, {range.base + 2 * unit, unit}});
+}
+
+TEST_F(Host, MemoryLivesUntilItsLastReference) {
+  const auto range = reserve(2 * unit);
+  const auto memory = create(unit);
+  map_usable(range.base, memory, unit);
+  pointer(range.base)[0] = 7;
+  ASSERT_TRUE(driver().release(memory));
+  EXPECT_EQ(code_of(driver().release(memory)), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().map({range.base + unit, unit, memory, 0})), errc::invalid_argument);
+  EXPECT_EQ(pointer(range.base)[0], 7);
+  const auto again = driver().retain(range.base + page);
+  ASSERT_TRUE(again);
+  EXPECT_NE(*again, memory);
+  ASSERT_TRUE(driver().unmap({range.base, unit}));
+  map_usable(range.base + unit, *again, unit);
+  EXPECT_EQ(pointer(range.base + unit)[0], 7);
+  ASSERT_TRUE(driver().unmap({range.base + unit, unit}));
+  EXPECT_EQ(driver().ledger().memories, 1u);
+  ASSERT_TRUE(driver().release(*again));
+  clear(range, {});
+}
+
+TEST_F(Host, RefusesMapsThatLinuxWouldTake) {
+  const auto range = reserve(4 * unit);
+  const auto memory = create(2 * unit);
+  map_usable(range.base + unit, memory, 2 * unit);
+  pointer(range.base + unit)[0] = 9;
+  const auto before = driver().ledger();
+  for (const std::uint64_t at : {std::uint64_t{0}, unit, 2 * unit}) {
+    EXPECT_EQ(code_of(driver().map({range.base + at, 2 * unit, memory, 0})), errc::overlap) << at;
+  }
+  EXPECT_EQ(code_of(driver().map({range.base, unit, memory, 2 * unit})), errc::invalid_argument) << "past the end";
+  EXPECT_EQ(code_of(driver().map({range.base, unit, memory, ~0ull - page + 1})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().map({range.base, unit, memory, 1})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().map({range.base + 1, unit, memory, 0})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().map({range.base, 0, memory, 0})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().map({range.base + 3 * unit, 2 * unit, memory, 0})), errc::invalid_argument)
+      << "past the reservation";
+  EXPECT_EQ(code_of(driver().map({address{page}, unit, memory, 0})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().map({range.base, unit, physical_handle{999}, 0})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().free_reservation(range)), errc::in_use);
+  EXPECT_TRUE(before == driver().ledger());
+  EXPECT_EQ(pointer(range.base + unit)[0], 9);
+  ASSERT_TRUE(driver().release(memory));
+  clear(range, {{range.base + unit, 2 * unit}});
+}
+
+TEST_F(Host, UnmapCutsAndSpans) {
+  const auto range = reserve(6 * unit);
+  const auto first = create(3 * unit);
+  const auto second = create(3 * unit);
+  map_usable(range.base, first, 3 * unit);
+  map_usable(range.base + 3 * unit, second, 3 * unit);
+  for (std::uint64_t i = 0; i < 6; ++i) pointer(range.base + i * unit)[0] = static_cast<std::uint8_t>(10 + i);
+  ASSERT_TRUE(driver().release(first));
+  ASSERT_TRUE(driver().release(second));
+  ASSERT_TRUE(driver().unmap({range.base + 2 * unit, 2 * unit}));
+  EXPECT_EQ(driver().ledger().mapped_bytes, 4 * unit);
+  EXPECT_EQ(driver().ledger().memories, 2u);
+  for (const std::uint64_t i : {0u, 1u, 4u, 5u}) EXPECT_EQ(pointer(range.base + i * unit)[0], 10 + i);
+  const auto before = driver().ledger();
+  EXPECT_EQ(code_of(driver().unmap({range.base + unit, 2 * unit})), errc::invalid_argument) << "a hole";
+  EXPECT_EQ(code_of(driver().unmap({range.base + 1, unit})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().unmap({range.base + 5 * unit, 2 * unit})), errc::invalid_argument);
+  EXPECT_TRUE(before == driver().ledger());
+  ASSERT_TRUE(driver().unmap({range.base, 2 * unit}));
+  EXPECT_EQ(driver().ledger().memories, 1u) << "the first memory went with its last mapping";
+  clear(range, {{range.base + 4 * unit, 2 * unit}});
+}
+
+TEST_F(Host, RightsBelongToPieces) {
+  const auto range = reserve(4 * unit);
+  const auto memory = create(3 * unit);
+  map(range.base, memory, 3 * unit);
+  EXPECT_EQ(driver().get_access(range.base, vmm::host()).value(), access::none);
+  ASSERT_TRUE(allow({range.base + unit, unit}, access::read));
+  EXPECT_EQ(driver().get_access(range.base, vmm::host()).value(), access::none);
+  EXPECT_EQ(driver().get_access(range.base + unit, vmm::host()).value(), access::read);
+  EXPECT_EQ(driver().get_access(range.base + (2 * unit - 1), vmm::host()).value(), access::read);
+  EXPECT_EQ(driver().get_access(range.base + 2 * unit, vmm::host()).value(), access::none);
+  EXPECT_EQ(code_of(driver().get_access(range.base + 3 * unit, vmm::host())), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().get_access(range.base, vmm::device(0))), errc::not_supported);
+  EXPECT_EQ(code_of(allow({range.base, 4 * unit})), errc::invalid_argument) << "over a hole";
+  EXPECT_EQ(driver().get_access(range.base, vmm::host()).value(), access::none) << "nothing changed half-way";
+  const std::array<vmm::access_grant, 1> device{{{vmm::device(0), access::read_write}}};
+  EXPECT_EQ(code_of(driver().set_access({range.base, unit}, device)), errc::not_supported);
+  EXPECT_EQ(code_of(driver().set_access({range.base, unit}, {})), errc::not_supported);
+  ASSERT_TRUE(driver().release(memory));
+  clear(range, {{range.base, 3 * unit}});
+}
+
+TEST_F(HostDeathTest, RightsAreEnforced) {
+  const auto range = reserve(4 * unit);
+  const auto memory = create(3 * unit);
+  map(range.base, memory, 3 * unit);
+  ASSERT_TRUE(allow({range.base, unit}, access::read_write));
+  ASSERT_TRUE(allow({range.base + unit, unit}, access::read));
+  volatile std::uint8_t* bytes = pointer(range.base);
+  bytes[0] = 1;
+  EXPECT_EQ(bytes[unit], 0);
+  EXPECT_DEATH(bytes[unit] = 1, "");
+  EXPECT_DEATH((void)bytes[2 * unit], "");
+  EXPECT_DEATH((void)bytes[3 * unit], "");
+  ASSERT_TRUE(allow({range.base, unit}, access::none));
+  EXPECT_DEATH((void)bytes[0], "");
+  ASSERT_TRUE(driver().release(memory));
+  clear(range, {{range.base, 3 * unit}});
+}
+
+TEST_F(Host, CopiesFillsReadsAndWrites) {
+  const auto range = reserve(4 * unit);
+  const auto memory = create(3 * unit);
+  map_usable(range.base, memory, 3 * unit);
+  std::vector<std::byte> pattern(unit);
+  for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<std::byte>(i * 7);
+  ASSERT_TRUE(driver().write(range.base + 5, pattern));
+  ASSERT_TRUE(driver().copy({.target = range.base + unit + 11, .source = range.base + 5, .size_bytes = unit}));
+  std::vector<std::byte> found(unit);
+  ASSERT_TRUE(driver().read(found, range.base + unit + 11));
+  EXPECT_EQ(found, pattern);
+  ASSERT_TRUE(driver().fill({.target = {range.base + 1, unit}, .value = 0xEE}));
+  EXPECT_EQ(pointer(range.base)[unit], 0xEE);
+  EXPECT_NE(pointer(range.base)[unit + 1], 0xEE);
+  ASSERT_TRUE(driver().write(range.base, {})) << "nothing is easily done";
+  ASSERT_TRUE(driver().release(memory));
+  clear(range, {{range.base, 3 * unit}});
+}
+
+TEST_F(Host, RefusesCopiesItMayNotMake) {
+  const auto range = reserve(4 * unit);
+  const auto memory = create(3 * unit);
+  map_usable(range.base, memory, 3 * unit);
+  ASSERT_TRUE(allow({range.base + unit, unit}, access::read));
+  ASSERT_TRUE(allow({range.base + 2 * unit, unit}, access::none));
+  std::vector<std::byte> bytes(unit + 1);
+  EXPECT_TRUE(driver().read(bytes, range.base));
+  EXPECT_EQ(code_of(driver().write(range.base, bytes)), errc::invalid_argument) << "the last byte is read-only";
+  EXPECT_EQ(code_of(driver().read(bytes, range.base + unit)), errc::invalid_argument) << "no right to the last byte";
+  EXPECT_EQ(code_of(driver().read(bytes, range.base + 3 * unit)), errc::invalid_argument) << "a hole";
+  EXPECT_EQ(code_of(driver().read(bytes, address{8})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().read(bytes, address{~0ull - 8})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().fill({.target = {range.base + unit, 1}})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().copy({range.base + unit, range.base, 1})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().copy({range.base, range.base + 2 * unit, 1})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().copy({range.base, range.base, 1, vmm::stream_handle{1}})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().fill({{range.base, 1}, 0, vmm::stream_handle{1}})), errc::invalid_argument);
+  ASSERT_TRUE(driver().release(memory));
+  clear(range, {{range.base, 3 * unit}});
+}
+
+TEST_F(Host, RefusesMemoryItCannotMake) {
+  const auto before = driver().ledger();
+  EXPECT_EQ(code_of(driver().create({.size_bytes = 0, .where = vmm::host()})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().create({.size_bytes = page + 1, .where = vmm::host()})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().create({.size_bytes = page, .where = vmm::device(0)})), errc::not_supported);
+  EXPECT_EQ(code_of(driver().create({.size_bytes = page, .where = vmm::host_node(0)})), errc::not_supported);
+  EXPECT_EQ(code_of(driver().create(
+                {.size_bytes = page, .where = vmm::host(), .shareable = vmm::share_kind::fabric})),
+            errc::not_supported);
+  EXPECT_EQ(code_of(driver().create({.size_bytes = page, .where = vmm::host(), .rdma_capable = true})),
+            errc::not_supported);
+  EXPECT_TRUE(before == driver().ledger());
+  EXPECT_EQ(code_of(driver().release(physical_handle::none)), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().retain(address{page})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().get_properties(physical_handle{5})), errc::invalid_argument);
+}
+
+TEST_F(Host, DriversDoNotKnowEachOthersObjects) {
+  auto other = vmm::host_driver::open();
+  ASSERT_TRUE(other);
+  const auto range = reserve(unit);
+  EXPECT_EQ(code_of(other->free_reservation(range)), errc::invalid_argument);
+  const auto memory = create(unit);
+  EXPECT_EQ(code_of(other->map({range.base, unit, memory, 0})), errc::invalid_argument);
+  ASSERT_TRUE(driver().release(memory));
+  clear(range, {});
+}
+
+// ---- sharing ----
+
+physical_handle create_shareable(vmm::host_driver& driver, std::uint64_t size_bytes) {
+  return driver
+      .create({.size_bytes = size_bytes, .where = vmm::host(), .shareable = vmm::share_kind::posix_fd})
+      .value();
+}
+
+TEST_F(Host, MemoryCanBeShared) {
+  const auto range = reserve(unit);
+  const auto memory = create_shareable(driver(), unit);
+  EXPECT_EQ(driver().get_properties(memory).value().shareable, vmm::share_kind::posix_fd);
+  map_usable(range.base, memory, unit);
+  std::memset(pointer(range.base), 0x77, unit);
+  auto shared = driver().export_handle(memory, vmm::share_kind::posix_fd);
+  ASSERT_TRUE(shared);
+  EXPECT_EQ(shared->size_bytes, unit);
+  auto peer = vmm::host_driver::open({.minimum_bytes = page});
+  ASSERT_TRUE(peer);
+  const auto imported = peer->import_handle(*shared);
+  ASSERT_TRUE(imported) << vmm::describe(imported.error());
+  ASSERT_EQ(::close(static_cast<int>(shared->descriptor)), 0) << "import leaves the descriptor to its owner";
+  ASSERT_TRUE(driver().release(memory));
+  clear(range, {{range.base, unit}});
+  const auto there = peer->reserve({.size_bytes = unit}).value();
+  ASSERT_TRUE(peer->map({there.base, unit, *imported, 0}));
+  const vmm::access_grant grant{vmm::host(), access::read};
+  ASSERT_TRUE(peer->set_access(there, {&grant, 1}));
+  EXPECT_EQ(pointer(there.base)[unit - 1], 0x77) << "memory outlives its creator";
+}
+
+TEST_F(Host, MemoryReachesAnotherProcess) {
+  const auto range = reserve(unit);
+  const auto memory = create_shareable(driver(), unit);
+  map_usable(range.base, memory, unit);
+  pointer(range.base)[3] = 55;
+  const auto shared = driver().export_handle(memory, vmm::share_kind::posix_fd);
+  ASSERT_TRUE(shared);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto peer = vmm::host_driver::open({.minimum_bytes = page});
+    const auto imported = peer->import_handle(*shared);
+    const auto there = peer->reserve({.size_bytes = unit}).value();
+    const vmm::access_grant grant{vmm::host(), access::read_write};
+    const bool usable = peer->map({there.base, unit, *imported, 0}) && peer->set_access(there, {&grant, 1});
+    if (usable && pointer(there.base)[3] == 55) pointer(there.base)[4] = 66;
+    ::_exit(usable ? 0 : 1);
+  }
+  int outcome = -1;
+  ASSERT_EQ(::waitpid(child, &outcome, 0), child);
+  EXPECT_EQ(outcome, 0);
+  EXPECT_EQ(pointer(range.base)[4], 66);
+  ASSERT_EQ(::close(static_cast<int>(shared->descriptor)), 0);
+  ASSERT_TRUE(driver().release(memory));
+  clear(range, {{range.base, unit}});
+}
+
+TEST_F(Host, SharedMemoryCannotBeCutShort) {
+  const auto memory = create_shareable(driver(), unit);
+  const auto shared = driver().export_handle(memory, vmm::share_kind::posix_fd);
+  ASSERT_TRUE(shared);
+  const int descriptor = static_cast<int>(shared->descriptor);
+  EXPECT_NE(::ftruncate(descriptor, 0), 0);
+  EXPECT_NE(::fcntl(descriptor, F_GETFD) & FD_CLOEXEC, 0);
+  ::close(descriptor);
+  ASSERT_TRUE(driver().release(memory));
+}
+
+TEST_F(Host, RefusesToShareWhatIsNotShareable) {
+  const auto memory = create(unit);
+  EXPECT_EQ(code_of(driver().export_handle(memory, vmm::share_kind::posix_fd)), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().export_handle(memory, vmm::share_kind::fabric)), errc::not_supported);
+  EXPECT_EQ(code_of(driver().export_handle(physical_handle{77}, vmm::share_kind::posix_fd)), errc::invalid_argument);
+  ASSERT_TRUE(driver().release(memory));
+}
+
+TEST_F(Host, RefusesDescriptorsItCannotTrust) {
+  const auto import = [&](int descriptor, std::uint64_t size_bytes) {
+    vmm::shared_handle shared;
+    shared.kind = vmm::share_kind::posix_fd;
+    shared.descriptor = descriptor;
+    shared.size_bytes = size_bytes;
+    return code_of(driver().import_handle(shared));
+  };
+  EXPECT_EQ(import(-1, unit), errc::invalid_argument);
+  EXPECT_EQ(import(1 << 20, unit), errc::invalid_argument) << "not open";
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(import(null, unit), errc::invalid_argument);
+  ::close(null);
+  const int unsealed = ::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(::ftruncate(unsealed, unit), 0);
+  EXPECT_EQ(import(unsealed, unit), errc::invalid_argument) << "its owner could cut it short under our feet";
+  ASSERT_EQ(::fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_EQ(import(unsealed, 2 * unit), errc::invalid_argument) << "the size is not true";
+  EXPECT_EQ(import(unsealed, unit), errc::none);
+  ::close(unsealed);
+  EXPECT_EQ(driver().ledger().handles, 1u);
+  EXPECT_TRUE(driver().release(physical_handle{1}));
+}
+
+// ---- what is left behind ----
+
+std::size_t open_descriptors() {
+  using entries = std::filesystem::directory_iterator;
+  return static_cast<std::size_t>(std::distance(entries("/proc/self/fd"), entries()));
+}
+
+std::size_t mapped_memory_files() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("/memfd:vmm") != std::string::npos ? 1 : 0;
+  return count;
+}
+
+// Bytes that the system holds for the driver's memory files, as the kernel counts them.
+std::uint64_t committed_bytes() {
+  std::uint64_t total = 0;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    const auto target = std::filesystem::read_symlink(each.path(), ignored).string();
+    struct ::stat facts {};
+    if (target.find("/memfd:vmm") == std::string::npos || ::stat(each.path().c_str(), &facts) != 0) continue;
+    total += static_cast<std::uint64_t>(facts.st_blocks) * 512;
+  }
+  return total;
+}
+
+TEST(HostLeaks, DestructionGivesEverythingBack) {
+  const std::size_t descriptors = open_descriptors();
+  ASSERT_EQ(mapped_memory_files(), 0u);
+  {
+    auto driver = vmm::host_driver::open({.minimum_bytes = page});
+    ASSERT_TRUE(driver);
+    const auto range = driver->reserve({.size_bytes = 4 * unit}).value();
+    const auto plain = driver->create({.size_bytes = unit, .where = vmm::host()}).value();
+    ASSERT_TRUE(driver->map({range.base, unit, plain, 0}));
+    ASSERT_TRUE(driver->map({range.base + unit, unit, create_shareable(*driver, unit), 0}));
+    EXPECT_EQ(mapped_memory_files(), 2u);
+    EXPECT_EQ(open_descriptors(), descriptors + 2);
+    auto moved = std::move(*driver);
+    EXPECT_EQ(moved.ledger().mappings, 2u);
+  }
+  EXPECT_EQ(mapped_memory_files(), 0u);
+  EXPECT_EQ(open_descriptors(), descriptors);
+}
+
+TEST(HostLeaks, MemoryIsCommittedAtCreateAndGivenBackWithTheLastReference) {
+  auto driver = vmm::host_driver::open({.minimum_bytes = page});
+  ASSERT_TRUE(driver);
+  ASSERT_EQ(committed_bytes(), 0u);
+  const auto first = driver->create({.size_bytes = 3 * unit, .where = vmm::host()}).value();
+  const auto second = driver->create({.size_bytes = unit, .where = vmm::host()}).value();
+  EXPECT_EQ(committed_bytes(), 4 * unit);
+  const auto range = driver->reserve({.size_bytes = unit}).value();
+  ASSERT_TRUE(driver->map({range.base, unit, second, 0}));
+  ASSERT_TRUE(driver->release(first));
+  EXPECT_EQ(committed_bytes(), unit);
+  ASSERT_TRUE(driver->release(second));
+  EXPECT_EQ(committed_bytes(), unit) << "the mapping keeps it";
+  ASSERT_TRUE(driver->unmap(range));
+  EXPECT_EQ(committed_bytes(), 0u);
+}
+
+TEST(HostLeaks, LazyMemoryComesWithTheFirstTouch) {
+  auto driver = vmm::host_driver::open({.commit = vmm::commit_mode::lazy, .minimum_bytes = page});
+  ASSERT_TRUE(driver);
+  EXPECT_TRUE(driver->feature_set().lazy_commit);
+  const auto memory = driver->create({.size_bytes = 1ull << 40, .where = vmm::host()});
+  ASSERT_TRUE(memory) << "more than this machine has";
+  const auto range = driver->reserve({.size_bytes = unit}).value();
+  ASSERT_TRUE(driver->map({range.base, unit, *memory, 0}));
+  const vmm::access_grant grant{vmm::host(), access::read_write};
+  ASSERT_TRUE(driver->set_access(range, {&grant, 1}));
+  EXPECT_EQ(committed_bytes(), 0u);
+  pointer(range.base)[0] = 1;
+  EXPECT_EQ(committed_bytes(), page);
+}
+
+// ---- threads ----
+
+void churn(vmm::host_driver& driver, std::uint8_t seed, int rounds, bool& right) {
+  const auto range = driver.reserve({.size_bytes = 4 * unit}).value();
+  const vmm::access_grant grant{vmm::host(), access::read_write};
+  right = true;
+  for (int round = 0; round < rounds; ++round) {
+    const auto memory = driver.create({.size_bytes = unit, .where = vmm::host()}).value();
+    const address at = range.base + static_cast<std::uint64_t>(round % 4) * unit;
+    const auto value = static_cast<std::uint8_t>(seed + round);
+    right = right && driver.map({at, unit, memory, 0}) && driver.set_access({at, unit}, {&grant, 1}) &&
+            driver.fill({{at, unit}, value}) && pointer(at)[unit - 1] == value && driver.release(memory) &&
+            driver.unmap({at, unit});
+  }
+  right = right && driver.free_reservation(range);
+}
+
+TEST_F(Host, ThreadsDoNotDisturbEachOther) {
+  constexpr std::size_t count = 4;
+  std::array<bool, count> right{};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] { churn(driver(), static_cast<std::uint8_t>(i * 50), 200, right[i]); });
+  }
+  for (auto& each : threads) each.join();
+  for (const bool each : right) EXPECT_TRUE(each);
+}
+
+}  // namespace
