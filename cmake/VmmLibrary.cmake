@@ -20,10 +20,12 @@ function(vmm_library_defaults target)
   vmm_warnings(${target})
 endfunction()
 
-# Warnings are ours to keep at none; a parent project decides for itself.
+# Warnings are ours to keep at none; a parent project decides for itself. BUILD_INTERFACE, because an installed module
+# library carries its private options to whoever compiles its interfaces.
 function(vmm_warnings target)
   if(PROJECT_IS_TOP_LEVEL)
-    target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+    target_compile_options(${target} PRIVATE
+                           "$<BUILD_INTERFACE:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;-Werror>")
   endif()
 endfunction()
 

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: every exported name is reachable through `import vmm;` by a program that includes nothing
+// but <cstdio>. Method: a using-declaration for each name, so that one that is not exported (any
+// more) does not compile; the tidiness test fails when an interface unit exports a name that is not
+// here. Templates are instantiated too: a compiler that leaves out something of a template's only
+// shows it when linking, and test programs that include <map> hide it.
+#include <cstdio>
+
+import vmm;
+
+namespace names {
+
+// vmm.backend
+using vmm::access;
+using vmm::access_grant;
+using vmm::address;
+using vmm::address_range;
+using vmm::alias_level;
+using vmm::backend;
+using vmm::call;
+using vmm::call_count;
+using vmm::check;
+using vmm::check_level;
+using vmm::copy_backend;
+using vmm::copy_request;
+using vmm::debug_check;
+using vmm::describe;
+using vmm::device;
+using vmm::errc;
+using vmm::error;
+using vmm::event_handle;
+using vmm::fail_check;
+using vmm::features;
+using vmm::fill_request;
+using vmm::granularity;
+using vmm::host;
+using vmm::host_node;
+using vmm::location;
+using vmm::map_request;
+using vmm::memory_info;
+using vmm::multicast_backend;
+using vmm::multicast_binding;
+using vmm::multicast_handle;
+using vmm::multicast_request;
+using vmm::name_of;
+using vmm::paranoid_check;
+using vmm::parse_bytes;
+using vmm::parse_number;
+using vmm::physical_handle;
+using vmm::physical_properties;
+using vmm::physical_request;
+using vmm::property_backend;
+using vmm::read_bytes_option;
+using vmm::read_number_option;
+using vmm::read_only_level;
+using vmm::read_switch_option;
+using vmm::refuse;
+using vmm::reserve_request;
+using vmm::result;
+using vmm::retain_backend;
+using vmm::round_up;
+using vmm::share_kind;
+using vmm::shared_handle;
+using vmm::sharing_backend;
+using vmm::status;
+using vmm::stream_backend;
+using vmm::stream_handle;
+
+}  // namespace names
+
+int main() {
+  std::printf("every exported name is reachable\n");
+  return 0;
+}

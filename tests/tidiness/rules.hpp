@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The rules of this tree that a program can hold it to. What they are and why stands in
+// CONTRIBUTING.md.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tidy {
+
+/// One place where a rule is broken.
+struct finding {
+  std::string path;
+  int line = 0;
+  std::string rule;  ///< a word: spdx, width, reminder, address, header, order, layer, length,
+                     ///< braces, export
+  std::string what;  ///< what is wrong and what to do
+};
+
+/// A file of the tree: its path from the top, with /, and its text.
+struct file {
+  std::string path;
+  std::string text;
+};
+
+inline constexpr int column_limit = 120;
+inline constexpr int function_line_limit = 70;
+
+/// Every rule that can be told from one file.
+[[nodiscard]] std::vector<finding> check_file(const file& subject);
+
+/// Names that the library's interface units among `files` export and that `list`, a program of
+/// using-declarations, does not say.
+[[nodiscard]] std::vector<finding> check_names(const std::vector<file>& files, const file& list);
+
+}  // namespace tidy
