@@ -6,3 +6,4 @@ export module vmm;
 
 export import vmm.backend;
 export import vmm.cuda;
+export import vmm.host;

@@ -420,7 +420,8 @@ result<host_driver> host_driver::open(const host_options& options) noexcept {
   made->pages = options.huge_pages ? linux_os::page_kind::huge : linux_os::page_kind::normal;
   const linux_os::opened file = linux_os::open_memory_file(shared_file_bytes, made->pages, false);
   if (file.failure != 0) {
-    return kernel_error(call::none, errc::unavailable, file.failure, "this system makes no memory files (memfd_create)");
+    return kernel_error(call::none, errc::unavailable, file.failure,
+                        "this system makes no memory files (memfd_create)");
   }
   made->shared_file = file.descriptor;
   made->spare.take_back();

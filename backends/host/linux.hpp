@@ -56,7 +56,8 @@ struct memory_figures {
 [[nodiscard]] std::uint64_t page_size_bytes() noexcept;
 inline constexpr std::uint64_t huge_page_bytes = 2ull << 20;
 
-/// An unlinked memory file of `size_bytes`, close-on-exec. Nothing is committed. `sealed` files keep their size for ever.
+/// An unlinked memory file of `size_bytes`, close-on-exec. Nothing is committed. `sealed` files keep their size for
+/// ever.
 [[nodiscard]] opened open_memory_file(std::uint64_t size_bytes, page_kind pages, bool sealed) noexcept;
 [[nodiscard]] opened duplicate(int descriptor) noexcept;
 void close(int descriptor) noexcept;

@@ -68,6 +68,17 @@ using vmm::status;
 using vmm::stream_backend;
 using vmm::stream_handle;
 
+// vmm.host
+using vmm::commit_mode;
+using vmm::host_driver;
+using vmm::host_ledger;
+using vmm::host_options;
+
+// vmm.cuda
+using vmm::cuda_description;
+using vmm::cuda_driver;
+using vmm::cuda_options;
+
 }  // namespace names
 
 int main() {

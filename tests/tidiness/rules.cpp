@@ -64,7 +64,8 @@ constexpr std::array layers{
     layer{"vmm.share", 5},
     layer{"vmm.backends", registry_rank},
     layer{"vmm", 11},
-    layer{"vmm.trace", 12},  // of the tools, not installed
+    layer{"vmm.trace", 12},  // the tools' own, not installed
+    layer{"vmm.replay", 13},
 };
 
 std::optional<layer> layer_of(std::string_view module) {
