@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+module vmm.va;
+
+import vmm.backend;
+
+namespace vmm {
+
+namespace {
+
+constexpr std::uint64_t first_commit_bytes = 64 * 1024;
+
+std::uint64_t page_bytes() noexcept {
+  const long answer = ::sysconf(_SC_PAGESIZE);
+  return answer > 0 ? static_cast<std::uint64_t>(answer) : 4096;
+}
+
+}  // namespace
+
+reserved_memory::~reserved_memory() {
+  if (base_ == nullptr) return;
+  const int answer = ::munmap(base_, reserved_bytes_);
+  check(answer == 0, "host memory of an allocator cannot be unmapped");
+}
+
+result<reserved_memory> reserved_memory::reserve(std::uint64_t size_bytes) noexcept {
+  const std::uint64_t rounded = round_up(size_bytes, page_bytes());
+  void* base = ::mmap(nullptr, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    return refuse(errc::out_of_host_memory,
+                  "the system refused host address space for block records; lower max_blocks or raise ulimit -v");
+  }
+  reserved_memory memory;
+  memory.base_ = static_cast<std::byte*>(base);
+  memory.reserved_bytes_ = rounded;
+  return memory;
+}
+
+bool reserved_memory::commit(std::uint64_t size_bytes) noexcept {
+  if (size_bytes <= committed_bytes_) return true;
+  if (size_bytes > reserved_bytes_) return false;
+  const std::uint64_t wanted = std::max({size_bytes, committed_bytes_ * 2, first_commit_bytes});
+  const std::uint64_t target = std::min(round_up(wanted, page_bytes()), reserved_bytes_);
+  if (::mprotect(base_, target, PROT_READ | PROT_WRITE) != 0) return false;
+  committed_bytes_ = target;
+  return true;
+}
+
+}  // namespace vmm

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.va:host_memory - one piece of host memory that never moves and is paid for only as it grows. Not exported.
+//
+// I1  The first committed_bytes() bytes are readable and writable, and were zero when they were committed.
+// I2  data() stays the same until the object is destroyed, so that 32-bit indices into it stay good.
+//
+// Thread safety: none of its own. Cost: reserve and the destructor make one system call; commit makes one each time the
+// committed part doubles.
+module;
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+export module vmm.va:host_memory;
+
+import vmm.backend;
+
+namespace vmm {
+
+class reserved_memory {
+ public:
+  reserved_memory() = default;
+  reserved_memory(reserved_memory&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)),
+        reserved_bytes_(std::exchange(other.reserved_bytes_, 0)),
+        committed_bytes_(std::exchange(other.committed_bytes_, 0)) {}
+  reserved_memory& operator=(reserved_memory&& other) noexcept {
+    std::swap(base_, other.base_);
+    std::swap(reserved_bytes_, other.reserved_bytes_);
+    std::swap(committed_bytes_, other.committed_bytes_);
+    return *this;
+  }
+  reserved_memory(const reserved_memory&) = delete;
+  reserved_memory& operator=(const reserved_memory&) = delete;
+  ~reserved_memory();
+
+  /// Takes host address space and no memory. Errors: out_of_host_memory.
+  [[nodiscard]] static result<reserved_memory> reserve(std::uint64_t size_bytes) noexcept;
+
+  /// Makes at least the first `size_bytes` usable; false, and nothing changed, when the system has no memory for it.
+  [[nodiscard]] bool commit(std::uint64_t size_bytes) noexcept;
+
+  [[nodiscard]] std::byte* data() const noexcept { return base_; }
+  [[nodiscard]] std::uint64_t committed_bytes() const noexcept { return committed_bytes_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  std::uint64_t reserved_bytes_ = 0;
+  std::uint64_t committed_bytes_ = 0;
+};
+
+}  // namespace vmm

@@ -1,0 +1,228 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.va:range_allocator - hands out runs of granules from [0, count_granules). A granule is whatever its user says.
+//
+// I1  Blocks, live and free, tile the range: each begins where its neighbour before ends. None is empty.
+// I2  No two neighbours are free: free blocks merge at once.
+// I3  Every free block is in the bins, except the end block: the last block, when it is free.
+// I4  A record is a block, or spare; block_id is the record's index, and record 0 is both ends' neighbour, live for ever.
+// I5  A failed call changes nothing.
+//
+// The end block is cut only when nothing else fits, so that use stays low in the range. A request is refused only when
+// no hole can hold it, or when there is no memory for the records of the pieces.
+//
+// Deliberately elsewhere: bytes and addresses (address_space), threads (none here: the caller has the lock).
+//
+// Cost: allocate, free, grow, shrink, split and join are a few cache lines, plus the depth of one trie (22 at most) for
+// sizes above 255 granules; no heap allocation. Alignment above one granule: linear in the holes of about that size
+// before it refuses. look_up adds O(1) to each and answers in O(log blocks). 32 bytes a block, 24 more with look_up.
+module;
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+export module vmm.va:range_allocator;
+
+import vmm.backend;
+import :address_index;
+import :host_memory;
+import :size_bins;
+
+namespace vmm {
+
+/// The largest range, in granules: 2 PiB of 2 MiB granules, 512 GiB of 512-byte ones.
+export inline constexpr std::uint32_t max_range_granules = size_mask;
+
+/// Names a block from the call that returns it until it is freed or joined to the block on its left. Numbers are used
+/// again: a stale id is found out only while its number is not in use.
+export enum class block_id : std::uint32_t { none = 0 };
+
+/// Granules [offset, offset + count).
+export struct granule_range {
+  std::uint32_t offset = 0;
+  std::uint32_t count = 0;
+
+  [[nodiscard]] constexpr std::uint32_t end() const noexcept { return offset + count; }
+  friend constexpr bool operator==(granule_range a, granule_range b) noexcept {
+    return a.offset == b.offset && a.count == b.count;
+  }
+};
+
+export struct range_options {
+  std::uint32_t count_granules = 0;
+  std::uint32_t origin_granules = 0;  ///< what offset 0 counts as where a request asks for alignment
+  std::uint32_t max_blocks = 0;       ///< most blocks at a time, live and free; 0: one for each granule
+  bool look_up = false;               ///< find() and allocate_at() work
+};
+
+/// Granules as asked for. The place's offset plus origin_granules is a multiple of the alignment, a power of two.
+export struct granule_request {
+  std::uint32_t count_granules = 1;
+  std::uint32_t alignment_granules = 1;
+};
+
+/// One block as visit() and describe() show it. Only a live block's id may be used in other calls.
+export struct block_info {
+  block_id id = block_id::none;
+  granule_range where{};
+  bool live = false;
+};
+
+export struct range_statistics {
+  std::uint32_t count_granules = 0;
+  std::uint32_t live_granules = 0;
+  std::uint32_t free_granules = 0;
+  std::uint32_t largest_free_granules = 0;
+  std::uint32_t high_water_granules = 0;  ///< the highest end that a live block ever had
+  std::uint32_t live_blocks = 0;
+  std::uint32_t free_blocks = 0;
+};
+
+/// Best fit over intrusive lists and tries behind a bitmap. [B2, B3] Movable; a moved-from object may only be destroyed
+/// or assigned to. Ids must name live blocks of this object: anything else ends the process. Not thread-safe.
+export class range_allocator {
+ public:
+  /// Errors: invalid_argument (no granules, or more than max_range_granules), out_of_host_memory.
+  [[nodiscard]] static result<range_allocator> create(const range_options& options) noexcept;
+
+  range_allocator(range_allocator&& other) noexcept
+      : memory_(std::move(other.memory_)), index_(std::move(other.index_)), state_(std::exchange(other.state_, {})) {}
+  range_allocator& operator=(range_allocator&& other) noexcept {
+    memory_ = std::move(other.memory_);
+    index_ = std::move(other.index_);
+    state_ = std::exchange(other.state_, {});
+    return *this;
+  }
+  range_allocator(const range_allocator&) = delete;
+  range_allocator& operator=(const range_allocator&) = delete;
+  ~range_allocator() = default;
+
+  /// The smallest hole that fits, at its low end; the end block only when there is no hole.
+  /// Errors: invalid_argument (no granules, or an alignment that is no power of two), out_of_addresses (nothing is
+  /// large enough), out_of_host_memory (no memory for one more record, or max_blocks reached).
+  [[nodiscard]] inline result<block_id> allocate(granule_request request) noexcept {
+    const outcome taken = take(request);
+    if (taken.id != block_id::none) [[likely]] return taken.id;
+    return refusal(taken.why);
+  }
+
+  /// Exactly these granules, when all of them are free. Needs look_up; O(log blocks).
+  /// Errors: not_supported (no look_up), invalid_argument (not inside the range), overlap (not all free),
+  /// out_of_host_memory.
+  [[nodiscard]] result<block_id> allocate_at(granule_range where) noexcept;
+
+  /// Gives the block back; it merges with free neighbours. Cannot fail.
+  void free(block_id block) noexcept;
+
+  /// Makes the block `count_granules` long by taking from the free block to its right. Needs no memory.
+  /// Errors: invalid_argument (less than now), out_of_addresses (too little is free there; see growth_limit).
+  [[nodiscard]] status grow(block_id block, std::uint32_t count_granules) noexcept;
+
+  /// Makes the block `count_granules` long and frees its tail.
+  /// Errors: invalid_argument (none, or more than now), out_of_host_memory.
+  [[nodiscard]] status shrink(block_id block, std::uint32_t count_granules) noexcept;
+
+  /// Cuts a live block in two: `block` keeps the first `count_left` granules and its owner's words, the returned block
+  /// is the rest with owner's words of zero.
+  /// Errors: invalid_argument (either part would be empty), out_of_host_memory.
+  [[nodiscard]] result<block_id> split(block_id block, std::uint32_t count_left) noexcept;
+
+  /// Makes one block of two live neighbours. `left` keeps its id and owner's words; `right` is no block any more.
+  void join(block_id left, block_id right) noexcept;
+
+  /// The live block that holds this granule. Needs look_up; O(log blocks).
+  /// Errors: not_supported (no look_up), unknown_address (outside the range), not_allocated (free).
+  [[nodiscard]] result<block_id> find(std::uint32_t offset) const noexcept;
+
+  /// How long grow() could make the block.
+  [[nodiscard]] std::uint32_t growth_limit(block_id block) const noexcept;
+
+  [[nodiscard]] inline granule_range where(block_id block) const noexcept {
+    const range_node& node = state_.nodes[require_live(block)];
+    return {node.offset, node.size()};
+  }
+
+  /// Sixteen bytes for the block's owner: zero at first, kept until the block is freed.
+  [[nodiscard]] inline owner_words owner(block_id block) const noexcept {
+    return state_.nodes[require_live(block)].owner;
+  }
+  inline void set_owner(block_id block, owner_words words) noexcept {
+    state_.nodes[require_live(block)].owner = words;
+  }
+
+  /// Constant cost but for the largest hole, which may be a trie's depth away.
+  [[nodiscard]] range_statistics statistics() const noexcept;
+  [[nodiscard]] std::uint32_t largest_free() const noexcept;
+  [[nodiscard]] inline std::uint32_t count_granules() const noexcept { return state_.count_granules; }
+  [[nodiscard]] inline std::uint32_t free_granules() const noexcept { return state_.free_granules; }
+  [[nodiscard]] inline std::uint32_t live_blocks() const noexcept { return state_.live_blocks; }
+  [[nodiscard]] inline std::uint32_t high_water_granules() const noexcept { return state_.high_water; }
+
+  /// Calls `visitor(block_info)` for every block, live and free, in address order. The visitor changes nothing here.
+  template <class Visitor>
+  void visit(Visitor&& visitor) const {
+    if (state_.nodes == nullptr) return;
+    for (std::uint32_t index = state_.nodes[0].after; index != 0; index = state_.nodes[index].after) {
+      const range_node& node = state_.nodes[index];
+      visitor(block_info{static_cast<block_id>(index), {node.offset, node.size()}, node.live()});
+    }
+  }
+
+  /// Checks I1 to I4 and every invariant of the parts, over the whole structure.
+  /// Errors: internal, with the first invariant found broken as its detail.
+  [[nodiscard]] status validate() const noexcept;
+
+ private:
+  struct outcome {
+    block_id id = block_id::none;
+    errc why = errc::none;
+  };
+  struct state {
+    range_node* nodes = nullptr;
+    size_bins bins{};
+    std::uint32_t end = 0;        // the end block, 0 when the last block is live
+    std::uint32_t spare = 0;      // unused records, linked through `after`
+    std::uint32_t used = 1;       // records that have ever been in use, record 0 with them
+    std::uint32_t committed = 0;  // records that there is memory for
+    std::uint32_t limit = 0;      // records that there is room for
+    std::uint32_t spare_count = 0;
+    std::uint32_t count_granules = 0;
+    std::uint32_t origin = 0;
+    std::uint32_t free_granules = 0;
+    std::uint32_t live_blocks = 0;
+    std::uint32_t high_water = 0;
+    std::uint32_t unaudited = 0;  // operations since the last whole validation
+  };
+
+  range_allocator() = default;
+
+  [[nodiscard]] inline std::uint32_t require_live(block_id block) const noexcept {
+    const auto index = static_cast<std::uint32_t>(block);
+    check(index - 1 < state_.used - 1, "not a block of this allocator");
+    check(state_.nodes[index].live(), "not a live block: freed before, joined, or never handed out");
+    return index;
+  }
+
+  void start(const range_options& options) noexcept;
+  [[nodiscard]] outcome take(granule_request request) noexcept;
+  [[nodiscard]] outcome take_aligned(granule_request request) noexcept;
+  [[nodiscard]] outcome carve(std::uint32_t hole, granule_range where) noexcept;
+  [[nodiscard]] bool provide_records(std::uint32_t count) noexcept;
+  [[nodiscard]] bool commit_records(std::uint32_t count) noexcept;
+  [[nodiscard]] std::uint32_t cut(std::uint32_t index, std::uint32_t count_left) noexcept;
+  void absorb_after(std::uint32_t index) noexcept;
+  void withdraw(std::uint32_t hole) noexcept;
+  void offer(std::uint32_t hole) noexcept;
+  void move_border(std::uint32_t index, std::uint32_t count_granules) noexcept;
+  void audit() noexcept;
+  [[nodiscard]] const char* broken_chain(std::uint32_t& block_count, std::uint32_t& free_count) const noexcept;
+  [[nodiscard]] static error refusal(errc why) noexcept;
+
+  reserved_memory memory_{};
+  address_index::owner index_{};
+  state state_{};
+};
+
+}  // namespace vmm

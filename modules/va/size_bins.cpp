@@ -1,0 +1,305 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cold half of size_bins: wide bins, the search for aligned holes, and the validator.
+module;
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+module vmm.va;
+
+import vmm.backend;
+
+namespace vmm {
+
+std::size_t size_bins::table_bytes(std::uint32_t size_max) noexcept {
+  const std::size_t bins = bin_of(size_max) + 1;
+  const std::size_t words = bins / 64 + 1;  // one bit past the last bin exists, so that a search may start there
+  return words * sizeof(std::uint64_t) + round_up(bins * sizeof(std::uint32_t) + bins, sizeof(std::uint64_t));
+}
+
+void size_bins::attach(range_node* nodes, std::byte* table, std::uint32_t size_max) noexcept {
+  nodes_ = nodes;
+  bin_count_ = bin_of(size_max) + 1;
+  words_ = reinterpret_cast<std::uint64_t*>(table);
+  heads_ = reinterpret_cast<std::uint32_t*>(words_ + bin_count_ / 64 + 1);
+  counts_ = reinterpret_cast<std::uint8_t*>(heads_ + bin_count_);
+  summary_ = 0;
+}
+
+void size_bins::insert_wide(std::uint32_t index, std::uint32_t bin) noexcept {
+  if (counts_[bin] == list_limit) turn_into_trie(bin);
+  if (counts_[bin] == trie_mode) {
+    insert_in_trie(index, bin);
+  } else {
+    push(index, bin);
+    ++counts_[bin];
+  }
+}
+
+void size_bins::remove_wide(std::uint32_t index, std::uint32_t bin) noexcept {
+  if (counts_[bin] == trie_mode) {
+    remove_from_trie(index, bin);
+  } else {
+    check(counts_[bin] != 0, "a free block is not in the bin of its size");
+    unlink(index, bin);
+    --counts_[bin];
+  }
+}
+
+void size_bins::turn_into_trie(std::uint32_t bin) noexcept {
+  std::uint32_t index = heads_[bin];
+  heads_[bin] = 0;
+  counts_[bin] = trie_mode;
+  for (std::uint32_t left = list_limit; left != 0; --left) {
+    const std::uint32_t next = nodes_[index].links.next;
+    insert_in_trie(index, bin);
+    index = next;
+  }
+  check(index == 0, "a bin's list is longer than its count says");
+}
+
+void size_bins::insert_in_trie(std::uint32_t index, std::uint32_t bin) noexcept {
+  range_node& node = nodes_[index];
+  const std::uint32_t size = node.size();
+  std::uint32_t* link = &heads_[bin];
+  for (std::uint32_t bit = top_bit(bin); *link != 0; bit >>= 1) {
+    range_node& vertex = nodes_[*link];
+    if (vertex.size() == size) {
+      node.size_word |= ring_bit;
+      node.links = {vertex.links.next, *link, {0, 0}};
+      nodes_[vertex.links.next].links.previous = index;
+      vertex.links.next = index;
+      return;
+    }
+    link = &vertex.links.child[(size & bit) != 0 ? 1 : 0];
+  }
+  node.links = {index, index, {0, 0}};
+  *link = index;
+}
+
+/// The word that holds the trie vertex `index`: a bin's head or a parent's child.
+std::uint32_t* size_bins::link_to(std::uint32_t index, std::uint32_t bin) noexcept {
+  const std::uint32_t size = nodes_[index].size();
+  std::uint32_t* link = &heads_[bin];
+  for (std::uint32_t bit = top_bit(bin); *link != index; bit >>= 1) {
+    check(*link != 0, "a free block is not in the trie of its bin");
+    link = &nodes_[*link].links.child[(size & bit) != 0 ? 1 : 0];
+  }
+  return link;
+}
+
+void size_bins::remove_from_trie(std::uint32_t index, std::uint32_t bin) noexcept {
+  range_node& node = nodes_[index];
+  const std::uint32_t next = node.links.next;
+  nodes_[node.links.previous].links.next = next;  // both write to the node itself when it is alone in its ring
+  nodes_[next].links.previous = node.links.previous;
+  if ((node.size_word & ring_bit) != 0) {
+    node.size_word &= ~ring_bit;
+    return;
+  }
+  std::uint32_t* const link = link_to(index, bin);
+  std::uint32_t heir = next;
+  if (heir != index) {
+    nodes_[heir].size_word &= ~ring_bit;
+  } else {
+    std::uint32_t* leaf = link;
+    for (;;) {
+      std::uint32_t(&child)[2] = nodes_[*leaf].links.child;
+      if (child[0] == 0 && child[1] == 0) break;
+      leaf = child[1] != 0 ? &child[1] : &child[0];
+    }
+    heir = *leaf;
+    *leaf = 0;
+  }
+  if (heir != index) {
+    nodes_[heir].links.child[0] = node.links.child[0];
+    nodes_[heir].links.child[1] = node.links.child[1];
+    *link = heir;
+  } else if (heads_[bin] == 0) {
+    counts_[bin] = 0;
+    unmark(bin);
+  }
+}
+
+std::uint32_t size_bins::best_in(std::uint32_t bin, std::uint32_t count) const noexcept {
+  if (counts_[bin] != trie_mode) return best_in_list(bin, count);
+  const std::uint32_t best = best_in_trie(bin, count);
+  return best == 0 ? 0 : nodes_[best].links.next;  // a ring member leaves the trie's shape alone
+}
+
+std::uint32_t size_bins::best_in_list(std::uint32_t bin, std::uint32_t count) const noexcept {
+  std::uint32_t best = 0;
+  std::uint32_t best_size = ~0u;
+  for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
+    const std::uint32_t size = nodes_[index].size();
+    if (size >= count && size < best_size) {
+      best = index;
+      best_size = size;
+      if (size == count) break;
+    }
+  }
+  return best;
+}
+
+std::uint32_t size_bins::best_in_trie(std::uint32_t bin, std::uint32_t count) const noexcept {
+  std::uint32_t best = 0;
+  std::uint32_t best_size = ~0u;
+  std::uint32_t larger = 0;  // the nearest subtree in which every size is larger than `count`
+  std::uint32_t index = heads_[bin];
+  for (std::uint32_t bit = top_bit(bin); index != 0; bit >>= 1) {
+    const range_node& vertex = nodes_[index];
+    const std::uint32_t size = vertex.size();
+    if (size == count) return index;
+    if (size > count && size < best_size) {
+      best = index;
+      best_size = size;
+    }
+    const bool right = (count & bit) != 0;
+    if (!right && vertex.links.child[1] != 0) larger = vertex.links.child[1];
+    index = vertex.links.child[right ? 1 : 0];
+  }
+  while (larger != 0) {
+    const range_node& vertex = nodes_[larger];
+    if (vertex.size() < best_size) {
+      best = larger;
+      best_size = vertex.size();
+    }
+    larger = vertex.links.child[0] != 0 ? vertex.links.child[0] : vertex.links.child[1];
+  }
+  return best;
+}
+
+std::uint32_t size_bins::find_aligned(const aligned_fit& wanted) const noexcept {
+  const std::uint64_t sure = std::uint64_t{wanted.count} + wanted.alignment - 1;
+  const std::uint32_t last = sure <= size_mask ? bin_of(static_cast<std::uint32_t>(sure)) : bin_count_;
+  for (std::uint32_t bin = next_filled(bin_of(wanted.count)); bin <= last; bin = next_filled(bin + 1)) {
+    const bool trie = bin >= exact_bins && counts_[bin] == trie_mode;
+    const std::uint32_t found = trie ? aligned_in_trie(bin, wanted) : aligned_in_list(bin, wanted);
+    if (found != 0) return found;
+  }
+  return 0;
+}
+
+std::uint32_t size_bins::aligned_in_list(std::uint32_t bin, const aligned_fit& wanted) const noexcept {
+  for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
+    if (wanted.fits(nodes_[index])) return index;
+  }
+  return 0;
+}
+
+std::uint32_t size_bins::aligned_in_trie(std::uint32_t bin, const aligned_fit& wanted) const noexcept {
+  std::array<std::uint32_t, depth_max + 2> stack{heads_[bin]};  // each level leaves at most one sibling behind
+  std::size_t height = 1;
+  while (height != 0) {
+    const std::uint32_t vertex = stack[--height];
+    std::uint32_t member = vertex;
+    do {
+      if (wanted.fits(nodes_[member])) return member;
+      member = nodes_[member].links.next;
+    } while (member != vertex);
+    for (const std::uint32_t child : nodes_[vertex].links.child) {
+      if (child != 0) stack[height++] = child;
+    }
+  }
+  return 0;
+}
+
+std::uint32_t size_bins::largest() const noexcept {
+  if (summary_ == 0) return 0;
+  const auto word = 63 - static_cast<std::uint32_t>(std::countl_zero(summary_));
+  const std::uint32_t bin = word * 64 + 63 - static_cast<std::uint32_t>(std::countl_zero(words_[word]));
+  if (bin < exact_bins) return bin;
+  const bool trie = counts_[bin] == trie_mode;
+  std::uint32_t size_max = 0;
+  for (std::uint32_t index = heads_[bin]; index != 0;) {
+    const range_node& node = nodes_[index];
+    if (node.size() > size_max) size_max = node.size();
+    const std::uint32_t larger = node.links.child[1] != 0 ? node.links.child[1] : node.links.child[0];
+    index = trie ? larger : node.links.next;
+  }
+  return size_max;
+}
+
+const char* size_bins::broken_invariant(std::uint32_t expected_count) const noexcept {
+  std::uint32_t seen_count = 0;
+  for (std::uint32_t bin = 0; bin < bin_count_; ++bin) {
+    const bool marked = (words_[bin / 64] >> (bin % 64) & 1) != 0;
+    if (marked != (heads_[bin] != 0)) return "a bin's bit disagrees with its head";
+    if (!marked) continue;
+    if ((summary_ >> (bin / 64) & 1) == 0) return "the summary misses a word that is not zero";
+    const bool trie = bin >= exact_bins && counts_[bin] == trie_mode;
+    const char* const broken = trie ? broken_trie(bin, seen_count) : broken_list(bin, seen_count);
+    if (broken != nullptr) return broken;
+  }
+  for (std::uint32_t word = 0; word < bin_count_ / 64 + 1; ++word) {
+    if ((summary_ >> word & 1) != (words_[word] != 0 ? 1u : 0u)) return "a summary bit disagrees with its word";
+  }
+  return seen_count == expected_count ? nullptr : "the bins do not hold every free block";
+}
+
+const char* size_bins::broken_list(std::uint32_t bin, std::uint32_t& seen_count) const noexcept {
+  std::uint32_t length = 0;
+  std::uint32_t previous = 0;
+  for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
+    const range_node& node = nodes_[index];
+    if (node.live()) return "a live block is in a bin's list";
+    if ((node.size_word & ring_bit) != 0) return "a block in a list is marked as a ring's";
+    if (bin_of(node.size()) != bin) return "a block is in the list of another size's bin";
+    if (node.links.previous != previous) return "a list's links disagree";
+    previous = index;
+    ++length;
+  }
+  if (bin >= exact_bins && length != counts_[bin]) return "a wide bin's count disagrees with its list";
+  seen_count += length;
+  return nullptr;
+}
+
+const char* size_bins::broken_trie(std::uint32_t bin, std::uint32_t& seen_count) const noexcept {
+  struct step {
+    std::uint32_t vertex;
+    std::uint32_t open_bits;  // bits of the size that the path has not fixed
+    std::uint32_t path;       // the bits that it has fixed
+  };
+  const std::uint32_t open_bits = top_bit(bin) * 2 - 1;
+  const std::uint32_t prefix = nodes_[heads_[bin]].size() & ~open_bits;
+  std::array<step, depth_max + 2> stack{step{heads_[bin], open_bits, prefix}};
+  std::size_t height = 1;
+  while (height != 0) {
+    const step at = stack[--height];
+    const range_node& node = nodes_[at.vertex];
+    if (bin_of(node.size()) != bin) return "a block is in the trie of another size's bin";
+    if ((node.size() & ~at.open_bits) != at.path) return "a trie vertex is not where its size leads";
+    if ((node.size_word & ring_bit) != 0) return "a trie vertex is marked as a ring's";
+    const char* const broken = broken_ring(at.vertex, seen_count);
+    if (broken != nullptr) return broken;
+    const std::uint32_t below = at.open_bits >> 1;
+    for (std::uint32_t side = 0; side < 2; ++side) {
+      const std::uint32_t child = node.links.child[side];
+      if (child == 0) continue;
+      if (at.open_bits == 0) return "a trie is deeper than its bin is wide";
+      stack[height++] = step{child, below, at.path | (side != 0 ? below + 1 : 0)};
+    }
+  }
+  return nullptr;
+}
+
+const char* size_bins::broken_ring(std::uint32_t vertex, std::uint32_t& seen_count) const noexcept {
+  const std::uint32_t size = nodes_[vertex].size();
+  std::uint32_t member = vertex;
+  do {
+    const range_node& node = nodes_[member];
+    const std::uint32_t next = node.links.next;
+    if (node.live()) return "a live block is in a trie";
+    if (node.size() != size) return "a ring holds two sizes";
+    if (member != vertex && (node.size_word & ring_bit) == 0) return "a ring's member is not marked";
+    if (nodes_[next].links.previous != member) return "a ring's links disagree";
+    ++seen_count;
+    member = next;
+  } while (member != vertex);
+  return nullptr;
+}
+
+}  // namespace vmm

@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.va:size_bins - free blocks by size: bins behind a two-level bitmap, wide bins with an intrusive trie. Not exported.
+//
+// I1  A bin's bit is set exactly when the bin holds a block; a word's bit in the summary exactly when the word is not 0.
+// I2  Bins below exact_bins hold one size each, as a list, last in first out. Above, each octave has 128 bins.
+// I3  A wide bin is a list of at most list_limit blocks, or a bitwise trie: a vertex at depth d agrees with its path in
+//     the d highest bits below the bin's own, and blocks of one size form a ring around one vertex.
+// I4  Only ring members that are no vertex carry ring_bit.
+// I5  Index 0 is a real node that is never in a bin; unlinking writes to it instead of asking whether there is a node.
+//
+// Trie vertices keep no link to their parent: the size leads to it. Depth is bounded by the bits of a bin's width (22),
+// not by the number of blocks, and no rotation ever happens.
+//
+// Thread safety: none of its own. Cost: constant, plus the trie's depth in a wide bin; find_aligned is linear.
+module;
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+export module vmm.va:size_bins;
+
+import vmm.backend;
+
+namespace vmm {
+
+/// Sixteen bytes that belong to a live block's owner. Zero when the block is handed out.
+export struct owner_words {
+  std::uint64_t first = 0;
+  std::uint64_t second = 0;
+};
+
+/// What a free block in a bin keeps where a live block keeps its owner's words.
+struct free_links {
+  std::uint32_t next = 0;
+  std::uint32_t previous = 0;
+  std::uint32_t child[2] = {0, 0};
+};
+
+inline constexpr std::uint32_t live_bit = 1u << 31;
+inline constexpr std::uint32_t ring_bit = 1u << 30;
+inline constexpr std::uint32_t size_mask = ring_bit - 1;
+
+/// One block, live or free: 32 bytes, two in a cache line.
+struct range_node {
+  std::uint32_t offset;
+  std::uint32_t size_word;  // size in granules, live_bit, ring_bit
+  std::uint32_t before;     // neighbours in address order; 0 at the ends
+  std::uint32_t after;
+  union {
+    free_links links;
+    owner_words owner;
+  };
+
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_word & size_mask; }
+  [[nodiscard]] bool live() const noexcept { return (size_word & live_bit) != 0; }
+};
+static_assert(sizeof(range_node) == 32);
+
+/// A search among holes for `count` granules whose offset plus `origin` is a multiple of `alignment`, a power of two.
+struct aligned_fit {
+  std::uint32_t count = 1;
+  std::uint32_t alignment = 1;
+  std::uint32_t origin = 0;
+
+  /// Granules to leave out at the front of a hole that begins at `offset`.
+  [[nodiscard]] std::uint32_t lead(std::uint32_t offset) const noexcept {
+    return (0u - (offset + origin)) & (alignment - 1);
+  }
+  [[nodiscard]] bool fits(const range_node& hole) const noexcept {
+    return std::uint64_t{lead(hole.offset)} + count <= hole.size();
+  }
+};
+
+class size_bins {
+ public:
+  static constexpr std::uint32_t exact_bins = 256;
+  static constexpr std::uint32_t bins_per_octave = 128;
+  static constexpr std::uint32_t list_limit = 8;
+
+  [[nodiscard]] static std::uint32_t bin_of(std::uint32_t size) noexcept {
+    if (size < exact_bins) return size;
+    const auto exponent = static_cast<std::uint32_t>(std::bit_width(size)) - 1;  // at least 8
+    return (exponent - 7) * bins_per_octave + (size >> (exponent - 7));
+  }
+
+  /// Bytes that attach() needs, zeroed, for blocks of at most `size_max` granules.
+  [[nodiscard]] static std::size_t table_bytes(std::uint32_t size_max) noexcept;
+  void attach(range_node* nodes, std::byte* table, std::uint32_t size_max) noexcept;
+
+  void insert(std::uint32_t index) noexcept {
+    const std::uint32_t bin = bin_of(nodes_[index].size());
+    if (bin >= exact_bins) {
+      insert_wide(index, bin);
+    } else {
+      push(index, bin);
+    }
+  }
+
+  void remove(std::uint32_t index) noexcept {
+    const std::uint32_t bin = bin_of(nodes_[index].size());
+    if (bin >= exact_bins) {
+      remove_wide(index, bin);
+    } else {
+      unlink(index, bin);
+    }
+  }
+
+  /// The smallest hole of at least `count` granules; the latest freed among equals. 0 when there is none.
+  [[nodiscard]] std::uint32_t find(std::uint32_t count) const noexcept {
+    std::uint32_t bin = bin_of(count);
+    if (bin >= exact_bins) {
+      const std::uint32_t found = best_in(bin, count);
+      if (found != 0) return found;
+      ++bin;
+    }
+    bin = next_filled(bin);
+    if (bin == no_bin) return 0;
+    return bin < exact_bins ? heads_[bin] : best_in(bin, 0);
+  }
+
+  /// A hole that `wanted` fits into, among those too small to be sure of it by size. 0 when there is none.
+  [[nodiscard]] std::uint32_t find_aligned(const aligned_fit& wanted) const noexcept;
+
+  /// Size of the largest hole; 0 when there is none.
+  [[nodiscard]] std::uint32_t largest() const noexcept;
+
+  /// nullptr when I1 to I4 hold and the bins hold `expected_count` free blocks, else the invariant that is broken.
+  [[nodiscard]] const char* broken_invariant(std::uint32_t expected_count) const noexcept;
+
+ private:
+  static constexpr std::uint32_t no_bin = ~0u;
+  static constexpr std::uint32_t depth_max = 22;
+  static constexpr std::uint8_t trie_mode = 255;
+
+  void push(std::uint32_t index, std::uint32_t bin) noexcept {
+    free_links& links = nodes_[index].links;
+    const std::uint32_t head = heads_[bin];
+    links.next = head;
+    links.previous = 0;
+    nodes_[head].links.previous = index;
+    heads_[bin] = index;
+    mark(bin);
+  }
+
+  void unlink(std::uint32_t index, std::uint32_t bin) noexcept {
+    const free_links links = nodes_[index].links;
+    nodes_[links.next].links.previous = links.previous;
+    if (links.previous != 0) {
+      nodes_[links.previous].links.next = links.next;
+      return;
+    }
+    heads_[bin] = links.next;
+    if (links.next == 0) unmark(bin);
+  }
+
+  void mark(std::uint32_t bin) noexcept {
+    words_[bin / 64] |= std::uint64_t{1} << (bin % 64);
+    summary_ |= std::uint64_t{1} << (bin / 64);
+  }
+
+  void unmark(std::uint32_t bin) noexcept {
+    words_[bin / 64] &= ~(std::uint64_t{1} << (bin % 64));
+    if (words_[bin / 64] == 0) summary_ &= ~(std::uint64_t{1} << (bin / 64));
+  }
+
+  /// The first bin from `bin` on that holds a block.
+  [[nodiscard]] std::uint32_t next_filled(std::uint32_t bin) const noexcept {
+    std::uint32_t word = bin / 64;
+    std::uint64_t bits = words_[word] & (~std::uint64_t{0} << (bin % 64));
+    if (bits == 0) {
+      const std::uint64_t later = summary_ & (~std::uint64_t{1} << word);
+      if (later == 0) return no_bin;
+      word = static_cast<std::uint32_t>(std::countr_zero(later));
+      bits = words_[word];
+    }
+    return word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
+  }
+
+  /// Highest bit of a size that tells apart the sizes of this wide bin.
+  [[nodiscard]] static std::uint32_t top_bit(std::uint32_t bin) noexcept { return 1u << (bin / bins_per_octave - 2); }
+
+  void insert_wide(std::uint32_t index, std::uint32_t bin) noexcept;
+  void remove_wide(std::uint32_t index, std::uint32_t bin) noexcept;
+  void insert_in_trie(std::uint32_t index, std::uint32_t bin) noexcept;
+  void remove_from_trie(std::uint32_t index, std::uint32_t bin) noexcept;
+  void turn_into_trie(std::uint32_t bin) noexcept;
+  [[nodiscard]] std::uint32_t* link_to(std::uint32_t index, std::uint32_t bin) noexcept;
+  [[nodiscard]] std::uint32_t best_in(std::uint32_t bin, std::uint32_t count) const noexcept;
+  [[nodiscard]] std::uint32_t best_in_list(std::uint32_t bin, std::uint32_t count) const noexcept;
+  [[nodiscard]] std::uint32_t best_in_trie(std::uint32_t bin, std::uint32_t count) const noexcept;
+  [[nodiscard]] std::uint32_t aligned_in_list(std::uint32_t bin, const aligned_fit& wanted) const noexcept;
+  [[nodiscard]] std::uint32_t aligned_in_trie(std::uint32_t bin, const aligned_fit& wanted) const noexcept;
+  [[nodiscard]] const char* broken_list(std::uint32_t bin, std::uint32_t& seen_count) const noexcept;
+  [[nodiscard]] const char* broken_trie(std::uint32_t bin, std::uint32_t& seen_count) const noexcept;
+  [[nodiscard]] const char* broken_ring(std::uint32_t vertex, std::uint32_t& seen_count) const noexcept;
+
+  range_node* nodes_ = nullptr;
+  std::uint64_t* words_ = nullptr;
+  std::uint32_t* heads_ = nullptr;
+  std::uint8_t* counts_ = nullptr;  // of wide bins: blocks in the list, or trie_mode
+  std::uint64_t summary_ = 0;
+  std::uint32_t bin_count_ = 0;
+};
+
+}  // namespace vmm
