@@ -7,3 +7,4 @@ export module vmm;
 export import vmm.backend;
 export import vmm.cuda;
 export import vmm.host;
+export import vmm.va;

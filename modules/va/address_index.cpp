@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Boost.Intrusive's trees stay in this unit: their headers hold entities that cannot cross a module's interface.
+// Boost.Intrusive's trees stay in this unit: their headers hold entities that cannot cross a
+// module's interface.
 module;
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +22,8 @@ namespace {
 
 namespace intrusive = boost::intrusive;
 
-using tree_hook = intrusive::set_base_hook<intrusive::link_mode<intrusive::normal_link>, intrusive::optimize_size<true>>;
+using tree_hook = intrusive::set_base_hook<intrusive::link_mode<intrusive::normal_link>,
+                                           intrusive::optimize_size<true>>;
 
 /// The tree's links of the block with the same place in the array of records.
 struct tree_links : tree_hook {};
@@ -33,19 +35,29 @@ struct by_offset {
   [[nodiscard]] std::uint32_t offset_of(const tree_links& block) const noexcept {
     return nodes[&block - links].offset;
   }
-  bool operator()(const tree_links& a, const tree_links& b) const noexcept { return offset_of(a) < offset_of(b); }
-  bool operator()(std::uint32_t offset, const tree_links& block) const noexcept { return offset < offset_of(block); }
-  bool operator()(const tree_links& block, std::uint32_t offset) const noexcept { return offset_of(block) < offset; }
+  bool operator()(const tree_links& a, const tree_links& b) const noexcept {
+    return offset_of(a) < offset_of(b);
+  }
+  bool operator()(std::uint32_t offset, const tree_links& block) const noexcept {
+    return offset < offset_of(block);
+  }
+  bool operator()(const tree_links& block, std::uint32_t offset) const noexcept {
+    return offset_of(block) < offset;
+  }
 };
 
-using block_tree = intrusive::set<tree_links, intrusive::compare<by_offset>, intrusive::constant_time_size<false>>;
+using block_tree =
+    intrusive::set<tree_links, intrusive::compare<by_offset>, intrusive::constant_time_size<false>>;
 
 }  // namespace
 
 struct address_index::tree {
-  tree(reserved_memory&& array, by_offset order) : memory(std::move(array)), compare(order), blocks(order) {}
+  tree(reserved_memory&& array, by_offset order)
+      : memory(std::move(array)), compare(order), blocks(order) {}
 
-  [[nodiscard]] tree_links* links() const noexcept { return reinterpret_cast<tree_links*>(memory.data()); }
+  [[nodiscard]] tree_links* links() const noexcept {
+    return reinterpret_cast<tree_links*>(memory.data());
+  }
 
   reserved_memory memory;
   by_offset compare;
@@ -57,7 +69,8 @@ void address_index::destroy::operator()(address_index* index) const noexcept {
   delete index;
 }
 
-result<address_index::owner> address_index::create(const range_node* nodes, std::uint64_t node_count_max) noexcept {
+result<address_index::owner> address_index::create(const range_node* nodes,
+                                                   std::uint64_t node_count_max) noexcept {
   constexpr const char* no_memory = "no host memory for the look-up by address";
   result<reserved_memory> memory = reserved_memory::reserve(node_count_max * sizeof(tree_links));
   if (!memory) return memory.error();
@@ -98,7 +111,8 @@ const char* address_index::broken_invariant(std::uint32_t expected_count) const 
   std::uint32_t expected = nodes[0].after;
   std::uint32_t seen_count = 0;
   for (const tree_links& block : tree_->blocks) {
-    if (&block - tree_->links() != expected) return "the look-up's order is not the neighbours' order";
+    if (&block - tree_->links() != expected)
+      return "the look-up's order is not the neighbours' order";
     expected = nodes[expected].after;
     ++seen_count;
   }

@@ -1,16 +1,17 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:address_index - block by address: an intrusive red-black tree over all blocks of a range, live and free, kept
-// only for those who ask for look-up. Its links lie in an array beside the blocks' own. Not exported.
+// vmm.va:address_index - block by address: an intrusive red-black tree over all blocks of a range,
+// live and free, kept only for those who ask for look-up. Its links lie in an array beside the
+// blocks' own. Not exported.
 //
 // I1  The tree's order is the order of the blocks' offsets, and that of the neighbour links.
 // I2  Offsets of blocks in the tree change only in ways that keep the order.
 //
 // The neighbour is known wherever a block is cut, so an insert compares nothing.
 //
-// Thread safety: none of its own. Cost: insert_after and erase O(1) amortised, find O(log blocks); no allocation but
-// in create and commit.
+// Thread safety: none of its own. Cost: insert_after and erase O(1) amortised, find O(log blocks);
+// no allocation but in create and commit.
 module;
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +31,10 @@ class address_index {
   };
   using owner = std::unique_ptr<address_index, destroy>;
 
-  /// Over blocks whose records lie in `nodes`, `node_count_max` of them at most. Errors: out_of_host_memory.
-  [[nodiscard]] static result<owner> create(const range_node* nodes, std::uint64_t node_count_max) noexcept;
+  /// Over blocks whose records lie in `nodes`, `node_count_max` of them at most. Errors:
+  /// out_of_host_memory.
+  [[nodiscard]] static result<owner> create(const range_node* nodes,
+                                            std::uint64_t node_count_max) noexcept;
 
   /// Room for `node_count` records; false, and nothing changed, when there is no memory for it.
   [[nodiscard]] bool commit(std::uint64_t node_count) noexcept;

@@ -33,10 +33,12 @@ reserved_memory::~reserved_memory() {
 
 result<reserved_memory> reserved_memory::reserve(std::uint64_t size_bytes) noexcept {
   const std::uint64_t rounded = round_up(size_bytes, page_bytes());
-  void* base = ::mmap(nullptr, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* base =
+      ::mmap(nullptr, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
     return refuse(errc::out_of_host_memory,
-                  "the system refused host address space for block records; lower max_blocks or raise ulimit -v");
+                  "the system refused host address space for block records; lower max_blocks or "
+                  "raise ulimit -v");
   }
   reserved_memory memory;
   memory.base_ = static_cast<std::byte*>(base);

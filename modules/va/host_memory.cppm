@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:host_memory - one piece of host memory that never moves and is paid for only as it grows. Not exported.
+// vmm.va:host_memory - one piece of host memory that never moves and is paid for only as it grows.
+// Not exported.
 //
-// I1  The first committed_bytes() bytes are readable and writable, and were zero when they were committed.
-// I2  data() stays the same until the object is destroyed, so that 32-bit indices into it stay good.
+// I1  The first committed_bytes() bytes are readable and writable, and were zero when committed.
+// I2  data() stays the same until the object is destroyed, so that indices into it stay good.
 //
-// Thread safety: none of its own. Cost: reserve and the destructor make one system call; commit makes one each time the
-// committed part doubles.
+// Thread safety: none of its own. Cost: reserve and the destructor make one system call; commit
+// makes one each time the committed part doubles.
 module;
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +40,8 @@ class reserved_memory {
   /// Takes host address space and no memory. Errors: out_of_host_memory.
   [[nodiscard]] static result<reserved_memory> reserve(std::uint64_t size_bytes) noexcept;
 
-  /// Makes at least the first `size_bytes` usable; false, and nothing changed, when the system has no memory for it.
+  /// Makes at least the first `size_bytes` usable; false, and nothing changed, when the system has
+  /// no memory for it.
   [[nodiscard]] bool commit(std::uint64_t size_bytes) noexcept;
 
   [[nodiscard]] std::byte* data() const noexcept { return base_; }

@@ -18,11 +18,11 @@ namespace vmm {
 error range_allocator::refusal(errc why) noexcept {
   switch (why) {
     case errc::invalid_argument:
-      return refuse(why, "a request is for one granule or more, at an alignment that is a power of two");
+      return refuse(why,
+                    "a request is for one granule or more, at an alignment that is a power of two");
     case errc::out_of_host_memory:
       return refuse(why, "no host memory for one more block record, or max_blocks is reached");
-    default:
-      return refuse(why, "no free range is large enough; free some, or add another range");
+    default: return refuse(why, "no free range is large enough; free some, or add another range");
   }
 }
 
@@ -31,16 +31,20 @@ result<range_allocator> range_allocator::create(const range_options& options) no
     return refuse(errc::invalid_argument, "a range has at least one granule and at most 2^30 - 1");
   }
   range_allocator range;
-  const std::uint32_t blocks = options.max_blocks == 0 ? options.count_granules
-                                                       : std::min(options.max_blocks, options.count_granules);
-  const std::uint64_t table = round_up(size_bins::table_bytes(options.count_granules), 2 * sizeof(range_node));
+  const std::uint32_t blocks = options.max_blocks == 0
+                                   ? options.count_granules
+                                   : std::min(options.max_blocks, options.count_granules);
+  const std::uint64_t table =
+      round_up(size_bins::table_bytes(options.count_granules), 2 * sizeof(range_node));
   range.state_.limit = blocks + 1;
-  result<reserved_memory> memory = reserved_memory::reserve(table + range.state_.limit * sizeof(range_node));
+  result<reserved_memory> memory =
+      reserved_memory::reserve(table + range.state_.limit * sizeof(range_node));
   if (!memory) return memory.error();
   range.memory_ = std::move(*memory);
   range.state_.nodes = reinterpret_cast<range_node*>(range.memory_.data() + table);
   if (options.look_up) {
-    result<address_index::owner> index = address_index::create(range.state_.nodes, range.state_.limit);
+    result<address_index::owner> index =
+        address_index::create(range.state_.nodes, range.state_.limit);
     if (!index) return index.error();
     range.index_ = std::move(*index);
   }
@@ -71,7 +75,8 @@ bool range_allocator::provide_records(std::uint32_t count) noexcept {
 /// Memory for the first `count` records.
 bool range_allocator::commit_records(std::uint32_t count) noexcept {
   if (count > state_.limit) return false;
-  const auto table = static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(state_.nodes) - memory_.data());
+  const auto table =
+      static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(state_.nodes) - memory_.data());
   if (!memory_.commit(table + std::uint64_t{count} * sizeof(range_node))) return false;
   const std::uint64_t room = (memory_.committed_bytes() - table) / sizeof(range_node);
   const auto committed = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, state_.limit));
@@ -80,7 +85,8 @@ bool range_allocator::commit_records(std::uint32_t count) noexcept {
   return true;
 }
 
-/// Leaves `count_left` granules in the block; the rest becomes a new free block to its right that nobody offers yet.
+/// Leaves `count_left` granules in the block; the rest becomes a new free block to its right that
+/// nobody offers yet.
 std::uint32_t range_allocator::cut(std::uint32_t index, std::uint32_t count_left) noexcept {
   std::uint32_t rest = state_.spare;
   if (rest != 0) {
@@ -138,12 +144,14 @@ inline void range_allocator::offer(std::uint32_t hole) noexcept {
 }
 
 /// Makes a live block of part of a free one; what is left over on either side stays free.
-inline range_allocator::outcome range_allocator::carve(std::uint32_t hole, granule_range where) noexcept {
+inline range_allocator::outcome range_allocator::carve(std::uint32_t hole,
+                                                       granule_range where) noexcept {
   const range_node& node = state_.nodes[hole];
   const std::uint32_t lead = where.offset - node.offset;
   const std::uint32_t tail = node.size() - lead - where.count;
   const std::uint32_t pieces = (lead != 0 ? 1u : 0u) + (tail != 0 ? 1u : 0u);
-  if (pieces != 0 && !provide_records(pieces)) [[unlikely]] return {block_id::none, errc::out_of_host_memory};
+  if (pieces != 0 && !provide_records(pieces)) [[unlikely]]
+    return {block_id::none, errc::out_of_host_memory};
   withdraw(hole);
   std::uint32_t block = hole;
   if (lead != 0) {
@@ -162,7 +170,8 @@ inline range_allocator::outcome range_allocator::carve(std::uint32_t hole, granu
 }
 
 range_allocator::outcome range_allocator::take(granule_request request) noexcept {
-  if (request.alignment_granules != 1) [[unlikely]] return take_aligned(request);
+  if (request.alignment_granules != 1) [[unlikely]]
+    return take_aligned(request);
   const std::uint32_t count = request.count_granules;
   if (count - 1 >= state_.count_granules) [[unlikely]] {
     return {block_id::none, count == 0 ? errc::invalid_argument : errc::out_of_addresses};
@@ -170,14 +179,16 @@ range_allocator::outcome range_allocator::take(granule_request request) noexcept
   std::uint32_t hole = state_.bins.find(count);
   if (hole == 0) {
     hole = state_.end;
-    if (hole == 0 || state_.nodes[hole].size() < count) return {block_id::none, errc::out_of_addresses};
+    if (hole == 0 || state_.nodes[hole].size() < count)
+      return {block_id::none, errc::out_of_addresses};
   }
   return carve(hole, {state_.nodes[hole].offset, count});
 }
 
 range_allocator::outcome range_allocator::take_aligned(granule_request request) noexcept {
   const aligned_fit wanted{request.count_granules, request.alignment_granules, state_.origin};
-  if (wanted.count == 0 || !std::has_single_bit(wanted.alignment)) return {block_id::none, errc::invalid_argument};
+  if (wanted.count == 0 || !std::has_single_bit(wanted.alignment))
+    return {block_id::none, errc::invalid_argument};
   if (wanted.count > state_.count_granules) return {block_id::none, errc::out_of_addresses};
   std::uint32_t hole = state_.bins.find(wanted.count);
   if (hole == 0 || !wanted.fits(state_.nodes[hole])) {
@@ -192,7 +203,8 @@ range_allocator::outcome range_allocator::take_aligned(granule_request request) 
 }
 
 result<block_id> range_allocator::allocate_at(granule_range where) noexcept {
-  if (index_ == nullptr) return refuse(errc::not_supported, "a place can be asked for only with look_up on");
+  if (index_ == nullptr)
+    return refuse(errc::not_supported, "a place can be asked for only with look_up on");
   const std::uint64_t end = std::uint64_t{where.offset} + where.count;
   if (where.count == 0 || end > state_.count_granules) {
     return refuse(errc::invalid_argument, "the place asked for is empty or not inside the range");
@@ -235,7 +247,8 @@ void range_allocator::move_border(std::uint32_t index, std::uint32_t count_granu
   range_node& hole = state_.nodes[after];
   const std::uint32_t both = block.size() + hole.size();
   withdraw(after);
-  state_.free_granules -= count_granules - block.size();  // modulo 2^32: the block may become smaller
+  state_.free_granules -=
+      count_granules - block.size();  // modulo 2^32: the block may become smaller
   if (count_granules == both) {
     absorb_after(index);
   } else {
@@ -256,10 +269,12 @@ std::uint32_t range_allocator::growth_limit(block_id block) const noexcept {
 status range_allocator::grow(block_id block, std::uint32_t count_granules) noexcept {
   const std::uint32_t index = require_live(block);
   const std::uint32_t size = state_.nodes[index].size();
-  if (count_granules < size) return refuse(errc::invalid_argument, "grow() takes a size that is not below the block's");
+  if (count_granules < size)
+    return refuse(errc::invalid_argument, "grow() takes a size that is not below the block's");
   if (count_granules == size) return {};
   if (count_granules > growth_limit(block)) {
-    return refuse(errc::out_of_addresses, "too little is free to the right of the block; move it instead");
+    return refuse(errc::out_of_addresses,
+                  "too little is free to the right of the block; move it instead");
   }
   move_border(index, count_granules);
   audit();
@@ -270,7 +285,8 @@ status range_allocator::shrink(block_id block, std::uint32_t count_granules) noe
   const std::uint32_t index = require_live(block);
   const range_node& node = state_.nodes[index];
   if (count_granules == 0 || count_granules > node.size()) {
-    return refuse(errc::invalid_argument, "shrink() takes a size from one granule to the block's own");
+    return refuse(errc::invalid_argument,
+                  "shrink() takes a size from one granule to the block's own");
   }
   if (count_granules == node.size()) return {};
   if (!state_.nodes[node.after].live()) {
@@ -301,14 +317,16 @@ result<block_id> range_allocator::split(block_id block, std::uint32_t count_left
 
 void range_allocator::join(block_id left, block_id right) noexcept {
   const std::uint32_t index = require_live(left);
-  check(require_live(right) == state_.nodes[index].after, "join() takes two neighbours, the left one first");
+  check(require_live(right) == state_.nodes[index].after,
+        "join() takes two neighbours, the left one first");
   absorb_after(index);
   state_.live_blocks -= 1;
   audit();
 }
 
 result<block_id> range_allocator::find(std::uint32_t offset) const noexcept {
-  if (index_ == nullptr) return refuse(errc::not_supported, "blocks can be looked up only with look_up on");
+  if (index_ == nullptr)
+    return refuse(errc::not_supported, "blocks can be looked up only with look_up on");
   if (offset >= state_.count_granules) return refuse(errc::unknown_address, "not inside the range");
   const std::uint32_t found = index_->find(offset);
   if (!state_.nodes[found].live()) return refuse(errc::not_allocated, "inside the range, but free");
@@ -332,8 +350,8 @@ range_statistics range_allocator::statistics() const noexcept {
   return all;
 }
 
-/// Validates the whole structure once for every so many operations as there are blocks, so that a test's cost stays
-/// proportional to its operations.
+/// Validates the whole structure once for every so many operations as there are blocks, so that a
+/// test's cost stays proportional to its operations.
 inline void range_allocator::audit() noexcept {
   if constexpr (check_level >= 3) {
     state_.unaudited += 1;
@@ -344,7 +362,8 @@ inline void range_allocator::audit() noexcept {
   }
 }
 
-const char* range_allocator::broken_chain(std::uint32_t& block_count, std::uint32_t& free_count) const noexcept {
+const char* range_allocator::broken_chain(std::uint32_t& block_count,
+                                          std::uint32_t& free_count) const noexcept {
   std::uint32_t offset = 0;
   std::uint32_t before = 0;
   std::uint32_t live_count = 0;
@@ -354,7 +373,8 @@ const char* range_allocator::broken_chain(std::uint32_t& block_count, std::uint3
     if (index >= state_.used) return "a neighbour link leads outside the records";
     if (node.before != before) return "neighbour links disagree";
     if (node.offset != offset || node.size() == 0) return "blocks do not tile the range";
-    if (!node.live() && before != 0 && !state_.nodes[before].live()) return "two free blocks are neighbours";
+    if (!node.live() && before != 0 && !state_.nodes[before].live())
+      return "two free blocks are neighbours";
     offset += node.size();
     before = index;
     live_count += node.live() ? 1 : 0;
@@ -362,10 +382,12 @@ const char* range_allocator::broken_chain(std::uint32_t& block_count, std::uint3
     ++block_count;
     if (block_count >= state_.used) return "neighbour links form a circle";
   }
-  if (offset != state_.count_granules || state_.nodes[0].before != before) return "blocks do not fill the range";
+  if (offset != state_.count_granules || state_.nodes[0].before != before)
+    return "blocks do not fill the range";
   if (live_count != state_.live_blocks) return "the count of live blocks is wrong";
   if (free_granules != state_.free_granules) return "the count of free granules is wrong";
-  if (state_.end != (state_.nodes[before].live() ? 0 : before)) return "the end block is not the free last block";
+  if (state_.end != (state_.nodes[before].live() ? 0 : before))
+    return "the end block is not the free last block";
   free_count = block_count - live_count;
   return nullptr;
 }
@@ -374,15 +396,18 @@ status range_allocator::validate() const noexcept {
   std::uint32_t block_count = 0;
   std::uint32_t free_count = 0;
   const char* broken = broken_chain(block_count, free_count);
-  if (broken == nullptr) broken = state_.bins.broken_invariant(free_count - (state_.end != 0 ? 1 : 0));
+  if (broken == nullptr)
+    broken = state_.bins.broken_invariant(free_count - (state_.end != 0 ? 1 : 0));
   if (broken == nullptr && index_ != nullptr) broken = index_->broken_invariant(block_count);
   std::uint32_t spare_count = 0;
-  for (std::uint32_t index = state_.spare; index != 0 && spare_count < state_.used; index = state_.nodes[index].after) {
+  for (std::uint32_t index = state_.spare; index != 0 && spare_count < state_.used;
+       index = state_.nodes[index].after) {
     if (state_.nodes[index].size_word != 0) broken = "a spare record has a size";
     ++spare_count;
   }
   if (spare_count != state_.spare_count) broken = "the count of spare records is wrong";
-  if (1 + block_count + spare_count != state_.used) broken = "a record is neither a block nor spare";
+  if (1 + block_count + spare_count != state_.used)
+    broken = "a record is neither a block nor spare";
   if (!state_.nodes[0].live()) broken = "the record at the ends is not live";
   if (broken != nullptr) return refuse(errc::internal, broken);
   return {};

@@ -1,22 +1,23 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:range_allocator - hands out runs of granules from [0, count_granules). A granule is whatever its user says.
+// vmm.va:range_allocator - hands out runs of granules from [0, count_granules). A granule is
+// whatever its user says. No refusal while a hole fits, unless there is no memory for a record.
 //
-// I1  Blocks, live and free, tile the range: each begins where its neighbour before ends. None is empty.
+// I1  Blocks, live and free, tile the range in the order of their neighbour links; none is empty.
 // I2  No two neighbours are free: free blocks merge at once.
-// I3  Every free block is in the bins, except the end block: the last block, when it is free.
-// I4  A record is a block, or spare; block_id is the record's index, and record 0 is both ends' neighbour, live for ever.
+// I3  Every free block is in the bins, except the end block: the last block, when it is free. It is
+//     cut only when nothing else fits, so that use stays low in the range.
+// I4  A record is a block or spare; a block_id is a record's index. Record 0, live for ever, is the
+//     neighbour of both ends.
 // I5  A failed call changes nothing.
 //
-// The end block is cut only when nothing else fits, so that use stays low in the range. A request is refused only when
-// no hole can hold it, or when there is no memory for the records of the pieces.
+// Elsewhere: bytes and addresses (address_space). Thread safety: none, the caller has the lock.
 //
-// Deliberately elsewhere: bytes and addresses (address_space), threads (none here: the caller has the lock).
-//
-// Cost: allocate, free, grow, shrink, split and join are a few cache lines, plus the depth of one trie (22 at most) for
-// sizes above 255 granules; no heap allocation. Alignment above one granule: linear in the holes of about that size
-// before it refuses. look_up adds O(1) to each and answers in O(log blocks). 32 bytes a block, 24 more with look_up.
+// Cost: allocate, free, grow, shrink, split and join touch a few cache lines and, for sizes above
+// 255 granules, one path of a trie (23 records at most); no heap allocation. An alignment above one
+// granule may look at every hole of about that size before it is refused. look_up adds O(1) to
+// each and answers in O(log blocks). Memory: 32 bytes a block, 24 more with look_up.
 module;
 #include <cstddef>
 #include <cstdint>
@@ -35,8 +36,8 @@ namespace vmm {
 /// The largest range, in granules: 2 PiB of 2 MiB granules, 512 GiB of 512-byte ones.
 export inline constexpr std::uint32_t max_range_granules = size_mask;
 
-/// Names a block from the call that returns it until it is freed or joined to the block on its left. Numbers are used
-/// again: a stale id is found out only while its number is not in use.
+/// Names a block from the call that returns it until it is freed or joined to the block on its
+/// left. Numbers are used again: a stale id is found out only while its number is not in use.
 export enum class block_id : std::uint32_t { none = 0 };
 
 /// Granules [offset, offset + count).
@@ -52,12 +53,14 @@ export struct granule_range {
 
 export struct range_options {
   std::uint32_t count_granules = 0;
-  std::uint32_t origin_granules = 0;  ///< what offset 0 counts as where a request asks for alignment
-  std::uint32_t max_blocks = 0;       ///< most blocks at a time, live and free; 0: one for each granule
-  bool look_up = false;               ///< find() and allocate_at() work
+  std::uint32_t origin_granules =
+      0;                         ///< what offset 0 counts as where a request asks for alignment
+  std::uint32_t max_blocks = 0;  ///< most blocks at a time, live and free; 0: one for each granule
+  bool look_up = false;          ///< find() and allocate_at() work
 };
 
-/// Granules as asked for. The place's offset plus origin_granules is a multiple of the alignment, a power of two.
+/// Granules as asked for. The place's offset plus origin_granules is a multiple of the alignment, a
+/// power of two.
 export struct granule_request {
   std::uint32_t count_granules = 1;
   std::uint32_t alignment_granules = 1;
@@ -80,15 +83,18 @@ export struct range_statistics {
   std::uint32_t free_blocks = 0;
 };
 
-/// Best fit over intrusive lists and tries behind a bitmap. [B2, B3] Movable; a moved-from object may only be destroyed
-/// or assigned to. Ids must name live blocks of this object: anything else ends the process. Not thread-safe.
+/// Best fit over intrusive lists and tries behind a bitmap. [B2, B3] Movable; a moved-from object
+/// may only be destroyed or assigned to. Ids must name live blocks of this object: anything else
+/// ends the process. Not thread-safe.
 export class range_allocator {
  public:
   /// Errors: invalid_argument (no granules, or more than max_range_granules), out_of_host_memory.
   [[nodiscard]] static result<range_allocator> create(const range_options& options) noexcept;
 
   range_allocator(range_allocator&& other) noexcept
-      : memory_(std::move(other.memory_)), index_(std::move(other.index_)), state_(std::exchange(other.state_, {})) {}
+      : memory_(std::move(other.memory_)),
+        index_(std::move(other.index_)),
+        state_(std::exchange(other.state_, {})) {}
   range_allocator& operator=(range_allocator&& other) noexcept {
     memory_ = std::move(other.memory_);
     index_ = std::move(other.index_);
@@ -100,36 +106,40 @@ export class range_allocator {
   ~range_allocator() = default;
 
   /// The smallest hole that fits, at its low end; the end block only when there is no hole.
-  /// Errors: invalid_argument (no granules, or an alignment that is no power of two), out_of_addresses (nothing is
-  /// large enough), out_of_host_memory (no memory for one more record, or max_blocks reached).
+  /// Errors: invalid_argument (no granules, or an alignment that is no power of two),
+  /// out_of_addresses (nothing is large enough), out_of_host_memory (no memory for one more record,
+  /// or max_blocks reached).
   [[nodiscard]] inline result<block_id> allocate(granule_request request) noexcept {
     const outcome taken = take(request);
-    if (taken.id != block_id::none) [[likely]] return taken.id;
+    if (taken.id != block_id::none) [[likely]]
+      return taken.id;
     return refusal(taken.why);
   }
 
   /// Exactly these granules, when all of them are free. Needs look_up; O(log blocks).
-  /// Errors: not_supported (no look_up), invalid_argument (not inside the range), overlap (not all free),
-  /// out_of_host_memory.
+  /// Errors: not_supported (no look_up), invalid_argument (not inside the range), overlap (not all
+  /// free), out_of_host_memory.
   [[nodiscard]] result<block_id> allocate_at(granule_range where) noexcept;
 
   /// Gives the block back; it merges with free neighbours. Cannot fail.
   void free(block_id block) noexcept;
 
-  /// Makes the block `count_granules` long by taking from the free block to its right. Needs no memory.
-  /// Errors: invalid_argument (less than now), out_of_addresses (too little is free there; see growth_limit).
+  /// Makes the block `count_granules` long by taking from the free block to its right. Needs no
+  /// memory. Errors: invalid_argument (less than now), out_of_addresses (too little is free there;
+  /// see growth_limit).
   [[nodiscard]] status grow(block_id block, std::uint32_t count_granules) noexcept;
 
   /// Makes the block `count_granules` long and frees its tail.
   /// Errors: invalid_argument (none, or more than now), out_of_host_memory.
   [[nodiscard]] status shrink(block_id block, std::uint32_t count_granules) noexcept;
 
-  /// Cuts a live block in two: `block` keeps the first `count_left` granules and its owner's words, the returned block
-  /// is the rest with owner's words of zero.
-  /// Errors: invalid_argument (either part would be empty), out_of_host_memory.
+  /// Cuts a live block in two: `block` keeps the first `count_left` granules and its owner's words,
+  /// the returned block is the rest with owner's words of zero. Errors: invalid_argument (either
+  /// part would be empty), out_of_host_memory.
   [[nodiscard]] result<block_id> split(block_id block, std::uint32_t count_left) noexcept;
 
-  /// Makes one block of two live neighbours. `left` keeps its id and owner's words; `right` is no block any more.
+  /// Makes one block of two live neighbours. `left` keeps its id and owner's words; `right` is no
+  /// block any more.
   void join(block_id left, block_id right) noexcept;
 
   /// The live block that holds this granule. Needs look_up; O(log blocks).
@@ -155,16 +165,22 @@ export class range_allocator {
   /// Constant cost but for the largest hole, which may be a trie's depth away.
   [[nodiscard]] range_statistics statistics() const noexcept;
   [[nodiscard]] std::uint32_t largest_free() const noexcept;
-  [[nodiscard]] inline std::uint32_t count_granules() const noexcept { return state_.count_granules; }
+  [[nodiscard]] inline std::uint32_t count_granules() const noexcept {
+    return state_.count_granules;
+  }
   [[nodiscard]] inline std::uint32_t free_granules() const noexcept { return state_.free_granules; }
   [[nodiscard]] inline std::uint32_t live_blocks() const noexcept { return state_.live_blocks; }
-  [[nodiscard]] inline std::uint32_t high_water_granules() const noexcept { return state_.high_water; }
+  [[nodiscard]] inline std::uint32_t high_water_granules() const noexcept {
+    return state_.high_water;
+  }
 
-  /// Calls `visitor(block_info)` for every block, live and free, in address order. The visitor changes nothing here.
+  /// Calls `visitor(block_info)` for every block, live and free, in address order. The visitor
+  /// changes nothing here.
   template <class Visitor>
   void visit(Visitor&& visitor) const {
     if (state_.nodes == nullptr) return;
-    for (std::uint32_t index = state_.nodes[0].after; index != 0; index = state_.nodes[index].after) {
+    for (std::uint32_t index = state_.nodes[0].after; index != 0;
+         index = state_.nodes[index].after) {
       const range_node& node = state_.nodes[index];
       visitor(block_info{static_cast<block_id>(index), {node.offset, node.size()}, node.live()});
     }
@@ -201,7 +217,8 @@ export class range_allocator {
   [[nodiscard]] inline std::uint32_t require_live(block_id block) const noexcept {
     const auto index = static_cast<std::uint32_t>(block);
     check(index - 1 < state_.used - 1, "not a block of this allocator");
-    check(state_.nodes[index].live(), "not a live block: freed before, joined, or never handed out");
+    check(state_.nodes[index].live(),
+          "not a live block: freed before, joined, or never handed out");
     return index;
   }
 
@@ -217,7 +234,8 @@ export class range_allocator {
   void offer(std::uint32_t hole) noexcept;
   void move_border(std::uint32_t index, std::uint32_t count_granules) noexcept;
   void audit() noexcept;
-  [[nodiscard]] const char* broken_chain(std::uint32_t& block_count, std::uint32_t& free_count) const noexcept;
+  [[nodiscard]] const char* broken_chain(std::uint32_t& block_count,
+                                         std::uint32_t& free_count) const noexcept;
   [[nodiscard]] static error refusal(errc why) noexcept;
 
   reserved_memory memory_{};

@@ -16,8 +16,10 @@ namespace vmm {
 
 std::size_t size_bins::table_bytes(std::uint32_t size_max) noexcept {
   const std::size_t bins = bin_of(size_max) + 1;
-  const std::size_t words = bins / 64 + 1;  // one bit past the last bin exists, so that a search may start there
-  return words * sizeof(std::uint64_t) + round_up(bins * sizeof(std::uint32_t) + bins, sizeof(std::uint64_t));
+  const std::size_t words =
+      bins / 64 + 1;  // one bit past the last bin exists, so that a search may start there
+  return words * sizeof(std::uint64_t) +
+         round_up(bins * sizeof(std::uint32_t) + bins, sizeof(std::uint64_t));
 }
 
 void size_bins::attach(range_node* nodes, std::byte* table, std::uint32_t size_max) noexcept {
@@ -94,7 +96,8 @@ std::uint32_t* size_bins::link_to(std::uint32_t index, std::uint32_t bin) noexce
 void size_bins::remove_from_trie(std::uint32_t index, std::uint32_t bin) noexcept {
   range_node& node = nodes_[index];
   const std::uint32_t next = node.links.next;
-  nodes_[node.links.previous].links.next = next;  // both write to the node itself when it is alone in its ring
+  nodes_[node.links.previous].links.next =
+      next;  // both write to the node itself when it is alone in its ring
   nodes_[next].links.previous = node.links.previous;
   if ((node.size_word & ring_bit) != 0) {
     node.size_word &= ~ring_bit;
@@ -174,8 +177,10 @@ std::uint32_t size_bins::best_in_trie(std::uint32_t bin, std::uint32_t count) co
 
 std::uint32_t size_bins::find_aligned(const aligned_fit& wanted) const noexcept {
   const std::uint64_t sure = std::uint64_t{wanted.count} + wanted.alignment - 1;
-  const std::uint32_t last = sure <= size_mask ? bin_of(static_cast<std::uint32_t>(sure)) : bin_count_;
-  for (std::uint32_t bin = next_filled(bin_of(wanted.count)); bin <= last; bin = next_filled(bin + 1)) {
+  const std::uint32_t last =
+      sure <= size_mask ? bin_of(static_cast<std::uint32_t>(sure)) : bin_count_;
+  for (std::uint32_t bin = next_filled(bin_of(wanted.count)); bin <= last;
+       bin = next_filled(bin + 1)) {
     const bool trie = bin >= exact_bins && counts_[bin] == trie_mode;
     const std::uint32_t found = trie ? aligned_in_trie(bin, wanted) : aligned_in_list(bin, wanted);
     if (found != 0) return found;
@@ -183,15 +188,18 @@ std::uint32_t size_bins::find_aligned(const aligned_fit& wanted) const noexcept 
   return 0;
 }
 
-std::uint32_t size_bins::aligned_in_list(std::uint32_t bin, const aligned_fit& wanted) const noexcept {
+std::uint32_t size_bins::aligned_in_list(std::uint32_t bin,
+                                         const aligned_fit& wanted) const noexcept {
   for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
     if (wanted.fits(nodes_[index])) return index;
   }
   return 0;
 }
 
-std::uint32_t size_bins::aligned_in_trie(std::uint32_t bin, const aligned_fit& wanted) const noexcept {
-  std::array<std::uint32_t, depth_max + 2> stack{heads_[bin]};  // each level leaves at most one sibling behind
+std::uint32_t size_bins::aligned_in_trie(std::uint32_t bin,
+                                         const aligned_fit& wanted) const noexcept {
+  std::array<std::uint32_t, depth_max + 2> stack{
+      heads_[bin]};  // each level leaves at most one sibling behind
   std::size_t height = 1;
   while (height != 0) {
     const std::uint32_t vertex = stack[--height];
@@ -210,14 +218,16 @@ std::uint32_t size_bins::aligned_in_trie(std::uint32_t bin, const aligned_fit& w
 std::uint32_t size_bins::largest() const noexcept {
   if (summary_ == 0) return 0;
   const auto word = 63 - static_cast<std::uint32_t>(std::countl_zero(summary_));
-  const std::uint32_t bin = word * 64 + 63 - static_cast<std::uint32_t>(std::countl_zero(words_[word]));
+  const std::uint32_t bin =
+      word * 64 + 63 - static_cast<std::uint32_t>(std::countl_zero(words_[word]));
   if (bin < exact_bins) return bin;
   const bool trie = counts_[bin] == trie_mode;
   std::uint32_t size_max = 0;
   for (std::uint32_t index = heads_[bin]; index != 0;) {
     const range_node& node = nodes_[index];
     if (node.size() > size_max) size_max = node.size();
-    const std::uint32_t larger = node.links.child[1] != 0 ? node.links.child[1] : node.links.child[0];
+    const std::uint32_t larger =
+        node.links.child[1] != 0 ? node.links.child[1] : node.links.child[0];
     index = trie ? larger : node.links.next;
   }
   return size_max;
@@ -235,7 +245,8 @@ const char* size_bins::broken_invariant(std::uint32_t expected_count) const noex
     if (broken != nullptr) return broken;
   }
   for (std::uint32_t word = 0; word < bin_count_ / 64 + 1; ++word) {
-    if ((summary_ >> word & 1) != (words_[word] != 0 ? 1u : 0u)) return "a summary bit disagrees with its word";
+    if ((summary_ >> word & 1) != (words_[word] != 0 ? 1u : 0u))
+      return "a summary bit disagrees with its word";
   }
   return seen_count == expected_count ? nullptr : "the bins do not hold every free block";
 }
@@ -252,7 +263,8 @@ const char* size_bins::broken_list(std::uint32_t bin, std::uint32_t& seen_count)
     previous = index;
     ++length;
   }
-  if (bin >= exact_bins && length != counts_[bin]) return "a wide bin's count disagrees with its list";
+  if (bin >= exact_bins && length != counts_[bin])
+    return "a wide bin's count disagrees with its list";
   seen_count += length;
   return nullptr;
 }
@@ -271,7 +283,8 @@ const char* size_bins::broken_trie(std::uint32_t bin, std::uint32_t& seen_count)
     const step at = stack[--height];
     const range_node& node = nodes_[at.vertex];
     if (bin_of(node.size()) != bin) return "a block is in the trie of another size's bin";
-    if ((node.size() & ~at.open_bits) != at.path) return "a trie vertex is not where its size leads";
+    if ((node.size() & ~at.open_bits) != at.path)
+      return "a trie vertex is not where its size leads";
     if ((node.size_word & ring_bit) != 0) return "a trie vertex is marked as a ring's";
     const char* const broken = broken_ring(at.vertex, seen_count);
     if (broken != nullptr) return broken;
@@ -294,7 +307,8 @@ const char* size_bins::broken_ring(std::uint32_t vertex, std::uint32_t& seen_cou
     const std::uint32_t next = node.links.next;
     if (node.live()) return "a live block is in a trie";
     if (node.size() != size) return "a ring holds two sizes";
-    if (member != vertex && (node.size_word & ring_bit) == 0) return "a ring's member is not marked";
+    if (member != vertex && (node.size_word & ring_bit) == 0)
+      return "a ring's member is not marked";
     if (nodes_[next].links.previous != member) return "a ring's links disagree";
     ++seen_count;
     member = next;

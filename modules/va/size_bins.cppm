@@ -1,19 +1,21 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:size_bins - free blocks by size: bins behind a two-level bitmap, wide bins with an intrusive trie. Not exported.
+// vmm.va:size_bins - free blocks by size: bins behind a two-level bitmap, wide bins with an
+// intrusive trie. Not exported.
 //
-// I1  A bin's bit is set exactly when the bin holds a block; a word's bit in the summary exactly when the word is not 0.
-// I2  Bins below exact_bins hold one size each, as a list, last in first out. Above, each octave has 128 bins.
-// I3  A wide bin is a list of at most list_limit blocks, or a bitwise trie: a vertex at depth d agrees with its path in
-//     the d highest bits below the bin's own, and blocks of one size form a ring around one vertex.
+// I1  A bin's bit is set exactly when the bin holds a block; a word's bit in the summary exactly
+//     when the word is not 0.
+// I2  Bins below exact_bins hold one size each, as a list, last in first out. Above, each octave
+//     has 128 bins.
+// I3  A wide bin is a list of at most list_limit blocks, or a bitwise trie: a vertex at depth d
+//     agrees with its path in the d highest bits below the bin's own, and blocks of one size form a
+//     ring around one vertex. A vertex has no link to its parent: its size leads there.
 // I4  Only ring members that are no vertex carry ring_bit.
-// I5  Index 0 is a real node that is never in a bin; unlinking writes to it instead of asking whether there is a node.
+// I5  Index 0 is a real record that is never in a bin; unlinking writes to it instead of asking.
 //
-// Trie vertices keep no link to their parent: the size leads to it. Depth is bounded by the bits of a bin's width (22),
-// not by the number of blocks, and no rotation ever happens.
-//
-// Thread safety: none of its own. Cost: constant, plus the trie's depth in a wide bin; find_aligned is linear.
+// Thread safety: none of its own. Cost: constant, plus a trie's depth in a wide bin, which the bits
+// of the bin's width bound (22), not the number of blocks; find_aligned is linear.
 module;
 #include <bit>
 #include <cstddef>
@@ -58,7 +60,8 @@ struct range_node {
 };
 static_assert(sizeof(range_node) == 32);
 
-/// A search among holes for `count` granules whose offset plus `origin` is a multiple of `alignment`, a power of two.
+/// A search among holes for `count` granules whose offset plus `origin` is a multiple of
+/// `alignment`, a power of two.
 struct aligned_fit {
   std::uint32_t count = 1;
   std::uint32_t alignment = 1;
@@ -107,7 +110,8 @@ class size_bins {
     }
   }
 
-  /// The smallest hole of at least `count` granules; the latest freed among equals. 0 when there is none.
+  /// The smallest hole of at least `count` granules; the latest freed among equals. 0 when there is
+  /// none.
   [[nodiscard]] std::uint32_t find(std::uint32_t count) const noexcept {
     std::uint32_t bin = bin_of(count);
     if (bin >= exact_bins) {
@@ -120,13 +124,15 @@ class size_bins {
     return bin < exact_bins ? heads_[bin] : best_in(bin, 0);
   }
 
-  /// A hole that `wanted` fits into, among those too small to be sure of it by size. 0 when there is none.
+  /// A hole that `wanted` fits into, among those too small to be sure of it by size. 0 when there
+  /// is none.
   [[nodiscard]] std::uint32_t find_aligned(const aligned_fit& wanted) const noexcept;
 
   /// Size of the largest hole; 0 when there is none.
   [[nodiscard]] std::uint32_t largest() const noexcept;
 
-  /// nullptr when I1 to I4 hold and the bins hold `expected_count` free blocks, else the invariant that is broken.
+  /// nullptr when I1 to I4 hold and the bins hold `expected_count` free blocks, else the invariant
+  /// that is broken.
   [[nodiscard]] const char* broken_invariant(std::uint32_t expected_count) const noexcept;
 
  private:
@@ -179,7 +185,9 @@ class size_bins {
   }
 
   /// Highest bit of a size that tells apart the sizes of this wide bin.
-  [[nodiscard]] static std::uint32_t top_bit(std::uint32_t bin) noexcept { return 1u << (bin / bins_per_octave - 2); }
+  [[nodiscard]] static std::uint32_t top_bit(std::uint32_t bin) noexcept {
+    return 1u << (bin / bins_per_octave - 2);
+  }
 
   void insert_wide(std::uint32_t index, std::uint32_t bin) noexcept;
   void remove_wide(std::uint32_t index, std::uint32_t bin) noexcept;
@@ -190,11 +198,16 @@ class size_bins {
   [[nodiscard]] std::uint32_t best_in(std::uint32_t bin, std::uint32_t count) const noexcept;
   [[nodiscard]] std::uint32_t best_in_list(std::uint32_t bin, std::uint32_t count) const noexcept;
   [[nodiscard]] std::uint32_t best_in_trie(std::uint32_t bin, std::uint32_t count) const noexcept;
-  [[nodiscard]] std::uint32_t aligned_in_list(std::uint32_t bin, const aligned_fit& wanted) const noexcept;
-  [[nodiscard]] std::uint32_t aligned_in_trie(std::uint32_t bin, const aligned_fit& wanted) const noexcept;
-  [[nodiscard]] const char* broken_list(std::uint32_t bin, std::uint32_t& seen_count) const noexcept;
-  [[nodiscard]] const char* broken_trie(std::uint32_t bin, std::uint32_t& seen_count) const noexcept;
-  [[nodiscard]] const char* broken_ring(std::uint32_t vertex, std::uint32_t& seen_count) const noexcept;
+  [[nodiscard]] std::uint32_t aligned_in_list(std::uint32_t bin,
+                                              const aligned_fit& wanted) const noexcept;
+  [[nodiscard]] std::uint32_t aligned_in_trie(std::uint32_t bin,
+                                              const aligned_fit& wanted) const noexcept;
+  [[nodiscard]] const char* broken_list(std::uint32_t bin,
+                                        std::uint32_t& seen_count) const noexcept;
+  [[nodiscard]] const char* broken_trie(std::uint32_t bin,
+                                        std::uint32_t& seen_count) const noexcept;
+  [[nodiscard]] const char* broken_ring(std::uint32_t vertex,
+                                        std::uint32_t& seen_count) const noexcept;
 
   range_node* nodes_ = nullptr;
   std::uint64_t* words_ = nullptr;

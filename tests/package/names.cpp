@@ -79,6 +79,17 @@ using vmm::cuda_description;
 using vmm::cuda_driver;
 using vmm::cuda_options;
 
+// vmm.va
+using vmm::block_id;
+using vmm::block_info;
+using vmm::granule_range;
+using vmm::granule_request;
+using vmm::max_range_granules;
+using vmm::owner_words;
+using vmm::range_allocator;
+using vmm::range_options;
+using vmm::range_statistics;
+
 }  // namespace names
 
 int main() {

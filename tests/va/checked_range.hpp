@@ -1,11 +1,18 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A range allocator and the naive model side by side. Each operation runs on both; the first difference is kept as a
-// sentence. Include it after <optional>, <utility>, <vector>, "range_model.hpp" and `import vmm.va;`: it includes
-// nothing itself, because includes come before imports.
+// A range allocator and the naive model side by side. Each operation runs on both; the first
+// difference is kept as a sentence. It imports what it checks, so it is the last include of a file.
 #ifndef VMM_TESTS_VA_CHECKED_RANGE_HPP
 #define VMM_TESTS_VA_CHECKED_RANGE_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "range_model.hpp"
+
+import vmm.va;
 
 class checked_range {
  public:
@@ -19,7 +26,9 @@ class checked_range {
   [[nodiscard]] std::size_t live_count() const { return blocks_.size(); }
   [[nodiscard]] const range_model& model() const { return model_; }
   [[nodiscard]] vmm::range_allocator& real() { return real_; }
-  [[nodiscard]] vmm::granule_range where(std::size_t nth) const { return real_.where(blocks_[nth]); }
+  [[nodiscard]] vmm::granule_range where(std::size_t nth) const {
+    return real_.where(blocks_[nth]);
+  }
 
   void allocate(vmm::granule_request request) {
     const range_model::request wanted{request.count_granules, request.alignment_granules};
@@ -34,15 +43,18 @@ class checked_range {
     const range_model::block hole = model_.hole_around({got.offset, got.count});
     expect(possible && hole.count != 0, "a place was handed out that is not free");
     expect(got.count == wanted.count, "a block has another size than asked for");
-    expect(model_.padding(got.offset, wanted.alignment) == 0, "a block is not aligned as asked for");
-    if (wanted.alignment == 1) expect(hole.count == model_.best_size(wanted.count), "the fit is not the best");
+    expect(model_.padding(got.offset, wanted.alignment) == 0,
+           "a block is not aligned as asked for");
+    if (wanted.alignment == 1)
+      expect(hole.count == model_.best_size(wanted.count), "the fit is not the best");
     if (difference_ == nullptr) adopt(*block);
   }
 
   void allocate_at(vmm::granule_range place) {
     const bool possible = look_up_ && model_.hole_around({place.offset, place.count}).count != 0;
     const auto block = real_.allocate_at(place);
-    expect(block.has_value() == possible, "allocate_at and the model disagree on whether the place is free");
+    expect(block.has_value() == possible,
+           "allocate_at and the model disagree on whether the place is free");
     if (!block || difference_ != nullptr) return;
     expect(real_.where(*block) == place, "allocate_at gave another place");
     adopt(*block);
@@ -51,8 +63,9 @@ class checked_range {
   void free(std::size_t nth) {
     const vmm::block_id block = blocks_[nth];
     const std::uint32_t offset = real_.where(block).offset;
-    expect(real_.owner(block).first == offset && real_.owner(block).second == ~std::uint64_t{offset},
-           "an owner's words changed");
+    expect(
+        real_.owner(block).first == offset && real_.owner(block).second == ~std::uint64_t{offset},
+        "an owner's words changed");
     real_.free(block);
     model_.give(offset);
     blocks_[nth] = blocks_.back();
@@ -67,7 +80,8 @@ class checked_range {
     expect(grown == (extra <= room), "grow and the model disagree on whether there is room");
     if (!grown) return;
     if (extra != 0) model_.resize({old.offset, old.count + extra});
-    expect(where(nth) == vmm::granule_range{old.offset, old.count + extra}, "a grown block is not where it should be");
+    expect(where(nth) == vmm::granule_range{old.offset, old.count + extra},
+           "a grown block is not where it should be");
   }
 
   void shrink(std::size_t nth, std::uint32_t less) {
@@ -77,7 +91,8 @@ class checked_range {
     expect(shrunk == possible, "shrink accepts or refuses wrongly");
     if (!shrunk) return;
     if (less != 0) model_.resize({old.offset, old.count - less});
-    expect(where(nth) == vmm::granule_range{old.offset, old.count - less}, "a shrunk block is not where it should be");
+    expect(where(nth) == vmm::granule_range{old.offset, old.count - less},
+           "a shrunk block is not where it should be");
   }
 
   void split(std::size_t nth, std::uint32_t count_left) {
@@ -88,8 +103,9 @@ class checked_range {
     if (!right || difference_ != nullptr) return;
     model_.split({old.offset, count_left});
     expect(where(nth) == vmm::granule_range{old.offset, count_left}, "split moved the left part");
-    expect(real_.where(*right) == vmm::granule_range{old.offset + count_left, old.count - count_left},
-           "split moved the right part");
+    expect(
+        real_.where(*right) == vmm::granule_range{old.offset + count_left, old.count - count_left},
+        "split moved the right part");
     remember(*right);
   }
 
@@ -110,9 +126,11 @@ class checked_range {
     if (!look_up_) return;
     const auto found = real_.find(offset);
     const range_model::block expected = model_.find(offset);
-    expect(found.has_value() == (expected.count != 0), "find and the model disagree on whether a granule is live");
+    expect(found.has_value() == (expected.count != 0),
+           "find and the model disagree on whether a granule is live");
     if (found) {
-      expect(real_.where(*found) == vmm::granule_range{expected.offset, expected.count}, "find gives another block");
+      expect(real_.where(*found) == vmm::granule_range{expected.offset, expected.count},
+             "find gives another block");
     }
   }
 
@@ -123,13 +141,16 @@ class checked_range {
     real_.visit([&](const vmm::block_info& block) {
       auto& next = block.live ? next_live : next_free;
       const auto end = block.live ? model_.live().end() : model_.free().end();
-      const bool same = next != end && next->first == block.where.offset && next->second == block.where.count;
+      const bool same =
+          next != end && next->first == block.where.offset && next->second == block.where.count;
       expect(same, "the blocks in address order are not the model's");
       if (next != end) ++next;
     });
-    expect(next_free == model_.free().end() && next_live == model_.live().end(), "the allocator has lost a block");
+    expect(next_free == model_.free().end() && next_live == model_.live().end(),
+           "the allocator has lost a block");
     const vmm::range_statistics all = real_.statistics();
-    expect(all.live_blocks == model_.live().size() && all.free_blocks == model_.free().size(), "a count is wrong");
+    expect(all.live_blocks == model_.live().size() && all.free_blocks == model_.free().size(),
+           "a count is wrong");
     expect(all.largest_free_granules == model_.largest_free(), "the largest free block is wrong");
     expect(all.high_water_granules == model_.high_water(), "the high-water mark is wrong");
     const vmm::status valid = real_.validate();
@@ -154,7 +175,8 @@ class checked_range {
   }
 
   void remember(vmm::block_id block) {
-    expect(real_.owner(block).first == 0 && real_.owner(block).second == 0, "a fresh block's owner words are not 0");
+    expect(real_.owner(block).first == 0 && real_.owner(block).second == 0,
+           "a fresh block's owner words are not 0");
     const std::uint64_t offset = real_.where(block).offset;
     real_.set_owner(block, {offset, ~offset});
     blocks_.push_back(block);

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a range allocator must do, written from its description and with none of its ideas: two ordered maps and
-// linear searches. Tests and the fuzzer hold the real one to it.
+// What a range allocator must do, written from its description and with none of its ideas: two
+// ordered maps and linear searches. Tests and the fuzzer hold the real one to it.
 #ifndef VMM_TESTS_VA_RANGE_MODEL_HPP
 #define VMM_TESTS_VA_RANGE_MODEL_HPP
 
@@ -38,7 +38,8 @@ class range_model {
     });
   }
 
-  /// Size of the smallest hole that holds `count`; the last block of the range counts only when no other does.
+  /// Size of the smallest hole that holds `count`; the last block of the range counts only when no
+  /// other does.
   [[nodiscard]] std::uint32_t best_size(std::uint32_t count) const {
     std::uint32_t best = 0;
     for (const auto& [offset, size] : free_) {
@@ -53,7 +54,8 @@ class range_model {
     auto hole = free_.upper_bound(wanted.offset);
     if (hole == free_.begin()) return {0, 0};
     --hole;
-    const bool inside = std::uint64_t{hole->first} + hole->second >= std::uint64_t{wanted.offset} + wanted.count;
+    const bool inside =
+        std::uint64_t{hole->first} + hole->second >= std::uint64_t{wanted.offset} + wanted.count;
     return inside ? block{hole->first, hole->second} : block{0, 0};
   }
 

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whatever the order of operations, the range allocator does what the naive model says: no overlap, the best fit,
-// no refusal while a hole fits, blocks in the model's order, and one free block when all is given back.
-// Method: long random programs over size mixes that crowd single bins, from fixed seeds, compared after each operation
-// and wholly from time to time.
+// Goal: whatever the order of operations, the range allocator does what the naive model says: no
+// overlap, the best fit, no refusal while a hole fits, blocks in the model's order, and one free
+// block when all is given back. Method: long random programs over size mixes that crowd single
+// bins, from fixed seeds, compared after each operation and wholly from time to time.
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -13,11 +13,9 @@
 
 #include <gtest/gtest.h>
 
-#include "range_model.hpp"
+#include "checked_range.hpp"
 
 import vmm.va;
-
-#include "checked_range.hpp"
 
 namespace {
 
@@ -60,7 +58,8 @@ void step(checked_range& range, engine& random, const mix& m) {
   } else if (kind < 97) {
     range.find(draw(random, 0, m.count_granules - 1));
   } else if (m.look_up) {
-    range.allocate_at({draw(random, 0, m.count_granules - 1), draw(random, m.size_min, m.size_max)});
+    range.allocate_at(
+        {draw(random, 0, m.count_granules - 1), draw(random, m.size_min, m.size_max)});
   }
 }
 
@@ -69,11 +68,13 @@ TEST_P(RangeModel, AgreesAfterEveryOperation) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     engine random(seed);
     const std::uint32_t origin = draw(random, 0, 1000);
-    checked_range range({.count_granules = m.count_granules, .origin_granules = origin, .look_up = m.look_up});
+    checked_range range(
+        {.count_granules = m.count_granules, .origin_granules = origin, .look_up = m.look_up});
     for (int operation = 0; operation < 40'000; ++operation) {
       step(range, random, m);
       if (operation % 256 == 0) range.compare();
-      ASSERT_EQ(range.difference(), nullptr) << range.difference() << " after " << operation << ", seed " << seed;
+      ASSERT_EQ(range.difference(), nullptr)
+          << range.difference() << " after " << operation << ", seed " << seed;
     }
     range.free_all();
     ASSERT_EQ(range.difference(), nullptr) << range.difference() << ", seed " << seed;
@@ -81,12 +82,13 @@ TEST_P(RangeModel, AgreesAfterEveryOperation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mixes, RangeModel,
-                         testing::Values(mix{"Single", 600, 1, 1, 500, true},            //
-                                         mix{"Small", 4'000, 1, 40, 150, false},         //
+                         testing::Values(mix{"Single", 600, 1, 1, 500, true},     //
+                                         mix{"Small", 4'000, 1, 40, 150, false},  //
                                          mix{"OneWideBin", 600'000, 4096, 4127, 120, true},
                                          mix{"TwoWideBins", 4'000'000, 32700, 32800, 110, false},
                                          mix{"EdgeOfExactBins", 60'000, 250, 262, 200, true},
-                                         mix{"DeepTrie", 1'000'000'000, 8'388'608, 8'454'143, 110, true},
+                                         mix{"DeepTrie", 1'000'000'000, 8'388'608, 8'454'143, 110,
+                                             true},
                                          mix{"FewValues", 40'000, 1024, 1027, 35, false},
                                          mix{"Mixed", 1'000'000, 1, 20'000, 90, true}),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -101,15 +103,17 @@ void PrintTo(const crowd& c, std::ostream* out) { *out << c.name; }
 
 class CrowdedBin : public testing::TestWithParam<crowd> {};
 
-// Holes of about one size stay apart, behind fences of one granule, and their number swings between none and all: bins
-// turn from list to trie and back, tries hold long paths, forks and rings.
+// Holes of about one size stay apart, behind fences of one granule, and their number swings between
+// none and all: bins turn from list to trie and back, tries hold long paths, forks and rings.
 TEST_P(CrowdedBin, AgreesWhileHolesComeAndGo) {
   constexpr std::uint32_t hole_count = 300;
   const crowd& c = GetParam();
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     engine random(seed);
-    checked_range range({.count_granules = hole_count * (c.size_max + 1) + 1, .look_up = seed == 1});
-    for (std::size_t i = 0; i < hole_count; ++i) range.allocate({draw(random, c.size_min, c.size_max) + 1});
+    checked_range range(
+        {.count_granules = hole_count * (c.size_max + 1) + 1, .look_up = seed == 1});
+    for (std::size_t i = 0; i < hole_count; ++i)
+      range.allocate({draw(random, c.size_min, c.size_max) + 1});
     range.allocate({range.model().largest_free()});
     const std::size_t fences = range.live_count();
     for (std::size_t i = 0; i < hole_count; ++i) range.split(i, 1);
@@ -123,7 +127,8 @@ TEST_P(CrowdedBin, AgreesWhileHolesComeAndGo) {
         range.free(fences + random() % held);
       }
       if (operation % 64 == 0) range.compare();
-      ASSERT_EQ(range.difference(), nullptr) << range.difference() << " after " << operation << ", seed " << seed;
+      ASSERT_EQ(range.difference(), nullptr)
+          << range.difference() << " after " << operation << ", seed " << seed;
     }
     range.free_all();
     ASSERT_EQ(range.difference(), nullptr) << range.difference() << ", seed " << seed;
@@ -131,10 +136,10 @@ TEST_P(CrowdedBin, AgreesWhileHolesComeAndGo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CrowdedBin,
-                         testing::Values(crowd{"Exact", 40, 44},               // lists of one size
-                                         crowd{"TwoToABin", 300, 303},         // the narrowest tries
-                                         crowd{"Rings", 4100, 4103},           //
-                                         crowd{"Full", 4096, 4127},            // every size of one bin
+                         testing::Values(crowd{"Exact", 40, 44},        // lists of one size
+                                         crowd{"TwoToABin", 300, 303},  // the narrowest tries
+                                         crowd{"Rings", 4100, 4103},    //
+                                         crowd{"Full", 4096, 4127},     // every size of one bin
                                          crowd{"Sparse", 1 << 20, (1 << 20) + 8191}),
                          [](const auto& info) { return std::string(info.param.name); });
 
