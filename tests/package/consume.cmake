@@ -41,10 +41,8 @@ function(build_consumer)
   run(${CMAKE_COMMAND} -S "${VMM_SOURCE}/tests/package/consumer" -B "${folder}" -G Ninja
       -DCMAKE_MAKE_PROGRAM=${MAKE} -DCMAKE_CXX_COMPILER=${COMPILER} ${ARGN})
   run(${CMAKE_COMMAND} --build "${folder}")
-  foreach(program IN ITEMS consumer parts names)
-    run("${folder}/${program}")
-    message(STATUS "${program}: ${text}")
-  endforeach()
+  run("${folder}/consumer")
+  message(STATUS "${text}")
 endfunction()
 
 if(STEP STREQUAL "install")

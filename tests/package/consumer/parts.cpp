@@ -7,7 +7,7 @@
 
 import vmm.backend;
 
-int main() {
-  std::printf("%s\n", vmm::name_of(vmm::errc::out_of_memory));
+int use_parts() {
+  std::printf("an error is called: %s\n", vmm::name_of(vmm::errc::out_of_memory));
   return 0;
 }

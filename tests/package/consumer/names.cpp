@@ -100,7 +100,7 @@ using vmm::range_statistics;
 
 }  // namespace names
 
-int main() {
+int use_names() {
   std::printf("every exported name is reachable\n");
   return 0;
 }
