@@ -6,5 +6,6 @@ export module vmm;
 
 export import vmm.backend;
 export import vmm.cuda;
+export import vmm.fake;
 export import vmm.host;
 export import vmm.va;

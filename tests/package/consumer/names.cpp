@@ -18,15 +18,9 @@ using vmm::access_grant;
 using vmm::address;
 using vmm::address_range;
 using vmm::alias_level;
-using vmm::any_backend;
 using vmm::backend;
 using vmm::call;
 using vmm::call_count;
-using vmm::call_counter;
-using vmm::call_facts;
-using vmm::call_log;
-using vmm::call_observer;
-using vmm::call_record;
 using vmm::check;
 using vmm::check_level;
 using vmm::copy_backend;
@@ -38,7 +32,6 @@ using vmm::errc;
 using vmm::error;
 using vmm::event_handle;
 using vmm::fail_check;
-using vmm::fail_plan;
 using vmm::features;
 using vmm::fill_request;
 using vmm::granularity;
@@ -52,7 +45,6 @@ using vmm::multicast_binding;
 using vmm::multicast_handle;
 using vmm::multicast_request;
 using vmm::name_of;
-using vmm::observed_backend;
 using vmm::paranoid_check;
 using vmm::parse_bytes;
 using vmm::parse_number;
@@ -75,6 +67,25 @@ using vmm::sharing_backend;
 using vmm::status;
 using vmm::stream_backend;
 using vmm::stream_handle;
+
+// vmm.fake
+using vmm::fake_driver;
+namespace fake {
+using vmm::fake::cost_curve;
+using vmm::fake::cost_table;
+using vmm::fake::dialect;
+using vmm::fake::fault;
+using vmm::fake::ledger_counts;
+using vmm::fake::max_device_count;
+using vmm::fake::max_node_count;
+using vmm::fake::misuse;
+using vmm::fake::misuse_kind;
+using vmm::fake::name_of;
+using vmm::fake::native_error;
+using vmm::fake::profile;
+using vmm::fake::trap_set;
+using vmm::fake::world;
+}  // namespace fake
 
 // vmm.host
 using vmm::commit_mode;

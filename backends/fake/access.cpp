@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fake - rights: set_access, get_access, and the use of memory through addresses.
+module;
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+module vmm.fake;
+
+import vmm.backend;
+import :state;
+
+namespace vmm {
+
+using fake::driver_state;
+using fake::misuse_kind;
+using fake::refusal;
+using fake::rights_word;
+
+namespace fake {
+
+result<driver_state::piece> driver_state::use(call where, address_range range, location who,
+                                              access need) {
+  const auto found = mapping_at(range.base.value);
+  if (found == mappings.end()) {
+    misused(misuse_kind::use_after_unmap, where, range, 0, "nothing is mapped at this address");
+    return refuse_as(where, refusal::not_mapped, "nothing is mapped at this address");
+  }
+  const mapping& joined = found->second;
+  const access rights = rights_of(effective(found->first, joined), slot_of(who));
+  if (rights < need) {
+    misused(misuse_kind::no_access, where, range, 0, "the location has no such right here");
+    const bool hint_only = rights == access::read && plays.can.read_only == read_only_level::hint;
+    if (!hint_only)
+      return refuse_as(where, refusal::no_access, "set_access gave no such right here");
+  }
+  memory& behind = *world->memories.find(joined.memory);
+  const std::uint64_t inside = range.base.value - found->first;
+  const std::uint64_t offset = joined.offset_bytes + inside;
+  if (offset >= behind.made_as.size_bytes) {
+    misused(misuse_kind::past_the_end, where, range, 0, "beyond the end of the memory");
+    return refuse_as(where, refusal::not_mapped, "beyond the end of the memory mapped here");
+  }
+  const std::uint64_t left =
+      std::min(joined.size_bytes - inside, behind.made_as.size_bytes - offset);
+  return piece{&behind, offset, std::min(left, range.size_bytes)};
+}
+
+}  // namespace fake
+
+namespace {
+
+// What a list of grants changes: the bits of the locations named, and their new values.
+struct rights_change {
+  rights_word mask = 0;
+  rights_word value = 0;
+  bool names_host = false;
+};
+
+struct objection {
+  refusal why;
+  const char* detail;
+};
+
+std::optional<objection> read_grants(const driver_state& s, std::span<const access_grant> grants,
+                                     rights_change& change) {
+  if (grants.empty()) return objection{refusal::bad_value, "the list of grants is empty"};
+  for (const access_grant& grant : grants) {
+    if (!s.known(grant.who)) return objection{refusal::bad_location, "no such device or NUMA node"};
+    if (grant.rights == access::read && s.plays.can.read_only == read_only_level::refused) {
+      return objection{refusal::unsupported, "this driver has no read-only access"};
+    }
+    if (grant.rights != grants.front().rights && !s.plays.can.access_per_location) {
+      return objection{refusal::unsupported, "this driver gives every location the same rights"};
+    }
+    const unsigned slot = fake::slot_of(grant.who);
+    change.mask = fake::with_rights(change.mask, slot, static_cast<access>(3));
+    change.value = fake::with_rights(change.value, slot, grant.rights);
+    if (grant.who.kind != location::place::device) change.names_host = true;
+  }
+  if (!s.plays.can.access_per_location) {
+    change = {~rights_word{0}, fake::everybody(grants.front().rights), false};
+  }
+  return std::nullopt;
+}
+
+// Why the mapping at `expected` cannot take the change; null when it can.
+const objection* object_to(driver_state& s, address_range range, std::uint64_t expected,
+                           fake::mapping_map::iterator found, const rights_change& change) {
+  static constexpr objection hole{refusal::not_mapped, "a part of the range is not mapped"};
+  static constexpr objection cut{refusal::cut, "this driver sets access on whole mappings only"};
+  static constexpr objection foreign{refusal::unsupported,
+                                     "the host may use memory made on the host only"};
+  if (found == s.mappings.end() || found->first > expected) {
+    s.misused(misuse_kind::access_over_hole, call::set_access, range, 0,
+              "map the whole range first");
+    return &hole;
+  }
+  const address_range whole{address{found->first}, found->second.size_bytes};
+  if (!range.contains(whole) && !s.plays.can.partial_access) {
+    s.misused(misuse_kind::cut_mapping, call::set_access, range, 0, "give whole mappings");
+    return &cut;
+  }
+  const fake::memory& behind = *s.world->memories.find(found->second.memory);
+  if (change.names_host && behind.made_as.where.kind == location::place::device) return &foreign;
+  return nullptr;
+}
+
+void apply(driver_state& s, fake::mapping_map::iterator which, fake::reservation& of,
+           const rights_change& change) {
+  fake::mapping& joined = which->second;
+  const rights_word before = joined.rights;
+  joined.rights = (before & ~change.mask) | change.value;
+  joined.rights_set = true;
+  of.rights = (of.rights & ~change.mask) | change.value;
+  if (joined.rights != before && s.plays.traps.access_resets_offset) joined.offset_bytes = 0;
+  s.counts.accessible_mappings += joined.rights != 0 ? 1 : 0;
+  s.counts.accessible_mappings -= before != 0 ? 1 : 0;
+  s.charge_us(s.plays.costs.set_access.at(joined.size_bytes));
+}
+
+// Applies the change to the mappings in [range.base, end).
+void apply_until(driver_state& s, address_range range, std::uint64_t end, fake::reservation& of,
+                 const rights_change& change) {
+  if (s.plays.can.partial_access) {
+    s.split_at(range.base.value);
+    s.split_at(end);
+  }
+  auto next = s.mappings.lower_bound(range.base.value);
+  for (; next != s.mappings.end() && next->first < end; ++next) apply(s, next, of, change);
+}
+
+}  // namespace
+
+status fake_driver::set_access(address_range range, std::span<const access_grant> grants) {
+  driver_state& s = *state_;
+  return s.run<void>(call::set_access, [&]() -> status {
+    const auto refused = [&](const objection& bad) {
+      return s.refuse_as(call::set_access, bad.why, bad.detail);
+    };
+    rights_change change{};
+    if (const auto bad = read_grants(s, grants, change)) return refused(*bad);
+    if (!s.aligned(range)) {
+      return refused({refusal::bad_value, "address and size must be multiples of the granularity"});
+    }
+    const auto inside = s.reservation_of(range);
+    if (inside == s.reservations.end()) {
+      return refused({refusal::not_reserved, "not inside one reservation"});
+    }
+    std::uint64_t expected = range.base.value;
+    auto next = s.first_in(range);
+    while (expected < range.end().value) {
+      const objection* bad = object_to(s, range, expected, next, change);
+      if (bad != nullptr && bad->why == refusal::not_mapped && s.plays.traps.access_over_hole) {
+        const bool more = next != s.mappings.end() && next->first < range.end().value;
+        expected = more ? next->first : range.end().value;
+        continue;
+      }
+      if (bad != nullptr) {
+        if (s.plays.traps.access_stops_midway)
+          apply_until(s, range, expected, inside->second, change);
+        return refused(*bad);
+      }
+      expected = next->first + next->second.size_bytes;
+      ++next;
+    }
+    apply_until(s, range, range.end().value, inside->second, change);
+    return {};
+  });
+}
+
+result<access> fake_driver::get_access(address at, location who) {
+  driver_state& s = *state_;
+  return s.run<access>(call::get_access, [&]() -> result<access> {
+    if (!s.known(who)) {
+      return s.refuse_as(call::get_access, refusal::bad_location, "no such device or NUMA node");
+    }
+    const auto found = s.mapping_at(at.value);
+    if (found == s.mappings.end()) {
+      return s.refuse_as(call::get_access, refusal::not_mapped,
+                         "nothing is mapped at this address");
+    }
+    s.charge_us(s.plays.costs.query_us);
+    return fake::rights_of(s.effective(found->first, found->second), fake::slot_of(who));
+  });
+}
+
+status fake_driver::write_tag(address_range range, std::uint64_t tag) {
+  driver_state& s = *state_;
+  return s.look<void>([&]() -> status {
+    // All of it is checked before any of it changes.
+    for (const bool doing : {false, true}) {
+      address_range rest = range;
+      while (!rest.empty()) {
+        const auto part = s.use(call::none, rest, s.plays.home, access::read_write);
+        if (!part) return part.error();
+        if (doing) part->from->data.fill(part->offset, part->size_bytes, tag);
+        rest = {rest.base + part->size_bytes, rest.size_bytes - part->size_bytes};
+      }
+    }
+    return {};
+  });
+}
+
+result<std::uint64_t> fake_driver::read_tag(address at) {
+  driver_state& s = *state_;
+  return s.look<std::uint64_t>([&]() -> result<std::uint64_t> {
+    const auto part = s.use(call::none, {at, 1}, s.plays.home, access::read);
+    if (!part) return part.error();
+    return part->from->data.word(part->offset);
+  });
+}
+
+}  // namespace vmm

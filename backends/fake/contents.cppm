@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fake:contents (internal) - what a piece of physical memory holds, kept as sparsely as it can
+// be.
+//
+// A pattern is a 64-bit word repeated from the start of the memory on, little end first: byte k
+// holds byte k % 8 of it. Fresh memory has pattern 0. The whole is one pattern until a part of it
+// is given another; a granule is one pattern until a part of that is; a page of 4 KiB is one
+// pattern until bytes are written to it. So tags are words of the real content, and moving
+// untouched granules costs O(1) each, while bytes are always right.
+//
+// Thread safety: none. A change that throws std::bad_alloc may have been made in part; doing it
+// again completes it. Cost: O(1) for each granule touched as a whole, else for each page.
+module;
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+module vmm.fake:contents;
+
+namespace vmm::fake {
+
+class contents {
+ public:
+  static constexpr std::uint64_t page_bytes = 4096;
+
+  /// Both sizes are multiples of page_bytes, and `granule_bytes` divides `size_bytes`.
+  contents(std::uint64_t size_bytes, std::uint64_t granule_bytes) noexcept
+      : size_bytes_(size_bytes), granule_bytes_(granule_bytes) {}
+
+  void fill(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t pattern);
+  /// The 64-bit word that holds the byte at `offset`.
+  [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
+  void write(std::uint64_t offset, std::span<const std::byte> source);
+  void read(std::uint64_t offset, std::span<std::byte> target) const noexcept;
+  /// Copies from `source`, which may be this object when the two parts do not overlap.
+  void copy(std::uint64_t offset, const contents& source, std::uint64_t source_offset,
+            std::uint64_t size_bytes);
+
+ private:
+  struct page {
+    std::uint64_t pattern = 0;
+    std::unique_ptr<std::byte[]> bytes{};  // when set, the content; the pattern then means nothing
+  };
+  using pages = std::vector<page>;
+
+  struct place {
+    std::uint64_t granule = 0;
+    std::uint64_t page = 0;
+    std::uint64_t in_page = 0;
+  };
+
+  [[nodiscard]] inline place at(std::uint64_t offset) const noexcept {
+    const std::uint64_t inside = offset % granule_bytes_;
+    return {offset / granule_bytes_, inside / page_bytes, inside % page_bytes};
+  }
+  [[nodiscard]] inline std::uint64_t pattern_of(std::uint64_t granule) const noexcept {
+    return patterns_.empty() ? uniform_ : patterns_[granule];
+  }
+  [[nodiscard]] inline const pages* overlay_of(std::uint64_t granule) const noexcept {
+    if (overlays_.empty()) return nullptr;
+    const auto found = overlays_.find(granule);
+    return found == overlays_.end() ? nullptr : &found->second;
+  }
+  void set_granule(std::uint64_t granule, std::uint64_t pattern);
+  pages& make_overlay(std::uint64_t granule);
+  static void make_bytes(page& target);
+  void copy_granule(std::uint64_t granule, const contents& source, std::uint64_t source_granule);
+  /// The one pattern that a part consists of, phase as stored here; nothing when it is not one.
+  [[nodiscard]] std::optional<std::uint64_t> uniform(std::uint64_t offset,
+                                                     std::uint64_t size_bytes) const noexcept;
+  void copy_piece(std::uint64_t offset, const contents& source, std::uint64_t source_offset,
+                  std::uint64_t size_bytes);
+
+  std::uint64_t size_bytes_;
+  std::uint64_t granule_bytes_;
+  std::uint64_t uniform_ = 0;            // the pattern of every granule while patterns_ is empty
+  std::vector<std::uint64_t> patterns_;  // one for each granule, or empty
+  std::unordered_map<std::uint64_t, pages> overlays_;  // granules that are more than one pattern
+};
+
+}  // namespace vmm::fake

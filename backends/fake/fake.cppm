@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fake - a deterministic GPU driver in plain memory. [A3]
+//
+// It follows the rules and the prices of a real driver, remembers what memory holds, fails when it
+// is told to, and reports every misuse. No system calls, no threads, no wall clock: equal calls
+// give equal answers.
+//
+// I1  A failed call changes nothing, except where a trap of the profile says so.
+// I2  Memory lives while a handle or a mapping refers to it, in any driver of the same world.
+// I3  now_ns never goes back; busy_ns is the part of it that calls took, without waiting.
+//
+// Thread safety: any call from any thread; one lock for all drivers of a world.
+// Cost: O(log n) in the live mappings or reservations, plus O(1) for each mapping touched. No
+// allocation in steady state.
+module;
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+export module vmm.fake;
+
+export import vmm.backend;
+export import :profile;
+export import :report;
+
+namespace vmm {
+
+export class fake_driver;
+
+namespace fake {
+
+struct world_state;
+struct driver_state;
+
+/// The machine: devices with their memory, shared by the drivers ("processes") made with it.
+export class world {
+ public:
+  /// The machine that `machine` describes; drivers on it must play the same devices and sizes.
+  explicit world(const profile& machine);
+  ~world();
+  world(const world&) = delete;
+  world& operator=(const world&) = delete;
+
+ private:
+  friend class vmm::fake_driver;
+  std::shared_ptr<world_state> state_;
+};
+
+}  // namespace fake
+
+/// One process's driver. Satisfies backend; see docs/contract.md for the calls and
+/// docs/decisions/0004 for how close it is to the real one.
+export class fake_driver {
+ public:
+  /// A driver on a machine of its own. May throw std::bad_alloc, as the next one.
+  explicit fake_driver(const fake::profile& plays = fake::profile::cuda());
+  /// A driver on a machine that it shares with others.
+  fake_driver(const fake::profile& plays, fake::world& machine);
+  /// Gives back whatever is still there; call check_empty before to know.
+  ~fake_driver();
+  fake_driver(fake_driver&&) noexcept;
+  fake_driver& operator=(fake_driver&&) noexcept;
+
+  // backend
+  [[nodiscard]] std::string_view name() const noexcept;
+  [[nodiscard]] const features& feature_set() const noexcept;
+  [[nodiscard]] location home() const noexcept;
+  [[nodiscard]] result<granularity> query_granularity(const physical_request& request);
+  [[nodiscard]] result<memory_info> query_memory(location where);
+  [[nodiscard]] result<address_range> reserve(const reserve_request& request);
+  [[nodiscard]] status free_reservation(address_range range);
+  [[nodiscard]] result<physical_handle> create(const physical_request& request);
+  [[nodiscard]] status release(physical_handle handle);
+  [[nodiscard]] status map(const map_request& request);
+  [[nodiscard]] status unmap(address_range range);
+  [[nodiscard]] status set_access(address_range range, std::span<const access_grant> grants);
+  [[nodiscard]] result<access> get_access(address at, location who);
+
+  // retain_backend, property_backend
+  [[nodiscard]] result<physical_handle> retain(address at);
+  [[nodiscard]] result<physical_properties> get_properties(physical_handle handle);
+
+  // ---- what a test asks and tells; none of it is counted, charged or made to fail ----
+
+  [[nodiscard]] const fake::profile& playing() const noexcept;
+  /// Plans a failure; several may be planned at once, and the first one planned that fits a call is
+  /// the one that it answers. A fault that is not `forever` is forgotten when it has struck.
+  void fail(const fake::fault& planned);
+  void clear_faults();
+  /// Calls that a planned fault made fail since the driver was made.
+  [[nodiscard]] std::uint64_t faults_struck() const;
+  /// What this driver may answer to a call, in the profile's dialect: the codes for a fault sweep.
+  [[nodiscard]] std::span<const fake::native_error> possible_errors(call where) const noexcept;
+
+  /// Calls made, of one kind or of all kinds, failed ones included.
+  [[nodiscard]] std::uint64_t calls(call where) const;
+  [[nodiscard]] std::uint64_t calls() const;
+  void reset_calls();
+
+  /// The virtual clock, from 0 when the driver is made.
+  [[nodiscard]] std::uint64_t now_ns() const;
+  [[nodiscard]] std::uint64_t busy_ns() const;
+  [[nodiscard]] double now_us() const;
+  [[nodiscard]] double busy_us() const;
+  /// Lets time pass.
+  void advance_us(double us);
+
+  [[nodiscard]] fake::ledger_counts ledger() const;
+  /// One line for each object that is still there, in the order in which they were made; at most
+  /// `lines_max`.
+  [[nodiscard]] std::string report(std::size_t lines_max = 20) const;
+  /// Records a leak for each object that is still there. True when nothing is.
+  [[nodiscard]] bool check_empty();
+
+  /// The misuses so far, oldest first; the first max_misuses of them are kept.
+  [[nodiscard]] std::vector<fake::misuse> misuses() const;
+  [[nodiscard]] std::uint64_t misuse_count() const;
+  [[nodiscard]] std::uint64_t misuse_count(fake::misuse_kind kind) const;
+  void clear_misuses();
+  /// When on, a misuse ends the process with its description.
+  void set_misuse_fatal(bool fatal);
+  static constexpr std::size_t max_misuses = 1024;
+
+  /// Fills a mapped range with `tag`, as 64-bit words counted from the start of the memory; fresh
+  /// memory has tag 0. Needs write access for home(). Whole granules cost O(1) each. Errors:
+  /// invalid_argument when a part is not mapped or the rights are missing (also reported as
+  /// misuse).
+  [[nodiscard]] status write_tag(address_range range, std::uint64_t tag);
+  /// The tag at an address. Needs read access for home(). Errors: as write_tag.
+  [[nodiscard]] result<std::uint64_t> read_tag(address at);
+
+ private:
+  std::unique_ptr<fake::driver_state> state_;
+};
+
+static_assert(backend<fake_driver>);
+static_assert(retain_backend<fake_driver>);
+static_assert(property_backend<fake_driver>);
+
+}  // namespace vmm

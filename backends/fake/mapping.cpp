@@ -1,0 +1,344 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fake - addresses: reserve, free_reservation, map and unmap.
+module;
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+module vmm.fake;
+
+import vmm.backend;
+import :state;
+
+namespace vmm {
+
+using fake::driver_state;
+using fake::mapping;
+using fake::misuse_kind;
+using fake::refusal;
+
+namespace fake {
+
+// The reservation that contains the whole range, or end().
+reservation_map::iterator driver_state::reservation_of(address_range range) noexcept {
+  auto found = reservations.upper_bound(range.base.value);
+  if (found == reservations.begin()) return reservations.end();
+  --found;
+  const std::uint64_t inside = range.base.value - found->first;
+  const std::uint64_t size = found->second.size_bytes;
+  if (inside >= size || range.size_bytes > size - inside) return reservations.end();
+  return found;
+}
+
+// The mapping that contains the address, or end().
+mapping_map::iterator driver_state::mapping_at(std::uint64_t at) noexcept {
+  auto found = mappings.upper_bound(at);
+  if (found == mappings.begin()) return mappings.end();
+  --found;
+  return at - found->first < found->second.size_bytes ? found : mappings.end();
+}
+
+// The lowest mapping that overlaps the range, or the first one beyond it.
+mapping_map::iterator driver_state::first_in(address_range range) noexcept {
+  const auto containing = mapping_at(range.base.value);
+  return containing != mappings.end() ? containing : mappings.lower_bound(range.base.value);
+}
+
+// Whether a range can be one of whole granules, of the smallest kind there is.
+bool driver_state::aligned(address_range range) const noexcept {
+  const std::uint64_t unit = plays.small_below_bytes != 0 ? plays.small_granularity.minimum_bytes
+                             : plays.device_count > 0     ? plays.device_granularity.minimum_bytes
+                                                          : plays.host_granularity.minimum_bytes;
+  return range.size_bytes != 0 && range.base.value % unit == 0 && range.size_bytes % unit == 0;
+}
+
+rights_word driver_state::effective(std::uint64_t base, const mapping& joined) noexcept {
+  if (!plays.traps.rights_per_reservation) return joined.rights;
+  if (!joined.rights_set) return 0;
+  return reservation_of({address{base}, joined.size_bytes})->second.rights;
+}
+
+// Makes `at` the boundary of two mappings if it lies inside one. May throw, and then has done
+// nothing.
+void driver_state::split_at(std::uint64_t at) {
+  const auto cut = mapping_at(at);
+  if (cut == mappings.end() || cut->first == at) return;
+  mapping upper = cut->second;
+  const std::uint64_t lower_size = at - cut->first;
+  upper.size_bytes -= lower_size;
+  upper.offset_bytes += lower_size;
+  upper.serial = world->serials + 1;
+  mappings.emplace_hint(std::next(cut), at, upper);
+  ++world->serials;
+  cut->second.size_bytes = lower_size;
+  ++held.find(upper.memory)->second;
+  ++world->memories.find(upper.memory)->mappings;
+  ++reservation_of({address{at}, 1})->second.mappings;
+  ++counts.mappings;
+  counts.accessible_mappings += upper.rights != 0 ? 1 : 0;
+}
+
+void driver_state::drop_mapping(mapping_map::iterator which, reservation& from) noexcept {
+  const std::uint64_t memory_token = which->second.memory;
+  memory& behind = *world->memories.find(memory_token);
+  charge_us(plays.costs.unmap.at(which->second.size_bytes));
+  if (behind.handles + behind.mappings == 1) {
+    charge_us(plays.costs.release.at(behind.made_as.size_bytes));
+  }
+  --behind.mappings;
+  --from.mappings;
+  --counts.mappings;
+  counts.mapped_bytes -= which->second.size_bytes;
+  counts.accessible_mappings -= which->second.rights != 0 ? 1 : 0;
+  mappings.erase(which);
+  let_go_of_memory(memory_token);
+}
+
+}  // namespace fake
+
+result<address_range> fake_driver::reserve(const reserve_request& request) {
+  driver_state& s = *state_;
+  return s.run<address_range>(call::reserve, [&]() -> result<address_range> {
+    const auto refused = [&](refusal why, const char* detail) {
+      return s.refuse_as(call::reserve, why, detail);
+    };
+    const std::uint64_t unit = s.plays.address_alignment_bytes;
+    if (request.size_bytes == 0 || request.size_bytes % unit != 0) {
+      return refused(refusal::bad_value,
+                     "the size must be a multiple of the granularity, and not 0");
+    }
+    if (request.alignment_bytes != 0 && !std::has_single_bit(request.alignment_bytes)) {
+      return refused(refusal::bad_value, "the alignment must be a power of two, or 0");
+    }
+    if (request.size_bytes > s.plays.can.max_reservation_bytes) {
+      return refused(refusal::no_addresses,
+                     "larger than any range this driver gives: ask for less");
+    }
+    const std::uint64_t alignment = std::max(unit, request.alignment_bytes);
+    const std::uint64_t hint = request.hint.value;
+    std::uint64_t base = 0;
+    const auto made = s.reservations.emplace_hint(s.reservations.end(), 0, fake::reservation{});
+    try {
+      if (hint != 0 && hint % alignment == 0 && !s.plays.traps.hint_ignored &&
+          s.space.take_at(hint, request.size_bytes)) {
+        base = hint;
+      } else {
+        base = s.space.take(request.size_bytes, alignment);
+      }
+    } catch (...) {
+      s.reservations.erase(made);
+      throw;
+    }
+    auto node = s.reservations.extract(made);
+    if (base == 0) return refused(refusal::no_addresses, "no free range of this size is left");
+    node.key() = base;
+    node.mapped() = {request.size_bytes, ++s.world->serials, 0, 0};
+    s.reservations.insert(std::move(node));
+    ++s.counts.reservations;
+    s.counts.reserved_bytes += request.size_bytes;
+    s.raise_marks();
+    s.charge_us(s.plays.costs.reserve_us);
+    return address_range{address{base}, request.size_bytes};
+  });
+}
+
+status fake_driver::free_reservation(address_range range) {
+  driver_state& s = *state_;
+  return s.run<void>(call::free_reservation, [&]() -> status {
+    const auto found = s.reservations.find(range.base.value);
+    if (found == s.reservations.end() || found->second.size_bytes != range.size_bytes) {
+      s.misused(misuse_kind::stale_handle, call::free_reservation, range, range.base.value,
+                "not a whole reservation");
+      return s.refuse_as(call::free_reservation, refusal::not_reserved,
+                         "give the exact range that reserve answered, once");
+    }
+    if (found->second.mappings > 0) {
+      s.misused(misuse_kind::freed_while_mapped, call::free_reservation, range, range.base.value,
+                "unmap everything first");
+      if (!s.plays.traps.free_unmaps) {
+        return s.refuse_as(call::free_reservation, refusal::in_use,
+                           "something is still mapped there: unmap it first");
+      }
+    }
+    s.space.give_back(range.base.value, range.size_bytes);
+    while (found->second.mappings > 0) s.drop_mapping(s.first_in(range), found->second);
+    s.reservations.erase(found);
+    --s.counts.reservations;
+    s.counts.reserved_bytes -= range.size_bytes;
+    s.charge_us(s.plays.costs.free_reservation_us);
+    return {};
+  });
+}
+
+namespace {
+
+struct objection {
+  refusal why;
+  const char* detail;
+};
+
+// What map refuses, whatever is mapped there already.
+std::optional<objection> object_to(driver_state& s, const map_request& request) {
+  const address_range range{request.at, request.size_bytes};
+  const fake::memory* joined = s.memory_of(request.memory);
+  if (joined == nullptr) {
+    s.misused(misuse_kind::stale_handle, call::map, range,
+              static_cast<std::uint64_t>(request.memory), "released before, or never made");
+    return objection{refusal::bad_handle,
+                     "not a live handle: it was released before, or never made"};
+  }
+  if (!s.aligned(range) || range.base.value % joined->granule != 0 ||
+      range.size_bytes % joined->granule != 0 || request.offset_bytes % joined->granule != 0) {
+    return objection{refusal::bad_value,
+                     "address, size and offset must be multiples of the granularity"};
+  }
+  const std::uint64_t size = joined->made_as.size_bytes;
+  const bool past = request.offset_bytes > size || range.size_bytes > size - request.offset_bytes;
+  if (past && !s.plays.traps.map_past_end) {
+    return objection{refusal::bad_value, "runs past the end of the memory"};
+  }
+  if (request.offset_bytes != 0 && !s.plays.can.offset_map) {
+    return objection{refusal::unsupported, "this driver maps handles from their start only"};
+  }
+  if (range.size_bytes < size && !s.plays.can.short_map && !s.plays.can.offset_map) {
+    return objection{refusal::unsupported, "this driver maps whole handles only"};
+  }
+  if (s.plays.can.alias == alias_level::none && joined->mappings > 0 &&
+      joined->made_as.where.kind == location::place::device) {
+    return objection{refusal::unsupported, "this driver maps memory once: unmap it there first"};
+  }
+  const std::uint64_t limit = s.plays.can.max_mapping_count;
+  if (limit != 0 && s.counts.mappings >= limit) {
+    return objection{refusal::no_mappings, "the limit on the number of mappings is reached"};
+  }
+  return std::nullopt;
+}
+
+// Why map refuses a range in which something is mapped; nothing when it does not, or when nothing
+// is.
+std::optional<objection> object_to_overlap(driver_state& s, address_range range) {
+  const auto there = s.first_in(range);
+  if (there == s.mappings.end() || there->first >= range.end().value) return std::nullopt;
+  s.misused(misuse_kind::double_map, call::map, range, 0, "unmap what is there first");
+  const bool seen = !s.plays.traps.overlap_unseen || there->first == range.base.value;
+  if (!seen || s.plays.can.replace_in_place) return std::nullopt;
+  return objection{refusal::already_mapped, "something is mapped there: unmap it first"};
+}
+
+// Takes out of the way what is mapped in the range. May throw, and then everything is still mapped.
+void make_room(driver_state& s, address_range range, fake::reservation& from) {
+  const auto there = s.first_in(range);
+  if (there == s.mappings.end() || there->first >= range.end().value) return;
+  s.split_at(range.base.value);
+  s.split_at(range.end().value);
+  auto next = s.mappings.lower_bound(range.base.value);
+  while (next != s.mappings.end() && next->first < range.end().value) s.drop_mapping(next++, from);
+}
+
+}  // namespace
+
+status fake_driver::map(const map_request& request) {
+  driver_state& s = *state_;
+  return s.run<void>(call::map, [&]() -> status {
+    const auto refused = [&](refusal why, const char* detail) {
+      return s.refuse_as(call::map, why, detail);
+    };
+    const address_range range{request.at, request.size_bytes};
+    if (const auto bad = object_to(s, request)) return refused(bad->why, bad->detail);
+    const auto inside = s.reservation_of(range);
+    if (inside == s.reservations.end()) {
+      return refused(refusal::not_reserved, "reserve the addresses first, in one reservation");
+    }
+    if (const auto bad = object_to_overlap(s, range)) return refused(bad->why, bad->detail);
+    const std::uint64_t token = s.handles.find(static_cast<std::uint64_t>(request.memory))->memory;
+    // Everything that can run out of host memory comes before the first change.
+    fake::mapping_map fresh{&s.nodes};
+    fresh.emplace(range.base.value,
+                  mapping{range.size_bytes, token, request.offset_bytes, 0, false, 0});
+    make_room(s, range, inside->second);
+    ++s.held.find(token)->second;  // there is one: the handle that the caller holds
+    const auto added = s.mappings.insert(fresh.extract(fresh.begin())).position;
+    added->second.serial = ++s.world->serials;
+    ++s.world->memories.find(token)->mappings;
+    ++inside->second.mappings;
+    ++s.counts.mappings;
+    s.counts.mapped_bytes += range.size_bytes;
+    s.raise_marks();
+    s.charge_us(s.plays.costs.map.at(range.size_bytes));
+    return {};
+  });
+}
+
+namespace {
+
+// What a range of addresses has behind it.
+struct coverage {
+  std::uint64_t mappings = 0;
+  bool cut = false;
+};
+
+coverage survey(driver_state& s, address_range range) {
+  coverage found{};
+  for (auto next = s.first_in(range); next != s.mappings.end(); ++next) {
+    if (next->first >= range.end().value) break;
+    ++found.mappings;
+    const address_range whole{address{next->first}, next->second.size_bytes};
+    if (!range.contains(whole)) found.cut = true;
+  }
+  return found;
+}
+
+}  // namespace
+
+status fake_driver::unmap(address_range range) {
+  driver_state& s = *state_;
+  return s.run<void>(call::unmap, [&]() -> status {
+    const auto refused = [&](refusal why, const char* detail) {
+      return s.refuse_as(call::unmap, why, detail);
+    };
+    if (!s.aligned(range)) {
+      return refused(refusal::bad_value, "address and size must be multiples of the granularity");
+    }
+    const auto inside = s.reservation_of(range);
+    if (inside == s.reservations.end()) {
+      return refused(refusal::not_reserved, "not inside one reservation");
+    }
+    const coverage found = survey(s, range);
+    if (found.cut && !s.plays.can.partial_unmap) {
+      s.misused(misuse_kind::cut_mapping, call::unmap, range, 0, "unmap whole mappings");
+      if (!s.plays.traps.cut_unmap_skips) {
+        return refused(refusal::cut, "this driver unmaps whole mappings only");
+      }
+    }
+    if (found.mappings > 1 && !s.plays.can.spanning_unmap) {
+      return refused(refusal::unsupported, "this driver unmaps one mapping a call");
+    }
+    if (found.cut && s.plays.can.partial_unmap) {
+      s.split_at(range.base.value);
+      s.split_at(range.end().value);
+    }
+    if (found.mappings == 0) s.charge_us(s.plays.costs.query_us);
+    auto next = s.mappings.lower_bound(range.base.value);
+    while (next != s.mappings.end() && next->first < range.end().value) {
+      const auto which = next++;
+      if (which->second.size_bytes > range.end().value - which->first) continue;  // cut, skipped
+      s.drop_mapping(which, inside->second);
+    }
+    return {};
+  });
+}
+
+}  // namespace vmm

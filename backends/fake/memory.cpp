@@ -1,0 +1,247 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fake - physical memory: create, release, retain and the questions about it.
+module;
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+module vmm.fake;
+
+import vmm.backend;
+import :state;
+
+namespace vmm {
+
+using fake::driver_state;
+using fake::refusal;
+
+namespace fake {
+
+void world_state::drop_if_unused(std::uint64_t token) noexcept {
+  memory* unused = memories.find(token);
+  if (unused->handles + unused->mappings > 0) return;
+  free_bytes(unused->made_as.where) += unused->made_as.size_bytes;
+  memories.remove(token);
+}
+
+bool driver_state::known(location where) const noexcept {
+  switch (where.kind) {
+    case location::place::device: return where.ordinal >= 0 && where.ordinal < plays.device_count;
+    case location::place::host: return where.ordinal == 0;
+    case location::place::host_node: return where.ordinal >= 0 && where.ordinal < plays.node_count;
+  }
+  return false;
+}
+
+granularity driver_state::granularity_of(const physical_request& request) const noexcept {
+  if (request.where.kind != location::place::device) return plays.host_granularity;
+  if (request.size_bytes < plays.small_below_bytes) return plays.small_granularity;
+  return plays.device_granularity;
+}
+
+memory* driver_state::memory_of(physical_handle handle) noexcept {
+  const handle_record* record = handles.find(static_cast<std::uint64_t>(handle));
+  return record == nullptr ? nullptr : world->memories.find(record->memory);
+}
+
+// One more reference from this driver. May throw, and then has done nothing.
+void driver_state::hold_memory(std::uint64_t memory_token) {
+  const auto [found, first] = held.try_emplace(memory_token, 0U);
+  ++found->second;
+  if (!first) return;
+  ++counts.memories;
+  counts.memory_bytes += world->memories.find(memory_token)->made_as.size_bytes;
+  raise_marks();
+}
+
+// The caller has already taken its handle or mapping off the memory's own counts.
+void driver_state::let_go_of_memory(std::uint64_t memory_token) noexcept {
+  const auto found = held.find(memory_token);
+  if (--found->second == 0) {
+    held.erase(found);
+    --counts.memories;
+    counts.memory_bytes -= world->memories.find(memory_token)->made_as.size_bytes;
+  }
+  world->drop_if_unused(memory_token);
+}
+
+result<physical_handle> driver_state::add_handle(std::uint64_t memory_token) {
+  const std::uint64_t token = handles.add({memory_token, ++world->serials});
+  try {
+    hold_memory(memory_token);
+  } catch (...) {
+    handles.remove(token);
+    throw;
+  }
+  ++world->memories.find(memory_token)->handles;
+  ++counts.handles;
+  return static_cast<physical_handle>(token);
+}
+
+}  // namespace fake
+
+result<granularity> fake_driver::query_granularity(const physical_request& request) {
+  driver_state& s = *state_;
+  return s.run<granularity>(call::query_granularity, [&]() -> result<granularity> {
+    if (!s.known(request.where)) {
+      return s.refuse_as(call::query_granularity, refusal::bad_location,
+                         "no such device or NUMA node: ask for one that the machine has");
+    }
+    s.charge_us(s.plays.costs.query_us);
+    return s.granularity_of(request);
+  });
+}
+
+result<memory_info> fake_driver::query_memory(location where) {
+  driver_state& s = *state_;
+  return s.run<memory_info>(call::memory_info, [&]() -> result<memory_info> {
+    if (!s.known(where)) {
+      return s.refuse_as(call::memory_info, refusal::bad_location,
+                         "no such device or NUMA node: ask for one that the machine has");
+    }
+    s.charge_us(s.plays.costs.query_us);
+    const bool on_device = where.kind == location::place::device;
+    return memory_info{s.world->free_bytes(where),
+                       on_device ? s.plays.device_memory_bytes : s.plays.host_memory_bytes};
+  });
+}
+
+namespace {
+
+// What create refuses, or nothing.
+struct objection {
+  refusal why;
+  const char* detail;
+};
+
+std::optional<objection> object_to(driver_state& s, const physical_request& request) {
+  using place = location::place;
+  const features& can = s.plays.can;
+  if (!s.known(request.where)) {
+    return objection{refusal::bad_location, "no such device or NUMA node"};
+  }
+  if ((request.where.kind == place::host && !can.host_location) ||
+      (request.where.kind == place::host_node && !can.host_node_location)) {
+    return objection{refusal::unsupported, "this driver makes no memory at that place"};
+  }
+  const std::uint64_t unit = s.granularity_of(request).minimum_bytes;
+  if (request.size_bytes == 0 || request.size_bytes % unit != 0) {
+    return objection{refusal::bad_value,
+                     "the size must be a multiple of the granularity, and not 0: round it up"};
+  }
+  const auto kinds = static_cast<unsigned>(request.shareable);
+  const auto asked = [&](share_kind kind) { return (kinds & static_cast<unsigned>(kind)) != 0; };
+  if ((asked(share_kind::posix_fd) && !can.export_posix_fd) || asked(share_kind::win32) ||
+      (asked(share_kind::fabric) && !can.export_fabric)) {
+    return objection{refusal::unsupported, "this driver cannot share memory in that way"};
+  }
+  if (asked(share_kind::fabric) && !s.plays.fabric_permitted) {
+    return objection{refusal::forbidden, "this process has no channel for fabric handles"};
+  }
+  if (request.size_bytes > s.world->free_bytes(request.where)) {
+    return objection{refusal::no_memory, "not enough free memory there: release some and retry"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+result<physical_handle> fake_driver::create(const physical_request& request) {
+  driver_state& s = *state_;
+  return s.run<physical_handle>(call::create, [&]() -> result<physical_handle> {
+    if (const auto bad = object_to(s, request))
+      return s.refuse_as(call::create, bad->why, bad->detail);
+    physical_request grant = request;
+    grant.compressible = request.compressible && s.plays.can.compression;
+    grant.rdma_capable = request.rdma_capable && s.plays.can.rdma;
+    const std::uint64_t granule = s.granularity_of(request).minimum_bytes;
+    const std::uint64_t token =
+        s.world->memories.add(fake::memory{grant, granule, ++s.world->serials});
+    s.world->free_bytes(grant.where) -= grant.size_bytes;
+    try {
+      result<physical_handle> made = s.add_handle(token);
+      s.charge_us(s.plays.costs.create.at(grant.size_bytes));
+      return made;
+    } catch (...) {
+      s.world->drop_if_unused(token);
+      throw;
+    }
+  });
+}
+
+status fake_driver::release(physical_handle handle) {
+  driver_state& s = *state_;
+  return s.run<void>(call::release, [&]() -> status {
+    const auto token = static_cast<std::uint64_t>(handle);
+    const fake::handle_record* record = s.handles.find(token);
+    if (record == nullptr) {
+      s.misused(fake::misuse_kind::stale_handle, call::release, {}, token,
+                "released before, or never made");
+      return s.refuse_as(call::release, refusal::bad_handle,
+                         "not a live handle: it was released before, or never made");
+    }
+    const std::uint64_t memory_token = record->memory;
+    fake::memory& released = *s.world->memories.find(memory_token);
+    if (released.handles == 1 && released.mappings > 0 && !s.plays.can.release_while_mapped) {
+      s.misused(fake::misuse_kind::released_while_mapped, call::release, {}, token,
+                "unmap it everywhere first");
+      if (!s.plays.traps.release_unchecked) {
+        return s.refuse_as(call::release, refusal::in_use,
+                           "still mapped: unmap it everywhere first");
+      }
+    }
+    // A release that leaves the memory alive gives nothing back, and so costs next to nothing.
+    const bool last = released.handles + released.mappings == 1;
+    s.charge_us(last ? s.plays.costs.release.at(released.made_as.size_bytes)
+                     : s.plays.costs.query_us);
+    --released.handles;
+    --s.counts.handles;
+    s.handles.remove(token);
+    s.let_go_of_memory(memory_token);
+    return {};
+  });
+}
+
+result<physical_handle> fake_driver::retain(address at) {
+  driver_state& s = *state_;
+  return s.run<physical_handle>(call::retain, [&]() -> result<physical_handle> {
+    if (!s.plays.can.retain) {
+      return s.refuse_as(call::retain, refusal::unsupported,
+                         "this driver has no handle for an address");
+    }
+    const auto found = s.mapping_at(at.value);
+    if (found == s.mappings.end()) {
+      return s.refuse_as(call::retain, refusal::not_mapped, "nothing is mapped at this address");
+    }
+    result<physical_handle> made = s.add_handle(found->second.memory);
+    s.charge_us(s.plays.costs.query_us);
+    return made;
+  });
+}
+
+result<physical_properties> fake_driver::get_properties(physical_handle handle) {
+  driver_state& s = *state_;
+  return s.run<physical_properties>(call::get_properties, [&]() -> result<physical_properties> {
+    const fake::memory* found = s.memory_of(handle);
+    if (found == nullptr) {
+      s.misused(fake::misuse_kind::stale_handle, call::get_properties, {},
+                static_cast<std::uint64_t>(handle), "released before, or never made");
+      return s.refuse_as(call::get_properties, refusal::bad_handle, "not a live handle");
+    }
+    s.charge_us(s.plays.costs.query_us);
+    const physical_request& grant = found->made_as;
+    return physical_properties{grant.where, grant.shareable, grant.compressible,
+                               grant.rdma_capable};
+  });
+}
+
+}  // namespace vmm

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fake:profile - whose driver the fake plays: what it can do, its sizes, its traps and its
+// prices. [A3]
+//
+// A profile is a plain value: take one of the three, change any field, and make a driver from it.
+// The figures of profile::cuda() were measured on one GPU
+// (docs/decisions/0004-fake-driver-fidelity.md); the traps of the others were read in their
+// documents and sources.
+//
+// I1  A trap is behaviour of a driver that answers success, or changes something, where the
+//     contract has the caller keep away. Code that keeps the contract never meets one.
+//
+// Thread safety: values only. Cost: cost_curve::at is linear in its (at most eight) points.
+module;
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+export module vmm.fake:profile;
+
+import vmm.backend;
+
+namespace vmm::fake {
+
+/// Whose numbers and names the errors carry: CUresult, ze_result_t or errno.
+export enum class dialect : std::uint8_t { cuda, level_zero, posix };
+
+/// What an operation on one piece of memory costs, by its size: straight lines between measured
+/// points.
+export struct cost_curve {
+  struct point {
+    std::uint64_t size_bytes = 0;
+    double us = 0;
+  };
+  std::array<point, 8> points{};
+  std::size_t count = 0;
+
+  /// In microseconds. The first point's below the first; along the last line above the last; 0
+  /// without points.
+  [[nodiscard]] double at(std::uint64_t size_bytes) const noexcept;
+};
+
+/// Prices of calls, in microseconds of virtual time.
+export struct cost_table {
+  cost_curve create{};      ///< by the size of the handle
+  cost_curve release{};     ///< by the size of the handle
+  cost_curve map{};         ///< by the size of the mapping
+  cost_curve set_access{};  ///< for each mapping, by its size
+  cost_curve unmap{};       ///< for each mapping, by its size
+  double reserve_us = 0;
+  double free_reservation_us = 0;
+  double query_us = 0;  ///< any call that only looks, and any call that is refused
+  double create_event_us = 0;
+  double record_event_us = 0;
+  double query_event_us = 0;
+  double wait_event_us = 0;
+  double destroy_event_us = 0;
+  double create_stream_us = 0;
+  double destroy_stream_us = 0;
+  double submit_us = 0;  ///< what the caller pays to queue a kernel, a copy or a fill
+  double export_us = 0;
+  double import_us = 0;
+  double traffic_bytes_per_us =
+      1;                         ///< bytes read plus bytes written by the device in a microsecond
+  double host_bytes_per_us = 1;  ///< bytes that write and read move between host and device
+};
+
+/// Ways in which a real driver answers success, or half does its work, where another would refuse.
+export struct trap_set {
+  bool cut_unmap_skips = false;  ///< unmap that cuts a mapping succeeds and leaves it mapped
+  bool overlap_unseen = false;   ///< map over a mapping is refused only at an equal start address
+  bool map_past_end = false;     ///< map may run past the end of the memory; using that part faults
+  bool rights_per_reservation = false;  ///< set_access changes all mappings of the reservation
+  bool access_resets_offset = false;    ///< changing rights maps the memory anew from its start
+  bool access_over_hole = false;        ///< set_access over unmapped addresses succeeds
+  bool access_stops_midway =
+      false;  ///< a refused set_access has changed the mappings before the bad place
+  bool hint_ignored = false;       ///< reserve never gives the address of the hint
+  bool free_unmaps = false;        ///< free_reservation with live mappings succeeds and drops them
+  bool release_unchecked = false;  ///< release of mapped memory succeeds although it is not allowed
+};
+
+/// A driver to play.
+export struct profile {
+  const char* name = "";
+  dialect codes = dialect::cuda;
+  features can{};
+  trap_set traps{};
+  cost_table costs{};
+  granularity device_granularity{};
+  granularity host_granularity{};
+  /// When not zero: device memory of less than this has `small_granularity` instead. Divides
+  /// nothing else.
+  std::uint64_t small_below_bytes = 0;
+  granularity small_granularity{};
+  std::uint64_t address_alignment_bytes =
+      0;                                  ///< every reservation starts and ends at a multiple of it
+  std::uint64_t device_memory_bytes = 0;  ///< of each device
+  std::uint64_t host_memory_bytes = 0;    ///< of the host, over all nodes
+  std::int32_t device_count = 1;          ///< at most max_device_count
+  std::int32_t node_count = 1;            ///< NUMA nodes; at most max_node_count
+  location home{};
+  bool fabric_permitted = false;  ///< this process may export fabric handles
+  granularity multicast_granularity{};
+
+  [[nodiscard]] static profile cuda() noexcept;
+  [[nodiscard]] static profile level_zero() noexcept;
+  [[nodiscard]] static profile host() noexcept;
+};
+
+export inline constexpr std::int32_t max_device_count = 16;
+export inline constexpr std::int32_t max_node_count = 15;
+
+/// A failure as a driver names it.
+export struct native_error {
+  errc code = errc::none;
+  std::int64_t native = 0;
+  const char* native_name = "";
+};
+
+}  // namespace vmm::fake

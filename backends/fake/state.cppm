@@ -1,0 +1,313 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fake:state (internal) - the state of the fake driver, shared by the units that implement it.
+//
+// I1  world_state is what every process sees (memory, and how much is left), driver_state what one
+//     process holds.
+// I2  A memory exists while handles + mappings > 0, counted over all drivers of its world.
+// I3  Mappings never overlap; each lies inside one reservation.
+// I4  Everything here runs under world_state::mutex.
+// I5  What may throw std::bad_alloc comes before the first change of a call.
+module;
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <set>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+module vmm.fake:state;
+
+import vmm.backend;
+import :contents;
+import :profile;
+import :report;
+
+namespace vmm::fake {
+
+// ---- why a call is refused; each dialect has its own code for it ----
+
+enum class refusal : std::uint8_t {
+  bad_value,       // a size, an address or a list that the call does not take
+  bad_location,    // no such device or node
+  bad_handle,      // not a live token for memory
+  bad_object,      // not a live stream, event or multicast object
+  not_reserved,    // addresses outside every reservation
+  not_mapped,      // addresses with nothing behind them
+  already_mapped,  // addresses that are mapped
+  cut,             // a part of a mapping where whole ones are needed
+  in_use,          // still mapped or bound
+  no_memory,
+  no_addresses,
+  no_mappings,
+  unsupported,
+  forbidden,
+  bad_state,  // the object is not ready for this
+  no_access,  // the location may not use the memory
+  count
+};
+
+[[nodiscard]] const native_error& native(dialect codes, refusal why) noexcept;
+
+// ---- rights: two bits a location ----
+
+using rights_word = std::uint64_t;
+
+[[nodiscard]] constexpr unsigned slot_of(location who) noexcept {
+  switch (who.kind) {
+    case location::place::device: return static_cast<unsigned>(who.ordinal);
+    case location::place::host: return max_device_count;
+    case location::place::host_node:
+      return max_device_count + 1 + static_cast<unsigned>(who.ordinal);
+  }
+  return 0;
+}
+[[nodiscard]] constexpr access rights_of(rights_word rights, unsigned slot) noexcept {
+  return static_cast<access>((rights >> (2 * slot)) & 3U);
+}
+[[nodiscard]] constexpr rights_word with_rights(rights_word rights, unsigned slot,
+                                                access value) noexcept {
+  const rights_word mask = rights_word{3} << (2 * slot);
+  return (rights & ~mask) | (static_cast<rights_word>(value) << (2 * slot));
+}
+[[nodiscard]] constexpr rights_word everybody(access value) noexcept {
+  return static_cast<rights_word>(value) * 0x5555'5555'5555'5555U;
+}
+
+// ---- objects by token: a slot number and the count of the slot's uses, so that stale tokens are
+// known ----
+
+template <class T>
+class slab {
+ public:
+  [[nodiscard]] std::uint64_t add(T value) {
+    static_assert(std::is_nothrow_move_constructible_v<T>);
+    if (free_.empty()) {
+      // Room for every slot, so that remove never allocates.
+      if (free_.capacity() <= slots_.size()) free_.reserve(2 * slots_.size() + 8);
+      slots_.emplace_back();
+      free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
+    }
+    const std::uint32_t index = free_.back();
+    free_.pop_back();
+    slot& taken = slots_[index];
+    taken.value.emplace(std::move(value));
+    ++live_;
+    return (std::uint64_t{taken.generation} << 32) | (index + 1U);
+  }
+  void remove(std::uint64_t token) noexcept {
+    const auto index = static_cast<std::uint32_t>(token) - 1U;
+    slots_[index].value.reset();
+    ++slots_[index].generation;
+    free_.push_back(index);
+    --live_;
+  }
+  [[nodiscard]] T* find(std::uint64_t token) noexcept {
+    const std::uint64_t index = (token & 0xFFFF'FFFFU) - 1U;
+    if (index >= slots_.size()) return nullptr;
+    slot& asked = slots_[index];
+    if (!asked.value || asked.generation != token >> 32) return nullptr;
+    return &*asked.value;
+  }
+  [[nodiscard]] std::uint64_t live() const noexcept { return live_; }
+  template <class Visit>
+  void each(Visit&& visit) const {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (!slots_[i].value) continue;
+      visit((std::uint64_t{slots_[i].generation} << 32) | (i + 1), *slots_[i].value);
+    }
+  }
+
+ private:
+  struct slot {
+    std::optional<T> value{};
+    std::uint32_t generation = 1;
+  };
+  std::deque<slot> slots_;  // addresses of values never move
+  std::vector<std::uint32_t> free_;
+  std::uint64_t live_ = 0;
+};
+
+// ---- physical memory ----
+
+struct memory {
+  inline memory(const physical_request& asked, std::uint64_t granule_bytes,
+                std::uint64_t order) noexcept
+      : made_as(asked),
+        granule(granule_bytes),
+        serial(order),
+        data(asked.size_bytes, granule_bytes) {}
+
+  physical_request made_as;  // as granted
+  std::uint64_t granule;
+  std::uint64_t serial;
+  std::uint32_t handles = 0;
+  std::uint32_t mappings = 0;
+  contents data;
+};
+
+struct world_state {
+  inline explicit world_state(const profile& machine)
+      : device_free(static_cast<std::size_t>(machine.device_count), machine.device_memory_bytes),
+        host_free(machine.host_memory_bytes) {}
+  [[nodiscard]] inline std::uint64_t& free_bytes(location where) noexcept {
+    return where.kind == location::place::device
+               ? device_free[static_cast<std::size_t>(where.ordinal)]
+               : host_free;
+  }
+  /// Drops the memory when nothing refers to it.
+  void drop_if_unused(std::uint64_t token) noexcept;
+
+  std::mutex mutex;
+  slab<memory> memories;
+  std::vector<std::uint64_t> device_free;
+  std::uint64_t host_free;
+  std::uint64_t serials = 0;
+};
+
+// ---- one process ----
+
+struct handle_record {
+  std::uint64_t memory = 0;  // token in world_state::memories
+  std::uint64_t serial = 0;
+};
+
+struct reservation {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t serial = 0;
+  std::uint64_t mappings = 0;
+  rights_word rights = 0;  // used when rights are kept for each reservation
+};
+
+struct mapping {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t memory = 0;  // token
+  std::uint64_t offset_bytes = 0;
+  rights_word rights = 0;
+  bool rights_set = false;
+  std::uint64_t serial = 0;
+};
+
+/// Which addresses are not reserved. Best fit, neighbours merged; O(log n).
+class address_space {
+ public:
+  address_space(std::uint64_t begin, std::uint64_t end, std::pmr::memory_resource* nodes);
+  /// 0 when there is no room.
+  [[nodiscard]] std::uint64_t take(std::uint64_t size_bytes, std::uint64_t alignment_bytes);
+  [[nodiscard]] bool take_at(std::uint64_t base, std::uint64_t size_bytes);
+  /// May throw std::bad_alloc, and then has done nothing.
+  void give_back(std::uint64_t base, std::uint64_t size_bytes);
+
+ private:
+  using gap_map = std::pmr::map<std::uint64_t, std::uint64_t>;
+  using size_set = std::pmr::set<std::pair<std::uint64_t, std::uint64_t>>;
+  void carve(gap_map::iterator gap, std::uint64_t base, std::uint64_t size_bytes);
+
+  gap_map gaps_;      // base to size
+  size_set by_size_;  // size and base
+};
+
+using mapping_map = std::pmr::map<std::uint64_t, mapping>;
+using reservation_map = std::pmr::map<std::uint64_t, reservation>;
+
+struct planned_fault {
+  fault plan{};
+  std::uint64_t seen = 0;
+};
+
+struct driver_state {
+  driver_state(const profile& plays, std::shared_ptr<world_state> machine);
+  ~driver_state();
+
+  // -- failing and reporting (report.cpp) --
+  [[nodiscard]] error refuse_as(call where, refusal why, const char* detail) const noexcept;
+  [[nodiscard]] std::optional<error> struck(call where) noexcept;
+  void misused(misuse_kind kind, call where, address_range range, std::uint64_t object,
+               const char* detail);
+  void charge_us(double us) noexcept;
+  void raise_marks() noexcept;
+
+  /// Runs a body under the lock and keeps bad_alloc inside.
+  template <class T, class Body>
+  [[nodiscard]] result<T> look(Body&& body) {
+    const std::lock_guard<std::mutex> hold(world->mutex);
+    try {
+      return body();
+    } catch (const std::bad_alloc&) {
+      return refuse(errc::out_of_host_memory, "the fake driver ran out of host memory");
+    }
+  }
+
+  /// A driver call: counts it, fails it if that is planned, runs it, and charges a refusal.
+  template <class T, class Body>
+  [[nodiscard]] result<T> run(call where, Body&& body) {
+    return look<T>([&]() -> result<T> {
+      ++call_counts[static_cast<std::size_t>(where)];
+      if (!faults.empty()) [[unlikely]] {
+        if (const auto failure = struck(where)) return *failure;
+      }
+      result<T> answer = body();
+      if (!answer) charge_us(plays.costs.query_us);
+      return answer;
+    });
+  }
+
+  // -- addresses (mapping.cpp) --
+  [[nodiscard]] reservation_map::iterator reservation_of(address_range range) noexcept;
+  [[nodiscard]] mapping_map::iterator mapping_at(std::uint64_t at) noexcept;
+  [[nodiscard]] mapping_map::iterator first_in(address_range range) noexcept;
+  [[nodiscard]] bool aligned(address_range range) const noexcept;
+  [[nodiscard]] rights_word effective(std::uint64_t base, const mapping& joined) noexcept;
+  void split_at(std::uint64_t at);
+  void drop_mapping(mapping_map::iterator which, reservation& from) noexcept;
+
+  [[nodiscard]] bool known(location where) const noexcept;
+  [[nodiscard]] granularity granularity_of(const physical_request& request) const noexcept;
+  [[nodiscard]] memory* memory_of(physical_handle handle) noexcept;
+  [[nodiscard]] result<physical_handle> add_handle(std::uint64_t memory_token);
+  void hold_memory(std::uint64_t memory_token);
+  void let_go_of_memory(std::uint64_t memory_token) noexcept;
+
+  // -- using memory through addresses (access.cpp) --
+  struct piece {
+    memory* from = nullptr;
+    std::uint64_t offset = 0;
+    std::uint64_t size_bytes = 0;
+  };
+  /// The longest piece from `at` on that is one mapping and that `who` may use so. Reports misuse
+  /// where it is not.
+  [[nodiscard]] result<piece> use(call where, address_range range, location who, access need);
+
+  profile plays;
+  std::shared_ptr<world_state> world;
+  std::pmr::unsynchronized_pool_resource nodes;
+  address_space space;
+  reservation_map reservations{&nodes};
+  mapping_map mappings{&nodes};
+  slab<handle_record> handles;
+  std::pmr::unordered_map<std::uint64_t, std::uint32_t> held{
+      &nodes};  // memory: references from here
+
+  std::array<std::uint64_t, call_count> call_counts{};
+  std::vector<planned_fault> faults;
+  std::uint64_t faults_struck = 0;
+  std::vector<misuse> misuses;
+  std::uint64_t misuse_total = 0;
+  std::array<std::uint64_t, 32> misuse_counts{};
+  bool misuse_fatal = false;
+  std::uint64_t now_ns = 0;
+  std::uint64_t busy_ns = 0;
+  ledger_counts counts{};
+};
+
+}  // namespace vmm::fake

@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every test of the fake driver stands on: a driver, short words for its calls, and a ledger
+// that must be empty at the end. Included last, because it imports.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.fake;
+
+namespace fake_test {
+
+inline constexpr std::uint64_t kib = 1024;
+inline constexpr std::uint64_t mib = 1024 * kib;
+inline constexpr std::uint64_t gib = 1024 * mib;
+inline constexpr std::uint64_t tib = 1024 * gib;
+
+/// The native number of a call's answer; 0 for success.
+template <class T>
+std::int64_t code(const vmm::result<T>& answer) {
+  return answer ? 0 : answer.error().native;
+}
+
+inline constexpr std::int64_t success = 0;
+inline constexpr std::int64_t invalid_value = 1;
+inline constexpr std::int64_t out_of_memory = 2;
+inline constexpr std::int64_t not_permitted = 800;
+inline constexpr std::int64_t not_supported = 801;
+
+/// A driver, and what a test made with it; teardown releases the latter and requires an empty
+/// ledger.
+class workbench {
+ public:
+  explicit workbench(const vmm::fake::profile& plays = vmm::fake::profile::cuda())
+      : driver(plays) {}
+
+  vmm::address_range reserved(std::uint64_t size_bytes) {
+    const auto range = driver.reserve({size_bytes, 0, {}});
+    EXPECT_TRUE(range) << "reserve failed";
+    ranges.push_back(*range);
+    return *range;
+  }
+  vmm::physical_handle created(std::uint64_t size_bytes) {
+    const auto handle = driver.create({size_bytes, driver.home()});
+    EXPECT_TRUE(handle) << "create failed";
+    handles.push_back(*handle);
+    return *handle;
+  }
+  /// A whole handle at an address, with access for home.
+  void mapped(vmm::address at, vmm::physical_handle handle, std::uint64_t size_bytes) {
+    ASSERT_EQ(code(driver.map({at, size_bytes, handle, 0})), success);
+    ASSERT_EQ(code(open({at, size_bytes})), success);
+  }
+  vmm::status open(vmm::address_range range, vmm::access rights = vmm::access::read_write) {
+    const vmm::access_grant grant{driver.home(), rights};
+    return driver.set_access(range, {&grant, 1});
+  }
+  void clear() {
+    driver.clear_faults();
+    for (const auto range : ranges) EXPECT_EQ(code(driver.unmap(range)), success);
+    for (const auto range : ranges) EXPECT_EQ(code(driver.free_reservation(range)), success);
+    for (const auto handle : handles) EXPECT_EQ(code(driver.release(handle)), success);
+    ranges.clear();
+    handles.clear();
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+  }
+
+  vmm::fake_driver driver;
+  std::vector<vmm::address_range> ranges;
+  std::vector<vmm::physical_handle> handles;
+};
+
+class Fake : public ::testing::Test, public workbench {
+ protected:
+  void TearDown() override { clear(); }
+};
+
+}  // namespace fake_test

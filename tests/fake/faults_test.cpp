@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a planned fault strikes the call that it is planned for, with the code asked for, and
+// nothing else changes. Method: plans of each form against calls that would succeed, and the ledger
+// before and after.
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "bench.h"
+
+namespace fake_test {
+namespace {
+
+using vmm::call;
+using vmm::fake::native_error;
+
+constexpr native_error oom{vmm::errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"};
+constexpr native_error unknown{vmm::errc::internal, 999, "CUDA_ERROR_UNKNOWN"};
+
+using Faults = Fake;
+
+TEST_F(Faults, TheNthCallOfAKindFailsOnce) {
+  driver.fail({call::create, 2, false, oom});
+  (void)created(2 * mib);
+  (void)reserved(2 * mib);  // another kind does not count
+  const auto struck = driver.create({2 * mib, driver.home()});
+  ASSERT_FALSE(struck);
+  EXPECT_EQ(struck.error().code, vmm::errc::out_of_memory);
+  EXPECT_EQ(struck.error().where, call::create);
+  EXPECT_STREQ(struck.error().native_name, "CUDA_ERROR_OUT_OF_MEMORY");
+  (void)created(2 * mib);
+  EXPECT_EQ(driver.ledger().handles, 2u);
+  EXPECT_EQ(driver.faults_struck(), 1u);
+  EXPECT_EQ(driver.calls(call::create), 3u);
+}
+
+TEST_F(Faults, AFaultMayLastForever) {
+  driver.fail({call::create, 2, true, oom});
+  (void)created(2 * mib);
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(code(driver.create({2 * mib, driver.home()})), out_of_memory);
+  driver.clear_faults();
+  (void)created(2 * mib);
+}
+
+TEST_F(Faults, EveryCallAfterACountFails) {
+  const auto range = reserved(2 * mib);
+  const auto handle = created(2 * mib);
+  driver.fail({call::none, 2, true, unknown});
+  EXPECT_EQ(code(driver.map({range.base, 2 * mib, handle, 0})), success);
+  EXPECT_EQ(code(open(range)), 999);
+  EXPECT_EQ(code(driver.unmap(range)), 999);
+  EXPECT_EQ(driver.ledger().mappings, 1u);
+}
+
+TEST_F(Faults, ASecondFaultMayStrikeTheRollback) {
+  const auto range = reserved(2 * mib);
+  const auto handle = created(2 * mib);
+  driver.fail({call::set_access, 1, false, oom});
+  driver.fail({call::unmap, 1, false, unknown});
+  ASSERT_EQ(code(driver.map({range.base, 2 * mib, handle, 0})), success);
+  EXPECT_EQ(code(open(range)), out_of_memory);
+  EXPECT_EQ(code(driver.unmap(range)), 999);
+  EXPECT_EQ(driver.ledger().mappings, 1u);
+  EXPECT_EQ(code(driver.unmap(range)), success);
+  EXPECT_EQ(driver.faults_struck(), 2u);
+}
+
+TEST_F(Faults, TwoFaultsForOneCallStrikeOneAfterTheOther) {
+  driver.fail({call::create, 1, false, oom});
+  driver.fail({call::none, 1, true, unknown});
+  EXPECT_EQ(code(driver.create({2 * mib, driver.home()})), out_of_memory);
+  EXPECT_EQ(code(driver.create({2 * mib, driver.home()})), 999);
+}
+
+TEST_F(Faults, AStruckCallChangesNothing) {
+  const auto range = reserved(4 * mib);
+  mapped(range.base, created(2 * mib), 2 * mib);
+  const auto spare = created(2 * mib);
+  ASSERT_TRUE(driver.write_tag({range.base, 2 * mib}, 5));
+  const auto before = driver.ledger();
+  driver.fail({call::none, 1, true, unknown});
+  EXPECT_FALSE(driver.reserve({2 * mib, 0, {}}));
+  EXPECT_FALSE(driver.free_reservation(range));
+  EXPECT_FALSE(driver.create({2 * mib, driver.home()}));
+  EXPECT_FALSE(driver.release(spare));
+  EXPECT_FALSE(driver.map({range.base + 2 * mib, 2 * mib, spare, 0}));
+  EXPECT_FALSE(driver.unmap({range.base, 2 * mib}));
+  EXPECT_FALSE(open({range.base, 2 * mib}, vmm::access::none));
+  EXPECT_FALSE(driver.retain(range.base));
+  driver.clear_faults();
+  const auto after = driver.ledger();
+  EXPECT_EQ(after.reservations, before.reservations);
+  EXPECT_EQ(after.handles, before.handles);
+  EXPECT_EQ(after.mappings, before.mappings);
+  EXPECT_EQ(after.accessible_mappings, before.accessible_mappings);
+  EXPECT_EQ(*driver.read_tag(range.base), 5u);
+  EXPECT_EQ(driver.misuse_count(), 0u);
+}
+
+TEST_F(Faults, EveryCallSaysWhatItMayAnswer) {
+  for (const auto& plays :
+       {vmm::fake::profile::cuda(), vmm::fake::profile::level_zero(), vmm::fake::profile::host()}) {
+    vmm::fake_driver each{plays};
+    EXPECT_TRUE(each.possible_errors(call::none).empty());
+    for (std::size_t i = 1; i < vmm::call_count; ++i) {
+      const auto where = static_cast<call>(i);
+      EXPECT_FALSE(each.possible_errors(where).empty()) << plays.name << ' ' << vmm::name_of(where);
+      for (const native_error& failure : each.possible_errors(where)) {
+        EXPECT_NE(failure.code, vmm::errc::none);
+        EXPECT_NE(failure.native, 0);
+        EXPECT_FALSE(std::string_view{failure.native_name}.empty());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fake_test
