@@ -99,8 +99,14 @@ using vmm::cuda_driver;
 using vmm::cuda_options;
 
 // vmm.va
+using vmm::address_request;
+using vmm::address_space;
+using vmm::address_space_options;
+using vmm::address_space_statistics;
 using vmm::block_id;
 using vmm::block_info;
+using vmm::extent;
+using vmm::extent_id;
 using vmm::granule_range;
 using vmm::granule_request;
 using vmm::max_range_granules;
@@ -108,6 +114,7 @@ using vmm::owner_words;
 using vmm::range_allocator;
 using vmm::range_options;
 using vmm::range_statistics;
+using vmm::reservation_id;
 
 }  // namespace names
 
