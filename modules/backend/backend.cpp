@@ -42,14 +42,38 @@ const char* name_of(errc code) noexcept {
 }
 
 const char* name_of(call where) noexcept {
-  static constexpr std::array<const char*, call_count> names{
-      "none",           "query_granularity",  "memory_info",    "reserve",        "free_reservation",
-      "create",         "release",            "map",            "unmap",          "set_access",
-      "get_access",     "retain",             "create_stream",  "destroy_stream", "synchronize_stream",
-      "create_event",   "destroy_event",      "record_event",   "query_event",    "wait_event",
-      "synchronize_event", "copy",            "fill",           "write",          "read",
-      "export_handle",  "import_handle",      "create_multicast", "add_multicast_device", "bind_multicast",
-      "unbind_multicast", "get_properties"};
+  static constexpr std::array<const char*, call_count> names{"none",
+                                                             "query_granularity",
+                                                             "memory_info",
+                                                             "reserve",
+                                                             "free_reservation",
+                                                             "create",
+                                                             "release",
+                                                             "map",
+                                                             "unmap",
+                                                             "set_access",
+                                                             "get_access",
+                                                             "retain",
+                                                             "create_stream",
+                                                             "destroy_stream",
+                                                             "synchronize_stream",
+                                                             "create_event",
+                                                             "destroy_event",
+                                                             "record_event",
+                                                             "query_event",
+                                                             "wait_event",
+                                                             "synchronize_event",
+                                                             "copy",
+                                                             "fill",
+                                                             "write",
+                                                             "read",
+                                                             "export_handle",
+                                                             "import_handle",
+                                                             "create_multicast",
+                                                             "add_multicast_device",
+                                                             "bind_multicast",
+                                                             "unbind_multicast",
+                                                             "get_properties"};
   const auto index = static_cast<std::size_t>(where);
   return index < names.size() ? names[index] : "unknown call";
 }
@@ -125,7 +149,8 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) noexcept {
   const std::string_view unit = text.substr(static_cast<std::size_t>(rest - text.data()));
   for (const byte_unit& known : byte_units) {
     if (known.name != unit) continue;
-    if (count > (std::numeric_limits<std::uint64_t>::max() >> 1) / known.factor) return std::nullopt;
+    if (count > (std::numeric_limits<std::uint64_t>::max() >> 1) / known.factor)
+      return std::nullopt;
     return count * known.factor;
   }
   return std::nullopt;
@@ -135,7 +160,8 @@ std::optional<double> parse_number(std::string_view text) noexcept {
   double value = 0;
   const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (failure != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
-  if (!(value > -std::numeric_limits<double>::infinity() && value < std::numeric_limits<double>::infinity())) {
+  if (!(value > -std::numeric_limits<double>::infinity() &&
+        value < std::numeric_limits<double>::infinity())) {
     return std::nullopt;
   }
   return value;

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend - the concept of a driver and its vocabulary: the lowest layer, which imports nothing.
+// vmm.backend - the concept of a driver and its vocabulary: the lowest layer, which imports
+// nothing.
 //
 // :result      result<T>, error, assertions      :types     addresses, handles, requests, features
 // :concepts    backend and its refinements       :environment  options from environment variables

@@ -3,17 +3,17 @@
 //
 // vmm.backend:concepts - what vmm asks of a driver. [A1]
 //
-// `backend` is the least that every driver can honestly do; further concepts refine it. Code asks for the least it
-// needs. What each call requires, leaves behind and may answer stands in docs/contract.md, and tests/conformance holds
-// every backend to it.
+// `backend` is the least that every driver can honestly do; further concepts refine it. Code asks
+// for the least it needs. What each call requires, leaves behind and may answer stands in
+// docs/contract.md, and tests/conformance holds every backend to it.
 //
 // Rules for every implementation:
 // I1  A failed call changes nothing; one that cannot undo what it did reports device_lost.
 // I2  Calls may be made from any thread; a backend that needs a lock has one.
 // I3  No call promises to wait for device work, and no caller may assume that it does not wait.
-// I4  Mapping a whole handle at offset 0 is always legal; anything else needs the feature that says so.
-// I5  A fresh mapping has no access until set_access gives it.
-// I6  What a backend does not know it refuses with not_supported; it never downgrades silently.
+// I4  Mapping a whole handle at offset 0 is always legal; anything else needs the feature that says
+// so. I5  A fresh mapping has no access until set_access gives it. I6  What a backend does not know
+// it refuses with not_supported; it never downgrades silently.
 module;
 #include <concepts>
 #include <cstddef>
@@ -30,12 +30,16 @@ namespace vmm {
 
 /// Reserve addresses, create physical memory, join the two, and say who may use them.
 export template <class B>
-concept backend = requires(B& b, const B& c, const physical_request& physical, const reserve_request& reserve,
-                           const map_request& mapping, address_range range, physical_handle handle, address at,
-                           location who, std::span<const access_grant> grants) {
+concept backend = requires(B& b, const B& c, const physical_request& physical,
+                           const reserve_request& reserve, const map_request& mapping,
+                           address_range range, physical_handle handle, address at, location who,
+                           std::span<const access_grant> grants) {
   { c.name() } -> std::convertible_to<std::string_view>;
   { c.feature_set() } -> std::convertible_to<const features&>;
-  { c.home() } -> std::same_as<location>;  // where this object's memory is made unless a request says otherwise
+  {
+    c.home()
+  }
+  -> std::same_as<location>;  // where this object's memory is made unless a request says otherwise
   { b.query_granularity(physical) } -> std::same_as<result<granularity>>;
   { b.query_memory(who) } -> std::same_as<result<memory_info>>;
   { b.reserve(reserve) } -> std::same_as<result<address_range>>;
@@ -57,22 +61,29 @@ concept stream_backend = backend<B> && requires(B& b, stream_handle stream, even
   { b.create_event() } -> std::same_as<result<event_handle>>;
   { b.destroy_event(event) } -> std::same_as<status>;
   { b.record_event(event, stream) } -> std::same_as<status>;
-  { b.query_event(event) } -> std::same_as<result<bool>>;     // true: everything before it has finished
-  { b.wait_event(stream, event) } -> std::same_as<status>;    // the stream waits on the device; the caller does not
-  { b.synchronize_event(event) } -> std::same_as<status>;     // blocks the calling thread
+  {
+    b.query_event(event)
+  } -> std::same_as<result<bool>>;  // true: everything before it has finished
+  {
+    b.wait_event(stream, event)
+  } -> std::same_as<status>;  // the stream waits on the device; the caller does not
+  { b.synchronize_event(event) } -> std::same_as<status>;  // blocks the calling thread
 };
 
-/// Bytes can be moved. copy and fill are in stream order; write and read return when the bytes have arrived.
+/// Bytes can be moved. copy and fill are in stream order; write and read return when the bytes have
+/// arrived.
 export template <class B>
-concept copy_backend = backend<B> && requires(B& b, const copy_request& copy, const fill_request& fill, address at,
-                                              std::span<const std::byte> source, std::span<std::byte> target) {
-  { b.copy(copy) } -> std::same_as<status>;
-  { b.fill(fill) } -> std::same_as<status>;
-  { b.write(at, source) } -> std::same_as<status>;
-  { b.read(target, at) } -> std::same_as<status>;
-};
+concept copy_backend =
+    backend<B> && requires(B& b, const copy_request& copy, const fill_request& fill, address at,
+                           std::span<const std::byte> source, std::span<std::byte> target) {
+      { b.copy(copy) } -> std::same_as<status>;
+      { b.fill(fill) } -> std::same_as<status>;
+      { b.write(at, source) } -> std::same_as<status>;
+      { b.read(target, at) } -> std::same_as<status>;
+    };
 
-/// The handle behind an address can be had again; it is one more reference, released like any other.
+/// The handle behind an address can be had again; it is one more reference, released like any
+/// other.
 export template <class B>
 concept retain_backend = backend<B> && requires(B& b, address at) {
   { b.retain(at) } -> std::same_as<result<physical_handle>>;
@@ -94,13 +105,14 @@ concept sharing_backend = backend<B> && requires(B& b, physical_handle handle, s
 
 /// One address, several devices' memories.
 export template <class B>
-concept multicast_backend = backend<B> && requires(B& b, const multicast_request& request, multicast_handle team,
-                                                   location who, const multicast_binding& binding) {
-  { b.query_multicast_granularity(request) } -> std::same_as<result<granularity>>;
-  { b.create_multicast(request) } -> std::same_as<result<multicast_handle>>;
-  { b.add_multicast_device(team, who) } -> std::same_as<status>;
-  { b.bind_multicast(binding) } -> std::same_as<status>;
-  { b.unbind_multicast(binding) } -> std::same_as<status>;
-};
+concept multicast_backend =
+    backend<B> && requires(B& b, const multicast_request& request, multicast_handle team,
+                           location who, const multicast_binding& binding) {
+      { b.query_multicast_granularity(request) } -> std::same_as<result<granularity>>;
+      { b.create_multicast(request) } -> std::same_as<result<multicast_handle>>;
+      { b.add_multicast_device(team, who) } -> std::same_as<status>;
+      { b.bind_multicast(binding) } -> std::same_as<status>;
+      { b.unbind_multicast(binding) } -> std::same_as<status>;
+    };
 
 }  // namespace vmm

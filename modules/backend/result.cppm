@@ -3,11 +3,13 @@
 //
 // vmm.backend:result - how vmm says what went wrong.
 //
-// Operating errors are values: every call that can fail while running returns result<T>, which holds a value or an
-// error. A programmer's mistake is an assertion (check, debug_check, paranoid_check) and ends the process.
+// Operating errors are values: every call that can fail while running returns result<T>, which
+// holds a value or an error. A programmer's mistake is an assertion (check, debug_check,
+// paranoid_check) and ends the process.
 //
 // I1  A result holds a value or an error, never both and never neither.
-// I2  An error owns nothing: its texts have static storage, so it can be made and copied when no memory is left.
+// I2  An error owns nothing: its texts have static storage, so it can be made and copied when no
+// memory is left.
 //
 // Thread safety: values only. Cost: no allocation anywhere in this unit but in describe().
 module;
@@ -34,13 +36,13 @@ export enum class errc : std::uint8_t {
   unknown_address,     // not an address that this manager ever handed out
   not_allocated,       // inside a managed range, but free: freed before, or never handed out
   overlap,             // the range overlaps one that is already recorded or mapped
-  in_use,              // the object is still mapped, pinned, shared, or being changed by another thread
-  not_supported,       // the backend or the device cannot do this
-  not_permitted,       // it could, but this process may not
-  unavailable,         // no driver, no device, or a library that is not there
-  device_lost,         // the device or its context no longer works
-  foreign_error,       // an earlier failure of somebody else's work shows up in this call
-  internal,            // a code that vmm has no better word for; see error::native_name
+  in_use,         // the object is still mapped, pinned, shared, or being changed by another thread
+  not_supported,  // the backend or the device cannot do this
+  not_permitted,  // it could, but this process may not
+  unavailable,    // no driver, no device, or a library that is not there
+  device_lost,    // the device or its context no longer works
+  foreign_error,  // an earlier failure of somebody else's work shows up in this call
+  internal,       // a code that vmm has no better word for; see error::native_name
 };
 
 /// The backend's calls, one value a kind: the keys of logs, counters and fault plans.
@@ -83,17 +85,20 @@ export inline constexpr std::size_t call_count = static_cast<std::size_t>(call::
 /// One failure. All texts have static storage duration.
 export struct error {
   errc code = errc::none;
-  call where = call::none;        ///< the backend call that failed; none when vmm refused before making one
-  std::int64_t native = 0;        ///< the backend's own number (a CUresult, an errno, a ze_result_t)
-  const char* native_name = "";   ///< the backend's own name for it, such as CUDA_ERROR_INVALID_VALUE
-  const char* detail = "";        ///< what was wrong and what to do about it
+  call where =
+      call::none;  ///< the backend call that failed; none when vmm refused before making one
+  std::int64_t native = 0;  ///< the backend's own number (a CUresult, an errno, a ze_result_t)
+  const char* native_name =
+      "";                   ///< the backend's own name for it, such as CUDA_ERROR_INVALID_VALUE
+  const char* detail = "";  ///< what was wrong and what to do about it
 };
 
 /// Names of the enumerators, static storage.
 export [[nodiscard]] const char* name_of(errc code) noexcept;
 export [[nodiscard]] const char* name_of(call where) noexcept;
 
-/// One line for people: code, failing call, the backend's name and number, and the advice. Allocates.
+/// One line for people: code, failing call, the backend's name and number, and the advice.
+/// Allocates.
 export [[nodiscard]] std::string describe(const error& failure);
 
 /// An error that vmm itself raises, before or without a backend call.
@@ -107,21 +112,25 @@ export [[noreturn]] void fail_check(const char* what, std::source_location where
 #ifndef VMM_CHECK_LEVEL
 #define VMM_CHECK_LEVEL 1
 #endif
-/// 1: constant-time assertions (always on, also in release); 2: logarithmic ones too; 3: whole-structure validators.
+/// 1: constant-time assertions (always on, also in release); 2: logarithmic ones too; 3:
+/// whole-structure validators.
 export inline constexpr int check_level = VMM_CHECK_LEVEL;
 
 /// Assertion that is on in every build. Keep the condition constant-time.
 export constexpr void check(bool condition, const char* what,
                             std::source_location where = std::source_location::current()) noexcept {
-  if (!condition) [[unlikely]] fail_check(what, where);
+  if (!condition) [[unlikely]]
+    fail_check(what, where);
 }
 
-/// Assertion for debug builds (check_level 2). The condition is a callable, so that it costs nothing when off.
+/// Assertion for debug builds (check_level 2). The condition is a callable, so that it costs
+/// nothing when off.
 export template <class Condition>
 constexpr void debug_check(Condition&& condition, const char* what,
                            std::source_location where = std::source_location::current()) {
   if constexpr (check_level >= 2) {
-    if (!condition()) [[unlikely]] fail_check(what, where);
+    if (!condition()) [[unlikely]]
+      fail_check(what, where);
   }
 }
 
@@ -130,7 +139,8 @@ export template <class Condition>
 constexpr void paranoid_check(Condition&& condition, const char* what,
                               std::source_location where = std::source_location::current()) {
   if constexpr (check_level >= 3) {
-    if (!condition()) [[unlikely]] fail_check(what, where);
+    if (!condition()) [[unlikely]]
+      fail_check(what, where);
   }
 }
 
@@ -170,7 +180,9 @@ class [[nodiscard]] result {
     check(!has_value(), "error() of a result that holds a value");
     return error_;
   }
-  [[nodiscard]] constexpr T value_or(T otherwise) const& { return has_value() ? *value_ : std::move(otherwise); }
+  [[nodiscard]] constexpr T value_or(T otherwise) const& {
+    return has_value() ? *value_ : std::move(otherwise);
+  }
 
  private:
   std::optional<T> value_;

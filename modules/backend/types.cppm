@@ -3,9 +3,9 @@
 //
 // vmm.backend:types - the words that every layer and every backend share.
 //
-// Driver values cross this interface as strong 64-bit types, so that no consumer needs a vendor's header. All sizes
-// are bytes unless the name says granules. Two integers of one type never stand side by side in a call: they are
-// fields of a request.
+// Driver values cross this interface as strong 64-bit types, so that no consumer needs a vendor's
+// header. All sizes are bytes unless the name says granules. Two integers of one type never stand
+// side by side in a call: they are fields of a request.
 //
 // Thread safety: values only. Cost: no allocation.
 module;
@@ -27,8 +27,12 @@ export struct address {
   friend constexpr bool operator<=(address a, address b) noexcept { return a.value <= b.value; }
   friend constexpr bool operator>(address a, address b) noexcept { return a.value > b.value; }
   friend constexpr bool operator>=(address a, address b) noexcept { return a.value >= b.value; }
-  friend constexpr address operator+(address a, std::uint64_t size_bytes) noexcept { return {a.value + size_bytes}; }
-  friend constexpr std::uint64_t operator-(address a, address b) noexcept { return a.value - b.value; }
+  friend constexpr address operator+(address a, std::uint64_t size_bytes) noexcept {
+    return {a.value + size_bytes};
+  }
+  friend constexpr std::uint64_t operator-(address a, address b) noexcept {
+    return a.value - b.value;
+  }
 };
 
 /// [base, base + size_bytes)
@@ -38,7 +42,9 @@ export struct address_range {
 
   [[nodiscard]] constexpr address end() const noexcept { return base + size_bytes; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_bytes == 0; }
-  [[nodiscard]] constexpr bool contains(address at) const noexcept { return at >= base && at < end(); }
+  [[nodiscard]] constexpr bool contains(address at) const noexcept {
+    return at >= base && at < end();
+  }
   [[nodiscard]] constexpr bool contains(address_range other) const noexcept {
     return other.base >= base && other.end() <= end();
   }
@@ -85,7 +91,8 @@ export struct access_grant {
   access rights = access::read_write;
 };
 
-/// Sizes, offsets and addresses must be multiples of `minimum_bytes`; `recommended_bytes` is a multiple of it.
+/// Sizes, offsets and addresses must be multiples of `minimum_bytes`; `recommended_bytes` is a
+/// multiple of it.
 export struct granularity {
   std::uint64_t minimum_bytes = 0;
   std::uint64_t recommended_bytes = 0;
@@ -94,7 +101,8 @@ export struct granularity {
 /// Ways to hand physical memory to another process, as bits.
 export enum class share_kind : std::uint8_t { none = 0, posix_fd = 1, win32 = 2, fabric = 4 };
 
-/// Physical memory as asked for. Wishes (`compressible`) may be declined by the driver; read back what was granted.
+/// Physical memory as asked for. Wishes (`compressible`) may be declined by the driver; read back
+/// what was granted.
 export struct physical_request {
   std::uint64_t size_bytes = 0;
   location where{};
@@ -111,7 +119,8 @@ export struct physical_properties {
   bool rdma_capable = false;
 };
 
-/// An address range as asked for. `hint` is a wish; `alignment_bytes` (a power of two, or 0) is kept.
+/// An address range as asked for. `hint` is a wish; `alignment_bytes` (a power of two, or 0) is
+/// kept.
 export struct reserve_request {
   std::uint64_t size_bytes = 0;
   std::uint64_t alignment_bytes = 0;
@@ -144,8 +153,9 @@ export struct fill_request {
 /// A piece of physical memory as another process can receive it.
 export struct shared_handle {
   share_kind kind = share_kind::none;
-  std::int64_t descriptor = -1;       ///< posix_fd: an open descriptor that the receiver of this value owns
-  std::uint8_t fabric[64] = {};       ///< fabric: the opaque bytes
+  std::int64_t descriptor =
+      -1;  ///< posix_fd: an open descriptor that the receiver of this value owns
+  std::uint8_t fabric[64] = {};  ///< fabric: the opaque bytes
   std::uint64_t size_bytes = 0;
 };
 
@@ -174,7 +184,8 @@ export struct memory_info {
 /// How far two mappings of one memory agree.
 export enum class alias_level : std::uint8_t {
   none,        // a second mapping of one handle is refused
-  after_work,  // a write through one address is seen through the other once the writing work has finished
+  after_work,  // a write through one address is seen through the other once the writing work has
+               // finished
   coherent,    // seen at once
 };
 
@@ -194,26 +205,30 @@ export struct features {
   bool exact_hint = false;            ///< reserve at a free hint always gives the hint
   bool lazy_commit = false;           ///< create may succeed for memory that is not there yet
   bool unmap_may_stall = false;       ///< unmap or release can take milliseconds under running work
-  bool fresh_memory_zero = false;     ///< observed, not promised: newly created memory reads as zero
-  bool host_accessible = false;       ///< the host may dereference mapped addresses
-  bool streams = false;               ///< work is asynchronous; events tell when it has finished
-  bool copy = false;                  ///< copy, fill, read and write are there
-  bool retain = false;                ///< a handle can be had from a mapped address
-  bool host_location = false;         ///< physical memory on the host
-  bool host_node_location = false;    ///< physical memory on a chosen NUMA node
+  bool fresh_memory_zero = false;   ///< observed, not promised: newly created memory reads as zero
+  bool host_accessible = false;     ///< the host may dereference mapped addresses
+  bool streams = false;             ///< work is asynchronous; events tell when it has finished
+  bool copy = false;                ///< copy, fill, read and write are there
+  bool retain = false;              ///< a handle can be had from a mapped address
+  bool host_location = false;       ///< physical memory on the host
+  bool host_node_location = false;  ///< physical memory on a chosen NUMA node
   bool export_posix_fd = false;
-  bool export_fabric = false;         ///< the device says so; whether it is permitted shows only when tried
+  bool export_fabric =
+      false;  ///< the device says so; whether it is permitted shows only when tried
   bool multicast = false;
   bool compression = false;
   bool rdma = false;
   alias_level alias = alias_level::none;
   read_only_level read_only = read_only_level::refused;
-  std::uint64_t max_reservation_bytes = 0;  ///< the largest single reservation known to work; 0 when not known
-  std::uint64_t max_mapping_count = 0;      ///< the system's limit on live mappings; 0 when there is none known
+  std::uint64_t max_reservation_bytes =
+      0;  ///< the largest single reservation known to work; 0 when not known
+  std::uint64_t max_mapping_count =
+      0;  ///< the system's limit on live mappings; 0 when there is none known
 };
 
 /// Rounds up to a multiple of `unit` (not zero). The caller makes sure that the sum fits.
-export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
+export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value,
+                                                      std::uint64_t unit) noexcept {
   const std::uint64_t rest = value % unit;
   return rest == 0 ? value : value + (unit - rest);
 }

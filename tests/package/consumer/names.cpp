@@ -98,6 +98,57 @@ using vmm::cuda_description;
 using vmm::cuda_driver;
 using vmm::cuda_options;
 
+// vmm.intrusive
+using vmm::index_node;
+using vmm::object_pool;
+using vmm::ordered_index;
+
+// vmm.timeline
+using vmm::ticket;
+using vmm::ticket_ref;
+using vmm::timeline;
+
+// vmm.physical
+using vmm::physical_options;
+using vmm::physical_pool;
+using vmm::physical_statistics;
+using vmm::piece;
+using vmm::piece_list;
+using vmm::reserve_more;
+using vmm::trim_report;
+
+// vmm.reservation
+using vmm::reservation_options;
+using vmm::reservation_space;
+
+// vmm.tracker
+using vmm::range_info;
+using vmm::range_sizes;
+using vmm::tracked_range;
+using vmm::tracker;
+
+// vmm.optimizer
+using vmm::block;
+using vmm::block_request;
+using vmm::engine;
+using vmm::engine_options;
+using vmm::mapping_plan;
+using vmm::remap_outcome;
+using vmm::remapper;
+using vmm::resize_plan;
+
+// vmm.manager
+using vmm::allocate_request;
+using vmm::copy_mode;
+using vmm::extent_kind;
+using vmm::extent_view;
+using vmm::free_rule;
+using vmm::manager;
+using vmm::manager_options;
+using vmm::manager_statistics;
+using vmm::policy;
+using vmm::resize_request;
+
 // vmm.va
 using vmm::address_request;
 using vmm::address_space;

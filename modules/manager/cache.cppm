@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:cache - freed ranges that stay mapped, by size. [B4, H1]
+//
+// I1  A cached block is in no tracker, holds its pieces, and carries the ticket of its last use.
+//
+// Thread safety: all of it. Cost: O(log n), no heap allocation, no driver call.
+module;
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+export module vmm.manager:cache;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.optimizer;
+
+namespace vmm {
+
+class range_cache {
+ public:
+  void put(block& freed) noexcept;
+  /// The cached block of exactly this mapped size, the latest freed of equals; null when there is
+  /// none.
+  [[nodiscard]] block* take_exact(std::uint64_t mapped_bytes) noexcept;
+  /// The largest block that is smaller; null when there is none.
+  [[nodiscard]] block* take_smaller(std::uint64_t mapped_bytes) noexcept;
+  /// The smallest block that is larger; null when there is none.
+  [[nodiscard]] block* take_larger(std::uint64_t mapped_bytes) noexcept;
+  /// The largest block of all; null when there is none.
+  [[nodiscard]] block* take_largest() noexcept;
+
+  [[nodiscard]] std::size_t size() const noexcept;
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept;
+  [[nodiscard]] bool validate() const noexcept;
+
+  /// Calls visitor(const block&) for each cached block, under the lock.
+  template <class Visitor>
+  void visit(Visitor&& visitor) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const index_node* node = by_size_.first(); node != nullptr; node = by_size_.next(*node)) {
+      visitor(static_cast<const block&>(*node));
+    }
+  }
+
+ private:
+  [[nodiscard]] block* take(index_node* found) noexcept;
+
+  mutable std::mutex mutex_;
+  ordered_index by_size_;
+  std::uint64_t size_bytes_ = 0;
+};
+
+}  // namespace vmm

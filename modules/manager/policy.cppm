@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:policy - what the sources do differently, as values of one engine.
+//
+// Thread safety: values only. Cost: none.
+module;
+#include <cstdint>
+#include <string_view>
+
+export module vmm.manager:policy;
+
+import vmm.backend;
+
+namespace vmm {
+
+/// What becomes of a freed block.
+export enum class free_rule : std::uint8_t {
+  unmap,        // its mappings are undone, its pieces go to the cache
+  keep_mapped,  // it stays mapped, and serves the next request of its size without a driver call
+};
+
+/// How the manager reuses memory. Presets carry the names that options and tools use.
+export struct policy {
+  const char* name = "va_pool";
+  free_rule on_free = free_rule::unmap;
+  bool grow_cached =
+      false;  ///< only smaller ranges are cached: grow the largest of them (case 3 of H1)
+  bool unbind_cached =
+      false;  ///< only larger ranges are cached: take the smallest apart for its pieces (case 4)
+  double fragment_ratio =
+      0.25;  ///< share of a request below which a cached piece is not used for it [C3]
+  std::uint64_t chunk_bytes =
+      0;  ///< new memory comes in pieces of this size; 0: one piece for all that is missing
+
+  /// Unmap when freed; gather pieces of any size that are at least a quarter of the request.
+  /// [C1-C3]
+  [[nodiscard]] static policy va_pool() noexcept;
+  /// Keep freed ranges mapped for requests of exactly their size, else as va_pool.
+  [[nodiscard]] static policy keep_mapped() noexcept;
+  /// Cases 1 to 4 over chunks of 20 MiB. [H1, H3]
+  [[nodiscard]] static policy virtual_caching() noexcept;
+  /// One of the above. Errors: bad_option, whose detail lists the names.
+  [[nodiscard]] static result<policy> by_name(std::string_view name) noexcept;
+};
+
+/// How a manager is set up.
+export struct manager_options {
+  policy rules = policy::va_pool();
+  std::uint64_t reservation_bytes = std::uint64_t{8}
+                                    << 40;  ///< address space reserved at a time [B1]
+  std::uint64_t budget_bytes =
+      0;  ///< never hold more physical memory than this; 0: no limit of our own
+  bool wait_when_short = true;  ///< out of memory may wait for unfinished work on freed memory [F2]
+  bool use_location = false;    ///< memory is made at `where`, not at the backend's home
+  location where{};
+  share_kind shareable = share_kind::none;  ///< properties of all physical memory
+  bool compressible = false;
+  bool rdma_capable = false;
+
+  /// `base`, changed by VMM_POLICY, VMM_FRAG_RATIO, VMM_CHUNK_SIZE, VMM_VA_SIZE and VMM_BUDGET
+  /// where they are set. Errors: bad_option; the detail names the variable and what it may be.
+  [[nodiscard]] static result<manager_options> from_environment(
+      const manager_options& base) noexcept;
+};
+
+}  // namespace vmm

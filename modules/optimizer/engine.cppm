@@ -1,0 +1,632 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.optimizer:engine - blocks, and how they come, change size, move, share and go without a byte
+// being copied.
+//
+// A block is an extent of addresses with pieces mapped to it. The engine performs each change as
+// one transaction over addresses, pieces, mappings and the tracker: what can fail comes first, and
+// undoing it allocates nothing. [E1-E4, H2]
+//
+// I1  A failed operation leaves blocks, contents and accounts as they were.
+// I2  Nothing is unmapped while a ticket says that work may still use it: such a range is retired,
+// and reap() unmaps
+//     it when its ticket has passed. Its pieces may serve again at once where the backend allows
+//     aliases.
+// I3  An unmap that the driver refuses without need of it at once (a retired range, an undone step)
+// is tried again by
+//     later reaps; the addresses stay out of use until then.
+// I4  A block is tracked and claimed by its caller, or cached by the manager, or retired: in one
+// place at a time.
+//
+// Thread safety: all of it, for blocks that the calling thread has claimed. No driver call is made
+// under a lock but the reservation of a further range. Cost: driver calls by the number of pieces,
+// never by bytes.
+module;
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+export module vmm.optimizer:engine;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.physical;
+import vmm.reservation;
+import vmm.timeline;
+import vmm.tracker;
+import vmm.va;
+import :remapper;
+
+namespace vmm {
+
+/// One extent of addresses with the pieces mapped to it.
+export struct block : tracked_range {
+  extent where{};
+  ticket_ref last_use;           ///< cached or retired: the work that may still use its addresses
+  std::uint64_t room_bytes = 0;  ///< the reserved size its user asked for, kept when it shrinks
+  bool holds_pieces =
+      true;  ///< false where its mappings stand but its pieces belong to others by now
+  bool tail_locked = false;  ///< pieces at its end have no access: it grows by moving only
+  block* next_free = nullptr;
+};
+
+/// Ranges that wait for their tickets, oldest first.
+class retired_queue {
+ public:
+  void push(block& range) noexcept;
+  [[nodiscard]] block* pop() noexcept;
+  [[nodiscard]] std::size_t size() const noexcept;
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept;
+
+ private:
+  mutable std::mutex mutex_;
+  block* first_ = nullptr;
+  block* last_ = nullptr;
+  std::size_t count_ = 0;
+  std::uint64_t size_bytes_ = 0;
+};
+
+/// Blocks are made and recycled here.
+class block_store {
+ public:
+  [[nodiscard]] result<block*> acquire() noexcept;
+  void release(block& gone) noexcept;
+
+ private:
+  std::mutex mutex_;
+  object_pool<block> pool_;
+};
+
+/// How many of the leading pieces are needed for `size_bytes`.
+[[nodiscard]] std::size_t leading_count(const piece_list& pieces,
+                                        std::uint64_t size_bytes) noexcept;
+/// How large the first `count` pieces are together.
+[[nodiscard]] std::uint64_t size_of(const piece_list& pieces, std::size_t count) noexcept;
+
+/// Copies `source` to the empty `target`, with room for `more_count` further pieces. Errors:
+/// out_of_host_memory.
+[[nodiscard]] status copy_list(const piece_list& source, piece_list& target,
+                               std::size_t more_count) noexcept;
+
+export struct engine_options {
+  physical_options physical{};
+  reservation_options reservation{};
+  access_grant grant{};
+};
+
+/// Sizes of a block to be, and the stream that uses it first.
+export struct block_request {
+  range_sizes sizes{};
+  std::uint64_t alignment_bytes = 0;
+  stream_handle stream = stream_handle::default_stream;
+};
+
+/// What a block's size is to become. `last_use` covers the work that was given its present
+/// addresses.
+export struct resize_plan {
+  range_sizes sizes{};
+  stream_handle stream = stream_handle::default_stream;
+  ticket_ref last_use;
+};
+
+export template <backend B>
+class engine {
+ public:
+  engine(B& driver, const engine_options& options)
+      : time_(driver),
+        memory_(driver, options.physical),
+        space_(driver, options.reservation),
+        remaps_(driver, time_, memory_, options.grant),
+        may_alias_(driver.feature_set().alias != alias_level::none) {}
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+
+  /// A mapped block, tracked and claimed. Errors: out_of_memory, out_of_addresses,
+  /// out_of_host_memory, driver errors.
+  [[nodiscard]] result<block*> build(const block_request& request);
+
+  /// Ends a tracked and claimed block: unmaps it now if `last_use` has passed, else retires it.
+  /// Errors: what query_event and unmap answer; the block is as before, still claimed.
+  [[nodiscard]] status dissolve(block& gone, const ticket_ref& last_use);
+
+  /// Adds memory behind the block, at its address. Errors: out_of_addresses where the addresses
+  /// behind it are taken.
+  [[nodiscard]] status grow_in_place(block& grown, const resize_plan& plan);
+  /// Takes whole pieces off the block's end, as many as the new size leaves unused.
+  [[nodiscard]] status shrink(block& shrunk, const resize_plan& plan);
+  /// Maps the block's pieces, and more behind them, at new addresses, and retires the old ones.
+  /// Blocks the calling thread only where the backend allows no alias and work on the block is
+  /// unfinished.
+  [[nodiscard]] status move(block& moved, const resize_plan& plan);
+
+  /// Makes `target` show `source`'s memory, its own memory going to the cache, new memory filling
+  /// what is left. [E2] After take_over the source has no memory; after alias both show the same.
+  /// Both blocks are claimed and idle. Errors: as build; device_lost where the driver would not put
+  /// the target's memory back.
+  [[nodiscard]] status take_over(block& target, block& source);
+  [[nodiscard]] status alias(block& target, block& source);
+
+  /// Unmaps up to `count_max` retired ranges whose tickets have passed. Failures are counted and
+  /// tried again.
+  void reap(std::size_t count_max);
+  /// Waits for the oldest retired range's work, then unmaps it. False when none is left or waiting
+  /// failed.
+  [[nodiscard]] bool reap_waiting();
+
+  /// Gives everything retired and all addresses back; blocks must be gone. Errors: what the driver
+  /// answers.
+  [[nodiscard]] status close();
+
+  [[nodiscard]] timeline<B>& time() noexcept { return time_; }
+  [[nodiscard]] physical_pool<B>& memory() noexcept { return memory_; }
+  [[nodiscard]] reservation_space<B>& space() noexcept { return space_; }
+  [[nodiscard]] tracker& records() noexcept { return records_; }
+  [[nodiscard]] const retired_queue& retired() const noexcept { return retired_; }
+  [[nodiscard]] bool may_alias() const noexcept { return may_alias_; }
+  /// Whether any of the block's pieces is held by another block too. O(pieces).
+  [[nodiscard]] bool is_shared(const block& range) const noexcept {
+    return !std::all_of(range.pieces.begin(), range.pieces.end(),
+                        [this](const piece* part) { return memory_.held_once(*part); });
+  }
+  [[nodiscard]] bool validate() const noexcept {
+    return memory_.validate() && space_.validate() && records_.validate();
+  }
+
+ private:
+  [[nodiscard]] static mapping_plan plan_of(const block& range) noexcept {
+    return {range.base, std::span<piece* const>(range.pieces), range.stream};
+  }
+  [[nodiscard]] status map_fresh(block& fresh, const block_request& request);
+  [[nodiscard]] status extend_addresses(block& grown, std::uint64_t size_bytes);
+  void trim_addresses(block& shrunk, std::uint64_t size_bytes) noexcept;
+  [[nodiscard]] status map_tail(block& grown, piece_list& pieces, const resize_plan& plan);
+  [[nodiscard]] status cut_idle_tail(block& shrunk, const resize_plan& plan,
+                                     std::size_t keep_count);
+  [[nodiscard]] status retire_tail(block& shrunk, const resize_plan& plan, std::size_t keep_count);
+  [[nodiscard]] status map_elsewhere(block& moved, block& spare, const resize_plan& plan);
+  void leave_old_place(block& spare, const ticket_ref& last_use) noexcept;
+  [[nodiscard]] status show(block& target, block& source, bool shared);
+  [[nodiscard]] remap_outcome exchange_contents(block& target, block& source,
+                                                const piece_list& pieces);
+  void empty_source(block& source) noexcept;
+  void lose(block& lost, std::size_t standing_count, piece_list* instead) noexcept;
+  void place(block& owner, const range_sizes& sizes, piece_list& pieces) noexcept;
+  void drop_holders(const piece_list& pieces, std::size_t from,
+                    const ticket_ref& last_use) noexcept;
+  void retire(block& range, const ticket_ref& last_use) noexcept;
+  [[nodiscard]] status unmap_retired(block& range);
+  void finish(block& range) noexcept;
+
+  timeline<B> time_;
+  physical_pool<B> memory_;
+  reservation_space<B> space_;
+  remapper<B> remaps_;
+  tracker records_;
+  block_store blocks_;
+  retired_queue retired_;
+  bool may_alias_;
+};
+
+// ---- coming --------------------------------------------------------------------------
+
+template <backend B>
+result<block*> engine<B>::build(const block_request& request) {
+  const result<block*> fresh = blocks_.acquire();
+  if (!fresh) return fresh;
+  block& made = **fresh;
+  made.sizes = request.sizes;
+  made.stream = request.stream;
+  made.room_bytes = request.sizes.reserved_bytes;
+  if (status mapped = map_fresh(made, request); !mapped) return mapped.error();
+  const status tracked = records_.insert_claimed(made);
+  check(tracked.has_value(), "an extent that address space handed out overlaps a tracked one");
+  return &made;
+}
+
+// On failure `fresh` is gone: released, or retired where its mappings would not be undone.
+template <backend B>
+status engine<B>::map_fresh(block& fresh, const block_request& request) {
+  const result<extent> space =
+      space_.allocate({request.sizes.reserved_bytes, request.alignment_bytes});
+  if (!space) {
+    blocks_.release(fresh);
+    return space.error();
+  }
+  fresh.where = *space;
+  fresh.base = space->range.base;
+  if (status gathered = memory_.acquire(request.sizes.mapped_bytes, fresh.pieces); !gathered) {
+    finish(fresh);
+    return gathered;
+  }
+  const remap_outcome mapped = remaps_.map(plan_of(fresh));
+  if (mapped.result) return {};
+  drop_holders(fresh.pieces, 0, ticket_ref{});
+  fresh.holds_pieces = false;
+  fresh.pieces.resize(mapped.mapped_count);
+  if (mapped.mapped_count == 0) {
+    finish(fresh);
+  } else {
+    retire(fresh, ticket_ref{});
+  }
+  return mapped.result;
+}
+
+// ---- growing -------------------------------------------------------------------------
+
+template <backend B>
+status engine<B>::grow_in_place(block& grown, const resize_plan& plan) {
+  if (grown.tail_locked)
+    return refuse(errc::out_of_addresses, "the addresses behind the block are not usable");
+  const std::uint64_t old_space_bytes = grown.where.range.size_bytes;
+  if (status room = extend_addresses(grown, plan.sizes.reserved_bytes); !room) return room;
+  piece_list pieces;
+  status done = copy_list(grown.pieces, pieces, 1);
+  if (done) done = memory_.acquire(plan.sizes.mapped_bytes - grown.sizes.mapped_bytes, pieces);
+  if (done) done = map_tail(grown, pieces, plan);
+  if (!done) trim_addresses(grown, std::max(old_space_bytes, grown.sizes.mapped_bytes));
+  return done;
+}
+
+template <backend B>
+status engine<B>::map_tail(block& grown, piece_list& pieces, const resize_plan& plan) {
+  const std::size_t old_count = grown.pieces.size();
+  const auto fresh = std::span<piece* const>(pieces).subspan(old_count);
+  const remap_outcome mapped =
+      remaps_.map({grown.base + grown.sizes.mapped_bytes, fresh, plan.stream});
+  range_sizes sizes = plan.sizes;
+  sizes.reserved_bytes = std::max(sizes.reserved_bytes, grown.sizes.reserved_bytes);
+  if (!mapped.result) {
+    memory_.give_back(pieces, old_count + mapped.mapped_count);
+    if (mapped.mapped_count == 0) return mapped.result;
+    // Mappings that the driver would not undo become part of the block, without access, and go with
+    // it.
+    sizes = grown.sizes;
+    for (const piece* part : fresh.first(mapped.mapped_count))
+      sizes.mapped_bytes += part->size_bytes;
+    sizes.reserved_bytes = std::max(sizes.reserved_bytes, sizes.mapped_bytes);
+    grown.tail_locked = true;
+  }
+  place(grown, sizes, pieces);
+  return mapped.result;
+}
+
+template <backend B>
+status engine<B>::extend_addresses(block& grown, std::uint64_t size_bytes) {
+  if (size_bytes <= grown.where.range.size_bytes) return {};
+  return space_.grow(grown.where, size_bytes);
+}
+
+// Addresses that cannot be cut off for want of host memory stay with the block and go with it.
+template <backend B>
+void engine<B>::trim_addresses(block& shrunk, std::uint64_t size_bytes) noexcept {
+  if (shrunk.where.range.size_bytes > size_bytes) (void)space_.shrink(shrunk.where, size_bytes);
+}
+
+// ---- shrinking -----------------------------------------------------------------------
+
+template <backend B>
+status engine<B>::shrink(block& shrunk, const resize_plan& plan) {
+  const std::size_t keep_count = leading_count(shrunk.pieces, plan.sizes.mapped_bytes);
+  if (keep_count == shrunk.pieces.size()) {
+    piece_list pieces;
+    if (status copied = copy_list(shrunk.pieces, pieces, 0); !copied) return copied;
+    range_sizes sizes = shrunk.sizes;
+    sizes.user_bytes = plan.sizes.user_bytes;
+    place(shrunk, sizes, pieces);
+    return {};
+  }
+  const result<bool> idle = time_.passed(plan.last_use);
+  if (!idle) return idle.error();
+  return *idle ? cut_idle_tail(shrunk, plan, keep_count) : retire_tail(shrunk, plan, keep_count);
+}
+
+template <backend B>
+status engine<B>::cut_idle_tail(block& shrunk, const resize_plan& plan, std::size_t keep_count) {
+  piece_list pieces;
+  if (status copied = copy_list(shrunk.pieces, pieces, 0); !copied) return copied;
+  const auto tail = std::span<piece* const>(shrunk.pieces).subspan(keep_count);
+  const address tail_base = shrunk.base + size_of(pieces, keep_count);
+  const remap_outcome undone = remaps_.detach({tail_base, tail, shrunk.stream});
+  if (!undone.result && undone.mapped_count == tail.size()) return undone.result;
+  pieces.resize(keep_count + undone.mapped_count);
+  range_sizes sizes{plan.sizes.user_bytes, size_of(pieces, pieces.size()), 0};
+  sizes.reserved_bytes =
+      std::clamp(shrunk.room_bytes, sizes.mapped_bytes, shrunk.sizes.reserved_bytes);
+  const std::size_t left_count = pieces.size();
+  place(shrunk, sizes, pieces);
+  drop_holders(pieces, left_count, plan.last_use);  // what the block had before
+  trim_addresses(shrunk, sizes.reserved_bytes);
+  shrunk.tail_locked = false;
+  return {};
+}
+
+// The tail becomes a range of its own, so that its addresses wait while the block goes on.
+template <backend B>
+status engine<B>::retire_tail(block& shrunk, const resize_plan& plan, std::size_t keep_count) {
+  const result<block*> spare = blocks_.acquire();
+  if (!spare) return spare.error();
+  block& tail = **spare;
+  const std::uint64_t keep_bytes = size_of(shrunk.pieces, keep_count);
+  piece_list pieces;
+  status done = copy_list(shrunk.pieces, pieces, 0);
+  if (done) done = copy_list(shrunk.pieces, tail.pieces, 0);
+  if (done) {
+    const result<extent> rest = space_.split(shrunk.where, keep_bytes);
+    done = rest ? status{} : status{rest.error()};
+    if (rest) tail.where = *rest;
+  }
+  if (!done) {
+    blocks_.release(tail);
+    return done;
+  }
+  pieces.resize(keep_count);
+  tail.pieces.erase(tail.pieces.begin(),
+                    tail.pieces.begin() + static_cast<std::ptrdiff_t>(keep_count));
+  tail.base = shrunk.base + keep_bytes;
+  tail.stream = shrunk.stream;
+  place(shrunk, {plan.sizes.user_bytes, keep_bytes, keep_bytes}, pieces);
+  shrunk.tail_locked = false;
+  retire(tail, plan.last_use);
+  return {};
+}
+
+// ---- moving --------------------------------------------------------------------------
+
+template <backend B>
+status engine<B>::move(block& moved, const resize_plan& plan) {
+  const result<block*> acquired = blocks_.acquire();
+  if (!acquired) return acquired.error();
+  block& spare = **acquired;
+  const result<extent> space = space_.allocate({plan.sizes.reserved_bytes, 0});
+  if (!space) {
+    blocks_.release(spare);
+    return space.error();
+  }
+  spare.where = *space;
+  spare.base = space->range.base;
+  spare.stream = plan.stream;
+  spare.holds_pieces = false;
+  if (status mapped = map_elsewhere(moved, spare, plan); !mapped) return mapped;
+
+  const address old_base = moved.base;
+  std::swap(moved.where, spare.where);
+  const status placed = records_.relocate(moved, {spare.base, plan.sizes}, spare.pieces);
+  check(placed.has_value(), "an extent that address space handed out overlaps a tracked one");
+  spare.base = old_base;
+  moved.stream = plan.stream;
+  moved.room_bytes = plan.sizes.reserved_bytes;
+  moved.tail_locked = false;
+  leave_old_place(spare, plan.last_use);
+  return {};
+}
+
+// Maps the block's pieces, and new ones behind them, at the spare's addresses. On failure the spare
+// is gone.
+template <backend B>
+status engine<B>::map_elsewhere(block& moved, block& spare, const resize_plan& plan) {
+  const std::size_t old_count = moved.pieces.size();
+  status done = copy_list(moved.pieces, spare.pieces, 1);
+  if (done && plan.sizes.mapped_bytes > moved.sizes.mapped_bytes) {
+    done = memory_.acquire(plan.sizes.mapped_bytes - moved.sizes.mapped_bytes, spare.pieces);
+  }
+  if (done && !may_alias_) done = time_.wait(plan.last_use);
+  remap_outcome mapped{done, 0};
+  if (done && may_alias_) mapped = remaps_.map(plan_of(spare));
+  if (done && !may_alias_) mapped = remaps_.exchange(plan_of(moved), plan_of(spare));
+  if (mapped.result) return {};
+
+  drop_holders(spare.pieces, std::min(old_count, spare.pieces.size()), ticket_ref{});
+  const bool lost =
+      !mapped.result && mapped.result.error().code == errc::device_lost && !may_alias_;
+  const bool spare_stands = may_alias_ || mapped.of_new;
+  if (lost) lose(moved, mapped.of_new ? 0 : mapped.mapped_count, nullptr);
+  spare.pieces.resize(spare_stands ? mapped.mapped_count : 0);
+  if (spare.pieces.empty()) {
+    finish(spare);
+  } else {
+    retire(spare, ticket_ref{});
+  }
+  return mapped.result;
+}
+
+// The place that a block has left: unmapped now if nothing uses it, else when its ticket has
+// passed.
+template <backend B>
+void engine<B>::leave_old_place(block& spare, const ticket_ref& last_use) noexcept {
+  if (!may_alias_) {
+    spare.pieces.clear();  // unmapped before the new place was mapped
+    finish(spare);
+    return;
+  }
+  const result<bool> idle = time_.passed(last_use);
+  if (!idle || !*idle || !unmap_retired(spare)) retire(spare, last_use);
+}
+
+// ---- showing -------------------------------------------------------------------------
+
+template <backend B>
+status engine<B>::take_over(block& target, block& source) {
+  return show(target, source, false);
+}
+
+template <backend B>
+status engine<B>::alias(block& target, block& source) {
+  if (!may_alias_)
+    return refuse(errc::not_supported, "this backend maps a handle at one address only");
+  return show(target, source, true);
+}
+
+template <backend B>
+status engine<B>::show(block& target, block& source, bool shared) {
+  check(&target != &source, "a block is copied onto itself");
+  check(source.sizes.user_bytes > 0 && source.sizes.mapped_bytes <= target.sizes.mapped_bytes,
+        "the source's memory must fit the target's addresses");
+  piece_list pieces;
+  if (status copied = copy_list(source.pieces, pieces, 1); !copied) return copied;
+  const std::uint64_t missing_bytes = target.sizes.mapped_bytes - source.sizes.mapped_bytes;
+  if (missing_bytes > 0) {
+    if (status filled = memory_.acquire(missing_bytes, pieces); !filled) return filled;
+  }
+  const remap_outcome shown = exchange_contents(target, source, pieces);
+  if (!shown.result && shown.result.error().code != errc::device_lost) {
+    memory_.give_back(pieces, source.pieces.size());
+    return shown.result;
+  }
+  if (!shown.result) {
+    drop_holders(pieces, source.pieces.size(), ticket_ref{});
+    lose(target, shown.mapped_count, shown.of_new ? &pieces : nullptr);
+    return shown.result;
+  }
+  place(target, target.sizes, pieces);
+  drop_holders(pieces, 0, ticket_ref{});  // what the target had before
+  if (shared) {
+    for (piece* part : source.pieces) memory_.add_holder(*part);
+  } else {
+    empty_source(source);
+  }
+  return {};
+}
+
+// Where no handle may be mapped twice the source lets go first, and gets its memory back if the
+// exchange fails.
+template <backend B>
+remap_outcome engine<B>::exchange_contents(block& target, block& source, const piece_list& pieces) {
+  const mapping_plan new_plan{target.base, std::span<piece* const>(pieces), target.stream};
+  if (may_alias_) return remaps_.exchange(plan_of(target), new_plan);
+  const remap_outcome freed = remaps_.detach(plan_of(source));
+  if (!freed.result) return {freed.result, target.pieces.size()};
+  const remap_outcome shown = remaps_.exchange(plan_of(target), new_plan);
+  if (!shown.result) (void)remaps_.restore(plan_of(source), 0);
+  return shown;
+}
+
+// The source's pieces belong to the target now. Where the driver will not undo the source's
+// mappings they stand, and are undone when the source is freed.
+template <backend B>
+void engine<B>::empty_source(block& source) noexcept {
+  source.holds_pieces = false;
+  const bool stands = may_alias_ && !remaps_.detach(plan_of(source)).result;
+  piece_list pieces;
+  place(source, {0, 0, source.sizes.reserved_bytes}, pieces);
+  if (stands)
+    place(source, {0, size_of(pieces, pieces.size()), source.sizes.reserved_bytes}, pieces);
+}
+
+// A block whose contents the driver would not put back. What stands mapped at its address, of its
+// own pieces or of those that were to take their place, is undone when it is freed.
+template <backend B>
+void engine<B>::lose(block& lost, std::size_t standing_count, piece_list* instead) noexcept {
+  piece_list own;
+  place(lost, {0, 0, lost.sizes.reserved_bytes}, own);
+  if (lost.holds_pieces) drop_holders(own, 0, ticket_ref{});
+  lost.holds_pieces = false;
+  piece_list& standing = instead == nullptr ? own : *instead;
+  standing.resize(standing_count);
+  place(lost, {0, size_of(standing, standing_count), lost.sizes.reserved_bytes}, standing);
+}
+
+// ---- going ---------------------------------------------------------------------------
+
+template <backend B>
+status engine<B>::dissolve(block& gone, const ticket_ref& last_use) {
+  const result<bool> idle = time_.passed(last_use);
+  if (!idle) return idle.error();
+  if (!*idle) {
+    records_.erase(gone);
+    retire(gone, last_use);
+    return {};
+  }
+  const remap_outcome undone = remaps_.detach(plan_of(gone));
+  if (!undone.result && undone.mapped_count == gone.pieces.size()) return undone.result;
+  records_.erase(gone);
+  if (gone.holds_pieces) drop_holders(gone.pieces, 0, last_use);
+  gone.holds_pieces = false;
+  gone.pieces.resize(undone.mapped_count);
+  if (undone.mapped_count > 0) {
+    retire(gone, last_use);
+  } else {
+    finish(gone);
+  }
+  return {};
+}
+
+// A range whose addresses wait for its last use. Its pieces move on at once where they may be
+// mapped twice.
+template <backend B>
+void engine<B>::retire(block& range, const ticket_ref& last_use) noexcept {
+  range.last_use = ticket_ref{last_use};
+  if (may_alias_ && range.holds_pieces) {
+    drop_holders(range.pieces, 0, last_use);
+    range.holds_pieces = false;
+  }
+  retired_.push(range);
+}
+
+template <backend B>
+void engine<B>::reap(std::size_t count_max) {
+  for (std::size_t left = std::min(count_max, retired_.size()); left > 0; --left) {
+    block* const oldest = retired_.pop();
+    if (oldest == nullptr) return;
+    const result<bool> idle = time_.passed(oldest->last_use);
+    if (!idle || !*idle || !unmap_retired(*oldest)) retired_.push(*oldest);
+  }
+}
+
+template <backend B>
+bool engine<B>::reap_waiting() {
+  block* const oldest = retired_.pop();
+  if (oldest == nullptr) return false;
+  if (time_.wait(oldest->last_use) && unmap_retired(*oldest)) return true;
+  retired_.push(*oldest);
+  return false;
+}
+
+// On failure the range keeps what stands mapped and is to be queued again.
+template <backend B>
+status engine<B>::unmap_retired(block& range) {
+  const remap_outcome undone = remaps_.unmap(plan_of(range));
+  if (range.holds_pieces) drop_holders(range.pieces, undone.mapped_count, range.last_use);
+  range.pieces.resize(undone.mapped_count);
+  if (!undone.result) return undone.result;
+  finish(range);
+  return {};
+}
+
+template <backend B>
+void engine<B>::drop_holders(const piece_list& pieces, std::size_t from,
+                             const ticket_ref& last_use) noexcept {
+  for (std::size_t i = from; i < pieces.size(); ++i) memory_.drop_holder(*pieces[i], last_use);
+}
+
+template <backend B>
+void engine<B>::place(block& owner, const range_sizes& sizes, piece_list& pieces) noexcept {
+  const status placed = records_.relocate(owner, {owner.base, sizes}, pieces);
+  check(placed.has_value(), "a block within its own extent overlaps another");
+}
+
+// Gives back what an unmapped range still has: its addresses and its record.
+template <backend B>
+void engine<B>::finish(block& range) noexcept {
+  check(range.pieces.empty(), "a range is finished while pieces are mapped to it");
+  space_.free(range.where);
+  blocks_.release(range);
+}
+
+template <backend B>
+status engine<B>::close() {
+  check(records_.size() == 0, "the engine is closed while blocks are allocated");
+  while (retired_.size() > 0) {
+    if (!reap_waiting())
+      return refuse(errc::in_use, "a retired range could not be unmapped: call close again");
+  }
+  if (const trim_report drained = memory_.trim(0); drained.failure.code != errc::none)
+    return drained.failure;
+  return space_.close();
+}
+
+}  // namespace vmm

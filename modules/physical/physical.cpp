@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+module vmm.physical;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.timeline;
+
+namespace vmm {
+
+piece_store::~piece_store() {
+  check(numbers_.held_count == 0, "a physical pool goes away while it holds memory: trim it first");
+}
+
+piece* piece_store::take(const wanted& want) noexcept {
+  check(want.remaining_bytes <= want.request_bytes, "more is missing than was asked for");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto* const found = static_cast<piece*>(cache_.at_most(want.remaining_bytes));
+  if (found == nullptr) return nullptr;
+  const bool exact = found->size_bytes == want.remaining_bytes;
+  const double share =
+      static_cast<double>(found->size_bytes) / static_cast<double>(want.request_bytes);
+  if (!exact && share < options_.fragment_ratio) return nullptr;
+  cache_.erase(*found);
+  numbers_.cached_bytes -= found->size_bytes;
+  --numbers_.cached_count;
+  ++numbers_.reused_count;
+  found->holder_count = 1;
+  return found;
+}
+
+result<piece*> piece_store::admit(std::uint64_t size_bytes) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (options_.budget_bytes != 0 && (size_bytes > options_.budget_bytes ||
+                                     numbers_.held_bytes > options_.budget_bytes - size_bytes)) {
+    return refuse(errc::over_budget,
+                  "the byte budget is spent: free or trim memory, or raise the budget");
+  }
+  piece* const blank = pool_.acquire();
+  if (blank == nullptr)
+    return refuse(errc::out_of_host_memory, "no host memory is left for a piece");
+  blank->size_bytes = size_bytes;
+  blank->handle = physical_handle::none;
+  blank->holder_count = 1;
+  blank->mapping_count = 0;
+  blank->was_shared = false;
+  numbers_.held_bytes += size_bytes;
+  ++numbers_.held_count;
+  return blank;
+}
+
+void piece_store::abandon(piece& blank) noexcept {
+  check(blank.handle == physical_handle::none, "a piece that the driver made is not a blank one");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  numbers_.held_bytes -= blank.size_bytes;
+  --numbers_.held_count;
+  pool_.release(blank);
+}
+
+void piece_store::confirm(piece& fresh, physical_handle handle) noexcept {
+  check(handle != physical_handle::none, "a driver that creates memory gives a handle");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fresh.handle = handle;
+  ++numbers_.created_count;
+  numbers_.peak_held_bytes = std::max(numbers_.peak_held_bytes, numbers_.held_bytes);
+}
+
+piece* piece_store::take_releasable(std::uint64_t limit_bytes) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (numbers_.cached_bytes <= limit_bytes) return nullptr;
+  for (index_node* node = cache_.last(); node != nullptr; node = cache_.previous(*node)) {
+    auto& candidate = static_cast<piece&>(*node);
+    if (candidate.mapping_count != 0) continue;
+    cache_.erase(candidate);
+    numbers_.cached_bytes -= candidate.size_bytes;
+    --numbers_.cached_count;
+    return &candidate;
+  }
+  return nullptr;
+}
+
+void piece_store::released(piece& gone) noexcept {
+  check(!gone.linked && gone.mapping_count == 0,
+        "a piece is released while it is cached or mapped");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  numbers_.held_bytes -= gone.size_bytes;
+  --numbers_.held_count;
+  ++numbers_.released_count;
+  gone.handle = physical_handle::none;
+  gone.last_use.reset();
+  pool_.release(gone);
+}
+
+void piece_store::put_back(piece& kept) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  check(kept.holder_count == 0, "a piece that is held is put back into the cache");
+  cache_if_idle(kept);
+}
+
+void piece_store::add_holder(piece& held) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  check(held.holder_count > 0 && !held.linked, "a cached piece is held without being taken");
+  ++held.holder_count;
+  held.was_shared = true;
+}
+
+void piece_store::drop_holder(piece& held, const ticket_ref& last_use) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  check(held.holder_count > 0, "a piece is dropped that nobody holds");
+  if (--held.holder_count > 0) return;
+  // A range that its stream never used may be freed before the work of the piece's previous holder
+  // has finished: the older ticket stays until a newer one, which is ordered behind it, takes its
+  // place.
+  if (!last_use.known_passed() || held.last_use.known_passed())
+    held.last_use = ticket_ref{last_use};
+  cache_if_idle(held);
+}
+
+void piece_store::add_mapping(piece& mapped) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++mapped.mapping_count;
+}
+
+void piece_store::drop_mapping(piece& mapped) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  check(mapped.mapping_count > 0, "a mapping is undone that the piece does not have");
+  --mapped.mapping_count;
+  if (mapped.holder_count == 0 && !mapped.linked) cache_if_idle(mapped);
+}
+
+bool piece_store::held_once(const piece& held) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return held.holder_count == 1;
+}
+
+// A piece nobody holds goes to the cache at once where the next user can be ordered behind the last
+// one's work, else when its last mapping is undone, which happens only after that work.
+void piece_store::cache_if_idle(piece& held) noexcept {
+  const bool at_once = options_.reuse_while_mapped && !held.was_shared;
+  if (held.mapping_count > 0 && !at_once) return;
+  if (held.mapping_count == 0 && held.was_shared) held.last_use.reset();
+  held.was_shared = false;
+  cache_.insert(held, held.size_bytes);
+  numbers_.cached_bytes += held.size_bytes;
+  ++numbers_.cached_count;
+}
+
+physical_statistics piece_store::statistics() const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return numbers_;
+}
+
+std::uint64_t piece_store::still_mapped_bytes() const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::uint64_t sum_bytes = 0;
+  for (index_node* node = cache_.first(); node != nullptr; node = cache_.next(*node)) {
+    const auto& cached = static_cast<const piece&>(*node);
+    if (cached.mapping_count != 0) sum_bytes += cached.size_bytes;
+  }
+  return sum_bytes;
+}
+
+bool piece_store::validate() const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!cache_.validate() || cache_.size() != numbers_.cached_count) return false;
+  if (numbers_.cached_bytes > numbers_.held_bytes || numbers_.cached_count > numbers_.held_count)
+    return false;
+  if (options_.budget_bytes != 0 && numbers_.held_bytes > options_.budget_bytes) return false;
+  std::uint64_t sum_bytes = 0;
+  for (index_node* node = cache_.first(); node != nullptr; node = cache_.next(*node)) {
+    const auto& cached = static_cast<const piece&>(*node);
+    if (cached.holder_count != 0 || cached.handle == physical_handle::none) return false;
+    if (cached.size_bytes == 0 || cached.size_bytes % options_.granularity_bytes != 0) return false;
+    if (cached.key != cached.size_bytes) return false;
+    sum_bytes += cached.size_bytes;
+  }
+  return sum_bytes == numbers_.cached_bytes;
+}
+
+}  // namespace vmm

@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.reservation - address space, reserved in few large ranges and handed out in extents. [B1, B3]
+//
+// One large range is reserved on first use, and further ones only when none has room: never one
+// reservation an allocation. Where the driver has no room for the size wished for, half of it is
+// tried, down to what is needed.
+//
+// I1  Every extent handed out lies in one reservation of ours, and no two overlap.
+// I2  A reservation is freed only when all of its extents have come back.
+//
+// Thread safety: all of it. One driver call is made under a lock, reserve: it takes microseconds,
+// happens once in the usual life of a process, and threads that need no new range never meet that
+// lock. Cost: as vmm.va.
+module;
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <vector>
+
+export module vmm.reservation;
+
+import vmm.backend;
+import vmm.va;
+
+namespace vmm {
+
+export struct reservation_options {
+  std::uint64_t reservation_bytes = std::uint64_t{8}
+                                    << 40;  ///< size of each reservation that is tried first
+  std::uint64_t granularity_bytes = 0;      ///< extents are multiples of it, and aligned to it
+};
+
+export template <backend B>
+class reservation_space {
+ public:
+  /// `options.granularity_bytes` is a power of two.
+  reservation_space(B& driver, const reservation_options& options) noexcept
+      : driver_(driver),
+        options_(options),
+        space_(address_space::create({options.granularity_bytes, false}).value()) {}
+  reservation_space(const reservation_space&) = delete;
+  reservation_space& operator=(const reservation_space&) = delete;
+
+  /// Frees every reservation. All extents must have come back.
+  /// Errors: what free_reservation answers; the ranges that are left stay usable.
+  [[nodiscard]] status close() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    check(space_.statistics().live_bytes == 0,
+          "address space is given up while extents of it are in use");
+    while (!ids_.empty()) {
+      const result<address_range> last = space_.remove_range(ids_.back());
+      if (!last) return last.error();
+      if (status freed = driver_.free_reservation(*last); !freed) {
+        const result<reservation_id> again = space_.add_range(*last);
+        if (again) ids_.back() = *again;
+        return freed;
+      }
+      ids_.pop_back();
+    }
+    return {};
+  }
+
+  /// Errors: out_of_addresses, out_of_host_memory, what reserve answers.
+  [[nodiscard]] result<extent> allocate(const address_request& request) {
+    result<extent> found = try_allocate(request);
+    if (found || found.error().code != errc::out_of_addresses) return found;
+    const std::lock_guard<std::mutex> growing(growth_mutex_);
+    found = try_allocate(request);  // another thread may have reserved meanwhile
+    if (found || found.error().code != errc::out_of_addresses) return found;
+    if (status grown = reserve_more_space(request); !grown) return grown.error();
+    return try_allocate(request);
+  }
+
+  void free(const extent& gone) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    space_.free(gone.id);
+  }
+
+  /// Lengthens the extent into the free addresses behind it. Errors: out_of_addresses.
+  [[nodiscard]] status grow(extent& grown, std::uint64_t size_bytes) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return update(grown, space_.grow(grown.id, size_bytes));
+  }
+
+  /// Cuts the extent and frees its tail. Errors: out_of_host_memory; nothing is changed.
+  [[nodiscard]] status shrink(extent& shrunk, std::uint64_t size_bytes) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return update(shrunk, space_.shrink(shrunk.id, size_bytes));
+  }
+
+  /// Cuts the extent to its first `keep_bytes` and returns the rest.
+  /// Errors: out_of_host_memory; nothing is changed.
+  [[nodiscard]] result<extent> split(extent& cut, std::uint64_t keep_bytes) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const result<extent> rest = space_.split(cut.id, keep_bytes);
+    if (rest) cut.range.size_bytes = keep_bytes;
+    return rest;
+  }
+
+  /// Whether the address lies in one of the reservations.
+  [[nodiscard]] bool contains(address at) const noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return space_.contains(at);
+  }
+
+  [[nodiscard]] address_space_statistics statistics() const noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return space_.statistics();
+  }
+
+  [[nodiscard]] bool validate() const noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return space_.validate().has_value();
+  }
+
+  /// Calls visitor(address_range, bool is_live) for each extent and hole in address order, under
+  /// the lock.
+  template <class Visitor>
+  void visit(Visitor&& visitor) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    space_.visit([&visitor](const extent& part, bool is_live) { visitor(part.range, is_live); });
+  }
+
+ private:
+  [[nodiscard]] static status update(extent& changed, const result<extent>& outcome) noexcept {
+    if (!outcome) return outcome.error();
+    changed = *outcome;
+    return {};
+  }
+
+  [[nodiscard]] result<extent> try_allocate(const address_request& request) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return space_.allocate(request);
+  }
+
+  [[nodiscard]] status reserve_more_space(const address_request& request) {
+    const std::uint64_t unit = options_.granularity_bytes;
+    const std::uint64_t needed_bytes = round_up(request.size_bytes, unit) + request.alignment_bytes;
+    const std::uint64_t largest_bytes = space_.max_range_bytes();
+    std::uint64_t wished_bytes =
+        std::min(round_up(options_.reservation_bytes, unit), largest_bytes);
+    wished_bytes = std::max(wished_bytes, needed_bytes);
+    for (;;) {
+      const result<address_range> range = driver_.reserve({wished_bytes, 0, address{}});
+      if (range) return add(*range);
+      const errc code = range.error().code;
+      const bool smaller_may_do = code == errc::out_of_memory || code == errc::out_of_addresses;
+      if (!smaller_may_do || wished_bytes == needed_bytes) return range.error();
+      wished_bytes = std::max(round_up(wished_bytes / 2, unit), needed_bytes);
+    }
+  }
+
+  [[nodiscard]] status add(address_range range) {
+    result<reservation_id> added = refuse(errc::out_of_host_memory, "no memory for a range's id");
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (status room = reserve_room(); !room) {
+        added = room.error();
+      } else {
+        added = space_.add_range(range);
+        if (added) ids_.push_back(*added);
+      }
+    }
+    if (added) return {};
+    (void)driver_.free_reservation(range);  // the failure to report is the first one
+    return added.error();
+  }
+
+  [[nodiscard]] status reserve_room() noexcept {
+    try {
+      ids_.reserve(ids_.size() + 1);
+      return {};
+    } catch (const std::bad_alloc&) {
+      return refuse(errc::out_of_host_memory, "no host memory is left for a further reservation");
+    }
+  }
+
+  B& driver_;
+  reservation_options options_;
+  std::mutex growth_mutex_;
+  mutable std::mutex mutex_;
+  address_space space_;
+  std::vector<reservation_id> ids_;
+};
+
+}  // namespace vmm

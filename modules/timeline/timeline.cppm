@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.timeline - points in a stream's work, and what must not happen before them.
+//
+// Unmapping does not wait for the device, so nothing may be unmapped, moved or handed to another
+// stream before the work that may touch it has finished. A ticket stands for "everything that
+// stream S had been given when the ticket was made". It is asked (passed), waited for on the device
+// (order), or, as the last resort, by the host (wait).
+//
+// I1  A ticket that has passed stays passed.
+// I2  The event behind a ticket is reused only when nobody refers to the ticket any more.
+// I3  A null ticket has passed: backends whose work is done when the call returns never make any
+// other.
+//
+// Thread safety: everything here may be called from any thread; no driver call is made under the
+// lock. Cost: mark() is one event record (and one creation for each ticket in use at once),
+// passed() one event query until it says yes and none afterwards.
+module;
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+export module vmm.timeline;
+
+import vmm.backend;
+import vmm.intrusive;
+
+namespace vmm {
+
+class ticket_home;
+
+/// One marked point. Reached through ticket_ref only.
+export struct ticket {
+  event_handle event = event_handle::none;
+  stream_handle stream = stream_handle::default_stream;
+  std::atomic<std::uint32_t> reference_count = 0;
+  std::atomic<bool> has_passed = false;
+  ticket_home* home = nullptr;
+  ticket* next_free = nullptr;
+};
+
+/// Owns the tickets, and keeps their events when they are given back.
+class ticket_home {
+ public:
+  /// A ticket with one reference whose event may be none; null when the host is out of memory.
+  [[nodiscard]] ticket* acquire() noexcept;
+  void recycle(ticket& point) noexcept;
+  /// Takes one kept event away for good; none when there are no more.
+  [[nodiscard]] event_handle take_event() noexcept;
+
+ private:
+  std::mutex mutex_;
+  object_pool<ticket> pool_;
+  ticket* with_event_ = nullptr;  // given back, event kept for the next mark
+};
+
+/// A counted reference to a ticket, or to none (which has passed).
+export class ticket_ref {
+ public:
+  ticket_ref() = default;
+  explicit ticket_ref(ticket* adopted) noexcept : point_(adopted) {}
+  ticket_ref(const ticket_ref& other) noexcept : point_(other.point_) {
+    if (point_ != nullptr) point_->reference_count.fetch_add(1, std::memory_order_relaxed);
+  }
+  ticket_ref(ticket_ref&& other) noexcept : point_(std::exchange(other.point_, nullptr)) {}
+  ticket_ref& operator=(ticket_ref other) noexcept {
+    std::swap(point_, other.point_);
+    return *this;
+  }
+  ~ticket_ref() { reset(); }
+
+  void reset() noexcept;
+  [[nodiscard]] ticket* get() const noexcept { return point_; }
+  /// What is known without asking the driver: true when there is nothing left to wait for.
+  [[nodiscard]] bool known_passed() const noexcept {
+    return point_ == nullptr || point_->has_passed.load(std::memory_order_acquire);
+  }
+
+ private:
+  ticket* point_ = nullptr;
+};
+
+/// Makes and asks tickets on one backend. Outlives every ticket it makes.
+export template <backend B>
+class timeline {
+ public:
+  explicit timeline(B& driver) noexcept : driver_(driver) {}
+  timeline(const timeline&) = delete;
+  timeline& operator=(const timeline&) = delete;
+  ~timeline() {
+    if constexpr (stream_backend<B>) {
+      for (event_handle kept = home_.take_event(); kept != event_handle::none;
+           kept = home_.take_event()) {
+        (void)driver_.destroy_event(kept);  // nothing is left to tell: the owner is going away
+      }
+    }
+  }
+
+  /// A ticket for all that `stream` has been given so far; null where work is done when a call
+  /// returns. Errors: out_of_host_memory, and what create_event and record_event answer; nothing is
+  /// changed then.
+  [[nodiscard]] result<ticket_ref> mark(stream_handle stream) {
+    if constexpr (stream_backend<B>) {
+      if (!driver_.feature_set().streams) return ticket_ref{};
+      ticket* const raw = home_.acquire();
+      if (raw == nullptr)
+        return refuse(errc::out_of_host_memory, "no host memory is left for a ticket");
+      ticket_ref point{raw};
+      if (raw->event == event_handle::none) {
+        auto event = driver_.create_event();
+        if (!event) return event.error();
+        raw->event = *event;
+      }
+      raw->stream = stream;
+      raw->has_passed.store(false, std::memory_order_release);
+      if (status recorded = driver_.record_event(raw->event, stream); !recorded) {
+        raw->has_passed.store(true, std::memory_order_release);
+        return recorded.error();
+      }
+      return point;
+    } else {
+      (void)stream;
+      return ticket_ref{};
+    }
+  }
+
+  /// Whether everything before the ticket has finished. One event query until the answer is yes.
+  [[nodiscard]] result<bool> passed(const ticket_ref& point) {
+    if (point.known_passed()) return true;
+    if constexpr (stream_backend<B>) {
+      const result<bool> finished = driver_.query_event(point.get()->event);
+      if (finished && *finished) point.get()->has_passed.store(true, std::memory_order_release);
+      return finished;
+    } else {
+      return true;
+    }
+  }
+
+  /// Makes later work of `stream` wait, on the device, for the ticket. No call where the order
+  /// holds already.
+  [[nodiscard]] status order(stream_handle stream, const ticket_ref& point) {
+    if (point.known_passed() || point.get()->stream == stream) return {};
+    if constexpr (stream_backend<B>) {
+      const result<bool> finished = passed(point);
+      if (!finished) return finished.error();
+      if (!*finished) return driver_.wait_event(stream, point.get()->event);
+    }
+    return {};
+  }
+
+  /// Blocks the calling thread until the ticket has passed. The last resort.
+  [[nodiscard]] status wait(const ticket_ref& point) {
+    if (point.known_passed()) return {};
+    if constexpr (stream_backend<B>) {
+      if (status waited = driver_.synchronize_event(point.get()->event); !waited) return waited;
+      point.get()->has_passed.store(true, std::memory_order_release);
+    }
+    return {};
+  }
+
+ private:
+  B& driver_;
+  ticket_home home_;
+};
+
+}  // namespace vmm

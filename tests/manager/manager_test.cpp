@@ -1,0 +1,485 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the manager allocates, frees, resizes and copies as the sources describe, with their
+// numbers, and gives back all that it took. Method: on the fake driver; contents are followed by
+// tags, driver calls are counted, and after every test the driver's ledger and its list of misuses
+// are empty.
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "../support/fake_fixture.h"
+
+import vmm.backend;
+import vmm.fake;
+import vmm.manager;
+
+namespace {
+
+using sizes::GiB;
+using sizes::MiB;
+using vmm::address;
+using vmm::call;
+using vmm::errc;
+
+constexpr std::uint64_t MB = 1'000'000;
+
+class Manager : public testing::Test {
+ protected:
+  using manager = vmm::manager<vmm::fake_driver>;
+
+  void open(const vmm::manager_options& options = {}) {
+    managed = std::make_unique<manager>(driver, options);
+  }
+  void open(const vmm::policy& rules) {
+    vmm::manager_options options;
+    options.rules = rules;
+    open(options);
+  }
+
+  void TearDown() override {
+    if (managed != nullptr) EXPECT_TRUE(managed->validate());
+    managed.reset();
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+    EXPECT_EQ(driver.misuse_count(), 0u);
+  }
+
+  [[nodiscard]] address allocate(std::uint64_t size_bytes, std::uint64_t growth_bytes = 0) {
+    const auto at = managed->allocate(vmm::allocate_request{size_bytes, growth_bytes});
+    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
+    return at.value_or(address{});
+  }
+  void free(address at) {
+    const vmm::status freed = managed->free(at);
+    EXPECT_TRUE(freed) << (freed ? "" : vmm::describe(freed.error()));
+  }
+  [[nodiscard]] address resize(address at, std::uint64_t size_bytes) {
+    const auto to = managed->resize(vmm::resize_request{at, size_bytes});
+    EXPECT_TRUE(to) << (to ? "" : vmm::describe(to.error()));
+    return to.value_or(address{});
+  }
+  void write(address at, std::uint64_t size_bytes, std::uint64_t tag) {
+    EXPECT_TRUE(driver.write_tag({at, size_bytes}, tag));
+  }
+  [[nodiscard]] std::uint64_t read(address at) { return driver.read_tag(at).value_or(~0ull); }
+
+  vmm::fake_driver driver;
+  std::unique_ptr<manager> managed;
+};
+
+// ---- address space [B1] and the sources' numbers [C1-C5]
+
+TEST_F(Manager, EightyOneBlocksOf64MbTakeOneReservation) {
+  open();
+  std::vector<address> blocks;
+  for (int i = 0; i < 81; ++i) blocks.push_back(allocate(64 * MB));
+  EXPECT_EQ(driver.calls(call::reserve), 1u);
+  EXPECT_EQ(driver.ledger().reservations, 1u);
+  EXPECT_EQ(managed->statistics().reserved_bytes, std::uint64_t{8} << 40);
+  EXPECT_EQ(managed->statistics().user_bytes, 81 * 64 * MB);
+  for (const address at : blocks) free(at);
+}
+
+TEST_F(Manager, ReservesAgainOnlyWhenARangeIsUsedUp) {
+  vmm::manager_options options;
+  options.reservation_bytes = 64 * MiB;
+  open(options);
+  std::vector<address> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(32 * MiB));
+  EXPECT_EQ(driver.calls(call::reserve), 2u);
+  blocks.push_back(allocate(256 * MiB));  // larger than a whole reservation
+  EXPECT_EQ(driver.calls(call::reserve), 3u);
+  for (const address at : blocks) free(at);
+}
+
+TEST_F(Manager, TakesLessAddressSpaceWhereTheDriverHasLess) {
+  vmm::manager_options options;
+  options.reservation_bytes = std::uint64_t{512} << 40;  // the driver refuses 128 TiB
+  open(options);
+  free(allocate(2 * MiB));
+  EXPECT_EQ(managed->statistics().reserved_bytes, std::uint64_t{64} << 40);
+}
+
+TEST_F(Manager, AFreedPieceServesTheNextRequestWithoutCreate) {
+  open();
+  free(allocate(100 * MiB));
+  EXPECT_EQ(driver.calls(call::create), 1u);
+  EXPECT_EQ(managed->statistics().cached_piece_bytes, 100 * MiB);
+  free(allocate(100 * MiB));
+  EXPECT_EQ(driver.calls(call::create), 1u);
+  EXPECT_EQ(managed->statistics().reused_piece_count, 1u);
+}
+
+TEST_F(Manager, TheOneAndAHalfGigabytePieceServesTheThreeGigabyteRequest) {
+  open();
+  free(allocate(1500 * MB));
+  const address large = allocate(3000 * MB);
+  EXPECT_EQ(driver.calls(call::create), 2u);
+  EXPECT_EQ(managed->find(large)->handles.size(), 2u);
+  EXPECT_EQ(managed->statistics().held_bytes, managed->find(large)->sizes.mapped_bytes);
+  free(large);
+}
+
+TEST_F(Manager, The64MegabytePiecesDoNotServeTheTwoPointThreeGigabyteRequest) {
+  open();
+  std::vector<address> small;
+  for (int i = 0; i < 41; ++i) small.push_back(allocate(64 * MB));
+  for (const address at : small) free(at);
+  const std::uint64_t cached_bytes = managed->statistics().cached_piece_bytes;
+  const address large = allocate(2300 * MB);
+  EXPECT_EQ(driver.calls(call::create), 42u);
+  EXPECT_EQ(managed->find(large)->handles.size(), 1u);
+  EXPECT_EQ(managed->statistics().cached_piece_bytes, cached_bytes);
+  free(allocate(64 * MB));  // they serve what they are good for
+  EXPECT_EQ(driver.calls(call::create), 42u);
+  free(large);
+}
+
+TEST_F(Manager, GathersScatteredPiecesIntoOneRange) {
+  open();
+  std::vector<address> parts;
+  for (const std::uint64_t size_bytes : {64 * MiB, 32 * MiB, 32 * MiB})
+    parts.push_back(allocate(size_bytes));
+  for (const address at : parts) free(at);
+  const address whole = allocate(128 * MiB);
+  EXPECT_EQ(driver.calls(call::create), 3u);
+  EXPECT_EQ(managed->find(whole)->handles.size(), 3u);
+  write(whole, 128 * MiB, 7);
+  EXPECT_EQ(read(whole + 127 * MiB), 7u);
+  free(whole);
+}
+
+TEST_F(Manager, KeepsTheThreeSizesApart) {
+  open();
+  const address at = allocate(101 * MiB - 1, 9 * MiB);
+  const auto info = managed->find(at + 50 * MiB);
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->base, at);
+  EXPECT_EQ(info->sizes.user_bytes, 101 * MiB - 1);
+  EXPECT_EQ(info->sizes.mapped_bytes, 102 * MiB);
+  EXPECT_EQ(info->sizes.reserved_bytes, 112 * MiB);
+  free(at);
+}
+
+TEST_F(Manager, TrimsDownToALimitAndDrains) {
+  open();
+  std::vector<address> blocks;
+  for (int i = 1; i <= 4; ++i) blocks.push_back(allocate(static_cast<std::uint64_t>(i) * 10 * MiB));
+  for (const address at : blocks) free(at);
+  const vmm::trim_report part = managed->trim(35 * MiB);
+  EXPECT_EQ(part.released_count, 2u);
+  EXPECT_EQ(part.released_bytes, 70 * MiB);
+  EXPECT_EQ(managed->statistics().cached_piece_bytes, 30 * MiB);
+  const vmm::trim_report rest = managed->drain();
+  EXPECT_EQ(rest.released_bytes, 30 * MiB);
+  EXPECT_EQ(driver.ledger().handles, 0u);
+}
+
+// ---- mistakes of the caller [D2]
+
+TEST_F(Manager, RefusesWhatIsNotAnAllocation) {
+  open();
+  EXPECT_EQ(managed->free(address{4096}).error().code, errc::unknown_address);
+  EXPECT_EQ(managed->allocate(0).error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->allocate(std::uint64_t{1} << 60).error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->allocate(vmm::allocate_request{1, 0, 3}).error().code, errc::invalid_argument);
+  const address at = allocate(4 * MiB);
+  EXPECT_EQ(managed->free(at + 1).error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->free(address{16}).error().code, errc::unknown_address);
+  EXPECT_EQ(managed->resize(vmm::resize_request{at, 0}).error().code, errc::invalid_argument);
+  free(at);
+  EXPECT_EQ(managed->free(at).error().code, errc::not_allocated);
+  EXPECT_EQ(managed->resize(vmm::resize_request{at, 8 * MiB}).error().code, errc::not_allocated);
+  EXPECT_EQ(managed->find(at).error().code, errc::not_allocated);
+}
+
+// ---- resizing [E1, B3]
+
+TEST_F(Manager, GrowsInPlaceAndKeepsTheData) {
+  open();
+  const address at = allocate(64 * MiB);
+  write(at, 64 * MiB, 1);
+  EXPECT_EQ(resize(at, 128 * MiB), at);
+  EXPECT_EQ(read(at), 1u);
+  EXPECT_EQ(read(at + 63 * MiB), 1u);
+  write(at + 64 * MiB, 64 * MiB, 2);
+  EXPECT_EQ(read(at + 127 * MiB), 2u);
+  EXPECT_EQ(driver.calls(call::unmap), 0u);
+  EXPECT_EQ(driver.calls(call::copy), 0u);
+  free(at);
+}
+
+TEST_F(Manager, MovesTheMappingWhereItCannotGrowInPlace) {
+  open();
+  const address first = allocate(64 * MiB);
+  const address wall = allocate(64 * MiB);
+  write(first, 64 * MiB, 1);
+  EXPECT_EQ(managed->resize(vmm::resize_request{first, 128 * MiB, 0, false}).error().code,
+            errc::out_of_addresses);
+  const address moved = resize(first, 128 * MiB);
+  EXPECT_NE(moved, first);
+  EXPECT_EQ(read(moved), 1u);
+  EXPECT_EQ(read(moved + 63 * MiB), 1u);
+  EXPECT_EQ(driver.calls(call::copy), 0u);
+  EXPECT_EQ(managed->find(first).error().code, errc::not_allocated);
+  free(wall);
+  free(moved);
+}
+
+TEST_F(Manager, RoomAskedForLetsABlockGrowBesideAnother) {
+  open();
+  const address first = allocate(64 * MiB, 64 * MiB);
+  const address wall = allocate(64 * MiB);
+  EXPECT_EQ(resize(first, 128 * MiB), first);
+  free(wall);
+  free(first);
+}
+
+TEST_F(Manager, ShrinksByWholePieces) {
+  open();
+  address at = allocate(64 * MiB);
+  at = resize(at, 96 * MiB);
+  write(at, 96 * MiB, 5);
+  EXPECT_EQ(resize(at, 65 * MiB), at);  // the second piece is still needed
+  EXPECT_EQ(managed->find(at)->sizes.mapped_bytes, 96 * MiB);
+  EXPECT_EQ(managed->find(at)->sizes.user_bytes, 65 * MiB);
+  EXPECT_EQ(resize(at, 64 * MiB), at);
+  EXPECT_EQ(managed->find(at)->sizes.mapped_bytes, 64 * MiB);
+  EXPECT_EQ(managed->statistics().cached_piece_bytes, 32 * MiB);
+  EXPECT_EQ(read(at + 63 * MiB), 5u);
+  free(at);
+}
+
+// The cost of a resize goes by pieces, not by bytes: twice the size takes the same calls.
+TEST_F(Manager, ResizingCostsTheSameCallsAtAnySize) {
+  open();
+  std::vector<std::uint64_t> calls;
+  for (const std::uint64_t size_bytes : {64 * MiB, 8 * GiB}) {
+    const address at = allocate(size_bytes);
+    const address wall = allocate(2 * MiB);
+    driver.reset_calls();
+    const address moved = resize(at, 2 * size_bytes);
+    calls.push_back(driver.calls());
+    free(wall);
+    free(moved);
+    EXPECT_EQ(managed->drain().failure.code, errc::none);
+  }
+  EXPECT_EQ(calls[0], calls[1]);
+}
+
+// ---- copies [E2-E4]
+
+TEST_F(Manager, MoveGivesTheSourcesMemoryToTheTarget) {
+  open();
+  const address source = allocate(1536 * MiB);
+  const address target = allocate(3072 * MiB);
+  write(source, 1536 * MiB, 11);
+  write(target, 3072 * MiB, 22);
+  ASSERT_TRUE(managed->copy({target, source, 1536 * MiB}, vmm::copy_mode::move));
+  EXPECT_EQ(driver.calls(call::copy), 0u);
+  EXPECT_EQ(managed->statistics().remapped_copy_count, 1u);
+  EXPECT_EQ(read(target), 11u);
+  EXPECT_EQ(read(target + 1535 * MiB), 11u);
+  EXPECT_EQ(managed->find(target)->sizes.mapped_bytes, 3072 * MiB);
+  EXPECT_EQ(managed->find(source)->sizes.mapped_bytes, 0u);
+  EXPECT_EQ(managed->resize(vmm::resize_request{source, 2 * MiB}).error().code,
+            errc::invalid_argument);
+  free(source);
+  free(target);
+}
+
+TEST_F(Manager, AliasLeavesTheSourceReadableUntilItIsFreed) {
+  open();
+  const address source = allocate(64 * MiB);
+  const address target = allocate(128 * MiB);
+  write(source, 64 * MiB, 11);
+  ASSERT_TRUE(managed->copy({target, source, 64 * MiB}, vmm::copy_mode::alias));
+  EXPECT_EQ(managed->statistics().remapped_copy_count, 1u);
+  EXPECT_EQ(read(source), 11u);
+  EXPECT_EQ(read(target), 11u);
+  free(source);
+  EXPECT_EQ(read(target + 63 * MiB), 11u);
+  EXPECT_EQ(managed->find(target)->sizes.mapped_bytes, 128 * MiB);
+  free(target);
+  EXPECT_EQ(managed->statistics().held_bytes, managed->statistics().cached_piece_bytes);
+}
+
+// ---- the cases of the caching allocator [H1, H3, B4]
+
+TEST_F(Manager, VirtualCachingFollowsTheFourCases) {
+  open(vmm::policy::virtual_caching());
+  const address first = allocate(30 * MiB);  // case 1: nothing cached, two chunks of 20 MiB
+  EXPECT_EQ(managed->find(first)->handles.size(), 2u);
+  free(first);
+  EXPECT_EQ(managed->statistics().cached_range_bytes, 40 * MiB);
+
+  driver.reset_calls();
+  const address same = allocate(40 * MiB);  // case 2: the exact size is just returned
+  EXPECT_EQ(same, first);
+  EXPECT_EQ(driver.calls(call::map) + driver.calls(call::create), 0u);
+  free(same);
+
+  driver.reset_calls();
+  const address grown = allocate(60 * MiB);  // case 3: only smaller ones: one is grown
+  EXPECT_EQ(grown, first);
+  EXPECT_EQ(driver.calls(call::create), 1u);
+  EXPECT_EQ(managed->statistics().grown_range_count, 1u);
+  free(grown);
+
+  driver.reset_calls();
+  const address small = allocate(20 * MiB);  // case 4: only larger ones: the smallest is unbound
+  EXPECT_EQ(driver.calls(call::create), 0u);
+  EXPECT_EQ(managed->statistics().unbound_range_count, 1u);
+  EXPECT_EQ(managed->statistics().cached_piece_bytes, 40 * MiB);
+  free(small);
+}
+
+TEST_F(Manager, ChecksTheChunkSizeAgainstTheDevice) {
+  vmm::policy rules = vmm::policy::virtual_caching();
+  rules.chunk_bytes = 3 * MiB;
+  open(rules);
+  EXPECT_EQ(managed->allocate(2 * MiB).error().code, errc::bad_option);
+}
+
+TEST_F(Manager, KeepMappedServesTheSameSizeWithoutADriverCall) {
+  open(vmm::policy::keep_mapped());
+  free(allocate(64 * MiB));
+  driver.reset_calls();
+  const address again = allocate(64 * MiB);
+  EXPECT_EQ(driver.calls(call::create) + driver.calls(call::map) + driver.calls(call::set_access),
+            0u);
+  EXPECT_EQ(managed->statistics().reused_range_count, 1u);
+  free(again);
+}
+
+// ---- out of memory [F2]
+
+TEST_F(Manager, DrainsTheCacheAndTriesAgainWhenMemoryIsShort) {
+  vmm::fake::profile small = vmm::fake::profile::cuda();
+  small.device_memory_bytes = 256 * MiB;
+  driver = vmm::fake_driver(small);
+  open();
+  std::vector<address> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(60 * MiB));
+  EXPECT_EQ(managed->allocate(60 * MiB).error().code, errc::out_of_memory);
+  write(blocks[0], 60 * MiB, 9);
+  for (int i = 1; i < 4; ++i) free(blocks[static_cast<std::size_t>(i)]);
+  const address large =
+      allocate(190 * MiB);  // 180 MiB are cached in pieces that do not add up to it
+  EXPECT_GE(managed->statistics().recovery_count, 1u);
+  EXPECT_EQ(read(blocks[0]), 9u);
+  free(large);
+  free(blocks[0]);
+}
+
+TEST_F(Manager, NeverHoldsMoreThanItsBudget) {
+  vmm::manager_options options;
+  options.budget_bytes = 100 * MiB;
+  open(options);
+  const address at = allocate(60 * MiB);
+  EXPECT_EQ(managed->allocate(60 * MiB).error().code, errc::over_budget);
+  free(at);
+  const address large = allocate(90 * MiB);  // the cached 60 MiB go back first
+  EXPECT_LE(managed->statistics().peak_held_bytes, 100 * MiB);
+  free(large);
+}
+
+// ---- set-up [F1]
+
+TEST_F(Manager, IsSetUpOnFirstUse) {
+  open();
+  EXPECT_EQ(driver.calls(), 0u);
+  EXPECT_EQ(managed->statistics().reserved_bytes, 0u);
+  EXPECT_TRUE(managed->set_up());
+  EXPECT_EQ(managed->granularity_bytes(), 2 * MiB);
+}
+
+TEST_F(Manager, FreesWhatIsLeftWhenItGoesAway) {
+  open();
+  (void)allocate(64 * MiB);
+  (void)allocate(64 * MiB, 64 * MiB);
+}
+
+TEST(ManagerOptions, ComeFromTheEnvironment) {
+  const auto set = [](const char* name, const char* value) { ::setenv(name, value, 1); };
+  set("VMM_FRAG_RATIO", "0.5");
+  set("VMM_VA_SIZE", "1TiB");
+  set("VMM_CHUNK_SIZE", "20MiB");
+  set("VMM_POLICY", "keep_mapped");
+  set("VMM_BUDGET", "4GiB");
+  const auto options = vmm::manager_options::from_environment({});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->rules.fragment_ratio, 0.5);
+  EXPECT_EQ(options->reservation_bytes, std::uint64_t{1} << 40);
+  EXPECT_EQ(options->rules.chunk_bytes, 20 * MiB);
+  EXPECT_STREQ(options->rules.name, "keep_mapped");
+  EXPECT_EQ(options->budget_bytes, 4 * GiB);
+  const auto refused = [&set](const char* name, const char* value) {
+    set(name, value);
+    const auto read = vmm::manager_options::from_environment({});
+    ASSERT_FALSE(read) << name << '=' << value;
+    EXPECT_EQ(read.error().code, errc::bad_option);
+    EXPECT_NE(std::string(read.error().detail).find(name), std::string::npos)
+        << read.error().detail;
+    ::unsetenv(name);
+  };
+  refused("VMM_FRAG_RATIO", "1.5");
+  refused("VMM_FRAG_RATIO", "much");
+  refused("VMM_VA_SIZE", "0");
+  refused("VMM_VA_SIZE", "big");
+  refused("VMM_CHUNK_SIZE", "-1");
+  refused("VMM_POLICY", "best");
+  refused("VMM_BUDGET", "1.5GiB");
+}
+
+// ---- threads
+
+TEST_F(Manager, ManyThreadsAllocateResizeAndFree) {
+  open();
+  ASSERT_TRUE(managed->set_up());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t] {
+      for (int i = 0; i < 200; ++i) {
+        const std::uint64_t size_bytes = static_cast<std::uint64_t>(1 + (i * 7 + t) % 9) * 2 * MiB;
+        auto at = managed->allocate(size_bytes);
+        ASSERT_TRUE(at);
+        if (i % 3 == 0) at = managed->resize(vmm::resize_request{*at, size_bytes * 2});
+        ASSERT_TRUE(at);
+        ASSERT_TRUE(managed->free(*at));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(managed->statistics().live_count, 0u);
+}
+
+TEST_F(Manager, OneOfManyThreadsThatFreeAnAddressSucceeds) {
+  open();
+  for (int round = 0; round < 50; ++round) {
+    const address at = allocate(4 * MiB);
+    std::vector<std::thread> threads;
+    std::atomic<int> freed_count = 0;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&] {
+        const vmm::status freed = managed->free(at);
+        if (freed) {
+          ++freed_count;
+        } else {
+          EXPECT_TRUE(freed.error().code == errc::not_allocated ||
+                      freed.error().code == errc::in_use);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(freed_count, 1);
+  }
+}
+
+}  // namespace
