@@ -53,29 +53,36 @@ struct piece {
 using reservation_map = std::map<std::uint64_t, std::uint64_t>;  // base to size
 using piece_map = std::map<std::uint64_t, piece>;                // by base
 
-error bad_call(call where, errc code, const char* detail) noexcept { return {code, where, 0, "", detail}; }
+error bad_call(call where, errc code, const char* detail) noexcept {
+  return {code, where, 0, "", detail};
+}
 
 error kernel_error(call where, errc code, int number, const char* detail) noexcept {
   return {code, where, number, linux_os::errno_name(number), detail};
 }
 
 error no_host_memory(call where) noexcept {
-  return bad_call(where, errc::out_of_host_memory, "operator new failed in the host driver's table");
+  return bad_call(where, errc::out_of_host_memory,
+                  "operator new failed in the host driver's table");
 }
 
 // The kernel says ENOMEM both for its own memory and for too many mappings.
 error mapping_error(call where, int number) noexcept {
-  if (number != ENOMEM) return kernel_error(where, errc::internal, number, "the kernel refused to change a mapping");
+  if (number != ENOMEM)
+    return kernel_error(where, errc::internal, number, "the kernel refused to change a mapping");
   if (linux_os::mapping_limit_reached()) {
-    return kernel_error(where, errc::out_of_mappings, number,
-                        "the process has as many kernel mappings as it may: map larger pieces, or raise "
-                        "vm.max_map_count");
+    return kernel_error(
+        where, errc::out_of_mappings, number,
+        "the process has as many kernel mappings as it may: map larger pieces, or raise "
+        "vm.max_map_count");
   }
-  return kernel_error(where, errc::out_of_host_memory, number, "the kernel has no memory for its own tables");
+  return kernel_error(where, errc::out_of_host_memory, number,
+                      "the kernel has no memory for its own tables");
 }
 
 error figures_error(call where, errc code, int number) noexcept {
-  return kernel_error(where, code, number, "what the system has available cannot be read from /proc/meminfo");
+  return kernel_error(where, code, number,
+                      "what the system has available cannot be read from /proc/meminfo");
 }
 
 // False when operator new failed.
@@ -89,7 +96,9 @@ template <class Work>
   }
 }
 
-linux_os::span span_of(address_range range) noexcept { return {range.base.value, range.size_bytes}; }
+linux_os::span span_of(address_range range) noexcept {
+  return {range.base.value, range.size_bytes};
+}
 
 linux_os::protection protection_of(access rights) noexcept {
   switch (rights) {
@@ -100,10 +109,13 @@ linux_os::protection protection_of(access rights) noexcept {
   return linux_os::protection::none;
 }
 
-bool is_power_of_two(std::uint64_t value) noexcept { return value != 0 && (value & (value - 1)) == 0; }
+bool is_power_of_two(std::uint64_t value) noexcept {
+  return value != 0 && (value & (value - 1)) == 0;
+}
 
 std::byte* bytes_at(address at) noexcept {
-  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(at.value));  // NOLINT(performance-no-int-to-ptr)
+  return reinterpret_cast<std::byte*>(
+      static_cast<std::uintptr_t>(at.value));  // NOLINT(performance-no-int-to-ptr)
 }
 
 bool wraps(address base, std::uint64_t size_bytes) noexcept {
@@ -125,7 +137,8 @@ struct host_driver::state {
   std::uint64_t last_token = 0;
   reservation_map reservations;
   piece_map pieces;
-  std::unordered_map<std::uint64_t, memory> memories;  // by memory::key; its nodes stay where they are
+  std::unordered_map<std::uint64_t, memory>
+      memories;  // by memory::key; its nodes stay where they are
   std::unordered_map<std::uint64_t, memory*> handles;  // by token
   linux_os::spare_mappings spare;
 
@@ -136,7 +149,9 @@ struct host_driver::state {
 
   // Everything below expects the caller to hold the guard.
 
-  [[nodiscard]] bool aligned(std::uint64_t value) const noexcept { return value % granule.minimum_bytes == 0; }
+  [[nodiscard]] bool aligned(std::uint64_t value) const noexcept {
+    return value % granule.minimum_bytes == 0;
+  }
   [[nodiscard]] bool well_formed(address_range range) const noexcept {
     return !range.empty() && aligned(range.base.value) && aligned(range.size_bytes) &&
            !wraps(range.base, range.size_bytes);
@@ -155,7 +170,8 @@ struct host_driver::state {
   [[nodiscard]] status reclaim(call where, memory& unused) noexcept;
   [[nodiscard]] bool restore_rights(address_range range) noexcept;
 
-  // Runs a call that lowers the count of kernel mappings; at the limit, with the spare ones lent to it.
+  // Runs a call that lowers the count of kernel mappings; at the limit, with the spare ones lent to
+  // it.
   template <class Work>
   [[nodiscard]] int with_spare(Work&& work) noexcept {
     int failure = work();
@@ -275,7 +291,8 @@ status host_driver::state::usable(call where, address_range range, access wanted
   for (auto next = std::prev(pieces.upper_bound(range.base.value));
        next != pieces.end() && next->first < range.end().value; ++next) {
     if (next->second.rights < wanted) {
-      return bad_call(where, errc::invalid_argument, "a part of the range lacks the access right: see set_access");
+      return bad_call(where, errc::invalid_argument,
+                      "a part of the range lacks the access right: see set_access");
     }
   }
   return {};
@@ -284,7 +301,8 @@ status host_driver::state::usable(call where, address_range range, access wanted
 status host_driver::state::check_room(std::uint64_t size_bytes) const noexcept {
   const std::uint64_t capacity = options.capacity_bytes;
   if (capacity != 0 && (created_bytes > capacity || size_bytes > capacity - created_bytes)) {
-    return bad_call(call::create, errc::out_of_memory, "host_options::capacity_bytes would be exceeded");
+    return bad_call(call::create, errc::out_of_memory,
+                    "host_options::capacity_bytes would be exceeded");
   }
   if (options.commit == commit_mode::lazy) return {};
   const linux_os::memory_figures now = linux_os::query_memory(pages);
@@ -292,8 +310,9 @@ status host_driver::state::check_room(std::uint64_t size_bytes) const noexcept {
   const std::uint64_t keep =
       options.huge_pages ? 0 : std::min(keep_free_bytes_max, now.total_bytes / keep_free_part);
   if (size_bytes > now.available_bytes || now.available_bytes - size_bytes < keep) {
-    return bad_call(call::create, errc::out_of_memory,
-                    "more than the system has available; committing it would get the process killed");
+    return bad_call(
+        call::create, errc::out_of_memory,
+        "more than the system has available; committing it would get the process killed");
   }
   return {};
 }
@@ -303,20 +322,24 @@ status host_driver::state::obtain(memory& fresh) noexcept {
   if (fresh.shareable != share_kind::none) {
     const linux_os::opened made = linux_os::open_memory_file(fresh.pages.size_bytes, pages, true);
     if (made.failure != 0) {
-      return kernel_error(call::create, errc::out_of_memory, made.failure,
-                          "no file for shareable memory: release some, or raise the limit on open files");
+      return kernel_error(
+          call::create, errc::out_of_memory, made.failure,
+          "no file for shareable memory: release some, or raise the limit on open files");
     }
     file = fresh.own_file = made.descriptor;
   } else {
     if (fresh.pages.size_bytes > shared_file_bytes - shared_file_used_bytes) {
-      return bad_call(call::create, errc::out_of_memory, "the driver's file has no offsets left: open a new driver");
+      return bad_call(call::create, errc::out_of_memory,
+                      "the driver's file has no offsets left: open a new driver");
     }
     fresh.pages.offset_bytes = shared_file_used_bytes;
   }
-  const int failure = options.commit == commit_mode::eager ? linux_os::commit(file, fresh.pages) : 0;
+  const int failure =
+      options.commit == commit_mode::eager ? linux_os::commit(file, fresh.pages) : 0;
   if (failure != 0) {
     if (fresh.own_file >= 0) linux_os::close(fresh.own_file);
-    return kernel_error(call::create, errc::out_of_memory, failure, "the system has no memory left");
+    return kernel_error(call::create, errc::out_of_memory, failure,
+                        "the system has no memory left");
   }
   if (fresh.own_file < 0) shared_file_used_bytes += fresh.pages.size_bytes;
   return {};
@@ -361,8 +384,8 @@ status host_driver::state::reclaim(call where, memory& unused) noexcept {
 // Gives every piece in the range the rights that the table says it has.
 bool host_driver::state::restore_rights(address_range range) noexcept {
   bool restored = true;
-  for (auto next = pieces.lower_bound(range.base.value); next != pieces.end() && next->first < range.end().value;
-       ++next) {
+  for (auto next = pieces.lower_bound(range.base.value);
+       next != pieces.end() && next->first < range.end().value; ++next) {
     const linux_os::span where{next->first, next->second.size_bytes};
     const auto rights = protection_of(next->second.rights);
     restored &= with_spare([&] { return linux_os::protect(where, rights); }) == 0;
@@ -396,10 +419,12 @@ features host_features(const host_options& options) noexcept {
 }
 
 result<granularity> chosen_granularity(const host_options& options) noexcept {
-  const std::uint64_t page = options.huge_pages ? linux_os::huge_page_bytes : linux_os::page_size_bytes();
+  const std::uint64_t page =
+      options.huge_pages ? linux_os::huge_page_bytes : linux_os::page_size_bytes();
   const std::uint64_t minimum = options.minimum_bytes == 0 ? page : options.minimum_bytes;
   if (!is_power_of_two(minimum) || minimum < page) {
-    return refuse(errc::bad_option, "host_options::minimum_bytes is 0 or a power of two of at least a page");
+    return refuse(errc::bad_option,
+                  "host_options::minimum_bytes is 0 or a power of two of at least a page");
   }
   if (options.recommended_bytes == 0 || options.recommended_bytes % minimum != 0) {
     return refuse(errc::bad_option, "host_options::recommended_bytes is a multiple of the minimum");
@@ -432,21 +457,24 @@ const features& host_driver::feature_set() const noexcept { return state_->can; 
 
 result<granularity> host_driver::query_granularity(const physical_request& request) noexcept {
   if (request.where != host()) {
-    return bad_call(call::query_granularity, errc::not_supported, "the host driver has memory at host() only");
+    return bad_call(call::query_granularity, errc::not_supported,
+                    "the host driver has memory at host() only");
   }
   return state_->granule;
 }
 
 result<memory_info> host_driver::query_memory(location where) noexcept {
   if (where != host()) {
-    return bad_call(call::memory_info, errc::not_supported, "the host driver has memory at host() only");
+    return bad_call(call::memory_info, errc::not_supported,
+                    "the host driver has memory at host() only");
   }
   const linux_os::memory_figures now = linux_os::query_memory(state_->pages);
   if (now.failure != 0) return figures_error(call::memory_info, errc::unavailable, now.failure);
   const std::uint64_t capacity = state_->options.capacity_bytes;
   if (capacity == 0) return memory_info{now.available_bytes, now.total_bytes};
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
-  const std::uint64_t left = capacity > state_->created_bytes ? capacity - state_->created_bytes : 0;
+  const std::uint64_t left =
+      capacity > state_->created_bytes ? capacity - state_->created_bytes : 0;
   return memory_info{std::min(left, now.available_bytes), capacity};
 }
 
@@ -474,24 +502,29 @@ result<address_range> host_driver::reserve(const reserve_request& request) noexc
   const std::uint64_t size = request.size_bytes;
   const std::uint64_t wanted = request.alignment_bytes;
   if (size == 0 || !state_->aligned(size)) {
-    return bad_call(call::reserve, errc::invalid_argument, "the size is not a multiple of the granularity, or is 0");
+    return bad_call(call::reserve, errc::invalid_argument,
+                    "the size is not a multiple of the granularity, or is 0");
   }
   if (wanted != 0 && !is_power_of_two(wanted)) {
-    return bad_call(call::reserve, errc::invalid_argument, "the alignment is not a power of two, nor 0");
+    return bad_call(call::reserve, errc::invalid_argument,
+                    "the alignment is not a power of two, nor 0");
   }
   const granularity& granule = state_->granule;
   const std::uint64_t alignment =
       std::max(granule.minimum_bytes, wanted == 0 ? linux_os::huge_page_bytes : wanted);
   if (wraps({size}, alignment)) {
-    return bad_call(call::reserve, errc::out_of_addresses, "the size and its alignment exceed the address space");
+    return bad_call(call::reserve, errc::out_of_addresses,
+                    "the size and its alignment exceed the address space");
   }
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   linux_os::placed place{0, EEXIST};
   const std::uint64_t hint_unit = wanted == 0 ? granule.minimum_bytes : alignment;
-  if (request.hint && request.hint.value % hint_unit == 0) place = linux_os::reserve({request.hint.value, size});
+  if (request.hint && request.hint.value % hint_unit == 0)
+    place = linux_os::reserve({request.hint.value, size});
   if (place.failure != 0) place = reserve_aligned(size, alignment);
   if (place.failure != 0) {
-    if (place.failure == ENOMEM && linux_os::mapping_limit_reached()) return mapping_error(call::reserve, ENOMEM);
+    if (place.failure == ENOMEM && linux_os::mapping_limit_reached())
+      return mapping_error(call::reserve, ENOMEM);
     return kernel_error(call::reserve, errc::out_of_addresses, place.failure,
                         "no range of that size is free in this process");
   }
@@ -506,10 +539,12 @@ status host_driver::free_reservation(address_range range) noexcept {
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   const auto found = state_->reservations.find(range.base.value);
   if (found == state_->reservations.end() || found->second != range.size_bytes) {
-    return bad_call(call::free_reservation, errc::invalid_argument, "not exactly one earlier reservation");
+    return bad_call(call::free_reservation, errc::invalid_argument,
+                    "not exactly one earlier reservation");
   }
   if (state_->any_mapped(range)) {
-    return bad_call(call::free_reservation, errc::in_use, "memory is mapped in the reservation: unmap it first");
+    return bad_call(call::free_reservation, errc::in_use,
+                    "memory is mapped in the reservation: unmap it first");
   }
   const int failure = state_->with_spare([&] { return linux_os::unreserve(span_of(range)); });
   if (failure != 0) return mapping_error(call::free_reservation, failure);
@@ -519,16 +554,20 @@ status host_driver::free_reservation(address_range range) noexcept {
 
 result<physical_handle> host_driver::create(const physical_request& request) noexcept {
   if (request.where != host()) {
-    return bad_call(call::create, errc::not_supported, "the host driver makes memory at host() only");
+    return bad_call(call::create, errc::not_supported,
+                    "the host driver makes memory at host() only");
   }
   if (request.size_bytes == 0 || !state_->aligned(request.size_bytes)) {
-    return bad_call(call::create, errc::invalid_argument, "the size is not a multiple of the granularity, or is 0");
+    return bad_call(call::create, errc::invalid_argument,
+                    "the size is not a multiple of the granularity, or is 0");
   }
   if (request.shareable != share_kind::none && request.shareable != share_kind::posix_fd) {
-    return bad_call(call::create, errc::not_supported, "the host driver shares memory as posix_fd only");
+    return bad_call(call::create, errc::not_supported,
+                    "the host driver shares memory as posix_fd only");
   }
   if (request.rdma_capable) {
-    return bad_call(call::create, errc::not_supported, "the host driver makes no RDMA-capable memory");
+    return bad_call(call::create, errc::not_supported,
+                    "the host driver makes no RDMA-capable memory");
   }
   memory fresh;
   fresh.pages.size_bytes = request.size_bytes;
@@ -549,7 +588,8 @@ result<physical_handle> host_driver::create(const physical_request& request) noe
 status host_driver::release(physical_handle handle) noexcept {
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   memory* behind = state_->find(handle);
-  if (behind == nullptr) return bad_call(call::release, errc::invalid_argument, "no such handle, or released before");
+  if (behind == nullptr)
+    return bad_call(call::release, errc::invalid_argument, "no such handle, or released before");
   state_->handles.erase(static_cast<std::uint64_t>(handle));
   --behind->handles;
   return behind->referred_to() ? status{} : state_->reclaim(call::release, *behind);
@@ -559,25 +599,30 @@ status host_driver::map(const map_request& request) noexcept {
   const address_range range{request.at, request.size_bytes};
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   if (!state_->well_formed(range) || !state_->aligned(request.offset_bytes)) {
-    return bad_call(call::map, errc::invalid_argument, "address, size and offset are multiples of the granularity");
+    return bad_call(call::map, errc::invalid_argument,
+                    "address, size and offset are multiples of the granularity");
   }
   memory* behind = state_->find(request.memory);
-  if (behind == nullptr) return bad_call(call::map, errc::invalid_argument, "no such handle, or released before");
+  if (behind == nullptr)
+    return bad_call(call::map, errc::invalid_argument, "no such handle, or released before");
   const linux_os::extent pages = behind->pages;
-  if (request.offset_bytes > pages.size_bytes || range.size_bytes > pages.size_bytes - request.offset_bytes) {
+  if (request.offset_bytes > pages.size_bytes ||
+      range.size_bytes > pages.size_bytes - request.offset_bytes) {
     return bad_call(call::map, errc::invalid_argument, "the range runs past the end of the memory");
   }
   if (!state_->reserved(range)) {
     return bad_call(call::map, errc::invalid_argument, "the range is not inside one reservation");
   }
-  if (state_->any_mapped(range)) return bad_call(call::map, errc::overlap, "a part of the range is mapped already");
+  if (state_->any_mapped(range))
+    return bad_call(call::map, errc::overlap, "a part of the range is mapped already");
   const piece mapped{range.size_bytes, behind, request.offset_bytes, access::none};
   piece_map::iterator entered;
   if (!allocates([&] { entered = state_->pieces.emplace(range.base.value, mapped).first; })) {
     return no_host_memory(call::map);
   }
   const int file = behind->own_file >= 0 ? behind->own_file : state_->shared_file;
-  const int failure = linux_os::map(span_of(range), file, pages.offset_bytes + request.offset_bytes);
+  const int failure =
+      linux_os::map(span_of(range), file, pages.offset_bytes + request.offset_bytes);
   if (failure != 0) {
     state_->pieces.erase(entered);
     return mapping_error(call::map, failure);
@@ -589,7 +634,8 @@ status host_driver::map(const map_request& request) noexcept {
 status host_driver::unmap(address_range range) noexcept {
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   if (!state_->well_formed(range)) {
-    return bad_call(call::unmap, errc::invalid_argument, "address and size are multiples of the granularity");
+    return bad_call(call::unmap, errc::invalid_argument,
+                    "address and size are multiples of the granularity");
   }
   if (!state_->all_mapped(range)) {
     return bad_call(call::unmap, errc::invalid_argument, "a part of the range is not mapped");
@@ -606,19 +652,22 @@ status host_driver::unmap(address_range range) noexcept {
     behind->mapped_bytes -= next->second.size_bytes;
     next = state_->pieces.erase(next);
     if (behind->referred_to()) continue;
-    if (const status reclaimed = state_->reclaim(call::unmap, *behind); !reclaimed) outcome = reclaimed;
+    if (const status reclaimed = state_->reclaim(call::unmap, *behind); !reclaimed)
+      outcome = reclaimed;
   }
   return outcome;
 }
 
 status host_driver::set_access(address_range range, std::span<const access_grant> grants) noexcept {
   if (grants.size() != 1 || grants.front().who != host()) {
-    return bad_call(call::set_access, errc::not_supported, "the host driver takes one grant, for host()");
+    return bad_call(call::set_access, errc::not_supported,
+                    "the host driver takes one grant, for host()");
   }
   const access rights = grants.front().rights;
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   if (!state_->well_formed(range)) {
-    return bad_call(call::set_access, errc::invalid_argument, "address and size are multiples of the granularity");
+    return bad_call(call::set_access, errc::invalid_argument,
+                    "address and size are multiples of the granularity");
   }
   if (!state_->all_mapped(range)) {
     return bad_call(call::set_access, errc::invalid_argument, "a part of the range is not mapped");
@@ -629,7 +678,8 @@ status host_driver::set_access(address_range range, std::span<const access_grant
   if (failure != 0) {
     const error refused = mapping_error(call::set_access, failure);
     if (state_->restore_rights(range)) return refused;
-    return kernel_error(call::set_access, errc::device_lost, failure, "rights changed in part and not changed back");
+    return kernel_error(call::set_access, errc::device_lost, failure,
+                        "rights changed in part and not changed back");
   }
   cut.keep();
   for (auto next = state_->pieces.find(range.base.value);
@@ -641,11 +691,13 @@ status host_driver::set_access(address_range range, std::span<const access_grant
 
 result<access> host_driver::get_access(address at, location who) noexcept {
   if (who != host()) {
-    return bad_call(call::get_access, errc::not_supported, "the host driver knows the rights of host() only");
+    return bad_call(call::get_access, errc::not_supported,
+                    "the host driver knows the rights of host() only");
   }
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   const piece* mapped = state_->piece_at(at);
-  if (mapped == nullptr) return bad_call(call::get_access, errc::invalid_argument, "nothing is mapped there");
+  if (mapped == nullptr)
+    return bad_call(call::get_access, errc::invalid_argument, "nothing is mapped there");
   return mapped->rights;
 }
 
@@ -660,11 +712,14 @@ status host_driver::copy(const copy_request& request) noexcept {
     return bad_call(call::copy, errc::invalid_argument, streamless);
   }
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
-  const status readable = state_->usable(call::copy, {request.source, request.size_bytes}, access::read);
+  const status readable =
+      state_->usable(call::copy, {request.source, request.size_bytes}, access::read);
   if (!readable) return readable;
-  const status writable = state_->usable(call::copy, {request.target, request.size_bytes}, access::read_write);
+  const status writable =
+      state_->usable(call::copy, {request.target, request.size_bytes}, access::read_write);
   if (!writable) return writable;
-  if (request.size_bytes != 0) std::memmove(bytes_at(request.target), bytes_at(request.source), request.size_bytes);
+  if (request.size_bytes != 0)
+    std::memmove(bytes_at(request.target), bytes_at(request.source), request.size_bytes);
   return {};
 }
 
@@ -675,7 +730,8 @@ status host_driver::fill(const fill_request& request) noexcept {
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   const status writable = state_->usable(call::fill, request.target, access::read_write);
   if (!writable) return writable;
-  if (!request.target.empty()) std::memset(bytes_at(request.target.base), request.value, request.target.size_bytes);
+  if (!request.target.empty())
+    std::memset(bytes_at(request.target.base), request.value, request.target.size_bytes);
   return {};
 }
 
@@ -698,9 +754,11 @@ status host_driver::read(std::span<std::byte> target, address at) noexcept {
 result<physical_handle> host_driver::retain(address at) noexcept {
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   const piece* mapped = state_->piece_at(at);
-  if (mapped == nullptr) return bad_call(call::retain, errc::invalid_argument, "nothing is mapped there");
+  if (mapped == nullptr)
+    return bad_call(call::retain, errc::invalid_argument, "nothing is mapped there");
   const std::uint64_t token = state_->last_token + 1;
-  if (!allocates([&] { state_->handles.try_emplace(token, mapped->behind); })) return no_host_memory(call::retain);
+  if (!allocates([&] { state_->handles.try_emplace(token, mapped->behind); }))
+    return no_host_memory(call::retain);
   state_->last_token = token;
   ++mapped->behind->handles;
   return physical_handle{token};
@@ -710,22 +768,26 @@ result<physical_properties> host_driver::get_properties(physical_handle handle) 
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   const memory* behind = state_->find(handle);
   if (behind == nullptr) {
-    return bad_call(call::get_properties, errc::invalid_argument, "no such handle, or released before");
+    return bad_call(call::get_properties, errc::invalid_argument,
+                    "no such handle, or released before");
   }
   return physical_properties{.where = host(), .shareable = behind->shareable};
 }
 
 result<shared_handle> host_driver::export_handle(physical_handle handle, share_kind kind) noexcept {
   if (kind != share_kind::posix_fd) {
-    return bad_call(call::export_handle, errc::not_supported, "the host driver shares memory as posix_fd only");
+    return bad_call(call::export_handle, errc::not_supported,
+                    "the host driver shares memory as posix_fd only");
   }
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   const memory* behind = state_->find(handle);
   if (behind == nullptr) {
-    return bad_call(call::export_handle, errc::invalid_argument, "no such handle, or released before");
+    return bad_call(call::export_handle, errc::invalid_argument,
+                    "no such handle, or released before");
   }
   if (behind->shareable != kind) {
-    return bad_call(call::export_handle, errc::invalid_argument, "the memory was not created shareable");
+    return bad_call(call::export_handle, errc::invalid_argument,
+                    "the memory was not created shareable");
   }
   const linux_os::opened copy = linux_os::duplicate(behind->own_file);
   if (copy.failure != 0) {
@@ -741,7 +803,8 @@ result<shared_handle> host_driver::export_handle(physical_handle handle, share_k
 
 result<physical_handle> host_driver::import_handle(const shared_handle& shared) noexcept {
   if (shared.kind != share_kind::posix_fd) {
-    return bad_call(call::import_handle, errc::not_supported, "the host driver shares memory as posix_fd only");
+    return bad_call(call::import_handle, errc::not_supported,
+                    "the host driver shares memory as posix_fd only");
   }
   if (shared.descriptor < 0 || shared.descriptor > std::numeric_limits<int>::max()) {
     return bad_call(call::import_handle, errc::invalid_argument, "not a descriptor");
@@ -749,14 +812,17 @@ result<physical_handle> host_driver::import_handle(const shared_handle& shared) 
   const int descriptor = static_cast<int>(shared.descriptor);
   const linux_os::file_facts facts = linux_os::examine(descriptor);
   if (facts.failure != 0) {
-    return kernel_error(call::import_handle, errc::invalid_argument, facts.failure, "not an open descriptor");
+    return kernel_error(call::import_handle, errc::invalid_argument, facts.failure,
+                        "not an open descriptor");
   }
   if (!facts.memory_file || !facts.shrink_sealed || !facts.writable) {
     return bad_call(call::import_handle, errc::invalid_argument,
                     "not a writable memory file that is sealed against shrinking");
   }
-  if (facts.size_bytes != shared.size_bytes || facts.size_bytes == 0 || !state_->aligned(facts.size_bytes)) {
-    return bad_call(call::import_handle, errc::invalid_argument, "the size is not the file's, or not in granules");
+  if (facts.size_bytes != shared.size_bytes || facts.size_bytes == 0 ||
+      !state_->aligned(facts.size_bytes)) {
+    return bad_call(call::import_handle, errc::invalid_argument,
+                    "the size is not the file's, or not in granules");
   }
   const linux_os::opened copy = linux_os::duplicate(descriptor);
   if (copy.failure != 0) {

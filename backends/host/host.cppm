@@ -1,21 +1,26 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.host - real memory on Linux, without a GPU: memory files mapped inside reserved addresses. [A4]
+// vmm.host - real memory on Linux, without a GPU: memory files mapped inside reserved addresses.
+// [A4]
 //
-// Linux replaces mappings silently, maps past a file's end and changes rights half-way; the driver keeps its own table
-// of reservations, memory and mappings and refuses all of that, as docs/contract.md wants it.
+// Linux replaces mappings silently, maps past a file's end and changes rights half-way; the driver
+// keeps its own table of reservations, memory and mappings and refuses all of that, as
+// docs/contract.md wants it.
 //
-// I1  Every address of a live reservation is either inaccessible or backed by memory that `map` put there.
-// I2  Memory lives while a handle or a mapping refers to it, and is given back to the system with the last of them.
-// I3  Unless commit is lazy, memory is there when create returns, and more than the system has available is refused.
-// I4  Unmapping and freeing work also when the process is at its limit of kernel mappings.
+// I1  Every address of a live reservation is either inaccessible or backed by memory that `map` put
+// there. I2  Memory lives while a handle or a mapping refers to it, and is given back to the system
+// with the last of them. I3  Unless commit is lazy, memory is there when create returns, and more
+// than the system has available is refused. I4  Unmapping and freeing work also when the process is
+// at its limit of kernel mappings.
 //
-// Memory that is not shareable is an extent of one file: it costs no descriptor, and extents that follow one another
-// become one kernel mapping. Each shareable memory has a file of its own, sealed so that a peer cannot shrink it.
+// Memory that is not shareable is an extent of one file: it costs no descriptor, and extents that
+// follow one another become one kernel mapping. Each shareable memory has a file of its own, sealed
+// so that a peer cannot shrink it.
 //
-// Thread safety: any call from any thread; copies run side by side, everything else is served one after another.
-// Cost: O(log n) in the live reservations and mappings plus the system call; about 0.1 ms for each MiB committed.
+// Thread safety: any call from any thread; copies run side by side, everything else is served one
+// after another. Cost: O(log n) in the live reservations and mappings plus the system call; about
+// 0.1 ms for each MiB committed.
 module;
 #include <cstddef>
 #include <cstdint>
@@ -39,8 +44,8 @@ export struct host_options {
   commit_mode commit = commit_mode::eager;
   /// The smallest mappable unit: 0 for the system's page, else a power of two and a multiple of it.
   std::uint64_t minimum_bytes = 0;
-  /// What allocators should build from; a multiple of the minimum. 2 MiB: then the usual limit of 65,530 mappings
-  /// covers 128 GiB, and layouts are those of GPUs, whose granule it is.
+  /// What allocators should build from; a multiple of the minimum. 2 MiB: then the usual limit of
+  /// 65,530 mappings covers 128 GiB, and layouts are those of GPUs, whose granule it is.
   std::uint64_t recommended_bytes = 2ull << 20;
   /// Refuse to hold more than this; 0: what the system has.
   std::uint64_t capacity_bytes = 0;
@@ -52,24 +57,26 @@ export struct host_options {
 export struct host_ledger {
   std::uint64_t reservations = 0;
   std::uint64_t reserved_bytes = 0;
-  std::uint64_t handles = 0;       ///< created, retained or imported, and not released
-  std::uint64_t memories = 0;      ///< pieces of physical memory that handles or mappings keep alive
+  std::uint64_t handles = 0;   ///< created, retained or imported, and not released
+  std::uint64_t memories = 0;  ///< pieces of physical memory that handles or mappings keep alive
   std::uint64_t memory_bytes = 0;  ///< their bytes, each counted once
   std::uint64_t mappings = 0;
   std::uint64_t mapped_bytes = 0;  ///< aliases count each time
-  std::uint64_t descriptors = 0;   ///< held for shareable memory; exported ones belong to their receivers
+  std::uint64_t descriptors =
+      0;  ///< held for shareable memory; exported ones belong to their receivers
 
   [[nodiscard]] constexpr bool empty() const noexcept {
     return (reservations | handles | memories | mappings | descriptors) == 0;
   }
 };
 
-/// Satisfies backend, copy_backend, retain_backend, property_backend and sharing_backend; docs/contract.md says what
-/// each call requires, leaves and answers. Work is done when a call returns, so there are no streams.
+/// Satisfies backend, copy_backend, retain_backend, property_backend and sharing_backend;
+/// docs/contract.md says what each call requires, leaves and answers. Work is done when a call
+/// returns, so there are no streams.
 export class host_driver {
  public:
-  /// Errors: bad_option (a size that is not as host_options says), unavailable (no memory files on this system, or no
-  /// huge pages set aside), out_of_host_memory.
+  /// Errors: bad_option (a size that is not as host_options says), unavailable (no memory files on
+  /// this system, or no huge pages set aside), out_of_host_memory.
   [[nodiscard]] static result<host_driver> open(const host_options& options = {}) noexcept;
 
   /// Gives everything back that is still there: mappings, reservations, memory, descriptors.
@@ -89,7 +96,8 @@ export class host_driver {
   [[nodiscard]] status release(physical_handle handle) noexcept;
   [[nodiscard]] status map(const map_request& request) noexcept;
   [[nodiscard]] status unmap(address_range range) noexcept;
-  [[nodiscard]] status set_access(address_range range, std::span<const access_grant> grants) noexcept;
+  [[nodiscard]] status set_access(address_range range,
+                                  std::span<const access_grant> grants) noexcept;
   [[nodiscard]] result<access> get_access(address at, location who) noexcept;
 
   // copy_backend; the only stream is the default one, and the work is done when the call returns
@@ -102,8 +110,10 @@ export class host_driver {
   [[nodiscard]] result<physical_handle> retain(address at) noexcept;
   [[nodiscard]] result<physical_properties> get_properties(physical_handle handle) noexcept;
 
-  // sharing_backend; the descriptor that export answers is the caller's to close, and import leaves its own open
-  [[nodiscard]] result<shared_handle> export_handle(physical_handle handle, share_kind kind) noexcept;
+  // sharing_backend; the descriptor that export answers is the caller's to close, and import leaves
+  // its own open
+  [[nodiscard]] result<shared_handle> export_handle(physical_handle handle,
+                                                    share_kind kind) noexcept;
   [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared) noexcept;
 
   [[nodiscard]] host_ledger ledger() const noexcept;

@@ -20,19 +20,22 @@
 namespace vmm::linux_os {
 namespace {
 
-// A timer signal can interrupt a long fallocate again and again: it is done in pieces, so that each try gets further.
+// A timer signal can interrupt a long fallocate again and again: it is done in pieces, so that each
+// try gets further.
 constexpr std::uint64_t commit_step_bytes = 64ull << 20;
 constexpr int interrupted_tries_max = 1000;
 // The kernel's count may change between its refusal and our look.
 constexpr std::uint64_t mapping_count_slack = 16;
 constexpr std::uint64_t spare_pages = 8;
 constexpr int group_depth_max = 16;
-constexpr unsigned memfd_huge_2mib = 21u << 26;  // MFD_HUGE_2MB, which only the kernel's own header has
+constexpr unsigned memfd_huge_2mib = 21u
+                                     << 26;  // MFD_HUGE_2MB, which only the kernel's own header has
 
 constexpr int reservation_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 void* pointer(std::uint64_t value) noexcept {
-  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(value));  // NOLINT(performance-no-int-to-ptr)
+  return reinterpret_cast<void*>(
+      static_cast<std::uintptr_t>(value));  // NOLINT(performance-no-int-to-ptr)
 }
 
 template <class Work>
@@ -44,7 +47,8 @@ int repeat_while_interrupted(Work&& work) noexcept {
   return EINTR;
 }
 
-// Reads the start of a small file. The view points into `buffer`; it is empty, and errno says why, on failure.
+// Reads the start of a small file. The view points into `buffer`; it is empty, and errno says why,
+// on failure.
 template <std::size_t Size>
 std::string_view read_start(const char* path, std::array<char, Size>& buffer) noexcept {
   const int descriptor = ::open(path, O_RDONLY | O_CLOEXEC);
@@ -53,11 +57,14 @@ std::string_view read_start(const char* path, std::array<char, Size>& buffer) no
   const int failure = count < 0 ? errno : ENODATA;
   ::close(descriptor);
   errno = failure;
-  return count <= 0 ? std::string_view{} : std::string_view{buffer.data(), static_cast<std::size_t>(count)};
+  return count <= 0 ? std::string_view{}
+                    : std::string_view{buffer.data(), static_cast<std::size_t>(count)};
 }
 
-// The first decimal number after `key`; `otherwise` where there is none ("max", a file that is not there).
-std::uint64_t number_after(std::string_view text, std::string_view key, std::uint64_t otherwise) noexcept {
+// The first decimal number after `key`; `otherwise` where there is none ("max", a file that is not
+// there).
+std::uint64_t number_after(std::string_view text, std::string_view key,
+                           std::uint64_t otherwise) noexcept {
   const std::size_t found = text.find(key);
   if (found == std::string_view::npos) return otherwise;
   std::string_view rest = text.substr(found + key.size());
@@ -78,7 +85,8 @@ struct group_files {
   const char* mount;
   const char* limit;
   const char* usage;
-  const char* cache_key;  // in memory.stat: file pages that the kernel gives up before it kills anybody
+  const char*
+      cache_key;  // in memory.stat: file pages that the kernel gives up before it kills anybody
 };
 
 // Reads `group`'s file `name` into `buffer`; empty when it is not there or its path is too long.
@@ -86,8 +94,8 @@ template <std::size_t Size>
 std::string_view read_group_file(const char* mount, std::string_view group, const char* name,
                                  std::array<char, Size>& buffer) noexcept {
   std::array<char, PATH_MAX> path;
-  const int length = std::snprintf(path.data(), path.size(), "%s%.*s/%s", mount, static_cast<int>(group.size()),
-                                   group.data(), name);
+  const int length = std::snprintf(path.data(), path.size(), "%s%.*s/%s", mount,
+                                   static_cast<int>(group.size()), group.data(), name);
   if (length < 0 || static_cast<std::size_t>(length) >= path.size()) return {};
   return read_start(path.data(), buffer);
 }
@@ -95,17 +103,19 @@ std::string_view read_group_file(const char* mount, std::string_view group, cons
 // What one control group still lets its members use.
 std::uint64_t group_room(const group_files& files, std::string_view group) noexcept {
   std::array<char, 4096> buffer;
-  const std::uint64_t limit = number_after(read_group_file(files.mount, group, files.limit, buffer), "", unlimited);
+  const std::uint64_t limit =
+      number_after(read_group_file(files.mount, group, files.limit, buffer), "", unlimited);
   if (limit == unlimited) return unlimited;
-  const std::uint64_t usage = number_after(read_group_file(files.mount, group, files.usage, buffer), "", 0);
+  const std::uint64_t usage =
+      number_after(read_group_file(files.mount, group, files.usage, buffer), "", 0);
   const std::uint64_t cache =
       number_after(read_group_file(files.mount, group, "memory.stat", buffer), files.cache_key, 0);
   const std::uint64_t held = usage > cache ? usage - cache : 0;
   return limit > held ? limit - held : 0;
 }
 
-// The least room of a group and those above it. Inside a container the group's path may not be visible; then the
-// loop still reaches the root, which is where the container's own limit stands.
+// The least room of a group and those above it. Inside a container the group's path may not be
+// visible; then the loop still reaches the root, which is where the container's own limit stands.
 std::uint64_t group_room_upwards(const group_files& files, std::string_view group) noexcept {
   std::uint64_t room = unlimited;
   for (int depth = 0; depth < group_depth_max; ++depth) {
@@ -138,7 +148,9 @@ std::uint64_t group_room() noexcept {
 
 }  // namespace
 
-std::uint64_t page_size_bytes() noexcept { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
+std::uint64_t page_size_bytes() noexcept {
+  return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
 
 opened open_memory_file(std::uint64_t size_bytes, page_kind pages, bool sealed) noexcept {
   unsigned flags = MFD_CLOEXEC;
@@ -146,8 +158,10 @@ opened open_memory_file(std::uint64_t size_bytes, page_kind pages, bool sealed) 
   if (pages == page_kind::huge) flags |= MFD_HUGETLB | memfd_huge_2mib;
   const int descriptor = ::memfd_create("vmm", flags);
   if (descriptor < 0) return {-1, errno};
-  int failure = repeat_while_interrupted([&] { return ::ftruncate(descriptor, static_cast<off_t>(size_bytes)); });
-  if (failure == 0 && sealed && ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+  int failure = repeat_while_interrupted(
+      [&] { return ::ftruncate(descriptor, static_cast<off_t>(size_bytes)); });
+  if (failure == 0 && sealed &&
+      ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     failure = errno;
   }
   if (failure == 0) return {descriptor, 0};
@@ -163,7 +177,7 @@ opened duplicate(int descriptor) noexcept {
 void close(int descriptor) noexcept { ::close(descriptor); }
 
 file_facts examine(int descriptor) noexcept {
-  struct ::stat status {};
+  struct ::stat status{};
   if (::fstat(descriptor, &status) != 0) return {.failure = errno};
   const int mode = ::fcntl(descriptor, F_GETFL);
   if (mode < 0) return {.failure = errno};
@@ -178,7 +192,8 @@ int commit(int descriptor, extent pages) noexcept {
   for (std::uint64_t done = 0; done < pages.size_bytes; done += commit_step_bytes) {
     const auto offset = static_cast<off_t>(pages.offset_bytes + done);
     const auto size = static_cast<off_t>(std::min(commit_step_bytes, pages.size_bytes - done));
-    const int failure = repeat_while_interrupted([&] { return ::fallocate(descriptor, 0, offset, size); });
+    const int failure =
+        repeat_while_interrupted([&] { return ::fallocate(descriptor, 0, offset, size); });
     if (failure == 0) continue;
     if (done != 0) (void)decommit(descriptor, {pages.offset_bytes, done});
     return failure;
@@ -188,7 +203,8 @@ int commit(int descriptor, extent pages) noexcept {
 
 int decommit(int descriptor, extent pages) noexcept {
   return repeat_while_interrupted([&] {
-    return ::fallocate(descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(pages.offset_bytes),
+    return ::fallocate(descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                       static_cast<off_t>(pages.offset_bytes),
                        static_cast<off_t>(pages.size_bytes));
   });
 }
@@ -198,7 +214,8 @@ placed reserve(span where) noexcept {
   void* base = ::mmap(pointer(where.base), where.size_bytes, PROT_NONE, flags, -1, 0);
   if (base == MAP_FAILED) return {0, errno};
   const auto value = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(base));
-  if (where.base != 0 && value != where.base) {  // a kernel from before MAP_FIXED_NOREPLACE takes it for a hint
+  if (where.base != 0 &&
+      value != where.base) {  // a kernel from before MAP_FIXED_NOREPLACE takes it for a hint
     ::munmap(base, where.size_bytes);
     return {0, EEXIST};
   }
@@ -210,13 +227,14 @@ int unreserve(span where) noexcept {
 }
 
 int map(span where, int descriptor, std::uint64_t offset_bytes) noexcept {
-  void* base = ::mmap(pointer(where.base), where.size_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, descriptor,
-                      static_cast<off_t>(offset_bytes));
+  void* base = ::mmap(pointer(where.base), where.size_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                      descriptor, static_cast<off_t>(offset_bytes));
   return base == MAP_FAILED ? errno : 0;
 }
 
 int unmap(span where) noexcept {
-  void* base = ::mmap(pointer(where.base), where.size_bytes, PROT_NONE, reservation_flags | MAP_FIXED, -1, 0);
+  void* base = ::mmap(pointer(where.base), where.size_bytes, PROT_NONE,
+                      reservation_flags | MAP_FIXED, -1, 0);
   return base == MAP_FAILED ? errno : 0;
 }
 
@@ -256,7 +274,8 @@ memory_figures query_memory(page_kind pages) noexcept {
     const std::uint64_t size = number_after(text, "Hugepagesize:", 0) * 1024;
     const std::uint64_t free = number_after(text, "HugePages_Free:", 0);
     const std::uint64_t promised = number_after(text, "HugePages_Rsvd:", 0);
-    return {(free > promised ? free - promised : 0) * size, number_after(text, "HugePages_Total:", 0) * size, 0};
+    return {(free > promised ? free - promised : 0) * size,
+            number_after(text, "HugePages_Total:", 0) * size, 0};
   }
   const std::uint64_t available = number_after(text, "MemAvailable:", 0) * 1024;
   return {std::min(available, group_room()), number_after(text, "MemTotal:", 0) * 1024, 0};

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Linux calls behind vmm.host, and nothing else: no bookkeeping, no policy. Private to backends/host.
+// The Linux calls behind vmm.host, and nothing else: no bookkeeping, no policy. Private to
+// backends/host.
 //
-// Each function answers 0 or an errno, or a value beside one. Interrupted calls are repeated a bounded number of times.
-// None allocates. Thread safety: as the kernel's.
+// Each function answers 0 or an errno, or a value beside one. Interrupted calls are repeated a
+// bounded number of times. None allocates. Thread safety: as the kernel's.
 #ifndef VMM_BACKENDS_HOST_LINUX_HPP
 #define VMM_BACKENDS_HOST_LINUX_HPP
 
@@ -56,9 +57,10 @@ struct memory_figures {
 [[nodiscard]] std::uint64_t page_size_bytes() noexcept;
 inline constexpr std::uint64_t huge_page_bytes = 2ull << 20;
 
-/// An unlinked memory file of `size_bytes`, close-on-exec. Nothing is committed. `sealed` files keep their size for
-/// ever.
-[[nodiscard]] opened open_memory_file(std::uint64_t size_bytes, page_kind pages, bool sealed) noexcept;
+/// An unlinked memory file of `size_bytes`, close-on-exec. Nothing is committed. `sealed` files
+/// keep their size for ever.
+[[nodiscard]] opened open_memory_file(std::uint64_t size_bytes, page_kind pages,
+                                      bool sealed) noexcept;
 [[nodiscard]] opened duplicate(int descriptor) noexcept;
 void close(int descriptor) noexcept;
 [[nodiscard]] file_facts examine(int descriptor) noexcept;
@@ -76,20 +78,22 @@ void close(int descriptor) noexcept;
 [[nodiscard]] int unmap(span where) noexcept;
 [[nodiscard]] int protect(span where, protection rights) noexcept;
 
-/// True when the process has (nearly) as many kernel mappings as it may have. Reads /proc; for error paths.
+/// True when the process has (nearly) as many kernel mappings as it may have. Reads /proc; for
+/// error paths.
 [[nodiscard]] bool mapping_limit_reached() noexcept;
 /// The kernel's limit on the mappings of a process; 0 when it cannot be read.
 [[nodiscard]] std::uint64_t mapping_limit() noexcept;
 
-/// What can still be committed without the process being killed: MemAvailable, and less where a control group
-/// (version 1 or 2) that the process belongs to sets a lower limit. Some 10 us.
+/// What can still be committed without the process being killed: MemAvailable, and less where a
+/// control group (version 1 or 2) that the process belongs to sets a lower limit. Some 10 us.
 [[nodiscard]] memory_figures query_memory(page_kind pages) noexcept;
 
 /// The name of an errno, static storage; "errno" for those that vmm does not meet.
 [[nodiscard]] const char* errno_name(int number) noexcept;
 
-/// A few kernel mappings held in stock, so that memory can be unmapped while the process is at its limit: the kernel
-/// then refuses even the call that would lower the count. `lend` frees them, `take_back` tries to have them again.
+/// A few kernel mappings held in stock, so that memory can be unmapped while the process is at its
+/// limit: the kernel then refuses even the call that would lower the count. `lend` frees them,
+/// `take_back` tries to have them again.
 class spare_mappings {
  public:
   spare_mappings() = default;

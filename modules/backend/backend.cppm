@@ -6,9 +6,12 @@
 //
 // :result      result<T>, error, assertions      :types     addresses, handles, requests, features
 // :concepts    backend and its refinements       :environment  options from environment variables
+// :any         a backend chosen at run time      :observe      calls counted, logged, made to fail
 export module vmm.backend;
 
+export import :any;
 export import :concepts;
 export import :environment;
+export import :observe;
 export import :result;
 export import :types;

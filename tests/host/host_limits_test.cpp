@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: at every limit (memory, capacity, descriptors, kernel mappings, operator new) the host driver answers the right
-// error, changes nothing, and can still give back what it holds.
-// Method: the limits are real ones; operator new is replaced by one that fails when told to. Each refusal is compared
-// with the ledger before it.
+// Goal: at every limit (memory, capacity, descriptors, kernel mappings, operator new) the host
+// driver answers the right error, changes nothing, and can still give back what it holds. Method:
+// the limits are real ones; operator new is replaced by one that fails when told to. Each refusal
+// is compared with the ledger before it.
 #include <sys/resource.h>
 
 #include <cerrno>
@@ -65,8 +65,9 @@ TEST(HostLimits, MoreThanTheSystemHasIsRefused) {
   auto driver = open({});
   const auto info = driver.query_memory(vmm::host()).value();
   const auto before = driver.ledger();
-  const std::uint64_t sizes[] = {vmm::round_up(info.free_bytes + 1, page), vmm::round_up(info.total_bytes, page) * 2,
-                                 1ull << 50, 1ull << 62, 1ull << 63};
+  const std::uint64_t sizes[] = {vmm::round_up(info.free_bytes + 1, page),
+                                 vmm::round_up(info.total_bytes, page) * 2, 1ull << 50, 1ull << 62,
+                                 1ull << 63};
   for (const std::uint64_t size : sizes) {
     const auto made = driver.create(memory_of(size));
     ASSERT_FALSE(made) << size;
@@ -117,7 +118,8 @@ TEST(HostLimits, DescriptorsRunOut) {
 
 // Maps one page of memory at every `stride`-th page, which the kernel cannot join, until the limit.
 std::vector<vmm::address_range> map_to_the_limit(vmm::host_driver& driver, vmm::address_range range,
-                                                 vmm::physical_handle memory, std::uint64_t stride) {
+                                                 vmm::physical_handle memory,
+                                                 std::uint64_t stride) {
   std::vector<vmm::address_range> mapped;
   for (std::uint64_t at = 0; at < range.size_bytes; at += stride * page) {
     const vmm::address_range one{range.base + at, page};
@@ -137,15 +139,18 @@ std::vector<vmm::address_range> map_to_the_limit(vmm::host_driver& driver, vmm::
 TEST(HostLimits, MappingsRunOutAndCanBeUndone) {
   auto driver = open({});
   const std::uint64_t limit = driver.feature_set().max_mapping_count;
-  if (limit == 0 || limit > 1'000'000) GTEST_SKIP() << "vm.max_map_count is out of this test's reach: " << limit;
+  if (limit == 0 || limit > 1'000'000)
+    GTEST_SKIP() << "vm.max_map_count is out of this test's reach: " << limit;
   const auto range = driver.reserve({.size_bytes = (limit + 10) * page}).value();
   const auto spread = driver.reserve({.size_bytes = (limit + 10) * page}).value();
   const auto memory = driver.create(memory_of(2 * page)).value();
-  for (const auto& [where, stride] : {std::pair{range, std::uint64_t{1}}, std::pair{spread, std::uint64_t{2}}}) {
+  for (const auto& [where, stride] :
+       {std::pair{range, std::uint64_t{1}}, std::pair{spread, std::uint64_t{2}}}) {
     auto mapped = map_to_the_limit(driver, where, memory, stride);
     EXPECT_GT(mapped.size(), limit / 4);
     const auto before = driver.ledger();
-    EXPECT_EQ(code_of(driver.map({where.end() + (0 - 2 * page), page, memory, 0})), errc::out_of_mappings);
+    EXPECT_EQ(code_of(driver.map({where.end() + (0 - 2 * page), page, memory, 0})),
+              errc::out_of_mappings);
     EXPECT_TRUE(before == driver.ledger());
     // The middle first: that is where the kernel has to split.
     std::swap(mapped.front(), mapped[mapped.size() / 2]);
@@ -163,7 +168,8 @@ TEST(HostLimits, MappingsRunOutAndCanBeUndone) {
 TEST(HostLimits, RightsAtTheMappingLimitChangeWhollyOrNotAtAll) {
   auto driver = open({});
   const std::uint64_t limit = driver.feature_set().max_mapping_count;
-  if (limit == 0 || limit > 1'000'000) GTEST_SKIP() << "vm.max_map_count is out of this test's reach: " << limit;
+  if (limit == 0 || limit > 1'000'000)
+    GTEST_SKIP() << "vm.max_map_count is out of this test's reach: " << limit;
   const auto large = driver.reserve({.size_bytes = 8 * page}).value();
   const auto one = driver.create(memory_of(4 * page)).value();
   const auto two = driver.create(memory_of(4 * page)).value();
@@ -172,7 +178,8 @@ TEST(HostLimits, RightsAtTheMappingLimitChangeWhollyOrNotAtAll) {
   const auto range = driver.reserve({.size_bytes = (limit + 10) * page}).value();
   const auto mapped = map_to_the_limit(driver, range, one, 1);
   const auto before = driver.ledger();
-  // The first memory whole and a part of the second: the kernel changes the first before it fails on the second.
+  // The first memory whole and a part of the second: the kernel changes the first before it fails
+  // on the second.
   const vmm::access_grant grant{vmm::host(), access::read_write};
   const auto changed = driver.set_access({large.base + page, 6 * page}, {&grant, 1});
   ASSERT_FALSE(changed);
@@ -182,13 +189,18 @@ TEST(HostLimits, RightsAtTheMappingLimitChangeWhollyOrNotAtAll) {
     EXPECT_EQ(driver.get_access(large.base + at, vmm::host()).value(), access::none);
   }
   ASSERT_TRUE(driver.unmap({range.base, mapped.size() * page}));
-  ASSERT_TRUE(driver.set_access({large.base + page, 6 * page}, {&grant, 1})) << "with room it works";
+  ASSERT_TRUE(driver.set_access({large.base + page, 6 * page}, {&grant, 1}))
+      << "with room it works";
   ASSERT_TRUE(driver.unmap(large));
 }
 
-// Each step of a small life of a driver, with one allocation failing; true when the step has succeeded.
-bool step(vmm::host_driver& driver, int number, vmm::address_range& range, vmm::physical_handle& memory) {
-  const auto failed_cleanly = [](const vmm::error& failure) { return failure.code == errc::out_of_host_memory; };
+// Each step of a small life of a driver, with one allocation failing; true when the step has
+// succeeded.
+bool step(vmm::host_driver& driver, int number, vmm::address_range& range,
+          vmm::physical_handle& memory) {
+  const auto failed_cleanly = [](const vmm::error& failure) {
+    return failure.code == errc::out_of_host_memory;
+  };
   const auto right = [&](const auto& answer) {
     EXPECT_TRUE(answer || failed_cleanly(answer.error())) << vmm::describe(answer.error());
     return answer.has_value();
@@ -201,8 +213,8 @@ bool step(vmm::host_driver& driver, int number, vmm::address_range& range, vmm::
       return reserved.has_value();
     }
     case 1: {
-      const auto made = driver.create({.size_bytes = 8 * page, .where = vmm::host(),
-                                       .shareable = vmm::share_kind::posix_fd});
+      const auto made = driver.create(
+          {.size_bytes = 8 * page, .where = vmm::host(), .shareable = vmm::share_kind::posix_fd});
       if (right(made)) memory = *made;
       return made.has_value();
     }

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the host driver does with real memory what the contract says, also where Linux would do something else.
-// Method: small layouts, their bytes read and written through plain pointers; each refusal compared with the ledger
-// before it; forbidden accesses made in a child process that must die of them. The ledger is empty after every test.
+// Goal: the host driver does with real memory what the contract says, also where Linux would do
+// something else. Method: small layouts, their bytes read and written through plain pointers; each
+// refusal compared with the ledger before it; forbidden accesses made in a child process that must
+// die of them. The ledger is empty after every test.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -60,11 +61,14 @@ class Host : public testing::Test {
 
   vmm::host_driver& driver() { return *driver_; }
 
-  address_range reserve(std::uint64_t size_bytes) { return driver().reserve({.size_bytes = size_bytes}).value(); }
+  address_range reserve(std::uint64_t size_bytes) {
+    return driver().reserve({.size_bytes = size_bytes}).value();
+  }
   physical_handle create(std::uint64_t size_bytes) {
     return driver().create({.size_bytes = size_bytes, .where = vmm::host()}).value();
   }
-  void map(address at, physical_handle memory, std::uint64_t size_bytes, std::uint64_t offset_bytes = 0) {
+  void map(address at, physical_handle memory, std::uint64_t size_bytes,
+           std::uint64_t offset_bytes = 0) {
     const auto done = driver().map({at, size_bytes, memory, offset_bytes});
     ASSERT_TRUE(done) << vmm::describe(done.error());
   }
@@ -72,7 +76,8 @@ class Host : public testing::Test {
     const vmm::access_grant grant{vmm::host(), rights};
     return driver().set_access(range, {&grant, 1});
   }
-  void map_usable(address at, physical_handle memory, std::uint64_t size_bytes, std::uint64_t offset_bytes = 0) {
+  void map_usable(address at, physical_handle memory, std::uint64_t size_bytes,
+                  std::uint64_t offset_bytes = 0) {
     map(at, memory, size_bytes, offset_bytes);
     ASSERT_TRUE(allow({at, size_bytes}));
   }
@@ -109,7 +114,8 @@ TEST(HostOptions, RefusesWhatCannotBe) {
   EXPECT_EQ(code_of(vmm::host_driver::open({.minimum_bytes = page / 2})), errc::bad_option);
   EXPECT_EQ(code_of(vmm::host_driver::open({.recommended_bytes = 0})), errc::bad_option);
   EXPECT_EQ(code_of(vmm::host_driver::open({.minimum_bytes = 4u << 20})), errc::bad_option);
-  EXPECT_EQ(code_of(vmm::host_driver::open({.minimum_bytes = page, .huge_pages = true})), errc::bad_option);
+  EXPECT_EQ(code_of(vmm::host_driver::open({.minimum_bytes = page, .huge_pages = true})),
+            errc::bad_option);
 }
 
 TEST_F(Host, ReservationsAreAlignedAndHintsExact) {
@@ -132,12 +138,14 @@ TEST_F(Host, ReservationsAreAlignedAndHintsExact) {
 TEST_F(Host, RefusesReservationsThatCannotBe) {
   EXPECT_EQ(code_of(driver().reserve({.size_bytes = 0})), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().reserve({.size_bytes = page + 1})), errc::invalid_argument);
-  EXPECT_EQ(code_of(driver().reserve({.size_bytes = page, .alignment_bytes = 3 * page})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().reserve({.size_bytes = page, .alignment_bytes = 3 * page})),
+            errc::invalid_argument);
   EXPECT_EQ(code_of(driver().reserve({.size_bytes = 1ull << 60})), errc::out_of_addresses);
   EXPECT_EQ(code_of(driver().reserve({.size_bytes = ~0ull - page + 1})), errc::out_of_addresses);
   const auto range = reserve(unit);
   EXPECT_EQ(code_of(driver().free_reservation({range.base, page})), errc::invalid_argument);
-  EXPECT_EQ(code_of(driver().free_reservation({range.base + page, unit - page})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().free_reservation({range.base + page, unit - page})),
+            errc::invalid_argument);
   EXPECT_TRUE(driver().free_reservation(range));
   EXPECT_EQ(code_of(driver().free_reservation(range)), errc::invalid_argument);
 }
@@ -146,7 +154,8 @@ TEST_F(Host, RemappingMovesTheBytes) {
   const auto range = reserve(4 * unit);
   const auto memory = create(unit);
   map_usable(range.base, memory, unit);
-  for (std::uint64_t i = 0; i < unit; ++i) ASSERT_EQ(pointer(range.base)[i], 0) << "fresh memory is zero";
+  for (std::uint64_t i = 0; i < unit; ++i)
+    ASSERT_EQ(pointer(range.base)[i], 0) << "fresh memory is zero";
   std::memset(pointer(range.base), 0x5A, unit);
   ASSERT_TRUE(driver().unmap({range.base, unit}));
   const address moved = range.base + 3 * unit;
@@ -199,15 +208,19 @@ TEST_F(Host, RefusesMapsThatLinuxWouldTake) {
   for (const std::uint64_t at : {std::uint64_t{0}, unit, 2 * unit}) {
     EXPECT_EQ(code_of(driver().map({range.base + at, 2 * unit, memory, 0})), errc::overlap) << at;
   }
-  EXPECT_EQ(code_of(driver().map({range.base, unit, memory, 2 * unit})), errc::invalid_argument) << "past the end";
-  EXPECT_EQ(code_of(driver().map({range.base, unit, memory, ~0ull - page + 1})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().map({range.base, unit, memory, 2 * unit})), errc::invalid_argument)
+      << "past the end";
+  EXPECT_EQ(code_of(driver().map({range.base, unit, memory, ~0ull - page + 1})),
+            errc::invalid_argument);
   EXPECT_EQ(code_of(driver().map({range.base, unit, memory, 1})), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().map({range.base + 1, unit, memory, 0})), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().map({range.base, 0, memory, 0})), errc::invalid_argument);
-  EXPECT_EQ(code_of(driver().map({range.base + 3 * unit, 2 * unit, memory, 0})), errc::invalid_argument)
+  EXPECT_EQ(code_of(driver().map({range.base + 3 * unit, 2 * unit, memory, 0})),
+            errc::invalid_argument)
       << "past the reservation";
   EXPECT_EQ(code_of(driver().map({address{page}, unit, memory, 0})), errc::invalid_argument);
-  EXPECT_EQ(code_of(driver().map({range.base, unit, physical_handle{999}, 0})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().map({range.base, unit, physical_handle{999}, 0})),
+            errc::invalid_argument);
   EXPECT_EQ(code_of(driver().free_reservation(range)), errc::in_use);
   EXPECT_TRUE(before == driver().ledger());
   EXPECT_EQ(pointer(range.base + unit)[0], 9);
@@ -221,15 +234,18 @@ TEST_F(Host, UnmapCutsAndSpans) {
   const auto second = create(3 * unit);
   map_usable(range.base, first, 3 * unit);
   map_usable(range.base + 3 * unit, second, 3 * unit);
-  for (std::uint64_t i = 0; i < 6; ++i) pointer(range.base + i * unit)[0] = static_cast<std::uint8_t>(10 + i);
+  for (std::uint64_t i = 0; i < 6; ++i)
+    pointer(range.base + i * unit)[0] = static_cast<std::uint8_t>(10 + i);
   ASSERT_TRUE(driver().release(first));
   ASSERT_TRUE(driver().release(second));
   ASSERT_TRUE(driver().unmap({range.base + 2 * unit, 2 * unit}));
   EXPECT_EQ(driver().ledger().mapped_bytes, 4 * unit);
   EXPECT_EQ(driver().ledger().memories, 2u);
-  for (const std::uint64_t i : {0u, 1u, 4u, 5u}) EXPECT_EQ(pointer(range.base + i * unit)[0], 10 + i);
+  for (const std::uint64_t i : {0u, 1u, 4u, 5u})
+    EXPECT_EQ(pointer(range.base + i * unit)[0], 10 + i);
   const auto before = driver().ledger();
-  EXPECT_EQ(code_of(driver().unmap({range.base + unit, 2 * unit})), errc::invalid_argument) << "a hole";
+  EXPECT_EQ(code_of(driver().unmap({range.base + unit, 2 * unit})), errc::invalid_argument)
+      << "a hole";
   EXPECT_EQ(code_of(driver().unmap({range.base + 1, unit})), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().unmap({range.base + 5 * unit, 2 * unit})), errc::invalid_argument);
   EXPECT_TRUE(before == driver().ledger());
@@ -248,10 +264,12 @@ TEST_F(Host, RightsBelongToPieces) {
   EXPECT_EQ(driver().get_access(range.base + unit, vmm::host()).value(), access::read);
   EXPECT_EQ(driver().get_access(range.base + (2 * unit - 1), vmm::host()).value(), access::read);
   EXPECT_EQ(driver().get_access(range.base + 2 * unit, vmm::host()).value(), access::none);
-  EXPECT_EQ(code_of(driver().get_access(range.base + 3 * unit, vmm::host())), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().get_access(range.base + 3 * unit, vmm::host())),
+            errc::invalid_argument);
   EXPECT_EQ(code_of(driver().get_access(range.base, vmm::device(0))), errc::not_supported);
   EXPECT_EQ(code_of(allow({range.base, 4 * unit})), errc::invalid_argument) << "over a hole";
-  EXPECT_EQ(driver().get_access(range.base, vmm::host()).value(), access::none) << "nothing changed half-way";
+  EXPECT_EQ(driver().get_access(range.base, vmm::host()).value(), access::none)
+      << "nothing changed half-way";
   const std::array<vmm::access_grant, 1> device{{{vmm::device(0), access::read_write}}};
   EXPECT_EQ(code_of(driver().set_access({range.base, unit}, device)), errc::not_supported);
   EXPECT_EQ(code_of(driver().set_access({range.base, unit}, {})), errc::not_supported);
@@ -284,7 +302,8 @@ TEST_F(Host, CopiesFillsReadsAndWrites) {
   std::vector<std::byte> pattern(unit);
   for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<std::byte>(i * 7);
   ASSERT_TRUE(driver().write(range.base + 5, pattern));
-  ASSERT_TRUE(driver().copy({.target = range.base + unit + 11, .source = range.base + 5, .size_bytes = unit}));
+  ASSERT_TRUE(driver().copy(
+      {.target = range.base + unit + 11, .source = range.base + 5, .size_bytes = unit}));
   std::vector<std::byte> found(unit);
   ASSERT_TRUE(driver().read(found, range.base + unit + 11));
   EXPECT_EQ(found, pattern);
@@ -304,31 +323,41 @@ TEST_F(Host, RefusesCopiesItMayNotMake) {
   ASSERT_TRUE(allow({range.base + 2 * unit, unit}, access::none));
   std::vector<std::byte> bytes(unit + 1);
   EXPECT_TRUE(driver().read(bytes, range.base));
-  EXPECT_EQ(code_of(driver().write(range.base, bytes)), errc::invalid_argument) << "the last byte is read-only";
-  EXPECT_EQ(code_of(driver().read(bytes, range.base + unit)), errc::invalid_argument) << "no right to the last byte";
-  EXPECT_EQ(code_of(driver().read(bytes, range.base + 3 * unit)), errc::invalid_argument) << "a hole";
+  EXPECT_EQ(code_of(driver().write(range.base, bytes)), errc::invalid_argument)
+      << "the last byte is read-only";
+  EXPECT_EQ(code_of(driver().read(bytes, range.base + unit)), errc::invalid_argument)
+      << "no right to the last byte";
+  EXPECT_EQ(code_of(driver().read(bytes, range.base + 3 * unit)), errc::invalid_argument)
+      << "a hole";
   EXPECT_EQ(code_of(driver().read(bytes, address{8})), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().read(bytes, address{~0ull - 8})), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().fill({.target = {range.base + unit, 1}})), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().copy({range.base + unit, range.base, 1})), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().copy({range.base, range.base + 2 * unit, 1})), errc::invalid_argument);
-  EXPECT_EQ(code_of(driver().copy({range.base, range.base, 1, vmm::stream_handle{1}})), errc::invalid_argument);
-  EXPECT_EQ(code_of(driver().fill({{range.base, 1}, 0, vmm::stream_handle{1}})), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().copy({range.base, range.base, 1, vmm::stream_handle{1}})),
+            errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().fill({{range.base, 1}, 0, vmm::stream_handle{1}})),
+            errc::invalid_argument);
   ASSERT_TRUE(driver().release(memory));
   clear(range, {{range.base, 3 * unit}});
 }
 
 TEST_F(Host, RefusesMemoryItCannotMake) {
   const auto before = driver().ledger();
-  EXPECT_EQ(code_of(driver().create({.size_bytes = 0, .where = vmm::host()})), errc::invalid_argument);
-  EXPECT_EQ(code_of(driver().create({.size_bytes = page + 1, .where = vmm::host()})), errc::invalid_argument);
-  EXPECT_EQ(code_of(driver().create({.size_bytes = page, .where = vmm::device(0)})), errc::not_supported);
-  EXPECT_EQ(code_of(driver().create({.size_bytes = page, .where = vmm::host_node(0)})), errc::not_supported);
+  EXPECT_EQ(code_of(driver().create({.size_bytes = 0, .where = vmm::host()})),
+            errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().create({.size_bytes = page + 1, .where = vmm::host()})),
+            errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().create({.size_bytes = page, .where = vmm::device(0)})),
+            errc::not_supported);
+  EXPECT_EQ(code_of(driver().create({.size_bytes = page, .where = vmm::host_node(0)})),
+            errc::not_supported);
   EXPECT_EQ(code_of(driver().create(
                 {.size_bytes = page, .where = vmm::host(), .shareable = vmm::share_kind::fabric})),
             errc::not_supported);
-  EXPECT_EQ(code_of(driver().create({.size_bytes = page, .where = vmm::host(), .rdma_capable = true})),
-            errc::not_supported);
+  EXPECT_EQ(
+      code_of(driver().create({.size_bytes = page, .where = vmm::host(), .rdma_capable = true})),
+      errc::not_supported);
   EXPECT_TRUE(before == driver().ledger());
   EXPECT_EQ(code_of(driver().release(physical_handle::none)), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().retain(address{page})), errc::invalid_argument);
@@ -350,7 +379,8 @@ TEST_F(Host, DriversDoNotKnowEachOthersObjects) {
 
 physical_handle create_shareable(vmm::host_driver& driver, std::uint64_t size_bytes) {
   return driver
-      .create({.size_bytes = size_bytes, .where = vmm::host(), .shareable = vmm::share_kind::posix_fd})
+      .create(
+          {.size_bytes = size_bytes, .where = vmm::host(), .shareable = vmm::share_kind::posix_fd})
       .value();
 }
 
@@ -367,7 +397,8 @@ TEST_F(Host, MemoryCanBeShared) {
   ASSERT_TRUE(peer);
   const auto imported = peer->import_handle(*shared);
   ASSERT_TRUE(imported) << vmm::describe(imported.error());
-  ASSERT_EQ(::close(static_cast<int>(shared->descriptor)), 0) << "import leaves the descriptor to its owner";
+  ASSERT_EQ(::close(static_cast<int>(shared->descriptor)), 0)
+      << "import leaves the descriptor to its owner";
   ASSERT_TRUE(driver().release(memory));
   clear(range, {{range.base, unit}});
   const auto there = peer->reserve({.size_bytes = unit}).value();
@@ -391,7 +422,8 @@ TEST_F(Host, MemoryReachesAnotherProcess) {
     const auto imported = peer->import_handle(*shared);
     const auto there = peer->reserve({.size_bytes = unit}).value();
     const vmm::access_grant grant{vmm::host(), access::read_write};
-    const bool usable = peer->map({there.base, unit, *imported, 0}) && peer->set_access(there, {&grant, 1});
+    const bool usable =
+        peer->map({there.base, unit, *imported, 0}) && peer->set_access(there, {&grant, 1});
     if (usable && pointer(there.base)[3] == 55) pointer(there.base)[4] = 66;
     ::_exit(usable ? 0 : 1);
   }
@@ -417,9 +449,11 @@ TEST_F(Host, SharedMemoryCannotBeCutShort) {
 
 TEST_F(Host, RefusesToShareWhatIsNotShareable) {
   const auto memory = create(unit);
-  EXPECT_EQ(code_of(driver().export_handle(memory, vmm::share_kind::posix_fd)), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().export_handle(memory, vmm::share_kind::posix_fd)),
+            errc::invalid_argument);
   EXPECT_EQ(code_of(driver().export_handle(memory, vmm::share_kind::fabric)), errc::not_supported);
-  EXPECT_EQ(code_of(driver().export_handle(physical_handle{77}, vmm::share_kind::posix_fd)), errc::invalid_argument);
+  EXPECT_EQ(code_of(driver().export_handle(physical_handle{77}, vmm::share_kind::posix_fd)),
+            errc::invalid_argument);
   ASSERT_TRUE(driver().release(memory));
 }
 
@@ -438,7 +472,8 @@ TEST_F(Host, RefusesDescriptorsItCannotTrust) {
   ::close(null);
   const int unsealed = ::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(::ftruncate(unsealed, unit), 0);
-  EXPECT_EQ(import(unsealed, unit), errc::invalid_argument) << "its owner could cut it short under our feet";
+  EXPECT_EQ(import(unsealed, unit), errc::invalid_argument)
+      << "its owner could cut it short under our feet";
   ASSERT_EQ(::fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK), 0);
   EXPECT_EQ(import(unsealed, 2 * unit), errc::invalid_argument) << "the size is not true";
   EXPECT_EQ(import(unsealed, unit), errc::none);
@@ -457,7 +492,8 @@ std::size_t open_descriptors() {
 std::size_t mapped_memory_files() {
   std::ifstream maps("/proc/self/maps");
   std::size_t count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find("/memfd:vmm") != std::string::npos ? 1 : 0;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("/memfd:vmm") != std::string::npos ? 1 : 0;
   return count;
 }
 
@@ -467,8 +503,9 @@ std::uint64_t committed_bytes() {
   for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code ignored;
     const auto target = std::filesystem::read_symlink(each.path(), ignored).string();
-    struct ::stat facts {};
-    if (target.find("/memfd:vmm") == std::string::npos || ::stat(each.path().c_str(), &facts) != 0) continue;
+    struct ::stat facts{};
+    if (target.find("/memfd:vmm") == std::string::npos || ::stat(each.path().c_str(), &facts) != 0)
+      continue;
     total += static_cast<std::uint64_t>(facts.st_blocks) * 512;
   }
   return total;
@@ -535,9 +572,9 @@ void churn(vmm::host_driver& driver, std::uint8_t seed, int rounds, bool& right)
     const auto memory = driver.create({.size_bytes = unit, .where = vmm::host()}).value();
     const address at = range.base + static_cast<std::uint64_t>(round % 4) * unit;
     const auto value = static_cast<std::uint8_t>(seed + round);
-    right = right && driver.map({at, unit, memory, 0}) && driver.set_access({at, unit}, {&grant, 1}) &&
-            driver.fill({{at, unit}, value}) && pointer(at)[unit - 1] == value && driver.release(memory) &&
-            driver.unmap({at, unit});
+    right = right && driver.map({at, unit, memory, 0}) &&
+            driver.set_access({at, unit}, {&grant, 1}) && driver.fill({{at, unit}, value}) &&
+            pointer(at)[unit - 1] == value && driver.release(memory) && driver.unmap({at, unit});
   }
   right = right && driver.free_reservation(range);
 }
@@ -547,7 +584,8 @@ TEST_F(Host, ThreadsDoNotDisturbEachOther) {
   std::array<bool, count> right{};
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < count; ++i) {
-    threads.emplace_back([&, i] { churn(driver(), static_cast<std::uint8_t>(i * 50), 200, right[i]); });
+    threads.emplace_back(
+        [&, i] { churn(driver(), static_cast<std::uint8_t>(i * 50), 200, right[i]); });
   }
   for (auto& each : threads) each.join();
   for (const bool each : right) EXPECT_TRUE(each);
