@@ -122,6 +122,7 @@ void apply(driver_state& s, fake::mapping_map::iterator which, fake::reservation
   fake::mapping& joined = which->second;
   const rights_word before = joined.rights;
   joined.rights = (before & ~change.mask) | change.value;
+  if (joined.rights != before) s.check_revoke(which->first, joined, joined.rights);
   joined.rights_set = true;
   of.rights = (of.rights & ~change.mask) | change.value;
   if (joined.rights != before && s.plays.traps.access_resets_offset) joined.offset_bytes = 0;
@@ -193,32 +194,6 @@ result<access> fake_driver::get_access(address at, location who) {
     }
     s.charge_us(s.plays.costs.query_us);
     return fake::rights_of(s.effective(found->first, found->second), fake::slot_of(who));
-  });
-}
-
-status fake_driver::write_tag(address_range range, std::uint64_t tag) {
-  driver_state& s = *state_;
-  return s.look<void>([&]() -> status {
-    // All of it is checked before any of it changes.
-    for (const bool doing : {false, true}) {
-      address_range rest = range;
-      while (!rest.empty()) {
-        const auto part = s.use(call::none, rest, s.plays.home, access::read_write);
-        if (!part) return part.error();
-        if (doing) part->from->data.fill(part->offset, part->size_bytes, tag);
-        rest = {rest.base + part->size_bytes, rest.size_bytes - part->size_bytes};
-      }
-    }
-    return {};
-  });
-}
-
-result<std::uint64_t> fake_driver::read_tag(address at) {
-  driver_state& s = *state_;
-  return s.look<std::uint64_t>([&]() -> result<std::uint64_t> {
-    const auto part = s.use(call::none, {at, 1}, s.plays.home, access::read);
-    if (!part) return part.error();
-    return part->from->data.word(part->offset);
   });
 }
 

@@ -60,6 +60,7 @@ driver_state::driver_state(const profile& played, std::shared_ptr<world_state> m
   check_profile(plays);
   check(world->device_free.size() == static_cast<std::size_t>(plays.device_count),
         "a driver plays as many devices as its world has");
+  lanes.emplace_back();  // the default stream's
 }
 
 driver_state::~driver_state() {
@@ -136,10 +137,14 @@ std::uint64_t fake_driver::busy_ns() const {
 double fake_driver::now_us() const { return static_cast<double>(now_ns()) / 1000.0; }
 double fake_driver::busy_us() const { return static_cast<double>(busy_ns()) / 1000.0; }
 
-void fake_driver::advance_us(double us) {
+status fake_driver::advance_us(double us) {
   check(us >= 0, "time does not go back");
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
-  state_->now_ns += static_cast<std::uint64_t>(us * 1000.0 + 0.5);
+  driver_state& s = *state_;
+  return s.look<void>([&]() -> status {
+    s.now_ns += static_cast<std::uint64_t>(us * 1000.0 + 0.5);
+    s.settle();
+    return {};
+  });
 }
 
 }  // namespace vmm

@@ -86,6 +86,23 @@ export class fake_driver {
   [[nodiscard]] result<physical_handle> retain(address at);
   [[nodiscard]] result<physical_properties> get_properties(physical_handle handle);
 
+  // stream_backend. Work is queued in virtual time; see launch.
+  [[nodiscard]] result<stream_handle> create_stream();
+  [[nodiscard]] status destroy_stream(stream_handle stream);
+  [[nodiscard]] status synchronize_stream(stream_handle stream);
+  [[nodiscard]] result<event_handle> create_event();
+  [[nodiscard]] status destroy_event(event_handle event);
+  [[nodiscard]] status record_event(event_handle event, stream_handle stream);
+  [[nodiscard]] result<bool> query_event(event_handle event);
+  [[nodiscard]] status wait_event(stream_handle stream, event_handle event);
+  [[nodiscard]] status synchronize_event(event_handle event);
+
+  // copy_backend
+  [[nodiscard]] status copy(const copy_request& request);
+  [[nodiscard]] status fill(const fill_request& request);
+  [[nodiscard]] status write(address at, std::span<const std::byte> source);
+  [[nodiscard]] status read(std::span<std::byte> target, address at);
+
   // ---- what a test asks and tells; none of it is counted, charged or made to fail ----
 
   [[nodiscard]] const fake::profile& playing() const noexcept;
@@ -108,8 +125,26 @@ export class fake_driver {
   [[nodiscard]] std::uint64_t busy_ns() const;
   [[nodiscard]] double now_us() const;
   [[nodiscard]] double busy_us() const;
-  /// Lets time pass.
-  void advance_us(double us);
+  /// Lets time pass, and work finish that is due. Errors: out_of_host_memory.
+  [[nodiscard]] status advance_us(double us);
+
+  /// Queues a kernel. It checks that what it touches is mapped and usable when it starts; its tag
+  /// arrives when it finishes. Errors: invalid_argument (no such stream), out_of_host_memory.
+  [[nodiscard]] status launch(stream_handle stream, const fake::kernel& what);
+
+  /// In the manual schedule time finishes nothing: work finishes in the order that the test chooses
+  /// among those that streams and waits allow, and a synchronising call finishes what it needs.
+  /// Changes while no work is pending.
+  void set_manual(bool manual);
+  /// How many streams have work that can finish now.
+  [[nodiscard]] std::size_t ready_count() const;
+  /// Finishes the next work of the index-th of them. Errors: invalid_argument (not so many),
+  /// out_of_host_memory.
+  [[nodiscard]] status finish_ready(std::size_t index);
+  /// Finishes the next work of a stream; false when there is none or it must wait for another's.
+  [[nodiscard]] result<bool> finish_next(stream_handle stream);
+  /// Finishes everything, under either schedule. Errors: out_of_host_memory.
+  [[nodiscard]] status finish_all();
 
   [[nodiscard]] fake::ledger_counts ledger() const;
   /// One line for each object that is still there, in the order in which they were made; at most
@@ -142,5 +177,7 @@ export class fake_driver {
 static_assert(backend<fake_driver>);
 static_assert(retain_backend<fake_driver>);
 static_assert(property_backend<fake_driver>);
+static_assert(stream_backend<fake_driver>);
+static_assert(copy_backend<fake_driver>);
 
 }  // namespace vmm

@@ -91,7 +91,9 @@ void driver_state::split_at(std::uint64_t at) {
   counts.accessible_mappings += upper.rights != 0 ? 1 : 0;
 }
 
-void driver_state::drop_mapping(mapping_map::iterator which, reservation& from) noexcept {
+void driver_state::drop_mapping(call where, mapping_map::iterator which,
+                                reservation& from) noexcept {
+  check_unmap(where, which->first, which->second);
   const std::uint64_t memory_token = which->second.memory;
   memory& behind = *world->memories.find(memory_token);
   charge_us(plays.costs.unmap.at(which->second.size_bytes));
@@ -174,7 +176,8 @@ status fake_driver::free_reservation(address_range range) {
       }
     }
     s.space.give_back(range.base.value, range.size_bytes);
-    while (found->second.mappings > 0) s.drop_mapping(s.first_in(range), found->second);
+    while (found->second.mappings > 0)
+      s.drop_mapping(call::free_reservation, s.first_in(range), found->second);
     s.reservations.erase(found);
     --s.counts.reservations;
     s.counts.reserved_bytes -= range.size_bytes;
@@ -245,7 +248,8 @@ void make_room(driver_state& s, address_range range, fake::reservation& from) {
   s.split_at(range.base.value);
   s.split_at(range.end().value);
   auto next = s.mappings.lower_bound(range.base.value);
-  while (next != s.mappings.end() && next->first < range.end().value) s.drop_mapping(next++, from);
+  while (next != s.mappings.end() && next->first < range.end().value)
+    s.drop_mapping(call::map, next++, from);
 }
 
 }  // namespace
@@ -335,7 +339,7 @@ status fake_driver::unmap(address_range range) {
     while (next != s.mappings.end() && next->first < range.end().value) {
       const auto which = next++;
       if (which->second.size_bytes > range.end().value - which->first) continue;  // cut, skipped
-      s.drop_mapping(which, inside->second);
+      s.drop_mapping(call::unmap, which, inside->second);
     }
     return {};
   });

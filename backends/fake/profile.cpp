@@ -194,7 +194,6 @@ profile profile::host() noexcept {
   made.can.exact_hint = true;
   made.can.fresh_memory_zero = true;
   made.can.copy = true;
-  made.can.streams = true;
   made.can.host_location = true;
   made.can.export_posix_fd = true;
   made.can.alias = alias_level::coherent;

@@ -14,6 +14,7 @@ module;
 #include <memory>
 #include <memory_resource>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <set>
 #include <span>
@@ -259,7 +260,7 @@ std::optional<error> driver_state::struck(call where) noexcept {
 // ---- reporting ----
 
 void driver_state::misused(misuse_kind kind, call where, address_range range, std::uint64_t object,
-                           const char* detail) {
+                           const char* detail) noexcept {
   if (misuse_fatal) {
     std::fprintf(
         stderr, "vmm.fake: misuse: %s in %s: %s (addresses 0x%llx to 0x%llx, object 0x%llx)\n",
@@ -268,8 +269,12 @@ void driver_state::misused(misuse_kind kind, call where, address_range range, st
         static_cast<unsigned long long>(object));
     std::abort();
   }
-  if (misuses.size() < fake_driver::max_misuses)
-    misuses.push_back({kind, where, range, object, detail});
+  if (misuses.size() < fake_driver::max_misuses) {
+    try {
+      misuses.push_back({kind, where, range, object, detail});
+    } catch (const std::bad_alloc&) {  // counted all the same
+    }
+  }
   ++misuse_total;
   ++misuse_counts[static_cast<std::size_t>(kind)];
 }
@@ -329,6 +334,17 @@ std::vector<leftover> leftovers(const driver_state& s) {
   });
   for (const auto& [base, each] : s.mappings) {
     add("mapping", each.serial, {address{base}, each.size_bytes}, each.memory);
+  }
+  s.streams.each([&](std::uint64_t token, const fake::stream_record& each) {
+    add("stream", each.serial, {}, token);
+  });
+  s.events.each([&](std::uint64_t token, const fake::event_record& each) {
+    add("event", each.serial, {}, token);
+  });
+  for (const fake::lane& each : s.lanes) {
+    for (const fake::work& queued : each.queue) {
+      if (queued.what != fake::work::kind::wait) add(queued.name, queued.serial, {}, queued.serial);
+    }
   }
   std::sort(all.begin(), all.end(),
             [](const leftover& a, const leftover& b) { return a.serial < b.serial; });

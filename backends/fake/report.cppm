@@ -8,6 +8,8 @@
 module;
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 export module vmm.fake:report;
 
@@ -81,6 +83,18 @@ export struct fault {
   std::uint64_t nth = 1;    ///< 1 is the next one
   bool forever = false;     ///< every such call from the nth on, not that one alone
   native_error failure{};
+};
+
+/// Device work for a test to launch: what it touches, how long it takes, what it leaves and
+/// expects.
+export struct kernel {
+  const char* name = "kernel";  ///< static storage
+  double duration_us = 0;
+  std::span<const address_range> reads{};
+  std::span<const address_range> writes{};
+  std::optional<std::uint64_t> tag{};  ///< fills `writes` when it finishes
+  std::optional<std::uint64_t>
+      expected{};  ///< the tag that `reads` must begin with, piece by piece
 };
 
 }  // namespace vmm::fake

@@ -140,6 +140,19 @@ class slab {
 
 // ---- physical memory ----
 
+struct driver_state;
+
+/// Unfinished work of one driver, and the part of a memory that it uses through one address.
+struct use_record {
+  const driver_state* owner = nullptr;
+  std::uint32_t lane = 0;
+  std::uint64_t seq = 0;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t at = 0;
+  bool writes = false;
+};
+
 struct memory {
   inline memory(const physical_request& asked, std::uint64_t granule_bytes,
                 std::uint64_t order) noexcept
@@ -154,6 +167,7 @@ struct memory {
   std::uint32_t handles = 0;
   std::uint32_t mappings = 0;
   contents data;
+  std::vector<use_record> uses{};  // by device work that has not finished
 };
 
 struct world_state {
@@ -220,6 +234,65 @@ class address_space {
 using mapping_map = std::pmr::map<std::uint64_t, mapping>;
 using reservation_map = std::pmr::map<std::uint64_t, reservation>;
 
+// ---- device work ----
+
+/// Work number `seq` of a lane, and by order everything before it there. seq 0: nothing.
+struct work_point {
+  std::uint32_t lane = 0;
+  std::uint64_t seq = 0;
+};
+
+/// What one kernel, copy or fill does, or a wait for another lane's work.
+struct work {
+  enum class kind : std::uint8_t { kernel, copy, fill, wait };
+
+  kind what = kind::kernel;
+  bool has_tag = false;
+  bool has_expected = false;
+  bool faulted = false;
+  const char* name = "";
+  std::uint64_t serial = 0;
+  std::uint64_t duration_ns = 0;
+  std::uint64_t start_ns = 0;   // timed schedule only
+  std::uint64_t finish_ns = 0;  // timed schedule only
+  std::uint64_t tag = 0;
+  std::uint64_t expected = 0;
+  work_point waits_for{};
+  std::vector<address_range> reads{};
+  std::vector<address_range> writes{};
+  std::vector<std::uint64_t> memories{};  // whose `uses` name this work
+};
+
+/// A queue of work in order: what a stream is made of. It outlives its stream until it has run dry.
+struct lane {
+  std::deque<work> queue{};  // the front is work number finished_seq + 1
+  std::uint64_t tail_seq = 0;
+  std::uint64_t finished_seq = 0;
+  std::uint64_t tail_finish_ns = 0;
+  std::vector<std::uint64_t>
+      after{};  // for each lane, the last work that new work here comes after
+  bool open = true;
+};
+
+struct stream_record {
+  std::uint32_t lane = 0;
+  std::uint64_t serial = 0;
+};
+
+struct event_record {
+  work_point at{};
+  std::vector<std::uint64_t> after{};
+  std::uint64_t serial = 0;
+};
+
+/// A moment of the timed schedule: a lane's front work starts or finishes.
+struct moment {
+  std::uint64_t ns = 0;
+  std::uint64_t serial = 0;
+  std::uint32_t lane = 0;
+  bool finishes = false;
+};
+
 struct planned_fault {
   fault plan{};
   std::uint64_t seen = 0;
@@ -233,7 +306,7 @@ struct driver_state {
   [[nodiscard]] error refuse_as(call where, refusal why, const char* detail) const noexcept;
   [[nodiscard]] std::optional<error> struck(call where) noexcept;
   void misused(misuse_kind kind, call where, address_range range, std::uint64_t object,
-               const char* detail);
+               const char* detail) noexcept;
   void charge_us(double us) noexcept;
   void raise_marks() noexcept;
 
@@ -242,6 +315,7 @@ struct driver_state {
   [[nodiscard]] result<T> look(Body&& body) {
     const std::lock_guard<std::mutex> hold(world->mutex);
     try {
+      if (!moments.empty()) settle();
       return body();
     } catch (const std::bad_alloc&) {
       return refuse(errc::out_of_host_memory, "the fake driver ran out of host memory");
@@ -269,7 +343,7 @@ struct driver_state {
   [[nodiscard]] bool aligned(address_range range) const noexcept;
   [[nodiscard]] rights_word effective(std::uint64_t base, const mapping& joined) noexcept;
   void split_at(std::uint64_t at);
-  void drop_mapping(mapping_map::iterator which, reservation& from) noexcept;
+  void drop_mapping(call where, mapping_map::iterator which, reservation& from) noexcept;
 
   [[nodiscard]] bool known(location where) const noexcept;
   [[nodiscard]] granularity granularity_of(const physical_request& request) const noexcept;
@@ -287,6 +361,46 @@ struct driver_state {
   /// The longest piece from `at` on that is one mapping and that `who` may use so. Reports misuse
   /// where it is not.
   [[nodiscard]] result<piece> use(call where, address_range range, location who, access need);
+  /// All of a range, piece by piece; `visit` takes a piece and its address.
+  template <class Visit>
+  [[nodiscard]] status each_piece(call where, address_range range, access need, Visit&& visit) {
+    while (!range.empty()) {
+      const auto part = use(where, range, plays.home, need);
+      if (!part) return part.error();
+      visit(*part, range.base);
+      range = {range.base + part->size_bytes, range.size_bytes - part->size_bytes};
+    }
+    return {};
+  }
+
+  // -- device work (work.cpp) --
+  /// Queues work; it starts when its lane and the clock allow. May throw, and then has done
+  /// nothing.
+  void enqueue(std::uint32_t where, work&& what);
+  /// Lets the timed schedule run up to now. May throw; calling again goes on.
+  void settle();
+  void start(work& what);
+  void finish_front(std::uint32_t which);
+  void finish_by_hand(std::uint32_t which);
+  void carry_out(const work& done);
+  /// Lets time pass, or finishes what is needed, until the point is reached.
+  void wait_for(work_point until);
+  [[nodiscard]] bool reached(work_point point) const noexcept {
+    return lanes[point.lane].finished_seq >= point.seq;
+  }
+  [[nodiscard]] bool front_ready(const lane& which) const noexcept;
+  void pass_waits();
+  [[nodiscard]] std::uint64_t finish_time(work_point point) const noexcept;
+  [[nodiscard]] std::optional<std::uint32_t> lane_of(stream_handle stream) noexcept;
+  [[nodiscard]] std::uint32_t open_lane();
+  void close_lane_if_dry(std::uint32_t which) noexcept;
+
+  // -- hazards (hazards.cpp) --
+  void note_uses(work& what, std::uint32_t where);
+  void forget_uses(const work& what, work_point at) noexcept;
+  void check_unmap(call where, std::uint64_t at, const mapping& joined) noexcept;
+  void check_revoke(std::uint64_t at, const mapping& joined, rights_word rights) noexcept;
+  void check_host_use(call where, const piece& part, address at, bool writes) noexcept;
 
   profile plays;
   std::shared_ptr<world_state> world;
@@ -297,6 +411,13 @@ struct driver_state {
   slab<handle_record> handles;
   std::pmr::unordered_map<std::uint64_t, std::uint32_t> held{
       &nodes};  // memory: references from here
+
+  std::deque<lane> lanes;  // 0 is the default stream's
+  std::vector<std::uint32_t> spare_lanes;
+  slab<stream_record> streams;
+  slab<event_record> events;
+  std::vector<moment> moments;  // a heap, the earliest first
+  bool manual = false;
 
   std::array<std::uint64_t, call_count> call_counts{};
   std::vector<planned_fault> faults;

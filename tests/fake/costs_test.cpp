@@ -121,7 +121,7 @@ TEST_F(Costs, ReservingTakesTwoMicrosecondsWhateverTheSize) {
 
 TEST_F(Costs, TheClockMovesByCallsAndByAdvance) {
   EXPECT_EQ(driver.now_ns(), 0u);
-  driver.advance_us(12.5);
+  ASSERT_TRUE(driver.advance_us(12.5));
   EXPECT_EQ(driver.now_ns(), 12'500u);
   EXPECT_EQ(driver.busy_ns(), 0u);
   (void)reserved(2 * mib);

@@ -83,6 +83,7 @@ using vmm::fake::cost_curve;
 using vmm::fake::cost_table;
 using vmm::fake::dialect;
 using vmm::fake::fault;
+using vmm::fake::kernel;
 using vmm::fake::ledger_counts;
 using vmm::fake::max_device_count;
 using vmm::fake::max_node_count;

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fake - bytes: copy and fill in stream order, write and read from the host, tags.
+module;
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+module vmm.fake;
+
+import vmm.backend;
+import :state;
+
+namespace vmm {
+
+using fake::driver_state;
+using fake::misuse_kind;
+using fake::refusal;
+using piece = fake::driver_state::piece;
+
+namespace {
+
+constexpr std::uint64_t every_byte = 0x0101'0101'0101'0101U;
+
+// Queues a copy or a fill whose ranges are mapped and usable.
+status submit(driver_state& s, call where, stream_handle stream, fake::work&& what) {
+  const auto which = s.lane_of(stream);
+  if (!which || (!s.plays.can.streams && *which != 0)) {
+    s.misused(misuse_kind::stale_handle, where, {}, static_cast<std::uint64_t>(stream),
+              "not a live stream");
+    return s.refuse_as(where, refusal::bad_object, "not a live stream");
+  }
+  const auto ignore = [](const piece&, address) {};
+  std::uint64_t traffic = 0;
+  for (const address_range& range : what.reads) {
+    if (const auto fine = s.each_piece(where, range, access::read, ignore); !fine) return fine;
+    traffic += range.size_bytes;
+  }
+  for (const address_range& range : what.writes) {
+    if (const auto fine = s.each_piece(where, range, access::read_write, ignore); !fine)
+      return fine;
+    traffic += range.size_bytes;
+  }
+  const double us = static_cast<double>(traffic) / s.plays.costs.traffic_bytes_per_us;
+  what.duration_ns = static_cast<std::uint64_t>(us * 1000.0 + 0.5);
+  s.enqueue(*which, std::move(what));
+  s.charge_us(s.plays.costs.submit_us);
+  if (!s.plays.can.streams) s.wait_for({*which, s.lanes[*which].tail_seq});
+  return {};
+}
+
+// All of a range must be usable before the first byte of it is used.
+status check_range(driver_state& s, call where, address_range range, access need) {
+  return s.each_piece(where, range, need, [&](const piece& part, address at) {
+    s.check_host_use(where, part, at, need == access::read_write);
+  });
+}
+
+}  // namespace
+
+status fake_driver::copy(const copy_request& request) {
+  driver_state& s = *state_;
+  return s.run<void>(call::copy, [&]() -> status {
+    fake::work what{};
+    what.what = fake::work::kind::copy;
+    what.name = "copy";
+    what.reads.push_back({request.source, request.size_bytes});
+    what.writes.push_back({request.target, request.size_bytes});
+    return submit(s, call::copy, request.stream, std::move(what));
+  });
+}
+
+status fake_driver::fill(const fill_request& request) {
+  driver_state& s = *state_;
+  return s.run<void>(call::fill, [&]() -> status {
+    fake::work what{};
+    what.what = fake::work::kind::fill;
+    what.name = "fill";
+    what.has_tag = true;
+    what.tag = request.value * every_byte;
+    what.writes.push_back(request.target);
+    return submit(s, call::fill, request.stream, std::move(what));
+  });
+}
+
+status fake_driver::write(address at, std::span<const std::byte> source) {
+  driver_state& s = *state_;
+  return s.run<void>(call::write, [&]() -> status {
+    const address_range range{at, source.size()};
+    const auto fine = check_range(s, call::write, range, access::read_write);
+    if (!fine) return fine;
+    s.charge_us(s.plays.costs.submit_us +
+                static_cast<double>(source.size()) / s.plays.costs.host_bytes_per_us);
+    return s.each_piece(call::write, range, access::read_write, [&](const piece& part, address to) {
+      part.from->data.write(part.offset, source.subspan(to - at, part.size_bytes));
+    });
+  });
+}
+
+status fake_driver::read(std::span<std::byte> target, address at) {
+  driver_state& s = *state_;
+  return s.run<void>(call::read, [&]() -> status {
+    const address_range range{at, target.size()};
+    const auto fine = check_range(s, call::read, range, access::read);
+    if (!fine) return fine;
+    s.charge_us(s.plays.costs.submit_us +
+                static_cast<double>(target.size()) / s.plays.costs.host_bytes_per_us);
+    return s.each_piece(call::read, range, access::read, [&](const piece& part, address from) {
+      part.from->data.read(part.offset, target.subspan(from - at, part.size_bytes));
+    });
+  });
+}
+
+status fake_driver::write_tag(address_range range, std::uint64_t tag) {
+  driver_state& s = *state_;
+  return s.look<void>([&]() -> status {
+    const auto fine = check_range(s, call::none, range, access::read_write);
+    if (!fine) return fine;
+    return s.each_piece(call::none, range, access::read_write, [&](const piece& part, address) {
+      part.from->data.fill(part.offset, part.size_bytes, tag);
+    });
+  });
+}
+
+result<std::uint64_t> fake_driver::read_tag(address at) {
+  driver_state& s = *state_;
+  return s.look<std::uint64_t>([&]() -> result<std::uint64_t> {
+    const auto fine = check_range(s, call::none, {at, 1}, access::read);
+    if (!fine) return fine.error();
+    const auto part = s.use(call::none, {at, 1}, s.plays.home, access::read);
+    return part->from->data.word(part->offset);
+  });
+}
+
+}  // namespace vmm
