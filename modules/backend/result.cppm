@@ -190,7 +190,7 @@ class [[nodiscard]] result {
 };
 
 /// Success, or an error.
-export template <>
+template <>
 class [[nodiscard]] result<void> {
  public:
   using value_type = void;
