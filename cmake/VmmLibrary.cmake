@@ -20,12 +20,14 @@ function(vmm_library_defaults target)
   vmm_warnings(${target})
 endfunction()
 
-# Warnings are ours to keep at none; a parent project decides for itself. BUILD_INTERFACE, because an installed module
-# library carries its private options to whoever compiles its interfaces.
+# Warnings are ours to keep at none with Clang, the compiler that this is written for; GCC's own are only shown. A
+# parent project decides for itself. BUILD_INTERFACE, because an installed module library carries its private options
+# to whoever compiles its interfaces.
 function(vmm_warnings target)
   if(PROJECT_IS_TOP_LEVEL)
+    set(fatal "$<$<CXX_COMPILER_ID:Clang>:-Werror>")
     target_compile_options(${target} PRIVATE
-                           "$<BUILD_INTERFACE:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;-Werror>")
+                           "$<BUILD_INTERFACE:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;${fatal}>")
   endif()
 endfunction()
 

@@ -3,10 +3,13 @@
 # Compilers that cannot build named modules are refused here, with what to do, before CMake says it less clearly.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 18)
   message(FATAL_ERROR "vmm needs Clang 18 or newer (19 is what it is tested with); this is Clang "
-                      "${CMAKE_CXX_COMPILER_VERSION}. Run ./run test, or configure with cmake --preset dev.")
-elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
-  message(FATAL_ERROR "vmm needs Clang 18 or newer (or, best effort, GCC 15); this is GCC "
-                      "${CMAKE_CXX_COMPILER_VERSION}. Run ./run test, or configure with cmake --preset dev.")
+                      "${CMAKE_CXX_COMPILER_VERSION}. Configure with cmake --preset dev, "
+                      "or let ./run install what is missing.")
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 16)
+  message(FATAL_ERROR "vmm needs Clang 18 or newer (or, best effort, GCC 16); this is GCC "
+                      "${CMAKE_CXX_COMPILER_VERSION}, which mistranslates modules "
+                      "(docs/compilers.md). Configure with cmake --preset dev, "
+                      "or let ./run install what is missing.")
 endif()
 if(NOT CMAKE_GENERATOR MATCHES "Ninja")
   message(FATAL_ERROR "C++ modules need the Ninja generator: configure with cmake --preset dev, or with -G Ninja.")
