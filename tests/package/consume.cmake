@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 # One step of the packaging test; CMakeLists.txt beside it says which there are.
-#   STEP         install | find_package_* | add_subdirectory
+#   STEP         install | find_package_* | add_subdirectory_*
 #   VMM_BINARY   the build to install from      VMM_SOURCE   its source
 #   COMPILER     the C++ compiler               MAKE         the ninja to use
 #   WORK         where this test may write      OPTIONS      what the consumer is configured with
@@ -51,7 +51,7 @@ if(STEP STREQUAL "install")
   check_prefix()
 elseif(STEP MATCHES "^find_package_")
   build_consumer("-DCMAKE_PREFIX_PATH=${prefix}" -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON ${OPTIONS})
-elseif(STEP STREQUAL "add_subdirectory")
+elseif(STEP MATCHES "^add_subdirectory_")
   build_consumer("-DVMM_SUBDIRECTORY=${VMM_SOURCE}" ${OPTIONS})
 else()
   message(FATAL_ERROR "there is no step ${STEP}")
