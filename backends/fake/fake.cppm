@@ -103,6 +103,19 @@ export class fake_driver {
   [[nodiscard]] status write(address at, std::span<const std::byte> source);
   [[nodiscard]] status read(std::span<std::byte> target, address at);
 
+  // sharing_backend, between the drivers of one world. A descriptor is closed by whoever received
+  // it, with close_descriptor; importing leaves it open.
+  [[nodiscard]] result<shared_handle> export_handle(physical_handle handle, share_kind kind);
+  [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared);
+  [[nodiscard]] status close_descriptor(const shared_handle& shared);
+
+  // multicast_backend. A team's handle is mapped and released like a physical one.
+  [[nodiscard]] result<granularity> query_multicast_granularity(const multicast_request& request);
+  [[nodiscard]] result<multicast_handle> create_multicast(const multicast_request& request);
+  [[nodiscard]] status add_multicast_device(multicast_handle team, location who);
+  [[nodiscard]] status bind_multicast(const multicast_binding& binding);
+  [[nodiscard]] status unbind_multicast(const multicast_binding& binding);
+
   // ---- what a test asks and tells; none of it is counted, charged or made to fail ----
 
   [[nodiscard]] const fake::profile& playing() const noexcept;
@@ -179,5 +192,7 @@ static_assert(retain_backend<fake_driver>);
 static_assert(property_backend<fake_driver>);
 static_assert(stream_backend<fake_driver>);
 static_assert(copy_backend<fake_driver>);
+static_assert(sharing_backend<fake_driver>);
+static_assert(multicast_backend<fake_driver>);
 
 }  // namespace vmm

@@ -97,7 +97,7 @@ void driver_state::drop_mapping(call where, mapping_map::iterator which,
   const std::uint64_t memory_token = which->second.memory;
   memory& behind = *world->memories.find(memory_token);
   charge_us(plays.costs.unmap.at(which->second.size_bytes));
-  if (behind.handles + behind.mappings == 1) {
+  if (behind.references() == 1 && !behind.multicast) {
     charge_us(plays.costs.release.at(behind.made_as.size_bytes));
   }
   --behind.mappings;
@@ -207,6 +207,11 @@ std::optional<objection> object_to(driver_state& s, const map_request& request) 
       range.size_bytes % joined->granule != 0 || request.offset_bytes % joined->granule != 0) {
     return objection{refusal::bad_value,
                      "address, size and offset must be multiples of the granularity"};
+  }
+  if (joined->multicast && !joined->multicast->full()) {
+    return objection{
+        refusal::bad_state,
+        "the multicast object lacks devices: a real driver would block until they come"};
   }
   const std::uint64_t size = joined->made_as.size_bytes;
   const bool past = request.offset_bytes > size || range.size_bytes > size - request.offset_bytes;

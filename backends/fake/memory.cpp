@@ -12,6 +12,7 @@ module;
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 module vmm.fake;
@@ -28,9 +29,22 @@ namespace fake {
 
 void world_state::drop_if_unused(std::uint64_t token) noexcept {
   memory* unused = memories.find(token);
-  if (unused->handles + unused->mappings > 0) return;
-  free_bytes(unused->made_as.where) += unused->made_as.size_bytes;
+  if (unused->references() > 0) return;
+  if (!unused->multicast) {
+    free_bytes(unused->made_as.where) += unused->made_as.size_bytes;
+    memories.remove(token);
+    return;
+  }
+  // What was bound to a multicast object is real memory, to which nothing is bound in turn.
+  const std::unique_ptr<team> dissolved = std::move(unused->multicast);
   memories.remove(token);
+  for (const binding& each : dissolved->bindings) {
+    memory& bound = *memories.find(each.memory);
+    --bound.bindings;
+    if (bound.references() > 0) continue;
+    free_bytes(bound.made_as.where) += bound.made_as.size_bytes;
+    memories.remove(each.memory);
+  }
 }
 
 bool driver_state::known(location where) const noexcept {
@@ -58,8 +72,13 @@ void driver_state::hold_memory(std::uint64_t memory_token) {
   const auto [found, first] = held.try_emplace(memory_token, 0U);
   ++found->second;
   if (!first) return;
+  const memory& kept = *world->memories.find(memory_token);
+  if (kept.multicast) {
+    ++counts.teams;
+    return;
+  }
   ++counts.memories;
-  counts.memory_bytes += world->memories.find(memory_token)->made_as.size_bytes;
+  counts.memory_bytes += kept.made_as.size_bytes;
   raise_marks();
 }
 
@@ -68,8 +87,10 @@ void driver_state::let_go_of_memory(std::uint64_t memory_token) noexcept {
   const auto found = held.find(memory_token);
   if (--found->second == 0) {
     held.erase(found);
-    --counts.memories;
-    counts.memory_bytes -= world->memories.find(memory_token)->made_as.size_bytes;
+    const memory& kept = *world->memories.find(memory_token);
+    counts.teams -= kept.multicast ? 1U : 0U;
+    counts.memories -= kept.multicast ? 0U : 1U;
+    counts.memory_bytes -= kept.multicast ? 0U : kept.made_as.size_bytes;
   }
   world->drop_if_unused(memory_token);
 }
@@ -200,7 +221,7 @@ status fake_driver::release(physical_handle handle) {
       }
     }
     // A release that leaves the memory alive gives nothing back, and so costs next to nothing.
-    const bool last = released.handles + released.mappings == 1;
+    const bool last = released.references() == 1 && !released.multicast;
     s.charge_us(last ? s.plays.costs.release.at(released.made_as.size_bytes)
                      : s.plays.costs.query_us);
     --released.handles;
@@ -232,7 +253,7 @@ result<physical_properties> fake_driver::get_properties(physical_handle handle) 
   driver_state& s = *state_;
   return s.run<physical_properties>(call::get_properties, [&]() -> result<physical_properties> {
     const fake::memory* found = s.memory_of(handle);
-    if (found == nullptr) {
+    if (found == nullptr || found->multicast) {
       s.misused(fake::misuse_kind::stale_handle, call::get_properties, {},
                 static_cast<std::uint64_t>(handle), "released before, or never made");
       return s.refuse_as(call::get_properties, refusal::bad_handle, "not a live handle");

@@ -305,7 +305,11 @@ std::span<const fake::native_error> fake_driver::possible_errors(call where) con
 
 fake::ledger_counts fake_driver::ledger() const {
   const std::lock_guard<std::mutex> hold(state_->world->mutex);
-  return state_->counts;
+  fake::ledger_counts counts = state_->counts;
+  state_->world->descriptors.each([&](std::uint64_t, const fake::descriptor_record& each) {
+    counts.descriptors += each.owner == state_.get() ? 1U : 0U;
+  });
+  return counts;
 }
 
 namespace {
@@ -340,6 +344,9 @@ std::vector<leftover> leftovers(const driver_state& s) {
   });
   s.events.each([&](std::uint64_t token, const fake::event_record& each) {
     add("event", each.serial, {}, token);
+  });
+  s.world->descriptors.each([&](std::uint64_t token, const fake::descriptor_record& each) {
+    if (each.owner == &s) add("descriptor", 0, {}, token);
   });
   for (const fake::lane& each : s.lanes) {
     for (const fake::work& queued : each.queue) {

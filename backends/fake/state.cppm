@@ -5,7 +5,7 @@
 //
 // I1  world_state is what every process sees (memory, and how much is left), driver_state what one
 //     process holds.
-// I2  A memory exists while handles + mappings > 0, counted over all drivers of its world.
+// I2  A memory exists while memory::references() > 0, counted over all drivers of its world.
 // I3  Mappings never overlap; each lies inside one reservation.
 // I4  Everything here runs under world_state::mutex.
 // I5  What may throw std::bad_alloc comes before the first change of a call.
@@ -153,6 +153,23 @@ struct use_record {
   bool writes = false;
 };
 
+/// A part of a memory that takes a part of what is written to a multicast object.
+struct binding {
+  std::int32_t device = 0;
+  std::uint64_t team_offset = 0;
+  std::uint64_t memory = 0;  // token
+  std::uint64_t memory_offset = 0;
+  std::uint64_t size_bytes = 0;
+};
+
+struct team {
+  std::uint32_t device_count = 0;
+  std::vector<std::int32_t> devices{};
+  std::vector<binding> bindings{};
+
+  [[nodiscard]] inline bool full() const noexcept { return devices.size() == device_count; }
+};
+
 struct memory {
   inline memory(const physical_request& asked, std::uint64_t granule_bytes,
                 std::uint64_t order) noexcept
@@ -161,13 +178,27 @@ struct memory {
         serial(order),
         data(asked.size_bytes, granule_bytes) {}
 
+  /// What keeps it alive.
+  [[nodiscard]] inline std::uint32_t references() const noexcept {
+    return handles + mappings + descriptors + bindings;
+  }
+
   physical_request made_as;  // as granted
   std::uint64_t granule;
   std::uint64_t serial;
-  std::uint32_t handles = 0;
-  std::uint32_t mappings = 0;
+  std::uint32_t handles = 0;      // in all drivers
+  std::uint32_t mappings = 0;     // in all drivers
+  std::uint32_t descriptors = 0;  // exported and open
+  std::uint32_t bindings = 0;     // to multicast objects
   contents data;
-  std::vector<use_record> uses{};  // by device work that has not finished
+  std::unique_ptr<team> multicast{};  // set when this is a multicast object, not real memory
+  std::vector<use_record> uses{};     // by device work that has not finished
+};
+
+/// An open descriptor of a memory, and the driver that exported it.
+struct descriptor_record {
+  std::uint64_t memory = 0;  // token
+  const driver_state* owner = nullptr;
 };
 
 struct world_state {
@@ -179,11 +210,29 @@ struct world_state {
                ? device_free[static_cast<std::size_t>(where.ordinal)]
                : host_free;
   }
-  /// Drops the memory when nothing refers to it.
+  /// Drops the memory when nothing refers to it, and with a multicast object what it alone kept.
   void drop_if_unused(std::uint64_t token) noexcept;
+
+  /// Where a write to a part of a memory goes: to that part, and to what is bound to it. `write`
+  /// takes the contents, an offset in them, how much of the part comes before, and how much it is.
+  template <class Write>
+  void each_target(memory& to, std::uint64_t offset, std::uint64_t size_bytes, Write&& write) {
+    write(to.data, offset, std::uint64_t{0}, size_bytes);
+    if (!to.multicast) return;
+    for (const binding& each : to.multicast->bindings) {
+      const std::uint64_t low = offset > each.team_offset ? offset : each.team_offset;
+      const std::uint64_t end = offset + size_bytes;
+      const std::uint64_t bound_end = each.team_offset + each.size_bytes;
+      const std::uint64_t high = end < bound_end ? end : bound_end;
+      if (low >= high) continue;
+      write(memories.find(each.memory)->data, each.memory_offset + (low - each.team_offset),
+            low - offset, high - low);
+    }
+  }
 
   std::mutex mutex;
   slab<memory> memories;
+  slab<descriptor_record> descriptors;
   std::vector<std::uint64_t> device_free;
   std::uint64_t host_free;
   std::uint64_t serials = 0;
@@ -348,6 +397,7 @@ struct driver_state {
   [[nodiscard]] bool known(location where) const noexcept;
   [[nodiscard]] granularity granularity_of(const physical_request& request) const noexcept;
   [[nodiscard]] memory* memory_of(physical_handle handle) noexcept;
+  [[nodiscard]] memory* team_of(multicast_handle handle) noexcept;
   [[nodiscard]] result<physical_handle> add_handle(std::uint64_t memory_token);
   void hold_memory(std::uint64_t memory_token);
   void let_go_of_memory(std::uint64_t memory_token) noexcept;
@@ -383,6 +433,8 @@ struct driver_state {
   void finish_front(std::uint32_t which);
   void finish_by_hand(std::uint32_t which);
   void carry_out(const work& done);
+  void carry_out_copy(const work& done);
+  void check_expected(const work& done);
   /// Lets time pass, or finishes what is needed, until the point is reached.
   void wait_for(work_point until);
   [[nodiscard]] bool reached(work_point point) const noexcept {

@@ -21,6 +21,7 @@ module;
 module vmm.fake;
 
 import vmm.backend;
+import :contents;
 import :state;
 
 namespace vmm {
@@ -104,7 +105,11 @@ status fake_driver::write(address at, std::span<const std::byte> source) {
     s.charge_us(s.plays.costs.submit_us +
                 static_cast<double>(source.size()) / s.plays.costs.host_bytes_per_us);
     return s.each_piece(call::write, range, access::read_write, [&](const piece& part, address to) {
-      part.from->data.write(part.offset, source.subspan(to - at, part.size_bytes));
+      const auto bytes = source.subspan(to - at, part.size_bytes);
+      s.world->each_target(
+          *part.from, part.offset, part.size_bytes,
+          [&](fake::contents& into, std::uint64_t offset, std::uint64_t skipped,
+              std::uint64_t size) { into.write(offset, bytes.subspan(skipped, size)); });
     });
   });
 }
@@ -129,7 +134,9 @@ status fake_driver::write_tag(address_range range, std::uint64_t tag) {
     const auto fine = check_range(s, call::none, range, access::read_write);
     if (!fine) return fine;
     return s.each_piece(call::none, range, access::read_write, [&](const piece& part, address) {
-      part.from->data.fill(part.offset, part.size_bytes, tag);
+      s.world->each_target(*part.from, part.offset, part.size_bytes,
+                           [&](fake::contents& into, std::uint64_t offset, std::uint64_t,
+                               std::uint64_t size) { into.fill(offset, size, tag); });
     });
   });
 }

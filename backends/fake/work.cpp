@@ -23,6 +23,7 @@ module;
 module vmm.fake;
 
 import vmm.backend;
+import :contents;
 import :state;
 
 namespace vmm::fake {
@@ -140,40 +141,55 @@ void driver_state::finish_by_hand(std::uint32_t which) {
   pass_waits();
 }
 
+// The first word of each piece that a kernel reads.
+void driver_state::check_expected(const work& done) {
+  for (const address_range& range : done.reads) {
+    const status seen =
+        each_piece(call::none, range, access::read, [&](const piece& part, address at) {
+          if (part.from->data.word(part.offset) == done.expected) return;
+          misused(misuse_kind::wrong_contents, call::none, {at, part.size_bytes}, done.serial,
+                  done.name);
+        });
+    if (!seen) return;  // reported as misuse
+  }
+}
+
+void driver_state::carry_out_copy(const work& done) {
+  address target = done.writes.front().base;
+  const auto from = [&](const piece& source, address) {
+    std::uint64_t offset = source.offset;
+    const auto into = [&](const piece& to, address) {
+      world->each_target(
+          *to.from, to.offset, to.size_bytes,
+          [&](contents& into_data, std::uint64_t at, std::uint64_t skipped, std::uint64_t size) {
+            into_data.copy(at, source.from->data, offset + skipped, size);
+          });
+      offset += to.size_bytes;
+    };
+    const address_range part{target, source.size_bytes};
+    const status put = each_piece(call::copy, part, access::read_write, into);
+    (void)put;  // what failed is reported as misuse
+    target = part.end();
+  };
+  const status got = each_piece(call::copy, done.reads.front(), access::read, from);
+  (void)got;
+}
+
 // The effect on contents. May throw half-way; doing it again completes it.
 void driver_state::carry_out(const work& done) {
-  status outcome;
-  if (done.has_expected) {
-    for (const address_range& range : done.reads) {
-      outcome = each_piece(call::none, range, access::read, [&](const piece& part, address at) {
-        if (part.from->data.word(part.offset) == done.expected) return;
-        misused(misuse_kind::wrong_contents, call::none, {at, part.size_bytes}, done.serial,
-                done.name);
-      });
-    }
+  if (done.has_expected) check_expected(done);
+  if (done.what == work::kind::copy) carry_out_copy(done);
+  if (!done.has_tag) return;
+  for (const address_range& range : done.writes) {
+    const auto fill = [&](const piece& part, address) {
+      world->each_target(*part.from, part.offset, part.size_bytes,
+                         [&](contents& into, std::uint64_t at, std::uint64_t, std::uint64_t size) {
+                           into.fill(at, size, done.tag);
+                         });
+    };
+    const status filled = each_piece(call::none, range, access::read_write, fill);
+    (void)filled;  // what failed is reported as misuse
   }
-  if (done.what == work::kind::copy) {
-    address target = done.writes.front().base;
-    outcome =
-        each_piece(call::copy, done.reads.front(), access::read, [&](const piece& source, address) {
-          std::uint64_t offset = source.offset;
-          const auto put = [&](const piece& into, address) {
-            into.from->data.copy(into.offset, source.from->data, offset, into.size_bytes);
-            offset += into.size_bytes;
-          };
-          const status copied =
-              each_piece(call::copy, {target, source.size_bytes}, access::read_write, put);
-          (void)copied;  // what failed is reported as misuse
-          target = target + source.size_bytes;
-        });
-  } else if (done.has_tag) {
-    for (const address_range& range : done.writes) {
-      outcome = each_piece(call::none, range, access::read_write, [&](const piece& part, address) {
-        part.from->data.fill(part.offset, part.size_bytes, done.tag);
-      });
-    }
-  }
-  (void)outcome;  // what failed is reported as misuse
 }
 
 // ---- waiting ----

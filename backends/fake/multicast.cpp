@@ -1,0 +1,220 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fake - multicast: one address, several devices' memories. Simulated only. [J1]
+//
+// A team is a memory whose writes go to whatever is bound to it; its handle is mapped and released
+// like another's. Where a real driver blocks until the team is full, the fake refuses: there is
+// nobody else to fill it.
+module;
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+module vmm.fake;
+
+import vmm.backend;
+import :state;
+
+namespace vmm {
+
+using fake::binding;
+using fake::driver_state;
+using fake::misuse_kind;
+using fake::refusal;
+
+namespace fake {
+
+memory* driver_state::team_of(multicast_handle handle) noexcept {
+  memory* found = memory_of(static_cast<physical_handle>(handle));
+  return found != nullptr && found->multicast ? found : nullptr;
+}
+
+}  // namespace fake
+
+namespace {
+
+struct objection {
+  refusal why;
+  const char* detail;
+};
+
+constexpr objection no_multicast{refusal::unsupported, "this driver has no multicast"};
+constexpr objection no_team{refusal::bad_object, "not a live multicast object"};
+
+std::optional<objection> object_to(driver_state& s, const multicast_request& request) {
+  const std::uint64_t unit = s.plays.multicast_granularity.minimum_bytes;
+  if (!s.plays.can.multicast) return no_multicast;
+  if (request.device_count == 0) return objection{refusal::bad_value, "a team of no devices"};
+  if (request.size_bytes == 0 || request.size_bytes % unit != 0) {
+    return objection{refusal::bad_value, "the size must be a multiple of the granularity"};
+  }
+  const auto kinds = static_cast<unsigned>(request.shareable);
+  if ((kinds & ~static_cast<unsigned>(share_kind::posix_fd)) != 0) {
+    return objection{refusal::unsupported, "multicast objects are shared as descriptors here"};
+  }
+  return std::nullopt;
+}
+
+// Whether a part lies inside something of a size, without a sum that wraps.
+bool inside(std::uint64_t offset, std::uint64_t size, std::uint64_t whole) noexcept {
+  return offset <= whole && size <= whole - offset;
+}
+
+std::optional<objection> object_to(driver_state& s, const multicast_binding& request) {
+  if (!s.plays.can.multicast) return no_multicast;
+  const fake::memory* joined = s.team_of(request.team);
+  if (joined == nullptr) return no_team;
+  const fake::memory* bound = s.memory_of(request.memory);
+  if (bound == nullptr || bound->multicast) {
+    return objection{refusal::bad_handle, "not a live handle of physical memory"};
+  }
+  if (!joined->multicast->full()) {
+    return objection{refusal::bad_state,
+                     "add all devices first: a real driver would block until they come"};
+  }
+  if (bound->made_as.where.kind != location::place::device) {
+    return objection{refusal::unsupported, "only a device's memory can be bound"};
+  }
+  const auto& devices = joined->multicast->devices;
+  if (bound->made_as.where != request.device ||
+      std::find(devices.begin(), devices.end(), request.device.ordinal) == devices.end()) {
+    return objection{refusal::bad_location, "the memory's device is not in the team"};
+  }
+  const std::uint64_t unit = s.plays.multicast_granularity.minimum_bytes;
+  const bool aligned = request.size_bytes != 0 && request.size_bytes % unit == 0 &&
+                       request.team_offset_bytes % unit == 0 &&
+                       request.memory_offset_bytes % unit == 0;
+  if (!aligned ||
+      !inside(request.team_offset_bytes, request.size_bytes, joined->made_as.size_bytes) ||
+      !inside(request.memory_offset_bytes, request.size_bytes, bound->made_as.size_bytes)) {
+    return objection{refusal::bad_value,
+                     "offsets and size must be multiples of the granularity and inside both"};
+  }
+  for (const binding& each : joined->multicast->bindings) {
+    if (each.device == request.device.ordinal &&
+        each.team_offset < request.team_offset_bytes + request.size_bytes &&
+        request.team_offset_bytes < each.team_offset + each.size_bytes) {
+      return objection{refusal::already_mapped, "this device has memory bound there: unbind it"};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+result<granularity> fake_driver::query_multicast_granularity(const multicast_request&) {
+  driver_state& s = *state_;
+  return s.run<granularity>(call::query_granularity, [&]() -> result<granularity> {
+    if (!s.plays.can.multicast) {
+      return s.refuse_as(call::query_granularity, no_multicast.why, no_multicast.detail);
+    }
+    s.charge_us(s.plays.costs.query_us);
+    return s.plays.multicast_granularity;
+  });
+}
+
+result<multicast_handle> fake_driver::create_multicast(const multicast_request& request) {
+  driver_state& s = *state_;
+  return s.run<multicast_handle>(call::create_multicast, [&]() -> result<multicast_handle> {
+    if (const auto bad = object_to(s, request)) {
+      return s.refuse_as(call::create_multicast, bad->why, bad->detail);
+    }
+    physical_request as{};
+    as.size_bytes = request.size_bytes;
+    as.where = s.plays.home;
+    as.shareable = request.shareable;
+    auto members = std::make_unique<fake::team>();
+    members->device_count = request.device_count;
+    members->devices.reserve(request.device_count);
+    fake::memory made{as, s.plays.multicast_granularity.minimum_bytes, ++s.world->serials};
+    made.multicast = std::move(members);
+    const std::uint64_t token = s.world->memories.add(std::move(made));
+    try {
+      const result<physical_handle> handle = s.add_handle(token);
+      s.charge_us(s.plays.costs.query_us);
+      return static_cast<multicast_handle>(*handle);
+    } catch (...) {
+      s.world->drop_if_unused(token);
+      throw;
+    }
+  });
+}
+
+status fake_driver::add_multicast_device(multicast_handle team, location who) {
+  driver_state& s = *state_;
+  return s.run<void>(call::add_multicast_device, [&]() -> status {
+    const auto refused = [&](const objection& bad) {
+      return s.refuse_as(call::add_multicast_device, bad.why, bad.detail);
+    };
+    if (!s.plays.can.multicast) return refused(no_multicast);
+    const fake::memory* joined = s.team_of(team);
+    if (joined == nullptr) return refused(no_team);
+    if (who.kind != location::place::device || !s.known(who)) {
+      return refused({refusal::bad_location, "no such device"});
+    }
+    auto& devices = joined->multicast->devices;
+    if (joined->multicast->full() ||
+        std::find(devices.begin(), devices.end(), who.ordinal) != devices.end()) {
+      return refused({refusal::bad_value, "the device is in the team, or the team is full"});
+    }
+    devices.push_back(who.ordinal);
+    s.charge_us(s.plays.costs.query_us);
+    return {};
+  });
+}
+
+status fake_driver::bind_multicast(const multicast_binding& request) {
+  driver_state& s = *state_;
+  return s.run<void>(call::bind_multicast, [&]() -> status {
+    if (const auto bad = object_to(s, request)) {
+      return s.refuse_as(call::bind_multicast, bad->why, bad->detail);
+    }
+    const std::uint64_t token = s.handles.find(static_cast<std::uint64_t>(request.memory))->memory;
+    s.team_of(request.team)
+        ->multicast->bindings.push_back({request.device.ordinal, request.team_offset_bytes, token,
+                                         request.memory_offset_bytes, request.size_bytes});
+    ++s.world->memories.find(token)->bindings;
+    s.charge_us(s.plays.costs.query_us);
+    return {};
+  });
+}
+
+status fake_driver::unbind_multicast(const multicast_binding& request) {
+  driver_state& s = *state_;
+  return s.run<void>(call::unbind_multicast, [&]() -> status {
+    const auto refused = [&](const objection& bad) {
+      return s.refuse_as(call::unbind_multicast, bad.why, bad.detail);
+    };
+    if (!s.plays.can.multicast) return refused(no_multicast);
+    const fake::memory* joined = s.team_of(request.team);
+    if (joined == nullptr) return refused(no_team);
+    auto& bindings = joined->multicast->bindings;
+    const auto found = std::find_if(bindings.begin(), bindings.end(), [&](const binding& each) {
+      return each.device == request.device.ordinal &&
+             each.team_offset == request.team_offset_bytes && each.size_bytes == request.size_bytes;
+    });
+    if (found == bindings.end()) {
+      return refused({refusal::bad_value, "repeat the exact numbers of one earlier bind"});
+    }
+    const std::uint64_t token = found->memory;
+    bindings.erase(found);
+    --s.world->memories.find(token)->bindings;
+    s.world->drop_if_unused(token);
+    s.charge_us(s.plays.costs.query_us);
+    return {};
+  });
+}
+
+}  // namespace vmm

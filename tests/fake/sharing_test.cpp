@@ -1,0 +1,275 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: two drivers of one world share memory as two processes do, and multicast objects go through
+// their states in order.
+// Method: an exporter and an importer that take turns giving up what they hold; each state of a
+// team against the calls that belong to another.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "bench.h"
+
+namespace fake_test {
+namespace {
+
+using vmm::fake::misuse_kind;
+using vmm::fake::profile;
+
+class Sharing : public ::testing::Test {
+ protected:
+  Sharing()
+      : machine(profile::cuda()),
+        exporter(profile::cuda(), machine),
+        importer(profile::cuda(), machine) {}
+  void TearDown() override {
+    EXPECT_TRUE(exporter.check_empty()) << exporter.report();
+    EXPECT_TRUE(importer.check_empty()) << importer.report();
+  }
+  static vmm::address_range joined(vmm::fake_driver& driver, vmm::physical_handle handle) {
+    const auto range = driver.reserve({4 * mib, 0, {}});
+    EXPECT_TRUE(driver.map({range->base, 4 * mib, handle, 0}));
+    const vmm::access_grant grant{driver.home()};
+    EXPECT_TRUE(driver.set_access(*range, {&grant, 1}));
+    return *range;
+  }
+  static void parted(vmm::fake_driver& driver, vmm::address_range range) {
+    EXPECT_TRUE(driver.unmap(range));
+    EXPECT_TRUE(driver.free_reservation(range));
+  }
+  std::uint64_t free_bytes() { return exporter.query_memory(vmm::device(0))->free_bytes; }
+
+  vmm::fake::world machine;
+  vmm::fake_driver exporter;
+  vmm::fake_driver importer;
+};
+
+TEST_F(Sharing, BothSeeOneMemory) {
+  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
+  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
+  ASSERT_TRUE(sent);
+  EXPECT_EQ(sent->size_bytes, 4 * mib);
+  EXPECT_EQ(exporter.ledger().descriptors, 1u);
+  const auto received = importer.import_handle(*sent);
+  ASSERT_TRUE(received);
+  ASSERT_TRUE(importer.close_descriptor(*sent));
+  EXPECT_EQ(exporter.ledger().descriptors, 0u);
+  const auto here = joined(exporter, *handle);
+  const auto there = joined(importer, *received);
+  ASSERT_TRUE(exporter.write_tag(here, 5));
+  EXPECT_EQ(*importer.read_tag(there.base + 2 * mib), 5u);
+  parted(exporter, here);
+  ASSERT_TRUE(exporter.release(*handle));
+  EXPECT_EQ(*importer.read_tag(there.base), 5u) << "the exporter is gone, the memory is not";
+  parted(importer, there);
+  ASSERT_TRUE(importer.release(*received));
+}
+
+TEST_F(Sharing, AnOpenDescriptorKeepsTheMemory) {
+  const std::uint64_t before = free_bytes();
+  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
+  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
+  ASSERT_TRUE(exporter.release(*handle));
+  EXPECT_EQ(free_bytes(), before - 4 * mib);
+  const auto received = importer.import_handle(*sent);
+  ASSERT_TRUE(received);
+  ASSERT_TRUE(importer.close_descriptor(*sent));
+  ASSERT_TRUE(importer.release(*received));
+  EXPECT_EQ(free_bytes(), before);
+}
+
+TEST_F(Sharing, AClosedDescriptorIsNoMemory) {
+  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
+  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
+  ASSERT_TRUE(exporter.close_descriptor(*sent));
+  EXPECT_EQ(code(importer.import_handle(*sent)), invalid_value);
+  EXPECT_EQ(importer.misuse_count(misuse_kind::stale_handle), 1u);
+  EXPECT_FALSE(exporter.close_descriptor(*sent));
+  ASSERT_TRUE(exporter.release(*handle));
+}
+
+TEST_F(Sharing, AnUnclosedDescriptorIsALeak) {
+  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
+  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
+  ASSERT_TRUE(exporter.release(*handle));
+  EXPECT_FALSE(exporter.check_empty());
+  EXPECT_FALSE(exporter.ledger().empty());
+  ASSERT_TRUE(exporter.close_descriptor(*sent));
+}
+
+TEST_F(Sharing, MustBeAskedForAtCreation) {
+  const auto handle = exporter.create({4 * mib, vmm::device(0)});
+  EXPECT_EQ(code(exporter.export_handle(*handle, vmm::share_kind::posix_fd)), invalid_value);
+  EXPECT_EQ(code(exporter.export_handle(*handle, vmm::share_kind::win32)), not_supported);
+  ASSERT_TRUE(exporter.release(*handle));
+}
+
+TEST_F(Sharing, ExportAndImportCostWhatWasMeasured) {
+  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
+  const double before = exporter.busy_us();
+  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
+  EXPECT_NEAR(exporter.busy_us() - before, 906.0, 0.001);
+  const auto received = importer.import_handle(*sent);
+  EXPECT_NEAR(importer.busy_us(), 23.0, 0.001);
+  ASSERT_TRUE(importer.close_descriptor(*sent));
+  ASSERT_TRUE(importer.release(*received));
+  ASSERT_TRUE(exporter.release(*handle));
+}
+
+TEST(SharingByFabric, WorksWhereItIsPermitted) {
+  auto plays = profile::cuda();
+  plays.fabric_permitted = true;
+  vmm::fake::world machine{plays};
+  vmm::fake_driver exporter{plays, machine};
+  vmm::fake_driver importer{plays, machine};
+  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::fabric});
+  ASSERT_TRUE(handle);
+  const auto sent = exporter.export_handle(*handle, vmm::share_kind::fabric);
+  ASSERT_TRUE(sent);
+  const auto received = importer.import_handle(*sent);
+  ASSERT_TRUE(received);
+  ASSERT_TRUE(importer.release(*received));
+  ASSERT_TRUE(exporter.release(*handle));
+  EXPECT_EQ(code(importer.import_handle(*sent)), invalid_value) << "it keeps nothing alive";
+  EXPECT_TRUE(exporter.ledger().empty());
+}
+
+// ---- multicast ----
+
+class Multicast : public ::testing::Test {
+ protected:
+  static profile two_devices() {
+    auto plays = profile::cuda();
+    plays.can.multicast = true;
+    plays.device_count = 2;
+    return plays;
+  }
+  Multicast() : driver(two_devices()) {}
+  void SetUp() override {
+    for (int i = 0; i < 2; ++i) own.push_back(*driver.create({4 * mib, vmm::device(i)}));
+    team = *driver.create_multicast({4 * mib, 2});
+  }
+  void TearDown() override {
+    for (const auto handle : own) EXPECT_TRUE(driver.release(handle));
+    EXPECT_TRUE(driver.release(static_cast<vmm::physical_handle>(team)));
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+  }
+  vmm::multicast_binding whole(int device) {
+    return {team, vmm::device(device), own[static_cast<std::size_t>(device)], 0, 0, 4 * mib};
+  }
+  void fill_team() {
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(driver.add_multicast_device(team, vmm::device(i)));
+  }
+  vmm::address_range joined(vmm::physical_handle handle) {
+    const auto range = driver.reserve({4 * mib, 0, {}});
+    EXPECT_TRUE(driver.map({range->base, 4 * mib, handle, 0}));
+    const vmm::access_grant grant{driver.home()};
+    EXPECT_TRUE(driver.set_access(*range, {&grant, 1}));
+    return *range;
+  }
+  void parted(vmm::address_range range) {
+    EXPECT_TRUE(driver.unmap(range));
+    EXPECT_TRUE(driver.free_reservation(range));
+  }
+
+  vmm::fake_driver driver;
+  std::vector<vmm::physical_handle> own;
+  vmm::multicast_handle team{};
+};
+
+TEST_F(Multicast, AWriteGoesToEveryBoundMemory) {
+  fill_team();
+  ASSERT_TRUE(driver.bind_multicast(whole(0)));
+  ASSERT_TRUE(driver.bind_multicast(whole(1)));
+  const auto all = joined(static_cast<vmm::physical_handle>(team));
+  const vmm::address_range each[] = {joined(own[0]), joined(own[1])};
+  ASSERT_TRUE(driver.write_tag({all.base + 2 * mib, 2 * mib}, 6));
+  const std::byte bytes[3] = {std::byte{1}, std::byte{2}, std::byte{3}};
+  ASSERT_TRUE(driver.write(all.base + 100, bytes));
+  for (const auto range : each) {
+    EXPECT_EQ(*driver.read_tag(range.base), 0u);
+    EXPECT_EQ(*driver.read_tag(range.base + 2 * mib), 6u);
+    std::byte seen[3]{};
+    ASSERT_TRUE(driver.read(seen, range.base + 100));
+    EXPECT_EQ(seen[2], std::byte{3});
+    parted(range);
+  }
+  parted(all);
+}
+
+TEST_F(Multicast, NothingIsBoundOrMappedBeforeTheTeamIsFull) {
+  EXPECT_EQ(code(driver.bind_multicast(whole(0))), 401);
+  ASSERT_TRUE(driver.add_multicast_device(team, vmm::device(0)));
+  EXPECT_EQ(code(driver.bind_multicast(whole(0))), 401);
+  const auto range = driver.reserve({4 * mib, 0, {}});
+  EXPECT_EQ(code(driver.map({range->base, 4 * mib, static_cast<vmm::physical_handle>(team), 0})),
+            401);
+  ASSERT_TRUE(driver.add_multicast_device(team, vmm::device(1)));
+  EXPECT_TRUE(driver.bind_multicast(whole(0)));
+  EXPECT_TRUE(driver.map({range->base, 4 * mib, static_cast<vmm::physical_handle>(team), 0}));
+  parted(*range);
+}
+
+TEST_F(Multicast, ADeviceIsAddedOnce) {
+  ASSERT_TRUE(driver.add_multicast_device(team, vmm::device(0)));
+  EXPECT_EQ(code(driver.add_multicast_device(team, vmm::device(0))), invalid_value);
+  EXPECT_EQ(code(driver.add_multicast_device(team, vmm::device(2))), 101);
+  EXPECT_EQ(code(driver.add_multicast_device(vmm::multicast_handle::none, vmm::device(1))), 400);
+  EXPECT_EQ(
+      code(driver.add_multicast_device(static_cast<vmm::multicast_handle>(own[0]), vmm::device(1))),
+      400);
+}
+
+TEST_F(Multicast, BindingKeepsToGranularityAndBounds) {
+  fill_team();
+  auto binding = whole(0);
+  binding.size_bytes = 1 * mib;
+  EXPECT_EQ(code(driver.bind_multicast(binding)), invalid_value);
+  binding = whole(0);
+  binding.team_offset_bytes = 2 * mib;
+  EXPECT_EQ(code(driver.bind_multicast(binding)), invalid_value);
+  binding = whole(0);
+  binding.memory_offset_bytes = 2 * mib;
+  EXPECT_EQ(code(driver.bind_multicast(binding)), invalid_value);
+  binding = whole(0);
+  binding.device = vmm::device(1);  // not where the memory is
+  EXPECT_EQ(code(driver.bind_multicast(binding)), 101);
+  ASSERT_TRUE(driver.bind_multicast(whole(0)));
+  EXPECT_EQ(code(driver.bind_multicast(whole(0))), invalid_value) << "bound there already";
+}
+
+TEST_F(Multicast, UnbindRepeatsTheBindExactly) {
+  fill_team();
+  ASSERT_TRUE(driver.bind_multicast(whole(0)));
+  auto half = whole(0);
+  half.size_bytes = 2 * mib;
+  EXPECT_EQ(code(driver.unbind_multicast(half)), invalid_value);
+  EXPECT_TRUE(driver.unbind_multicast(whole(0)));
+  EXPECT_EQ(code(driver.unbind_multicast(whole(0))), invalid_value);
+}
+
+TEST_F(Multicast, BoundMemoryLivesUntilTheTeamDoesNot) {
+  fill_team();
+  const auto before = driver.query_memory(vmm::device(0))->free_bytes;
+  ASSERT_TRUE(driver.bind_multicast(whole(0)));
+  ASSERT_TRUE(driver.release(own[0]));
+  EXPECT_EQ(driver.query_memory(vmm::device(0))->free_bytes, before);
+  ASSERT_TRUE(driver.release(static_cast<vmm::physical_handle>(team)));
+  EXPECT_EQ(driver.query_memory(vmm::device(0))->free_bytes, before + 4 * mib);
+  own[0] = *driver.create({4 * mib, vmm::device(0)});
+  team = *driver.create_multicast({4 * mib, 2});
+}
+
+TEST_F(Multicast, CreationIsChecked) {
+  EXPECT_EQ(code(driver.create_multicast({4 * mib, 0})), invalid_value);
+  EXPECT_EQ(code(driver.create_multicast({1 * mib, 2})), invalid_value);
+  EXPECT_EQ(driver.query_multicast_granularity({4 * mib, 2})->minimum_bytes, 2 * mib);
+  vmm::fake_driver without;
+  EXPECT_EQ(code(without.create_multicast({4 * mib, 2})), not_supported);
+}
+
+}  // namespace
+}  // namespace fake_test
