@@ -1,0 +1,372 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the tracker finds an allocation from any address in it, refuses overlaps and double frees,
+// and lets one thread at a time change a record. [D1, D2] Method: records made by hand, a naive
+// model in a std::map under random operations, and threads that look while others move.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.backend;
+import vmm.physical;
+import vmm.tracker;
+
+namespace {
+
+using vmm::address;
+using vmm::errc;
+using vmm::range_sizes;
+
+// A record, and the piece of memory that it owns in place of a pool.
+struct record : vmm::tracked_range {
+  vmm::piece own;
+
+  record(address at, const range_sizes& wanted) {
+    base = at;
+    sizes = wanted;
+    own.size_bytes = wanted.mapped_bytes;
+    own.handle = vmm::physical_handle{at.value + 1};
+    if (wanted.mapped_bytes > 0) pieces.push_back(&own);
+  }
+};
+
+class Tracker : public testing::Test {
+ protected:
+  record& add(std::uint64_t base, const range_sizes& sizes) {
+    record& made = *records.emplace_back(std::make_unique<record>(address{base}, sizes));
+    EXPECT_TRUE(tracked.insert_claimed(made));
+    tracked.unclaim(made);
+    return made;
+  }
+  // One size for all three.
+  record& add(std::uint64_t base, std::uint64_t size) { return add(base, {size, size, size}); }
+  void TearDown() override { EXPECT_TRUE(tracked.validate()); }
+
+  std::vector<std::unique_ptr<record>> records;
+  vmm::tracker tracked;
+};
+
+// ---- looking up [D1]
+
+TEST_F(Tracker, FindsARecordFromAnyAddressInIt) {
+  add(1000, {50, 60, 100});
+  for (const std::uint64_t at : {1000u, 1049u, 1050u, 1060u, 1099u}) {
+    const auto found = tracked.find(address{at});
+    ASSERT_TRUE(found) << at;
+    EXPECT_EQ(found->base, address{1000});
+    EXPECT_EQ(found->sizes.user_bytes, 50u);
+    EXPECT_EQ(found->sizes.mapped_bytes, 60u);
+    EXPECT_EQ(found->sizes.reserved_bytes, 100u);
+  }
+  EXPECT_EQ(tracked.find(address{999}).error().code, errc::not_allocated);
+  EXPECT_EQ(tracked.find(address{1100}).error().code, errc::not_allocated);
+  EXPECT_EQ(tracked.find(address{0}).error().code, errc::not_allocated);
+}
+
+TEST_F(Tracker, TellsNeighboursApart) {
+  add(1000, 100);
+  add(1100, 100);
+  EXPECT_EQ(tracked.find(address{1099})->base, address{1000});
+  EXPECT_EQ(tracked.find(address{1100})->base, address{1100});
+}
+
+TEST_F(Tracker, FindGivesTheStreamAndTheHandlesInOrder) {
+  vmm::piece low;
+  low.size_bytes = 40;
+  low.handle = vmm::physical_handle{7};
+  record& both = *records.emplace_back(std::make_unique<record>(address{64}, range_sizes{9, 2, 9}));
+  both.sizes = {90, 100, 100};
+  both.own.size_bytes = 60;
+  both.own.handle = vmm::physical_handle{5};
+  both.pieces = {&low, &both.own};
+  both.stream = vmm::stream_handle{3};
+  ASSERT_TRUE(tracked.insert_claimed(both));
+  const auto found = tracked.find(address{70});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->stream, vmm::stream_handle{3});
+  EXPECT_EQ(found->handles, (std::vector{vmm::physical_handle{7}, vmm::physical_handle{5}}));
+  tracked.erase(both);
+}
+
+TEST_F(Tracker, CoversOnlyWhatTheUserAskedFor) {
+  add(1000, {50, 60, 100});
+  EXPECT_TRUE(tracked.covers({address{1000}, 50}));
+  EXPECT_TRUE(tracked.covers({address{1049}, 1}));
+  EXPECT_FALSE(tracked.covers({address{1000}, 51}));
+  EXPECT_FALSE(tracked.covers({address{1050}, 1}));
+  EXPECT_FALSE(tracked.covers({address{999}, 2}));
+  EXPECT_FALSE(tracked.covers({address{500}, 10}));
+  EXPECT_FALSE(tracked.covers({address{1010}, ~std::uint64_t{0} - 5})) << "the end wraps around";
+}
+
+// ---- mistakes [D2]
+
+TEST_F(Tracker, RefusesEveryShapeOfOverlap) {
+  add(1000, {10, 10, 100});
+  struct shape {
+    std::uint64_t base;
+    std::uint64_t size;
+  };
+  for (const shape each : {shape{1000, 100}, shape{1000, 1}, shape{1099, 1}, shape{1050, 500},
+                           shape{900, 101}, shape{900, 1000}, shape{1020, 20}}) {
+    record other(address{each.base}, {each.size, each.size, each.size});
+    const vmm::status refused = tracked.insert_claimed(other);
+    ASSERT_FALSE(refused) << each.base << '+' << each.size;
+    EXPECT_EQ(refused.error().code, errc::overlap);
+    EXPECT_FALSE(other.linked);
+  }
+  EXPECT_EQ(tracked.size(), 1u);
+  add(900, 100);  // touching is not overlapping
+  add(1100, 100);
+}
+
+TEST_F(Tracker, ClaimsByTheExactBaseOnly) {
+  record& one = add(1000, {50, 60, 100});
+  EXPECT_EQ(tracked.claim(address{1001}).error().code, errc::invalid_argument);
+  EXPECT_EQ(tracked.claim(address{1099}).error().code, errc::invalid_argument);
+  EXPECT_EQ(tracked.claim(address{1100}).error().code, errc::not_allocated);
+  EXPECT_EQ(tracked.claim(address{999}).error().code, errc::not_allocated);
+  const auto claimed = tracked.claim(address{1000});
+  ASSERT_TRUE(claimed);
+  EXPECT_EQ(*claimed, &one);
+  EXPECT_EQ(tracked.claim(address{1000}).error().code, errc::in_use);
+  tracked.unclaim(one);
+  ASSERT_TRUE(tracked.claim(address{1000}));
+  tracked.erase(one);
+  EXPECT_EQ(tracked.claim(address{1000}).error().code, errc::not_allocated) << "a double free";
+  EXPECT_EQ(tracked.size(), 0u);
+}
+
+// ---- moving
+
+TEST_F(Tracker, RelocatesAndExchangesThePieces) {
+  record& one = add(1000, {50, 60, 100});
+  vmm::piece larger;
+  larger.size_bytes = 80;
+  vmm::piece_list pieces{&larger};
+  ASSERT_TRUE(tracked.claim(address{1000}));
+  ASSERT_TRUE(tracked.relocate(one, {address{5000}, {70, 80, 90}}, pieces));
+  EXPECT_EQ(pieces, vmm::piece_list{&one.own}) << "what the record had comes back";
+  EXPECT_EQ(tracked.find(address{1000}).error().code, errc::not_allocated);
+  EXPECT_EQ(tracked.find(address{5089})->sizes.mapped_bytes, 80u);
+  EXPECT_EQ(tracked.totals().user_bytes, 70u);
+  EXPECT_EQ(tracked.totals().mapped_bytes, 80u);
+  EXPECT_EQ(tracked.totals().reserved_bytes, 90u);
+  EXPECT_TRUE(tracked.validate());
+  tracked.erase(one);
+  EXPECT_EQ(tracked.totals().reserved_bytes, 0u);
+}
+
+TEST_F(Tracker, RelocatesOverItsOwnOldPlace) {
+  record& one = add(1000, 100);
+  vmm::piece_list pieces = one.pieces;
+  ASSERT_TRUE(tracked.claim(address{1000}));
+  EXPECT_TRUE(tracked.relocate(one, {address{1050}, {100, 100, 100}}, pieces));
+  EXPECT_EQ(tracked.find(address{1149})->base, address{1050});
+  EXPECT_EQ(tracked.find(address{1049}).error().code, errc::not_allocated);
+  tracked.unclaim(one);
+}
+
+TEST_F(Tracker, ARefusedRelocationChangesNothing) {
+  record& one = add(1000, 100);
+  add(2000, 100);
+  ASSERT_TRUE(tracked.claim(address{1000}));
+  vmm::piece other;
+  other.size_bytes = 100;
+  for (const std::uint64_t base : {1901u, 1950u, 2099u}) {
+    vmm::piece_list pieces{&other};
+    const vmm::status refused = tracked.relocate(one, {address{base}, {100, 100, 100}}, pieces);
+    ASSERT_FALSE(refused) << base;
+    EXPECT_EQ(refused.error().code, errc::overlap);
+    EXPECT_EQ(pieces, vmm::piece_list{&other});
+    EXPECT_EQ(one.base, address{1000});
+  }
+  vmm::piece_list pieces{&one.own};
+  const vmm::status grown = tracked.relocate(one, {address{1000}, {100, 100, 1001}}, pieces);
+  EXPECT_EQ(grown.error().code, errc::overlap) << "growing over the next record";
+  EXPECT_TRUE(tracked.validate());
+  tracked.unclaim(one);
+}
+
+TEST_F(Tracker, VisitsInAddressOrder) {
+  for (const std::uint64_t base : {3000u, 1000u, 2000u}) add(base, 10);
+  std::vector<std::uint64_t> seen;
+  tracked.visit([&seen](const vmm::tracked_range& range) { seen.push_back(range.base.value); });
+  EXPECT_EQ(seen, (std::vector<std::uint64_t>{1000, 2000, 3000}));
+}
+
+TEST_F(Tracker, ValidateSeesDamage) {
+  record& one = add(1000, 100);
+  add(1100, 100);
+  one.own.size_bytes = 99;
+  EXPECT_FALSE(tracked.validate()) << "pieces that do not add up";
+  one.own.size_bytes = 100;
+  one.sizes.reserved_bytes = 101;
+  EXPECT_FALSE(tracked.validate()) << "an overlap";
+  one.sizes.reserved_bytes = 100;
+  one.sizes.user_bytes = 99;
+  EXPECT_FALSE(tracked.validate()) << "totals";
+  one.sizes.user_bytes = 100;
+  one.base = address{1001};
+  EXPECT_FALSE(tracked.validate()) << "a base that is not its key";
+  one.base = address{1000};
+}
+
+TEST(TrackerDeathTest, MisuseEndsTheProcess) {
+  vmm::tracker tracked;
+  record one(address{1000}, {50, 60, 100});
+  ASSERT_TRUE(tracked.insert_claimed(one));
+  tracked.unclaim(one);
+  vmm::piece_list pieces{&one.own};
+  EXPECT_DEATH(tracked.unclaim(one), "given up that was not claimed");
+  EXPECT_DEATH(tracked.erase(one), "taken out that was not claimed");
+  EXPECT_DEATH((void)tracked.relocate(one, {address{1000}, one.sizes}, pieces),
+               "moved that was not claimed");
+  record wrong(address{5000}, {60, 50, 100});
+  EXPECT_DEATH((void)tracked.insert_claimed(wrong), "sizes contradict one another");
+}
+
+// ---- the naive model: bases to sizes, searched from one end
+
+class ModelledTracker : public Tracker {
+ protected:
+  using model = std::map<std::uint64_t, std::uint64_t>;
+
+  [[nodiscard]] bool is_free(std::uint64_t base, std::uint64_t size,
+                             std::uint64_t except = ~0ull) const {
+    for (const auto& [other, other_size] : expected) {
+      if (other != except && base < other + other_size && other < base + size) return false;
+    }
+    return true;
+  }
+  void insert(std::uint64_t base, std::uint64_t size) {
+    record& made = *records.emplace_back(
+        std::make_unique<record>(address{base}, range_sizes{size, size, size}));
+    const vmm::status done = tracked.insert_claimed(made);
+    ASSERT_EQ(done.has_value(), is_free(base, size));
+    if (!done) return;
+    tracked.unclaim(made);
+    expected[base] = size;
+  }
+  void erase(std::uint64_t base) {
+    const auto claimed = tracked.claim(address{base});
+    ASSERT_TRUE(claimed);
+    tracked.erase(**claimed);
+    expected.erase(base);
+  }
+  void relocate(std::uint64_t base, std::uint64_t to) {
+    const auto claimed = tracked.claim(address{base});
+    ASSERT_TRUE(claimed);
+    const std::uint64_t size = expected[base];
+    vmm::piece_list pieces = (*claimed)->pieces;
+    const vmm::status done = tracked.relocate(**claimed, {address{to}, {size, size, size}}, pieces);
+    ASSERT_EQ(done.has_value(), is_free(to, size, base));
+    tracked.unclaim(**claimed);
+    if (!done) return;
+    expected.erase(base);
+    expected[to] = size;
+  }
+  void expect_found(std::uint64_t at) const {
+    const auto found = tracked.find(address{at});
+    for (const auto& [base, size] : expected) {
+      if (at < base || at >= base + size) continue;
+      ASSERT_TRUE(found);
+      ASSERT_EQ(found->base, address{base});
+      return;
+    }
+    ASSERT_FALSE(found);
+  }
+
+  model expected;
+};
+
+TEST_F(ModelledTracker, AgreesWithAMap) {
+  std::mt19937_64 random(2);
+  for (int step = 0; step < 5000; ++step) {
+    const std::uint64_t at = 1 + random() % 2000;
+    const std::uint64_t size = 1 + random() % 60;
+    const auto some =
+        expected.empty()
+            ? expected.end()
+            : std::next(expected.begin(), static_cast<std::ptrdiff_t>(random() % expected.size()));
+    switch (random() % 4) {
+      case 0: insert(at, size); break;
+      case 1:
+        if (some != expected.end()) erase(some->first);
+        break;
+      case 2:
+        if (some != expected.end()) relocate(some->first, at);
+        break;
+      default: expect_found(at);
+    }
+    ASSERT_EQ(tracked.size(), expected.size());
+    if (step % 50 == 0) ASSERT_TRUE(tracked.validate());
+    if (HasFailure()) FAIL() << "at step " << step;
+  }
+}
+
+// ---- threads
+
+TEST_F(Tracker, OneOfManyThreadsGetsTheClaim) {
+  record& one = add(1000, 100);
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<int> winners = 0;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&] {
+        if (tracked.claim(address{1000})) ++winners;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(winners, 1);
+    tracked.unclaim(one);
+  }
+}
+
+// A record is seen as it was before a relocation or as it is after, never between the two.
+TEST_F(Tracker, LookersNeverSeeHalfARelocation) {
+  record& one = add(1000, 100);
+  one.stream = vmm::stream_handle{1000};
+  std::vector<vmm::piece> halves(2);
+  for (vmm::piece& half : halves) {
+    half.size_bytes = 50;
+    half.handle = vmm::physical_handle{1};
+  }
+  std::atomic<bool> done = false;
+  std::atomic<int> wrong_count = 0;
+  std::thread looker([&] {
+    while (!done) {
+      const auto small = tracked.find(address{1050});
+      if (small && (small->handles.size() != 1 || small->base != address{1000})) ++wrong_count;
+      const auto large = tracked.find(address{2050});
+      if (large && (large->handles.size() != 2 || large->base != address{2000})) ++wrong_count;
+      if (small && small->stream != vmm::stream_handle{small->base.value}) ++wrong_count;
+      if (large && large->stream != vmm::stream_handle{large->base.value}) ++wrong_count;
+      if (tracked.totals().mapped_bytes != 100) ++wrong_count;
+    }
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const bool there = i % 2 == 0;
+    const address to{there ? 2000u : 1000u};
+    const auto claimed = tracked.claim(one.base);
+    ASSERT_TRUE(claimed);
+    vmm::piece_list pieces{&one.own};
+    if (there) pieces = {&halves[0], &halves[1]};
+    ASSERT_TRUE(tracked.relocate(one, {to, {100, 100, 100}, vmm::stream_handle{to.value}}, pieces));
+    tracked.unclaim(one);
+  }
+  done = true;
+  looker.join();
+  EXPECT_EQ(wrong_count, 0);
+}
+
+}  // namespace
