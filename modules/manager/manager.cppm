@@ -397,18 +397,18 @@ result<block*> manager<B>::grow_cached(block& cached, const block_request& reque
     cache_.put(cached);
     return ordered.error();
   }
-  const stream_handle old_stream = cached.stream;
+  const stream_handle old_stream = std::exchange(cached.stream, request.stream);
   const status tracked = engine_->records().insert_claimed(cached);
   check(tracked.has_value(), "a cached range overlaps an allocation");
   const resize_plan plan{request.sizes, request.stream, cached.last_use};
   status grown = engine_->grow_in_place(cached, plan);
   if (!grown && grown.error().code == errc::out_of_addresses) grown = engine_->move(cached, plan);
   if (!grown) {
+    engine_->records().erase(cached);
     cached.stream = old_stream;
-    uncache_failed(cached);
+    cache_.put(cached);
     return grown.error();
   }
-  cached.stream = request.stream;
   counts_.grown_range_count.fetch_add(1, std::memory_order_relaxed);
   return &cached;
 }

@@ -395,10 +395,10 @@ status engine<B>::move(block& moved, const resize_plan& plan) {
 
   const address old_base = moved.base;
   std::swap(moved.where, spare.where);
-  const status placed = records_.relocate(moved, {spare.base, plan.sizes}, spare.pieces);
+  const status placed =
+      records_.relocate(moved, {spare.base, plan.sizes, plan.stream}, spare.pieces);
   check(placed.has_value(), "an extent that address space handed out overlaps a tracked one");
   spare.base = old_base;
-  moved.stream = plan.stream;
   moved.room_bytes = plan.sizes.reserved_bytes;
   moved.tail_locked = false;
   leave_old_place(spare, plan.last_use);
@@ -605,7 +605,7 @@ void engine<B>::drop_holders(const piece_list& pieces, std::size_t from,
 
 template <backend B>
 void engine<B>::place(block& owner, const range_sizes& sizes, piece_list& pieces) noexcept {
-  const status placed = records_.relocate(owner, {owner.base, sizes}, pieces);
+  const status placed = records_.relocate(owner, {owner.base, sizes, owner.stream}, pieces);
   check(placed.has_value(), "a block within its own extent overlaps another");
 }
 

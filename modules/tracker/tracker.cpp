@@ -97,6 +97,7 @@ status tracker::relocate(tracked_range& range, const placement& to, piece_list& 
   count(to.sizes, range.sizes);
   range.base = to.base;
   range.sizes = to.sizes;
+  range.stream = to.stream;
   range.pieces.swap(pieces);
   return {};
 }
@@ -121,7 +122,10 @@ result<range_info> tracker::find(address at) const noexcept {
 bool tracker::covers(address_range range) const noexcept {
   const std::shared_lock<std::shared_mutex> lock(mutex_);
   const tracked_range* const found = containing(range.base);
-  return found != nullptr && address_range{found->base, found->sizes.user_bytes}.contains(range);
+  if (found == nullptr) return false;
+  const std::uint64_t inside = range.base - found->base;
+  const std::uint64_t user_bytes = found->sizes.user_bytes;
+  return inside <= user_bytes && range.size_bytes <= user_bytes - inside;
 }
 
 std::size_t tracker::size() const noexcept {

@@ -73,10 +73,11 @@ export class tracker {
   /// Takes a claimed record out.
   void erase(tracked_range& range) noexcept;
 
-  /// Where a claimed record lies and how large it is from now on.
+  /// Where a claimed record lies, how large it is and whose it is from now on.
   struct placement {
     address base{};
     range_sizes sizes{};
+    stream_handle stream = stream_handle::default_stream;
   };
   /// Moves or resizes a claimed record, and exchanges its pieces with `pieces`: the only way to
   /// change them, so that find() never sees a list in the making. Errors: overlap; record and list
