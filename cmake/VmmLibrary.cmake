@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 include(GNUInstallDirs)
 
-# A module interface built with one sanitizer cannot be read by a unit built with another: sanitizers are global.
+# A module interface built with one sanitizer cannot be read by a unit built with another:
+# sanitizers are global.
 if(VMM_SANITIZE)
   add_compile_options(-fsanitize=${VMM_SANITIZE} -fno-omit-frame-pointer -g)
   string(REPLACE "fuzzer-no-link," "" VMM_LINK_SANITIZE "${VMM_SANITIZE}")
@@ -20,14 +21,14 @@ function(vmm_library_defaults target)
   vmm_warnings(${target})
 endfunction()
 
-# Warnings are ours to keep at none with Clang, the compiler that this is written for; GCC's own are only shown. A
-# parent project decides for itself. BUILD_INTERFACE, because an installed module library carries its private options
-# to whoever compiles its interfaces.
+# Warnings are ours to keep at none with Clang, the compiler that this is written for; GCC's own are
+# only shown. A parent project decides for itself. BUILD_INTERFACE, because an installed module
+# library carries its private options to whoever compiles its interfaces.
 function(vmm_warnings target)
   if(PROJECT_IS_TOP_LEVEL)
-    set(fatal "$<$<CXX_COMPILER_ID:Clang>:-Werror>")
-    target_compile_options(${target} PRIVATE
-                           "$<BUILD_INTERFACE:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;${fatal}>")
+    set(warnings -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+                 $<$<CXX_COMPILER_ID:Clang>:-Werror>)
+    target_compile_options(${target} PRIVATE "$<BUILD_INTERFACE:${warnings}>")
   endif()
 endfunction()
 
@@ -36,11 +37,13 @@ function(vmm_units)
   cmake_parse_arguments(A "" "" "INTERFACES;SOURCES" ${ARGN})
   list(TRANSFORM A_INTERFACES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   list(TRANSFORM A_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
-  target_sources(vmm PUBLIC FILE_SET CXX_MODULES BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${A_INTERFACES})
+  target_sources(vmm PUBLIC FILE_SET CXX_MODULES BASE_DIRS "${PROJECT_SOURCE_DIR}"
+                 FILES ${A_INTERFACES})
   target_sources(vmm PRIVATE ${A_SOURCES})
 endfunction()
 
-# vmm_test(NAME name SOURCES ... [LABELS ...]): a GoogleTest program, one CTest test for each of its tests.
+# vmm_test(NAME name SOURCES ... [LABELS ...]): a GoogleTest program, one CTest test for each of its
+# tests.
 function(vmm_test)
   cmake_parse_arguments(A "" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${A_NAME} ${A_SOURCES})
@@ -49,7 +52,8 @@ function(vmm_test)
   if(NOT A_LABELS)
     set(A_LABELS unit)
   endif()
-  gtest_discover_tests(${A_NAME} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${A_NAME}." PROPERTIES LABELS "${A_LABELS}")
+  gtest_discover_tests(${A_NAME} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${A_NAME}."
+                       PROPERTIES LABELS "${A_LABELS}")
 endfunction()
 
 # vmm_program(name sources...): a tool, example or benchmark.

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-# Compilers that cannot build named modules are refused here, with what to do, before CMake says it less clearly.
+# Compilers that cannot build named modules are refused here, with what to do, before CMake says it
+# less clearly.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 18)
   message(FATAL_ERROR "vmm needs Clang 18 or newer (19 is what it is tested with); this is Clang "
                       "${CMAKE_CXX_COMPILER_VERSION}. Configure with cmake --preset dev, "
@@ -12,7 +13,8 @@ elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSI
                       "or let ./run install what is missing.")
 endif()
 if(NOT CMAKE_GENERATOR MATCHES "Ninja")
-  message(FATAL_ERROR "C++ modules need the Ninja generator: configure with cmake --preset dev, or with -G Ninja.")
+  message(FATAL_ERROR "C++ modules need the Ninja generator: configure with cmake --preset dev, "
+                      "or with -G Ninja.")
 endif()
 if(PROJECT_IS_TOP_LEVEL)
   set(CMAKE_CXX_STANDARD 20)

@@ -9,11 +9,11 @@
 //
 // I1  One object is one device: its primary context is retained from open() to the destructor.
 // I2  Every call makes that context current for its own duration and restores the caller's, so any
-// thread may call,
-//     also one that never touched CUDA.
+//     thread may call, also one that never touched CUDA.
 // I3  No error is kept: each call reports what the driver answered to that call, with the driver's
-// own name for it. I4  No lock is held over a driver call; the object is constant after open(). I5
-// Multicast calls are not even looked up unless options.allow_multicast says so.
+//     own name for it.
+// I4  No lock is held over a driver call; the object is constant after open().
+// I5  Multicast calls are not even looked up unless options.allow_multicast says so.
 //
 // Thread safety: all members may be called from any thread at once. Destroy the object when no call
 // is running. Cost: the driver's own, and about 20 ns to look at the current context (more where it

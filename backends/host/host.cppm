@@ -9,10 +9,12 @@
 // docs/contract.md wants it.
 //
 // I1  Every address of a live reservation is either inaccessible or backed by memory that `map` put
-// there. I2  Memory lives while a handle or a mapping refers to it, and is given back to the system
-// with the last of them. I3  Unless commit is lazy, memory is there when create returns, and more
-// than the system has available is refused. I4  Unmapping and freeing work also when the process is
-// at its limit of kernel mappings.
+//     there.
+// I2  Memory lives while a handle or a mapping refers to it, and is given back to the system with
+//     the last of them.
+// I3  Unless commit is lazy, memory is there when create returns, and more than the system has
+//     available is refused.
+// I4  Unmapping and freeing work also when the process is at its limit of kernel mappings.
 //
 // Memory that is not shareable is an extent of one file: it costs no descriptor, and extents that
 // follow one another become one kernel mapping. Each shareable memory has a file of its own, sealed

@@ -12,8 +12,9 @@
 // I2  Calls may be made from any thread; a backend that needs a lock has one.
 // I3  No call promises to wait for device work, and no caller may assume that it does not wait.
 // I4  Mapping a whole handle at offset 0 is always legal; anything else needs the feature that says
-// so. I5  A fresh mapping has no access until set_access gives it. I6  What a backend does not know
-// it refuses with not_supported; it never downgrades silently.
+//     so.
+// I5  A fresh mapping has no access until set_access gives it.
+// I6  What a backend does not know it refuses with not_supported; it never downgrades silently.
 module;
 #include <concepts>
 #include <cstddef>

@@ -8,12 +8,12 @@
 // nothing and calls no driver.
 //
 // I1  Whatever fails, every allocation and its contents are as before the call. What may have
-// changed is what was kept
-//     for reuse: memory that was in a cache may have gone back to the driver.
+//     changed is what was kept for reuse: memory that was in a cache may have gone back to the
+//     driver.
 // I2  Physical bytes held = behind allocations + behind cached ranges + cached pieces (+ waiting
-// for unfinished work). I3  Addresses are unmapped only when the work that may use them has
-// finished; the host waits for it only when
-//     memory is short and the options allow it.
+//     for unfinished work).
+// I3  Addresses are unmapped only when the work that may use them has finished; the host waits for
+//     it only when memory is short and the options allow it.
 //
 // Thread safety: all of it. No driver call is made under a lock that another allocation needs.
 // Cost: bookkeeping O(log n); driver calls by the number of pieces. With keep_mapped, a request of

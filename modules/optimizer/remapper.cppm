@@ -5,9 +5,10 @@
 //
 // I1  map() is all or nothing: a set-access or a map that fails leaves no mapping behind. [A7]
 // I2  Before a piece is mapped for a stream, that stream is ordered behind the piece's last use, on
-// the device. I3  Where the driver will not undo either, the outcome says how many leading pieces
-// still stand mapped, so that
-//     the caller keeps their addresses out of use until a later try succeeds. Nothing is forgotten.
+//     the device.
+// I3  Where the driver will not undo either, the outcome says how many leading pieces still stand
+//     mapped, so that the caller keeps their addresses out of use until a later try succeeds.
+//     Nothing is forgotten.
 //
 // Thread safety: all of it, for ranges that one thread works on at a time. Cost: one map call a
 // piece, one set-access call a range (the driver charges for each mapping all the same), one unmap

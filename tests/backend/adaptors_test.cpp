@@ -3,9 +3,9 @@
 //
 // Goal: the adaptors pass every call and every answer through unchanged, and do what they are for:
 // any_backend refuses what its driver cannot do, observers see each call once, a planned failure
-// does not reach the driver. Method: a driver that writes down what it is asked and answers with
-// values made from the call; one with all the refinements and one with none. Each of the calls goes
-// through each adaptor.
+// does not reach the driver.
+// Method: a driver that writes down what it is asked and answers with values made from the call;
+// one with all the refinements and one with none. Each of the calls goes through each adaptor.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -31,8 +31,10 @@ TEST(ResultDeathTest, AskingForWhatIsNotThereDies) {
 }
 
 TEST(Error, IsDescribedInOneLine) {
-  const vmm::error failure{vmm::errc::out_of_memory, vmm::call::create, 2, "CUDA_ERROR_OUT_OF_MEMORY", "trim first"};
-  EXPECT_EQ(vmm::describe(failure), "out of memory in create (CUDA_ERROR_OUT_OF_MEMORY 2): trim first");
+  const vmm::error failure{vmm::errc::out_of_memory, vmm::call::create, 2,
+                           "CUDA_ERROR_OUT_OF_MEMORY", "trim first"};
+  EXPECT_EQ(vmm::describe(failure),
+            "out of memory in create (CUDA_ERROR_OUT_OF_MEMORY 2): trim first");
   EXPECT_EQ(vmm::describe(vmm::refuse(vmm::errc::overlap, "")), "overlap");
 }
 
@@ -53,7 +55,8 @@ TEST(Environment, ParsesByteCounts) {
   EXPECT_EQ(vmm::parse_bytes("20MB"), 20'000'000u);
   EXPECT_EQ(vmm::parse_bytes("20M"), 20u << 20);
   EXPECT_EQ(vmm::parse_bytes("8TiB"), 8ull << 40);
-  for (const char* bad : {"", "MB", "-1", "1.5G", "8 TiB", "8TIB", "9223372036854775808", "8388608TiB", "1x"}) {
+  for (const char* bad :
+       {"", "MB", "-1", "1.5G", "8 TiB", "8TIB", "9223372036854775808", "8388608TiB", "1x"}) {
     EXPECT_FALSE(vmm::parse_bytes(bad).has_value()) << bad;
   }
 }
@@ -68,7 +71,8 @@ TEST(Environment, RefusesWhatItCannotRead) {
   EXPECT_EQ(ratio, 0.5);
   for (const char* bad : {"half", "0.5x", "nan", "inf", " 0.5"}) {
     ::setenv("VMM_TEST_RATIO", bad, 1);
-    const vmm::status read = vmm::read_number_option("VMM_TEST_RATIO", ratio, "VMM_TEST_RATIO takes a number");
+    const vmm::status read =
+        vmm::read_number_option("VMM_TEST_RATIO", ratio, "VMM_TEST_RATIO takes a number");
     ASSERT_FALSE(read) << bad;
     EXPECT_EQ(read.error().code, vmm::errc::bad_option);
     EXPECT_STREQ(read.error().detail, "VMM_TEST_RATIO takes a number");

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: where there is no usable CUDA driver, opening the backend gives a clear error value and
-// never a crash. Method: names a library that is not there, one that is there but is no CUDA
-// driver, and a bad device number.
+// never a crash.
+// Method: names a library that is not there, one that is there but is no CUDA driver, and a bad
+// device number.
 #include <cstdlib>
 #include <string>
 

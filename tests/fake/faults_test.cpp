@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a planned fault strikes the call that it is planned for, with the code asked for, and
-// nothing else changes. Method: plans of each form against calls that would succeed, and the ledger
-// before and after.
+// nothing else changes.
+// Method: plans of each form against calls that would succeed, and the ledger before and after.
 #include <cstdint>
 #include <string_view>
 #include <vector>

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the host driver does with real memory what the contract says, also where Linux would do
-// something else. Method: small layouts, their bytes read and written through plain pointers; each
-// refusal compared with the ledger before it; forbidden accesses made in a child process that must
-// die of them. The ledger is empty after every test.
+// something else.
+// Method: small layouts, their bytes read and written through plain pointers; each refusal compared
+// with the ledger before it; forbidden accesses made in a child process that must die of them. The
+// ledger is empty after every test.
 #include <array>
 #include <cstdint>
 #include <cstring>

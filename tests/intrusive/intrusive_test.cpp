@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the index keeps keys in order, equal ones latest first, and finds bounds; the pool recycles
-// objects as they are. Method: small cases by hand, then random operations against a std::multimap;
-// misuse must end the process with its own message.
+// objects as they are.
+// Method: small cases by hand, then random operations against a std::multimap; misuse must end the
+// process with its own message.
 #include <cstdint>
 #include <iterator>
 #include <map>

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the manager allocates, frees, resizes and copies as the sources describe, with their
-// numbers, and gives back all that it took. Method: on the fake driver; contents are followed by
-// tags, driver calls are counted, and after every test the driver's ledger and its list of misuses
-// are empty.
+// numbers, and gives back all that it took.
+// Method: on the fake driver; contents are followed by tags, driver calls are counted, and after
+// every test the driver's ledger and its list of misuses are empty.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>

@@ -16,8 +16,8 @@ function(run)
   set(text "${text}" PARENT_SCOPE)
 endfunction()
 
-# What is installed must stand alone: no trace of Boost, which only the implementation units use, and
-# none of the flags, folders and warnings that are this build's own.
+# What is installed must stand alone: no trace of Boost, which only the implementation units use,
+# and none of the flags, folders and warnings that are this build's own.
 function(check_prefix)
   file(GLOB_RECURSE files "${prefix}/include/*" "${prefix}/lib*/*.cmake")
   list(LENGTH files count)

@@ -26,7 +26,7 @@ struct file {
   std::string text;
 };
 
-inline constexpr int column_limit = 120;
+inline constexpr int column_limit = 100;
 inline constexpr int function_line_limit = 70;
 
 /// Every rule that can be told from one file.

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the tree keeps its own rules (layers, sizes, headers, reminders, names), and the checker
-// sees it when not. Method: planted violations in texts written here, each of which must be found,
-// each beside a clean twin that must not be; then every file of the tree.
+// sees it when not.
+// Method: planted violations in texts written here, each of which must be found, each beside a
+// clean twin that must not be; then every file of the tree.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

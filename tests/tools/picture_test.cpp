@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the picture is a well-formed SVG of bounded size, and an area of a colour stands for that
-// many bytes. Method: hand-made address spaces; the rectangles of each colour are read back from
-// the document and added up; texts with every awkward character; a million small extents.
+// many bytes.
+// Method: hand-made address spaces; the rectangles of each colour are read back from the document
+// and added up; texts with every awkward character; a million small extents.
 #include <array>
 #include <cstdint>
 #include <cstdio>

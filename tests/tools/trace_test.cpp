@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the trace reader takes every well-formed trace, gets its numbers right, and says of every
-// other one which line is wrong, how, and what would be right. Method: hand-written traces with
-// results worked out by hand; each way to be malformed; gzip data cut at every byte; the shipped
-// traces against the counts that their README gives.
+// other one which line is wrong, how, and what would be right.
+// Method: hand-written traces with results worked out by hand; each way to be malformed; gzip data
+// cut at every byte; the shipped traces against the counts that their README gives.
 #include <zlib.h>
 
 #include <cstddef>

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the tracker finds an allocation from any address in it, refuses overlaps and double frees,
-// and lets one thread at a time change a record. [D1, D2] Method: records made by hand, a naive
-// model in a std::map under random operations, and threads that look while others move.
+// and lets one thread at a time change a record. [D1, D2]
+// Method: records made by hand, a naive model in a std::map under random operations, and threads
+// that look while others move.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: each operation of the range allocator does what its comment says, at its boundaries too,
-// and misuse ends the process. [B2, B3, B4] Method: small ranges whose layout is worked out by
-// hand.
+// and misuse ends the process. [B2, B3, B4]
+// Method: small ranges whose layout is worked out by hand.
 #include <cstdint>
 #include <string>
 #include <utility>

@@ -3,8 +3,9 @@
 //
 // Goal: whatever the order of operations, the range allocator does what the naive model says: no
 // overlap, the best fit, no refusal while a hole fits, blocks in the model's order, and one free
-// block when all is given back. Method: long random programs over size mixes that crowd single
-// bins, from fixed seeds, compared after each operation and wholly from time to time.
+// block when all is given back.
+// Method: long random programs over size mixes that crowd single bins, from fixed seeds, compared
+// after each operation and wholly from time to time.
 #include <algorithm>
 #include <cstdint>
 #include <random>

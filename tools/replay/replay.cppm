@@ -10,7 +10,8 @@
 // frees, untimed, what the trace leaves live.
 //
 // I1  An allocation that fails is counted, and its free is skipped; every other free must succeed
-// or is counted too. I2  A pass allocates nothing on the host itself.
+//     or is counted too.
+// I2  A pass allocates nothing on the host itself.
 //
 // Thread safety: one replayer a thread. Cost: linear in the events.
 module;
