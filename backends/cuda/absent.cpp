@@ -33,8 +33,10 @@ struct cuda_driver::state {};
 
 cuda_driver::cuda_driver(std::unique_ptr<state> opened) noexcept : state_(std::move(opened)) {}
 cuda_driver::~cuda_driver() = default;
+cuda_driver::cuda_driver(cuda_driver&&) noexcept = default;
+cuda_driver& cuda_driver::operator=(cuda_driver&&) noexcept = default;
 
-result<std::unique_ptr<cuda_driver>> cuda_driver::open(const cuda_options&) { return absent(); }
+result<cuda_driver> cuda_driver::open(const cuda_options&) { return absent(); }
 const features& cuda_driver::feature_set() const noexcept { return no_features; }
 location cuda_driver::home() const noexcept { return device(0); }
 const cuda_description& cuda_driver::description() const noexcept { return no_description; }

@@ -9,6 +9,7 @@ module;
 #include <new>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "loader.h"
@@ -284,7 +285,9 @@ struct cuda_driver::state {
     return static_cast<Value>(made);
   }
 
+  [[nodiscard]] status find_device();
   [[nodiscard]] status read_device();
+  [[nodiscard]] status take_context();
   [[nodiscard]] int attribute(CUdevice_attribute which) const noexcept {
     int value = 0;
     return cu.device_get_attribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
@@ -293,6 +296,8 @@ struct cuda_driver::state {
 
 cuda_driver::cuda_driver(std::unique_ptr<state> opened) noexcept : state_(std::move(opened)) {}
 cuda_driver::~cuda_driver() = default;
+cuda_driver::cuda_driver(cuda_driver&&) noexcept = default;
+cuda_driver& cuda_driver::operator=(cuda_driver&&) noexcept = default;
 
 const features& cuda_driver::feature_set() const noexcept { return state_->can; }
 location cuda_driver::home() const noexcept { return vmm::device(state_->ordinal); }
@@ -385,53 +390,58 @@ status cuda_driver::state::read_device() {
   return {};
 }
 
-result<std::unique_ptr<cuda_driver>> cuda_driver::open(const cuda_options& options) {
-  if (options.device < 0)
-    return refuse(errc::bad_option, "cuda_options::device is a device number: 0 or more");
-  std::unique_ptr<state> opened(new (std::nothrow) state);
-  if (!opened) return refuse(errc::out_of_host_memory, "no host memory for the CUDA backend");
-  state& s = *opened;
-  const cuda::load_options load{library_name(options), options.allow_multicast};
-  if (const char* problem = cuda::load_driver(load, s.cu); problem != nullptr) {
-    return refuse(errc::unavailable, problem);
-  }
-  s.ordinal = options.device;
-  s.multicast_allowed = options.allow_multicast;
-  if (const CUresult code = s.cu.init(0); code != CUDA_SUCCESS) {
-    return unusable(s.cu, code,
+status cuda_driver::state::find_device() {
+  if (const CUresult code = cu.init(0); code != CUDA_SUCCESS) {
+    return unusable(cu, code,
                     code == CUDA_ERROR_NO_DEVICE ? "the CUDA driver is there but sees no device: "
                                                    "look at CUDA_VISIBLE_DEVICES and nvidia-smi"
                                                  : "the CUDA driver is there but does not start: "
                                                    "look at nvidia-smi and the kernel's log");
   }
   int count = 0;
-  if (const CUresult code = s.cu.device_get_count(&count); code != CUDA_SUCCESS) {
-    return unusable(s.cu, code, "the CUDA driver does not say how many devices there are");
+  if (const CUresult code = cu.device_get_count(&count); code != CUDA_SUCCESS) {
+    return unusable(cu, code, "the CUDA driver does not say how many devices there are");
   }
-  if (options.device >= count) {
+  if (ordinal >= count) {
     return refuse(errc::unavailable,
                   "cuda_options::device is not a device that the CUDA driver sees");
   }
-  if (const CUresult code = s.cu.device_get(&s.device, options.device); code != CUDA_SUCCESS) {
-    return unusable(s.cu, code, "the CUDA driver does not give the device");
+  if (const CUresult code = cu.device_get(&device, ordinal); code != CUDA_SUCCESS) {
+    return unusable(cu, code, "the CUDA driver does not give the device");
   }
-  if (const status readable = s.read_device(); !readable) return readable.error();
-  if (const CUresult code = s.cu.primary_context_retain(&s.context, s.device);
-      code != CUDA_SUCCESS) {
-    s.context = nullptr;
-    error failure = error_of(s.cu, call::none, code);
+  return {};
+}
+
+status cuda_driver::state::take_context() {
+  if (const CUresult code = cu.primary_context_retain(&context, device); code != CUDA_SUCCESS) {
+    context = nullptr;
+    error failure = error_of(cu, call::none, code);
     failure.detail =
-        "the device's primary context could not be had: the device is out of memory or held by "
-        "another process";
+        "the device's primary context could not be had: the device is out of memory, or another "
+        "process holds it for itself";
     return failure;
   }
-  const status streaming = s.run(call::create_stream, [&](const entry_points& cu) {
-    return cu.stream_create(&s.transfers, CU_STREAM_NON_BLOCKING);
+  return run(call::create_stream, [&](const entry_points& points) {
+    return points.stream_create(&transfers, CU_STREAM_NON_BLOCKING);
   });
-  if (!streaming) return streaming.error();
-  std::unique_ptr<cuda_driver> driver(new (std::nothrow) cuda_driver(std::move(opened)));
-  if (!driver) return refuse(errc::out_of_host_memory, "no host memory for the CUDA backend");
-  return driver;
+}
+
+result<cuda_driver> cuda_driver::open(const cuda_options& options) {
+  if (options.device < 0) {
+    return refuse(errc::bad_option, "cuda_options::device is a device number: 0 or more");
+  }
+  std::unique_ptr<state> opened(new (std::nothrow) state);
+  if (!opened) return refuse(errc::out_of_host_memory, "no host memory for the CUDA backend");
+  const cuda::load_options load{library_name(options), options.allow_multicast};
+  if (const char* problem = cuda::load_driver(load, opened->cu); problem != nullptr) {
+    return refuse(errc::unavailable, problem);
+  }
+  opened->ordinal = options.device;
+  opened->multicast_allowed = options.allow_multicast;
+  if (const status found = opened->find_device(); !found) return found.error();
+  if (const status readable = opened->read_device(); !readable) return readable.error();
+  if (const status current = opened->take_context(); !current) return current.error();
+  return cuda_driver(std::move(opened));
 }
 
 // ---- virtual memory ----------------------------------------------------------------------------

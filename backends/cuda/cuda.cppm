@@ -56,10 +56,11 @@ export class cuda_driver {
   /// Errors: unavailable (no library, too old a driver, no such device, built without cuda.h),
   /// not_supported (the device has no virtual memory management), bad_option, out_of_host_memory,
   /// or what the driver said. Cost: up to a second for the first object of a process.
-  [[nodiscard]] static result<std::unique_ptr<cuda_driver>> open(const cuda_options& options = {});
+  [[nodiscard]] static result<cuda_driver> open(const cuda_options& options = {});
   ~cuda_driver();
-  cuda_driver(const cuda_driver&) = delete;
-  cuda_driver& operator=(const cuda_driver&) = delete;
+  /// A moved-from object may only be destroyed or assigned to.
+  cuda_driver(cuda_driver&&) noexcept;
+  cuda_driver& operator=(cuda_driver&&) noexcept;
 
   // The concept `backend`. Each member is one driver call of the same name; contracts stand in
   // docs/contract.md.
