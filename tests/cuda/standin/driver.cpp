@@ -1,0 +1,355 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stand-in for libcuda: start-up, devices, contexts, looking up entry points, and the test's
+// controls.
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "state.h"
+
+import vmm.backend;
+import vmm.fake;
+
+namespace standin {
+
+state& the() {
+  static state* const only = new state;  // never destroyed: threads may outlive main
+  return *only;
+}
+
+std::vector<CUcontext>& context_stack() {
+  static thread_local std::vector<CUcontext> stack;
+  return stack;
+}
+
+namespace {
+
+// The code of a planned failure that strikes this call, if any. Runs under the mutex.
+std::optional<CUresult> struck(state& s, std::string_view symbol) {
+  for (std::size_t i = 0; i < s.failures.size(); ++i) {
+    planned_failure& plan = s.failures[i];
+    if (plan.symbol != symbol) continue;
+    if (plan.countdown > 1) {
+      --plan.countdown;
+      continue;
+    }
+    const CUresult code = plan.code;
+    if (!plan.forever) s.failures.erase(s.failures.begin() + static_cast<std::ptrdiff_t>(i));
+    return code;
+  }
+  return std::nullopt;
+}
+
+void start(state& s) {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.device_count = s.device_count();
+  if (s.setup.device_bytes != 0) plays.device_memory_bytes = s.setup.device_bytes;
+  if (s.setup.no_rdma) plays.can.rdma = false;
+  if (s.setup.no_compression) plays.can.compression = false;
+  plays.can.multicast = true;
+  s.fake = {new vmm::fake_driver(plays),
+            [](void* fake) { delete static_cast<vmm::fake_driver*>(fake); }};
+  s.contexts.clear();
+  for (int i = 0; i < s.device_count(); ++i) s.contexts.push_back({i, 0});
+  s.initialised = true;
+}
+
+}  // namespace
+
+CUresult enter(const char* symbol, needs need) {
+  state& s = the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  ++s.calls[symbol];
+  if (const auto code = struck(s, symbol)) return *code;
+  if (need == needs::nothing) return CUDA_SUCCESS;
+  if (!s.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (need == needs::initialised) return CUDA_SUCCESS;
+  const std::vector<CUcontext>& stack = context_stack();
+  if (stack.empty() || stack.back() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (stack.back()->references == 0) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return s.poison;
+}
+
+}  // namespace standin
+
+using standin::context_stack;
+using standin::needs;
+using standin::the;
+
+// ---- the test's controls ------------------------------------------------------------------------
+
+void vmm_standin_reset(const vmm_standin_setup* setup) {
+  standin::state& s = the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  s.setup = setup != nullptr ? *setup : vmm_standin_setup{};
+  s.fake.reset();
+  s.contexts.clear();
+  s.calls.clear();
+  s.failures.clear();
+  s.hidden.clear();
+  s.plain.clear();
+  for (const standin::exported_descriptor& each : s.exported) close(each.read_end);
+  s.exported.clear();
+  s.initialised = false;
+  s.poison = CUDA_SUCCESS;
+  context_stack().clear();
+}
+
+void* vmm_standin_fake() {
+  standin::sweep_descriptors();
+  return the().fake.get();
+}
+
+void vmm_standin_fail(const char* symbol, int code, unsigned nth, bool forever) {
+  standin::state& s = the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  s.failures.push_back({symbol, static_cast<CUresult>(code), nth, forever});
+}
+
+void vmm_standin_clear_failures() {
+  standin::state& s = the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  s.failures.clear();
+}
+
+unsigned long long vmm_standin_calls(const char* symbol) {
+  standin::state& s = the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  const auto found = s.calls.find(std::string_view(symbol));
+  return found == s.calls.end() ? 0 : found->second;
+}
+
+void vmm_standin_hide(const char* symbol) {
+  standin::state& s = the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  s.hidden.insert(symbol);
+}
+
+void vmm_standin_poison(int code) {
+  standin::state& s = the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  s.poison = static_cast<CUresult>(code);
+}
+
+int vmm_standin_context_references(int device) {
+  standin::state& s = the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  const auto index = static_cast<std::size_t>(device);
+  return index < s.contexts.size() ? s.contexts[index].references : 0;
+}
+
+// ---- start-up and devices -----------------------------------------------------------------------
+
+namespace {
+
+template <class Body>
+CUresult answer(const char* symbol, needs need, Body&& body) noexcept {
+  return standin::answer_with<vmm::fake_driver>(symbol, need, body);
+}
+
+struct named_code {
+  CUresult code;
+  const char* name;
+};
+
+// The codes that the backend tells apart, and a few that it does not.
+constexpr std::array names{
+    named_code{CUDA_SUCCESS, "CUDA_SUCCESS"},
+    named_code{CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
+    named_code{CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+    named_code{CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
+    named_code{CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED"},
+    named_code{CUDA_ERROR_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY"},
+    named_code{CUDA_ERROR_DEVICE_UNAVAILABLE, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
+    named_code{CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
+    named_code{CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
+    named_code{CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
+    named_code{CUDA_ERROR_MAP_FAILED, "CUDA_ERROR_MAP_FAILED"},
+    named_code{CUDA_ERROR_ALREADY_MAPPED, "CUDA_ERROR_ALREADY_MAPPED"},
+    named_code{CUDA_ERROR_NOT_MAPPED, "CUDA_ERROR_NOT_MAPPED"},
+    named_code{CUDA_ERROR_ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+    named_code{CUDA_ERROR_NVLINK_UNCORRECTABLE, "CUDA_ERROR_NVLINK_UNCORRECTABLE"},
+    named_code{CUDA_ERROR_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM"},
+    named_code{CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
+    named_code{CUDA_ERROR_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE"},
+    named_code{CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
+    named_code{CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY"},
+    named_code{CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+    named_code{CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
+    named_code{CUDA_ERROR_LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT"},
+    named_code{CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
+    named_code{CUDA_ERROR_ASSERT, "CUDA_ERROR_ASSERT"},
+    named_code{CUDA_ERROR_HARDWARE_STACK_ERROR, "CUDA_ERROR_HARDWARE_STACK_ERROR"},
+    named_code{CUDA_ERROR_ILLEGAL_INSTRUCTION, "CUDA_ERROR_ILLEGAL_INSTRUCTION"},
+    named_code{CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS"},
+    named_code{CUDA_ERROR_INVALID_ADDRESS_SPACE, "CUDA_ERROR_INVALID_ADDRESS_SPACE"},
+    named_code{CUDA_ERROR_INVALID_PC, "CUDA_ERROR_INVALID_PC"},
+    named_code{CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
+    named_code{CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED"},
+    named_code{CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
+    named_code{CUDA_ERROR_SYSTEM_NOT_READY, "CUDA_ERROR_SYSTEM_NOT_READY"},
+    named_code{CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
+    named_code{CUDA_ERROR_MPS_CLIENT_TERMINATED, "CUDA_ERROR_MPS_CLIENT_TERMINATED"},
+    named_code{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+    named_code{CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"},
+    named_code{CUDA_ERROR_EXTERNAL_DEVICE, "CUDA_ERROR_EXTERNAL_DEVICE"},
+    named_code{CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN"},
+};
+
+int feature_value(const vmm::features& can, CUdevice_attribute which) {
+  switch (which) {
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      return can.export_posix_fd ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: return can.export_fabric ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: return can.multicast ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED: return can.compression ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: return can.rdma ? 1 : 0;
+    case static_cast<CUdevice_attribute>(141): return can.host_node_location ? 1 : 0;
+    case static_cast<CUdevice_attribute>(145): return can.host_location ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return 9;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return 132;
+    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: return 1;
+    default: return 0;
+  }
+}
+
+[[nodiscard]] bool known(CUdevice device) { return device >= 0 && device < the().device_count(); }
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuGetErrorName(CUresult error, const char** text) {
+  for (const named_code& each : names) {
+    if (each.code != error) continue;
+    *text = each.name;
+    return CUDA_SUCCESS;
+  }
+  *text = nullptr;
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuInit(unsigned flags) {
+  if (const CUresult code = standin::enter("cuInit", needs::nothing); code != CUDA_SUCCESS) {
+    return code;
+  }
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  standin::state& s = the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  if (s.device_count() <= 0) return CUDA_ERROR_NO_DEVICE;
+  if (!s.initialised) standin::start(s);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDriverGetVersion(int* version) {
+  return answer("cuDriverGetVersion", needs::nothing, [&](auto&) {
+    *version = CUDA_VERSION;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetCount(int* count) {
+  return answer("cuDeviceGetCount", needs::initialised, [&](auto&) {
+    *count = the().device_count();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  return answer("cuDeviceGet", needs::initialised, [&](auto&) {
+    if (!known(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
+  return answer("cuDeviceGetName", needs::initialised, [&](auto&) {
+    if (!known(device) || size < 1) return CUDA_ERROR_INVALID_DEVICE;
+    std::strncpy(name, "vmm stand-in", static_cast<std::size_t>(size));
+    name[size - 1] = '\0';
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice device) {
+  return answer("cuDeviceGetAttribute", needs::initialised, [&](vmm::fake_driver& fake) {
+    if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
+    *value = which == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+                 ? (the().setup.no_vmm ? 0 : 1)
+                 : feature_value(fake.feature_set(), which);
+    return CUDA_SUCCESS;
+  });
+}
+
+// ---- contexts -----------------------------------------------------------------------------------
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  return answer("cuDevicePrimaryCtxRetain", needs::initialised, [&](auto&) {
+    if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
+    standin::state& s = the();
+    const std::lock_guard<std::mutex> hold(s.mutex);
+    CUctx_st& primary = s.contexts[static_cast<std::size_t>(device)];
+    ++primary.references;
+    *context = &primary;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  return answer("cuDevicePrimaryCtxRelease", needs::initialised, [&](auto&) {
+    if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
+    standin::state& s = the();
+    const std::lock_guard<std::mutex> hold(s.mutex);
+    CUctx_st& primary = s.contexts[static_cast<std::size_t>(device)];
+    if (primary.references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    --primary.references;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  return answer("cuCtxGetCurrent", needs::initialised, [&](auto&) {
+    *context = context_stack().empty() ? nullptr : context_stack().back();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+  return answer("cuCtxSetCurrent", needs::initialised, [&](auto&) {
+    if (!context_stack().empty()) context_stack().pop_back();
+    if (context != nullptr) context_stack().push_back(context);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+  return answer("cuCtxPushCurrent", needs::initialised, [&](auto&) {
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    context_stack().push_back(context);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  return answer("cuCtxPopCurrent", needs::initialised, [&](auto&) {
+    if (context_stack().empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context != nullptr) *context = context_stack().back();
+    context_stack().pop_back();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxSynchronize() {
+  return answer("cuCtxSynchronize", needs::context,
+                [&](vmm::fake_driver& fake) { return standin::code_of(fake.finish_all()); });
+}
+
+}  // extern "C"

@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stand-in for libcuda: modules and kernels. It cannot run PTX; it knows the kernels of
+// tools/kernels by name and does on the host what they do.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "state.h"
+
+import vmm.backend;
+import vmm.fake;
+
+using standin::code_of;
+using standin::needs;
+
+/// cuda.h names this type and leaves it open.
+struct CUfunc_st {
+  const char* name;
+};
+
+namespace {
+
+template <class Body>
+CUresult answer(const char* symbol, needs need, Body&& body) noexcept {
+  return standin::answer_with<vmm::fake_driver>(symbol, need, body);
+}
+
+CUfunc_st known_kernels[] = {{"vmm_pattern_fill"}, {"vmm_pattern_check"}, {"vmm_spin"}};
+int only_module = 0;  // its address is the handle of every module
+
+constexpr std::uint64_t pattern_step = 0x9E37'79B9'7F4A'7C15u;
+constexpr std::uint64_t chunk_words = 1 << 18;
+
+struct pattern {
+  vmm::address at;
+  std::uint64_t word_count;
+  std::uint64_t seed;
+};
+
+// The value behind a kernel's parameter.
+template <class T>
+T parameter(void** all, std::size_t index) {
+  T value;
+  std::memcpy(&value, all[index], sizeof value);
+  return value;
+}
+
+pattern pattern_of(void** all) {
+  return {{parameter<std::uint64_t>(all, 0)},
+          parameter<std::uint64_t>(all, 1),
+          parameter<std::uint64_t>(all, 2)};
+}
+
+CUresult fill(vmm::fake_driver& fake, const pattern& asked) {
+  std::vector<std::uint64_t> words;
+  for (std::uint64_t done = 0; done < asked.word_count; done += words.size()) {
+    words.resize(std::min(chunk_words, asked.word_count - done));
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      words[i] = asked.seed + (done + i) * pattern_step;
+    }
+    const auto outcome = fake.write(asked.at + done * 8, std::as_bytes(std::span(words)));
+    if (!outcome) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult check(vmm::fake_driver& fake, const pattern& asked, vmm::address counter) {
+  std::vector<std::uint64_t> words;
+  std::array<std::uint64_t, 1> wrong{};
+  if (!fake.read(std::as_writable_bytes(std::span(wrong)), counter)) {
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  for (std::uint64_t done = 0; done < asked.word_count; done += words.size()) {
+    words.resize(std::min(chunk_words, asked.word_count - done));
+    const auto outcome = fake.read(std::as_writable_bytes(std::span(words)), asked.at + done * 8);
+    if (!outcome) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (words[i] != asked.seed + (done + i) * pattern_step) ++wrong[0];
+    }
+  }
+  const auto outcome = fake.write(counter, std::as_bytes(std::span(wrong)));
+  return outcome ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuModuleLoadData(CUmodule* loaded, const void* image) {
+  return answer("cuModuleLoadData", needs::context, [&](auto&) {
+    if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *loaded = reinterpret_cast<CUmodule>(&only_module);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuModuleUnload(CUmodule loaded) {
+  return answer("cuModuleUnload", needs::context, [&](auto&) {
+    return loaded == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  });
+}
+
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  return answer("cuModuleGetFunction", needs::context, [&](auto&) {
+    for (CUfunc_st& each : known_kernels) {
+      if (std::string_view(each.name) != name) continue;
+      *function = &each;
+      return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_NOT_FOUND;
+  });
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        unsigned, unsigned, CUstream stream, void** parameters, void**) {
+  return answer("cuLaunchKernel", needs::context, [&](vmm::fake_driver& fake) {
+    const auto queue = standin::token_of<vmm::stream_handle>(stream);
+    if (const vmm::status idle = fake.synchronize_stream(queue); !idle) return code_of(idle);
+    const std::string_view name = function->name;
+    if (name == "vmm_pattern_fill") return fill(fake, pattern_of(parameters));
+    if (name == "vmm_pattern_check") {
+      return check(fake, pattern_of(parameters), {parameter<std::uint64_t>(parameters, 3)});
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a test tells the stand-in for libcuda, beside the driver's own calls. Found by name with
+// dlsym, so that the test program itself links neither the stand-in nor a driver.
+#pragma once
+
+extern "C" {
+
+/// What the stand-in is, from the next cuInit on. Zero and false everywhere is an ordinary machine
+/// of two devices.
+struct vmm_standin_setup {
+  int device_count_less_two;        ///< added to two: -2 is a machine without a device
+  unsigned long long device_bytes;  ///< memory of each device; 0: as the fake driver's cuda profile
+  bool no_vmm;                      ///< the device says that it has no virtual memory management
+  bool no_rdma;
+  bool no_compression;
+};
+
+/// Forgets everything and starts anew. No object of the driver may be in use.
+void vmm_standin_reset(const vmm_standin_setup* setup);
+
+/// The vmm::fake_driver behind the stand-in: its ledger, misuses, clock and fault plan.
+void* vmm_standin_fake();
+
+/// The nth call of `symbol` from now on (1 is the next) answers `code` and does nothing; with
+/// `forever`, each from then on.
+void vmm_standin_fail(const char* symbol, int code, unsigned nth, bool forever);
+void vmm_standin_clear_failures();
+/// How often `symbol` was called since the last reset.
+unsigned long long vmm_standin_calls(const char* symbol);
+
+/// cuGetProcAddress no longer finds `symbol`.
+void vmm_standin_hide(const char* symbol);
+
+/// From now on every call that needs a context answers `code`, as after a kernel that went wrong. 0
+/// ends it.
+void vmm_standin_poison(int code);
+
+/// References held on a device's primary context.
+int vmm_standin_context_references(int device);
+
+}  // extern "C"

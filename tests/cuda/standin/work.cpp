@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stand-in for libcuda: streams, events, bytes, and allocations that are not virtual memory.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "state.h"
+
+import vmm.backend;
+import vmm.fake;
+
+using standin::code_of;
+using standin::hand_out;
+using standin::needs;
+
+namespace {
+
+template <class Body>
+CUresult answer(const char* symbol, needs need, Body&& body) noexcept {
+  return standin::answer_with<vmm::fake_driver>(symbol, need, body);
+}
+
+vmm::stream_handle stream_of(CUstream stream) {
+  return standin::token_of<vmm::stream_handle>(stream);
+}
+vmm::event_handle event_of(CUevent event) { return standin::token_of<vmm::event_handle>(event); }
+
+template <class Pointer>
+constexpr auto to_pointer =
+    [](auto made) { return reinterpret_cast<Pointer>(static_cast<std::uintptr_t>(made)); };
+
+constexpr std::uint64_t plain_unit_bytes = 2ull << 20;
+
+// cuMemAlloc over the same memory: one reservation with one handle.
+vmm::result<vmm::address_range> allocate_plain(vmm::fake_driver& fake, std::uint64_t size_bytes) {
+  const std::uint64_t whole = vmm::round_up(size_bytes, plain_unit_bytes);
+  const vmm::location where = vmm::device(standin::context_stack().back()->device);
+  const auto memory = fake.create({.size_bytes = whole, .where = where});
+  if (!memory) return memory.error();
+  const auto range = fake.reserve({.size_bytes = whole});
+  vmm::status outcome = range ? fake.map({range->base, whole, *memory, 0}) : range.error();
+  const vmm::access_grant all[] = {{where, vmm::access::read_write}};
+  if (outcome) outcome = fake.set_access(*range, all);
+  if (outcome) {
+    standin::state& s = standin::the();
+    const std::lock_guard<std::mutex> hold(s.mutex);
+    s.plain[range->base.value] = {static_cast<std::uint64_t>(*memory), whole};
+    return *range;
+  }
+  if (range) {
+    static_cast<void>(fake.unmap(*range));
+    static_cast<void>(fake.free_reservation(*range));
+  }
+  static_cast<void>(fake.release(*memory));
+  return outcome.error();
+}
+
+CUresult free_plain(vmm::fake_driver& fake, CUdeviceptr at) {
+  standin::state& s = standin::the();
+  standin::plain_allocation old;
+  {
+    const std::lock_guard<std::mutex> hold(s.mutex);
+    const auto found = s.plain.find(at);
+    if (found == s.plain.end()) return CUDA_ERROR_INVALID_VALUE;
+    old = found->second;
+    s.plain.erase(found);
+  }
+  const vmm::address_range range{{at}, old.size_bytes};
+  static_cast<void>(fake.unmap(range));
+  static_cast<void>(fake.release(static_cast<vmm::physical_handle>(old.memory)));
+  return code_of(fake.free_reservation(range));
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  return answer("cuStreamCreate", needs::context, [&](vmm::fake_driver& fake) {
+    return hand_out(fake.create_stream(), stream, to_pointer<CUstream>);
+  });
+}
+
+CUresult cuStreamDestroy(CUstream stream) {
+  return answer("cuStreamDestroy", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.destroy_stream(stream_of(stream)));
+  });
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+  return answer("cuStreamSynchronize", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.synchronize_stream(stream_of(stream)));
+  });
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+  return answer("cuStreamWaitEvent", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.wait_event(stream_of(stream), event_of(event)));
+  });
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  return answer("cuEventCreate", needs::context, [&](vmm::fake_driver& fake) {
+    return hand_out(fake.create_event(), event, to_pointer<CUevent>);
+  });
+}
+
+CUresult cuEventDestroy(CUevent event) {
+  return answer("cuEventDestroy", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.destroy_event(event_of(event)));
+  });
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  return answer("cuEventRecord", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.record_event(event_of(event), stream_of(stream)));
+  });
+}
+
+CUresult cuEventQuery(CUevent event) {
+  return answer("cuEventQuery", needs::context, [&](vmm::fake_driver& fake) {
+    const auto finished = fake.query_event(event_of(event));
+    if (!finished) return code_of(finished);
+    return *finished ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  });
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+  return answer("cuEventSynchronize", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.synchronize_event(event_of(event)));
+  });
+}
+
+// ---- bytes --------------------------------------------------------------------------------------
+
+CUresult cuMemcpyDtoDAsync(CUdeviceptr target, CUdeviceptr source, std::size_t size,
+                           CUstream stream) {
+  return answer("cuMemcpyDtoDAsync", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.copy({{target}, {source}, size, stream_of(stream)}));
+  });
+}
+
+// Copies from and to pageable host memory: the real driver finishes the stream first as well.
+CUresult cuMemcpyHtoDAsync(CUdeviceptr target, const void* source, std::size_t size,
+                           CUstream stream) {
+  return answer("cuMemcpyHtoDAsync", needs::context, [&](vmm::fake_driver& fake) {
+    const vmm::status idle = fake.synchronize_stream(stream_of(stream));
+    if (!idle) return code_of(idle);
+    return code_of(fake.write({target}, {static_cast<const std::byte*>(source), size}));
+  });
+}
+
+CUresult cuMemcpyDtoHAsync(void* target, CUdeviceptr source, std::size_t size, CUstream stream) {
+  return answer("cuMemcpyDtoHAsync", needs::context, [&](vmm::fake_driver& fake) {
+    const vmm::status idle = fake.synchronize_stream(stream_of(stream));
+    if (!idle) return code_of(idle);
+    return code_of(fake.read({static_cast<std::byte*>(target), size}, {source}));
+  });
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, std::size_t size,
+                         CUstream stream) {
+  return answer("cuMemsetD8Async", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.fill({{{target}, size}, value, stream_of(stream)}));
+  });
+}
+
+// ---- allocations that are not virtual memory ----------------------------------------------------
+
+CUresult cuMemAlloc(CUdeviceptr* at, std::size_t size) {
+  return answer("cuMemAlloc", needs::context, [&](vmm::fake_driver& fake) {
+    if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+    return hand_out(allocate_plain(fake, size), at,
+                    [](vmm::address_range range) { return range.base.value; });
+  });
+}
+
+// Waits for all work, as the real one does.
+CUresult cuMemFree(CUdeviceptr at) {
+  return answer("cuMemFree", needs::context, [&](vmm::fake_driver& fake) {
+    const vmm::status idle = fake.finish_all();
+    return idle ? free_plain(fake, at) : code_of(idle);
+  });
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr* at, std::size_t size, CUstream) {
+  return answer("cuMemAllocAsync", needs::context, [&](vmm::fake_driver& fake) {
+    if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+    return hand_out(allocate_plain(fake, size), at,
+                    [](vmm::address_range range) { return range.base.value; });
+  });
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream) {
+  return answer("cuMemFreeAsync", needs::context, [&](vmm::fake_driver& fake) {
+    const vmm::status idle = fake.synchronize_stream(stream_of(stream));
+    return idle ? free_plain(fake, at) : code_of(idle);
+  });
+}
+
+// The asynchronous pool here keeps nothing, so there is nothing to set or to trim.
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice) {
+  return answer("cuDeviceGetDefaultMemPool", needs::initialised, [&](auto&) {
+    static int only_pool = 0;
+    *pool = reinterpret_cast<CUmemoryPool>(&only_pool);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void* value) {
+  return answer("cuMemPoolSetAttribute", needs::initialised,
+                [&](auto&) { return value == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; });
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool, std::size_t) {
+  return answer("cuMemPoolTrimTo", needs::initialised, [&](auto&) { return CUDA_SUCCESS; });
+}
+
+}  // extern "C"
