@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The words of the program vmm-fidelity. Each answers the exit code: 0 when everything was as it
+// should be, 1 when not, 2 when it could not be tried.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fidelity {
+
+struct settings {
+  std::string program;      ///< how this program was called
+  std::string library;      ///< the CUDA driver's library; empty: the machine's
+  std::string record;       ///< probes: write the device's answers to this file
+  std::string expect;       ///< probes: compare the fake with this file instead of a device
+  std::string differences;  ///< probes: known differences, with reasons
+  std::string markdown;     ///< write the table to this file
+  std::string one;          ///< one: the probe's id
+  std::uint64_t count = 0;  ///< 0: the word's own default
+  std::uint64_t seed = 1;
+
+  [[nodiscard]] const char* library_or_null() const {
+    return library.empty() ? nullptr : library.c_str();
+  }
+};
+
+int run_about(const settings& how);
+int run_probes(const settings& how);
+int run_one_probe(const settings& how);
+int run_random(const settings& how);
+int run_time(const settings& how);
+int run_leak(const settings& how);
+int run_oom(const settings& how);
+
+// ---- reports ----
+
+using table = std::vector<std::vector<std::string>>;
+
+/// The device and the driver, and the day, in one line.
+struct report_head {
+  std::string device;
+  std::string driver;
+};
+/// A Markdown page: title, head and date, what was done in words, the table.
+[[nodiscard]] std::string page(const std::string& title, const report_head& head,
+                               const std::string& words, const table& rows);
+/// Writes the page where the settings say, if they do. False when that fails, said on stderr.
+[[nodiscard]] bool publish(const settings& how, const std::string& text);
+/// Opens the device once to fill the head. False when there is none, with the reason on stdout.
+[[nodiscard]] bool find_device(const settings& how, report_head& head);
+
+// ---- recorded answers: a line each, an id, a tab, the text; lines with # are remarks ----
+
+using answers = std::map<std::string, std::string>;
+
+/// False when the file cannot be read, said on stderr.
+[[nodiscard]] bool read_answers(const std::string& path, answers& into);
+[[nodiscard]] bool write_answers(const std::string& path, const report_head& head,
+                                 const std::vector<std::pair<std::string, std::string>>& lines);
+
+}  // namespace fidelity

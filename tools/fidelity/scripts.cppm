@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fidelity:scripts - twenty synthetic call sequences, to compare the driver time that the fake
+// predicts with what a device takes.
+//
+// A script is data: rounds of create, map, access, unmap and release over one reservation, with the
+// handle sizes and the reuse that allocators show. play() runs one against a driver.
+//
+// Thread safety: values only. Cost: play is the driver's.
+module;
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+export module vmm.fidelity:scripts;
+
+import vmm.backend;
+import :scratch;
+
+namespace vmm::fidelity {
+
+inline constexpr std::uint64_t mib = 1ull << 20;
+
+/// What a script does in each round with `handle_count` handles of `handle_bytes`.
+export enum class pattern : std::uint8_t {
+  make_and_drop,  ///< create, map, access each; unmap and release each
+  remap,          ///< handles made once; each round maps them at new addresses and unmaps the old
+  grow,           ///< each handle mapped behind the last and given access alone; dropped together
+  span,           ///< all mapped, one set_access and one unmap over all
+  alternate,      ///< handles of `handle_bytes` and of a quarter of it, dropped in reverse order
+};
+
+export struct script {
+  const char* name;
+  pattern shape;
+  std::uint64_t handle_bytes;
+  std::uint32_t handle_count;
+  std::uint32_t round_count;
+};
+
+export inline constexpr std::array<script, 20> scripts{{
+    {"make and drop, 2 MiB", pattern::make_and_drop, 2 * mib, 512, 2},
+    {"make and drop, 8 MiB", pattern::make_and_drop, 8 * mib, 256, 2},
+    {"make and drop, 32 MiB", pattern::make_and_drop, 32 * mib, 128, 2},
+    {"make and drop, 64 MiB", pattern::make_and_drop, 64 * mib, 64, 4},
+    {"make and drop, 256 MiB", pattern::make_and_drop, 256 * mib, 32, 4},
+    {"make and drop, 1 GiB", pattern::make_and_drop, 1024 * mib, 16, 4},
+    {"make and drop, 4 GiB", pattern::make_and_drop, 4096 * mib, 4, 4},
+    {"make and drop, 16 GiB", pattern::make_and_drop, 16384 * mib, 1, 4},
+    {"remap, 2 MiB", pattern::remap, 2 * mib, 256, 4},
+    {"remap, 32 MiB", pattern::remap, 32 * mib, 128, 4},
+    {"remap, 128 MiB", pattern::remap, 128 * mib, 64, 4},
+    {"remap, 1 GiB", pattern::remap, 1024 * mib, 8, 8},
+    {"grow, 2 MiB", pattern::grow, 2 * mib, 512, 2},
+    {"grow, 20 MiB", pattern::grow, 20 * mib, 200, 2},
+    {"grow, 64 MiB", pattern::grow, 64 * mib, 128, 2},
+    {"span, 2 MiB", pattern::span, 2 * mib, 1024, 2},
+    {"span, 32 MiB", pattern::span, 32 * mib, 256, 2},
+    {"span, 512 MiB", pattern::span, 512 * mib, 16, 4},
+    {"alternate, 16 MiB", pattern::alternate, 16 * mib, 256, 2},
+    {"alternate, 128 MiB", pattern::alternate, 128 * mib, 64, 2},
+}};
+
+/// Driver calls made and the wall time that they took together, in nanoseconds.
+export struct play_time {
+  std::uint64_t call_count = 0;
+  std::uint64_t wall_ns = 0;
+};
+
+template <class B>
+class player {
+ public:
+  player(B& driver, const script& what) : s_(driver), what_(what) {}
+
+  play_time run() {
+    const std::uint64_t total = what_.handle_bytes * what_.handle_count;
+    const address_range low = must(s_.keep(timed([&] { return s_.b.reserve({total}); })));
+    const address_range high = must(s_.keep(timed([&] { return s_.b.reserve({total}); })));
+    if (what_.shape == pattern::remap) make_all(low.base);
+    for (std::uint32_t round = 0; round < what_.round_count; ++round) one_round(low, high, round);
+    if (what_.shape == pattern::remap) drop_all(what_.round_count % 2 == 0 ? low.base : high.base);
+    return out_;
+  }
+
+ private:
+  struct piece {
+    physical_handle memory;
+    std::uint64_t size_bytes;
+  };
+
+  template <class Call>
+  auto timed(Call&& call) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto answer = call();
+    const auto end = std::chrono::steady_clock::now();
+    ++out_.call_count;
+    out_.wall_ns += static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(end - begin).count());
+    return answer;
+  }
+  template <class T>
+  static T must(const result<T>& outcome) {
+    if (!outcome) throw setup_failure{outcome.error()};
+    return *outcome;
+  }
+  static void must(const status& outcome) {
+    if (!outcome) throw setup_failure{outcome.error()};
+  }
+
+  void one_round(address_range low, address_range high, std::uint32_t round) {
+    const bool upward = round % 2 == 0;
+    switch (what_.shape) {
+      case pattern::remap:
+        return move_all(upward ? low.base : high.base, upward ? high.base : low.base);
+      case pattern::make_and_drop:
+      case pattern::grow: make_all(low.base); return drop_all(low.base);
+      case pattern::alternate: make_alternating(low.base); return drop_backwards();
+      case pattern::span: return span(low);
+    }
+  }
+
+  void make(address at, std::uint64_t size_bytes, bool with_access) {
+    const physical_request request{.size_bytes = size_bytes, .where = s_.b.home()};
+    const physical_handle made = must(s_.keep(timed([&] { return s_.b.create(request); })));
+    pieces_.push_back({made, size_bytes});
+    join({at, size_bytes, made, 0});
+    if (with_access) open({at, size_bytes});
+  }
+  void join(const map_request& request) {
+    must(s_.keep_mapping(request, timed([&] { return s_.b.map(request); })));
+  }
+  void open(address_range range) {
+    const access_grant one[] = {{s_.b.home(), access::read_write}};
+    must(timed([&] { return s_.b.set_access(range, one); }));
+  }
+  void close(address_range range) {
+    must(s_.forget_mappings(range, timed([&] { return s_.b.unmap(range); })));
+  }
+  void drop(const piece& old) {
+    must(s_.forget(old.memory, timed([&] { return s_.b.release(old.memory); })));
+  }
+
+  void make_all(address base) {
+    for (std::uint32_t i = 0; i < what_.handle_count; ++i) {
+      make(base + i * what_.handle_bytes, what_.handle_bytes, true);
+    }
+  }
+  void drop_all(address base) {
+    address at = base;
+    for (const piece& each : pieces_) {
+      close({at, each.size_bytes});
+      at = at + each.size_bytes;
+    }
+    for (const piece& each : pieces_) drop(each);
+    pieces_.clear();
+  }
+  void make_alternating(address base) {
+    address at = base;
+    for (std::uint32_t i = 0; i < what_.handle_count; ++i) {
+      const std::uint64_t size = i % 2 == 0 ? what_.handle_bytes : what_.handle_bytes / 4;
+      make(at, size, true);
+      at = at + size;
+    }
+    end_ = at;
+  }
+  void drop_backwards() {
+    address at = end_;
+    for (; !pieces_.empty(); pieces_.pop_back()) {
+      const piece& last = pieces_.back();
+      at = {at.value - last.size_bytes};
+      close({at, last.size_bytes});
+      drop(last);
+    }
+  }
+  void move_all(address from, address to) {
+    std::uint64_t offset = 0;
+    for (const piece& each : pieces_) {
+      join({to + offset, each.size_bytes, each.memory, 0});
+      open({to + offset, each.size_bytes});
+      close({from + offset, each.size_bytes});
+      offset += each.size_bytes;
+    }
+  }
+  void span(address_range room) {
+    for (std::uint32_t i = 0; i < what_.handle_count; ++i) {
+      make(room.base + i * what_.handle_bytes, what_.handle_bytes, false);
+    }
+    open(room);
+    close(room);
+    for (const piece& each : pieces_) drop(each);
+    pieces_.clear();
+  }
+
+  scratch<B> s_;
+  script what_;
+  std::vector<piece> pieces_;
+  address end_{};
+  play_time out_;
+};
+
+/// Plays a script and undoes what it made. Throws setup_failure when the driver refuses a call.
+export template <class B>
+play_time play(B& driver, const script& what) {
+  return player<B>(driver, what).run();
+}
+
+}  // namespace vmm::fidelity

@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two words that wear a driver down: the leak check (G5) and real out of memory (G6).
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+import vmm.backend;
+import vmm.cuda;
+
+namespace fidelity {
+namespace {
+
+constexpr std::uint64_t default_cycles = 1'000'000;
+constexpr std::uint64_t default_rounds = 100;
+constexpr std::uint64_t host_growth_max = 4u
+                                          << 20;  // what an allocator may keep, not a leak a cycle
+
+struct held {
+  std::uint64_t device_free = 0;
+  std::uint64_t descriptors = 0;
+  std::uint64_t host_bytes = 0;
+};
+
+held look(vmm::cuda_driver& device) {
+  held out;
+  if (const auto info = device.query_memory(device.home())) out.device_free = info->free_bytes;
+  const std::filesystem::directory_iterator open_files("/proc/self/fd");
+  out.descriptors = static_cast<std::uint64_t>(std::distance(begin(open_files), end(open_files)));
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t pages = 0;
+  std::uint64_t resident = 0;
+  statm >> pages >> resident;
+  out.host_bytes = resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return out;
+}
+
+// One granule made, joined, opened, closed and dropped.
+vmm::status cycle(vmm::cuda_driver& device, vmm::address_range room) {
+  const auto made = device.create({.size_bytes = room.size_bytes, .where = device.home()});
+  if (!made) return made.error();
+  const vmm::access_grant all[] = {{device.home(), vmm::access::read_write}};
+  if (const auto s = device.map({room.base, room.size_bytes, *made, 0}); !s) return s;
+  if (const auto s = device.set_access(room, all); !s) return s;
+  if (const auto s = device.unmap(room); !s) return s;
+  return device.release(*made);
+}
+
+vmm::status cycles(vmm::cuda_driver& device, vmm::address_range room, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (const vmm::status outcome = cycle(device, room); !outcome) return outcome;
+  }
+  return {};
+}
+
+int refused(const vmm::error& why) {
+  std::printf("a call was refused: %s\n", vmm::describe(why).c_str());
+  return 2;
+}
+
+std::string signed_text(std::uint64_t before, std::uint64_t after) {
+  return std::to_string(static_cast<std::int64_t>(after - before));
+}
+
+// ---- out of memory ----
+
+// Creates handles of `size_bytes` until the device refuses one; the refusal is the answer.
+vmm::error fill(vmm::cuda_driver& device, std::uint64_t size_bytes,
+                std::vector<vmm::physical_handle>& into) {
+  while (true) {
+    const auto made = device.create({.size_bytes = size_bytes, .where = device.home()});
+    if (!made) return made.error();
+    into.push_back(*made);
+  }
+}
+
+vmm::status drop(vmm::cuda_driver& device, std::vector<vmm::physical_handle>& from,
+                 std::size_t keep) {
+  for (; from.size() > keep; from.pop_back()) {
+    if (const vmm::status outcome = device.release(from.back()); !outcome) return outcome;
+  }
+  return {};
+}
+
+// Fills the device in large and in small handles, gives half back, takes one again, gives all back.
+// Says what was not as it should be; empty when all was.
+std::string one_round(vmm::cuda_driver& device, std::uint64_t granule, std::uint64_t& made_count) {
+  std::vector<vmm::physical_handle> handles;
+  handles.reserve(1 << 17);
+  const vmm::error large = fill(device, 1ull << 30, handles);
+  const vmm::error small = fill(device, granule, handles);
+  made_count += handles.size();
+  std::string wrong;
+  for (const vmm::error& each : {large, small}) {
+    if (each.code != vmm::errc::out_of_memory) wrong = "refused with " + vmm::describe(each);
+  }
+  const vmm::status half = drop(device, handles, handles.size() / 2);
+  if (!half) wrong = "release: " + vmm::describe(half.error());
+  const auto again = device.create({.size_bytes = granule, .where = device.home()});
+  if (again) handles.push_back(*again);
+  if (!again) wrong = "no memory after giving half back: " + vmm::describe(again.error());
+  const vmm::status rest = drop(device, handles, 0);
+  if (!rest) wrong = "release: " + vmm::describe(rest.error());
+  return wrong;
+}
+
+}  // namespace
+
+int run_leak(const settings& how) {
+  report_head head;
+  if (!find_device(how, head)) return 2;
+  auto device = vmm::cuda_driver::open({.library = how.library_or_null()});
+  if (!device) return 2;
+  const auto unit = device->query_granularity({.where = device->home()});
+  if (!unit) return refused(unit.error());
+  const auto room = device->reserve({.size_bytes = unit->minimum_bytes});
+  if (!room) return refused(room.error());
+  const std::uint64_t count = how.count == 0 ? default_cycles : how.count;
+  if (const auto warm = cycles(*device, *room, count / 100 + 1); !warm)
+    return refused(warm.error());
+  const held before = look(*device);
+  const auto begin = std::chrono::steady_clock::now();
+  if (const auto done = cycles(*device, *room, count); !done) return refused(done.error());
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  const held after = look(*device);
+  const bool clean = before.device_free == after.device_free &&
+                     before.descriptors == after.descriptors &&
+                     after.host_bytes <= before.host_bytes + host_growth_max;
+  const table rows{
+      {"cycles", "seconds", "device bytes lost", "descriptors gained", "host bytes gained"},
+      {std::to_string(count), std::to_string(taken.count()),
+       signed_text(after.device_free, before.device_free),
+       signed_text(before.descriptors, after.descriptors),
+       signed_text(before.host_bytes, after.host_bytes)}};
+  std::printf("%s cycles in %s s: %s device bytes lost, %s descriptors and %s host bytes gained\n",
+              rows[1][0].c_str(), rows[1][1].c_str(), rows[1][2].c_str(), rows[1][3].c_str(),
+              rows[1][4].c_str());
+  const std::string words =
+      "Create, map, set access, unmap and release one granule, over and over.\n\n"
+      "Command: `vmm-fidelity leak --count " +
+      std::to_string(count) + "`.";
+  if (!publish(how, page("Leak check", head, words, rows))) return 2;
+  const vmm::status freed = device->free_reservation(*room);
+  return clean && freed ? 0 : 1;
+}
+
+int run_oom(const settings& how) {
+  report_head head;
+  if (!find_device(how, head)) return 2;
+  auto device = vmm::cuda_driver::open({.library = how.library_or_null()});
+  if (!device) return 2;
+  const auto unit = device->query_granularity({.where = device->home()});
+  if (!unit) return refused(unit.error());
+  const std::uint64_t count = how.count == 0 ? default_rounds : how.count;
+  const held before = look(*device);
+  std::uint64_t made_count = 0;
+  std::uint64_t wrong_count = 0;
+  for (std::uint64_t round = 0; round < count; ++round) {
+    const std::string wrong = one_round(*device, unit->minimum_bytes, made_count);
+    const held now = look(*device);
+    const bool all_back = now.device_free == before.device_free;
+    if (wrong.empty() && all_back) continue;
+    ++wrong_count;
+    std::printf("round %llu: %s\n", static_cast<unsigned long long>(round),
+                wrong.empty() ? "not all memory came back" : wrong.c_str());
+  }
+  const held after = look(*device);
+  const table rows{{"rounds", "handles created", "rounds with a fault", "device bytes lost"},
+                   {std::to_string(count), std::to_string(made_count), std::to_string(wrong_count),
+                    signed_text(after.device_free, before.device_free)}};
+  std::printf("%s rounds, %s handles: %s rounds with a fault, %s device bytes lost\n",
+              rows[1][0].c_str(), rows[1][1].c_str(), rows[1][2].c_str(), rows[1][3].c_str());
+  const std::string words =
+      "The device filled until it refuses, in handles of 1 GiB and then of one granule; half given "
+      "back, one handle taken, all given back.\n\nCommand: `vmm-fidelity oom --count " +
+      std::to_string(count) + "`.";
+  if (!publish(how, page("Real out of memory", head, words, rows))) return 2;
+  return wrong_count == 0 ? 0 : 1;
+}
+
+}  // namespace fidelity
