@@ -1,0 +1,479 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the CUDA backend's own code is right: entry points, contexts, devices, errors, options.
+// Method: it runs on a stand-in for libcuda over the fake driver, which refuses a call without a
+// current context as the real one does; the fake's ledger must be empty at the end of each test.
+#include <cuda.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "workbench.hpp"
+
+import vmm.backend;
+import vmm.cuda;
+import vmm.fake;
+
+namespace {
+
+using cuda_test::standin;
+using vmm::cuda_driver;
+using vmm::errc;
+
+constexpr std::uint64_t granule = 2ull << 20;
+
+vmm::cuda_options options(int device = 0) {
+  return {.device = device, .library = VMM_STANDIN_LIBRARY};
+}
+
+vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(standin().fake()); }
+
+// A stand-in without a device has no fake behind it.
+class Cuda : public testing::Test {
+ protected:
+  void SetUp() override { standin().reset(nullptr); }
+  void TearDown() override {
+    standin().clear_failures();
+    standin().poison(0);
+    if (standin().fake() == nullptr) return;
+    EXPECT_TRUE(fake().check_empty()) << fake().report();
+    EXPECT_EQ(fake().misuse_count(), 0u);
+    for (int device = 0; device < 4; ++device) {
+      EXPECT_EQ(standin().context_references(device), 0) << device;
+    }
+  }
+  static cuda_driver open(const vmm::cuda_options& how = options()) {
+    auto opened = cuda_driver::open(how);
+    EXPECT_TRUE(opened) << vmm::describe(opened.error());
+    return std::move(*opened);
+  }
+  static void refused(const vmm::cuda_options& how, errc code, std::string_view word) {
+    const auto opened = cuda_driver::open(how);
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, code) << vmm::describe(opened.error());
+    EXPECT_NE(vmm::describe(opened.error()).find(word), std::string::npos)
+        << vmm::describe(opened.error());
+  }
+};
+
+// One granule of memory, mapped and open for the driver's device; given back at the end.
+struct mapped_granule {
+  explicit mapped_granule(cuda_driver& on) : driver(on) {
+    range = *driver.reserve({.size_bytes = granule});
+    memory = *driver.create({.size_bytes = granule, .where = driver.home()});
+    const vmm::access_grant all[] = {{driver.home(), vmm::access::read_write}};
+    EXPECT_TRUE(driver.map({range.base, granule, memory, 0}));
+    EXPECT_TRUE(driver.set_access(range, all));
+  }
+  ~mapped_granule() {
+    EXPECT_TRUE(driver.unmap(range));
+    EXPECT_TRUE(driver.release(memory));
+    EXPECT_TRUE(driver.free_reservation(range));
+  }
+  cuda_driver& driver;
+  vmm::address_range range;
+  vmm::physical_handle memory;
+};
+
+// ---- opening ------------------------------------------------------------------------------------
+
+TEST_F(Cuda, SaysWhatTheDeviceIsAndCan) {
+  const cuda_driver driver = open();
+  EXPECT_EQ(driver.name(), "cuda");
+  EXPECT_EQ(driver.home(), vmm::device(0));
+  EXPECT_STREQ(driver.description().device_name, "vmm stand-in");
+  EXPECT_GE(driver.description().driver_version, 12010);
+  EXPECT_EQ(driver.description().compute_major, 9);
+  EXPECT_TRUE(driver.description().dma_buf);
+  const vmm::features& can = driver.feature_set();
+  const vmm::features& behind = fake().feature_set();
+  EXPECT_EQ(can.spanning_unmap, behind.spanning_unmap);
+  EXPECT_EQ(can.partial_unmap, behind.partial_unmap);
+  EXPECT_EQ(can.short_map, behind.short_map);
+  EXPECT_EQ(can.offset_map, behind.offset_map);
+  EXPECT_EQ(can.partial_access, behind.partial_access);
+  EXPECT_EQ(can.release_while_mapped, behind.release_while_mapped);
+  EXPECT_EQ(can.access_per_location, behind.access_per_location);
+  EXPECT_EQ(can.alias, behind.alias);
+  EXPECT_EQ(can.compression, behind.compression);
+  EXPECT_EQ(can.rdma, behind.rdma);
+  EXPECT_EQ(can.export_posix_fd, behind.export_posix_fd);
+  EXPECT_EQ(can.export_fabric, behind.export_fabric);
+  EXPECT_EQ(can.host_node_location, behind.host_node_location);
+  EXPECT_FALSE(can.multicast) << "multicast was not asked for";
+}
+
+TEST_F(Cuda, RefusesAMachineThatCannot) {
+  vmm_standin_setup none{};
+  none.device_count_less_two = -2;
+  standin().reset(&none);
+  refused(options(), errc::unavailable, "CUDA_ERROR_NO_DEVICE");
+  vmm_standin_setup old{};
+  old.no_vmm = true;
+  standin().reset(&old);
+  refused(options(), errc::not_supported, "virtual memory management");
+  standin().reset(nullptr);
+  refused(options(2), errc::unavailable, "cuda_options::device");
+  refused(options(-1), errc::bad_option, "cuda_options::device");
+}
+
+TEST_F(Cuda, RefusesADriverThatDoesNotStart) {
+  constexpr int system_not_ready = 802;
+  constexpr int out_of_memory = 2;
+  standin().fail("cuInit", system_not_ready, 1, false);
+  refused(options(), errc::unavailable, "CUDA_ERROR_SYSTEM_NOT_READY");
+  standin().fail("cuDeviceGetCount", system_not_ready, 1, false);
+  refused(options(), errc::unavailable, "CUDA_ERROR_SYSTEM_NOT_READY");
+  standin().fail("cuDeviceGet", system_not_ready, 1, false);
+  refused(options(), errc::unavailable, "CUDA_ERROR_SYSTEM_NOT_READY");
+  standin().fail("cuDevicePrimaryCtxRetain", out_of_memory, 1, false);
+  refused(options(), errc::out_of_memory, "primary context");
+  standin().fail("cuStreamCreate", out_of_memory, 1, false);
+  refused(options(), errc::out_of_memory, "create_stream");
+  (void)open();
+}
+
+TEST_F(Cuda, RefusesADriverThatLacksACall) {
+  standin().hide("cuMemRetainAllocationHandle");
+  refused(options(), errc::unavailable, "lacks a call");
+}
+
+TEST_F(Cuda, FindsEntryPointsWithTheFirstFinderToo) {
+  cuda_test::controls old(VMM_STANDIN_OLD_LIBRARY);
+  ASSERT_EQ(old.find<void()>("cuGetProcAddress_v2"), nullptr) << "the library must look old";
+  old.reset(nullptr);
+  cuda_driver driver = open({.library = VMM_STANDIN_OLD_LIBRARY});
+  EXPECT_TRUE(driver.query_memory(driver.home()));
+}
+
+TEST_F(Cuda, GivesTheContextBack) {
+  {
+    cuda_driver first = open();
+    EXPECT_EQ(standin().context_references(0), 1);
+    cuda_driver second = open();
+    EXPECT_EQ(standin().context_references(0), 2);
+    first = std::move(second);
+    EXPECT_EQ(standin().context_references(0), 1);
+    const cuda_driver third = std::move(first);
+    EXPECT_EQ(standin().context_references(0), 1);
+    EXPECT_NE(third.native_context(), 0u);
+  }
+  EXPECT_EQ(standin().context_references(0), 0);
+}
+
+// ---- contexts -----------------------------------------------------------------------------------
+
+// What the calling thread has current, and a way to set it.
+CUcontext current_context() {
+  CUcontext now = nullptr;
+  standin().find<CUresult(CUcontext*)>("cuCtxGetCurrent")(&now);
+  return now;
+}
+void set_current_context(CUcontext context) {
+  standin().find<CUresult(CUcontext)>("cuCtxSetCurrent")(context);
+}
+
+TEST_F(Cuda, WorksInAThreadThatNeverTouchedCuda) {
+  cuda_driver driver = open();
+  std::thread([&] {
+    EXPECT_EQ(current_context(), nullptr);
+    const mapped_granule one(driver);
+    const std::array<std::byte, 3> sent{std::byte{1}, std::byte{2}, std::byte{3}};
+    EXPECT_TRUE(driver.write(one.range.base + 5, sent));
+    std::array<std::byte, 3> received{};
+    EXPECT_TRUE(driver.read(received, one.range.base + 5));
+    EXPECT_EQ(received, sent);
+    EXPECT_EQ(current_context(), nullptr) << "the thread has nothing current afterwards either";
+  }).join();
+}
+
+TEST_F(Cuda, RestoresTheCallersContext) {
+  cuda_driver here = open(options(0));
+  cuda_driver there = open(options(1));
+  auto* const theirs = reinterpret_cast<CUcontext>(there.native_context());
+  auto* const ours = reinterpret_cast<CUcontext>(here.native_context());
+  ASSERT_NE(theirs, ours);
+  set_current_context(theirs);
+  const auto range = here.reserve({.size_bytes = granule});
+  ASSERT_TRUE(range);
+  EXPECT_EQ(current_context(), theirs);
+  EXPECT_FALSE(here.free_reservation({range->base, granule + 1}));
+  EXPECT_EQ(current_context(), theirs) << "after a refused call too";
+  fake().clear_misuses();
+  EXPECT_TRUE(here.free_reservation(*range));
+
+  set_current_context(ours);
+  const auto pushes = standin().calls("cuCtxPushCurrent");
+  EXPECT_TRUE(here.query_memory(here.home()));
+  EXPECT_EQ(standin().calls("cuCtxPushCurrent"), pushes) << "nothing to switch: one look only";
+  EXPECT_EQ(current_context(), ours);
+  set_current_context(nullptr);
+}
+
+TEST_F(Cuda, AContextThatCannotBeMadeCurrentIsAnError) {
+  cuda_driver driver = open();
+  constexpr int context_is_destroyed = 709;
+  standin().fail("cuCtxPushCurrent", context_is_destroyed, 1, false);
+  const auto refused = driver.reserve({.size_bytes = granule});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, errc::device_lost);
+  EXPECT_EQ(refused.error().where, vmm::call::reserve);
+  standin().fail("cuCtxGetCurrent", context_is_destroyed, 1, false);
+  EXPECT_FALSE(driver.reserve({.size_bytes = granule}));
+  EXPECT_EQ(fake().calls(vmm::call::reserve), 0u) << "no call was made in a wrong context";
+}
+
+TEST_F(Cuda, SeveralDevices) {
+  cuda_driver first = open(options(0));
+  cuda_driver second = open(options(1));
+  EXPECT_EQ(second.home(), vmm::device(1));
+  const auto before = second.query_memory(vmm::device(1));
+  ASSERT_TRUE(before);
+  const mapped_granule one(second);
+  const auto after = second.query_memory(vmm::device(1));
+  ASSERT_TRUE(after);
+  EXPECT_EQ(before->free_bytes - after->free_bytes, granule);
+  const auto seen_by_the_other = first.query_memory(vmm::device(1));
+  ASSERT_TRUE(seen_by_the_other);
+  EXPECT_EQ(seen_by_the_other->free_bytes, after->free_bytes);
+  EXPECT_EQ(standin().context_references(1), 1) << "a look at another device keeps nothing";
+  EXPECT_EQ(first.query_memory(vmm::device(7)).error().code, errc::invalid_argument);
+  EXPECT_EQ(first.query_memory(vmm::host_node(0)).error().code, errc::not_supported);
+
+  const vmm::access_grant peers[] = {{vmm::device(1), vmm::access::read_write},
+                                     {vmm::device(0), vmm::access::read}};
+  ASSERT_TRUE(second.set_access(one.range, peers));
+  const auto granted = first.get_access(one.range.base, vmm::device(0));
+  ASSERT_TRUE(granted);
+  EXPECT_EQ(*granted, vmm::access::read);
+}
+
+TEST_F(Cuda, AForkedChildGetsAnError) {
+  cuda_driver driver = open();
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto refused = driver.reserve({.size_bytes = granule});
+    const bool right =
+        !refused && refused.error().code == errc::unavailable &&
+        std::string_view(refused.error().detail).find("forked") != std::string_view::npos;
+    _exit(right ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_TRUE(driver.query_memory(driver.home())) << "the parent goes on";
+}
+
+// ---- errors -------------------------------------------------------------------------------------
+
+TEST_F(Cuda, EachAnswerOfTheDriverHasItsWord) {
+  struct pair {
+    int native;
+    errc code;
+    const char* name;
+  };
+  constexpr pair all[] = {
+      {1, errc::invalid_argument, "CUDA_ERROR_INVALID_VALUE"},
+      {2, errc::out_of_memory, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {3, errc::unavailable, "CUDA_ERROR_NOT_INITIALIZED"},
+      {4, errc::unavailable, "CUDA_ERROR_DEINITIALIZED"},
+      {46, errc::device_lost, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
+      {101, errc::invalid_argument, "CUDA_ERROR_INVALID_DEVICE"},
+      {201, errc::internal, "CUDA_ERROR_INVALID_CONTEXT"},
+      {208, errc::in_use, "CUDA_ERROR_ALREADY_MAPPED"},
+      {214, errc::device_lost, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+      {304, errc::internal, "CUDA_ERROR_OPERATING_SYSTEM"},
+      {400, errc::invalid_argument, "CUDA_ERROR_INVALID_HANDLE"},
+      {401, errc::in_use, "CUDA_ERROR_ILLEGAL_STATE"},
+      {700, errc::foreign_error, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {702, errc::foreign_error, "CUDA_ERROR_LAUNCH_TIMEOUT"},
+      {709, errc::device_lost, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
+      {719, errc::foreign_error, "CUDA_ERROR_LAUNCH_FAILED"},
+      {800, errc::not_permitted, "CUDA_ERROR_NOT_PERMITTED"},
+      {801, errc::not_supported, "CUDA_ERROR_NOT_SUPPORTED"},
+      {900, errc::not_permitted, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+      {908, errc::not_permitted, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"},
+      {999, errc::internal, "CUDA_ERROR_UNKNOWN"},
+      {1000, errc::internal, "a code without a name"},
+  };
+  cuda_driver driver = open();
+  for (const pair& each : all) {
+    standin().fail("cuMemCreate", each.native, 1, false);
+    const auto made = driver.create({.size_bytes = granule, .where = driver.home()});
+    ASSERT_FALSE(made) << each.name;
+    EXPECT_EQ(made.error().code, each.code) << each.name;
+    EXPECT_EQ(made.error().where, vmm::call::create) << each.name;
+    EXPECT_EQ(made.error().native, each.native) << each.name;
+    EXPECT_STREQ(made.error().native_name, each.name);
+    EXPECT_STRNE(made.error().detail, "") << each.name;
+  }
+  standin().fail("cuMemAddressReserve", 2, 1, false);
+  EXPECT_EQ(driver.reserve({.size_bytes = granule}).error().code, errc::out_of_addresses);
+}
+
+TEST_F(Cuda, AForeignErrorIsToldApartAndNotKept) {
+  cuda_driver driver = open();
+  constexpr int illegal_address = 700;
+  standin().poison(illegal_address);
+  const auto refused = driver.reserve({.size_bytes = granule});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, errc::foreign_error);
+  EXPECT_STREQ(refused.error().native_name, "CUDA_ERROR_ILLEGAL_ADDRESS");
+  EXPECT_EQ(driver.query_memory(driver.home()).error().code, errc::foreign_error);
+  standin().poison(0);
+  const auto range = driver.reserve({.size_bytes = granule});
+  ASSERT_TRUE(range) << "the backend remembers nothing";
+  EXPECT_TRUE(driver.free_reservation(*range));
+}
+
+// ---- properties ---------------------------------------------------------------------------------
+
+TEST_F(Cuda, ReadsBackWhatWasGranted) {
+  cuda_driver driver = open();
+  const auto made = driver.create({.size_bytes = granule,
+                                   .where = driver.home(),
+                                   .shareable = vmm::share_kind::posix_fd,
+                                   .compressible = true,
+                                   .rdma_capable = true});
+  ASSERT_TRUE(made);
+  const auto granted = driver.get_properties(*made);
+  ASSERT_TRUE(granted);
+  EXPECT_EQ(granted->where, driver.home());
+  EXPECT_EQ(granted->shareable, vmm::share_kind::posix_fd);
+  EXPECT_TRUE(granted->compressible);
+  EXPECT_TRUE(granted->rdma_capable);
+  EXPECT_TRUE(driver.release(*made));
+
+  const auto on_host = driver.create({.size_bytes = granule, .where = vmm::host_node(0)});
+  ASSERT_TRUE(on_host);
+  EXPECT_EQ(driver.get_properties(*on_host)->where, vmm::host_node(0));
+  EXPECT_FALSE(driver.get_properties(*on_host)->compressible);
+  EXPECT_TRUE(driver.release(*on_host));
+}
+
+TEST_F(Cuda, AWishMayBeDeclinedADemandIsRefused) {
+  vmm_standin_setup poor{};
+  poor.no_rdma = true;
+  poor.no_compression = true;
+  standin().reset(&poor);
+  cuda_driver driver = open();
+  const auto made =
+      driver.create({.size_bytes = granule, .where = driver.home(), .compressible = true});
+  ASSERT_TRUE(made);
+  EXPECT_FALSE(driver.get_properties(*made)->compressible);
+  EXPECT_TRUE(driver.release(*made));
+  const auto refused =
+      driver.create({.size_bytes = granule, .where = driver.home(), .rdma_capable = true});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, errc::not_supported);
+}
+
+TEST_F(Cuda, FabricIsProbedByDoing) {
+  cuda_driver driver = open();
+  EXPECT_TRUE(driver.feature_set().export_fabric) << "the device says that it can";
+  const vmm::status probed = driver.probe_fabric();
+  ASSERT_FALSE(probed) << "and this process may not";
+  EXPECT_EQ(probed.error().code, errc::not_permitted);
+}
+
+TEST_F(Cuda, ADescriptorCarriesMemoryAndStaysTheCallers) {
+  cuda_driver driver = open();
+  const auto made = driver.create(
+      {.size_bytes = granule, .where = driver.home(), .shareable = vmm::share_kind::posix_fd});
+  ASSERT_TRUE(made);
+  const auto sent = driver.export_handle(*made, vmm::share_kind::posix_fd);
+  ASSERT_TRUE(sent) << vmm::describe(sent.error());
+  EXPECT_EQ(sent->kind, vmm::share_kind::posix_fd);
+  const auto received = driver.import_handle(*sent);
+  ASSERT_TRUE(received) << vmm::describe(received.error());
+  EXPECT_EQ(close(static_cast<int>(sent->descriptor)), 0) << "the import left it open";
+  EXPECT_FALSE(driver.import_handle(*sent)) << "closed";
+  EXPECT_TRUE(driver.release(*made));
+  EXPECT_TRUE(driver.get_properties(*received)) << "the memory lives through the import";
+  EXPECT_TRUE(driver.release(*received));
+  EXPECT_EQ(driver.export_handle(*received, vmm::share_kind::win32).error().code,
+            errc::not_supported);
+  fake().clear_misuses();
+}
+
+TEST_F(Cuda, ManyGrantsInOneCall) {
+  cuda_driver driver = open();
+  const mapped_granule one(driver);
+  std::vector<vmm::access_grant> grants(40, {driver.home(), vmm::access::read_write});
+  grants.push_back({driver.home(), vmm::access::read});
+  ASSERT_TRUE(driver.set_access(one.range, grants));
+  EXPECT_EQ(*driver.get_access(one.range.base, driver.home()), vmm::access::read);
+}
+
+TEST_F(Cuda, GivesOutTheDriversOtherCalls) {
+  const cuda_driver driver = open();
+  EXPECT_NE(driver.entry_point("cuMemAlloc", 3020), nullptr);
+  EXPECT_EQ(driver.entry_point("cuMemAllocAsync", 11000), nullptr) << "newer than asked for";
+  EXPECT_EQ(driver.entry_point("cuThereIsNoSuchCall", 13000), nullptr);
+  EXPECT_EQ(driver.entry_point("cuMulticastCreate", 12010), nullptr) << "multicast is off";
+}
+
+// ---- multicast: never on a real device ----------------------------------------------------------
+
+TEST_F(Cuda, MulticastIsOffUnlessAskedFor) {
+  cuda_driver driver = open();
+  const vmm::multicast_request request{granule, 2, vmm::share_kind::none};
+  EXPECT_EQ(driver.query_multicast_granularity(request).error().code, errc::not_permitted);
+  EXPECT_EQ(driver.create_multicast(request).error().code, errc::not_permitted);
+  const auto team = static_cast<vmm::multicast_handle>(1);
+  EXPECT_EQ(driver.add_multicast_device(team, vmm::device(0)).error().code, errc::not_permitted);
+  EXPECT_EQ(driver.bind_multicast({}).error().code, errc::not_permitted);
+  EXPECT_EQ(driver.unbind_multicast({}).error().code, errc::not_permitted);
+  for (const char* symbol : {"cuMulticastGetGranularity", "cuMulticastCreate",
+                             "cuMulticastAddDevice", "cuMulticastBindMem", "cuMulticastUnbind"}) {
+    EXPECT_EQ(standin().calls(symbol), 0u) << symbol;
+  }
+}
+
+TEST_F(Cuda, MulticastGoesThroughWhereItIsAllowed) {
+  vmm::cuda_options how = options();
+  how.allow_multicast = true;
+  cuda_driver driver = open(how);
+  EXPECT_TRUE(driver.feature_set().multicast);
+  vmm::multicast_request request{0, 2, vmm::share_kind::none};
+  const auto unit = driver.query_multicast_granularity(request);
+  ASSERT_TRUE(unit) << vmm::describe(unit.error());
+  request.size_bytes = unit->minimum_bytes;
+  const auto team = driver.create_multicast(request);
+  ASSERT_TRUE(team) << vmm::describe(team.error());
+  ASSERT_TRUE(driver.add_multicast_device(*team, vmm::device(0)));
+  ASSERT_TRUE(driver.add_multicast_device(*team, vmm::device(1)));
+  EXPECT_EQ(driver.add_multicast_device(*team, vmm::device(9)).error().code,
+            errc::invalid_argument);
+  const auto memory = driver.create({.size_bytes = request.size_bytes, .where = vmm::device(1)});
+  ASSERT_TRUE(memory);
+  const vmm::multicast_binding binding{*team, vmm::device(1), *memory, 0, 0, request.size_bytes};
+  ASSERT_TRUE(driver.bind_multicast(binding));
+  ASSERT_TRUE(driver.unbind_multicast(binding));
+  EXPECT_TRUE(driver.release(*memory));
+  EXPECT_TRUE(driver.release(static_cast<vmm::physical_handle>(*team)));
+  EXPECT_GT(standin().calls("cuMulticastUnbind"), 0u);
+}
+
+TEST_F(Cuda, MulticastThatTheDriverLacksIsNotSupported) {
+  standin().hide("cuMulticastBindMem");
+  vmm::cuda_options how = options();
+  how.allow_multicast = true;
+  cuda_driver driver = open(how);
+  EXPECT_EQ(driver.create_multicast({granule, 2}).error().code, errc::not_supported);
+}
+
+}  // namespace

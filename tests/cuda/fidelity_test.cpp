@@ -1,0 +1,164 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the fake driver answers as the recorded device does (G2), and the CUDA backend hands every
+// answer through unchanged (G3). Method: the probes of vmm-fidelity on the fake against the
+// recorded file; the same probes and random sequences on the backend over the stand-in against a
+// fake of its own; and planted differences, which must be found.
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <span>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "workbench.hpp"
+
+import vmm.backend;
+import vmm.cuda;
+import vmm.fake;
+import vmm.fidelity;
+
+namespace {
+
+using cuda_test::standin;
+using vmm::cuda_driver;
+using vmm::fake_driver;
+
+using answers = std::map<std::string, std::string>;
+
+// Lines of id, tab, text; lines that begin with # are remarks.
+answers read(const char* path) {
+  answers out;
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  for (std::string line; std::getline(file, line);) {
+    const auto tab = line.find('\t');
+    if (line.starts_with('#') || tab == std::string::npos) continue;
+    out[line.substr(0, tab)] = line.substr(tab + 1);
+  }
+  return out;
+}
+
+std::string ask_fake(const vmm::fidelity::probe<fake_driver>& asked) {
+  fake_driver fake;
+  return vmm::fidelity::answer(fake, asked);
+}
+
+TEST(Fidelity, TheFakeAnswersAsTheRecordedDevice) {
+  const answers recorded = read(VMM_RECORDED "/h200.txt");
+  const answers known = read(VMM_RECORDED "/differences.txt");
+  std::size_t compared = 0;
+  for (const auto& each : vmm::fidelity::all_probes<fake_driver>()) {
+    const auto line = recorded.find(each.id);
+    if (line == recorded.end()) continue;
+    ++compared;
+    const std::string said = ask_fake(each);
+    if (known.contains(each.id)) {
+      EXPECT_NE(said, line->second) << each.id << " no longer differs: strike it from the list";
+    } else {
+      EXPECT_EQ(said, line->second) << each.id << ": " << each.what;
+    }
+  }
+  EXPECT_EQ(compared, recorded.size()) << "a recorded probe is no longer asked";
+}
+
+TEST(Fidelity, ProbesAreNamedOnceAndDescribed) {
+  std::map<std::string, int> seen;
+  for (const auto& each : vmm::fidelity::all_probes<fake_driver>()) {
+    EXPECT_EQ(++seen[each.id], 1) << each.id;
+    EXPECT_STRNE(each.what, "");
+  }
+  EXPECT_GE(seen.size(), 60u) << "G2 asks for so many";
+}
+
+cuda_driver open_standin() {
+  standin().reset(nullptr);
+  auto opened = cuda_driver::open({.library = VMM_STANDIN_LIBRARY});
+  EXPECT_TRUE(opened);
+  return std::move(*opened);
+}
+
+TEST(Fidelity, TheBackendHandsEveryAnswerThrough) {
+  std::map<std::string, std::string> expected;
+  for (const auto& each : vmm::fidelity::all_probes<fake_driver>()) {
+    expected[each.id] = ask_fake(each);
+  }
+  std::size_t compared = 0;
+  for (const auto& each : vmm::fidelity::all_probes<cuda_driver>()) {
+    const auto line = expected.find(each.id);
+    if (line == expected.end()) continue;  // a refinement that the fake does not have
+    cuda_driver driver = open_standin();
+    EXPECT_EQ(vmm::fidelity::answer(driver, each), line->second) << each.id;
+    ++compared;
+  }
+  EXPECT_EQ(compared, expected.size());
+}
+
+TEST(Fidelity, RandomSequencesAreAlike) {
+  unsigned refused = 0;
+  unsigned contents = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    cuda_driver driver = open_standin();
+    fake_driver fake;
+    const auto outcome = vmm::fidelity::run_sequence(fake, driver, {seed, 64});
+    EXPECT_EQ(outcome.difference, "") << "seed " << seed;
+    EXPECT_TRUE(fake.check_empty()) << "seed " << seed << "\n" << fake.report();
+    refused += outcome.refused_count;
+    contents += outcome.content_count;
+  }
+  EXPECT_GT(refused, 1000u) << "invalid calls are part of it";
+  EXPECT_GT(contents, 500u) << "and contents are compared";
+}
+
+TEST(Fidelity, APlantedDifferenceInACodeIsFound) {
+  unsigned found = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    cuda_driver driver = open_standin();
+    constexpr int not_supported = 801;
+    standin().fail("cuMemMap", not_supported, 3, false);
+    fake_driver fake;
+    if (!vmm::fidelity::run_sequence(fake, driver, {seed, 64}).difference.empty()) ++found;
+    standin().clear_failures();
+  }
+  EXPECT_GE(found, 18u);
+}
+
+// A driver whose writes land in the wrong place: contents must be compared, not only codes.
+class astray : public fake_driver {
+ public:
+  vmm::status write(vmm::address at, std::span<const std::byte> source) {
+    ++writes_;
+    if (writes_ != 2) return fake_driver::write(at, source);
+    std::byte other[8]{};
+    return fake_driver::write(at, std::span(other).first(source.size()));
+  }
+
+ private:
+  unsigned writes_ = 0;
+};
+
+TEST(Fidelity, APlantedDifferenceInContentsIsFound) {
+  unsigned found = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    astray one;
+    fake_driver other;
+    if (!vmm::fidelity::run_sequence(one, other, {seed, 64}).difference.empty()) ++found;
+  }
+  EXPECT_GE(found, 10u);
+}
+
+TEST(Fidelity, ScriptsPlayToTheEndAndLeaveNothing) {
+  for (const vmm::fidelity::script& each : vmm::fidelity::scripts) {
+    fake_driver fake;
+    const auto played = vmm::fidelity::play(fake, each);
+    EXPECT_GT(played.call_count, 10u) << each.name;
+    EXPECT_GT(fake.busy_us(), 100.0) << each.name;
+    EXPECT_TRUE(fake.check_empty()) << each.name << "\n" << fake.report();
+    EXPECT_EQ(fake.misuse_count(), 0u) << each.name;
+  }
+}
+
+}  // namespace
