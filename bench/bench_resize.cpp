@@ -1,0 +1,438 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// bench_resize: doubling a buffer on a CUDA device with its data, by copying, by the driver's calls
+// written by hand, and by vmm. [E1, E2, E4]
+//
+// All ways run interleaved in one process; each run prepares its buffer and checks the contents on
+// the device outside the timed part, which ends with the stream synchronised. A wrong word ends the
+// program. The table shows medians.
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+import vmm.backend;
+import vmm.cuda;
+import vmm.kernels;
+import vmm.manager;
+
+namespace {
+
+constexpr std::uint64_t mib = 1ull << 20;
+constexpr std::uint64_t seed = 0x5eed;
+
+[[noreturn]] void stop(const std::string& why) {
+  std::fprintf(stderr, "bench_resize: %s\n", why.c_str());
+  std::exit(1);
+}
+template <class T>
+T must(const vmm::result<T>& outcome) {
+  if (!outcome) stop(vmm::describe(outcome.error()));
+  return *outcome;
+}
+void must(const vmm::status& outcome) {
+  if (!outcome) stop(vmm::describe(outcome.error()));
+}
+
+// ---- the device, the clock and the contents -----------------------------------------------------
+
+// The driver's calls that vmm does not use.
+struct plain_calls {
+  explicit plain_calls(const vmm::cuda_driver& driver)
+      : allocate(find<PFN_cuMemAlloc_v3020>(driver, "cuMemAlloc", 3020)),
+        release(find<PFN_cuMemFree_v3020>(driver, "cuMemFree", 3020)),
+        allocate_async(find<PFN_cuMemAllocAsync_v11020>(driver, "cuMemAllocAsync", 11020)),
+        release_async(find<PFN_cuMemFreeAsync_v11020>(driver, "cuMemFreeAsync", 11020)),
+        set_current(find<PFN_cuCtxSetCurrent_v4000>(driver, "cuCtxSetCurrent", 4000)) {}
+
+  template <class Function>
+  static Function find(const vmm::cuda_driver& driver, const char* symbol, int version) {
+    void* const found = driver.entry_point(symbol, version);
+    if (found == nullptr) stop(std::string("the driver has no ") + symbol);
+    return reinterpret_cast<Function>(found);
+  }
+
+  PFN_cuMemAlloc_v3020 allocate;
+  PFN_cuMemFree_v3020 release;
+  PFN_cuMemAllocAsync_v11020 allocate_async;
+  PFN_cuMemFreeAsync_v11020 release_async;
+  PFN_cuCtxSetCurrent_v4000 set_current;
+};
+
+class rig {
+ public:
+  explicit rig(vmm::cuda_driver& on)
+      : driver(on), plain(on), kernels_(load(on)), stream(must(on.create_stream())) {
+    plain.set_current(
+        reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(on.native_context())));
+    counter_ = plain_allocate(8);
+    keep_pool_warm();
+  }
+  ~rig() {
+    must(driver.synchronize_stream(stream));
+    plain_release(counter_);
+    must(driver.destroy_stream(stream));
+  }
+  rig(const rig&) = delete;
+  rig& operator=(const rig&) = delete;
+
+  // Microseconds of `work`, the device's part included.
+  template <class Work>
+  double time(Work&& work) {
+    must(driver.synchronize_stream(stream));
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    must(driver.synchronize_stream(stream));
+    const std::chrono::duration<double, std::micro> taken =
+        std::chrono::steady_clock::now() - begin;
+    return taken.count();
+  }
+
+  void fill(vmm::address_range range) {
+    must(kernels_.fill({range, seed, stream}));
+    must(driver.synchronize_stream(stream));
+  }
+  // The whole of `range` holds the pattern.
+  void verify(vmm::address_range range, const char* what) {
+    std::array<std::uint64_t, 1> wrong{0};
+    must(driver.write(counter_, std::as_bytes(std::span(wrong))));
+    must(kernels_.check({range, seed, stream}, counter_));
+    must(driver.synchronize_stream(stream));
+    must(driver.read(std::as_writable_bytes(std::span(wrong)), counter_));
+    if (wrong[0] != 0) stop(std::string(what) + ": " + std::to_string(wrong[0]) + " wrong words");
+  }
+  // The old data is there, and all of the new range can be written and read.
+  void verify_grown(vmm::address_range grown, std::uint64_t old_bytes, const char* what) {
+    verify({grown.base, old_bytes}, what);
+    fill(grown);
+    verify(grown, what);
+  }
+  void copy(vmm::address target, vmm::address source, std::uint64_t size_bytes) {
+    must(driver.copy({target, source, size_bytes, stream}));
+  }
+
+  vmm::address plain_allocate(std::uint64_t size_bytes) {
+    CUdeviceptr at = 0;
+    if (plain.allocate(&at, size_bytes) != CUDA_SUCCESS) stop("cuMemAlloc refuses");
+    return {at};
+  }
+  void plain_release(vmm::address at) {
+    if (plain.release(at.value) != CUDA_SUCCESS) stop("cuMemFree refuses");
+  }
+  vmm::address async_allocate(std::uint64_t size_bytes) {
+    CUdeviceptr at = 0;
+    if (plain.allocate_async(&at, size_bytes, native_stream()) != CUDA_SUCCESS) {
+      stop("cuMemAllocAsync refuses");
+    }
+    return {at};
+  }
+  void async_release(vmm::address at) {
+    if (plain.release_async(at.value, native_stream()) != CUDA_SUCCESS) {
+      stop("cuMemFreeAsync refuses");
+    }
+  }
+  // Gives the asynchronous pool's memory back to the device.
+  void empty_pool() {
+    const auto trim =
+        plain_calls::find<PFN_cuMemPoolTrimTo_v11020>(driver, "cuMemPoolTrimTo", 11020);
+    must(driver.synchronize_stream(stream));
+    trim(pool_, 0);
+  }
+
+  vmm::cuda_driver& driver;
+  plain_calls plain;
+
+ private:
+  static vmm::tools::kernel_set load(vmm::cuda_driver& driver) {
+    auto loaded = vmm::tools::kernel_set::load(driver);
+    if (!loaded) stop(vmm::describe(loaded.error()));
+    return std::move(*loaded);
+  }
+  [[nodiscard]] CUstream native_stream() const {
+    return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream));
+  }
+  // The asynchronous pool keeps what is freed: the warm case.
+  void keep_pool_warm() {
+    const auto default_pool = plain_calls::find<PFN_cuDeviceGetDefaultMemPool_v11020>(
+        driver, "cuDeviceGetDefaultMemPool", 11020);
+    const auto set =
+        plain_calls::find<PFN_cuMemPoolSetAttribute_v11020>(driver, "cuMemPoolSetAttribute", 11020);
+    std::uint64_t all = ~0ull;
+    if (default_pool(&pool_, driver.home().ordinal) != CUDA_SUCCESS ||
+        set(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all) != CUDA_SUCCESS) {
+      stop("the asynchronous pool cannot be set up");
+    }
+  }
+
+  vmm::tools::kernel_set kernels_;
+  CUmemoryPool pool_ = nullptr;
+  vmm::address counter_{};
+
+ public:
+  vmm::stream_handle stream;
+};
+
+// ---- the ways to double a buffer ----------------------------------------------------------------
+
+// Each prepares, times the doubling from `size` bytes, checks, and undoes everything.
+
+double by_allocating(rig& r, std::uint64_t size) {
+  const vmm::address old = r.plain_allocate(size);
+  r.fill({old, size});
+  vmm::address grown{};
+  const double us = r.time([&] {
+    grown = r.plain_allocate(2 * size);
+    r.copy(grown, old, size);
+    r.plain_release(old);
+  });
+  r.verify_grown({grown, 2 * size}, size, "cuMemAlloc and copy");
+  r.plain_release(grown);
+  return us;
+}
+
+double by_pool(rig& r, std::uint64_t size) {
+  const vmm::address old = r.async_allocate(size);
+  r.fill({old, size});
+  vmm::address grown{};
+  const double us = r.time([&] {
+    grown = r.async_allocate(2 * size);
+    r.copy(grown, old, size);
+    r.async_release(old);
+  });
+  r.verify_grown({grown, 2 * size}, size, "cuMemAllocAsync and copy");
+  r.async_release(grown);
+  return us;
+}
+
+enum class handles { fresh, cached };
+
+// The driver's calls by hand: a reservation with room, and one more handle behind the first.
+double by_hand(rig& r, std::uint64_t size, handles from) {
+  vmm::cuda_driver& d = r.driver;
+  const vmm::physical_request request{.size_bytes = size, .where = d.home()};
+  const vmm::access_grant all[] = {{d.home(), vmm::access::read_write}};
+  const vmm::address_range room = must(d.reserve({.size_bytes = 2 * size}));
+  const vmm::physical_handle first = must(d.create(request));
+  vmm::physical_handle second = vmm::physical_handle::none;
+  if (from == handles::cached) second = must(d.create(request));
+  must(d.map({room.base, size, first, 0}));
+  must(d.set_access({room.base, size}, all));
+  r.fill({room.base, size});
+  const double us = r.time([&] {
+    if (from == handles::fresh) second = must(d.create(request));
+    must(d.map({room.base + size, size, second, 0}));
+    must(d.set_access({room.base + size, size}, all));
+  });
+  r.verify_grown(room, size, "the driver's calls by hand");
+  must(d.unmap(room));
+  must(d.release(first));
+  must(d.release(second));
+  must(d.free_reservation(room));
+  return us;
+}
+
+using manager = vmm::manager<vmm::cuda_driver>;
+
+// A manager for one run; nothing is left in it at the end.
+double by_resize(rig& r, manager& m, std::uint64_t size, handles from) {
+  const vmm::address at = must(m.allocate({.size_bytes = size, .growth_bytes = size}));
+  if (from == handles::cached) {
+    const vmm::address spare = must(m.allocate(size));
+    must(m.free_idle(spare));
+  }
+  r.fill({at, size});
+  vmm::address grown{};
+  const double us = r.time([&] { grown = must(m.resize({.at = at, .size_bytes = 2 * size})); });
+  if (grown != at) stop("resize moved a buffer that had room");
+  r.verify_grown({grown, 2 * size}, size, "vmm resize");
+  must(m.free_idle(grown));
+  (void)m.drain();
+  return us;
+}
+
+// A new buffer of twice the size, a copy that may remap, and the old one freed.
+double by_remap(rig& r, manager& m, std::uint64_t size, vmm::copy_mode mode) {
+  const vmm::address old = must(m.allocate(size));
+  r.fill({old, size});
+  vmm::address grown{};
+  const auto remapped = m.statistics().remapped_copy_count;
+  const double us = r.time([&] {
+    grown = must(m.allocate(2 * size));
+    must(m.copy({grown, old, size, r.stream}, mode));
+    if (mode == vmm::copy_mode::move) must(m.free_idle(old));
+  });
+  if (m.statistics().remapped_copy_count != remapped + 1) stop("the copy was not remapped");
+  if (mode == vmm::copy_mode::alias) {
+    r.verify({old, size}, "vmm alias: the source");
+    r.verify({grown, size}, "vmm alias: the target");
+    must(m.free_idle(old));
+  }
+  r.verify_grown({grown, 2 * size}, size, "vmm copy by remapping");
+  must(m.free_idle(grown));
+  (void)m.drain();
+  return us;
+}
+
+// ---- the table ----------------------------------------------------------------------------------
+
+constexpr std::size_t way_count = 8;
+constexpr std::array<const char*, way_count> way_names{
+    "cuMemAlloc, copy, free", "cuMemAllocAsync warm, copy",
+    "by hand, new handle",    "vmm resize, new handle",
+    "by hand, cached handle", "vmm resize, cached handle",
+    "vmm discard and map",    "vmm alias"};
+enum way : std::size_t { plain, pool, hand_new, vmm_new, hand_cached, vmm_cached, moved, aliased };
+
+double run(rig& r, manager& m, std::uint64_t size, std::size_t which) {
+  switch (which) {
+    case plain: return by_allocating(r, size);
+    case pool: return by_pool(r, size);
+    case hand_new: return by_hand(r, size, handles::fresh);
+    case vmm_new: return by_resize(r, m, size, handles::fresh);
+    case hand_cached: return by_hand(r, size, handles::cached);
+    case vmm_cached: return by_resize(r, m, size, handles::cached);
+    case moved: return by_remap(r, m, size, vmm::copy_mode::move);
+    default: return by_remap(r, m, size, vmm::copy_mode::alias);
+  }
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::array<double, way_count> measure(rig& r, std::uint64_t size, unsigned repeat_count) {
+  manager m(r.driver);
+  std::array<std::vector<double>, way_count> all;
+  for (unsigned i = 0; i <= repeat_count; ++i) {
+    for (std::size_t which = 0; which < way_count; ++which) {
+      const double us = run(r, m, size, which);
+      if (i > 0) all[which].push_back(us);  // the first round warms everything up
+    }
+  }
+  r.empty_pool();
+  std::array<double, way_count> out{};
+  for (std::size_t which = 0; which < way_count; ++which) out[which] = median(all[which]);
+  return out;
+}
+
+std::string number(double value, int digits) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+std::string size_text(std::uint64_t bytes) {
+  return bytes % (1024 * mib) == 0 ? std::to_string(bytes / (1024 * mib)) + " GiB"
+                                   : std::to_string(bytes / mib) + " MiB";
+}
+
+struct line {
+  std::uint64_t size;
+  std::array<double, way_count> us;
+};
+
+std::string times_table(const std::vector<line>& lines) {
+  std::string text = "| from, to |";
+  for (const char* name : way_names) text += std::string(" ") + name + " |";
+  text += "\n| --- |";
+  for (std::size_t i = 0; i < way_count; ++i) text += " --- |";
+  text += "\n";
+  for (const line& each : lines) {
+    text += "| " + size_text(each.size) + ", " + size_text(2 * each.size) + " |";
+    for (const double us : each.us) text += " " + number(us, us < 100 ? 1 : 0) + " |";
+    text += "\n";
+  }
+  return text;
+}
+
+std::string ratios_table(const std::vector<line>& lines) {
+  std::string text =
+      "| from, to | vmm / by hand, new | vmm / by hand, cached | cuMemAlloc / vmm, new | "
+      "cuMemAlloc / vmm, cached | warm pool / vmm, cached |\n"
+      "| --- | --- | --- | --- | --- | --- |\n";
+  for (const line& each : lines) {
+    const auto& us = each.us;
+    text += "| " + size_text(each.size) + ", " + size_text(2 * each.size) + " | " +
+            number(us[vmm_new] / us[hand_new], 3) + " | " +
+            number(us[vmm_cached] / us[hand_cached], 3) + " | " +
+            number(us[plain] / us[vmm_new], 1) + " | " + number(us[plain] / us[vmm_cached], 1) +
+            " | " + number(us[pool] / us[vmm_cached], 1) + " |\n";
+  }
+  return text;
+}
+
+struct settings {
+  std::string markdown;
+  std::string head = "";  // a line for the report: day, driver
+  unsigned repeat_count = 15;
+  bool quick = false;
+};
+
+bool read_settings(int count, char** words, settings& into) {
+  for (int i = 1; i < count; ++i) {
+    const std::string_view word = words[i];
+    if (word == "--quick") {
+      into.quick = true;
+    } else if (word == "--markdown" && i + 1 < count) {
+      into.markdown = words[++i];
+    } else if (word == "--head" && i + 1 < count) {
+      into.head = words[++i];
+    } else if (word == "--repeat" && i + 1 < count) {
+      into.repeat_count = static_cast<unsigned>(std::max(1, std::atoi(words[++i])));
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+void publish(const settings& how, const vmm::cuda_driver& driver, const std::string& tables) {
+  std::fputs(tables.c_str(), stdout);
+  if (how.markdown.empty()) return;
+  std::ofstream file(how.markdown, std::ios::binary);
+  file << "# Doubling a buffer with its data\n\n"
+       << how.head << (how.head.empty() ? "" : ", ") << driver.description().device_name << ".\n\n"
+       << "Microseconds, medians of " << how.repeat_count
+       << " interleaved runs, the stream synchronised at the end, contents checked on the device "
+          "after each run.\n\n"
+       << tables << "\nCommand: `./run bench resize`.\n";
+  if (!file) stop("cannot write " + how.markdown);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  settings how;
+  if (!read_settings(count, words, how)) {
+    std::fputs("usage: bench_resize [--quick] [--repeat N] [--markdown FILE] [--head TEXT]\n",
+               stderr);
+    return 2;
+  }
+  auto driver = vmm::cuda_driver::open();
+  if (!driver) {
+    std::printf("no CUDA device: %s\n", vmm::describe(driver.error()).c_str());
+    return 2;
+  }
+  const std::vector<std::uint64_t> sizes =
+      how.quick ? std::vector<std::uint64_t>{8 * mib, 64 * mib}
+                : std::vector<std::uint64_t>{64 * mib, 512 * mib, 1536 * mib, 8192 * mib};
+  rig r(*driver);
+  std::vector<line> lines;
+  for (const std::uint64_t size : sizes)
+    lines.push_back({size, measure(r, size, how.repeat_count)});
+  publish(how, *driver, times_table(lines) + "\n" + ratios_table(lines));
+  return 0;
+}
