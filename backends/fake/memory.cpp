@@ -58,7 +58,8 @@ bool driver_state::known(location where) const noexcept {
 
 granularity driver_state::granularity_of(const physical_request& request) const noexcept {
   if (request.where.kind != location::place::device) return plays.host_granularity;
-  if (request.size_bytes < plays.small_below_bytes) return plays.small_granularity;
+  const bool small = request.size_bytes != 0 && request.size_bytes < plays.small_below_bytes;
+  if (small) return plays.small_granularity;
   return plays.device_granularity;
 }
 
@@ -154,6 +155,9 @@ std::optional<objection> object_to(driver_state& s, const physical_request& requ
       (request.where.kind == place::host_node && !can.host_node_location)) {
     return objection{refusal::unsupported, "this driver makes no memory at that place"};
   }
+  if (request.rdma_capable && !can.rdma) {
+    return objection{refusal::unsupported, "this driver makes no memory that RDMA can reach"};
+  }
   const std::uint64_t unit = s.granularity_of(request).minimum_bytes;
   if (request.size_bytes == 0 || request.size_bytes % unit != 0) {
     return objection{refusal::bad_value,
@@ -183,7 +187,6 @@ result<physical_handle> fake_driver::create(const physical_request& request) {
       return s.refuse_as(call::create, bad->why, bad->detail);
     physical_request grant = request;
     grant.compressible = request.compressible && s.plays.can.compression;
-    grant.rdma_capable = request.rdma_capable && s.plays.can.rdma;
     const std::uint64_t granule = s.granularity_of(request).minimum_bytes;
     const std::uint64_t token =
         s.world->memories.add(fake::memory{grant, granule, ++s.world->serials});
