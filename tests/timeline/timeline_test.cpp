@@ -1,0 +1,263 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a ticket passes when the work before it has finished and not before, orders streams on the
+// device, and gives its event back when nobody refers to it. Method: kernels on the fake driver's
+// streams finish when the test says so; event calls are counted.
+#include <cstdint>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.backend;
+import vmm.fake;
+import vmm.timeline;
+
+namespace {
+
+using vmm::call;
+using vmm::errc;
+using vmm::stream_handle;
+using vmm::ticket_ref;
+
+class Timeline : public testing::Test {
+ protected:
+  void SetUp() override {
+    driver.set_manual(true);
+    first = driver.create_stream().value();
+    second = driver.create_stream().value();
+    driver.reset_calls();
+  }
+  void TearDown() override {
+    driver.clear_faults();
+    EXPECT_TRUE(driver.finish_all());
+    time.reset();
+    EXPECT_TRUE(driver.destroy_stream(first));
+    EXPECT_TRUE(driver.destroy_stream(second));
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+    EXPECT_EQ(driver.misuse_count(), 0u);
+  }
+  void launch(stream_handle stream) { EXPECT_TRUE(driver.launch(stream, {.duration_us = 1})); }
+  [[nodiscard]] ticket_ref mark(stream_handle stream) {
+    const auto point = time->mark(stream);
+    EXPECT_TRUE(point);
+    return point.value_or(ticket_ref{});
+  }
+  [[nodiscard]] bool passed(const ticket_ref& point) {
+    const auto answer = time->passed(point);
+    EXPECT_TRUE(answer);
+    return answer.value_or(false);
+  }
+
+  vmm::fake_driver driver;
+  std::optional<vmm::timeline<vmm::fake_driver>> time{std::in_place, driver};
+  stream_handle first{};
+  stream_handle second{};
+};
+
+TEST_F(Timeline, PassesWhenTheWorkBeforeItHasFinished) {
+  launch(first);
+  launch(first);
+  const ticket_ref point = mark(first);
+  launch(first);  // behind the ticket: none of its business
+  EXPECT_FALSE(passed(point));
+  ASSERT_TRUE(driver.finish_next(first).value());
+  EXPECT_FALSE(passed(point));
+  ASSERT_TRUE(driver.finish_next(first).value());
+  EXPECT_FALSE(point.known_passed()) << "nobody has asked the driver yet";
+  EXPECT_TRUE(passed(point));
+  EXPECT_TRUE(point.known_passed());
+}
+
+TEST_F(Timeline, APassedTicketStaysPassedAndCostsNoCall) {
+  const ticket_ref point = mark(first);
+  EXPECT_TRUE(passed(point)) << "an empty stream";
+  launch(first);
+  driver.reset_calls();
+  EXPECT_TRUE(passed(point));
+  EXPECT_TRUE(time->order(second, point));
+  EXPECT_TRUE(time->wait(point));
+  EXPECT_EQ(driver.calls(), 0u);
+}
+
+TEST_F(Timeline, ANullTicketHasPassed) {
+  const ticket_ref none;
+  EXPECT_TRUE(none.known_passed());
+  EXPECT_TRUE(passed(none));
+  EXPECT_TRUE(time->order(first, none));
+  EXPECT_TRUE(time->wait(none));
+  EXPECT_EQ(driver.calls(), 0u);
+}
+
+TEST_F(Timeline, OrdersAnotherStreamOnTheDevice) {
+  launch(first);
+  const ticket_ref point = mark(first);
+  ASSERT_TRUE(time->order(second, point));
+  EXPECT_EQ(driver.calls(call::wait_event), 1u);
+  EXPECT_EQ(driver.calls(call::synchronize_event), 0u) << "the host does not wait";
+  launch(second);
+  EXPECT_FALSE(driver.finish_next(second).value()) << "it waits for the first stream";
+  ASSERT_TRUE(driver.finish_next(first).value());
+  EXPECT_TRUE(driver.finish_next(second).value());
+}
+
+TEST_F(Timeline, AStreamNeedNotWaitForItself) {
+  launch(first);
+  const ticket_ref point = mark(first);
+  driver.reset_calls();
+  ASSERT_TRUE(time->order(first, point));
+  EXPECT_EQ(driver.calls(), 0u);
+}
+
+TEST_F(Timeline, WorkThatHasFinishedNeedsNoWait) {
+  launch(first);
+  const ticket_ref point = mark(first);
+  ASSERT_TRUE(driver.finish_all());
+  ASSERT_TRUE(time->order(second, point));
+  EXPECT_EQ(driver.calls(call::wait_event), 0u);
+  EXPECT_TRUE(point.known_passed());
+}
+
+TEST_F(Timeline, WaitFinishesTheWork) {
+  launch(first);
+  const ticket_ref point = mark(first);
+  ASSERT_TRUE(time->wait(point));
+  EXPECT_TRUE(point.known_passed());
+  EXPECT_EQ(driver.ledger().pending_work, 0u);
+  driver.reset_calls();
+  ASSERT_TRUE(time->wait(point));
+  EXPECT_EQ(driver.calls(), 0u);
+}
+
+// ---- events
+
+TEST_F(Timeline, AnEventIsReusedOnlyWhenNobodyRefersToItsTicket) {
+  ticket_ref point = mark(first);
+  const ticket_ref copy = point;
+  const vmm::event_handle event = point.get()->event;
+  point.reset();
+  const ticket_ref other = mark(first);  // the copy still stands
+  EXPECT_NE(other.get()->event, event);
+  EXPECT_EQ(driver.calls(call::create_event), 2u);
+  {
+    const ticket_ref last = copy;
+  }
+  EXPECT_EQ(copy.get()->event, event);
+}
+
+TEST_F(Timeline, SteadyStateCreatesNoEvents) {
+  for (int i = 0; i < 100; ++i) {
+    const ticket_ref one = mark(first);
+    const ticket_ref two = mark(second);
+    EXPECT_NE(one.get()->event, two.get()->event);
+  }
+  EXPECT_EQ(driver.calls(call::create_event), 2u);
+  EXPECT_EQ(driver.calls(call::record_event), 200u);
+}
+
+TEST_F(Timeline, AReusedTicketIsNotPassedUntilItsNewWorkIs) {
+  {
+    const ticket_ref before = mark(first);
+    EXPECT_TRUE(passed(before));
+  }
+  launch(second);
+  const ticket_ref point = mark(second);
+  EXPECT_FALSE(point.known_passed());
+  EXPECT_FALSE(passed(point));
+  EXPECT_EQ(point.get()->stream, second);
+}
+
+TEST_F(Timeline, ReferencesAreCounted) {
+  ticket_ref point = mark(first);
+  EXPECT_EQ(point.get()->reference_count, 1u);
+  ticket_ref copy = point;
+  EXPECT_EQ(point.get()->reference_count, 2u);
+  ticket_ref moved = std::move(copy);
+  EXPECT_EQ(copy.get(), nullptr);
+  EXPECT_EQ(point.get()->reference_count, 2u);
+  moved = point;
+  EXPECT_EQ(point.get()->reference_count, 2u) << "assigned over itself";
+  moved = ticket_ref{};
+  EXPECT_EQ(point.get()->reference_count, 1u);
+}
+
+// ---- failures
+
+TEST_F(Timeline, AFailedEventLeavesNothing) {
+  driver.fail({call::create_event, 1, false, {errc::out_of_memory, 2, "INJECTED"}});
+  const auto refused = time->mark(first);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, errc::out_of_memory);
+  EXPECT_EQ(driver.ledger().events, 0u);
+  EXPECT_TRUE(passed(mark(first)));
+}
+
+TEST_F(Timeline, AFailedRecordKeepsTheEventForTheNext) {
+  driver.fail({call::record_event, 1, false, {errc::internal, 999, "INJECTED"}});
+  EXPECT_EQ(time->mark(first).error().where, call::record_event);
+  EXPECT_EQ(driver.ledger().events, 1u);
+  launch(first);
+  EXPECT_FALSE(passed(mark(first)));
+  EXPECT_EQ(driver.calls(call::create_event), 1u);
+}
+
+TEST_F(Timeline, AFailedQuestionIsNotAnAnswer) {
+  launch(first);
+  const ticket_ref point = mark(first);
+  ASSERT_TRUE(driver.finish_all());
+  driver.fail({call::query_event, 1, false, {errc::internal, 999, "INJECTED"}});
+  EXPECT_EQ(time->passed(point).error().where, call::query_event);
+  EXPECT_FALSE(point.known_passed());
+  EXPECT_TRUE(passed(point));
+}
+
+TEST_F(Timeline, AFailedWaitIsReported) {
+  launch(first);
+  const ticket_ref point = mark(first);
+  driver.fail({call::synchronize_event, 1, false, {errc::internal, 999, "INJECTED"}});
+  EXPECT_FALSE(time->wait(point));
+  EXPECT_FALSE(point.known_passed());
+  driver.fail({call::wait_event, 1, false, {errc::internal, 999, "INJECTED"}});
+  EXPECT_FALSE(time->order(second, point));
+}
+
+// ---- where work is done when a call returns
+
+TEST(TimelineWithoutStreams, MakesNullTicketsAndNoCalls) {
+  vmm::fake_driver driver(vmm::fake::profile::host());
+  vmm::timeline<vmm::fake_driver> time(driver);
+  const auto point = time.mark(stream_handle{7});
+  ASSERT_TRUE(point);
+  EXPECT_EQ(point->get(), nullptr);
+  EXPECT_EQ(driver.calls(), 0u);
+}
+
+// ---- threads
+
+TEST(TimelineThreads, TicketsAreMadeSharedAndForgottenByMany) {
+  vmm::fake_driver driver;
+  {
+    vmm::timeline<vmm::fake_driver> time(driver);
+    const ticket_ref shared = time.mark(stream_handle::default_stream).value();
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&time, &shared] {
+        for (int i = 0; i < 500; ++i) {
+          const auto own = time.mark(stream_handle::default_stream);
+          ASSERT_TRUE(own);
+          const ticket_ref copy = i % 2 == 0 ? *own : shared;
+          ASSERT_TRUE(time.passed(copy).value());
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(shared.get()->reference_count, 1u);
+    EXPECT_LE(driver.ledger().events, 4u);
+  }
+  EXPECT_TRUE(driver.check_empty()) << driver.report();
+}
+
+}  // namespace
