@@ -50,15 +50,11 @@ class reservation_space {
     const std::lock_guard<std::mutex> lock(mutex_);
     check(space_.statistics().live_bytes == 0,
           "address space is given up while extents of it are in use");
-    while (!ids_.empty()) {
-      const result<address_range> last = space_.remove_range(ids_.back());
-      if (!last) return last.error();
-      if (status freed = driver_.free_reservation(*last); !freed) {
-        const result<reservation_id> again = space_.add_range(*last);
-        if (again) ids_.back() = *again;
-        return freed;
-      }
-      ids_.pop_back();
+    while (!held_.empty()) {
+      if (status freed = driver_.free_reservation(held_.back().range); !freed) return freed;
+      const result<address_range> removed = space_.remove_range(held_.back().id);
+      check(removed.has_value(), "a range without extents is in use");
+      held_.pop_back();
     }
     return {};
   }
@@ -70,8 +66,9 @@ class reservation_space {
     const std::lock_guard<std::mutex> growing(growth_mutex_);
     found = try_allocate(request);  // another thread may have reserved meanwhile
     if (found || found.error().code != errc::out_of_addresses) return found;
-    if (status grown = reserve_more_space(request); !grown) return grown.error();
-    return try_allocate(request);
+    const result<address_range> range = reserve_for(request);
+    if (!range) return range.error();
+    return allocate_in(*range, request);
   }
 
   void free(const extent& gone) noexcept {
@@ -136,54 +133,62 @@ class reservation_space {
     return space_.allocate(request);
   }
 
-  [[nodiscard]] status reserve_more_space(const address_request& request) {
+  // A range of the size wished for, or less where the driver has no more, down to what is needed.
+  [[nodiscard]] result<address_range> reserve_for(const address_request& request) {
     const std::uint64_t unit = options_.granularity_bytes;
-    const std::uint64_t needed_bytes = round_up(request.size_bytes, unit) + request.alignment_bytes;
+    const std::uint64_t slack_bytes = std::max(request.alignment_bytes, unit) - unit;
+    const std::uint64_t needed_bytes = round_up(request.size_bytes, unit) + slack_bytes;
     const std::uint64_t largest_bytes = space_.max_range_bytes();
+    if (needed_bytes > largest_bytes)
+      return refuse(errc::out_of_addresses, "the request is larger than any range can be");
     std::uint64_t wished_bytes =
         std::min(round_up(options_.reservation_bytes, unit), largest_bytes);
     wished_bytes = std::max(wished_bytes, needed_bytes);
     for (;;) {
-      const result<address_range> range = driver_.reserve({wished_bytes, 0, address{}});
-      if (range) return add(*range);
+      result<address_range> range = driver_.reserve({wished_bytes, unit, address{}});
+      if (range) return range;
       const errc code = range.error().code;
       const bool smaller_may_do = code == errc::out_of_memory || code == errc::out_of_addresses;
-      if (!smaller_may_do || wished_bytes == needed_bytes) return range.error();
+      if (!smaller_may_do || wished_bytes == needed_bytes) return range;
       wished_bytes = std::max(round_up(wished_bytes / 2, unit), needed_bytes);
     }
   }
 
-  [[nodiscard]] status add(address_range range) {
-    result<reservation_id> added = refuse(errc::out_of_host_memory, "no memory for a range's id");
+  // Takes a fresh range into use, and the request out of it before another thread can.
+  [[nodiscard]] result<extent> allocate_in(address_range range, const address_request& request) {
+    status added;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (status room = reserve_room(); !room) {
-        added = room.error();
-      } else {
-        added = space_.add_range(range);
-        if (added) ids_.push_back(*added);
-      }
+      added = add(range);
+      if (added) return space_.allocate(request);
     }
-    if (added) return {};
     (void)driver_.free_reservation(range);  // the failure to report is the first one
     return added.error();
   }
 
-  [[nodiscard]] status reserve_room() noexcept {
+  [[nodiscard]] status add(address_range range) noexcept {
     try {
-      ids_.reserve(ids_.size() + 1);
-      return {};
+      held_.reserve(held_.size() + 1);
     } catch (const std::bad_alloc&) {
       return refuse(errc::out_of_host_memory, "no host memory is left for a further reservation");
     }
+    const result<reservation_id> id = space_.add_range(range);
+    if (!id) return id.error();
+    held_.push_back({*id, range});
+    return {};
   }
+
+  struct held_range {
+    reservation_id id = reservation_id::none;
+    address_range range{};
+  };
 
   B& driver_;
   reservation_options options_;
   std::mutex growth_mutex_;
   mutable std::mutex mutex_;
   address_space space_;
-  std::vector<reservation_id> ids_;
+  std::vector<held_range> held_;
 };
 
 }  // namespace vmm
