@@ -5,8 +5,6 @@
 // but <cstdio>.
 // Method: a using-declaration for each name, so that one that is not exported (any more) does not
 // compile; the tidiness test fails when an interface unit exports a name that is not here.
-// Templates are instantiated too: a compiler that leaves out something of a template's only shows
-// it when linking, and test programs that include <map> hide it.
 #include <cstdio>
 
 import vmm;
