@@ -197,7 +197,7 @@ class manager {
   void uncache_failed(block& cached) noexcept;
   [[nodiscard]] result<address> resize_claimed(block& resized, const resize_request& request);
   [[nodiscard]] status grow(block& grown, const resize_request& request, resize_plan plan);
-  [[nodiscard]] status remap_copy(const copy_request& request, copy_mode mode, bool& done);
+  [[nodiscard]] status remap_copy(const copy_request& request, copy_mode mode);
   [[nodiscard]] status remap_claimed(block& target, block& source, const copy_request& request,
                                      copy_mode mode);
   [[nodiscard]] bool remap_fits(const block& target, const block& source,
@@ -403,6 +403,10 @@ result<block*> manager<B>::grow_cached(block& cached, const block_request& reque
   const resize_plan plan{request.sizes, request.stream, cached.last_use};
   status grown = engine_->grow_in_place(cached, plan);
   if (!grown && grown.error().code == errc::out_of_addresses) grown = engine_->move(cached, plan);
+  if (!grown && grown.error().code == errc::device_lost) {
+    engine_->discard(cached);  // what it showed mattered to nobody
+    return engine_->build(request);
+  }
   if (!grown) {
     engine_->records().erase(cached);
     cached.stream = old_stream;
@@ -543,33 +547,26 @@ template <backend B>
 status manager<B>::copy(const copy_request& request, copy_mode mode) {
   if (status ready = set_up(); !ready) return ready;
   if (request.size_bytes == 0) return {};
-  bool done = false;
-  if (mode != copy_mode::copy && request.target != request.source) {
-    if (status remapped = remap_copy(request, mode, done); !remapped) return remapped;
-  }
-  return done ? status{} : real_copy(request);
+  if (mode == copy_mode::copy || request.target == request.source) return real_copy(request);
+  const status remapped = remap_copy(request, mode);
+  if (remapped || remapped.error().code == errc::device_lost) return remapped;
+  const status copied = real_copy(request);
+  const bool cannot = !copied && copied.error().code == errc::not_supported;
+  return cannot ? remapped : copied;
 }
 
-// Sets `done` where remapping did the copy. Errors only where contents may be lost; anything else
-// is left to a copy.
+// Does the copy by remapping. An error but device_lost means that nothing has changed.
 template <backend B>
-status manager<B>::remap_copy(const copy_request& request, copy_mode mode, bool& done) {
+status manager<B>::remap_copy(const copy_request& request, copy_mode mode) {
   const result<tracked_range*> target = engine_->records().claim(request.target);
-  if (!target) return {};
+  if (!target) return target.error();
   const result<tracked_range*> source = engine_->records().claim(request.source);
-  if (source) {
-    const status shown = remap_claimed(block_of(**target), block_of(**source), request, mode);
-    engine_->records().unclaim(**source);
-    engine_->records().unclaim(**target);
-    if (shown) {
-      done = true;
-      counts_.remapped_copy_count.fetch_add(1, std::memory_order_relaxed);
-      return {};
-    }
-    return shown.error().code == errc::device_lost ? shown : status{};
-  }
+  status shown = source ? remap_claimed(block_of(**target), block_of(**source), request, mode)
+                        : status{source.error()};
+  if (source) engine_->records().unclaim(**source);
   engine_->records().unclaim(**target);
-  return {};
+  if (shown) counts_.remapped_copy_count.fetch_add(1, std::memory_order_relaxed);
+  return shown;
 }
 
 template <backend B>

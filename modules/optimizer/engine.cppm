@@ -134,6 +134,10 @@ class engine {
   /// Errors: what query_event and unmap answer; the block is as before, still claimed.
   [[nodiscard]] status dissolve(block& gone, const ticket_ref& last_use);
 
+  /// Ends a tracked and claimed block that no work uses; what stands mapped goes when the driver
+  /// lets it. Cannot fail.
+  void discard(block& gone) noexcept;
+
   /// Adds memory behind the block, at its address. Errors: out_of_addresses where the addresses
   /// behind it are taken.
   [[nodiscard]] status grow_in_place(block& grown, const resize_plan& plan);
@@ -191,8 +195,9 @@ class engine {
   [[nodiscard]] status map_elsewhere(block& moved, block& spare, const resize_plan& plan);
   void leave_old_place(block& spare, const ticket_ref& last_use) noexcept;
   [[nodiscard]] status show(block& target, block& source, bool shared);
-  [[nodiscard]] remap_outcome exchange_contents(block& target, block& source,
-                                                const piece_list& pieces);
+  [[nodiscard]] status release_source(block& source) noexcept;
+  [[nodiscard]] status undo_show(block& target, block& source, piece_list& pieces,
+                                 const remap_outcome& shown) noexcept;
   void empty_source(block& source) noexcept;
   void lose(block& lost, std::size_t standing_count, piece_list* instead) noexcept;
   void place(block& owner, const range_sizes& sizes, piece_list& pieces) noexcept;
@@ -472,16 +477,13 @@ status engine<B>::show(block& target, block& source, bool shared) {
   if (missing_bytes > 0) {
     if (status filled = memory_.acquire(missing_bytes, pieces); !filled) return filled;
   }
-  const remap_outcome shown = exchange_contents(target, source, pieces);
-  if (!shown.result && shown.result.error().code != errc::device_lost) {
+  if (status freed = release_source(source); !freed) {
     memory_.give_back(pieces, source.pieces.size());
-    return shown.result;
+    return freed;
   }
-  if (!shown.result) {
-    drop_holders(pieces, source.pieces.size(), ticket_ref{});
-    lose(target, shown.mapped_count, shown.of_new ? &pieces : nullptr);
-    return shown.result;
-  }
+  const mapping_plan shown_plan{target.base, std::span<piece* const>(pieces), target.stream};
+  const remap_outcome shown = remaps_.exchange(plan_of(target), shown_plan);
+  if (!shown.result) return undo_show(target, source, pieces, shown);
   place(target, target.sizes, pieces);
   drop_holders(pieces, 0, ticket_ref{});  // what the target had before
   if (shared) {
@@ -492,17 +494,32 @@ status engine<B>::show(block& target, block& source, bool shared) {
   return {};
 }
 
-// Where no handle may be mapped twice the source lets go first, and gets its memory back if the
-// exchange fails.
+// Where no handle may be mapped twice the source lets go first.
 template <backend B>
-remap_outcome engine<B>::exchange_contents(block& target, block& source, const piece_list& pieces) {
-  const mapping_plan new_plan{target.base, std::span<piece* const>(pieces), target.stream};
-  if (may_alias_) return remaps_.exchange(plan_of(target), new_plan);
+status engine<B>::release_source(block& source) noexcept {
+  if (may_alias_) return {};
   const remap_outcome freed = remaps_.detach(plan_of(source));
-  if (!freed.result) return {freed.result, target.pieces.size()};
-  const remap_outcome shown = remaps_.exchange(plan_of(target), new_plan);
-  if (!shown.result) (void)remaps_.restore(plan_of(source), 0);
-  return shown;
+  if (freed.result || freed.mapped_count == source.pieces.size()) return freed.result;
+  lose(source, freed.mapped_count, nullptr);
+  return remapper<B>::lost();
+}
+
+// Both blocks as before, or marked as lost where the driver would not have it.
+template <backend B>
+status engine<B>::undo_show(block& target, block& source, piece_list& pieces,
+                            const remap_outcome& shown) noexcept {
+  const std::size_t source_count = source.pieces.size();
+  if (shown.result.error().code == errc::device_lost) {
+    drop_holders(pieces, source_count, ticket_ref{});
+    lose(target, shown.mapped_count, shown.of_new ? &pieces : nullptr);
+  } else {
+    memory_.give_back(pieces, source_count);
+  }
+  if (may_alias_) return shown.result;
+  const std::size_t standing_count = remaps_.restore(plan_of(source), 0);
+  if (standing_count == source_count) return shown.result;
+  lose(source, standing_count, nullptr);
+  return remapper<B>::lost();
 }
 
 // The source's pieces belong to the target now. Where the driver will not undo the source's
@@ -553,6 +570,12 @@ status engine<B>::dissolve(block& gone, const ticket_ref& last_use) {
     finish(gone);
   }
   return {};
+}
+
+template <backend B>
+void engine<B>::discard(block& gone) noexcept {
+  records_.erase(gone);
+  retire(gone, ticket_ref{});
 }
 
 // A range whose addresses wait for its last use. Its pieces move on at once where they may be

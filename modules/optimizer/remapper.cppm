@@ -135,17 +135,18 @@ class remapper {
     return standing_count;
   }
 
- private:
-  // A fault that strikes the undoing once must not leave a trace; one that stays cannot be
-  // outwaited.
-  static constexpr int undo_attempts = 3;
-
+  /// What is left to say when neither the new nor the old can be mapped.
   [[nodiscard]] static error lost() noexcept {
     return refuse(
         errc::device_lost,
         "the driver refused a mapping and then refused to put the old one back: free this "
         "allocation, its contents cannot be reached any more");
   }
+
+ private:
+  // A fault that strikes the undoing once must not leave a trace; one that stays cannot be
+  // outwaited.
+  static constexpr int undo_attempts = 3;
 
   [[nodiscard]] remap_outcome undo(const mapping_plan& plan, std::size_t mapped_count,
                                    const status& cause) {
