@@ -183,6 +183,7 @@ class manager {
       8;  // retired ranges looked at before each request: bounds its cost
 
   [[nodiscard]] result<engine_options> plan_engine();
+  [[nodiscard]] result<std::uint64_t> query_unit(physical_request like);
   [[nodiscard]] result<range_sizes> sizes_for(std::uint64_t size_bytes,
                                               std::uint64_t growth_bytes) const;
   [[nodiscard]] static block& block_of(tracked_range& range) noexcept {
@@ -266,13 +267,11 @@ result<engine_options> manager<B>::plan_engine() {
   like.shareable = options_.shareable;
   like.compressible = options_.compressible;
   like.rdma_capable = options_.rdma_capable;
-  const result<granularity> unit = driver_.query_granularity(like);
-  if (!unit) return unit.error();
-  if (!std::has_single_bit(unit->recommended_bytes)) {
-    return refuse(errc::not_supported, "the device's granularity is not a power of two");
-  }
+  const result<std::uint64_t> queried = query_unit(like);
+  if (!queried) return queried.error();
+  const std::uint64_t unit_bytes = *queried;
   const policy& rules = options_.rules;
-  if (rules.chunk_bytes % unit->recommended_bytes != 0) {
+  if (rules.chunk_bytes % unit_bytes != 0) {
     return refuse(errc::bad_option,
                   "the chunk size must be a multiple of the device's granularity");
   }
@@ -281,17 +280,34 @@ result<engine_options> manager<B>::plan_engine() {
   }
   engine_options plan;
   plan.physical.like = like;
-  plan.physical.granularity_bytes = unit->recommended_bytes;
+  plan.physical.granularity_bytes = unit_bytes;
   plan.physical.fragment_ratio = rules.fragment_ratio;
   plan.physical.chunk_bytes = rules.chunk_bytes;
   plan.physical.budget_bytes = options_.budget_bytes;
   plan.physical.reuse_while_mapped = driver_.feature_set().alias != alias_level::none;
   plan.reservation.reservation_bytes = options_.reservation_bytes;
-  plan.reservation.granularity_bytes = unit->recommended_bytes;
+  plan.reservation.granularity_bytes = unit_bytes;
   plan.grant = {driver_.home(), access::read_write};
   // Every range is a multiple of the chunk, so that any cached chunk serves any request.
-  unit_bytes_ = std::max(unit->recommended_bytes, rules.chunk_bytes);
+  unit_bytes_ = std::max(unit_bytes, rules.chunk_bytes);
   return plan;
+}
+
+// The coarsest granularity of any size, so that every piece may stand at any place. Some devices
+// have a finer one for small sizes.
+template <backend B>
+result<std::uint64_t> manager<B>::query_unit(physical_request like) {
+  std::uint64_t unit_bytes = 0;
+  for (const std::uint64_t size_bytes : {std::uint64_t{1}, std::uint64_t{1} << 30}) {
+    like.size_bytes = size_bytes;
+    const result<granularity> unit = driver_.query_granularity(like);
+    if (!unit) return unit.error();
+    unit_bytes = std::max(unit_bytes, unit->recommended_bytes);
+  }
+  if (!std::has_single_bit(unit_bytes)) {
+    return refuse(errc::not_supported, "the device's granularity is not a power of two");
+  }
+  return unit_bytes;
 }
 
 template <backend B>
@@ -403,8 +419,8 @@ result<block*> manager<B>::grow_cached(block& cached, const block_request& reque
   const resize_plan plan{request.sizes, request.stream, cached.last_use};
   status grown = engine_->grow_in_place(cached, plan);
   if (!grown && grown.error().code == errc::out_of_addresses) grown = engine_->move(cached, plan);
-  if (!grown && grown.error().code == errc::device_lost) {
-    engine_->discard(cached);  // what it showed mattered to nobody
+  if (!grown && cached.sizes.user_bytes == 0) {
+    engine_->discard(cached);  // its contents are lost, and mattered to nobody
     return engine_->build(request);
   }
   if (!grown) {

@@ -426,10 +426,8 @@ status engine<B>::map_elsewhere(block& moved, block& spare, const resize_plan& p
   if (mapped.result) return {};
 
   drop_holders(spare.pieces, std::min(old_count, spare.pieces.size()), ticket_ref{});
-  const bool lost =
-      !mapped.result && mapped.result.error().code == errc::device_lost && !may_alias_;
   const bool spare_stands = may_alias_ || mapped.of_new;
-  if (lost) lose(moved, mapped.of_new ? 0 : mapped.mapped_count, nullptr);
+  if (mapped.lost) lose(moved, mapped.of_new ? 0 : mapped.mapped_count, nullptr);
   spare.pieces.resize(spare_stands ? mapped.mapped_count : 0);
   if (spare.pieces.empty()) {
     finish(spare);
@@ -501,7 +499,7 @@ status engine<B>::release_source(block& source) noexcept {
   const remap_outcome freed = remaps_.detach(plan_of(source));
   if (freed.result || freed.mapped_count == source.pieces.size()) return freed.result;
   lose(source, freed.mapped_count, nullptr);
-  return remapper<B>::lost();
+  return remapper<B>::contents_lost();
 }
 
 // Both blocks as before, or marked as lost where the driver would not have it.
@@ -509,7 +507,7 @@ template <backend B>
 status engine<B>::undo_show(block& target, block& source, piece_list& pieces,
                             const remap_outcome& shown) noexcept {
   const std::size_t source_count = source.pieces.size();
-  if (shown.result.error().code == errc::device_lost) {
+  if (shown.lost) {
     drop_holders(pieces, source_count, ticket_ref{});
     lose(target, shown.mapped_count, shown.of_new ? &pieces : nullptr);
   } else {
@@ -519,7 +517,7 @@ status engine<B>::undo_show(block& target, block& source, piece_list& pieces,
   const std::size_t standing_count = remaps_.restore(plan_of(source), 0);
   if (standing_count == source_count) return shown.result;
   lose(source, standing_count, nullptr);
-  return remapper<B>::lost();
+  return remapper<B>::contents_lost();
 }
 
 // The source's pieces belong to the target now. Where the driver will not undo the source's

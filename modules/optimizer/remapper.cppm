@@ -44,7 +44,8 @@ export struct mapping_plan {
 export struct remap_outcome {
   status result;
   std::size_t mapped_count = 0;
-  bool of_new = false;  ///< exchange that lost both: the count is of the new plan's pieces
+  bool lost = false;    ///< what was mapped before could not be put back
+  bool of_new = false;  ///< lost, and the count is of the new plan's pieces
 };
 
 export template <backend B>
@@ -110,15 +111,15 @@ class remapper {
   [[nodiscard]] remap_outcome exchange(const mapping_plan& old_plan, const mapping_plan& new_plan) {
     const remap_outcome undone = detach(old_plan);
     if (!undone.result) {
-      const bool whole = undone.mapped_count == old_plan.pieces.size();
-      return {whole ? undone.result : status{lost()}, undone.mapped_count};
+      if (undone.mapped_count == old_plan.pieces.size()) return undone;
+      return {contents_lost(), undone.mapped_count, true};
     }
     const remap_outcome done = map(new_plan);
     if (done.result) return done;
-    if (done.mapped_count > 0) return {lost(), done.mapped_count, true};
+    if (done.mapped_count > 0) return {contents_lost(), done.mapped_count, true, true};
     const std::size_t standing_count = restore(old_plan, 0);
-    const bool whole = standing_count == old_plan.pieces.size();
-    return {whole ? done.result : status{lost()}, standing_count};
+    if (standing_count == old_plan.pieces.size()) return {done.result, standing_count};
+    return {contents_lost(), standing_count, true};
   }
 
   /// Maps what a plan misses behind its first `standing_count` pieces, again if need be; returns
@@ -136,7 +137,7 @@ class remapper {
   }
 
   /// What is left to say when neither the new nor the old can be mapped.
-  [[nodiscard]] static error lost() noexcept {
+  [[nodiscard]] static error contents_lost() noexcept {
     return refuse(
         errc::device_lost,
         "the driver refused a mapping and then refused to put the old one back: free this "

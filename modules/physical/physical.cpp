@@ -117,9 +117,12 @@ void piece_store::drop_holder(piece& held, const ticket_ref& last_use) noexcept 
   if (--held.holder_count > 0) return;
   // A range that its stream never used may be freed before the work of the piece's previous holder
   // has finished: the older ticket stays until a newer one, which is ordered behind it, takes its
-  // place.
-  if (!last_use.known_passed() || held.last_use.known_passed())
+  // place. A ticket that has passed is let go, so that its event serves again.
+  if (!last_use.known_passed()) {
     held.last_use = ticket_ref{last_use};
+  } else if (held.last_use.known_passed()) {
+    held.last_use.reset();
+  }
   cache_if_idle(held);
 }
 

@@ -173,9 +173,11 @@ class FaultSweep : public testing::Test {
   std::uint64_t injected_count = 0;
 };
 
-TEST_F(FaultSweep, Cuda) { sweep_all(scenarios::variants()[0]); }
-TEST_F(FaultSweep, WithoutAliases) { sweep_all(scenarios::variants()[1]); }
-TEST_F(FaultSweep, WithoutSpanningUnmap) { sweep_all(scenarios::variants()[2]); }
-TEST_F(FaultSweep, WithNeither) { sweep_all(scenarios::variants()[3]); }
+TEST_F(FaultSweep, Cuda) { sweep_all(scenarios::variants().at(0)); }
+TEST_F(FaultSweep, WithoutAliases) { sweep_all(scenarios::variants().at(1)); }
+TEST_F(FaultSweep, WithoutSpanningUnmap) { sweep_all(scenarios::variants().at(2)); }
+TEST_F(FaultSweep, WithNeither) { sweep_all(scenarios::variants().at(3)); }
+TEST_F(FaultSweep, LevelZero) { sweep_all(scenarios::variants().at(4)); }
+TEST_F(FaultSweep, Host) { sweep_all(scenarios::variants().at(5)); }
 
 }  // namespace
