@@ -19,11 +19,11 @@
 
 #include <gtest/gtest.h>
 
+#include "scenarios.h"
+
 import vmm.backend;
 import vmm.fake;
 import vmm.manager;
-
-#include "scenarios.h"
 
 namespace {
 

@@ -5,9 +5,22 @@
 // the sweeps that make each driver call and each host allocation in them fail. [R1, R2]
 //
 // A scenario prepares a world and then does one operation. A world knows what it has allocated and
-// what the memory shows, so that it can be compared with itself after a failure. This header is
-// included after `import`, as a part of its test programs.
+// what the memory shows, so that it can be compared with itself after a failure.
 #pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.backend;
+import vmm.fake;
+import vmm.manager;
 
 namespace scenarios {
 
