@@ -1,28 +1,23 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.host - real memory on Linux, without a GPU: memory files mapped inside reserved addresses.
-// [A4]
+// vmm.host - real memory on Linux, without a GPU: memory files mapped in reserved addresses. [A4]
 //
 // Linux replaces mappings silently, maps past a file's end and changes rights half-way; the driver
-// keeps its own table of reservations, memory and mappings and refuses all of that, as
-// docs/contract.md wants it.
+// has its own table of reservations, memory and mappings and refuses all of that (docs/contract.md).
 //
-// I1  Every address of a live reservation is either inaccessible or backed by memory that `map` put
-//     there.
-// I2  Memory lives while a handle or a mapping refers to it, and is given back to the system with
-//     the last of them.
-// I3  Unless commit is lazy, memory is there when create returns, and more than the system has
-//     available is refused.
+// I1  Every address of a live reservation is inaccessible, or backed by memory that map put there.
+// I2  Memory lives while a handle or a mapping refers to it, and goes back to the system with the
+//     last of them.
+// I3  Unless commit is lazy, memory is there when create returns; more than there is, is refused.
 // I4  Unmapping and freeing work also when the process is at its limit of kernel mappings.
 //
-// Memory that is not shareable is an extent of one file: it costs no descriptor, and extents that
-// follow one another become one kernel mapping. Each shareable memory has a file of its own, sealed
-// so that a peer cannot shrink it.
+// Memory that is not shareable is an extent of one file: it costs no descriptor, and neighbouring
+// extents become one kernel mapping. Each shareable memory has a file of its own, sealed so that a
+// peer cannot shrink it.
 //
-// Thread safety: any call from any thread; copies run side by side, everything else is served one
-// after another. Cost: O(log n) in the live reservations and mappings plus the system call; about
-// 0.1 ms for each MiB committed.
+// Thread safety: any call from any thread; copies run side by side, all else one after another.
+// Cost: O(log n) in live reservations and mappings plus the system call; 0.1 ms a MiB committed.
 module;
 #include <cstddef>
 #include <cstdint>
@@ -64,8 +59,7 @@ export struct host_ledger {
   std::uint64_t memory_bytes = 0;  ///< their bytes, each counted once
   std::uint64_t mappings = 0;
   std::uint64_t mapped_bytes = 0;  ///< aliases count each time
-  std::uint64_t descriptors =
-      0;  ///< held for shareable memory; exported ones belong to their receivers
+  std::uint64_t descriptors = 0;   ///< of shareable memory; exported ones are their receivers'
 
   [[nodiscard]] constexpr bool empty() const noexcept {
     return (reservations | handles | memories | mappings | descriptors) == 0;

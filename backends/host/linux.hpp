@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Linux calls behind vmm.host, and nothing else: no bookkeeping, no policy. Private to
-// backends/host.
+// The Linux calls behind vmm.host: no bookkeeping, no policy. Private to backends/host.
 //
 // Each function answers 0 or an errno, or a value beside one. Interrupted calls are repeated a
 // bounded number of times. None allocates. Thread safety: as the kernel's.

@@ -3,15 +3,13 @@
 //
 // vmm.backend:any - a backend chosen at run time. [A6]
 //
-// any_backend owns a driver of any type and is a backend with every refinement itself; a refinement
-// that the driver inside does not have answers not_supported. Code that knows its driver's type
-// names that type and pays nothing.
+// any_backend owns a driver of any type and is a backend with every refinement itself; what the
+// driver inside lacks answers not_supported. Code that knows its driver's type pays nothing.
 //
-// I1  Name, home and features are those of the driver inside: what features() promises can be
-// called.
+// I1  Name, home and features are those of the driver inside: what features promise can be called.
 //
-// Thread safety: that of the driver inside. Cost: one virtual call; one allocation for the object's
-// life.
+// Thread safety: that of the driver inside.
+// Cost: one virtual call; two allocations for the object's life.
 module;
 #include <concepts>
 #include <cstddef>
@@ -84,17 +82,23 @@ export class any_backend {
   template <backend B>
     requires(!std::same_as<B, any_backend>)
   [[nodiscard]] static result<any_backend> own(B driver) {
-    std::unique_ptr<erased_backend> made{new (std::nothrow) erased_model<B>(std::move(driver))};
-    if (made == nullptr)
-      return refuse(errc::out_of_host_memory, "operator new failed for a type-erased backend");
-    return any_backend{std::move(made)};
+    return own(std::unique_ptr<B>{new (std::nothrow) B(std::move(driver))});
+  }
+  /// The same for a driver that cannot be moved. Null counts as a failed operator new.
+  template <backend B>
+  [[nodiscard]] static result<any_backend> own(std::unique_ptr<B> driver) {
+    if (driver != nullptr) {
+      std::unique_ptr<erased_backend> made{new (std::nothrow) erased_model<B>(std::move(driver))};
+      if (made != nullptr) return any_backend{std::move(made)};
+    }
+    return refuse(errc::out_of_host_memory, "operator new failed for a type-erased backend");
   }
 
   /// The driver inside if it is a B, else nullptr.
   template <backend B>
   [[nodiscard]] B* get_if() noexcept {
     auto* found = dynamic_cast<erased_model<B>*>(face_.get());
-    return found == nullptr ? nullptr : &found->driver;
+    return found == nullptr ? nullptr : found->owned.get();
   }
 
   // backend
@@ -188,7 +192,8 @@ export class any_backend {
 
 template <class B>
 struct erased_model final : erased_backend {
-  explicit erased_model(B inside) : driver(std::move(inside)) {}
+  explicit erased_model(std::unique_ptr<B> inside) noexcept
+      : owned(std::move(inside)), driver(*owned) {}
 
   // Does the work if the driver has the refinement. `Has` is known when compiling; the other branch
   // is not built.
@@ -312,7 +317,8 @@ struct erased_model final : erased_backend {
                                                  [&](auto& d) { return d.unbind_multicast(b); });
   }
 
-  B driver;
+  std::unique_ptr<B> owned;
+  B& driver;
 };
 
 }  // namespace vmm

@@ -1,22 +1,20 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:observe - calls to a backend as somebody else can see them: counted, logged, made to
-// fail. [A8]
+// vmm.backend:observe - calls to a backend as somebody else sees them. [A8]
 //
 // observed_backend<B, Observer> forwards every call to a B and tells an observer before and after
-// it. It has exactly the refinements that B has. Adaptors nest; what is not wanted is not there and
-// costs nothing.
+// it. It has exactly the refinements that B has. Adaptors nest; one that is not there costs nothing.
 //
-// call_counter  counts by kind, failures apart        call_log  a line a call, with arguments and
-// result fail_plan     makes a chosen call fail, before it reaches the driver
+// call_counter  counts by kind, failures apart
+// call_log      writes a line a call, with arguments and result
+// fail_plan     makes chosen calls fail before they reach the driver
 //
 // I1  after() is called once for every before(), also for a call that before() refused.
-// I2  An answer passes unchanged, but that a refusal of before() without a place gets the call's
-// kind as its place.
+// I2  An answer passes unchanged; a refusal of before() gets the call's kind as its place.
 //
 // Thread safety: that of B; the observers here take calls from any thread.
-// Cost: the observer's, and copying some 100 bytes. A counter: two relaxed additions. A log:
+// Cost: the observer's, and copying some 100 bytes. A counter: two relaxed additions at most. A log:
 // formatting and one write.
 module;
 #include <array>
@@ -52,8 +50,8 @@ export struct call_facts {
   std::uint64_t event = 0;
   std::optional<location> where{};
   std::optional<access> rights{};  ///< of the first grant
-  std::optional<std::uint64_t>
-      value{};  ///< other plain values: fill's byte, query_event's answer, a descriptor
+  /// Other plain values: fill's byte, query_event's answer, a descriptor.
+  std::optional<std::uint64_t> value{};
 };
 
 /// One call. `results` and `failure` (nullptr: success) are there only after it.

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -329,6 +330,26 @@ TEST(AnyBackend, OwnsItsDriver) {
     EXPECT_FALSE(book.destroyed);
   }
   EXPECT_TRUE(book.destroyed);
+}
+
+struct fixed_driver : full_driver {
+  using full_driver::full_driver;
+  fixed_driver(const fixed_driver&) = delete;
+};
+static_assert(!std::is_move_constructible_v<fixed_driver>);
+
+TEST(AnyBackend, OwnsADriverThatCannotMove) {
+  notes book;
+  {
+    auto any = vmm::any_backend::own(std::make_unique<fixed_driver>(book));
+    ASSERT_TRUE(any);
+    EXPECT_NE(any->get_if<fixed_driver>(), nullptr);
+    expect_transparent(*any, book);
+  }
+  EXPECT_TRUE(book.destroyed);
+  const auto nothing = vmm::any_backend::own(std::unique_ptr<fixed_driver>{});
+  ASSERT_FALSE(nothing);
+  EXPECT_EQ(nothing.error().code, errc::out_of_host_memory);
 }
 
 TEST(CallCounter, IsTransparentAndCountsByKind) {

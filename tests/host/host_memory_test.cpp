@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: when operator new fails inside the host driver, the call says so and changes nothing.
+// Method: operator new is replaced by one that fails when told to; every allocation of every call
+// that makes one fails once, and the ledger is compared with the one before.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+import vmm.host;
+
+namespace {
+
+// The allocation, counted from when this is set, that fails; 0: none does.
+std::uint64_t failing_allocation = 0;
+
+void* allocate(std::size_t size) {
+  if (failing_allocation != 0 && --failing_allocation == 0) throw std::bad_alloc{};
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc{};
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+using vmm::access;
+using vmm::errc;
+
+constexpr std::uint64_t page = 4096;
+
+template <class T>
+errc code_of(const vmm::result<T>& answer) {
+  return answer ? errc::none : answer.error().code;
+}
+
+bool operator==(const vmm::host_ledger& a, const vmm::host_ledger& b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+vmm::host_driver open(const vmm::host_options& options) {
+  auto opened = vmm::host_driver::open(options);
+  return std::move(opened).value();
+}
+
+// Each step of a small life of a driver, with one allocation failing; true when the step has
+// succeeded.
+bool step(vmm::host_driver& driver, int number, vmm::address_range& range,
+          vmm::physical_handle& memory) {
+  const auto failed_cleanly = [](const vmm::error& failure) {
+    return failure.code == errc::out_of_host_memory;
+  };
+  const auto right = [&](const auto& answer) {
+    EXPECT_TRUE(answer || failed_cleanly(answer.error())) << vmm::describe(answer.error());
+    return answer.has_value();
+  };
+  const vmm::access_grant grant{vmm::host(), access::read_write};
+  switch (number) {
+    case 0: {
+      const auto reserved = driver.reserve({.size_bytes = 8 * page});
+      if (right(reserved)) range = *reserved;
+      return reserved.has_value();
+    }
+    case 1: {
+      const auto made = driver.create(
+          {.size_bytes = 8 * page, .where = vmm::host(), .shareable = vmm::share_kind::posix_fd});
+      if (right(made)) memory = *made;
+      return made.has_value();
+    }
+    case 2: return right(driver.map({range.base, 8 * page, memory, 0}));
+    case 3: return right(driver.set_access({range.base + page, 4 * page}, {&grant, 1}));
+    case 4: return right(driver.retain(range.base));
+    case 5: return right(driver.unmap({range.base + 2 * page, page}));
+    default: return right(driver.unmap({range.base + 3 * page, 5 * page}));
+  }
+}
+
+TEST(HostMemory, FailingAllocationsChangeNothing) {
+  auto driver = open({});
+  vmm::address_range range;
+  vmm::physical_handle memory{};
+  int injected = 0;
+  for (int number = 0; number < 7; ++number) {
+    for (std::uint64_t nth = 1;; ++nth) {
+      ASSERT_LT(nth, 100u);
+      const auto before = driver.ledger();
+      failing_allocation = nth;
+      const bool done = step(driver, number, range, memory);
+      const bool struck = failing_allocation == 0;
+      failing_allocation = 0;
+      if (done) {
+        EXPECT_FALSE(struck) << "a failed allocation went unnoticed in step " << number;
+        break;
+      }
+      ASSERT_TRUE(struck);
+      EXPECT_TRUE(before == driver.ledger()) << "step " << number << " allocation " << nth;
+      ++injected;
+    }
+  }
+  EXPECT_GE(injected, 8) << "every table of the driver was refused its memory once";
+  failing_allocation = 1;
+  EXPECT_EQ(code_of(vmm::host_driver::open()), errc::out_of_host_memory);
+  failing_allocation = 0;
+}
+
+}  // namespace
