@@ -46,19 +46,42 @@ struct memory {
 struct piece {
   std::uint64_t size_bytes = 0;
   memory* behind = nullptr;
-  std::uint64_t offset_bytes = 0;
   access rights = access::none;
 };
 
 using reservation_map = std::map<std::uint64_t, std::uint64_t>;  // base to size
 using piece_map = std::map<std::uint64_t, piece>;                // by base
 
-error bad_call(call where, errc code, const char* detail) noexcept {
-  return {code, where, 0, "", detail};
-}
-
 error kernel_error(call where, errc code, int number, const char* detail) noexcept {
   return {code, where, number, linux_os::errno_name(number), detail};
+}
+
+// A refusal of the driver's own table. It carries the errno that says the same.
+error bad_call(call where, errc code, const char* detail) noexcept {
+  int number = EINVAL;
+  switch (code) {
+    case errc::out_of_memory:
+    case errc::out_of_host_memory:
+    case errc::out_of_addresses: number = ENOMEM; break;
+    case errc::overlap: number = EEXIST; break;
+    case errc::in_use: number = EBUSY; break;
+    case errc::not_supported: number = EOPNOTSUPP; break;
+    default: break;
+  }
+  return kernel_error(where, code, number, detail);
+}
+
+error unknown_handle(call where) noexcept {
+  return kernel_error(where, errc::invalid_argument, EBADF, "no such handle, or released before");
+}
+
+// What a call says to a place where this driver has nothing.
+error unknown_place(call where, location place) noexcept {
+  if (place.kind == location::place::device) {
+    return bad_call(where, errc::invalid_argument, "the host driver has no devices: use host()");
+  }
+  return bad_call(where, errc::not_supported,
+                  "the host driver cannot choose NUMA nodes: use host()");
 }
 
 error no_host_memory(call where) noexcept {
@@ -83,6 +106,12 @@ error mapping_error(call where, int number) noexcept {
 error figures_error(call where, errc code, int number) noexcept {
   return kernel_error(where, code, number,
                       "what the system has available cannot be read from /proc/meminfo");
+}
+
+// What may still be committed, with something left to the rest of the system.
+std::uint64_t committable_bytes(const linux_os::memory_figures& now) noexcept {
+  const std::uint64_t keep = std::min(keep_free_bytes_max, now.total_bytes / keep_free_part);
+  return now.available_bytes > keep ? now.available_bytes - keep : 0;
 }
 
 // False when operator new failed.
@@ -213,7 +242,6 @@ class boundary_cut {
     if (left_bytes == 0 || left_bytes >= left->second.size_bytes) return false;
     piece right = left->second;
     right.size_bytes -= left_bytes;
-    right.offset_bytes += left_bytes;
     pieces_.emplace_hint(after, at, right);
     left->second.size_bytes = left_bytes;
     return true;
@@ -300,19 +328,17 @@ status host_driver::state::usable(call where, address_range range, access wanted
 
 status host_driver::state::check_room(std::uint64_t size_bytes) const noexcept {
   const std::uint64_t capacity = options.capacity_bytes;
-  if (capacity != 0 && (created_bytes > capacity || size_bytes > capacity - created_bytes)) {
+  if (capacity != 0 && size_bytes > capacity - created_bytes) {
     return bad_call(call::create, errc::out_of_memory,
                     "host_options::capacity_bytes would be exceeded");
   }
-  if (options.commit == commit_mode::lazy) return {};
+  // Of huge pages the kernel never promises more than there are: it refuses when it commits them.
+  if (options.commit == commit_mode::lazy || options.huge_pages) return {};
   const linux_os::memory_figures now = linux_os::query_memory(pages);
   if (now.failure != 0) return figures_error(call::create, errc::out_of_memory, now.failure);
-  const std::uint64_t keep =
-      options.huge_pages ? 0 : std::min(keep_free_bytes_max, now.total_bytes / keep_free_part);
-  if (size_bytes > now.available_bytes || now.available_bytes - size_bytes < keep) {
-    return bad_call(
-        call::create, errc::out_of_memory,
-        "more than the system has available; committing it would get the process killed");
+  if (size_bytes > committable_bytes(now)) {
+    return bad_call(call::create, errc::out_of_memory,
+                    "more than the system has available; committing it would end the process");
   }
   return {};
 }
@@ -457,25 +483,23 @@ const features& host_driver::feature_set() const noexcept { return state_->can; 
 
 result<granularity> host_driver::query_granularity(const physical_request& request) noexcept {
   if (request.where != host()) {
-    return bad_call(call::query_granularity, errc::not_supported,
-                    "the host driver has memory at host() only");
+    return unknown_place(call::query_granularity, request.where);
   }
   return state_->granule;
 }
 
 result<memory_info> host_driver::query_memory(location where) noexcept {
-  if (where != host()) {
-    return bad_call(call::memory_info, errc::not_supported,
-                    "the host driver has memory at host() only");
-  }
+  if (where != host()) return unknown_place(call::memory_info, where);
   const linux_os::memory_figures now = linux_os::query_memory(state_->pages);
   if (now.failure != 0) return figures_error(call::memory_info, errc::unavailable, now.failure);
+  memory_info info{committable_bytes(now), now.total_bytes};
+  if (state_->options.huge_pages) info.free_bytes = now.available_bytes;
   const std::uint64_t capacity = state_->options.capacity_bytes;
-  if (capacity == 0) return memory_info{now.available_bytes, now.total_bytes};
+  if (capacity == 0) return info;
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
-  const std::uint64_t left =
-      capacity > state_->created_bytes ? capacity - state_->created_bytes : 0;
-  return memory_info{std::min(left, now.available_bytes), capacity};
+  info.free_bytes = std::min(info.free_bytes, capacity - state_->created_bytes);
+  info.total_bytes = capacity;
+  return info;
 }
 
 namespace {
@@ -554,8 +578,7 @@ status host_driver::free_reservation(address_range range) noexcept {
 
 result<physical_handle> host_driver::create(const physical_request& request) noexcept {
   if (request.where != host()) {
-    return bad_call(call::create, errc::not_supported,
-                    "the host driver makes memory at host() only");
+    return unknown_place(call::create, request.where);
   }
   if (request.size_bytes == 0 || !state_->aligned(request.size_bytes)) {
     return bad_call(call::create, errc::invalid_argument,
@@ -588,8 +611,7 @@ result<physical_handle> host_driver::create(const physical_request& request) noe
 status host_driver::release(physical_handle handle) noexcept {
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   memory* behind = state_->find(handle);
-  if (behind == nullptr)
-    return bad_call(call::release, errc::invalid_argument, "no such handle, or released before");
+  if (behind == nullptr) return unknown_handle(call::release);
   state_->handles.erase(static_cast<std::uint64_t>(handle));
   --behind->handles;
   return behind->referred_to() ? status{} : state_->reclaim(call::release, *behind);
@@ -603,8 +625,7 @@ status host_driver::map(const map_request& request) noexcept {
                     "address, size and offset are multiples of the granularity");
   }
   memory* behind = state_->find(request.memory);
-  if (behind == nullptr)
-    return bad_call(call::map, errc::invalid_argument, "no such handle, or released before");
+  if (behind == nullptr) return unknown_handle(call::map);
   const linux_os::extent pages = behind->pages;
   if (request.offset_bytes > pages.size_bytes ||
       range.size_bytes > pages.size_bytes - request.offset_bytes) {
@@ -615,7 +636,7 @@ status host_driver::map(const map_request& request) noexcept {
   }
   if (state_->any_mapped(range))
     return bad_call(call::map, errc::overlap, "a part of the range is mapped already");
-  const piece mapped{range.size_bytes, behind, request.offset_bytes, access::none};
+  const piece mapped{range.size_bytes, behind, access::none};
   piece_map::iterator entered;
   if (!allocates([&] { entered = state_->pieces.emplace(range.base.value, mapped).first; })) {
     return no_host_memory(call::map);
@@ -637,16 +658,17 @@ status host_driver::unmap(address_range range) noexcept {
     return bad_call(call::unmap, errc::invalid_argument,
                     "address and size are multiples of the granularity");
   }
-  if (!state_->all_mapped(range)) {
-    return bad_call(call::unmap, errc::invalid_argument, "a part of the range is not mapped");
+  if (!state_->reserved(range)) {
+    return bad_call(call::unmap, errc::invalid_argument, "the range is not inside one reservation");
   }
+  if (!state_->any_mapped(range)) return {};
   boundary_cut cut(state_->pieces, range);
   if (!cut.made()) return no_host_memory(call::unmap);
   const int failure = state_->with_spare([&] { return linux_os::unmap(span_of(range)); });
   if (failure != 0) return mapping_error(call::unmap, failure);
   cut.keep();
   status outcome;
-  auto next = state_->pieces.find(range.base.value);
+  auto next = state_->pieces.lower_bound(range.base.value);
   while (next != state_->pieces.end() && next->first < range.end().value) {
     memory* behind = next->second.behind;
     behind->mapped_bytes -= next->second.size_bytes;
@@ -658,12 +680,28 @@ status host_driver::unmap(address_range range) noexcept {
   return outcome;
 }
 
-status host_driver::set_access(address_range range, std::span<const access_grant> grants) noexcept {
-  if (grants.size() != 1 || grants.front().who != host()) {
-    return bad_call(call::set_access, errc::not_supported,
-                    "the host driver takes one grant, for host()");
+namespace {
+
+// What a list of grants gives to the one place that there is.
+result<access> rights_in(std::span<const access_grant> grants) noexcept {
+  if (grants.empty()) {
+    return bad_call(call::set_access, errc::invalid_argument, "the list of grants is empty");
   }
-  const access rights = grants.front().rights;
+  for (const access_grant& grant : grants) {
+    if (grant.who != host()) return unknown_place(call::set_access, grant.who);
+    if (grant.rights != grants.front().rights) {
+      return bad_call(call::set_access, errc::invalid_argument, "two grants for host() differ");
+    }
+  }
+  return grants.front().rights;
+}
+
+}  // namespace
+
+status host_driver::set_access(address_range range, std::span<const access_grant> grants) noexcept {
+  const result<access> wanted = rights_in(grants);
+  if (!wanted) return wanted.error();
+  const access rights = *wanted;
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   if (!state_->well_formed(range)) {
     return bad_call(call::set_access, errc::invalid_argument,
@@ -691,8 +729,7 @@ status host_driver::set_access(address_range range, std::span<const access_grant
 
 result<access> host_driver::get_access(address at, location who) noexcept {
   if (who != host()) {
-    return bad_call(call::get_access, errc::not_supported,
-                    "the host driver knows the rights of host() only");
+    return unknown_place(call::get_access, who);
   }
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   const piece* mapped = state_->piece_at(at);
@@ -768,8 +805,7 @@ result<physical_properties> host_driver::get_properties(physical_handle handle) 
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   const memory* behind = state_->find(handle);
   if (behind == nullptr) {
-    return bad_call(call::get_properties, errc::invalid_argument,
-                    "no such handle, or released before");
+    return unknown_handle(call::get_properties);
   }
   return physical_properties{.where = host(), .shareable = behind->shareable};
 }
@@ -782,8 +818,7 @@ result<shared_handle> host_driver::export_handle(physical_handle handle, share_k
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   const memory* behind = state_->find(handle);
   if (behind == nullptr) {
-    return bad_call(call::export_handle, errc::invalid_argument,
-                    "no such handle, or released before");
+    return unknown_handle(call::export_handle);
   }
   if (behind->shareable != kind) {
     return bad_call(call::export_handle, errc::invalid_argument,

@@ -195,7 +195,8 @@ int commit(int descriptor, extent pages) noexcept {
     const int failure =
         repeat_while_interrupted([&] { return ::fallocate(descriptor, 0, offset, size); });
     if (failure == 0) continue;
-    if (done != 0) (void)decommit(descriptor, {pages.offset_bytes, done});
+    // Of huge pages the kernel keeps those that it had found when the others ran out.
+    (void)decommit(descriptor, pages);
     return failure;
   }
   return 0;
@@ -287,6 +288,7 @@ const char* errno_name(int number) noexcept {
     case EACCES: return "EACCES";
     case EAGAIN: return "EAGAIN";
     case EBADF: return "EBADF";
+    case EBUSY: return "EBUSY";
     case EEXIST: return "EEXIST";
     case EFAULT: return "EFAULT";
     case EFBIG: return "EFBIG";

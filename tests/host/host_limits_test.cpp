@@ -5,10 +5,14 @@
 // right error, changes nothing, and can still give back what it holds.
 // Method: the limits are real ones. Each refusal is compared with the ledger before it.
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -45,7 +49,9 @@ TEST(HostLimits, MoreThanTheSystemHasIsRefused) {
   auto driver = open({});
   const auto info = driver.query_memory(vmm::host()).value();
   const auto before = driver.ledger();
-  const std::uint64_t sizes[] = {vmm::round_up(info.free_bytes + 1, page),
+  // The first could be committed, but not without taking what is kept for the rest of the system.
+  const std::uint64_t kept = std::min<std::uint64_t>(256u << 20, info.total_bytes / 16);
+  const std::uint64_t sizes[] = {vmm::round_up(info.free_bytes + kept / 2, page),
                                  vmm::round_up(info.total_bytes, page) * 2, 1ull << 50, 1ull << 62,
                                  1ull << 63};
   for (const std::uint64_t size : sizes) {
@@ -68,6 +74,46 @@ TEST(HostLimits, CapacityIsKept) {
   ASSERT_TRUE(driver.release(first));
   EXPECT_EQ(driver.query_memory(vmm::host())->free_bytes, 6 * page);
   ASSERT_TRUE(driver.release(second));
+}
+
+std::ptrdiff_t open_descriptors() {
+  using entries = std::filesystem::directory_iterator;
+  return std::distance(entries("/proc/self/fd"), entries());
+}
+
+TEST(HostLimits, HugePagesThatAreNotThereAreRefused) {
+  auto opened = vmm::host_driver::open({.huge_pages = true});
+  if (!opened) GTEST_SKIP() << "no huge pages on this system: " << vmm::describe(opened.error());
+  const auto info = opened->query_memory(vmm::host()).value();
+  vmm::physical_request request = memory_of(info.free_bytes + (2u << 20));
+  for (const auto kind : {vmm::share_kind::none, vmm::share_kind::posix_fd}) {
+    request.shareable = kind;
+    const auto descriptors = open_descriptors();
+    const auto made = opened->create(request);
+    EXPECT_EQ(open_descriptors(), descriptors);
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code, errc::out_of_memory) << vmm::describe(made.error());
+  }
+  EXPECT_TRUE(opened->ledger().empty());
+}
+
+TEST(HostLimits, HugePagesThatAreThereServe) {
+  auto opened = vmm::host_driver::open({.huge_pages = true});
+  if (!opened) GTEST_SKIP() << "no huge pages on this system: " << vmm::describe(opened.error());
+  const std::uint64_t size = opened->query_memory(vmm::host())->free_bytes;
+  if (size == 0) GTEST_SKIP() << "the pool of huge pages is empty: see vm.nr_hugepages";
+  EXPECT_EQ(opened->query_granularity({.where = vmm::host()})->minimum_bytes, 2u << 20);
+  EXPECT_EQ(code_of(opened->create(memory_of(size + (64u << 20)))), errc::out_of_memory);
+  EXPECT_EQ(opened->query_memory(vmm::host())->free_bytes, size) << "a half commit is undone";
+  const auto memory = opened->create(memory_of(size)).value();
+  const auto range = opened->reserve({.size_bytes = size}).value();
+  ASSERT_TRUE(opened->map({range.base, size, memory, 0}));
+  const vmm::access_grant grant{vmm::host(), access::read_write};
+  ASSERT_TRUE(opened->set_access(range, {&grant, 1}));
+  ASSERT_TRUE(opened->fill({range, 3}));
+  ASSERT_TRUE(opened->release(memory));
+  ASSERT_TRUE(opened->unmap(range));
+  EXPECT_EQ(opened->query_memory(vmm::host())->free_bytes, size);
 }
 
 TEST(HostLimits, DescriptorsRunOut) {
@@ -145,6 +191,16 @@ TEST(HostLimits, MappingsRunOutAndCanBeUndone) {
   EXPECT_TRUE(driver.ledger().empty());
 }
 
+// Whether the process may read there, as the kernel sees it.
+bool readable(vmm::address at) {
+  int ends[2] = {-1, -1};
+  if (::pipe(ends) != 0) return false;
+  const bool done = ::write(ends[1], reinterpret_cast<const void*>(at.value), 1) == 1;
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return done;
+}
+
 TEST(HostLimits, RightsAtTheMappingLimitChangeWhollyOrNotAtAll) {
   auto driver = open({});
   const std::uint64_t limit = driver.feature_set().max_mapping_count;
@@ -153,24 +209,27 @@ TEST(HostLimits, RightsAtTheMappingLimitChangeWhollyOrNotAtAll) {
   const auto large = driver.reserve({.size_bytes = 8 * page}).value();
   const auto one = driver.create(memory_of(4 * page)).value();
   const auto two = driver.create(memory_of(4 * page)).value();
-  ASSERT_TRUE(driver.map({large.base, 4 * page, one, 0}));
-  ASSERT_TRUE(driver.map({large.base + 4 * page, 4 * page, two, 0}));
+  // In this order the kernel cannot join them.
+  ASSERT_TRUE(driver.map({large.base, 4 * page, two, 0}));
+  ASSERT_TRUE(driver.map({large.base + 4 * page, 4 * page, one, 0}));
   const auto range = driver.reserve({.size_bytes = (limit + 10) * page}).value();
   const auto mapped = map_to_the_limit(driver, range, one, 1);
   const auto before = driver.ledger();
   // The first memory whole and a part of the second: the kernel changes the first before it fails
   // on the second.
   const vmm::access_grant grant{vmm::host(), access::read_write};
-  const auto changed = driver.set_access({large.base + page, 6 * page}, {&grant, 1});
+  const auto changed = driver.set_access({large.base, 6 * page}, {&grant, 1});
   ASSERT_FALSE(changed);
   EXPECT_EQ(changed.error().code, errc::out_of_mappings) << vmm::describe(changed.error());
   EXPECT_TRUE(before == driver.ledger());
   for (std::uint64_t at = 0; at < large.size_bytes; at += page) {
     EXPECT_EQ(driver.get_access(large.base + at, vmm::host()).value(), access::none);
+    EXPECT_FALSE(readable(large.base + at)) << at / page;
   }
   ASSERT_TRUE(driver.unmap({range.base, mapped.size() * page}));
-  ASSERT_TRUE(driver.set_access({large.base + page, 6 * page}, {&grant, 1}))
-      << "with room it works";
+  ASSERT_TRUE(driver.set_access({large.base, 6 * page}, {&grant, 1})) << "with room it works";
+  EXPECT_TRUE(readable(large.base));
+  EXPECT_FALSE(readable(large.base + 6 * page));
   ASSERT_TRUE(driver.unmap(large));
 }
 
