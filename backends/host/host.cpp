@@ -662,13 +662,16 @@ status host_driver::unmap(address_range range) noexcept {
     return bad_call(call::unmap, errc::invalid_argument, "the range is not inside one reservation");
   }
   if (!state_->any_mapped(range)) return {};
+  if (!state_->all_mapped(range)) {
+    return bad_call(call::unmap, errc::invalid_argument, "the range has a hole: unmap its parts");
+  }
   boundary_cut cut(state_->pieces, range);
   if (!cut.made()) return no_host_memory(call::unmap);
   const int failure = state_->with_spare([&] { return linux_os::unmap(span_of(range)); });
   if (failure != 0) return mapping_error(call::unmap, failure);
   cut.keep();
   status outcome;
-  auto next = state_->pieces.lower_bound(range.base.value);
+  auto next = state_->pieces.find(range.base.value);
   while (next != state_->pieces.end() && next->first < range.end().value) {
     memory* behind = next->second.behind;
     behind->mapped_bytes -= next->second.size_bytes;
@@ -854,8 +857,9 @@ result<physical_handle> host_driver::import_handle(const shared_handle& shared) 
     return bad_call(call::import_handle, errc::invalid_argument,
                     "not a writable memory file that is sealed against shrinking");
   }
-  if (facts.size_bytes != shared.size_bytes || facts.size_bytes == 0 ||
-      !state_->aligned(facts.size_bytes)) {
+  const bool told = shared.size_bytes != 0;
+  if (facts.size_bytes == 0 || !state_->aligned(facts.size_bytes) ||
+      (told && facts.size_bytes != shared.size_bytes)) {
     return bad_call(call::import_handle, errc::invalid_argument,
                     "the size is not the file's, or not in granules");
   }

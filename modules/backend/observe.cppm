@@ -4,7 +4,7 @@
 // vmm.backend:observe - calls to a backend as somebody else sees them. [A8]
 //
 // observed_backend<B, Observer> forwards every call to a B and tells an observer before and after
-// it. It has exactly the refinements that B has. Adaptors nest; one that is not there costs nothing.
+// it. It has exactly the refinements that B has. Adaptors nest; where there is none, it costs none.
 //
 // call_counter  counts by kind, failures apart
 // call_log      writes a line a call, with arguments and result
@@ -14,8 +14,8 @@
 // I2  An answer passes unchanged; a refusal of before() gets the call's kind as its place.
 //
 // Thread safety: that of B; the observers here take calls from any thread.
-// Cost: the observer's, and copying some 100 bytes. A counter: two relaxed additions at most. A log:
-// formatting and one write.
+// Cost: the observer's, and copying some 100 bytes. A counter: at most two relaxed additions. A
+// log: formatting and one write.
 module;
 #include <array>
 #include <atomic>
