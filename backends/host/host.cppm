@@ -4,7 +4,7 @@
 // vmm.host - real memory on Linux, without a GPU: memory files mapped in reserved addresses. [A4]
 //
 // Linux replaces mappings silently, maps past a file's end and changes rights half-way; the driver
-// has its own table of reservations, memory and mappings and refuses that, as docs/contract.md says.
+// has its own table of reservations, memory and mappings and refuses that (docs/contract.md).
 //
 // I1  Every address of a live reservation is inaccessible, or backed by memory that map put there.
 // I2  Memory lives while a handle or a mapping refers to it, and goes back to the system with the
