@@ -16,3 +16,4 @@ export import vmm.reservation;
 export import vmm.timeline;
 export import vmm.tracker;
 export import vmm.va;
+export import vmm.vector;

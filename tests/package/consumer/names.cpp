@@ -175,6 +175,9 @@ using vmm::range_options;
 using vmm::range_statistics;
 using vmm::reservation_id;
 
+// vmm.vector
+using vmm::vector;
+
 }  // namespace names
 
 int use_names() {

@@ -1,0 +1,305 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.vector - a vector whose growth maps memory instead of copying elements. [L5, E1]
+//
+// The elements lie in one block of a manager. Growing maps more memory behind the block at the same
+// address; where the addresses behind it are taken, the block's memory is mapped at a larger range
+// and no byte moves either. Only elements that are not trivially copyable have to be moved one by
+// one, and only when their address changes.
+//
+// I1  size() <= capacity(); the first size() elements are alive, the rest of the block is raw.
+// I2  A failed operation, or one in which an element's constructor throws, leaves the vector as it
+//     was.
+// I3  Elements of a trivially copyable type are never copied from one address to another.
+//
+// Errors are values: every operation that needs memory returns one. Thread safety: as std::vector.
+// Cost: amortised by doubling, as std::vector; a growth costs driver calls by pieces, not by bytes.
+// With a backend whose memory the host cannot reach, elements are trivially copyable, and each
+// write or read is one call of the backend: append whole spans.
+module;
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+export module vmm.vector;
+
+export import vmm.backend;
+export import vmm.manager;
+
+namespace vmm {
+
+/// Elements of type T in memory of a manager<Backend>, which outlives the vector.
+export template <class T, backend Backend>
+class vector {
+  static_assert(std::is_nothrow_destructible_v<T>, "an element's destructor must not throw");
+
+ public:
+  using value_type = T;
+  using manager_type = manager<Backend>;
+
+  /// An empty vector. `growth_count` elements of address space are kept free behind it, so that it
+  /// grows to that size without moving. Allocates nothing.
+  vector(manager_type& memory, Backend& driver, std::uint64_t growth_count = 0) noexcept
+      : memory_(&memory), driver_(&driver), growth_count_(growth_count) {}
+  vector(const vector&) = delete;
+  vector& operator=(const vector&) = delete;
+  vector(vector&& other) noexcept
+      : memory_(other.memory_),
+        driver_(other.driver_),
+        growth_count_(other.growth_count_),
+        base_(std::exchange(other.base_, address{})),
+        size_(std::exchange(other.size_, 0)),
+        capacity_(std::exchange(other.capacity_, 0)) {}
+  vector& operator=(vector&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(driver_, other.driver_);
+    std::swap(growth_count_, other.growth_count_);
+    std::swap(base_, other.base_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+    return *this;
+  }
+  /// Memory that cannot be given back stays with the manager, which frees it when it goes away.
+  ~vector() {
+    clear();
+    if (base_) (void)memory_->free(base_);
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  /// Where the elements lie, for kernels; none while nothing is allocated.
+  [[nodiscard]] address data_address() const noexcept { return base_; }
+
+  /// Host access; for backends whose memory the host can reach.
+  [[nodiscard]] T* data() noexcept {
+    require_host_access();
+    return pointer(0);
+  }
+  [[nodiscard]] const T* data() const noexcept {
+    require_host_access();
+    return pointer(0);
+  }
+  [[nodiscard]] T* begin() noexcept { return data(); }
+  [[nodiscard]] T* end() noexcept { return data() + size_; }
+  [[nodiscard]] const T* begin() const noexcept { return data(); }
+  [[nodiscard]] const T* end() const noexcept { return data() + size_; }
+  [[nodiscard]] T& operator[](std::uint64_t index) noexcept {
+    check(index < size_, "a vector has no element of that index");
+    return data()[index];
+  }
+  [[nodiscard]] const T& operator[](std::uint64_t index) const noexcept {
+    check(index < size_, "a vector has no element of that index");
+    return data()[index];
+  }
+
+  /// Copies elements to host memory, on any backend; the work that writes them has finished.
+  /// Errors: invalid_argument (past the end), what read answers.
+  [[nodiscard]] status read(std::uint64_t first, std::span<T> target) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    if (first > size_ || target.size() > size_ - first) {
+      return refuse(errc::invalid_argument, "the elements asked for reach past the vector's end");
+    }
+    return target.empty() ? status{} : driver_->read(std::as_writable_bytes(target), place(first));
+  }
+
+  /// Adds an element made of the arguments at the end. What its constructor throws is passed on.
+  /// Errors: out_of_memory and what else manager::resize answers.
+  template <class... Arguments>
+  [[nodiscard]] status emplace_back(Arguments&&... arguments) {
+    if constexpr (std::is_trivially_copyable_v<T>) {
+      const T element(std::forward<Arguments>(arguments)...);
+      return append(std::span<const T>(&element, 1));
+    } else {
+      // Made first: an argument may be an element of this vector, which may have to move.
+      T element(std::forward<Arguments>(arguments)...);
+      if (status room = make_room(1); !room) return room;
+      std::construct_at(pointer(size_), std::move_if_noexcept(element));
+      ++size_;
+      return {};
+    }
+  }
+  [[nodiscard]] status push_back(const T& element) { return emplace_back(element); }
+  [[nodiscard]] status push_back(T&& element) { return emplace_back(std::move(element)); }
+
+  /// Adds copies of the elements at the end. They may be this vector's own.
+  [[nodiscard]] status append(std::span<const T> elements)
+    requires std::is_copy_constructible_v<T>
+  {
+    if (elements.empty()) return {};
+    const std::uint64_t own_index = index_of(elements.data());
+    if (status room = make_room(elements.size()); !room) return room;
+    if (own_index != no_index) elements = {pointer(own_index), elements.size()};
+    if constexpr (std::is_trivially_copyable_v<T>) {
+      if (status written = driver_->write(place(size_), std::as_bytes(elements)); !written) {
+        return written;
+      }
+    } else {
+      std::uninitialized_copy(elements.begin(), elements.end(), pointer(size_));
+    }
+    size_ += elements.size();
+    return {};
+  }
+
+  void pop_back() noexcept {
+    check(size_ > 0, "an element is taken off an empty vector");
+    destroy(size_ - 1);
+  }
+  /// Ends every element; the memory stays.
+  void clear() noexcept { destroy(0); }
+
+  /// Makes the vector `count` elements long; new ones are value-initialised (zero for numbers).
+  [[nodiscard]] status resize(std::uint64_t count) {
+    if (count <= size_) {
+      destroy(count);
+      return {};
+    }
+    if (status room = make_room(count - size_); !room) return room;
+    if constexpr (std::is_trivially_copyable_v<T>) {
+      if (status filled = fill_default(count); !filled) return filled;
+    } else {
+      std::uninitialized_value_construct(pointer(size_), pointer(count));
+    }
+    size_ = count;
+    return {};
+  }
+
+  /// Makes room for `count` elements in all, and no more than granules make of it.
+  [[nodiscard]] status reserve(std::uint64_t count) {
+    return count <= capacity_ ? status{} : set_capacity(count);
+  }
+
+  /// Gives whole pieces of memory behind the last element back; an empty vector gives all back.
+  [[nodiscard]] status shrink_to_fit() {
+    if (!base_) return {};
+    if (size_ == 0) {
+      if (status freed = memory_->free(base_); !freed) return freed;
+      base_ = address{};
+      capacity_ = 0;
+      return {};
+    }
+    return set_capacity(size_);
+  }
+
+ private:
+  static constexpr std::uint64_t no_index = ~std::uint64_t{0};
+  static constexpr std::uint64_t count_max = (std::uint64_t{1} << 56) / sizeof(T);
+
+  void require_host_access() const noexcept {
+    check(driver_->feature_set().host_accessible,
+          "this backend's memory is not for the host: use read() and append()");
+  }
+  [[nodiscard]] address place(std::uint64_t index) const noexcept {
+    return base_ + index * sizeof(T);
+  }
+  [[nodiscard]] T* pointer(std::uint64_t index) const noexcept {
+    return std::bit_cast<T*>(static_cast<std::uintptr_t>(place(index).value));
+  }
+  [[nodiscard]] std::uint64_t index_of(const T* element) const noexcept {
+    const std::uint64_t at = std::bit_cast<std::uintptr_t>(element);
+    const address_range own{base_, size_ * sizeof(T)};
+    return own.contains(address{at}) ? (at - base_.value) / sizeof(T) : no_index;
+  }
+
+  void destroy(std::uint64_t from) noexcept {
+    if constexpr (!std::is_trivially_destructible_v<T>) {
+      std::destroy(pointer(from), pointer(size_));
+    }
+    size_ = from;
+  }
+
+  // Room for `count` more elements, at least doubling, so that pushing back is amortised O(1).
+  [[nodiscard]] status make_room(std::uint64_t count) {
+    if (count > count_max - size_) {
+      return refuse(errc::invalid_argument, "a vector of that length fits no address space");
+    }
+    if (size_ + count <= capacity_) return {};
+    const std::uint64_t doubled = std::max(size_ + count, std::min(2 * capacity_, count_max));
+    const status done = set_capacity(doubled);
+    const bool is_short = !done && (done.error().code == errc::out_of_memory ||
+                                    done.error().code == errc::over_budget);
+    return is_short && doubled > size_ + count ? set_capacity(size_ + count) : done;
+  }
+
+  [[nodiscard]] status set_capacity(std::uint64_t count) {
+    if (count > count_max) {
+      return refuse(errc::invalid_argument, "a vector of that length fits no address space");
+    }
+    const std::uint64_t size_bytes = std::max(count, size_) * sizeof(T);
+    const std::uint64_t wished_bytes = std::min(growth_count_, count_max) * sizeof(T);
+    const std::uint64_t growth_bytes = wished_bytes > size_bytes ? wished_bytes - size_bytes : 0;
+    const result<address> at = base_
+                                   ? regrow(size_bytes, growth_bytes)
+                                   : memory_->allocate(allocate_request{size_bytes, growth_bytes});
+    if (!at) return at.error();
+    base_ = *at;
+    // What granules make of the size is usable too.
+    const std::uint64_t unit = memory_->granularity_bytes();
+    capacity_ = round_up(size_bytes, unit) / sizeof(T);
+    return {};
+  }
+
+  [[nodiscard]] result<address> regrow(std::uint64_t size_bytes, std::uint64_t growth_bytes) {
+    const std::uint64_t unit = memory_->granularity_bytes();
+    const std::uint64_t whole_bytes = round_up(size_bytes, unit);
+    if constexpr (std::is_trivially_copyable_v<T>) {
+      return memory_->resize(resize_request{base_, whole_bytes, growth_bytes});
+    } else {
+      const result<address> in_place =
+          memory_->resize(resize_request{base_, whole_bytes, growth_bytes, false});
+      if (in_place || in_place.error().code != errc::out_of_addresses) return in_place;
+      return move_elements(whole_bytes, growth_bytes);
+    }
+  }
+
+  // The address has to change, and the elements have to know: each is moved to a new block, or
+  // copied where moving might throw half-way.
+  [[nodiscard]] result<address> move_elements(std::uint64_t size_bytes,
+                                              std::uint64_t growth_bytes) {
+    const result<address> at = memory_->allocate(allocate_request{size_bytes, growth_bytes});
+    if (!at) return at;
+    T* const target = std::bit_cast<T*>(static_cast<std::uintptr_t>(at->value));
+    try {
+      if constexpr (std::is_nothrow_move_constructible_v<T> || !std::is_copy_constructible_v<T>) {
+        std::uninitialized_move(pointer(0), pointer(size_), target);
+      } else {
+        std::uninitialized_copy(pointer(0), pointer(size_), target);
+      }
+    } catch (...) {
+      (void)memory_->free(*at);
+      throw;
+    }
+    std::destroy(pointer(0), pointer(size_));
+    (void)memory_->free(base_);  // what it will not take back it frees when it goes away
+    return at;
+  }
+
+  [[nodiscard]] status fill_default(std::uint64_t count) {
+    const address_range tail{place(size_), (count - size_) * sizeof(T)};
+    const T element{};
+    const auto bytes = std::as_bytes(std::span<const T>(&element, 1));
+    const bool is_zero =
+        std::all_of(bytes.begin(), bytes.end(), [](std::byte one) { return one == std::byte{0}; });
+    if (is_zero) return driver_->fill({tail, 0, stream_handle::default_stream});
+    for (std::uint64_t i = size_; i < count; ++i) {
+      if (status written = driver_->write(place(i), bytes); !written) return written;
+    }
+    return {};
+  }
+
+  manager_type* memory_;
+  Backend* driver_;
+  std::uint64_t growth_count_;
+  address base_{};
+  std::uint64_t size_ = 0;
+  std::uint64_t capacity_ = 0;
+};
+
+}  // namespace vmm
