@@ -30,6 +30,7 @@ module vmm.fake:state;
 
 import vmm.backend;
 import :contents;
+import :node_pool;
 import :profile;
 import :report;
 
@@ -456,7 +457,7 @@ struct driver_state {
 
   profile plays;
   std::shared_ptr<world_state> world;
-  std::pmr::unsynchronized_pool_resource nodes;
+  node_pool nodes;
   address_space space;
   reservation_map reservations{&nodes};
   mapping_map mappings{&nodes};
