@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal and method: those of conformance.h, for the CUDA backend on the stand-in for libcuda.
+#include <unistd.h>
+
+#include "../conformance/conformance.h"
+#include "workbench.hpp"
+
+import vmm.cuda;
+import vmm.fake;
+
+namespace conformance {
+namespace {
+
+struct cuda_on_the_standin {
+  using driver = vmm::cuda_driver;
+  static constexpr bool memory_is_ours_alone = true;
+
+  static opened<driver> make() {
+    cuda_test::standin().reset(nullptr);
+    auto made = driver::open({.library = VMM_STANDIN_LIBRARY});
+    if (!made) return {std::nullopt, vmm::describe(made.error())};
+    return {std::move(*made), {}};
+  }
+  static conformance::unseen unseen() { return {}; }
+  // The backend keeps one stream for read and write as long as it lives.
+  static bool nothing_left(driver&) {
+    auto& fake = *static_cast<vmm::fake_driver*>(cuda_test::standin().fake());
+    if (!fake.finish_all()) return false;
+    vmm::fake::ledger_counts counts = fake.ledger();
+    EXPECT_EQ(counts.streams, 1u);
+    counts.streams = 0;
+    return counts.empty();
+  }
+  static void close(driver&, const vmm::shared_handle& shared) {
+    EXPECT_EQ(::close(static_cast<int>(shared.descriptor)), 0);
+  }
+};
+
+VMM_CONFORMANCE(cuda_on_the_standin);
+
+}  // namespace
+}  // namespace conformance
