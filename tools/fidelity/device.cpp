@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -13,8 +14,11 @@ import vmm.cuda;
 namespace fidelity {
 namespace {
 
-// The driver's own version, which its programming interface does not tell; empty when not known.
+// The driver's own version, which its programming interface does not tell: from the kernel module,
+// else as scripts/gpu.sh found it. Empty when not known.
 std::string installed_driver() {
+  const char* told = std::getenv("VMM_DRIVER_VERSION");
+  if (told != nullptr && *told != '\0') return std::string(told) + ", ";
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line;
   std::getline(file, line);
