@@ -83,8 +83,8 @@ TEST_F(Costs, SixteenGibibytesOfSmallHandlesComeNearTheMeasuredTotals) {
   constexpr total totals[] = {{2 * mib, 56'600, 4'090, 175'000, 122'000, 65'800},
                               {32 * mib, 3'990, 189, 10'150, 6'820, 8'930},
                               {512 * mib, 413, 14, 1'160, 608, 3'790}};
-  // The sum of single calls is below what many calls in a row took, by up to a third; never above by
-  // more than 23 %.
+  // The sum of single calls is below what many calls in a row took, by up to a third; never above
+  // by more than 23 %.
   const auto near = [](double model, double real, const char* what, std::uint64_t size) {
     EXPECT_GT(model, 0.66 * real) << what << ' ' << size;
     EXPECT_LT(model, 1.23 * real) << what << ' ' << size;

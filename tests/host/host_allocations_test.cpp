@@ -84,7 +84,7 @@ bool step(vmm::host_driver& driver, int number, vmm::address_range& range,
   }
 }
 
-TEST(HostMemory, FailingAllocationsChangeNothing) {
+TEST(HostAllocations, FailingAllocationsChangeNothing) {
   auto driver = open({});
   vmm::address_range range;
   vmm::physical_handle memory{};
