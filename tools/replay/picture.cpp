@@ -34,12 +34,13 @@ struct style {
 };
 constexpr std::array<style, extent_kind_count> styles = {{
     {"live", "#2166ac", "handed out to the program"},
+    {"rounding", "#92c5de", "mapped beyond what was asked for: blocks take whole granules"},
     {"free but mapped", "#f4a442", "memory kept for the next request: it serves nobody now"},
     {"waiting", "#8856a7", "freed, but device work may still use it"},
     {"hole", "#e6e8eb", "addresses with no memory behind them: they cost nothing"},
 }};
-constexpr std::array<extent_kind, 3> drawn_upwards = {extent_kind::live, extent_kind::waiting,
-                                                      extent_kind::kept};
+constexpr std::array drawn_upwards = {extent_kind::live, extent_kind::rounding,
+                                      extent_kind::waiting, extent_kind::kept};
 
 std::size_t index_of(extent_kind kind) { return static_cast<std::size_t>(kind); }
 
@@ -205,20 +206,11 @@ std::string xml_text(std::string_view text) {
   std::string out;
   for (const char c : clean_utf8(text)) {
     switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
     }
   }
   return out;
@@ -244,32 +236,65 @@ std::string axis_label(std::uint64_t at_bytes, std::uint64_t whole_bytes) {
     divisor *= 1024;
     ++unit;
   }
-  std::string text = show_number(static_cast<double>(at_bytes) / divisor, 3);
+  std::string text = show_number(static_cast<double>(at_bytes) / divisor, 4);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();
   return text + " " + units[unit];
 }
 
-std::string draw_legend(const picture_sums& sums, point at) {
+/// Rounding and waiting do not occur everywhere, and are told only where they do.
+bool is_in_legend(const picture_sums& sums, std::size_t kind) {
+  const bool is_always =
+      kind != index_of(extent_kind::rounding) && kind != index_of(extent_kind::waiting);
+  return is_always || sums.count[kind] != 0;
+}
+
+struct legend_row {
+  const char* name;
+  const char* swatch;  ///< what fills it, as SVG attributes
+  std::string amount;
+  std::string share;
+  std::string count;
+  const char* meaning;
+};
+
+/// Moves `at` to the next row.
+std::string draw_legend_row(const legend_row& row, point& at) {
+  std::string out = "<rect x=\"" + std::to_string(at.x) + "\" y=\"" + std::to_string(at.y - 12) +
+                    "\" width=\"22\" height=\"14\" " + row.swatch + "/>\n";
+  out += text_at({at.x + 34, at.y}, row.name, "bold");
+  out += text_at({at.x + 270, at.y}, row.amount, "end");
+  out += text_at({at.x + 330, at.y}, row.share, "end");
+  out += text_at({at.x + 430, at.y}, row.count, "end");
+  out += text_at({at.x + 450, at.y}, row.meaning, "soft");
+  at.y += 22;
+  return out;
+}
+
+/// Moves `at` below the legend.
+std::string draw_legend(const picture_sums& sums, std::uint64_t unmapped_bytes, point& at) {
   std::uint64_t whole_bytes = 0;
   for (const std::uint64_t bytes : sums.size_bytes) whole_bytes += bytes;
   std::string out;
   for (std::size_t i = 0; i < styles.size(); ++i) {
-    if (i == index_of(extent_kind::waiting) && sums.count[i] == 0) continue;
+    if (!is_in_legend(sums, i)) continue;
     const double share = whole_bytes == 0 ? 0
                                           : 100 * static_cast<double>(sums.size_bytes[i]) /
                                                 static_cast<double>(whole_bytes);
-    out += "<rect x=\"" + std::to_string(at.x) + "\" y=\"" + std::to_string(at.y - 12) +
-           "\" width=\"22\" height=\"14\" fill=\"" + styles[i].colour + "\" class=\"frame\"/>\n";
-    out += text_at({at.x + 34, at.y}, styles[i].name, "bold");
-    out += text_at({at.x + 270, at.y}, show_bytes(sums.size_bytes[i]), "end");
-    out += text_at({at.x + 330, at.y}, show_number(share, 1) + " %", "end");
+    const std::string swatch = std::string("fill=\"") + styles[i].colour + "\" class=\"frame\"";
     out +=
-        text_at({at.x + 430, at.y},
-                show_count(sums.count[i]) + (sums.count[i] == 1 ? " extent" : " extents"), "end");
-    out += text_at({at.x + 450, at.y}, styles[i].meaning, "soft");
-    at.y += 22;
+        draw_legend_row({styles[i].name, swatch.c_str(), show_bytes(sums.size_bytes[i]),
+                         show_number(share, 1) + " %",
+                         show_count(sums.count[i]) + (sums.count[i] == 1 ? " extent" : " extents"),
+                         styles[i].meaning},
+                        at);
   }
+  if (unmapped_bytes != 0) {
+    out += draw_legend_row({"free, unmapped", "class=\"outside\"", show_bytes(unmapped_bytes), "",
+                            "", "memory kept without an address: it is not in the rows below"},
+                           at);
+  }
+  at.y += 6;
   return out;
 }
 
@@ -344,7 +369,8 @@ constexpr const char* style_sheet =
     "text{font:13px 'DejaVu Sans',Verdana,sans-serif;fill:#1c1f23}\n"
     ".title{font-size:20px;font-weight:bold}.bold{font-weight:bold}.soft{fill:#5a6068}\n"
     ".end{text-anchor:end}.middle{text-anchor:middle}\n"
-    ".frame{stroke:#9aa0a6}.tick{stroke:#5a6068}.fold{stroke:#1c1f23;stroke-width:2;stroke-"
+    ".frame{stroke:#9aa0a6}.outside{fill:none;stroke:#f4a442;stroke-width:2}.tick{stroke:#5a6068}."
+    "fold{stroke:#1c1f23;stroke-width:2;stroke-"
     "dasharray:3 2}\n"
     "</style>\n";
 
@@ -380,8 +406,7 @@ std::string draw_svg(const picture& what) {
   at.y += 8;
   for (const std::string& line : what.captions) body += text_at({at.x, at.y += 20}, line);
   at.y += 34;
-  body += draw_legend(sums, at);
-  at.y += 22 * styles.size() + 6;
+  body += draw_legend(sums, what.unmapped_bytes, at);
   body += draw_rows(drawn, fitted, {left_px, at.y});
   body += draw_axis(drawn, fitted, {left_px, at.y});
   at.y += fitted.row_count * row_pitch_px + 34;

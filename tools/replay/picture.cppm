@@ -23,12 +23,13 @@ import vmm.backend;
 namespace vmm::tools {
 
 export enum class extent_kind : std::uint8_t {
-  live,     // handed out
-  kept,     // mapped and free: the next request may have it without a driver call
-  waiting,  // free, but device work may still use it
-  hole,     // addresses with nothing behind them
+  live,      // handed out, as far as it was asked for
+  rounding,  // behind a live block, beyond what was asked for
+  kept,      // mapped and free: the next request may have it without a driver call
+  waiting,   // free, but device work may still use it
+  hole,      // addresses with nothing behind them
 };
-export inline constexpr std::size_t extent_kind_count = 4;
+export inline constexpr std::size_t extent_kind_count = 5;
 
 export struct extent {
   address_range range{};
@@ -41,6 +42,7 @@ export struct picture {
   std::vector<std::string> captions;  ///< lines under the title
   std::vector<std::string> notes;     ///< lines at the foot
   std::vector<extent> extents;
+  std::uint64_t unmapped_bytes = 0;  ///< memory held without an address: in the legend only
 };
 
 /// Bytes and extents of each kind, holes behind the last extent with memory left out.

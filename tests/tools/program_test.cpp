@@ -1,0 +1,236 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: vmm-replay does what its help says: options, report, JSON, picture, messages, exit codes.
+// Method: the real program is run with its output in files; a strict JSON reader and a check for
+// well-formed XML read what it wrote.
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "strict_json.hpp"
+#include "strict_xml.hpp"
+
+namespace {
+
+using vmm::tests::json_reader;
+using vmm::tests::xml_checker;
+
+const std::string program = VMM_REPLAY_PROGRAM;
+const std::string mask_rcnn = std::string(VMM_TRACES_FOLDER) + "/maskrcnn_train.trace.gz";
+
+struct finished {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+class Program : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = testing::TempDir() + "vmm-replay-" + info->name();
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const std::string& name, const std::string& content) const {
+    const std::string path = folder_ + "/" + name;
+    std::ofstream(path, std::ios::binary) << content;
+    return path;
+  }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  static std::string read(const std::string& from) {
+    std::ifstream stream(from, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+  /// `arguments` go through the shell; they hold no character that it would take amiss. Settings
+  /// of the environment are those of `environment` alone.
+  finished run(const std::string& arguments, const std::string& environment = "") const {
+    const std::string command = "env -u VMM_POLICY -u VMM_FRAG_RATIO -u VMM_BUDGET " + environment +
+                                " '" + program + "' " + arguments + " >'" + path("out") + "' 2>'" +
+                                path("err") + "'";
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(path("out")), read(path("err"))};
+  }
+
+ private:
+  std::string folder_;
+};
+
+const char* const tiny = "a 1 3145728 0\na 2 1 0\nf 1\n";
+
+TEST_F(Program, PrintsAReportForPeople) {
+  const finished got = run(file("tiny.trace", tiny));
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.err, "");
+  EXPECT_EQ(got.out.find("Replay of tiny on the fake driver, policy va_pool\n"), 0u) << got.out;
+  EXPECT_NE(got.out.find("  events                      3 (2 allocations, 1 frees)\n"),
+            std::string::npos);
+}
+
+TEST_F(Program, PrintsOneJsonObject) {
+  const finished got = run(mask_rcnn + " --json");
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.out.find('\n'), got.out.size() - 1);
+  const auto members = json_reader::read(got.out.substr(0, got.out.size() - 1));
+  ASSERT_TRUE(members.has_value()) << got.out;
+  for (const char* key : {"events", "ns_per_event", "peak_live_bytes", "peak_reserved_bytes",
+                          "ratio", "driver_calls", "driver_us", "backend", "policy", "failures"}) {
+    EXPECT_TRUE(members->contains(key)) << key;
+  }
+  EXPECT_EQ(members->at("events"), "62574");
+  EXPECT_EQ(members->at("failures"), "0");
+  const double live = std::stod(members->at("peak_live_bytes"));
+  const double reserved = std::stod(members->at("peak_reserved_bytes"));
+  EXPECT_NEAR(live / (1 << 30), 15.273, 0.0005);
+  EXPECT_NEAR(std::stod(members->at("ratio")), reserved / live, 1e-6);
+  EXPECT_GE(reserved, live);
+  EXPECT_GT(std::stod(members->at("driver_us")), 0);
+  EXPECT_GT(std::stod(members->at("driver_calls.create")), 0);
+}
+
+TEST_F(Program, SaysTheSameOfTheSameTrace) {
+  std::vector<json_reader::members> runs;
+  for (int i = 0; i < 2; ++i) {
+    const finished got = run(mask_rcnn + " --json --policy virtual_caching");
+    ASSERT_EQ(got.code, 0) << got.err;
+    auto members = json_reader::read(got.out.substr(0, got.out.size() - 1));
+    ASSERT_TRUE(members.has_value());
+    members->erase("ns_per_event");
+    runs.push_back(*members);
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+}
+
+TEST_F(Program, DrawsAPicture) {
+  const finished got = run(mask_rcnn + " --svg " + path("peak.svg"));
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.out.find("  picture: " + path("peak.svg")), std::string::npos) << got.out;
+  const std::string svg = read(path("peak.svg"));
+  EXPECT_EQ(xml_checker::complaint(svg), "");
+  EXPECT_LT(svg.size(), 500'000u);
+  for (const char* text : {"Trace maskrcnn_train on the fake driver, policy va_pool", ">live<",
+                           ">free but mapped<", ">hole<", " GiB<"}) {
+    EXPECT_NE(svg.find(text), std::string::npos) << text;
+  }
+}
+
+TEST_F(Program, RepeatsOnTheHostDriver) {
+  const finished got =
+      run(file("tiny.trace", tiny) + " --backend=host --repeat 3 --json --policy=keep_mapped");
+  ASSERT_EQ(got.code, 0) << got.err;
+  const auto members = json_reader::read(got.out.substr(0, got.out.size() - 1));
+  ASSERT_TRUE(members.has_value()) << got.out;
+  EXPECT_EQ(members->at("backend"), "\"host\"");
+  EXPECT_EQ(members->at("policy"), "\"keep_mapped\"");
+  EXPECT_EQ(members->at("warm_passes"), "3");
+  EXPECT_EQ(members->at("driver_clock"), "\"wall\"");
+}
+
+TEST_F(Program, ReadsATraceFromAPipe) {
+  const finished got = run("/dev/stdin <" + file("tiny.trace", tiny));
+  EXPECT_EQ(got.code, 0) << got.err;
+}
+
+TEST_F(Program, NamesTheLineOfAMalformedTrace) {
+  const std::string bad = file("bad.trace", "a 1 5 0\na 2 5 0\nf 3\n");
+  for (const char* more : {"", " --json", " --backend host"}) {
+    const finished got = run(bad + more);
+    EXPECT_EQ(got.code, 2);
+    EXPECT_EQ(got.out, "");
+    EXPECT_EQ(got.err, "vmm-replay: " + bad +
+                           ":3: free of id 3, which is not live; expected the id of an earlier "
+                           "'a' line that was not freed since\n");
+  }
+}
+
+TEST_F(Program, RefusesFilesThatAreNoTraces) {
+  const std::string whole = read(mask_rcnn);
+  struct row {
+    std::string path;
+    const char* message;
+  };
+  for (const row& each :
+       {row{file("cut.gz", whole.substr(0, whole.size() / 2)), "the gzip data is cut short here"},
+        row{file("long.gz", whole + "x"), "further bytes behind the end"},
+        row{file("empty", ""), ":1: the file is empty"},
+        row{path("missing"), "cannot be read: No such file"},
+        row{path(""), "cannot be read: Is a directory"}}) {
+    const finished got = run(each.path);
+    EXPECT_EQ(got.code, 2) << each.message;
+    EXPECT_EQ(got.out, "");
+    EXPECT_NE(got.err.find(each.message), std::string::npos) << got.err;
+    EXPECT_NE(got.err.find(each.path), std::string::npos) << got.err;
+  }
+}
+
+TEST_F(Program, RefusesCommandLinesWithAClearMessage) {
+  struct row {
+    const char* arguments;
+    const char* message;
+  };
+  for (const row& each :
+       {row{"", "which trace? The first argument is a file"},
+        row{"x --backend", "--backend takes a value"},
+        row{"x --backend gpu", "--backend takes one of fake, host; not 'gpu'"},
+        row{"x --policy best", "a policy is one of va_pool, keep_mapped, virtual_caching"},
+        row{"x --repeat -1", "--repeat takes a number from 0 to 1000; not '-1'"},
+        row{"x --repeat 1001", "--repeat takes a number from 0 to 1000; not '1001'"},
+        row{"x --repeat 2x", "--repeat takes a number from 0 to 1000; not '2x'"},
+        row{"x --json=1", "--json takes no value"}, row{"x --fast", "there is no option --fast"},
+        row{"x y", "one trace at a time; 'y' is one too many"},
+        row{"x --svg", "--svg takes a value"}}) {
+    const std::string arguments = each.arguments;
+    const finished got = run(arguments.empty() || arguments[0] != 'x'
+                                 ? arguments
+                                 : file("tiny.trace", tiny) + arguments.substr(1));
+    EXPECT_EQ(got.code, 2) << arguments;
+    EXPECT_EQ(got.out, "") << arguments;
+    EXPECT_EQ(got.err.find("vmm-replay: " + std::string(each.message) + "\n"), 0u) << got.err;
+  }
+}
+
+TEST_F(Program, RefusesAMalformedEnvironment) {
+  const finished got = run(file("tiny.trace", tiny), "VMM_FRAG_RATIO=much");
+  EXPECT_EQ(got.code, 2);
+  EXPECT_EQ(got.err.find("vmm-replay: VMM_FRAG_RATIO takes"), 0u) << got.err;
+}
+
+TEST_F(Program, FailuresAreReportedAndInTheExitCode) {
+  const finished got = run(file("tiny.trace", tiny) + " --json", "VMM_BUDGET=4MiB");
+  EXPECT_EQ(got.code, 1);
+  const auto members = json_reader::read(got.out.substr(0, got.out.size() - 1));
+  ASSERT_TRUE(members.has_value()) << got.out << got.err;
+  EXPECT_EQ(members->at("failures"), "1");
+}
+
+TEST_F(Program, WhatCannotBeWrittenIsToldInTheExitCode) {
+  const finished picture = run(file("tiny.trace", tiny) + " --svg " + path("no/such/x.svg"));
+  EXPECT_EQ(picture.code, 1);
+  EXPECT_NE(picture.err.find("the picture cannot be written there"), std::string::npos);
+  const std::string command = "'" + program + "' " + path("tiny.trace") + " >/dev/full 2>/dev/null";
+  const int status = std::system(command.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
+TEST_F(Program, HelpsOnRequest) {
+  const finished got = run("--help");
+  EXPECT_EQ(got.code, 0);
+  EXPECT_EQ(got.out.find("usage: vmm-replay FILE"), 0u);
+  for (const char* option : {"--backend", "--policy", "--repeat", "--json", "--svg"}) {
+    EXPECT_NE(got.out.find(option), std::string::npos) << option;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm-replay: plays an allocation trace through vmm's manager and reports. docs/replay.md
+//
+// Exit codes: 0 all served; 1 something failed (an allocation, the driver, a file to write); 2 the
+// command line, the environment or the trace is wrong.
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+import vmm.replay;
+import vmm.trace;
+
+namespace {
+
+constexpr const char* usage =
+    "usage: vmm-replay FILE [--backend NAME] [--policy NAME] [--repeat N] [--json] [--svg FILE]\n";
+constexpr const char* help =
+    "\n"
+    "Plays the allocation trace FILE (plain or gzip; traces/README.md) through vmm's manager and\n"
+    "reports time, memory and driver calls.\n"
+    "\n"
+    "  --backend NAME  fake: a GPU's driver in plain memory, with its rules and prices (default)\n"
+    "                  host: this machine's memory, mapped but never touched\n"
+    "  --policy NAME   va_pool (default), keep_mapped or virtual_caching; without it VMM_POLICY\n"
+    "                  decides\n"
+    "  --repeat N      time N more passes on the warm manager, 0 to 1000 (default 0)\n"
+    "  --json          print the report as one JSON object\n"
+    "  --svg FILE      draw the address space at the peak of reserved memory\n"
+    "  --help          this text\n"
+    "\n"
+    "The environment variables of the library (VMM_FRAG_RATIO, VMM_VA_SIZE and so on) apply.\n"
+    "Exit code: 0 all served, 1 something failed, 2 the command line or the trace is wrong.\n";
+
+constexpr int exit_failed = 1;
+constexpr int exit_misused = 2;
+
+struct command_line {
+  std::string trace_path;
+  std::string svg_path;
+  vmm::tools::run_options run;
+  bool is_json = false;
+  bool wants_help = false;
+};
+
+int complain(const std::string& text, int code) {
+  std::fprintf(stderr, "vmm-replay: %s\n", text.c_str());
+  return code;
+}
+
+/// Reads the command line, one word after another.
+class reader {
+ public:
+  reader(int count, char** words) : count_(count), words_(words) {}
+
+  [[nodiscard]] std::optional<command_line> read() {
+    while (next_ < count_ && problem_.empty()) take(words_[next_++]);
+    if (problem_.empty() && !out_.wants_help && out_.trace_path.empty()) {
+      problem_ = "which trace? The first argument is a file";
+    }
+    if (!problem_.empty()) return std::nullopt;
+    return out_;
+  }
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  void take(std::string_view word) {
+    const std::size_t equals = word.starts_with("--") ? word.find('=') : std::string_view::npos;
+    const std::string_view name = word.substr(0, equals);
+    if (equals != std::string_view::npos) attached_ = word.substr(equals + 1);
+    if (name == "--backend") {
+      take_backend(value_of(name));
+    } else if (name == "--policy") {
+      out_.run.policy = value_of(name);
+    } else if (name == "--repeat") {
+      take_repeat(value_of(name));
+    } else if (name == "--svg") {
+      out_.svg_path = value_of(name);
+      out_.run.draw = true;
+    } else if (name == "--json") {
+      out_.is_json = true;
+    } else if (name == "--help" || name == "-h") {
+      out_.wants_help = true;
+    } else {
+      take_file(word);
+      return;
+    }
+    if (attached_) problem_ = std::string(name) + " takes no value";
+  }
+
+  /// The word after the option, or what is attached to it by '='.
+  std::string_view value_of(std::string_view name) {
+    if (attached_) return *std::exchange(attached_, std::nullopt);
+    if (next_ < count_) return words_[next_++];
+    problem_ = std::string(name) + " takes a value";
+    return {};
+  }
+
+  void take_backend(std::string_view value) {
+    if (!problem_.empty()) return;
+    if (value != "fake" && value != "host") {
+      problem_ = "--backend takes one of " + std::string(vmm::tools::replay_backends) + "; not '" +
+                 std::string(value) + "'";
+    }
+    out_.run.backend = value;
+  }
+
+  void take_repeat(std::string_view value) {
+    if (!problem_.empty()) return;
+    constexpr std::uint32_t repeat_max = 1000;
+    const char* const end = value.data() + value.size();
+    const auto [stop, code] = std::from_chars(value.data(), end, out_.run.warm_pass_count);
+    if (code != std::errc{} || stop != end || out_.run.warm_pass_count > repeat_max) {
+      problem_ = "--repeat takes a number from 0 to 1000; not '" + std::string(value) + "'";
+    }
+  }
+
+  void take_file(std::string_view word) {
+    if (word.starts_with("-") && word != "-") {
+      problem_ = "there is no option " + std::string(word);
+    } else if (!out_.trace_path.empty()) {
+      problem_ = "one trace at a time; '" + std::string(word) + "' is one too many";
+    } else if (word.empty()) {
+      problem_ = "the trace's name is empty";
+    } else {
+      out_.trace_path = word;
+    }
+  }
+
+  int count_;
+  char** words_;
+  int next_ = 1;
+  std::optional<std::string_view> attached_;
+  command_line out_;
+  std::string problem_;
+};
+
+/// False when not all of it could be written.
+bool write_file(const std::string& path, const std::string& text) {
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) return false;
+  const bool is_whole = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  return std::fclose(file) == 0 && is_whole;
+}
+
+bool print(const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
+}
+
+int replay(const command_line& wanted) {
+  const vmm::tools::read_outcome input = vmm::tools::read_trace(wanted.trace_path);
+  if (!input) return complain(vmm::tools::describe(input.trouble), exit_misused);
+  const vmm::tools::run_outcome outcome = vmm::tools::run_replay(*input.value, wanted.run);
+  if (!outcome.report) {
+    return complain(outcome.problem, outcome.is_callers_fault ? exit_misused : exit_failed);
+  }
+  if (wanted.run.draw && !write_file(wanted.svg_path, outcome.svg)) {
+    return complain(wanted.svg_path + ": the picture cannot be written there", exit_failed);
+  }
+  std::string text = wanted.is_json ? vmm::tools::to_json(*outcome.report) + "\n"
+                                    : vmm::tools::to_text(*outcome.report);
+  if (wanted.run.draw && !wanted.is_json) text += "  picture: " + wanted.svg_path + "\n";
+  if (!print(text)) return complain("the report cannot be written", exit_failed);
+  return outcome.report->failures.count == 0 ? 0 : exit_failed;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  reader line{count, words};
+  const std::optional<command_line> wanted = line.read();
+  if (!wanted) {
+    complain(line.problem(), exit_misused);
+    std::fputs(usage, stderr);
+    return exit_misused;
+  }
+  if (wanted->wants_help) return print(std::string(usage) + help) ? 0 : exit_failed;
+  return replay(*wanted);
+}

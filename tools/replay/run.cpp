@@ -1,0 +1,341 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+module vmm.replay;
+
+import vmm.fake;
+import vmm.host;
+import vmm.manager;
+
+namespace vmm::tools {
+namespace {
+
+// ---- drivers with a meter ------------------------------------------------------------------
+
+struct meter_reading {
+  call_counts calls{};
+  double us = 0;
+};
+
+/// The fake counts its calls and keeps a clock itself.
+class fake_ground {
+ public:
+  static constexpr bool is_virtual = true;
+
+  [[nodiscard]] static result<std::unique_ptr<fake_ground>> open() {
+    return std::make_unique<fake_ground>();
+  }
+  [[nodiscard]] fake_driver& driver() noexcept { return driver_; }
+  [[nodiscard]] meter_reading read() const {
+    meter_reading out;
+    for (std::size_t i = 0; i < call_count; ++i) out.calls[i] = driver_.calls(static_cast<call>(i));
+    out.us = driver_.busy_us();
+    return out;
+  }
+  void annotate(replay_report&) {}
+  /// Empty when everything was given back and nothing was misused.
+  [[nodiscard]] std::string complaint() {
+    if (driver_.check_empty() && driver_.misuse_count() == 0) return "";
+    return "the driver's ledger is not clean afterwards: " + driver_.report(3);
+  }
+
+ private:
+  fake_driver driver_;
+};
+
+/// Counts and times calls to a driver that does neither. One thread.
+class call_watch {
+ public:
+  [[nodiscard]] status before(const call_record&) noexcept {
+    begin_ = std::chrono::steady_clock::now();
+    return {};
+  }
+  void after(const call_record& record) noexcept {
+    const std::chrono::duration<double, std::micro> taken =
+        std::chrono::steady_clock::now() - begin_;
+    seen_.us += taken.count();
+    ++seen_.calls[static_cast<std::size_t>(record.kind)];
+  }
+  [[nodiscard]] const meter_reading& seen() const noexcept { return seen_; }
+
+ private:
+  std::chrono::steady_clock::time_point begin_;
+  meter_reading seen_;
+};
+
+class host_ground {
+ public:
+  using driver_type = observed_backend<host_driver, call_watch>;
+  static constexpr bool is_virtual = false;
+
+  explicit host_ground(host_driver driver) : driver_(std::move(driver), watch_) {}
+  [[nodiscard]] static result<std::unique_ptr<host_ground>> open() {
+    result<host_driver> driver = host_driver::open({.commit = commit_mode::lazy});
+    if (!driver) return driver.error();
+    return std::make_unique<host_ground>(std::move(*driver));
+  }
+  [[nodiscard]] driver_type& driver() noexcept { return driver_; }
+  [[nodiscard]] meter_reading read() const { return watch_->seen(); }
+  void annotate(replay_report& report) {
+    report.notes.emplace_back(
+        "host memory is committed lazily and never touched: times are of calls, not of memory");
+    const result<memory_info> memory = driver_.driver().query_memory(host());
+    if (memory && report.peak_reserved_bytes > memory->total_bytes) {
+      report.notes.push_back("the peak is more than this machine's " +
+                             show_bytes(memory->total_bytes) + ": only lazy commit can hold it");
+    }
+  }
+  [[nodiscard]] std::string complaint() {
+    return driver_.driver().ledger().empty() ? "" : "the driver still holds memory afterwards";
+  }
+
+ private:
+  std::shared_ptr<call_watch> watch_ = std::make_shared<call_watch>();
+  driver_type driver_;
+};
+
+// ---- the manager under test ------------------------------------------------------------------
+
+/// A driver, a manager on it, and one stream for each that the trace names. Streams outlive the
+/// manager, whose last frees they order.
+template <class Ground>
+class bench_rig {
+ public:
+  using driver_type = std::remove_reference_t<decltype(std::declval<Ground&>().driver())>;
+
+  bench_rig(std::unique_ptr<Ground> ground, const manager_options& options)
+      : ground_(std::move(ground)), manager_(std::in_place, ground_->driver(), options) {}
+
+  [[nodiscard]] status open_streams(const trace& input) {
+    std::uint16_t last = 0;
+    for (const event& each : input.events) last = std::max(last, each.stream);
+    streams_.assign(std::size_t{last} + 1, stream_handle::default_stream);
+    if constexpr (stream_backend<driver_type>) {
+      for (std::size_t i = 1; i < streams_.size(); ++i) {
+        const result<stream_handle> made = ground_->driver().create_stream();
+        if (!made) return made.error();
+        streams_[i] = *made;
+      }
+    }
+    return {};
+  }
+
+  [[nodiscard]] result<address> allocate(const replay_request& request) {
+    return manager_->allocate(
+        {.size_bytes = request.size_bytes, .stream = streams_[request.stream]});
+  }
+  [[nodiscard]] status free(address at) { return manager_->free(at); }
+  [[nodiscard]] std::uint64_t held_bytes() const { return manager_->statistics().held_bytes; }
+
+  [[nodiscard]] Ground& ground() noexcept { return *ground_; }
+  [[nodiscard]] manager<driver_type>& subject() noexcept { return *manager_; }
+
+  /// Ends the manager; empty when the driver has everything back.
+  [[nodiscard]] std::string close() {
+    manager_.reset();
+    if constexpr (stream_backend<driver_type>) {
+      for (std::size_t i = 1; i < streams_.size(); ++i) {
+        if (const status gone = ground_->driver().destroy_stream(streams_[i]); !gone) {
+          return describe(gone.error());
+        }
+      }
+    }
+    return ground_->complaint();
+  }
+
+ private:
+  std::unique_ptr<Ground> ground_;
+  mutable std::optional<manager<driver_type>> manager_;
+  std::vector<stream_handle> streams_;
+};
+
+// ---- the picture ------------------------------------------------------------------
+
+/// What the manager says of its addresses, with live blocks cut where the request ends.
+template <class Manager>
+[[nodiscard]] result<std::vector<extent>> extents_of(Manager& subject) {
+  const result<std::vector<extent_view>> views = subject.extents();
+  if (!views) return views.error();
+  std::vector<extent> out;
+  const auto add = [&out](address base, std::uint64_t size_bytes, tools::extent_kind kind) {
+    if (size_bytes != 0) out.push_back({{base, size_bytes}, kind});
+  };
+  for (const extent_view& view : *views) {
+    const address base = view.where.base;
+    if (view.kind == vmm::extent_kind::hole || view.kind == vmm::extent_kind::retired) {
+      const bool is_hole = view.kind == vmm::extent_kind::hole;
+      add(base, view.where.size_bytes, is_hole ? extent_kind::hole : extent_kind::waiting);
+      continue;
+    }
+    std::uint64_t used_bytes = 0;
+    if (view.kind == vmm::extent_kind::live) {
+      const result<range_info> block = subject.find(base);
+      if (!block) return block.error();
+      used_bytes = std::min(live_bytes_of(block->sizes.user_bytes), view.mapped_bytes);
+      add(base, used_bytes, extent_kind::live);
+    }
+    const bool is_live = view.kind == vmm::extent_kind::live;
+    add(base + used_bytes, view.mapped_bytes - used_bytes,
+        is_live ? extent_kind::rounding : extent_kind::kept);
+    add(base + view.mapped_bytes, view.where.size_bytes - view.mapped_bytes, extent_kind::hole);
+  }
+  return out;
+}
+
+/// "event 34,418 of 62,560, in iteration 12"
+std::string place_of(const trace& input, std::uint64_t index) {
+  std::string text = "event " + show_count(index + 1) + " of " + show_count(input.events.size());
+  const iteration* within = nullptr;
+  for (const iteration& mark : input.iterations) {
+    if (mark.first_event <= index) within = &mark;
+  }
+  if (within != nullptr) text += ", in iteration " + show_count(within->number);
+  return text;
+}
+
+std::string draw(const replay_report& report, const trace& input, std::uint64_t at,
+                 const manager_statistics& numbers, std::vector<extent> extents) {
+  picture what;
+  what.title = "Address space at the peak of reserved memory";
+  what.captions.push_back("Trace " + report.trace + " on the " + report.backend +
+                          " driver, policy " + report.policy + ", after " + place_of(input, at));
+  what.captions.push_back(show_bytes(numbers.held_bytes) +
+                          " of physical memory are reserved for a trace whose live bytes peak at " +
+                          show_bytes(input.peak_live_bytes) + ": " +
+                          show_number(report.ratio(), 3) + " times as much.");
+  what.unmapped_bytes = numbers.cached_piece_bytes;
+  what.extents = std::move(extents);
+  return draw_svg(what);
+}
+
+// ---- a run ------------------------------------------------------------------
+
+run_outcome refused(std::string problem) {
+  run_outcome out;
+  out.problem = std::move(problem);
+  return out;
+}
+
+template <class Ground>
+[[nodiscard]] result<std::unique_ptr<bench_rig<Ground>>> open_rig(const trace& input,
+                                                                  const manager_options& rules) {
+  result<std::unique_ptr<Ground>> ground = Ground::open();
+  if (!ground) return ground.error();
+  auto rig = std::make_unique<bench_rig<Ground>>(std::move(*ground), rules);
+  if (const status opened = rig->open_streams(input); !opened) return opened.error();
+  return rig;
+}
+
+/// Fills the report's measured part.
+template <class Ground>
+[[nodiscard]] std::string measure(const trace& input, const run_options& options,
+                                  const manager_options& rules, replay_report& report) {
+  auto opened = open_rig<Ground>(input, rules);
+  if (!opened) return describe(opened.error());
+  bench_rig<Ground>& rig = **opened;
+  replayer player{rig, input};
+  const meter_reading before = rig.ground().read();
+  const timed_pass first = player.play(options.progress);
+  const meter_reading after = rig.ground().read();
+  report.first_pass_ns = first.elapsed_ns;
+  report.failures = first.failures;
+  report.peak_reserved_bytes = rig.subject().statistics().peak_held_bytes;
+  for (std::size_t i = 0; i < call_count; ++i) {
+    report.driver_calls[i] = after.calls[i] - before.calls[i];
+  }
+  report.driver_us = after.us - before.us;
+  rig.ground().annotate(report);
+  std::uint64_t warm_failure_count = 0;
+  for (std::uint32_t i = 0; i < options.warm_pass_count; ++i) {
+    warm_failure_count += player.reset().count;
+    const timed_pass warm = player.play();
+    warm_failure_count += warm.failures.count;
+    report.warm_passes_ns.push_back(warm.elapsed_ns);
+  }
+  warm_failure_count += player.reset().count;
+  if (warm_failure_count != 0) {
+    report.notes.push_back(show_count(warm_failure_count) + " failures after the first pass");
+  }
+  return rig.close();
+}
+
+/// Finds the peak, goes there again, and draws.
+template <class Ground>
+[[nodiscard]] std::string draw_peak(const trace& input, const manager_options& rules,
+                                    const replay_report& report, std::string& svg) {
+  std::uint64_t peak_event = 0;
+  {
+    auto opened = open_rig<Ground>(input, rules);
+    if (!opened) return describe(opened.error());
+    replayer player{**opened, input};
+    peak_event = player.observe().peak_event;
+  }
+  auto opened = open_rig<Ground>(input, rules);
+  if (!opened) return describe(opened.error());
+  replayer player{**opened, input};
+  (void)player.play_until(peak_event);  // the measured pass has told of failures
+  auto extents = extents_of((*opened)->subject());
+  if (!extents) return describe(extents.error());
+  svg = draw(report, input, peak_event, (*opened)->subject().statistics(), std::move(*extents));
+  return "";
+}
+
+template <class Ground>
+run_outcome run_on(const trace& input, const run_options& options, const manager_options& rules) {
+  run_outcome out;
+  replay_report report;
+  report.trace = input.name;
+  report.backend = options.backend;
+  report.policy = rules.rules.name;
+  report.allocation_count = input.allocation_count;
+  report.free_count = input.free_count;
+  report.iteration_count = input.iterations.size();
+  report.peak_live_bytes = input.peak_live_bytes;
+  report.driver_us_is_virtual = Ground::is_virtual;
+  out.problem = measure<Ground>(input, options, rules, report);
+  if (out.problem.empty() && options.draw) {
+    out.problem = draw_peak<Ground>(input, rules, report, out.svg);
+  }
+  if (out.problem.empty()) out.report = std::move(report);
+  return out;
+}
+
+}  // namespace
+
+run_outcome run_replay(const trace& input, const run_options& options) {
+  result<manager_options> rules = manager_options::from_environment({});
+  if (rules && !options.policy.empty()) {
+    const result<policy> named = policy::by_name(options.policy);
+    if (named) {
+      rules->rules = *named;
+      // What else the environment says of a policy stays; from_environment has checked it.
+      (void)read_number_option("VMM_FRAG_RATIO", rules->rules.fragment_ratio, "");
+      (void)read_bytes_option("VMM_CHUNK_SIZE", rules->rules.chunk_bytes, "");
+    } else {
+      rules = named.error();
+    }
+  }
+  if (!rules) {
+    run_outcome out = refused(rules.error().detail);
+    out.is_callers_fault = true;
+    return out;
+  }
+  if (options.backend == "fake") return run_on<fake_ground>(input, options, *rules);
+  if (options.backend == "host") return run_on<host_ground>(input, options, *rules);
+  run_outcome out = refused("a backend is one of " + std::string(replay_backends));
+  out.is_callers_fault = true;
+  return out;
+}
+
+}  // namespace vmm::tools

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.replay:run - a whole replay through vmm's manager: driver, policy, passes, report, picture.
+//
+// The first pass starts from nothing, so it pays for every driver call; warm passes follow on the
+// same manager. The picture is made apart: one replay finds the event at which the most memory is
+// held, another stops there. Both make the same calls in the same order as the measured pass.
+//
+// On the host driver memory is committed lazily and never touched, so that a trace may hold more
+// than the machine has; the report says so.
+//
+// Thread safety: runs share nothing but the environment. Cost: one replay for each pass, two more
+// for the picture.
+module;
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+export module vmm.replay:run;
+
+import vmm.trace;
+import :report;
+
+namespace vmm::tools {
+
+/// Names that run_options::backend takes.
+export inline constexpr std::string_view replay_backends = "fake, host";
+
+export struct run_options {
+  std::string backend = "fake";
+  std::string policy{};  ///< empty: VMM_POLICY, and without that va_pool
+  std::uint32_t warm_pass_count = 0;
+  bool draw = false;
+  /// Called now and then during the first pass with the events done; its time is not counted.
+  std::function<void(std::uint64_t)> progress{};
+};
+
+/// A report, and the picture where one was asked for; or why there is none.
+export struct run_outcome {
+  std::optional<replay_report> report;
+  std::string svg;
+  std::string problem;            ///< empty when there is a report
+  bool is_callers_fault = false;  ///< an option or an environment variable is wrong
+};
+
+export [[nodiscard]] run_outcome run_replay(const trace& input, const run_options& options);
+
+}  // namespace vmm::tools
