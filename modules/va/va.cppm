@@ -6,14 +6,20 @@
 //
 // :range_allocator  ranges of granules out of one range
 // :address_space    bytes and addresses over several ranges
+// :region_map       regions of several kinds that tile one range
 // :size_bins        free blocks by size
 // :address_index    blocks by address
+// :first_fit        the lowest place with room
+// :page_starts      the first region of each page
 // :host_memory      the arrays that records lie in
 export module vmm.va;
 
 export import vmm.backend;
 export import :address_index;
 export import :address_space;
+export import :first_fit;
 export import :host_memory;
+export import :page_starts;
 export import :range_allocator;
+export import :region_map;
 export import :size_bins;

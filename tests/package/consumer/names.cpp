@@ -173,6 +173,11 @@ using vmm::owner_words;
 using vmm::range_allocator;
 using vmm::range_options;
 using vmm::range_statistics;
+using vmm::region_id;
+using vmm::region_kind;
+using vmm::region_map;
+using vmm::region_map_options;
+using vmm::region_note;
 using vmm::reservation_id;
 
 // vmm.vector

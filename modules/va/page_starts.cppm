@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.va:page_starts - for each page, the first region that begins in it. Not exported.
+//
+// Regions tile a range and know their neighbours, so the region that covers a page's first granule
+// is the one before the next region that begins at or behind it. A bitmap over the pages, with
+// bitmaps over its words, finds that one.
+//
+// I1  A page's bit is set exactly when its record is not 0; a word's bit in the level above exactly
+//     when the word is not 0.
+//
+// Thread safety: none of its own. Cost: constant (one word a level, 64 pages to the word).
+module;
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+export module vmm.va:page_starts;
+
+import vmm.backend;
+import :host_memory;
+
+namespace vmm {
+
+class page_starts {
+ public:
+  page_starts() = default;
+  /// Errors: out_of_host_memory.
+  [[nodiscard]] static result<page_starts> create(std::uint32_t page_count) noexcept;
+
+  [[nodiscard]] std::uint32_t at(std::uint32_t page) const noexcept { return firsts_[page]; }
+
+  /// Writes down the first region that begins in `page`; 0 when none does.
+  void set(std::uint32_t page, std::uint32_t region) noexcept {
+    const bool was = firsts_[page] != 0;
+    firsts_[page] = region;
+    if (was != (region != 0)) flip(page);
+  }
+
+  /// The first page from `page` on in which a region begins; page_count() when there is none.
+  [[nodiscard]] std::uint32_t next(std::uint32_t page) const noexcept;
+  [[nodiscard]] std::uint32_t page_count() const noexcept { return page_count_; }
+
+  /// nullptr when I1 holds, else what is broken.
+  [[nodiscard]] const char* broken_invariant() const noexcept;
+
+ private:
+  static constexpr std::uint32_t level_count_max = 6;
+
+  void flip(std::uint32_t page) noexcept {
+    std::uint32_t index = page;
+    for (std::uint32_t level = 0; level < level_count_; ++level) {
+      std::uint64_t& word = bits_[begin_[level] + index / 64];
+      const std::uint64_t before = word;
+      word ^= std::uint64_t{1} << (index % 64);
+      if (before != 0 && word != 0) return;
+      index /= 64;
+    }
+  }
+
+  reserved_memory memory_{};
+  std::uint64_t* bits_ = nullptr;
+  std::uint32_t* firsts_ = nullptr;
+  std::array<std::uint32_t, level_count_max> begin_{};  // first word of each level
+  std::array<std::uint32_t, level_count_max> count_{};  // words of each level
+  std::uint32_t level_count_ = 0;
+  std::uint32_t page_count_ = 0;
+};
+
+}  // namespace vmm

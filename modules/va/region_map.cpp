@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+module vmm.va;
+
+import vmm.backend;
+
+namespace vmm {
+
+namespace {
+
+[[nodiscard]] bool allowed(const region_map_options& options) noexcept {
+  const bool sizes = options.count_granules != 0 && options.count_granules <= max_range_granules;
+  const bool page = std::has_single_bit(options.page_granules);
+  const bool slot = options.slot_granules == 0 || std::has_single_bit(options.slot_granules);
+  return sizes && page && slot && options.max_regions != 0;
+}
+
+[[nodiscard]] std::uint32_t parts(std::uint32_t count, std::uint32_t unit) noexcept {
+  return count / unit + (count % unit != 0 ? 1 : 0);
+}
+
+}  // namespace
+
+result<region_map> region_map::create(const region_map_options& options) noexcept {
+  if (!allowed(options)) {
+    return refuse(errc::invalid_argument,
+                  "a region map needs 1 to 2^30 - 1 granules, and pages and slots that are powers "
+                  "of two");
+  }
+  region_map made;
+  made.count_granules_ = options.count_granules;
+  made.page_shift_ = static_cast<std::uint32_t>(std::countr_zero(options.page_granules));
+  made.slot_granules_ = options.slot_granules;
+  if (options.slot_granules != 0)
+    made.slot_shift_ = static_cast<std::uint32_t>(std::countr_zero(options.slot_granules));
+  made.limit_ = std::min(options.max_regions, options.count_granules) + 1;
+  result<reserved_memory> nodes =
+      reserved_memory::reserve(std::uint64_t{made.limit_} * sizeof(range_node));
+  if (!nodes) return nodes.error();
+  result<reserved_memory> notes =
+      reserved_memory::reserve(std::uint64_t{made.limit_} * sizeof(note_record));
+  if (!notes) return notes.error();
+  result<page_starts> starts =
+      page_starts::create(parts(options.count_granules, options.page_granules));
+  if (!starts) return starts.error();
+  made.node_memory_ = std::move(*nodes);
+  made.note_memory_ = std::move(*notes);
+  made.starts_ = std::move(*starts);
+  made.nodes_ = reinterpret_cast<range_node*>(made.node_memory_.data());
+  made.notes_ = reinterpret_cast<note_record*>(made.note_memory_.data());
+  constexpr error no_memory = refuse(errc::out_of_host_memory, "no host memory for a region map");
+  if (!made.commit(2)) return no_memory;
+  try {
+    made.kinds_.resize(1);
+  } catch (const std::bad_alloc&) {
+    return no_memory;
+  }
+  *made.nodes_ = range_node{0, live_bit, 1, 1, {free_links{}}};
+  made.nodes_[1] = range_node{0, options.count_granules | live_bit, 0, 0, {free_links{}}};
+  made.notes_[1] = note_record{0, region_kind::unlisted, 0};
+  made.used_ = 2;
+  made.note_start(1);
+  return result<region_map>(std::move(made));
+}
+
+/// Memory for the first `count` records.
+bool region_map::commit(std::uint32_t count) noexcept {
+  if (count > limit_) return false;
+  if (!node_memory_.commit(std::uint64_t{count} * sizeof(range_node))) return false;
+  if (!note_memory_.commit(std::uint64_t{count} * sizeof(note_record))) return false;
+  const std::uint64_t room = std::min(node_memory_.committed_bytes() / sizeof(range_node),
+                                      note_memory_.committed_bytes() / sizeof(note_record));
+  committed_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, limit_));
+  return true;
+}
+
+result<region_map::kind_state> region_map::make_kind() const noexcept {
+  kind_state made;
+  const std::uint32_t slots = slot_granules_ == 0 ? 0 : parts(count_granules_, slot_granules_);
+  const std::uint64_t table = round_up(size_bins::table_bytes(count_granules_), 8);
+  const std::uint64_t size_bytes = table + std::uint64_t{slots} * sizeof(std::uint32_t);
+  result<reserved_memory> memory = reserved_memory::reserve(size_bytes);
+  if (!memory) return memory.error();
+  if (!memory->commit(size_bytes))
+    return refuse(errc::out_of_host_memory, "no host memory for one more kind of region");
+  made.memory = std::move(*memory);
+  made.bins.attach(nodes_, made.memory.data(), count_granules_);
+  made.large_regions = reinterpret_cast<std::uint32_t*>(made.memory.data() + table);
+  if (slots != 0) {
+    result<first_fit> large = first_fit::create(slots);
+    if (!large) return large.error();
+    made.large = std::move(*large);
+  }
+  return result<kind_state>(std::move(made));
+}
+
+result<region_kind> region_map::add_kind() noexcept {
+  if (kinds_.size() > max_kinds)
+    return refuse(errc::invalid_argument, "a region map has 4096 kinds at most");
+  result<kind_state> made = make_kind();
+  if (!made) return made.error();
+  try {
+    kinds_.push_back(std::move(*made));
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "no host memory for one more kind of region");
+  }
+  return static_cast<region_kind>(kinds_.size() - 1);
+}
+
+region_id region_map::find_page(std::uint32_t page) const noexcept {
+  const std::uint32_t offset = page << page_shift_;
+  check(offset < count_granules_, "a page is looked up that is not in the range");
+  const std::uint32_t next = starts_.next(page);
+  if (next == starts_.page_count()) return last();
+  const std::uint32_t start = starts_.at(next);
+  if (nodes_[start].offset == offset) return static_cast<region_id>(start);
+  return static_cast<region_id>(nodes_[start].before);
+}
+
+region_id region_map::find(std::uint32_t offset) const noexcept {
+  region_id id = find_page(offset >> page_shift_);
+  while (where(id).end() <= offset) id = after(id);
+  return id;
+}
+
+const char* region_map::broken_chain(std::uint32_t& region_count) const noexcept {
+  std::uint32_t offset = 0;
+  std::uint32_t before = 0;
+  std::uint32_t page_next = 0;  // the first page that no region seen so far begins in
+  for (std::uint32_t index = nodes_[0].after; index != 0; index = nodes_[index].after) {
+    if (index >= used_ || ++region_count >= used_) return "neighbour links lead astray";
+    const range_node& node = nodes_[index];
+    if (node.before != before) return "neighbour links disagree";
+    if (node.offset != offset || node.size() == 0) return "regions do not tile the range";
+    if (node.live() != (notes_[index].kind == region_kind::unlisted))
+      return "a region's kind disagrees with its mark";
+    const std::uint32_t page = offset >> page_shift_;
+    for (; page_next < page; ++page_next) {
+      if (starts_.at(page_next) != 0) return "a page has a region that begins elsewhere";
+    }
+    if (page_next == page) {
+      if (starts_.at(page) != index) return "a page's first region is not written down";
+      ++page_next;
+    }
+    offset += node.size();
+    before = index;
+  }
+  if (offset != count_granules_ || nodes_[0].before != before)
+    return "regions do not fill the range";
+  return starts_.broken_invariant();
+}
+
+const char* region_map::broken_large(const kind_state& state, region_kind kind) const noexcept {
+  std::uint32_t large_count = 0;
+  for (std::uint32_t index = nodes_[0].after; index != 0; index = nodes_[index].after) {
+    const range_node& node = nodes_[index];
+    if (notes_[index].kind != kind || node.size() < slot_granules_) continue;
+    const std::uint32_t slot = node.offset >> slot_shift_;
+    if (state.large.size_at(slot) != node.size() || state.large_regions[slot] != index)
+      return "a large region is not in the index of large places";
+    ++large_count;
+  }
+  return state.large.broken_invariant(large_count);
+}
+
+const char* region_map::broken_kinds() const noexcept {
+  for (std::size_t number = 1; number < kinds_.size(); ++number) {
+    const kind_state& state = kinds_[number];
+    const auto kind = static_cast<region_kind>(number);
+    if (const char* broken = state.bins.broken_invariant(state.count); broken != nullptr)
+      return broken;
+    std::uint64_t granules = 0;
+    for (region_id id = first(); id != region_id::none; id = after(id)) {
+      if (this->kind(id) == kind) granules += where(id).count;
+    }
+    if (granules != state.granules) return "a kind's count of granules is wrong";
+    if (slot_granules_ == 0) continue;
+    if (const char* broken = broken_large(state, kind); broken != nullptr) return broken;
+  }
+  return nullptr;
+}
+
+status region_map::validate() const noexcept {
+  std::uint32_t region_count = 0;
+  const char* broken = broken_chain(region_count);
+  if (broken == nullptr) broken = broken_kinds();
+  std::uint32_t spare_count = 0;
+  for (std::uint32_t index = spare_; index != 0 && spare_count < used_; index = nodes_[index].after)
+    ++spare_count;
+  if (spare_count != spare_count_ || 1 + region_count + spare_count != used_)
+    broken = "a record is neither a region nor spare";
+  if (broken != nullptr) return refuse(errc::internal, broken);
+  return {};
+}
+
+}  // namespace vmm

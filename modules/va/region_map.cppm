@@ -1,0 +1,289 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.va:region_map - one range tiled by regions of several kinds, each kind searched by itself.
+//
+// Where range_allocator knows live and free, a pool over mapped memory knows more: free for this
+// stream or that one, a hole with nothing behind it, a place whose memory has moved on. A region is
+// listed under a kind, and then found by size or as the lowest that fits, or it is unlisted, and
+// then cut, joined or used. Nothing merges by itself: who knows what may merge joins it. [G2, G4,
+// G8]
+//
+// I1  Regions tile the range in the order of their neighbour links; none is empty.
+// I2  A listed region is in the bins of its kind, and in its index of large places when it is at
+// least
+//     a slot long; an unlisted one is in neither.
+// I3  For each page, the first region that begins in it is written down.
+// I4  A failed call changes nothing.
+//
+// Thread safety: none, the caller has the lock. Cost: a few cache lines a call, and one path of a
+// trie (22 records) for listed sizes above 255 granules; no allocation but in provide and add_kind,
+// and there in doublings. Memory: 48 bytes a region; 15 KiB a kind and 4.3 bytes a slot, as
+// touched.
+module;
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+export module vmm.va:region_map;
+
+import vmm.backend;
+import :first_fit;
+import :host_memory;
+import :page_starts;
+import :range_allocator;
+import :size_bins;
+
+namespace vmm {
+
+/// Names a region until it is joined to the one on its left. Numbers are used again.
+export enum class region_id : std::uint32_t { none = 0 };
+/// What a listed region is listed under.
+export enum class region_kind : std::uint32_t { unlisted = 0 };
+
+export struct region_map_options {
+  std::uint32_t count_granules = 0;
+  std::uint32_t page_granules = 0;       ///< a power of two; find_page() answers by these
+  std::uint32_t slot_granules = 0;       ///< smallest size of lowest_fit; 0: it is not used
+  std::uint32_t max_regions = 1u << 24;  ///< most regions at a time
+};
+
+/// What its owner writes beside a region. Kept through everything but a join, which keeps the
+/// left's.
+export struct region_note {
+  std::uint64_t word = 0;
+  std::uint32_t tag = 0;
+};
+
+/// Movable; a moved-from object may only be destroyed or assigned to. Ids must name regions of this
+/// object: anything else is undefined, but for what the checks find. Not thread-safe.
+export class region_map {
+ public:
+  /// One unlisted region over the whole range.
+  /// Errors: invalid_argument (sizes that the options do not allow), out_of_host_memory.
+  [[nodiscard]] static result<region_map> create(const region_map_options& options) noexcept;
+
+  /// One more kind, numbered from 1 on. Errors: out_of_host_memory, invalid_argument (too many).
+  [[nodiscard]] result<region_kind> add_kind() noexcept;
+  [[nodiscard]] std::uint32_t kind_count() const noexcept {
+    return static_cast<std::uint32_t>(kinds_.size()) - 1;
+  }
+  static constexpr std::uint32_t max_kinds = 4096;
+
+  /// Makes sure that the next `count` cuts need no memory; false when there is none.
+  [[nodiscard]] bool provide(std::uint32_t count) noexcept {
+    return spare_count_ + (committed_ - used_) >= count || commit(used_ + (count - spare_count_));
+  }
+
+  // ---- looking ----
+  [[nodiscard]] granule_range where(region_id id) const noexcept {
+    const range_node& node = node_of(id);
+    return {node.offset, node.size()};
+  }
+  [[nodiscard]] region_kind kind(region_id id) const noexcept { return notes_[index_of(id)].kind; }
+  [[nodiscard]] bool listed(region_id id) const noexcept {
+    return kind(id) != region_kind::unlisted;
+  }
+  [[nodiscard]] std::uint64_t word(region_id id) const noexcept {
+    return notes_[index_of(id)].word;
+  }
+  [[nodiscard]] std::uint32_t tag(region_id id) const noexcept { return notes_[index_of(id)].tag; }
+  void set_note(region_id id, region_note note) noexcept {
+    notes_[index_of(id)].word = note.word;
+    notes_[index_of(id)].tag = note.tag;
+  }
+  /// Neighbours; none at the ends.
+  [[nodiscard]] region_id before(region_id id) const noexcept {
+    return static_cast<region_id>(node_of(id).before);
+  }
+  [[nodiscard]] region_id after(region_id id) const noexcept {
+    return static_cast<region_id>(node_of(id).after);
+  }
+  [[nodiscard]] region_id first() const noexcept { return static_cast<region_id>(nodes_[0].after); }
+  [[nodiscard]] region_id last() const noexcept { return static_cast<region_id>(nodes_[0].before); }
+  /// The region that covers the first granule of a page.
+  [[nodiscard]] region_id find_page(std::uint32_t page) const noexcept;
+  /// The region that covers a granule. Cost: the regions of one page, in the worst case.
+  [[nodiscard]] region_id find(std::uint32_t offset) const noexcept;
+
+  /// The smallest region of this kind with `count` granules or more; the latest listed of equals.
+  [[nodiscard]] region_id best_fit(region_kind kind, std::uint32_t count) const noexcept {
+    return static_cast<region_id>(kind_of(kind).bins.find(count));
+  }
+  /// The lowest region of this kind with `count` granules or more. `count` is a slot or more.
+  [[nodiscard]] region_id lowest_fit(region_kind kind, std::uint32_t count) const noexcept {
+    check(count >= slot_granules_ && slot_granules_ != 0, "too small for the lowest fit");
+    const kind_state& state = kind_of(kind);
+    const std::uint32_t slot = state.large.find(count);
+    if (slot == first_fit::none) return region_id::none;
+    return static_cast<region_id>(state.large_regions[slot]);
+  }
+  [[nodiscard]] std::uint64_t listed_granules(region_kind kind) const noexcept {
+    return kind_of(kind).granules;
+  }
+  [[nodiscard]] std::uint32_t listed_count(region_kind kind) const noexcept {
+    return kind_of(kind).count;
+  }
+  /// Size of the largest region of this kind; 0 when there is none.
+  [[nodiscard]] std::uint32_t largest(region_kind kind) const noexcept {
+    return kind_of(kind).bins.largest();
+  }
+  [[nodiscard]] std::uint32_t count_granules() const noexcept { return count_granules_; }
+
+  // ---- changing ----
+  void list(region_id id, region_kind kind) noexcept;
+  void unlist(region_id id) noexcept;
+  /// Cuts an unlisted region: `id` keeps `count_left` granules, the rest is the returned region,
+  /// which is unlisted too and has the same note. provide() came before.
+  [[nodiscard]] region_id cut(region_id id, std::uint32_t count_left) noexcept;
+  /// Makes one region of two unlisted neighbours; `left` keeps its id and its note.
+  void join(region_id left, region_id right) noexcept;
+
+  /// Checks every invariant, over the whole structure. Errors: internal, with the one that is
+  /// broken.
+  [[nodiscard]] status validate() const noexcept;
+
+ private:
+  struct note_record {
+    std::uint64_t word;
+    region_kind kind;
+    std::uint32_t tag;
+  };
+  static_assert(sizeof(note_record) == 16);
+  struct kind_state {
+    size_bins bins{};
+    first_fit large{};
+    std::uint32_t* large_regions = nullptr;  // by slot
+    std::uint64_t granules = 0;
+    std::uint32_t count = 0;
+    reserved_memory memory{};
+  };
+
+  region_map() = default;
+
+  [[nodiscard]] static std::uint32_t index_of(region_id id) noexcept {
+    return static_cast<std::uint32_t>(id);
+  }
+  [[nodiscard]] const range_node& node_of(region_id id) const noexcept {
+    return nodes_[index_of(id)];
+  }
+  [[nodiscard]] const kind_state& kind_of(region_kind kind) const noexcept {
+    return kinds_[static_cast<std::uint32_t>(kind)];
+  }
+  [[nodiscard]] bool commit(std::uint32_t count) noexcept;
+  [[nodiscard]] result<kind_state> make_kind() const noexcept;
+  void note_start(std::uint32_t index) noexcept;
+  void forget_start(std::uint32_t index) noexcept;
+  [[nodiscard]] const char* broken_chain(std::uint32_t& region_count) const noexcept;
+  [[nodiscard]] const char* broken_kinds() const noexcept;
+  [[nodiscard]] const char* broken_large(const kind_state& state, region_kind kind) const noexcept;
+
+  reserved_memory node_memory_{};
+  reserved_memory note_memory_{};
+  page_starts starts_{};
+  std::vector<kind_state> kinds_{};  // the first one is not used
+  range_node* nodes_ = nullptr;
+  note_record* notes_ = nullptr;
+  std::uint32_t spare_ = 0;  // unused records, linked through `after`
+  std::uint32_t spare_count_ = 0;
+  std::uint32_t used_ = 1;  // records that have ever been in use, record 0 with them
+  std::uint32_t committed_ = 0;
+  std::uint32_t limit_ = 0;
+  std::uint32_t count_granules_ = 0;
+  std::uint32_t page_shift_ = 0;
+  std::uint32_t slot_granules_ = 0;
+  std::uint32_t slot_shift_ = 0;
+};
+
+inline void region_map::note_start(std::uint32_t index) noexcept {
+  const std::uint32_t page = nodes_[index].offset >> page_shift_;
+  const std::uint32_t known = starts_.at(page);
+  if (known == 0 || nodes_[known].offset > nodes_[index].offset) starts_.set(page, index);
+}
+
+/// Before the region's links are undone.
+inline void region_map::forget_start(std::uint32_t index) noexcept {
+  const std::uint32_t page = nodes_[index].offset >> page_shift_;
+  if (starts_.at(page) != index) return;
+  const std::uint32_t next = nodes_[index].after;
+  const bool same_page = next != 0 && nodes_[next].offset >> page_shift_ == page;
+  starts_.set(page, same_page ? next : 0);
+}
+
+inline void region_map::list(region_id id, region_kind kind) noexcept {
+  const std::uint32_t index = index_of(id);
+  range_node& node = nodes_[index];
+  check(node.live() && kind != region_kind::unlisted, "a region is listed twice, or as unlisted");
+  kind_state& state = kinds_[static_cast<std::uint32_t>(kind)];
+  node.size_word &= size_mask;
+  notes_[index].kind = kind;
+  std::construct_at(&node.links);
+  state.bins.insert(index);
+  state.granules += node.size();
+  ++state.count;
+  if (slot_granules_ != 0 && node.size() >= slot_granules_) {
+    const std::uint32_t slot = node.offset >> slot_shift_;
+    state.large.set(slot, node.size());
+    state.large_regions[slot] = index;
+  }
+}
+
+inline void region_map::unlist(region_id id) noexcept {
+  const std::uint32_t index = index_of(id);
+  range_node& node = nodes_[index];
+  check(!node.live(), "a region is taken off a list that it is not on");
+  kind_state& state = kinds_[static_cast<std::uint32_t>(notes_[index].kind)];
+  state.bins.remove(index);
+  state.granules -= node.size();
+  --state.count;
+  if (slot_granules_ != 0 && node.size() >= slot_granules_)
+    state.large.set(node.offset >> slot_shift_, 0);
+  notes_[index].kind = region_kind::unlisted;
+  node.size_word |= live_bit;
+}
+
+inline region_id region_map::cut(region_id id, std::uint32_t count_left) noexcept {
+  const std::uint32_t index = index_of(id);
+  range_node& left = nodes_[index];
+  check(left.live() && count_left - 1 < left.size() - 1, "a region is cut where it cannot be");
+  std::uint32_t rest = spare_;
+  if (rest != 0) {
+    spare_ = nodes_[rest].after;
+    --spare_count_;
+  } else {
+    check(used_ < committed_, "a region is cut without memory for its record");
+    rest = used_++;
+  }
+  range_node& right = nodes_[rest];
+  right.offset = left.offset + count_left;
+  right.size_word = (left.size() - count_left) | live_bit;
+  right.before = index;
+  right.after = left.after;
+  nodes_[left.after].before = rest;
+  left.after = rest;
+  left.size_word = count_left | live_bit;
+  notes_[rest] = notes_[index];
+  note_start(rest);
+  return static_cast<region_id>(rest);
+}
+
+inline void region_map::join(region_id left_id, region_id right_id) noexcept {
+  const std::uint32_t index = index_of(left_id);
+  const std::uint32_t gone = index_of(right_id);
+  range_node& left = nodes_[index];
+  range_node& right = nodes_[gone];
+  check(left.live() && right.live() && left.after == gone && gone != 0,
+        "regions are joined that are no unlisted neighbours");
+  forget_start(gone);
+  left.size_word += right.size();
+  left.after = right.after;
+  nodes_[right.after].before = index;
+  right.size_word = 0;
+  right.after = spare_;
+  spare_ = gone;
+  ++spare_count_;
+}
+
+}  // namespace vmm

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cold halves of first_fit and page_starts.
+module;
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+module vmm.va;
+
+import vmm.backend;
+
+namespace vmm {
+
+result<first_fit> first_fit::create(std::uint32_t slot_count) noexcept {
+  first_fit made;
+  std::uint32_t words = 0;
+  std::uint32_t count = std::max(slot_count, 1u);
+  do {
+    check(made.level_count_ < level_count_max, "a tree of maxima is deeper than it can be");
+    made.begin_[made.level_count_] = words;
+    const auto padded = static_cast<std::uint32_t>(round_up(count, fanout));
+    made.count_[made.level_count_++] = padded;
+    words += padded;
+    count = padded / fanout;
+  } while (made.count_[made.level_count_ - 1] > fanout);
+  const std::uint64_t size_bytes = std::uint64_t{words} * sizeof(std::uint32_t);
+  result<reserved_memory> memory = reserved_memory::reserve(size_bytes);
+  if (!memory) return memory.error();
+  if (!memory->commit(size_bytes))
+    return refuse(errc::out_of_host_memory, "no host memory for the index of large places");
+  made.memory_ = std::move(*memory);
+  made.words_ = reinterpret_cast<std::uint32_t*>(made.memory_.data());
+  return result<first_fit>(std::move(made));
+}
+
+const char* first_fit::broken_invariant(std::uint32_t place_count) const noexcept {
+  std::uint32_t seen_count = 0;
+  for (std::uint32_t level = 0; level < level_count_; ++level) {
+    for (std::uint32_t index = 0; index < count_[level]; index += fanout) {
+      const std::uint32_t* const words = words_ + begin_[level] + index;
+      if (level == 0) {
+        seen_count += static_cast<std::uint32_t>(
+            std::count_if(words, words + fanout, [](std::uint32_t size) { return size != 0; }));
+      }
+      if (level + 1 == level_count_) continue;
+      if (words_[begin_[level + 1] + index / fanout] != largest_beside(level, index))
+        return "a word above is not the largest of those below it";
+    }
+  }
+  return seen_count == place_count ? nullptr : "the index of large places misses one";
+}
+
+result<page_starts> page_starts::create(std::uint32_t page_count) noexcept {
+  page_starts made;
+  made.page_count_ = page_count;
+  std::uint32_t words = 0;
+  std::uint32_t count = std::max(page_count, 1u);
+  do {
+    check(made.level_count_ < level_count_max, "a bitmap over pages is deeper than it can be");
+    made.begin_[made.level_count_] = words;
+    count = count / 64 + (count % 64 != 0 ? 1 : 0);
+    made.count_[made.level_count_++] = count;
+    words += count;
+  } while (count > 1);
+  const std::uint64_t bits_bytes = std::uint64_t{words} * sizeof(std::uint64_t);
+  const std::uint64_t size_bytes = bits_bytes + std::uint64_t{page_count} * sizeof(std::uint32_t);
+  result<reserved_memory> memory = reserved_memory::reserve(size_bytes);
+  if (!memory) return memory.error();
+  if (!memory->commit(size_bytes))
+    return refuse(errc::out_of_host_memory, "no host memory for the index of pages");
+  made.memory_ = std::move(*memory);
+  made.bits_ = reinterpret_cast<std::uint64_t*>(made.memory_.data());
+  made.firsts_ = reinterpret_cast<std::uint32_t*>(made.memory_.data() + bits_bytes);
+  return result<page_starts>(std::move(made));
+}
+
+std::uint32_t page_starts::next(std::uint32_t page) const noexcept {
+  std::uint32_t index = page;
+  for (std::uint32_t level = 0; level < level_count_; ++level) {
+    if (index / 64 >= count_[level]) return page_count_;
+    const std::uint64_t bits =
+        bits_[begin_[level] + index / 64] & (~std::uint64_t{0} << (index % 64));
+    if (bits == 0) {
+      index = index / 64 + 1;
+      continue;
+    }
+    index = index / 64 * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
+    while (level-- > 0) {
+      const std::uint64_t below = bits_[begin_[level] + index];
+      index = index * 64 + static_cast<std::uint32_t>(std::countr_zero(below));
+    }
+    return index;
+  }
+  return page_count_;
+}
+
+const char* page_starts::broken_invariant() const noexcept {
+  for (std::uint32_t page = 0; page < page_count_; ++page) {
+    const bool marked = (bits_[begin_[0] + page / 64] >> (page % 64) & 1) != 0;
+    if (marked != (firsts_[page] != 0)) return "a page's bit disagrees with its record";
+  }
+  for (std::uint32_t level = 0; level + 1 < level_count_; ++level) {
+    for (std::uint32_t word = 0; word < count_[level]; ++word) {
+      const bool marked = (bits_[begin_[level + 1] + word / 64] >> (word % 64) & 1) != 0;
+      if (marked != (bits_[begin_[level] + word] != 0))
+        return "a bit above disagrees with the word below it";
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace vmm

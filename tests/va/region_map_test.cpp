@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a region map tiles its range, finds the best and the lowest fit of each kind and nothing of
+// another kind, and knows which region covers a page. Method: small cases by hand, then long random
+// programs beside a naive model (a vector of regions), compared after each operation.
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.va;
+
+namespace {
+
+using vmm::errc;
+using vmm::granule_range;
+using vmm::region_id;
+using vmm::region_kind;
+using vmm::region_map;
+
+region_map made(const vmm::region_map_options& options) {
+  auto map = region_map::create(options);
+  EXPECT_TRUE(map) << (map ? "" : map.error().detail);
+  return std::move(*map);
+}
+
+TEST(RegionMap, BeginsAsOneUnlistedRegion) {
+  const region_map map = made({1000, 16, 64, 100});
+  const region_id whole = map.first();
+  EXPECT_EQ(whole, map.last());
+  EXPECT_EQ(map.where(whole), (granule_range{0, 1000}));
+  EXPECT_FALSE(map.listed(whole));
+  EXPECT_TRUE(map.validate());
+}
+
+TEST(RegionMap, RefusesSizesThatItCannotHave) {
+  const auto code = [](const vmm::region_map_options& options) {
+    const auto map = region_map::create(options);
+    return map ? errc::none : map.error().code;
+  };
+  EXPECT_EQ(code({0, 16, 64, 100}), errc::invalid_argument);
+  EXPECT_EQ(code({vmm::max_range_granules + 1, 16, 64, 100}), errc::invalid_argument);
+  EXPECT_EQ(code({1000, 12, 64, 100}), errc::invalid_argument);
+  EXPECT_EQ(code({1000, 16, 60, 100}), errc::invalid_argument);
+  EXPECT_EQ(code({1000, 16, 64, 0}), errc::invalid_argument);
+}
+
+TEST(RegionMap, SaysWhenThereIsNoRecordForACut) {
+  region_map map = made({1000, 16, 0, 3});
+  EXPECT_TRUE(map.provide(2));
+  const region_id rest = map.cut(map.first(), 10);
+  (void)map.cut(rest, 10);
+  EXPECT_FALSE(map.provide(1));
+  map.join(map.first(), map.after(map.first()));
+  EXPECT_TRUE(map.provide(1)) << "a join gives a record back";
+  EXPECT_TRUE(map.validate());
+}
+
+TEST(RegionMap, KindsDoNotSeeEachOther) {
+  region_map map = made({1000, 16, 64, 100});
+  const region_kind a = *map.add_kind();
+  const region_kind b = *map.add_kind();
+  ASSERT_TRUE(map.provide(2));
+  const region_id left = map.first();
+  const region_id right = map.cut(left, 100);
+  map.list(left, a);
+  map.list(right, b);
+  EXPECT_EQ(map.best_fit(a, 100), left);
+  EXPECT_EQ(map.best_fit(a, 101), region_id::none);
+  EXPECT_EQ(map.best_fit(b, 5), right);
+  EXPECT_EQ(map.lowest_fit(b, 64), right);
+  EXPECT_EQ(map.lowest_fit(a, 101), region_id::none);
+  EXPECT_EQ(map.listed_granules(b), 900u);
+  EXPECT_EQ(map.largest(a), 100u);
+  EXPECT_TRUE(map.validate());
+}
+
+TEST(RegionMap, NotesStayWithTheirRegions) {
+  region_map map = made({1000, 16, 64, 100});
+  const region_kind a = *map.add_kind();
+  ASSERT_TRUE(map.provide(1));
+  const region_id left = map.first();
+  map.set_note(left, {7, 8});
+  const region_id right = map.cut(left, 10);
+  EXPECT_EQ(map.word(right), 7u) << "both halves have it";
+  map.set_note(right, {9, 10});
+  map.list(right, a);
+  map.unlist(right);
+  EXPECT_EQ(map.word(right), 9u);
+  EXPECT_EQ(map.tag(right), 10u);
+  map.join(left, right);
+  EXPECT_EQ(map.word(left), 7u);
+  EXPECT_EQ(map.tag(left), 8u);
+}
+
+struct model_region {
+  region_id id;
+  granule_range where;
+  region_kind kind;
+};
+
+class Model {
+ public:
+  explicit Model(std::uint64_t seed, std::uint32_t granules)
+      : random(seed), map(made({granules, 16, 64, 4096})) {
+    regions.push_back({map.first(), {0, granules}, region_kind::unlisted});
+    for (int i = 0; i < 3; ++i) kinds.push_back(*map.add_kind());
+  }
+
+  void step() {
+    const std::size_t i = random() % regions.size();
+    const auto choice = random() % 10;
+    if (regions[i].kind != region_kind::unlisted) {
+      map.unlist(regions[i].id);
+      regions[i].kind = region_kind::unlisted;
+    } else if (choice < 5) {
+      cut(i);
+    } else if (choice < 7 && i + 1 < regions.size()) {
+      join(i);
+    } else {
+      regions[i].kind = kinds[random() % kinds.size()];
+      map.list(regions[i].id, regions[i].kind);
+    }
+    compare();
+  }
+
+  void validate() {
+    const vmm::status valid = map.validate();
+    ASSERT_TRUE(valid) << valid.error().detail;
+    std::size_t i = 0;
+    for (region_id id = map.first(); id != region_id::none; id = map.after(id), ++i) {
+      ASSERT_EQ(id, regions[i].id);
+      ASSERT_EQ(map.where(id), regions[i].where);
+      ASSERT_EQ(map.kind(id), regions[i].kind);
+    }
+    ASSERT_EQ(i, regions.size());
+  }
+
+ private:
+  void cut(std::size_t i) {
+    model_region& left = regions[i];
+    if (left.where.count < 2 || !map.provide(1)) return;
+    const bool small = random() % 2 == 0;
+    const std::uint32_t limit = small ? std::min(left.where.count - 1, 40u) : left.where.count - 1;
+    const std::uint32_t keep = 1 + static_cast<std::uint32_t>(random() % limit);
+    const region_id right = map.cut(left.id, keep);
+    const granule_range rest{left.where.offset + keep, left.where.count - keep};
+    left.where.count = keep;
+    regions.insert(regions.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                   {right, rest, region_kind::unlisted});
+  }
+  void join(std::size_t i) {
+    if (regions[i + 1].kind != region_kind::unlisted) return;
+    map.join(regions[i].id, regions[i + 1].id);
+    regions[i].where.count += regions[i + 1].where.count;
+    regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  }
+
+  void compare() {
+    const region_kind kind = kinds[random() % kinds.size()];
+    const std::uint32_t bits = static_cast<std::uint32_t>(random() % 12);
+    const std::uint32_t count = 1 + static_cast<std::uint32_t>(random() % (1u << bits));
+    const model_region* best = nullptr;
+    const model_region* lowest = nullptr;
+    std::uint64_t sum = 0;
+    for (const model_region& r : regions) {
+      if (r.kind != kind) continue;
+      sum += r.where.count;
+      if (r.where.count < count) continue;
+      if (lowest == nullptr) lowest = &r;
+      if (best == nullptr || r.where.count < best->where.count) best = &r;
+    }
+    ASSERT_EQ(map.listed_granules(kind), sum);
+    const region_id found = map.best_fit(kind, count);
+    ASSERT_EQ(found == region_id::none, best == nullptr);
+    if (best != nullptr) ASSERT_EQ(map.where(found).count, best->where.count);
+    if (count >= 64) {
+      const region_id low = map.lowest_fit(kind, count);
+      ASSERT_EQ(low, lowest == nullptr ? region_id::none : lowest->id);
+    }
+    const auto at = static_cast<std::uint32_t>(random() % map.count_granules());
+    const auto covers = [at](const model_region& r) {
+      return r.where.offset <= at && at < r.where.end();
+    };
+    const auto around = std::find_if(regions.begin(), regions.end(), covers);
+    ASSERT_EQ(map.find(at), around->id);
+  }
+
+  std::mt19937_64 random;
+  region_map map;
+  std::vector<model_region> regions;
+  std::vector<region_kind> kinds;
+};
+
+TEST(RegionMap, AgreesWithANaiveModel) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    Model model(seed, seed % 2 == 0 ? 300'000 : 5'000);
+    for (int i = 0; i < 4000 && !HasFatalFailure(); ++i) {
+      model.step();
+      if (i % 97 == 0) model.validate();
+    }
+    model.validate();
+  }
+}
+
+}  // namespace
