@@ -13,6 +13,7 @@ export import vmm.manager;
 export import vmm.optimizer;
 export import vmm.physical;
 export import vmm.reservation;
+export import vmm.stream;
 export import vmm.timeline;
 export import vmm.tracker;
 export import vmm.va;

@@ -157,6 +157,15 @@ using vmm::manager_statistics;
 using vmm::policy;
 using vmm::resize_request;
 
+// vmm.stream
+using vmm::pool_options;
+using vmm::pool_policy;
+using vmm::pool_region;
+using vmm::pool_region_kind;
+using vmm::pool_statistics;
+using vmm::shortage_report;
+using vmm::stream_pool;
+
 // vmm.va
 using vmm::address_request;
 using vmm::address_space;

@@ -28,6 +28,8 @@ template class vmm::remapper<vmm::fake_driver>;
 template class vmm::engine<vmm::fake_driver>;
 template class vmm::manager<vmm::fake_driver>;
 template class vmm::manager<vmm::any_backend>;
+template class vmm::stream_pool<vmm::fake_driver>;
+template class vmm::stream_pool<vmm::any_backend>;
 
 int use_templates() {
   vmm::paranoid_check([] { return true; }, "said");

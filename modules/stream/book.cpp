@@ -1,0 +1,439 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams, and what needs no driver: allocate, free, other streams' memory.
+module;
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.physical;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr error no_host_memory =
+    refuse(errc::out_of_host_memory, "no host memory is left for the pool's records");
+
+[[nodiscard]] std::uint32_t granules(std::uint64_t size_bytes) noexcept {
+  return static_cast<std::uint32_t>(size_bytes / granule_bytes);
+}
+
+}  // namespace
+
+bool start_table::grow() noexcept {
+  const std::uint64_t wanted = slots_ == nullptr ? first_slots : slot_count() * 2;
+  std::unique_ptr<slot[]> larger{new (std::nothrow) slot[wanted]};
+  if (larger == nullptr) return false;
+  const std::uint64_t old_count = slot_count();
+  std::swap(slots_, larger);
+  mask_ = static_cast<std::uint32_t>(wanted - 1);
+  const std::uint32_t before = std::exchange(count_, 0);
+  for (std::uint64_t i = 0; i < old_count; ++i) {
+    if (larger[i].region != region_id::none) insert(larger[i].offset, larger[i].region);
+  }
+  check(count_ == before, "a table of blocks lost one while growing");
+  return true;
+}
+
+slab* slab_bins::at_least(std::uint32_t pages, std::uint32_t granules) const noexcept {
+  constexpr int looks_max = 8;
+  const std::uint32_t bin = bin_of(pages);
+  if (pages > exact_pages) {
+    slab* candidate = bins_[bin].first;
+    for (int looks = 0; candidate != nullptr && looks < looks_max; ++looks) {
+      if (candidate->count_granules >= granules) return candidate;
+      candidate = candidate->after;
+    }
+  }
+  const std::uint32_t from = pages > exact_pages ? bin + 1 : bin;
+  const std::uint64_t above = from > 63 ? 0 : filled_ & (~std::uint64_t{0} << from);
+  return above == 0 ? nullptr : bins_[static_cast<std::uint32_t>(std::countr_zero(above))].first;
+}
+
+slab* slab_bins::oldest() const noexcept {
+  slab* found = nullptr;
+  for (std::uint64_t left = filled_; left != 0; left &= left - 1) {
+    slab* const first = bins_[static_cast<std::uint32_t>(std::countr_zero(left))].first;
+    if (found == nullptr || first->whole_since < found->whole_since) found = first;
+  }
+  return found;
+}
+
+void growth_plan::clear() noexcept {
+  request = {};
+  segment = 0;
+  start = window = region_id::none;
+  window_granules = create_granules = 0;
+  moved_granules = 0;
+  moved.clear();
+  places.clear();
+  waits.clear();
+  pieces.clear();
+  at = {};
+}
+
+pool_book::pool_book(const setup& how) noexcept
+    : rules_(how.rules),
+      unit_bytes_(how.unit_bytes),
+      page_bytes_(how.page_bytes),
+      segment_bytes_(how.segment_bytes),
+      unit_granules_(granules(how.unit_bytes)),
+      unit_shift_(static_cast<std::uint32_t>(std::countr_zero(unit_granules_))),
+      page_granules_(granules(how.page_bytes)),
+      lowest_granules_(how.rules.lowest_fit_bytes == 0 ? std::numeric_limits<std::uint32_t>::max()
+                                                       : granules(how.rules.lowest_fit_bytes)) {
+  check(std::has_single_bit(unit_granules_), "the granularity is no power of two");
+  check(page_granules_ % unit_granules_ == 0, "a page is no multiple of the granularity");
+}
+
+pool_book::~pool_book() {
+  check(slab_count_ == 0 && stale_.count() == 0, "a pool's book goes away while it has memory");
+}
+
+// ---- streams -------------------------------------------------------------------------
+
+namespace {
+
+[[nodiscard]] std::size_t home_of(stream_handle stream, std::size_t mask) noexcept {
+  const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
+  return static_cast<std::size_t>(mixed >> 32) & mask;
+}
+
+}  // namespace
+
+std::uint32_t pool_book::look_up_stream(stream_handle stream) noexcept {
+  if (stream_table_.empty()) return no_stream;
+  const std::size_t mask = stream_table_.size() - 1;
+  std::size_t at = home_of(stream, mask);
+  while (stream_table_[at].stream != no_stream) {
+    if (stream_table_[at].handle == stream) {
+      last_handle_ = stream;
+      last_stream_ = stream_table_[at].stream;
+      return last_stream_;
+    }
+    at = (at + 1) & mask;
+  }
+  return no_stream;
+}
+
+result<std::uint32_t> pool_book::add_stream(stream_handle stream) noexcept {
+  check(look_up_stream(stream) == no_stream, "a stream is added twice");
+  if (streams_.size() >= max_streams)
+    return refuse(errc::invalid_argument, "a pool serves 4000 streams at most: use fewer");
+  try {
+    auto made = std::make_unique<stream_record>();
+    made->handle = stream;
+    std::vector<stream_slot> table;
+    if ((streams_.size() + 1) * 2 > stream_table_.size()) {
+      table.resize(std::max<std::size_t>(16, stream_table_.size() * 2));
+    }
+    streams_.reserve(streams_.size() + 1);
+    const auto kinds_wanted = static_cast<std::uint32_t>(streams_.size()) + first_stream_kind;
+    for (const auto& in : segments_) {
+      while (in->regions.kind_count() < kinds_wanted) {
+        if (const auto kind = in->regions.add_kind(); !kind) return kind.error();
+      }
+    }
+    const auto number = static_cast<std::uint32_t>(streams_.size());
+    const auto enter = [](std::vector<stream_slot>& into, const stream_slot& what) {
+      std::size_t at = home_of(what.handle, into.size() - 1);
+      while (into[at].stream != no_stream) at = (at + 1) & (into.size() - 1);
+      into[at] = what;
+    };
+    if (!table.empty()) {
+      for (const stream_slot& old : stream_table_) {
+        if (old.stream != no_stream) enter(table, old);
+      }
+      stream_table_ = std::move(table);
+    }
+    enter(stream_table_, {stream, number});
+    streams_.push_back(std::move(made));
+    return number;
+  } catch (const std::bad_alloc&) {
+    return no_host_memory;
+  }
+}
+
+stream_handle pool_book::handle_of(std::uint32_t stream) const noexcept {
+  return streams_[stream]->handle;
+}
+
+std::uint32_t pool_book::stream_count() const noexcept {
+  return static_cast<std::uint32_t>(streams_.size());
+}
+
+bool pool_book::passed(const stream_point& point) const noexcept {
+  return point.epoch <= streams_[point.stream]->passed_epoch;
+}
+
+stream_point pool_book::last_point(std::uint32_t stream) const noexcept {
+  return {stream, streams_[stream]->last_epoch};
+}
+
+// At most marks_max are kept; where there are more, the one before the newest is given up: a later
+// one stands for it.
+void pool_book::add_mark(const stream_point& point, ticket_ref mark) noexcept {
+  stream_record& record = *streams_[point.stream];
+  if (record.mark_count == marks_max) --record.mark_count;
+  record.marks[record.mark_count++] = {point, std::move(mark)};
+}
+
+void pool_book::note_passed(const stream_point& point) noexcept {
+  stream_record& record = *streams_[point.stream];
+  record.passed_epoch = std::max(record.passed_epoch, point.epoch);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < record.mark_count; ++i) {
+    if (record.marks[i].at.epoch > record.passed_epoch)
+      record.marks[kept++] = std::move(record.marks[i]);
+  }
+  for (std::size_t i = kept; i < record.mark_count; ++i) record.marks[i] = known_mark{};
+  record.mark_count = kept;
+}
+
+std::size_t pool_book::marks_of(std::uint32_t stream,
+                                std::array<known_mark, marks_max>& out) const noexcept {
+  const stream_record& record = *streams_[stream];
+  for (std::size_t i = 0; i < record.mark_count; ++i) out[i] = record.marks[i];
+  return record.mark_count;
+}
+
+// ---- slabs ---------------------------------------------------------------------------
+
+void pool_book::enter_whole(slab& s, std::uint32_t stream) noexcept {
+  check(!s.is_whole && s.live_granules == 0, "a slab in use is entered as whole");
+  s.is_whole = true;
+  s.stream = stream;
+  s.whole_since = clock_;
+  streams_[stream]->whole.add(s, s.count_granules / page_granules_);
+}
+
+void pool_book::leave_whole(slab& s) noexcept {
+  check(s.is_whole, "a slab leaves a list that it is not in");
+  s.is_whole = false;
+  streams_[s.stream]->whole.remove(s, s.count_granules / page_granules_);
+}
+
+void pool_book::hold(segment& in, granule_range what) noexcept {
+  std::uint32_t at = what.offset;
+  while (at < what.end()) {
+    const view& v = *in.pages[at >> unit_shift_];
+    slab& s = *v.of;
+    const std::uint32_t end = std::min(v.offset + v.count_granules, what.end());
+    if (s.live_granules == 0 && s.is_whole) leave_whole(s);
+    s.live_granules += end - at;
+    at = end;
+  }
+  live_granules_ += what.count;
+  peak_live_granules_ = std::max(peak_live_granules_, live_granules_);
+}
+
+void pool_book::release(segment& in, granule_range what, std::uint32_t stream) noexcept {
+  std::uint32_t at = what.offset;
+  while (at < what.end()) {
+    const view& v = *in.pages[at >> unit_shift_];
+    slab& s = *v.of;
+    const std::uint32_t end = std::min(v.offset + v.count_granules, what.end());
+    s.live_granules -= end - at;
+    if (s.live_granules == 0) enter_whole(s, stream);
+    at = end;
+  }
+  live_granules_ -= what.count;
+}
+
+// ---- regions -------------------------------------------------------------------------
+
+bool pool_book::absorbs(const segment& in, region_id neighbour,
+                        std::uint32_t stream) const noexcept {
+  const region_kind kind = in.regions.kind(neighbour);
+  if (kind == kind_of(stream)) return true;
+  return is_free_kind(kind) && passed({stream_of(kind), in.regions.word(neighbour)});
+}
+
+// What merges for this stream: its own, and what other streams have finished with, as far as that
+// reaches. Each step ends one region. [G4]
+void pool_book::make_free(segment& in, region_id region, const stream_point& since) noexcept {
+  region_map& regions = in.regions;
+  const region_kind own = kind_of(since.stream);
+  std::uint64_t epoch = since.epoch;
+  region_id kept = region;
+  for (region_id left = regions.before(kept); absorbs(in, left, since.stream);
+       left = regions.before(kept)) {
+    if (regions.kind(left) == own) epoch = std::max(epoch, regions.word(left));
+    regions.unlist(left);
+    regions.join(left, kept);
+    kept = left;
+  }
+  for (region_id right = regions.after(kept); absorbs(in, right, since.stream);
+       right = regions.after(kept)) {
+    if (regions.kind(right) == own) epoch = std::max(epoch, regions.word(right));
+    regions.unlist(right);
+    regions.join(kept, right);
+  }
+  regions.set_note(kept, {epoch, 0});
+  regions.list(kept, own);
+}
+
+void pool_book::make_hole(segment& in, region_id region) noexcept {
+  region_map& regions = in.regions;
+  region_id kept = region;
+  if (const region_id left = regions.before(kept); regions.kind(left) == hole_kind) {
+    regions.unlist(left);
+    regions.join(left, kept);
+    kept = left;
+  }
+  if (const region_id right = regions.after(kept); regions.kind(right) == hole_kind) {
+    regions.unlist(right);
+    regions.join(kept, right);
+  }
+  regions.set_note(kept, {});
+  regions.list(kept, hole_kind);
+}
+
+// An unlisted region becomes a block. starts.reserve() came before.
+address pool_book::make_live(segment& in, region_id region) noexcept {
+  const granule_range where = in.regions.where(region);
+  in.regions.set_note(region, {0, static_cast<std::uint32_t>(region_state::live)});
+  in.starts.insert(where.offset, region);
+  hold(in, where);
+  return address_in(in, where.offset);
+}
+
+// ---- allocate and free ---------------------------------------------------------------
+
+std::uint32_t pool_book::granules_for(std::uint64_t size_bytes) const noexcept {
+  if (size_bytes == 0 || size_bytes > segment_bytes_) return 0;
+  const bool pages = rules_.whole_pages && size_bytes >= page_bytes_;
+  const std::uint64_t rounded = round_up(size_bytes, pages ? page_bytes_ : granule_bytes);
+  return rounded > segment_bytes_ ? 0 : granules(rounded);
+}
+
+region_id pool_book::pick(const segment& in, const book_request& request) const noexcept {
+  const region_kind kind = kind_of(request.stream);
+  if (request.count_granules >= lowest_granules_)
+    return in.regions.lowest_fit(kind, request.count_granules);
+  return in.regions.best_fit(kind, request.count_granules);
+}
+
+result<address> pool_book::allocate(const book_request& request) noexcept {
+  for (const auto& held : segments_) {
+    segment& in = *held;
+    const region_id found = pick(in, request);
+    if (found == region_id::none) continue;
+    if (!in.regions.provide(1) || !in.starts.reserve()) [[unlikely]]
+      return no_host_memory;
+    in.regions.unlist(found);
+    if (in.regions.where(found).count > request.count_granules) {
+      const region_id rest = in.regions.cut(found, request.count_granules);
+      in.regions.list(rest, kind_of(request.stream));
+    }
+    return make_live(in, found);
+  }
+  return address{};
+}
+
+pool_book::segment* pool_book::segment_around(address at) noexcept {
+  for (const auto& in : segments_) {
+    if (in->where.range.contains(at)) return in.get();
+  }
+  return nullptr;
+}
+
+status pool_book::free(address at, std::uint32_t stream) noexcept {
+  segment* const in = segment_around(at);
+  if (in == nullptr)
+    return refuse(errc::unknown_address, "no block of this pool begins or began here");
+  const std::uint64_t offset_bytes = at - in->where.range.base;
+  const region_id block =
+      offset_bytes % granule_bytes == 0 ? in->starts.take(granules(offset_bytes)) : region_id::none;
+  if (block == region_id::none) {
+    return refuse(errc::not_allocated,
+                  "no block begins here: it was freed before, or the address is inside a block");
+  }
+  const std::uint64_t now = ++clock_;
+  streams_[stream]->last_epoch = now;
+  release(*in, in->regions.where(block), stream);
+  make_free(*in, block, {stream, now});
+  return {};
+}
+
+// ---- other streams' memory -----------------------------------------------------------
+
+std::size_t pool_book::foreign_candidates(const book_request& request,
+                                          std::span<stream_point> out) const noexcept {
+  std::size_t count = 0;
+  const auto streams = static_cast<std::uint32_t>(streams_.size());
+  for (std::uint32_t step = 1; step < streams && count < out.size(); ++step) {
+    const std::uint32_t other = (request.stream + step) % streams;
+    for (const auto& in : segments_) {
+      const region_id best = in->regions.best_fit(kind_of(other), request.count_granules);
+      if (best == region_id::none) continue;
+      out[count++] = {other, in->regions.word(best)};
+      break;
+    }
+  }
+  return count;
+}
+
+result<foreign_claim> pool_book::claim_foreign(const book_request& request,
+                                               bool passed_only) noexcept {
+  constexpr std::uint32_t streams_looked_at_max = 64;
+  foreign_claim best;
+  std::uint32_t best_granules = std::numeric_limits<std::uint32_t>::max();
+  const auto streams = static_cast<std::uint32_t>(streams_.size());
+  for (std::uint32_t step = 1; step < std::min(streams, streams_looked_at_max + 1); ++step) {
+    const std::uint32_t other = (request.stream + step) % streams;
+    for (std::uint32_t number = 0; number < segments_.size(); ++number) {
+      const region_map& regions = segments_[number]->regions;
+      const region_id found = regions.best_fit(kind_of(other), request.count_granules);
+      if (found == region_id::none) continue;
+      const stream_point last_use{other, regions.word(found)};
+      if (regions.where(found).count >= best_granules || (passed_only && !passed(last_use)))
+        continue;
+      best = {number, found, last_use};
+      best_granules = regions.where(found).count;
+    }
+  }
+  if (best.region == region_id::none) return best;
+  segment& in = *segments_[best.segment];
+  if (!in.regions.provide(1) || !in.starts.reserve()) return no_host_memory;
+  in.regions.unlist(best.region);
+  if (best_granules > request.count_granules) {
+    const region_id rest = in.regions.cut(best.region, request.count_granules);
+    in.regions.list(rest, kind_of(best.last_use.stream));
+  }
+  in.regions.set_note(best.region, {best.last_use.epoch, claim_tag(best.last_use.stream)});
+  return best;
+}
+
+result<address> pool_book::settle_foreign(const foreign_claim& claim) noexcept {
+  segment& in = *segments_[claim.segment];
+  if (!in.starts.reserve()) {
+    return_foreign(claim);
+    return no_host_memory;
+  }
+  ++numbers_.foreign_count;
+  return make_live(in, claim.region);
+}
+
+void pool_book::return_foreign(const foreign_claim& claim) noexcept {
+  make_free(*segments_[claim.segment], claim.region, claim.last_use);
+}
+
+}  // namespace vmm

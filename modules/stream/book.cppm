@@ -1,0 +1,391 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:book - the pool's account of addresses, memory and streams; everything but the driver
+// calls. Not exported.
+//
+// I1  Every granule of a segment is in one region: live, free for one stream, a hole, stale
+//     (mapped, but its memory has moved on), or claimed by a growth that is under way.
+// I2  Live + free + claimed granules inside current views = granules of all slabs.
+// I3  A free region knows the newest epoch at which a part of it was freed. For its own stream it
+//     is free at once; for others when a mark of its stream at that epoch or later has passed, or
+//     behind a wait for one on the device.
+// I4  Neighbours free for one stream are merged; so are those of another stream that have passed.
+// I5  What a growth claims is listed nowhere until commit or abandon.
+//
+// Thread safety: none of its own; the pool holds its lock around every call and makes no driver
+// call inside. Cost: allocate and free are those of region_map, plus O(1) for each slab that the
+// block touches. A plan costs O(1) for each slab and region that it claims, and looks at 64 window
+// ends and 64 streams at most.
+module;
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+export module vmm.stream:book;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.physical;
+import vmm.timeline;
+import vmm.va;
+import :options;
+import :slabs;
+import :start_table;
+
+namespace vmm {
+
+inline constexpr std::uint64_t granule_bytes = 512;
+
+/// What an unlisted region is.
+enum class region_state : std::uint32_t { live = 1, stale = 2, claimed = 3 };
+
+/// What a region of a pool is, for people.
+export enum class pool_region_kind : std::uint8_t {
+  live,    // allocated
+  free,    // mapped, free for its stream
+  hole,    // nothing mapped
+  zombie,  // mapped, but its memory has moved on: to be unmapped
+  busy,    // claimed by a growth under way
+};
+
+/// One region as a dump shows it; zombies side by side are one. [G8]
+export struct pool_region {
+  address_range range{};
+  pool_region_kind kind = pool_region_kind::hole;
+  stream_handle stream =
+      stream_handle::default_stream;  ///< of free regions: who may take it at once
+};
+
+/// Bytes and counts. [G8]
+export struct pool_statistics {
+  std::uint64_t reserved_bytes = 0;  ///< addresses
+  std::uint64_t mapped_bytes = 0;    ///< physical memory, each byte once
+  std::uint64_t live_bytes = 0;      ///< requests, rounded up to 512 each (or pages: whole_pages)
+  std::uint64_t peak_live_bytes = 0;
+  std::uint64_t peak_mapped_bytes = 0;
+  std::uint64_t reusable_bytes = 0;
+  std::uint64_t hole_bytes = 0;
+  std::uint64_t zombie_bytes = 0;
+  std::uint64_t live_count = 0;
+  std::uint64_t zombie_count = 0;
+  std::uint64_t stream_count = 0;
+  std::uint64_t grown_count = 0;  ///< requests that needed the driver
+  std::uint64_t moved_count = 0;  ///< handles moved by remapping
+  std::uint64_t moved_bytes = 0;
+  std::uint64_t foreign_count = 0;  ///< requests met by another stream's memory as it lay
+  std::uint64_t wait_count = 0;     ///< times a stream was made to wait, on the device
+  std::uint64_t mark_count = 0;     ///< events recorded
+  std::uint64_t blocked_count = 0;  ///< times a caller was made to wait: memory was short
+};
+
+/// A request in the book's units, by a known stream.
+struct book_request {
+  std::uint32_t count_granules = 0;
+  std::uint32_t stream = 0;
+};
+
+/// One piece's place in a window.
+struct window_place {
+  view* where = nullptr;
+  slab* of = nullptr;
+  region_id region = region_id::none;
+};
+
+/// Memory and addresses claimed for one request, from plan() to commit() or abandon().
+struct growth_plan {
+  book_request request{};
+  std::uint32_t segment = 0;
+  region_id start = region_id::none;  // free memory of the stream that the window continues
+  region_id window = region_id::none;
+  std::uint32_t window_granules = 0;
+  std::uint32_t create_granules = 0;
+  std::uint64_t moved_granules = 0;
+  std::vector<slab*> moved{};
+  std::vector<window_place> places{};
+  std::vector<stream_point> waits{};
+  piece_list pieces{};  // in mapping order
+  address at{};
+
+  /// Keeps the memory of the lists.
+  void clear() noexcept;
+};
+
+/// How hard a plan tries.
+struct growth_effort {
+  bool move = true;        ///< slabs may be moved
+  bool all_whole = false;  ///< whole slabs are used up before anything is created
+  std::uint64_t held_bytes = 0;
+};
+
+/// A free region of another stream that was taken out for a request, and what to wait for.
+struct foreign_claim {
+  std::uint32_t segment = 0;
+  region_id region = region_id::none;
+  stream_point last_use{};
+};
+
+class pool_book {
+ public:
+  struct setup {
+    pool_policy rules{};
+    std::uint64_t unit_bytes = 0;  // the driver's granularity
+    std::uint64_t page_bytes = 0;  // handles are multiples of it
+    std::uint64_t segment_bytes = 0;
+  };
+  explicit pool_book(const setup& how) noexcept;
+  pool_book(const pool_book&) = delete;
+  pool_book& operator=(const pool_book&) = delete;
+  ~pool_book();
+
+  // ---- streams ----
+  static constexpr std::uint32_t no_stream = ~0u;
+  static constexpr std::uint32_t max_streams = 4000;
+  [[nodiscard]] std::uint32_t find_stream(stream_handle stream) noexcept {
+    if (stream == last_handle_ && last_stream_ != no_stream) [[likely]]
+      return last_stream_;
+    return look_up_stream(stream);
+  }
+  /// Errors: out_of_host_memory, invalid_argument (too many streams).
+  [[nodiscard]] result<std::uint32_t> add_stream(stream_handle stream) noexcept;
+  [[nodiscard]] stream_handle handle_of(std::uint32_t stream) const noexcept;
+  [[nodiscard]] std::uint32_t stream_count() const noexcept;
+  [[nodiscard]] bool passed(const stream_point& point) const noexcept;
+  [[nodiscard]] std::uint64_t clock() const noexcept { return clock_; }
+  /// The last point of a stream that anything waits for.
+  [[nodiscard]] stream_point last_point(std::uint32_t stream) const noexcept;
+  /// A mark made at `point.epoch` or later.
+  void add_mark(const stream_point& point, ticket_ref mark) noexcept;
+  void note_passed(const stream_point& point) noexcept;
+  struct known_mark {
+    stream_point at{};
+    ticket_ref mark{};
+  };
+  static constexpr std::size_t marks_max = 4;
+  /// The marks of a stream that have not passed, oldest first; returns how many.
+  [[nodiscard]] std::size_t marks_of(std::uint32_t stream,
+                                     std::array<known_mark, marks_max>& out) const noexcept;
+
+  // ---- allocate and free without the driver ----
+  /// True where creating all of it would keep what is held within the policy's headroom.
+  [[nodiscard]] bool has_headroom(const book_request& request,
+                                  std::uint64_t held_bytes) const noexcept;
+  /// Makes one region of neighbours that are free for the stream or have passed, everywhere. O(n).
+  void merge_passed(std::uint32_t stream) noexcept;
+  /// Granules for a request; 0 when it is larger than any segment.
+  [[nodiscard]] std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept;
+  /// From what is free for the stream; no address when nothing fits.
+  /// Errors: out_of_host_memory.
+  [[nodiscard]] result<address> allocate(const book_request& request) noexcept;
+  /// Errors: unknown_address, not_allocated.
+  [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
+  [[nodiscard]] bool wants_reaping() const noexcept {
+    return rules_.unmap_early && stale_.count() != 0;
+  }
+
+  // ---- other streams' free memory ----
+  /// The streams whose best region for `count` is there, with the point to ask for; at most as many
+  /// as fit into `out`.
+  [[nodiscard]] std::size_t foreign_candidates(const book_request& request,
+                                               std::span<stream_point> out) const noexcept;
+  /// Takes the smallest region that fits from another stream; with `passed_only` one whose work has
+  /// finished. The claim has no region when there is none. Errors: out_of_host_memory.
+  [[nodiscard]] result<foreign_claim> claim_foreign(const book_request& request,
+                                                    bool passed_only) noexcept;
+  /// Makes the claim the request's block. Errors: out_of_host_memory; the claim is given back.
+  [[nodiscard]] result<address> settle_foreign(const foreign_claim& claim) noexcept;
+  void return_foreign(const foreign_claim& claim) noexcept;
+
+  // ---- growth ----
+  /// Takes over a range of segment_bytes or less. Errors: out_of_host_memory.
+  [[nodiscard]] status add_segment(const extent& where) noexcept;
+  /// Claims memory to move, and addresses for it and for what is to be created.
+  /// Errors: out_of_addresses (no hole takes it), out_of_host_memory; nothing is claimed.
+  [[nodiscard]] status plan(const book_request& request, const growth_effort& effort,
+                            growth_plan& out) noexcept;
+  /// After the new pieces are there: names them all in order, and makes their records.
+  /// Errors: out_of_host_memory; the plan is as before.
+  [[nodiscard]] status prepare(growth_plan& plan, const piece_list& fresh) noexcept;
+  /// The window is mapped. Gives the request its block. Errors: out_of_host_memory; the memory is
+  /// free for the stream then.
+  [[nodiscard]] result<address> commit(growth_plan& plan) noexcept;
+  /// Gives back what was claimed. The first `standing_count` pieces are still mapped in the window:
+  /// these places become zombies.
+  void abandon(growth_plan& plan, std::size_t standing_count) noexcept;
+  /// The window is mapped and nobody asked for a block: all of it is free for the stream.
+  void commit_free(growth_plan& plan) noexcept;
+
+  // ---- giving back ----
+  /// The zombie that was made first; null when there is none. It stays in the queue.
+  [[nodiscard]] view* oldest_zombie() const noexcept { return stale_.first(); }
+  /// Its mapping is undone, or was not: it goes to the end of the queue.
+  void zombie_unmapped(view& gone) noexcept;
+  void zombie_stays(view& kept) noexcept;
+  [[nodiscard]] std::uint64_t zombie_count() const noexcept { return stale_.count(); }
+  [[nodiscard]] address address_of(const view& v) const noexcept;
+
+  /// Claims whole slabs whose memory and addresses nothing uses any more, largest first, until they
+  /// have `size_bytes` or there are no more. Errors: out_of_host_memory; what is claimed is in
+  /// `out`.
+  [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<slab*>& out) noexcept;
+  /// All its views are unmapped: its addresses are a hole, and its record is gone.
+  [[nodiscard]] piece& slab_unmapped(slab& gone) noexcept;
+  void slab_stays(slab& kept) noexcept;
+  /// Everything is free and has passed: the pool is going away.
+  void surrender() noexcept;
+
+  // ---- looking ----
+  [[nodiscard]] pool_statistics statistics() const noexcept;
+  void count_wait() noexcept { ++numbers_.wait_count; }
+  void count_mark() noexcept { ++numbers_.mark_count; }
+  void count_blocked() noexcept { ++numbers_.blocked_count; }
+  [[nodiscard]] std::uint64_t live_count() const noexcept;
+  [[nodiscard]] std::uint64_t largest_free_bytes() const noexcept;
+  /// Appends all regions in address order. Errors: out_of_host_memory.
+  [[nodiscard]] status list_regions(std::vector<pool_region>& out) const;
+  [[nodiscard]] status validate() const noexcept;
+  [[nodiscard]] std::size_t segment_count() const noexcept { return segments_.size(); }
+  [[nodiscard]] const extent& segment_extent(std::size_t index) const noexcept {
+    return segments_[index]->where;
+  }
+  [[nodiscard]] std::uint64_t segment_bytes() const noexcept { return segment_bytes_; }
+  [[nodiscard]] std::uint64_t page_bytes() const noexcept { return page_bytes_; }
+
+ private:
+  struct free_memory {
+    void operator()(void* memory) const noexcept { std::free(memory); }
+  };
+  struct segment {
+    extent where{};
+    region_map regions;
+    start_table starts{};
+    std::unique_ptr<view* [], free_memory> pages {};  // by unit: the view that is mapped there
+    std::uint32_t page_count = 0;
+  };
+  struct stream_record {
+    stream_handle handle = stream_handle::default_stream;
+    std::uint64_t last_epoch = 0;    // newest free, or zombie
+    std::uint64_t passed_epoch = 0;  // all frees up to here have passed
+    std::array<known_mark, marks_max> marks{};
+    std::size_t mark_count = 0;
+    slab_bins whole{};
+  };
+  static constexpr region_kind hole_kind = static_cast<region_kind>(1);
+  static constexpr std::uint32_t first_stream_kind = 2;
+
+  [[nodiscard]] static region_kind kind_of(std::uint32_t stream) noexcept {
+    return static_cast<region_kind>(first_stream_kind + stream);
+  }
+  [[nodiscard]] static std::uint32_t stream_of(region_kind kind) noexcept {
+    return static_cast<std::uint32_t>(kind) - first_stream_kind;
+  }
+  [[nodiscard]] static bool is_free_kind(region_kind kind) noexcept {
+    return static_cast<std::uint32_t>(kind) >= first_stream_kind;
+  }
+  // A claimed region remembers whose it was.
+  [[nodiscard]] static std::uint32_t claim_tag(std::uint32_t stream) noexcept {
+    return static_cast<std::uint32_t>(region_state::claimed) | stream << 8;
+  }
+  [[nodiscard]] static region_state state_of(std::uint32_t tag) noexcept {
+    return static_cast<region_state>(tag & 0xFF);
+  }
+
+  [[nodiscard]] std::uint32_t look_up_stream(stream_handle stream) noexcept;
+  [[nodiscard]] segment* segment_around(address at) noexcept;
+  [[nodiscard]] inline address address_in(const segment& in, std::uint32_t offset) const noexcept {
+    return in.where.range.base + offset * granule_bytes;
+  }
+  [[nodiscard]] region_id pick(const segment& in, const book_request& request) const noexcept;
+  void hold(segment& in, granule_range what) noexcept;
+  void release(segment& in, granule_range what, std::uint32_t stream) noexcept;
+  void enter_whole(slab& s, std::uint32_t stream) noexcept;
+  void leave_whole(slab& s) noexcept;
+  [[nodiscard]] address make_live(segment& in, region_id region) noexcept;
+  void make_free(segment& in, region_id region, const stream_point& since) noexcept;
+  void make_hole(segment& in, region_id region) noexcept;
+  [[nodiscard]] bool absorbs(const segment& in, region_id neighbour,
+                             std::uint32_t stream) const noexcept;
+
+  [[nodiscard]] std::uint64_t headroom(const book_request& request,
+                                       std::uint64_t held_bytes) const noexcept;
+  [[nodiscard]] std::uint32_t rounded_to_pages(std::uint64_t granules) const noexcept;
+  [[nodiscard]] bool may_move(const book_request& request,
+                              const growth_effort& effort) const noexcept;
+  void choose_start(growth_plan& plan) noexcept;
+  void choose_start_at_hole(growth_plan& plan) noexcept;
+  [[nodiscard]] status gather(const growth_effort& effort, growth_plan& plan) noexcept;
+  [[nodiscard]] std::uint32_t create_size(std::uint32_t rest_granules, std::uint64_t room_granules,
+                                          std::uint64_t held_bytes) const noexcept;
+  [[nodiscard]] slab* choose_slab(std::uint32_t stream, std::uint32_t rest_granules) noexcept;
+  [[nodiscard]] status claim_region_of(slab& first, growth_plan& plan) noexcept;
+  [[nodiscard]] status claim_slab(slab& s, growth_plan& plan) noexcept;
+  [[nodiscard]] status cut_out(segment& in, granule_range what) noexcept;
+  void add_wait(growth_plan& plan, const stream_point& point) noexcept;
+  [[nodiscard]] status detach_regions(slab& s) noexcept;
+  void attach_regions(slab& s) noexcept;
+  void claim_start(growth_plan& plan) noexcept;
+  void reenter_start(growth_plan& plan) noexcept;
+  template <class Visitor>
+  void for_each_slab(segment& in, granule_range what, Visitor&& visitor) noexcept;
+  [[nodiscard]] bool claim_window(growth_plan& plan) noexcept;
+  [[nodiscard]] bool claim_window_anywhere(growth_plan& plan) noexcept;
+  [[nodiscard]] bool take_hole(region_id hole, std::uint32_t lead_granules,
+                               growth_plan& plan) noexcept;
+  void reset_slab(slab& fresh, piece& memory) noexcept;
+  void reset_view(view& fresh, slab& of, const growth_plan& plan) noexcept;
+  void drop_places(growth_plan& plan, std::size_t from) noexcept;
+  [[nodiscard]] region_id build_window(growth_plan& plan) noexcept;
+  void make_stale(view& v, region_id region, const stream_point& last_use) noexcept;
+  void forget_stale(view& gone) noexcept;
+  void retire_view(view& old, const stream_point& last_use) noexcept;
+  [[nodiscard]] bool is_idle(const slab& s) const noexcept;
+  void map_view(view& v) noexcept;
+  void unmap_view(view& v) noexcept;
+  void set_end(view& v, bool is_end) noexcept;
+  [[nodiscard]] view* view_at(const segment& in, std::uint32_t unit) const noexcept;
+
+  struct tally {
+    std::uint64_t live = 0;
+    std::uint64_t owned = 0;
+    std::uint64_t slab_granules = 0;
+    std::uint64_t zombies = 0;
+  };
+  [[nodiscard]] const char* broken_region(const segment& in, region_id region,
+                                          tally& sums) const noexcept;
+  [[nodiscard]] const char* broken_views(const segment& in, tally& sums) const noexcept;
+  [[nodiscard]] const char* broken_slab(const segment& in, const view& v) const noexcept;
+
+  pool_policy rules_;
+  std::uint64_t unit_bytes_;
+  std::uint64_t page_bytes_;
+  std::uint64_t segment_bytes_;
+  std::uint32_t unit_granules_;
+  std::uint32_t unit_shift_;
+  std::uint32_t page_granules_;
+  std::uint32_t lowest_granules_;  // smallest request of the lowest-fit rule; max: never
+  std::vector<std::unique_ptr<segment>> segments_;
+  std::vector<std::unique_ptr<stream_record>> streams_;
+  struct stream_slot {
+    stream_handle handle{};
+    std::uint32_t stream = no_stream;
+  };
+  std::vector<stream_slot> stream_table_;  // open addressing, a power of two long
+  stream_handle last_handle_ = stream_handle::default_stream;
+  std::uint32_t last_stream_ = no_stream;
+  std::uint64_t clock_ = 0;
+  std::uint64_t live_granules_ = 0;
+  std::uint64_t peak_live_granules_ = 0;
+  std::uint64_t slab_granules_ = 0;
+  std::uint64_t slab_count_ = 0;
+  object_pool<slab> slabs_;
+  object_pool<view> views_;
+  view_list<&view::in_queue> stale_;
+  view_list<&view::in_ends> ends_;
+  pool_statistics numbers_;
+};
+
+}  // namespace vmm

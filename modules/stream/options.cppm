@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:options - how a stream-ordered pool places, grows and moves, as values. [G5]
+//
+// Thread safety: values only; from_environment as getenv. Cost: none.
+module;
+#include <cstdint>
+#include <string_view>
+
+export module vmm.stream:options;
+
+import vmm.backend;
+
+namespace vmm {
+
+/// Placement, growth and movement. docs/decisions/0006 says where the default's numbers come from.
+export struct pool_policy {
+  const char* name = "pool";
+  /// Requests of this size and more take the lowest address that fits, smaller ones the smallest
+  /// region. A power of two; 0: never.
+  std::uint64_t lowest_fit_bytes = std::uint64_t{16} << 20;
+  std::uint64_t handle_bytes = std::uint64_t{64} << 20;  ///< largest new handle; 0: one page
+  /// Memory is created without moving any while what is held stays below headroom times the peak of
+  /// live bytes, and slack_bytes more.
+  double headroom = 1.02;
+  std::uint64_t slack_bytes = std::uint64_t{4} << 20;
+  /// Smaller requests than this share of the live bytes' peak (1 / harvest_share) move nothing.
+  std::uint32_t harvest_share = 64;
+  /// New memory is at least this share of what is held (1 / growth_share), within the headroom.
+  std::uint32_t growth_share = 32;
+  std::uint64_t window_gap_bytes = std::uint64_t{4} << 30;  ///< addresses left for growth in place
+  bool whole_pages = false;    ///< requests of a page and more take whole pages
+  bool smallest_hole = false;  ///< new places go to the smallest hole that takes the whole request
+  bool oldest_first =
+      false;                 ///< free regions are moved whole and oldest first, not handles by size
+  bool unmap_early = false;  ///< zombies go at the start of each allocation, not when needed
+
+  /// The default: near-live memory for little driver time.
+  [[nodiscard]] static pool_policy near_live() noexcept;
+  /// The pool of the source: page-sized handles, best fit, oldest regions moved first. [G6]
+  [[nodiscard]] static pool_policy vpmm() noexcept;
+  /// One of the above: "pool" or "vpmm". Errors: bad_option.
+  [[nodiscard]] static result<pool_policy> by_name(std::string_view name) noexcept;
+};
+
+export struct pool_options {
+  pool_policy rules = pool_policy::near_live();
+  std::uint64_t reservation_bytes = std::uint64_t{8} << 40;  ///< address space taken at a time
+  std::uint64_t page_bytes = 0;  ///< handles are multiples of it; 0: the recommended granularity
+  std::uint64_t page_count = 0;  ///< pages mapped when the pool is set up
+  stream_handle first_stream = stream_handle::default_stream;  ///< these pages are free for it
+  std::uint64_t budget_bytes = 0;  ///< never hold more physical memory; 0: no limit of our own
+  bool wait_when_short = true;     ///< the last step before out of memory may block the caller
+  bool use_location = false;       ///< memory is made at `where`, not at the backend's home
+  location where{};
+
+  /// `base`, changed by VPMM_VA_SIZE, VPMM_PAGE_SIZE, VPMM_PAGES, and then by VMM_VA_SIZE,
+  /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY and VMM_BUDGET, where they are set.
+  /// Errors: bad_option; the detail names the variable and what it may be.
+  [[nodiscard]] static result<pool_options> from_environment(const pool_options& base) noexcept;
+};
+
+}  // namespace vmm

@@ -1,0 +1,838 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream - a stream-ordered pool: memory freed on a stream serves that stream again at once.
+// [G1-G9, H2]
+//
+// A request takes what is free for its stream; else what other streams have finished with; else the
+// pool grows, moving free memory to where it is wanted before it creates more. Nothing waits on the
+// host but synchronize(), the destructor and the last step before out of memory.
+//
+// I1  Memory that another stream freed is handed out only when the work before that free has
+//     finished, or behind a wait for it on the device. The same holds for memory that moves.
+// I2  Nothing is unmapped that unfinished work may use.
+// I3  A failed call leaves every block and all free memory as they were; what it created is kept as
+//     cached memory and serves the next call.
+// I4  Physical memory held never exceeds the budget.
+//
+// Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
+// of its own, and no driver call is made under the short one. Cost: allocate and free on one stream
+// make no driver call and no event; their bookkeeping is O(1) but for a search of fixed depth.
+// Growth costs driver calls by handles moved and created.
+module;
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+export module vmm.stream;
+
+export import :book;
+export import :options;
+export import vmm.backend;
+export import vmm.physical;
+import :slabs;
+import :start_table;
+import vmm.optimizer;
+import vmm.reservation;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+/// What was tried for the last request that memory was too short for, and what held it. All bytes.
+export struct shortage_report {
+  std::uint64_t request_bytes = 0;
+  stream_handle stream = stream_handle::default_stream;
+  errc failure = errc::none;  ///< what the last try to create memory answered
+  bool moved_what_was_free = false;
+  bool trimmed = false;
+  bool blocked = false;  ///< the caller was made to wait for other streams
+  std::uint64_t live_bytes = 0;
+  std::uint64_t reusable_bytes = 0;  ///< free, in stretches too small for the request
+  std::uint64_t largest_free_bytes = 0;
+  std::uint64_t held_bytes = 0;
+  std::uint64_t budget_bytes = 0;  ///< 0: none
+};
+
+export template <backend B>
+class stream_pool {
+ public:
+  using backend_type = B;
+
+  /// `driver` outlives the pool, and so do the streams that the pool was given. Makes no driver
+  /// call.
+  explicit stream_pool(B& driver, const pool_options& options = {}) noexcept
+      : driver_(driver), options_(options) {}
+  stream_pool(const stream_pool&) = delete;
+  stream_pool& operator=(const stream_pool&) = delete;
+  /// Waits for the work of every stream that the pool knows and gives everything back. What the
+  /// driver will not take back stays with the process, and a line on stderr says so.
+  ~stream_pool();
+
+  /// Reads the granularity, checks the options and maps the pages asked for; the first allocation
+  /// does it where nobody has. Errors: bad_option, out_of_host_memory, driver errors; a later call
+  /// tries again.
+  [[nodiscard]] status set_up();
+
+  /// Memory for work that `stream` will be given. 512-byte blocks; contents are not specified. [G1]
+  /// Errors: invalid_argument (no bytes), out_of_memory, over_budget (both after everything was
+  /// tried: see last_shortage), out_of_addresses, out_of_host_memory, driver errors.
+  [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
+
+  /// Gives a block back after all work that `stream` has been given so far. Work on other streams
+  /// that uses it must be ordered before that. No driver call. [G1]
+  /// Errors: unknown_address, not_allocated (freed before, or inside a block), out_of_host_memory
+  /// (a new stream's records); the block is as before.
+  [[nodiscard]] status free(address at, stream_handle stream);
+
+  /// Blocks until all work before the frees so far has finished. Errors: driver errors.
+  [[nodiscard]] status synchronize();
+
+  /// Gives whole free handles back, largest first, until at most `limit_bytes` of free memory are
+  /// kept. Never waits: what unfinished work may use is kept.
+  [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
+
+  /// O(streams).
+  [[nodiscard]] pool_statistics statistics();
+  /// All regions in address order. O(regions). Errors: out_of_host_memory. [G8]
+  [[nodiscard]] result<std::vector<pool_region>> regions();
+  [[nodiscard]] shortage_report last_shortage();
+  [[nodiscard]] const pool_options& options() const noexcept { return options_; }
+  /// Checks every invariant of every part. O(everything).
+  [[nodiscard]] status validate();
+
+ private:
+  struct parts {
+    parts(B& driver, const physical_options& memory_options,
+          const reservation_options& space_options, const pool_book::setup& book_setup,
+          access_grant grant)
+        : time(driver),
+          memory(driver, memory_options),
+          space(driver, space_options),
+          remaps(driver, time, memory, grant),
+          book(book_setup) {}
+    timeline<B> time;
+    physical_pool<B> memory;
+    reservation_space<B> space;
+    remapper<B> remaps;
+    pool_book book;
+  };
+  using short_lock = std::lock_guard<std::mutex>;
+
+  static constexpr std::size_t reap_count = 8;
+  static constexpr std::size_t foreign_count_max = 64;
+  static constexpr std::uint64_t page_bytes_min = std::uint64_t{2} << 20;
+  static constexpr std::uint64_t segment_bytes_max =
+      std::uint64_t{max_range_granules} * granule_bytes;
+
+  [[nodiscard]] result<std::unique_ptr<parts>> make_parts();
+  [[nodiscard]] status map_first_pages();
+  [[nodiscard]] result<address> allocate_slowly(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream);
+  [[nodiscard]] result<address> reuse(const book_request& request);
+  [[nodiscard]] result<address> reuse_behind_wait(const book_request& request);
+  [[nodiscard]] result<address> grow(const book_request& request);
+  [[nodiscard]] result<address> grow_short(const book_request& request, error cause);
+  [[nodiscard]] result<address> grow_blocking(const book_request& request, error cause);
+  [[nodiscard]] status plan_growth(const book_request& request, growth_effort effort);
+  [[nodiscard]] result<address> try_growth(const book_request& request,
+                                           const growth_effort& effort);
+  [[nodiscard]] status carry_out(growth_plan& plan, piece_list& fresh, std::size_t& standing_count);
+  [[nodiscard]] status add_segment(std::uint64_t needed_bytes);
+  [[nodiscard]] status learn(const stream_point& point);
+  [[nodiscard]] result<ticket_ref> mark_for(const stream_point& point);
+  [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream);
+  [[nodiscard]] status wait_for(const stream_point& point);
+  void reap(std::size_t count_max);
+  [[nodiscard]] status unmap_view(view& gone);
+  [[nodiscard]] status dissolve_idle(std::uint64_t size_bytes);
+  [[nodiscard]] status dissolve(slab& gone);
+  void write_shortage(const book_request& request, const error& cause);
+  [[nodiscard]] status close();
+  [[nodiscard]] static bool is_shortage(errc code) noexcept {
+    return code == errc::out_of_memory || code == errc::over_budget ||
+           code == errc::out_of_mappings;
+  }
+
+  B& driver_;
+  pool_options options_;
+  std::mutex growth_mutex_;  // before state_mutex_; held while the driver is called
+  std::mutex state_mutex_;   // the book
+  std::atomic<bool> is_set_up_ = false;
+  bool may_alias_ = false;
+  std::unique_ptr<parts> parts_;
+  growth_plan plan_;
+  shortage_report shortage_;
+};
+
+// ---- set-up --------------------------------------------------------------------------
+
+template <backend B>
+status stream_pool<B>::set_up() {
+  if (is_set_up_.load(std::memory_order_acquire)) return {};
+  const short_lock growing(growth_mutex_);
+  if (is_set_up_.load(std::memory_order_relaxed)) return {};
+  if (parts_ == nullptr) {
+    result<std::unique_ptr<parts>> made = make_parts();
+    if (!made) return made.error();
+    parts_ = std::move(*made);
+    may_alias_ = driver_.feature_set().alias != alias_level::none;
+  }
+  if (status mapped = map_first_pages(); !mapped) return mapped;
+  is_set_up_.store(true, std::memory_order_release);
+  return {};
+}
+
+template <backend B>
+result<std::unique_ptr<typename stream_pool<B>::parts>> stream_pool<B>::make_parts() {
+  physical_request like;
+  like.where = options_.use_location ? options_.where : driver_.home();
+  like.size_bytes = page_bytes_min;
+  const result<granularity> unit = driver_.query_granularity(like);
+  if (!unit) return unit.error();
+  const std::uint64_t unit_bytes = unit->minimum_bytes;
+  if (!std::has_single_bit(unit_bytes) || unit_bytes < granule_bytes)
+    return refuse(errc::not_supported, "the pool needs a granularity that is a power of two");
+  std::uint64_t page_bytes = options_.page_bytes;
+  if (page_bytes == 0)
+    page_bytes = round_up(std::max(unit->recommended_bytes, page_bytes_min), unit_bytes);
+  page_bytes = round_up(page_bytes, unit_bytes);
+  const std::uint64_t lowest_bytes = options_.rules.lowest_fit_bytes;
+  if (lowest_bytes != 0 && !std::has_single_bit(lowest_bytes / granule_bytes * granule_bytes))
+    return refuse(errc::bad_option, "lowest_fit_bytes is a power of two, or 0 for never");
+  std::uint64_t segment_bytes = std::min(segment_bytes_max, options_.reservation_bytes);
+  segment_bytes = segment_bytes / unit_bytes * unit_bytes;
+  if (segment_bytes < page_bytes)
+    return refuse(errc::bad_option, "the address space reserved at a time holds no page");
+  physical_options memory;
+  memory.like = like;
+  memory.granularity_bytes = page_bytes;
+  memory.fragment_ratio = 0;
+  memory.chunk_bytes = round_up(std::max(options_.rules.handle_bytes, page_bytes), page_bytes);
+  memory.budget_bytes = options_.budget_bytes;
+  const reservation_options space{options_.reservation_bytes, unit_bytes};
+  const pool_book::setup book{options_.rules, unit_bytes, page_bytes, segment_bytes};
+  try {
+    return std::make_unique<parts>(driver_, memory, space, book,
+                                   access_grant{like.where, access::read_write});
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "no host memory is left for a pool");
+  }
+}
+
+template <backend B>
+status stream_pool<B>::map_first_pages() {
+  if (options_.page_count == 0) return {};
+  pool_book& book = parts_->book;
+  if (options_.page_count > book.segment_bytes() / book.page_bytes())
+    return refuse(errc::bad_option, "the pages to map first do not fit into the address space");
+  const result<std::uint32_t> stream = enter_stream(options_.first_stream);
+  if (!stream) return stream.error();
+  const std::uint64_t size_bytes = options_.page_count * book.page_bytes();
+  const book_request request{static_cast<std::uint32_t>(size_bytes / granule_bytes), *stream};
+  growth_effort effort;
+  effort.move = false;
+  if (status planned = plan_growth(request, effort); !planned) return planned;
+  piece_list fresh;
+  std::size_t standing_count = 0;
+  const status done = carry_out(plan_, fresh, standing_count);
+  {
+    const short_lock lock(state_mutex_);
+    if (done) {
+      book.commit_free(plan_);
+    } else {
+      book.abandon(plan_, standing_count);
+    }
+  }
+  if (!done) parts_->memory.give_back(fresh, 0);
+  return done;
+}
+
+// ---- allocate and free ---------------------------------------------------------------
+
+template <backend B>
+result<address> stream_pool<B>::allocate(std::uint64_t size_bytes, stream_handle stream) {
+  if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]] {
+    if (status ready = set_up(); !ready) return ready.error();
+  }
+  {
+    pool_book& book = parts_->book;
+    const short_lock lock(state_mutex_);
+    const book_request request{book.granules_for(size_bytes), book.find_stream(stream)};
+    const bool plain = request.count_granules != 0 && request.stream != pool_book::no_stream &&
+                       !book.wants_reaping();
+    if (plain) [[likely]] {
+      const result<address> at = book.allocate(request);
+      if (!at || *at) [[likely]]
+        return at;
+    }
+  }
+  return allocate_slowly(size_bytes, stream);
+}
+
+template <backend B>
+status stream_pool<B>::free(address at, stream_handle stream) {
+  if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]]
+    return refuse(errc::unknown_address, "this pool has not allocated anything");
+  const short_lock lock(state_mutex_);
+  pool_book& book = parts_->book;
+  std::uint32_t number = book.find_stream(stream);
+  if (number == pool_book::no_stream) [[unlikely]] {
+    const result<std::uint32_t> added = book.add_stream(stream);
+    if (!added) return added.error();
+    number = *added;
+  }
+  return book.free(at, number);
+}
+
+template <backend B>
+result<std::uint32_t> stream_pool<B>::enter_stream(stream_handle stream) {
+  const short_lock lock(state_mutex_);
+  const std::uint32_t known = parts_->book.find_stream(stream);
+  if (known != pool_book::no_stream) return known;
+  return parts_->book.add_stream(stream);
+}
+
+template <backend B>
+result<address> stream_pool<B>::allocate_slowly(std::uint64_t size_bytes, stream_handle stream) {
+  if (size_bytes == 0) return refuse(errc::invalid_argument, "a block has at least one byte");
+  const std::uint32_t count = parts_->book.granules_for(size_bytes);
+  if (count == 0)
+    return refuse(errc::out_of_addresses,
+                  "the request is larger than a stretch of addresses can be");
+  const short_lock growing(growth_mutex_);
+  const result<std::uint32_t> number = enter_stream(stream);
+  if (!number) return number.error();
+  if (options_.rules.unmap_early) reap(reap_count);
+  const book_request request{count, *number};
+  const result<address> at = reuse(request);
+  if (!at || *at) return at;
+  return grow(request);
+}
+
+// ---- what streams have finished ------------------------------------------------------
+
+// Finds out whether a point has passed: asks the marks that are there, oldest first, and makes one
+// where none covers the point.
+template <backend B>
+status stream_pool<B>::learn(const stream_point& point) {
+  std::array<pool_book::known_mark, pool_book::marks_max> marks;
+  std::size_t count = 0;
+  {
+    const short_lock lock(state_mutex_);
+    if (parts_->book.passed(point)) return {};
+    count = parts_->book.marks_of(point.stream, marks);
+  }
+  if (count == 0 || marks[count - 1].at.epoch < point.epoch) {
+    const result<ticket_ref> fresh = mark_for(point);
+    if (!fresh) return fresh.error();
+    const short_lock lock(state_mutex_);
+    count = parts_->book.marks_of(point.stream, marks);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const result<bool> finished = parts_->time.passed(marks[i].mark);
+    if (!finished) return finished.error();
+    if (!*finished) return {};
+    const short_lock lock(state_mutex_);
+    parts_->book.note_passed(marks[i].at);
+  }
+  return {};
+}
+
+// A mark that covers the point: the oldest that does, or a new one.
+template <backend B>
+result<ticket_ref> stream_pool<B>::mark_for(const stream_point& point) {
+  stream_point now{point.stream, 0};
+  stream_handle handle{};
+  {
+    std::array<pool_book::known_mark, pool_book::marks_max> marks;
+    const short_lock lock(state_mutex_);
+    const std::size_t count = parts_->book.marks_of(point.stream, marks);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (marks[i].at.epoch >= point.epoch) return marks[i].mark;
+    }
+    now.epoch = parts_->book.clock();
+    handle = parts_->book.handle_of(point.stream);
+  }
+  result<ticket_ref> fresh = parts_->time.mark(handle);
+  if (!fresh) return fresh;
+  const short_lock lock(state_mutex_);
+  parts_->book.count_mark();
+  parts_->book.add_mark(now, *fresh);
+  return fresh;
+}
+
+template <backend B>
+status stream_pool<B>::order_behind(const stream_point& point, std::uint32_t stream) {
+  const result<ticket_ref> mark = mark_for(point);
+  if (!mark) return mark.error();
+  stream_handle handle{};
+  {
+    const short_lock lock(state_mutex_);
+    if (parts_->book.passed(point)) return {};
+    handle = parts_->book.handle_of(stream);
+    parts_->book.count_wait();
+  }
+  return parts_->time.order(handle, *mark);
+}
+
+template <backend B>
+status stream_pool<B>::wait_for(const stream_point& point) {
+  {
+    const short_lock lock(state_mutex_);
+    if (parts_->book.passed(point)) return {};
+    parts_->book.count_blocked();
+  }
+  const result<ticket_ref> mark = mark_for(point);
+  if (!mark) return mark.error();
+  if (status waited = parts_->time.wait(*mark); !waited) return waited;
+  const short_lock lock(state_mutex_);
+  parts_->book.note_passed(point);
+  return {};
+}
+
+template <backend B>
+status stream_pool<B>::synchronize() {
+  if (!is_set_up_.load(std::memory_order_acquire)) return {};
+  const short_lock growing(growth_mutex_);
+  std::uint32_t count = 0;
+  {
+    const short_lock lock(state_mutex_);
+    count = parts_->book.stream_count();
+  }
+  for (std::uint32_t stream = 0; stream < count; ++stream) {
+    stream_point last;
+    {
+      const short_lock lock(state_mutex_);
+      last = parts_->book.last_point(stream);
+    }
+    if (status waited = wait_for(last); !waited) return waited;
+  }
+  return {};
+}
+
+// ---- other streams' memory -----------------------------------------------------------
+
+template <backend B>
+result<address> stream_pool<B>::reuse(const book_request& request) {
+  pool_book& book = parts_->book;
+  std::array<stream_point, foreign_count_max> others;
+  std::size_t count = 0;
+  {
+    const short_lock lock(state_mutex_);
+    const result<address> own = book.allocate(request);
+    if (!own || *own) return own;
+    count = book.foreign_candidates(request, others);
+  }
+  if (count == 0) return address{};
+  for (const stream_point& point : std::span(others).first(count)) {
+    if (status asked = learn(point); !asked) return asked.error();
+  }
+  const short_lock lock(state_mutex_);
+  const result<foreign_claim> claim = book.claim_foreign(request, true);
+  if (!claim) return claim.error();
+  if (claim->region == region_id::none) return address{};
+  return book.settle_foreign(*claim);
+}
+
+template <backend B>
+result<address> stream_pool<B>::reuse_behind_wait(const book_request& request) {
+  pool_book& book = parts_->book;
+  foreign_claim claim;
+  {
+    const short_lock lock(state_mutex_);
+    const result<foreign_claim> found = book.claim_foreign(request, false);
+    if (!found) return found.error();
+    if (found->region == region_id::none) return address{};
+    claim = *found;
+  }
+  const status ordered = order_behind(claim.last_use, request.stream);
+  const short_lock lock(state_mutex_);
+  if (ordered) return book.settle_foreign(claim);
+  book.return_foreign(claim);
+  return ordered.error();
+}
+
+// ---- growth --------------------------------------------------------------------------
+
+template <backend B>
+result<address> stream_pool<B>::grow(const book_request& request) {
+  const std::uint64_t held_bytes = parts_->memory.statistics().held_bytes;
+  bool room = false;
+  {
+    const short_lock lock(state_mutex_);
+    room = parts_->book.has_headroom(request, held_bytes);
+  }
+  if (!room) {
+    const result<address> waited = reuse_behind_wait(request);
+    if (!waited || *waited) return waited;
+  }
+  const result<address> grown = try_growth(request, {may_alias_, false, 0});
+  if (grown || !is_shortage(grown.error().code)) return grown;
+  return grow_short(request, grown.error());
+}
+
+// Memory is short: everything that is free is used before the driver is asked again.
+template <backend B>
+result<address> stream_pool<B>::grow_short(const book_request& request, error cause) {
+  const std::uint64_t size_bytes = request.count_granules * granule_bytes;
+  reap(parts_->book.zombie_count());
+  if (!may_alias_) {
+    if (status given = dissolve_idle(size_bytes); !given) return given.error();
+  }
+  result<address> grown = reuse_behind_wait(request);
+  if (!grown || *grown) return grown;
+  grown = try_growth(request, {may_alias_, true, 0});
+  if (grown || !is_shortage(grown.error().code)) return grown;
+  (void)parts_->memory.trim(0);
+  grown = try_growth(request, {may_alias_, true, 0});
+  if (grown || !is_shortage(grown.error().code)) return grown;
+  return grow_blocking(request, cause);
+}
+
+// The last step: waits for one stream after the other, and looks again after each.
+template <backend B>
+result<address> stream_pool<B>::grow_blocking(const book_request& request, error cause) {
+  pool_book& book = parts_->book;
+  std::uint32_t count = 0;
+  {
+    const short_lock lock(state_mutex_);
+    count = options_.wait_when_short ? book.stream_count() : 0;
+  }
+  for (std::uint32_t step = 0; step < count; ++step) {
+    const std::uint32_t stream = (request.stream + step) % count;
+    {
+      stream_point last;
+      {
+        const short_lock lock(state_mutex_);
+        last = book.last_point(stream);
+      }
+      if (status waited = wait_for(last); !waited) return waited.error();
+    }
+    reap(book.zombie_count());
+    if (!may_alias_) {
+      if (status given = dissolve_idle(request.count_granules * granule_bytes); !given)
+        return given.error();
+    }
+    {
+      const short_lock lock(state_mutex_);
+      book.merge_passed(request.stream);
+      const result<address> own = book.allocate(request);
+      if (!own || *own) return own;
+    }
+    const result<address> grown = try_growth(request, {may_alias_, true, 0});
+    if (grown || !is_shortage(grown.error().code)) return grown;
+    cause = grown.error();
+  }
+  write_shortage(request, cause);
+  return cause;
+}
+
+template <backend B>
+result<address> stream_pool<B>::try_growth(const book_request& request,
+                                           const growth_effort& effort) {
+  if (status planned = plan_growth(request, effort); !planned) return planned.error();
+  piece_list fresh;
+  std::size_t standing_count = 0;
+  const status done = carry_out(plan_, fresh, standing_count);
+  {
+    const short_lock lock(state_mutex_);
+    if (done) return parts_->book.commit(plan_);
+    parts_->book.abandon(plan_, standing_count);
+  }
+  parts_->memory.give_back(fresh, 0);
+  return done.error();
+}
+
+// Claims what the growth takes. Where no hole is large enough, zombies go first, then more
+// addresses are reserved.
+template <backend B>
+status stream_pool<B>::plan_growth(const book_request& request, growth_effort effort) {
+  effort.held_bytes = parts_->memory.statistics().held_bytes;
+  constexpr int tries_max = 3;
+  status planned;
+  for (int tries = 0; tries < tries_max; ++tries) {
+    std::uint64_t zombies = 0;
+    {
+      const short_lock lock(state_mutex_);
+      planned = parts_->book.plan(request, effort, plan_);
+      zombies = parts_->book.zombie_count();
+    }
+    if (planned || planned.error().code != errc::out_of_addresses) return planned;
+    if (tries == 0 && zombies != 0) {
+      reap(zombies);
+      continue;
+    }
+    const std::uint64_t needed_bytes = request.count_granules * granule_bytes;
+    if (status added = add_segment(needed_bytes); !added) return added;
+  }
+  return planned;
+}
+
+template <backend B>
+status stream_pool<B>::add_segment(std::uint64_t needed_bytes) {
+  pool_book& book = parts_->book;
+  const std::uint64_t least_bytes = std::min(
+      round_up(needed_bytes, book.page_bytes()) + book.page_bytes() * 64, book.segment_bytes());
+  std::uint64_t size_bytes = book.segment_bytes();
+  for (;;) {
+    const result<extent> space = parts_->space.allocate({size_bytes, 0});
+    if (space) {
+      status added;
+      {
+        const short_lock lock(state_mutex_);
+        added = book.add_segment(*space);
+      }
+      if (!added) parts_->space.free(*space);
+      return added;
+    }
+    const errc code = space.error().code;
+    const bool smaller_may_do = code == errc::out_of_addresses || code == errc::out_of_memory;
+    if (!smaller_may_do || size_bytes == least_bytes) return space.error();
+    const std::uint64_t half = size_bytes / 2 / book.page_bytes() * book.page_bytes();
+    size_bytes = std::max(half, least_bytes);
+  }
+}
+
+// The driver's part of a plan. On failure `standing_count` pieces of it are still mapped.
+template <backend B>
+status stream_pool<B>::carry_out(growth_plan& plan, piece_list& fresh,
+                                 std::size_t& standing_count) {
+  if (plan.create_granules != 0) {
+    const std::uint64_t size_bytes = plan.create_granules * granule_bytes;
+    if (status made = parts_->memory.acquire(size_bytes, fresh); !made) return made;
+  }
+  for (const stream_point& point : plan.waits) {
+    if (status ordered = order_behind(point, plan.request.stream); !ordered) return ordered;
+  }
+  stream_handle handle{};
+  {
+    const short_lock lock(state_mutex_);
+    if (status prepared = parts_->book.prepare(plan, fresh); !prepared) return prepared;
+    handle = parts_->book.handle_of(plan.request.stream);
+  }
+  const remap_outcome mapped =
+      parts_->remaps.map({plan.at, std::span<piece* const>(plan.pieces), handle});
+  standing_count = mapped.result ? 0 : mapped.mapped_count;
+  return mapped.result;
+}
+
+// ---- giving back ---------------------------------------------------------------------
+
+template <backend B>
+status stream_pool<B>::unmap_view(view& gone) {
+  address at;
+  {
+    const short_lock lock(state_mutex_);
+    at = parts_->book.address_of(gone);
+  }
+  piece* const part = gone.memory;
+  return parts_->remaps.unmap({at, std::span<piece* const>(&part, 1), {}}).result;
+}
+
+// Unmaps zombies whose work has finished, looking at `count_max` of them, oldest first. What the
+// driver refuses stays in the queue.
+template <backend B>
+void stream_pool<B>::reap(std::size_t count_max) {
+  pool_book& book = parts_->book;
+  for (std::size_t looked_at = 0; looked_at < count_max; ++looked_at) {
+    view* oldest = nullptr;
+    stream_point last_use;
+    {
+      const short_lock lock(state_mutex_);
+      oldest = book.oldest_zombie();
+      if (oldest == nullptr) return;
+      last_use = oldest->last_use;
+    }
+    bool unmapped = learn(last_use).has_value();
+    if (unmapped) {
+      const short_lock lock(state_mutex_);
+      unmapped = book.passed(last_use);
+    }
+    if (unmapped) unmapped = unmap_view(*oldest).has_value();
+    const short_lock lock(state_mutex_);
+    if (unmapped) {
+      book.zombie_unmapped(*oldest);
+    } else {
+      book.zombie_stays(*oldest);
+    }
+  }
+}
+
+// Takes whole idle slabs apart: their memory goes to the cache, their addresses become holes.
+template <backend B>
+status stream_pool<B>::dissolve_idle(std::uint64_t size_bytes) {
+  pool_book& book = parts_->book;
+  std::vector<slab*> claimed;
+  status outcome;
+  {
+    const short_lock lock(state_mutex_);
+    outcome = book.claim_idle(size_bytes, claimed);
+  }
+  for (slab* gone : claimed) {
+    const status dissolved = outcome ? dissolve(*gone) : outcome;
+    if (dissolved) continue;
+    if (outcome) outcome = dissolved;
+    const short_lock lock(state_mutex_);
+    book.slab_stays(*gone);
+  }
+  return outcome;
+}
+
+template <backend B>
+status stream_pool<B>::dissolve(slab& gone) {
+  pool_book& book = parts_->book;
+  while (gone.stale_views != nullptr) {
+    if (status unmapped = unmap_view(*gone.stale_views); !unmapped) return unmapped;
+    const short_lock lock(state_mutex_);
+    book.zombie_unmapped(*gone.stale_views);
+  }
+  if (status unmapped = unmap_view(*gone.current); !unmapped) return unmapped;
+  piece* memory = nullptr;
+  {
+    const short_lock lock(state_mutex_);
+    memory = &book.slab_unmapped(gone);
+  }
+  parts_->memory.drop_holder(*memory, ticket_ref{});
+  return {};
+}
+
+template <backend B>
+trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
+  trim_report report;
+  if (!is_set_up_.load(std::memory_order_acquire)) return report;
+  const short_lock growing(growth_mutex_);
+  pool_book& book = parts_->book;
+  std::uint32_t streams = 0;
+  {
+    const short_lock lock(state_mutex_);
+    streams = book.stream_count();
+  }
+  status asked;
+  for (std::uint32_t stream = 0; stream < streams && asked; ++stream) {
+    stream_point last;
+    {
+      const short_lock lock(state_mutex_);
+      last = book.last_point(stream);
+    }
+    asked = learn(last);
+  }
+  reap(book.zombie_count());
+  std::uint64_t free_bytes = 0;
+  {
+    const short_lock lock(state_mutex_);
+    free_bytes = book.statistics().reusable_bytes;
+  }
+  if (asked && free_bytes > limit_bytes) asked = dissolve_idle(free_bytes - limit_bytes);
+  report = parts_->memory.trim(0);
+  if (!asked && report.failure.code == errc::none) report.failure = asked.error();
+  return report;
+}
+
+template <backend B>
+stream_pool<B>::~stream_pool() {
+  if (parts_ == nullptr) return;
+  const status closed = close();
+  if (closed) return;
+  std::fprintf(stderr, "vmm: a stream pool could not give everything back: %s, %s\n",
+               name_of(closed.error().code), closed.error().detail);
+  (void)parts_.release();  // the driver still has it: taking the records away would only hide that
+}
+
+// A stream that can no longer be asked is taken as finished: whoever destroyed it has seen to that.
+template <backend B>
+status stream_pool<B>::close() {
+  pool_book& book = parts_->book;
+  for (std::uint32_t stream = 0; stream < book.stream_count(); ++stream) {
+    const result<ticket_ref> mark = parts_->time.mark(book.handle_of(stream));
+    if (mark) (void)parts_->time.wait(*mark);
+  }
+  book.surrender();
+  constexpr int attempts_max = 3;  // a fault that strikes once must not leave a trace
+  status outcome;
+  for (int attempt = 0; attempt < attempts_max; ++attempt) {
+    reap(book.zombie_count());
+    outcome = dissolve_idle(book.statistics().mapped_bytes);
+    const trim_report drained = parts_->memory.trim(0);
+    if (outcome && drained.failure.code != errc::none) outcome = drained.failure;
+    if (outcome && book.zombie_count() == 0) break;
+  }
+  if (!outcome) return outcome;
+  if (book.zombie_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
+  for (std::size_t i = 0; i < book.segment_count(); ++i) parts_->space.free(book.segment_extent(i));
+  for (int attempt = 0; attempt < attempts_max; ++attempt) {
+    outcome = parts_->space.close();
+    if (outcome) break;
+  }
+  return outcome;
+}
+
+// ---- looking -------------------------------------------------------------------------
+
+template <backend B>
+void stream_pool<B>::write_shortage(const book_request& request, const error& cause) {
+  const short_lock lock(state_mutex_);
+  const pool_statistics now = parts_->book.statistics();
+  shortage_ = shortage_report{};
+  shortage_.request_bytes = request.count_granules * granule_bytes;
+  shortage_.stream = parts_->book.handle_of(request.stream);
+  shortage_.failure = cause.code;
+  shortage_.moved_what_was_free = true;
+  shortage_.trimmed = true;
+  shortage_.blocked = options_.wait_when_short;
+  shortage_.live_bytes = now.live_bytes;
+  shortage_.reusable_bytes = now.reusable_bytes;
+  shortage_.largest_free_bytes = parts_->book.largest_free_bytes();
+  shortage_.held_bytes = parts_->memory.statistics().held_bytes;
+  shortage_.budget_bytes = options_.budget_bytes;
+}
+
+template <backend B>
+shortage_report stream_pool<B>::last_shortage() {
+  const short_lock lock(state_mutex_);
+  return shortage_;
+}
+
+template <backend B>
+pool_statistics stream_pool<B>::statistics() {
+  if (!is_set_up_.load(std::memory_order_acquire)) return {};
+  const short_lock lock(state_mutex_);
+  return parts_->book.statistics();
+}
+
+template <backend B>
+result<std::vector<pool_region>> stream_pool<B>::regions() {
+  std::vector<pool_region> out;
+  if (!is_set_up_.load(std::memory_order_acquire)) return out;
+  const short_lock lock(state_mutex_);
+  if (status listed = parts_->book.list_regions(out); !listed) return listed.error();
+  return out;
+}
+
+template <backend B>
+status stream_pool<B>::validate() {
+  if (!is_set_up_.load(std::memory_order_acquire)) return {};
+  const short_lock growing(growth_mutex_);
+  const short_lock lock(state_mutex_);
+  if (status valid = parts_->book.validate(); !valid) return valid;
+  const std::uint64_t held_bytes = parts_->memory.statistics().held_bytes;
+  const std::uint64_t cached_bytes = parts_->memory.statistics().cached_bytes;
+  if (held_bytes - cached_bytes < parts_->book.statistics().mapped_bytes)
+    return refuse(errc::internal, "the pool maps more memory than it holds");
+  if (!parts_->memory.validate() || !parts_->space.validate())
+    return refuse(errc::internal, "an account of memory or of addresses is broken");
+  return {};
+}
+
+}  // namespace vmm

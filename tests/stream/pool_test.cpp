@@ -1,0 +1,418 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the pool hands out memory in the order of G2, moves it by G3, merges by G4 and says what it
+// has by G8; nothing is used while unfinished work may touch it. Method: on the fake driver;
+// kernels are left running, driver calls are counted, and after every test the driver's ledger and
+// its list of misuses are empty and the pool's validator passes.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "pool_fixture.h"
+
+import vmm.fake;
+import vmm.stream;
+
+namespace {
+
+using sizes::GiB;
+using sizes::KiB;
+using sizes::MiB;
+using vmm::address;
+using vmm::address_range;
+using vmm::call;
+using vmm::errc;
+using vmm::pool_options;
+using vmm::pool_policy;
+using vmm::stream_handle;
+
+class Pool : public testing::Test {
+ protected:
+  using pool = vmm::stream_pool<vmm::fake_driver>;
+
+  void SetUp() override {
+    a = *driver.create_stream();
+    b = *driver.create_stream();
+  }
+  void open(const pool_options& options = {}) { managed = std::make_unique<pool>(driver, options); }
+  // Handles of one page and every whole one moved before any is created.
+  void open_moving() {
+    pool_options options;
+    options.rules.handle_bytes = 2 * MiB;
+    options.rules.headroom = 0;
+    options.rules.slack_bytes = 0;
+    options.rules.harvest_share = 0;
+    options.rules.growth_share = 0;
+    open(options);
+  }
+  void validate() {
+    const vmm::status valid = managed->validate();
+    EXPECT_TRUE(valid) << (valid ? "" : valid.error().detail);
+  }
+  void TearDown() override {
+    if (managed != nullptr) validate();
+    EXPECT_TRUE(driver.finish_all());
+    managed.reset();
+    EXPECT_TRUE(driver.destroy_stream(a));
+    EXPECT_TRUE(driver.destroy_stream(b));
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+    for (const auto& misuse : driver.misuses()) ADD_FAILURE() << misuse.detail;
+  }
+
+  [[nodiscard]] address allocate(std::uint64_t size_bytes, stream_handle stream) {
+    const auto at = managed->allocate(size_bytes, stream);
+    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
+    return at.value_or(address{});
+  }
+  void free(address at, stream_handle stream) {
+    const vmm::status freed = managed->free(at, stream);
+    EXPECT_TRUE(freed) << (freed ? "" : vmm::describe(freed.error()));
+  }
+  void run(stream_handle stream, address_range what, double us = 1000) {
+    vmm::fake::kernel work{"writer", us};
+    work.writes = {&what, 1};
+    ASSERT_TRUE(driver.launch(stream, work));
+  }
+  [[nodiscard]] std::uint64_t events() {
+    return driver.calls(call::create_event) + driver.calls(call::record_event) +
+           driver.calls(call::query_event) + driver.calls(call::wait_event);
+  }
+
+  vmm::fake_driver driver;
+  stream_handle a{}, b{};
+  std::unique_ptr<pool> managed;
+};
+
+TEST_F(Pool, SmallBlocksShareAPage) {
+  open();
+  const address first = allocate(1, a);
+  const address second = allocate(512, a);
+  const address third = allocate(513, a);
+  EXPECT_EQ(second - first, 512u);
+  EXPECT_EQ(third - second, 512u);
+  EXPECT_EQ(driver.ledger().memory_bytes, 2 * MiB);
+  EXPECT_EQ(managed->statistics().live_bytes, 4 * 512u);
+  for (const address at : {first, second, third}) free(at, a);
+}
+
+TEST_F(Pool, OneStreamReusesWithoutADriverCall) {
+  open();
+  free(allocate(40 * MiB, a), a);
+  const std::uint64_t before = driver.calls();
+  for (int i = 0; i < 100; ++i) {
+    const address small = allocate(10 * KiB, a);
+    const address large = allocate(30 * MiB, a);
+    run(a, {large, 30 * MiB}, 10);
+    free(small, a);
+    free(large, a);
+  }
+  EXPECT_EQ(driver.calls(), before);
+}
+
+TEST_F(Pool, SmallRequestsTakeTheBestFitAndLargeOnesTheLowest) {
+  open();
+  const address low = allocate(64 * MiB, a);
+  const address wall = allocate(512, a);
+  const address high = allocate(20 * MiB, a);
+  const address end = allocate(512, a);
+  free(low, a);
+  free(high, a);
+  const address small = allocate(8 * MiB, a);
+  EXPECT_EQ(small, high);
+  free(small, a);
+  EXPECT_EQ(allocate(20 * MiB, a), low);
+  for (const address at : {low, wall, end}) free(at, a);
+}
+
+TEST_F(Pool, FreedNeighboursMerge) {
+  open();
+  free(allocate(32 * MiB, a), a);
+  std::vector<address> parts;
+  for (int i = 0; i < 8; ++i) parts.push_back(allocate(4 * MiB, a));
+  for (const int i : {1, 3, 5, 7, 0, 2, 4, 6}) free(parts[static_cast<std::size_t>(i)], a);
+  const std::uint64_t held = driver.ledger().memory_bytes;
+  EXPECT_EQ(allocate(32 * MiB, a), parts[0]);
+  EXPECT_EQ(driver.ledger().memory_bytes, held);
+  free(parts[0], a);
+}
+
+TEST_F(Pool, AnotherStreamTakesWhatIsFinishedWithoutWaiting) {
+  open();
+  const address at = allocate(64 * MiB, a);
+  run(a, {at, 64 * MiB});
+  ASSERT_TRUE(driver.finish_all());
+  free(at, a);
+  EXPECT_EQ(allocate(64 * MiB, b), at);
+  run(b, {at, 64 * MiB});
+  EXPECT_EQ(driver.calls(call::wait_event), 0u);
+  EXPECT_EQ(managed->statistics().foreign_count, 1u);
+  EXPECT_EQ(driver.ledger().memory_bytes, 64 * MiB);
+  free(at, b);
+}
+
+TEST_F(Pool, AnotherStreamWaitsOnTheDeviceWhereMemoryIsShort) {
+  open_moving();
+  const address at = allocate(64 * MiB, a);
+  run(a, {at, 64 * MiB}, 1e6);
+  free(at, a);
+  const std::uint64_t before_ns = driver.now_ns();
+  EXPECT_EQ(allocate(64 * MiB, b), at);
+  EXPECT_LT(driver.now_ns() - before_ns, 1'000'000u) << "the host did not wait";
+  EXPECT_EQ(driver.calls(call::wait_event), 1u);
+  run(b, {at, 64 * MiB});
+  free(at, b);
+}
+
+TEST_F(Pool, WithHeadroomAnotherStreamGrowsInstead) {
+  pool_options options;
+  options.rules.slack_bytes = 256 * MiB;
+  open(options);
+  const address at = allocate(64 * MiB, a);
+  run(a, {at, 64 * MiB}, 1e6);
+  free(at, a);
+  const address other = allocate(64 * MiB, b);
+  EXPECT_NE(other, at);
+  EXPECT_EQ(driver.calls(call::wait_event), 0u);
+  free(other, b);
+}
+
+TEST_F(Pool, MovesWholeHandlesInsteadOfCreating) {
+  open_moving();
+  const address first = allocate(4 * MiB, a);
+  const address wall = allocate(2 * MiB, a);
+  const address second = allocate(4 * MiB, a);
+  const address end = allocate(2 * MiB, a);
+  ASSERT_TRUE(driver.write_tag({wall, 2 * MiB}, 7));
+  free(first, a);
+  free(second, a);
+  const std::uint64_t created = driver.calls(call::create);
+  const address whole = allocate(8 * MiB, a);
+  EXPECT_EQ(driver.calls(call::create), created);
+  EXPECT_EQ(whole, second) << "it grows where free memory ends a window";
+  EXPECT_EQ(managed->statistics().moved_count, 2u);
+  EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB);
+  run(a, {whole, 8 * MiB});
+  EXPECT_EQ(*driver.read_tag(wall), 7u) << "what is live does not move";
+  validate();
+  for (const address at : {whole, wall, end}) free(at, a);
+}
+
+TEST_F(Pool, MovesWhatAnotherStreamStillUsesBehindAWait) {
+  open_moving();
+  const address first = allocate(4 * MiB, a);
+  const address wall = allocate(2 * MiB, a);
+  const address second = allocate(4 * MiB, a);
+  run(a, {first, 4 * MiB}, 500);
+  run(a, {second, 4 * MiB}, 500);
+  free(first, a);
+  free(second, a);
+  const address whole = allocate(8 * MiB, b);
+  EXPECT_GE(driver.calls(call::wait_event), 1u);
+  EXPECT_EQ(driver.ledger().memory_bytes, 10 * MiB);
+  run(b, {whole, 8 * MiB});  // a hazard if b does not wait: the fake looks at the memory
+  free(whole, b);
+  free(wall, a);
+}
+
+TEST_F(Pool, ZombiesGoWhenTheirWorkHasFinished) {
+  pool_options options;
+  options.rules = pool_policy::vpmm();
+  open(options);
+  const address first = allocate(4 * MiB, a);
+  const address wall = allocate(2 * MiB, a);
+  run(a, {first, 4 * MiB}, 1e6);
+  free(first, a);
+  const address whole = allocate(6 * MiB, a);
+  EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB);
+  const address other = allocate(512, a);
+  EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB) << "the kernel still writes there";
+  ASSERT_TRUE(driver.finish_all());
+  const address third = allocate(512, a);
+  EXPECT_EQ(managed->statistics().zombie_bytes, 0u);
+  for (const address at : {whole, wall, other, third}) free(at, a);
+}
+
+TEST_F(Pool, StatisticsAddUp) {
+  open_moving();
+  const address first = allocate(4 * MiB, a);
+  const address wall = allocate(3 * MiB, b);
+  free(first, a);
+  const address large = allocate(30 * MiB, a);
+  const vmm::pool_statistics now = managed->statistics();
+  EXPECT_EQ(now.live_bytes, 33 * MiB);
+  EXPECT_EQ(now.mapped_bytes, driver.ledger().memory_bytes);
+  EXPECT_EQ(now.mapped_bytes, now.live_bytes + now.reusable_bytes);
+  EXPECT_EQ(now.reserved_bytes,
+            now.live_bytes + now.reusable_bytes + now.hole_bytes + now.zombie_bytes);
+  EXPECT_EQ(now.live_count, 2u);
+  const auto regions = managed->regions();
+  ASSERT_TRUE(regions);
+  address next = regions->front().range.base;
+  for (const vmm::pool_region& region : *regions) {
+    EXPECT_EQ(region.range.base, next);
+    next = region.range.end();
+  }
+  free(wall, b);
+  free(large, a);
+}
+
+TEST_F(Pool, MisuseIsRefused) {
+  open();
+  EXPECT_EQ(managed->free(address{4096}, a).error().code, errc::unknown_address);
+  EXPECT_EQ(managed->allocate(0, a).error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->allocate(std::uint64_t{1} << 60, a).error().code, errc::out_of_addresses);
+  const address at = allocate(4096, a);
+  EXPECT_EQ(managed->free(at + 512, a).error().code, errc::not_allocated);
+  EXPECT_EQ(managed->free(at + 1, a).error().code, errc::not_allocated);
+  EXPECT_EQ(managed->free(address{1}, a).error().code, errc::unknown_address);
+  free(at, a);
+  EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated);
+}
+
+TEST_F(Pool, TrimGivesIdleHandlesBack) {
+  open();
+  const address large = allocate(512 * MiB, a);
+  const address small = allocate(512, a);
+  free(large, a);
+  EXPECT_GE(driver.ledger().memory_bytes, 512 * MiB);
+  const auto some = managed->trim(128 * MiB);
+  EXPECT_GE(some.released_bytes, 320 * MiB);
+  EXPECT_LE(managed->statistics().reusable_bytes, 128 * MiB);
+  validate();
+  const auto rest = managed->trim(0);
+  EXPECT_EQ(rest.failure.code, errc::none);
+  EXPECT_LE(driver.ledger().memory_bytes, 64 * MiB) << "the handle with the small block stays";
+  const address again = allocate(512 * MiB, a);
+  free(again, a);
+  free(small, a);
+}
+
+TEST_F(Pool, TrimKeepsWhatUnfinishedWorkUses) {
+  open();
+  const address at = allocate(256 * MiB, a);
+  run(a, {at, 256 * MiB}, 1e6);
+  free(at, a);
+  EXPECT_EQ(managed->trim(0).released_bytes, 0u);
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(managed->trim(0).released_bytes, 256 * MiB);
+}
+
+TEST_F(Pool, TheBudgetIsNeverExceeded) {
+  pool_options options;
+  options.budget_bytes = 128 * MiB;
+  open(options);
+  const address first = allocate(60 * MiB, a);
+  const address second = allocate(60 * MiB, a);
+  const auto none = managed->allocate(60 * MiB, a);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, errc::over_budget);
+  const vmm::shortage_report report = managed->last_shortage();
+  EXPECT_EQ(report.request_bytes, 60 * MiB);
+  EXPECT_EQ(report.live_bytes, 120 * MiB);
+  EXPECT_EQ(report.budget_bytes, 128 * MiB);
+  EXPECT_LE(report.held_bytes, 128 * MiB);
+  validate();
+  free(first, a);
+  const address third = allocate(62 * MiB, a);
+  EXPECT_LE(driver.ledger().memory_bytes_max, 128 * MiB);
+  free(second, a);
+  free(third, a);
+}
+
+TEST_F(Pool, ShortMemoryIsTakenFromOtherStreamsBehindAWait) {
+  pool_options options;
+  options.budget_bytes = 128 * MiB;
+  open(options);
+  const address first = allocate(64 * MiB, a);
+  const address wall = allocate(512, a);
+  run(a, {first, 64 * MiB}, 1e6);
+  free(first, a);
+  const std::uint64_t before_ns = driver.now_ns();
+  const address second = allocate(100 * MiB, b);
+  EXPECT_LT(driver.now_ns() - before_ns, 100'000'000u) << "the host did not wait";
+  run(b, {second, 100 * MiB}, 10);
+  free(second, b);
+  free(wall, a);
+}
+
+TEST_F(Pool, FirstPagesAreMappedAtSetUp) {
+  pool_options options;
+  options.page_count = 8;
+  options.first_stream = a;
+  open(options);
+  ASSERT_TRUE(managed->set_up());
+  EXPECT_EQ(managed->statistics().reusable_bytes, 16 * MiB);
+  const std::uint64_t before = driver.calls();
+  const address at = allocate(16 * MiB, a);
+  EXPECT_EQ(driver.calls(), before);
+  free(at, a);
+}
+
+TEST_F(Pool, BlocksLeftAliveAreGivenBackByTheDestructor) {
+  open();
+  run(a, {allocate(8 * MiB, a), 8 * MiB}, 100);
+  run(b, {allocate(100, b), 100}, 100);
+  managed.reset();  // waits: TearDown finds no misuse and an empty ledger
+}
+
+TEST_F(Pool, ManyStreamsKeepTheirOwn) {
+  open();
+  std::vector<stream_handle> streams;
+  for (int i = 0; i < 100; ++i) streams.push_back(*driver.create_stream());
+  std::vector<address> blocks;
+  for (const stream_handle stream : streams) {
+    blocks.push_back(allocate(1 * MiB, stream));
+    run(stream, {blocks.back(), 1 * MiB}, 1e5);
+  }
+  for (std::size_t i = 0; i < streams.size(); ++i) free(blocks[i], streams[i]);
+  const std::uint64_t before = events();
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    EXPECT_EQ(allocate(1 * MiB, streams[i]), blocks[i]);
+    run(streams[i], {blocks[i], 1 * MiB}, 10);
+    free(blocks[i], streams[i]);
+  }
+  EXPECT_EQ(events(), before);
+  ASSERT_TRUE(driver.finish_all());
+  managed.reset();
+  for (const stream_handle stream : streams) EXPECT_TRUE(driver.destroy_stream(stream));
+}
+
+TEST_F(Pool, ThreadsOnTheirOwnStreams) {
+  open();
+  constexpr int thread_count = 4;
+  std::vector<stream_handle> streams;
+  for (int i = 0; i < thread_count; ++i) streams.push_back(*driver.create_stream());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < thread_count; ++t) {
+    threads.emplace_back([this, t, stream = streams[static_cast<std::size_t>(t)]] {
+      std::uint64_t state = static_cast<std::uint64_t>(t) + 1;
+      std::vector<address> live;
+      for (int i = 0; i < 2000; ++i) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        if (live.size() < 20 || (state >> 60) < 8) {
+          const auto at = managed->allocate(((state >> 33) % 4000) * 1000 + 1, stream);
+          ASSERT_TRUE(at);
+          live.push_back(*at);
+        } else {
+          const std::size_t victim = (state >> 20) % live.size();
+          ASSERT_TRUE(managed->free(live[victim], stream));
+          live[victim] = live.back();
+          live.pop_back();
+        }
+      }
+      for (const address at : live) ASSERT_TRUE(managed->free(at, stream));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  validate();
+  EXPECT_EQ(managed->statistics().live_bytes, 0u);
+  managed.reset();
+  for (const stream_handle stream : streams) EXPECT_TRUE(driver.destroy_stream(stream));
+}
+
+}  // namespace

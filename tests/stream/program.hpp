@@ -1,0 +1,282 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A program of pool operations beside a naive model, on a fake driver whose work finishes only when
+// the program says so, in any order that streams and events allow. [R3, R15] Bytes choose: the
+// fuzzer's or a random generator's. It imports what it checks, so it is the last include of a file.
+//
+// The model knows the live blocks, their streams and their contents. It checks that no two blocks
+// overlap, that a block keeps its contents, that a call fails only for memory or with the fault
+// that was planned, and that the numbers add up. The driver checks that nothing is used, unmapped
+// or handed on while unfinished work may touch it.
+#ifndef VMM_TESTS_STREAM_PROGRAM_HPP
+#define VMM_TESTS_STREAM_PROGRAM_HPP
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+import vmm.fake;
+import vmm.stream;
+
+class byte_source {
+ public:
+  explicit byte_source(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
+  [[nodiscard]] bool empty() const { return at_ >= bytes_.size(); }
+  [[nodiscard]] std::uint32_t byte() { return empty() ? 0 : bytes_[at_++]; }
+  [[nodiscard]] std::uint32_t below(std::uint32_t limit) {
+    const std::uint32_t value = byte() << 8 | byte();
+    return value % limit;
+  }
+
+ private:
+  std::span<const std::uint8_t> bytes_;
+  std::size_t at_ = 0;
+};
+
+class stream_program {
+ public:
+  static constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+  static constexpr std::size_t stream_count = 4;
+
+  explicit stream_program(byte_source source) : source_(source), driver_(machine()) {
+    driver_.set_manual(true);
+    for (vmm::stream_handle& stream : streams_) stream = *driver_.create_stream();
+    event_ = *driver_.create_event();
+    pool_ = std::make_unique<pool>(driver_, chosen_options());
+  }
+
+  /// Runs to the end of the bytes. nullptr when all went well, else what did not.
+  [[nodiscard]] const char* run() {
+    for (std::uint64_t step = 0; !source_.empty() && wrong_ == nullptr; ++step) {
+      operation();
+      if (step % 8 == 0) validate();
+      if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
+    }
+    finish();
+    return wrong_;
+  }
+  [[nodiscard]] std::string detail() const { return detail_; }
+  [[nodiscard]] std::uint64_t operations() const { return operations_; }
+  [[nodiscard]] std::uint64_t failures() const { return failures_; }
+
+ private:
+  using pool = vmm::stream_pool<vmm::fake_driver>;
+  struct block {
+    std::uint64_t size_bytes = 0;
+    std::size_t stream = 0;
+    std::optional<std::uint64_t> tag{};
+  };
+
+  [[nodiscard]] static vmm::fake::profile machine() {
+    vmm::fake::profile plays = vmm::fake::profile::cuda();
+    plays.device_memory_bytes = 192 * mib;
+    return plays;
+  }
+
+  [[nodiscard]] vmm::pool_options chosen_options() {
+    vmm::pool_options options;
+    const std::uint32_t choice = source_.byte();
+    options.reservation_bytes = (choice & 1) != 0 ? 512 * mib : std::uint64_t{8} << 30;
+    if ((choice & 2) != 0) options.rules = vmm::pool_policy::vpmm();
+    if ((choice & 2) == 0) {
+      options.rules.handle_bytes = (choice & 4) != 0 ? 4 * mib : 16 * mib;
+      options.rules.lowest_fit_bytes = (choice & 8) != 0 ? 4 * mib : 0;
+      options.rules.slack_bytes = (choice & 16) != 0 ? 8 * mib : 0;
+      options.rules.window_gap_bytes = (choice & 32) != 0 ? 64 * mib : 0;
+      options.rules.harvest_share = (choice & 64) != 0 ? 0 : 16;
+    }
+    if ((choice & 128) != 0) options.budget_bytes = 96 * mib;
+    budget_bytes_ = options.budget_bytes;
+    return options;
+  }
+
+  void operation() {
+    ++operations_;
+    const std::uint32_t choice = source_.byte();
+    if (choice < 16) plan_fault();
+    if (choice < 110) {
+      allocate();
+    } else if (choice < 170) {
+      free();
+    } else if (choice < 200) {
+      launch();
+    } else if (choice < 212) {
+      hand_over();
+    } else if (choice < 246) {
+      finish_some();
+    } else if (choice < 252) {
+      trim();
+    } else {
+      misuse();
+    }
+    driver_.clear_faults();
+  }
+
+  void plan_fault() {
+    static constexpr std::array<vmm::call, 9> kinds{
+        vmm::call::create,       vmm::call::map,         vmm::call::set_access,
+        vmm::call::unmap,        vmm::call::release,     vmm::call::record_event,
+        vmm::call::create_event, vmm::call::query_event, vmm::call::wait_event};
+    vmm::fake::fault planned;
+    planned.where = kinds[source_.byte() % kinds.size()];
+    const std::uint32_t how = source_.byte();
+    planned.nth = 1 + how % 4;
+    planned.forever = (how & 64) != 0;
+    const auto codes = driver_.possible_errors(planned.where);
+    if (codes.empty()) return;
+    planned.failure = codes[how % codes.size()];
+    driver_.fail(planned);
+  }
+
+  [[nodiscard]] std::uint64_t some_size() {
+    const std::uint32_t kind = source_.byte() % 4;
+    const std::uint64_t value = 1 + source_.below(0xFFFF);
+    if (kind == 0) return value % 4096 + 1;
+    if (kind == 1) return value * 64;
+    if (kind == 2) return value % 32 * mib + 1;
+    return (value % 12 + 1) * 2 * mib;
+  }
+
+  void allocate() {
+    const std::size_t stream = source_.byte() % stream_count;
+    const std::uint64_t size_bytes = some_size();
+    const std::uint64_t struck_before = driver_.faults_struck();
+    const auto got = pool_->allocate(size_bytes, streams_[stream]);
+    const bool struck = driver_.faults_struck() != struck_before;
+    if (!got) {
+      ++failures_;
+      const vmm::errc code = got.error().code;
+      const bool short_of_memory =
+          code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
+      if (!struck && !short_of_memory) complain("an allocation failed without a reason");
+      if (!struck && live_bytes_ + size_bytes * 2 + 80 * mib < free_to_have() && stuck_free())
+        complain("an allocation failed with plenty of memory");
+      return;
+    }
+    if (got->value % 512 != 0) complain("a block is not aligned");
+    check_overlap(got->value, size_bytes);
+    blocks_[got->value] = {size_bytes, stream, {}};
+    live_bytes_ += size_bytes;
+  }
+  // Small live blocks may pin every handle; then plenty of memory helps nothing.
+  [[nodiscard]] bool stuck_free() const { return blocks_.size() < 4; }
+  [[nodiscard]] std::uint64_t free_to_have() const {
+    return budget_bytes_ != 0 ? budget_bytes_ : 192 * mib;
+  }
+
+  void check_overlap(std::uint64_t at, std::uint64_t size_bytes) {
+    const auto next = blocks_.lower_bound(at);
+    if (next != blocks_.end() && next->first < at + size_bytes) complain("two blocks overlap");
+    if (next == blocks_.begin()) return;
+    const auto before = std::prev(next);
+    if (before->first + before->second.size_bytes > at) complain("two blocks overlap");
+  }
+
+  [[nodiscard]] auto some_block() {
+    auto found = blocks_.begin();
+    std::advance(found, source_.below(static_cast<std::uint32_t>(blocks_.size())));
+    return found;
+  }
+
+  void free() {
+    if (blocks_.empty()) return;
+    const auto victim = some_block();
+    const vmm::status freed =
+        pool_->free(vmm::address{victim->first}, streams_[victim->second.stream]);
+    if (!freed) return complain("a live block could not be freed");
+    live_bytes_ -= victim->second.size_bytes;
+    blocks_.erase(victim);
+  }
+
+  void launch() {
+    if (blocks_.empty()) return;
+    auto& [at, used] = *some_block();
+    const std::uint64_t size_bytes = used.size_bytes < 8 ? 8 : used.size_bytes / 8 * 8;
+    const vmm::address_range range{vmm::address{at}, size_bytes};
+    vmm::fake::kernel work{"work", 5};
+    work.writes = {&range, 1};
+    if (used.tag) work.reads = {&range, 1};
+    work.expected = used.tag;
+    work.tag = ++last_tag_;
+    if (!driver_.launch(streams_[used.stream], work)) complain("a kernel could not be launched");
+    used.tag = last_tag_;
+  }
+
+  // A block goes on to another stream, which the program orders behind the first.
+  void hand_over() {
+    if (blocks_.empty()) return;
+    driver_.clear_faults();
+    block& moved = some_block()->second;
+    const std::size_t next = source_.byte() % stream_count;
+    if (!driver_.record_event(event_, streams_[moved.stream])) complain("no mark");
+    if (!driver_.wait_event(streams_[next], event_)) complain("no wait");
+    moved.stream = next;
+  }
+
+  void finish_some() {
+    for (std::uint32_t left = source_.byte() % 8; left > 0; --left) {
+      const std::size_t ready = driver_.ready_count();
+      if (ready == 0) return;
+      if (!driver_.finish_ready(source_.byte() % ready)) complain("work could not finish");
+    }
+  }
+
+  void trim() { (void)pool_->trim(source_.byte() * mib); }
+
+  void misuse() {
+    const auto refused = pool_->free(vmm::address{8}, streams_[0]);
+    if (refused) complain("a foreign address was freed");
+    if (blocks_.empty()) return;
+    const auto inside = vmm::address{some_block()->first + 8};
+    if (pool_->free(inside, streams_[0])) complain("an address inside a block was freed");
+  }
+
+  void validate() {
+    if (const vmm::status valid = pool_->validate(); !valid) complain(valid.error().detail);
+    const vmm::pool_statistics now = pool_->statistics();
+    if (now.live_count != blocks_.size()) complain("the number of live blocks is wrong");
+    if (now.live_bytes < live_bytes_) complain("the live bytes are wrong");
+    if (budget_bytes_ != 0 && driver_.ledger().memory_bytes > budget_bytes_)
+      complain("the budget was exceeded");
+  }
+
+  void finish() {
+    driver_.clear_faults();
+    validate();
+    while (!blocks_.empty() && wrong_ == nullptr) free();
+    pool_.reset();
+    if (!driver_.finish_all()) complain("work could not finish");
+    (void)driver_.destroy_event(event_);
+    for (const vmm::stream_handle stream : streams_) (void)driver_.destroy_stream(stream);
+    if (!driver_.check_empty()) complain("the driver still has something");
+    for (const auto& misuse : driver_.misuses()) detail_ += std::string(misuse.detail) + "; ";
+    if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
+  }
+
+  void complain(const char* what) {
+    if (wrong_ == nullptr) wrong_ = what;
+  }
+
+  byte_source source_;
+  vmm::fake_driver driver_;
+  std::array<vmm::stream_handle, stream_count> streams_{};
+  vmm::event_handle event_{};
+  std::unique_ptr<pool> pool_;
+  std::map<std::uint64_t, block> blocks_;
+  std::uint64_t live_bytes_ = 0;
+  std::uint64_t budget_bytes_ = 0;
+  std::uint64_t last_tag_ = 0;
+  std::uint64_t operations_ = 0;
+  std::uint64_t failures_ = 0;
+  const char* wrong_ = nullptr;
+  std::string detail_;
+};
+
+#endif
