@@ -5,6 +5,7 @@
 export module vmm;
 
 export import vmm.backend;
+export import vmm.backends;
 export import vmm.cuda;
 export import vmm.fake;
 export import vmm.host;

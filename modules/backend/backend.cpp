@@ -198,4 +198,8 @@ status read_switch_option(const char* name, bool& option, const char* detail) no
   return {};
 }
 
+void read_text_option(const char* name, std::string_view& option) noexcept {
+  if (const auto text = variable(name)) option = *text;
+}
+
 }  // namespace vmm

@@ -35,5 +35,7 @@ export [[nodiscard]] status read_number_option(const char* name, double& option,
 /// "0" or "off", "1" or "on".
 export [[nodiscard]] status read_switch_option(const char* name, bool& option,
                                                const char* detail) noexcept;
+/// Any text. It stays the environment's: copy it to keep it.
+export void read_text_option(const char* name, std::string_view& option) noexcept;
 
 }  // namespace vmm

@@ -5,6 +5,7 @@
 // Method: each conversion and parser against values worked out by hand.
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -84,6 +85,19 @@ TEST(Environment, RefusesWhatItCannotRead) {
   EXPECT_TRUE(flag);
   ::setenv("VMM_TEST_SWITCH", "yes", 1);
   EXPECT_FALSE(vmm::read_switch_option("VMM_TEST_SWITCH", flag, "detail"));
+}
+
+TEST(Environment, TextIsTakenAsItIs) {
+  std::string_view text = "before";
+  ::unsetenv("VMM_TEST_TEXT");
+  vmm::read_text_option("VMM_TEST_TEXT", text);
+  EXPECT_EQ(text, "before");
+  ::setenv("VMM_TEST_TEXT", "", 1);
+  vmm::read_text_option("VMM_TEST_TEXT", text);
+  EXPECT_EQ(text, "before");
+  ::setenv("VMM_TEST_TEXT", "fake:host", 1);
+  vmm::read_text_option("VMM_TEST_TEXT", text);
+  EXPECT_EQ(text, "fake:host");
 }
 
 TEST(AddressRange, KnowsItsBounds) {

@@ -63,6 +63,7 @@ using vmm::read_bytes_option;
 using vmm::read_number_option;
 using vmm::read_only_level;
 using vmm::read_switch_option;
+using vmm::read_text_option;
 using vmm::refuse;
 using vmm::reserve_request;
 using vmm::result;
@@ -94,6 +95,13 @@ using vmm::fake::profile;
 using vmm::fake::trap_set;
 using vmm::fake::world;
 }  // namespace fake
+
+// vmm.backends
+using vmm::backend_entry;
+using vmm::backend_entry_count;
+using vmm::backend_names;
+using vmm::driver_in;
+using vmm::open_backend;
 
 // vmm.host
 using vmm::commit_mode;

@@ -20,6 +20,8 @@ struct pooled {
 template class vmm::result<int>;
 template class vmm::object_pool<pooled>;
 template class vmm::observed_backend<vmm::fake_driver, vmm::call_counter>;
+template class vmm::observed_backend<vmm::any_backend, vmm::call_log>;
+template vmm::fake_driver* vmm::driver_in<vmm::fake_driver>(vmm::any_backend&) noexcept;
 
 template class vmm::timeline<vmm::fake_driver>;
 template class vmm::physical_pool<vmm::fake_driver>;

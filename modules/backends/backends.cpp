@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string_view>
+#include <utility>
+
+module vmm.backends;
+
+import vmm.cuda;
+import vmm.fake;
+import vmm.host;
+
+namespace vmm {
+namespace {
+
+constexpr const char* known_names =
+    "a backend is cuda, cuda:N (a device's number), level_zero, host, fake, fake:cuda, "
+    "fake:level_zero or fake:host";
+
+result<any_backend> open_cuda(std::int32_t device) {
+  result<cuda_driver> opened = cuda_driver::open({.device = device});
+  if (!opened) return opened.error();
+  return any_backend::own(std::move(*opened));
+}
+
+result<any_backend> open_level_zero() {
+  return refuse(errc::unavailable, "the Level Zero backend is not part of this release");
+}
+
+result<any_backend> open_host() {
+  result<host_driver> opened = host_driver::open();
+  if (!opened) return opened.error();
+  return any_backend::own(std::move(*opened));
+}
+
+template <fake::profile (*Plays)() noexcept>
+result<any_backend> open_fake() {
+  return any_backend::own(fake_driver(Plays()));
+}
+
+struct known_backend {
+  std::string_view name;
+  result<any_backend> (*open)();
+};
+
+constexpr std::array<known_backend, backend_entry_count> known_backends{
+    {{"cuda", [] { return open_cuda(0); }},
+     {"level_zero", open_level_zero},
+     {"host", open_host},
+     {"fake", open_fake<fake::profile::cuda>},
+     {"fake:cuda", open_fake<fake::profile::cuda>},
+     {"fake:level_zero", open_fake<fake::profile::level_zero>},
+     {"fake:host", open_fake<fake::profile::host>}}};
+
+// "cuda:N" for any N.
+result<any_backend> open_numbered(std::string_view name) {
+  constexpr std::string_view prefix = "cuda:";
+  if (!name.starts_with(prefix)) return refuse(errc::bad_option, known_names);
+  std::int32_t device = 0;
+  const char* const end = name.data() + name.size();
+  const auto [rest, failure] = std::from_chars(name.data() + prefix.size(), end, device);
+  if (failure != std::errc{} || rest != end || device < 0) {
+    return refuse(errc::bad_option, known_names);
+  }
+  return open_cuda(device);
+}
+
+result<any_backend> open_first() {
+  result<any_backend> last = refuse(errc::unavailable, "no backend can be opened here");
+  for (const known_backend& each : known_backends) {
+    last = each.open();
+    if (last) return last;
+  }
+  return last;
+}
+
+result<any_backend> open_named(std::string_view name) {
+  if (name.empty()) return open_first();
+  for (const known_backend& each : known_backends) {
+    if (each.name == name) return each.open();
+  }
+  return open_numbered(name);
+}
+
+result<any_backend> with_log(any_backend driver, std::string_view destination) {
+  if (destination == "off") return driver;
+  result<std::shared_ptr<call_log>> log = call_log::open(destination);
+  if (!log) {
+    if (log.error().code != errc::bad_option) return log.error();
+    return refuse(errc::bad_option, "VMM_LOG is off, stderr, or the path of a writable file");
+  }
+  return any_backend::own(observed_backend(std::move(driver), std::move(*log)));
+}
+
+}  // namespace
+
+std::array<backend_entry, backend_entry_count> backend_names() noexcept {
+  std::array<backend_entry, backend_entry_count> entries;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i].name = known_backends[i].name;
+    try {
+      const result<any_backend> opened = known_backends[i].open();
+      entries[i].available = opened.has_value();
+      if (!opened) entries[i].reason = opened.error().detail;
+    } catch (const std::bad_alloc&) {
+      entries[i].reason = "operator new failed";
+    }
+  }
+  return entries;
+}
+
+result<any_backend> open_backend(std::string_view name) noexcept {
+  if (name.empty()) read_text_option("VMM_BACKEND", name);
+  std::string_view destination = "off";
+  read_text_option("VMM_LOG", destination);
+  try {
+    result<any_backend> opened = open_named(name);
+    if (!opened) return opened;
+    return with_log(std::move(*opened), destination);
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "operator new failed when a backend was opened");
+  }
+}
+
+}  // namespace vmm

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.backends - drivers by name, for programs that choose theirs when they run. [A6, A8]
+//
+// Code that knows its driver imports that driver's module and needs nothing from here.
+//
+// Thread safety: any call from any thread, as long as none changes the environment.
+// Cost: that of opening the driver; with a log, a line for each of its calls from then on.
+module;
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+export module vmm.backends;
+
+export import vmm.backend;
+
+namespace vmm {
+
+/// One name that open_backend knows.
+export struct backend_entry {
+  std::string_view name{};
+  bool available = false;
+  const char* reason = "";  ///< why not, when it is not; static storage
+};
+export inline constexpr std::size_t backend_entry_count = 7;
+
+/// Every name, in the order in which a driver is looked for, and whether it can be opened now.
+/// Opens and closes each of them: up to a second where there is a GPU.
+export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_names() noexcept;
+
+/// Opens a driver: "cuda" (device 0), "cuda:N", "level_zero", "host", "fake" (which plays CUDA),
+/// "fake:cuda", "fake:level_zero" or "fake:host". An empty name stands for the variable
+/// VMM_BACKEND, and where that is not set for the first that is available. VMM_LOG ("off", "stderr"
+/// or a path) has every call logged.
+/// Errors: bad_option (no such name, a log that cannot be written), unavailable (no such driver
+/// here; the detail says why), out_of_host_memory, what the driver says.
+export [[nodiscard]] result<any_backend> open_backend(std::string_view name = {}) noexcept;
+
+/// The B inside a backend that open_backend made, also behind a log; nullptr if there is none.
+export template <backend B>
+[[nodiscard]] B* driver_in(any_backend& opened) noexcept {
+  if (B* found = opened.get_if<B>()) return found;
+  auto* logged = opened.get_if<observed_backend<any_backend, call_log>>();
+  return logged == nullptr ? nullptr : logged->driver().template get_if<B>();
+}
+
+}  // namespace vmm

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a driver can be had by its name, from the environment too, with its calls logged; a wrong
+// name or log is refused with what it may be.
+// Method: every name is opened and asked who it is; environment variables are set and unset here.
+// Whether there is a GPU is left open: then "cuda" must be there, else it must say why not.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+import vmm.backends;
+import vmm.cuda;
+import vmm.fake;
+import vmm.host;
+
+namespace {
+
+using vmm::errc;
+
+class Backends : public testing::Test {
+ protected:
+  void SetUp() override {
+    ::unsetenv("VMM_BACKEND");
+    ::unsetenv("VMM_LOG");
+  }
+  void TearDown() override { SetUp(); }
+};
+
+std::string name_of_opened(std::string_view name) {
+  const auto opened = vmm::open_backend(name);
+  return opened ? std::string(opened->name()) : vmm::describe(opened.error());
+}
+
+TEST_F(Backends, OpenByName) {
+  EXPECT_EQ(name_of_opened("host"), "host");
+  EXPECT_EQ(name_of_opened("fake"), vmm::fake_driver(vmm::fake::profile::cuda()).name());
+  EXPECT_EQ(name_of_opened("fake:cuda"), name_of_opened("fake"));
+  EXPECT_EQ(name_of_opened("fake:level_zero"),
+            vmm::fake_driver(vmm::fake::profile::level_zero()).name());
+  EXPECT_EQ(name_of_opened("fake:host"), vmm::fake_driver(vmm::fake::profile::host()).name());
+  auto opened = vmm::open_backend("fake");
+  ASSERT_TRUE(opened);
+  EXPECT_NE(vmm::driver_in<vmm::fake_driver>(*opened), nullptr);
+  EXPECT_EQ(vmm::driver_in<vmm::host_driver>(*opened), nullptr);
+}
+
+TEST_F(Backends, EveryNameIsThereOrSaysWhyNot) {
+  for (const auto& entry : vmm::backend_names()) {
+    const auto opened = vmm::open_backend(entry.name);
+    EXPECT_EQ(opened.has_value(), entry.available) << entry.name;
+    EXPECT_EQ(entry.available, std::string(entry.reason).empty()) << entry.name;
+    if (!opened) {
+      EXPECT_STREQ(opened.error().detail, entry.reason);
+      EXPECT_EQ(opened.error().code, errc::unavailable) << entry.name;
+    }
+    if (entry.name == "host" || entry.name.starts_with("fake")) EXPECT_TRUE(entry.available);
+    if (entry.name == "level_zero") EXPECT_FALSE(entry.available);
+  }
+}
+
+TEST_F(Backends, RefusesNamesItDoesNotKnow) {
+  for (const char* name : {"hosts", "Fake", "fake:", "fake:metal", "cuda:", "cuda:x", "cuda:0x",
+                           "cuda:-1", "cuda:99999999999", " host"}) {
+    const auto opened = vmm::open_backend(name);
+    ASSERT_FALSE(opened) << name;
+    EXPECT_EQ(opened.error().code, errc::bad_option) << name;
+    EXPECT_NE(std::string(opened.error().detail).find("fake:level_zero"), std::string::npos);
+  }
+}
+
+TEST_F(Backends, AnEmptyNameIsTheEnvironments) {
+  ::setenv("VMM_BACKEND", "fake:host", 1);
+  EXPECT_EQ(name_of_opened(""), name_of_opened("fake:host"));
+  EXPECT_EQ(name_of_opened("host"), "host") << "a name that is given wins";
+  ::setenv("VMM_BACKEND", "nonsense", 1);
+  EXPECT_EQ(vmm::open_backend().error().code, errc::bad_option);
+  ::unsetenv("VMM_BACKEND");
+  const bool with_gpu = vmm::cuda_driver::open().has_value();
+  EXPECT_EQ(name_of_opened(""), with_gpu ? "cuda" : "host");
+}
+
+TEST_F(Backends, CallsAreLoggedWhereTheEnvironmentSaysSo) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "vmm_backends_test_log";
+  std::filesystem::remove(path);
+  ::setenv("VMM_LOG", path.c_str(), 1);
+  {
+    auto opened = vmm::open_backend("fake");
+    ASSERT_TRUE(opened);
+    EXPECT_NE(vmm::driver_in<vmm::fake_driver>(*opened), nullptr) << "behind the log";
+    EXPECT_TRUE(opened->reserve({.size_bytes = 2u << 20}));
+  }
+  std::string line;
+  std::ifstream log(path);
+  ASSERT_TRUE(std::getline(log, line));
+  EXPECT_TRUE(line.starts_with("1 reserve size=2097152 -> ok at=0x")) << line;
+  std::filesystem::remove(path);
+  ::setenv("VMM_LOG", "off", 1);
+  auto plain = vmm::open_backend("fake");
+  ASSERT_TRUE(plain);
+  EXPECT_NE(plain->get_if<vmm::fake_driver>(), nullptr) << "nothing stands in between";
+  ::setenv("VMM_LOG", "/nowhere/at/all", 1);
+  const auto refused = vmm::open_backend("fake");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, errc::bad_option);
+  EXPECT_STREQ(refused.error().detail, "VMM_LOG is off, stderr, or the path of a writable file");
+}
+
+}  // namespace
