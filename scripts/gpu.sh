@@ -26,7 +26,6 @@ usage: scripts/gpu.sh [build] [WORD...]
   conformance  the conformance suite
   resize       doubling a buffer with its data: by copying, by hand, by vmm
   vector       a vector that grows while kernels run on another stream
-  replay       the traces, through the manager on the device
   leak         1,000,000 cycles of create, map, access, unmap, release
   oom          100 rounds of real out of memory
   sanitizer    compute-sanitizer memcheck and initcheck over the conformance suite
@@ -39,7 +38,7 @@ say() { printf '%s\n' "$*" >&2; }
 
 # ---- build --------------------------------------------------------------------------------------
 
-targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test)
+targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -116,6 +115,21 @@ resize() {
   "$programs/bench_resize" --head "$(date +%F), $machine" --markdown "$results/resize-$slug.md"
 }
 
+vector() {
+  local text=$scratch/vector.txt code=0
+  "$programs/example_gpu_vector" >"$text" 2>&1 || code=$?
+  cat "$text"
+  {
+    printf '# A vector that grows while a kernel reads it\n\n%s, %s.\n\n' "$(date +%F)" "$machine"
+    echo '```'
+    cat "$text"
+    echo '```'
+    printf '\nCommand: example_gpu_vector.\n'
+  } >"$scratch/vector.md"
+  add_proof "$scratch/vector.md"
+  return $code
+}
+
 leak() {
   local page=$scratch/leak.md
   "$programs/vmm-fidelity" leak --markdown "$page"
@@ -158,7 +172,7 @@ sanitizer() {
 
 # ---- running ------------------------------------------------------------------------------------
 
-all_words=(check fidelity random time conformance resize leak oom sanitizer)
+all_words=(check fidelity random time conformance resize vector leak oom sanitizer)
 
 declare -a summary=()
 failures=0
