@@ -4,7 +4,8 @@
 // Goal: when the fake driver itself runs out of host memory in the middle of a call, the call says
 // so, nothing has changed, and the same call works as soon as there is memory again.
 // Method: operator new of this program fails at the first, second, ... allocation of each call
-// until the call succeeds; the ledger, the contents and the misuses are compared around every failure.
+// until the call succeeds; the ledger, the contents and the misuses are compared around every
+// failure.
 #include <cstdlib>
 #include <cstring>
 #include <new>
