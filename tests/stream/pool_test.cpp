@@ -18,6 +18,8 @@
 import vmm.fake;
 import vmm.stream;
 
+template class vmm::stream_pool<vmm::any_backend>;
+
 namespace {
 
 using sizes::GiB;

@@ -11,7 +11,7 @@
 //
 // I1  An allocation that fails is counted, and its free is skipped; every other free must succeed
 //     or is counted too.
-// I2  A pass allocates nothing on the host itself.
+// I2  A pass allocates nothing on the host itself; reset() does.
 //
 // Thread safety: one replayer a thread. Cost: linear in the events.
 module;
@@ -41,6 +41,8 @@ export struct replay_request {
 };
 
 /// An allocator under test. held_bytes is the physical memory it holds now, for whatever purpose.
+/// One that frees in the order of a stream also has free(at, stream), with the number of the
+/// allocation's.
 export template <class A>
 concept replayable = requires(A& a, const A& c, const replay_request& request, address at) {
   { a.allocate(request) } -> std::same_as<result<address>>;
@@ -97,9 +99,12 @@ class replayer {
   /// Frees what is live, slot by slot.
   [[nodiscard]] failure_list reset() {
     failure_list out;
-    for (address& at : live_) {
+    std::vector<std::uint16_t> streams(live_.size());
+    for (const event& each : input_.events) streams[each.slot] = each.stream;
+    for (std::size_t slot = 0; slot < live_.size(); ++slot) {
+      address& at = live_[slot];
       if (!at) continue;
-      if (const status freed = subject_.free(at); !freed) {
+      if (const status freed = free(at, streams[slot]); !freed) {
         out.add({input_.events.size(), freed.error()});
       }
       at = {};
@@ -121,10 +126,18 @@ class replayer {
       return;
     }
     if (!at) return;
-    if (const status freed = subject_.free(at); !freed) [[unlikely]] {
+    if (const status freed = free(at, now.stream); !freed) [[unlikely]] {
       failures.add({index, freed.error()});
     }
     at = {};
+  }
+
+  [[nodiscard]] status free(address at, std::uint16_t stream) {
+    if constexpr (requires { subject_.free(at, stream); }) {
+      return subject_.free(at, stream);
+    } else {
+      return subject_.free(at);
+    }
   }
 
   A& subject_;

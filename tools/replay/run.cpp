@@ -17,6 +17,7 @@ module vmm.replay;
 import vmm.fake;
 import vmm.host;
 import vmm.manager;
+import vmm.stream;
 
 namespace vmm::tools {
 namespace {
@@ -105,17 +106,121 @@ class host_ground {
   driver_type driver_;
 };
 
-// ---- the manager under test ------------------------------------------------------------------
+// ---- the allocators under test ------------------------------------------------------------------
 
-/// A driver, a manager on it, and one stream for each that the trace names. Streams outlive the
-/// manager, whose last frees they order.
-template <class Ground>
+/// What an allocator says of its memory.
+struct memory_numbers {
+  std::uint64_t held_bytes = 0;
+  std::uint64_t peak_held_bytes = 0;
+  std::uint64_t unmapped_bytes = 0;  // held, but behind no address
+};
+
+template <class Driver>
+class manager_subject {
+ public:
+  using options = manager_options;
+
+  manager_subject(Driver& driver, const options& rules) : manager_(driver, rules) {}
+
+  [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream) {
+    return manager_.allocate({.size_bytes = size_bytes, .stream = stream});
+  }
+  [[nodiscard]] status free(address at, stream_handle) { return manager_.free(at); }
+  [[nodiscard]] memory_numbers numbers() {
+    const manager_statistics now = manager_.statistics();
+    return {now.held_bytes, now.peak_held_bytes, now.cached_piece_bytes};
+  }
+
+  /// What the manager says of its addresses, with live blocks cut where the request ends.
+  [[nodiscard]] result<std::vector<extent>> extents() {
+    const result<std::vector<extent_view>> views = manager_.extents();
+    if (!views) return views.error();
+    std::vector<extent> out;
+    for (const extent_view& view : *views) {
+      if (status added = add(view, out); !added) return added.error();
+    }
+    return out;
+  }
+
+ private:
+  [[nodiscard]] status add(const extent_view& view, std::vector<extent>& out) {
+    const auto append = [&out](address base, std::uint64_t size_bytes, tools::extent_kind kind) {
+      if (size_bytes != 0) out.push_back({{base, size_bytes}, kind});
+    };
+    const address base = view.where.base;
+    if (view.kind == vmm::extent_kind::hole || view.kind == vmm::extent_kind::retired) {
+      const bool is_hole = view.kind == vmm::extent_kind::hole;
+      append(base, view.where.size_bytes, is_hole ? extent_kind::hole : extent_kind::waiting);
+      return {};
+    }
+    const bool is_live = view.kind == vmm::extent_kind::live;
+    std::uint64_t used_bytes = 0;
+    if (is_live) {
+      const result<range_info> block = manager_.find(base);
+      if (!block) return block.error();
+      used_bytes = std::min(live_bytes_of(block->sizes.user_bytes), view.mapped_bytes);
+      append(base, used_bytes, extent_kind::live);
+    }
+    append(base + used_bytes, view.mapped_bytes - used_bytes,
+           is_live ? extent_kind::rounding : extent_kind::kept);
+    append(base + view.mapped_bytes, view.where.size_bytes - view.mapped_bytes, extent_kind::hole);
+    return {};
+  }
+
+  manager<Driver> manager_;
+};
+
+template <class Driver>
+class pool_subject {
+ public:
+  using options = pool_options;
+
+  pool_subject(Driver& driver, const options& rules) : pool_(driver, rules) {}
+
+  [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream) {
+    return pool_.allocate(size_bytes, stream);
+  }
+  [[nodiscard]] status free(address at, stream_handle stream) { return pool_.free(at, stream); }
+  [[nodiscard]] memory_numbers numbers() {
+    const pool_statistics now = pool_.statistics();
+    return {now.mapped_bytes, now.peak_mapped_bytes, 0};
+  }
+
+  /// Up to the last region that is no hole.
+  [[nodiscard]] result<std::vector<extent>> extents() {
+    const result<std::vector<pool_region>> regions = pool_.regions();
+    if (!regions) return regions.error();
+    std::vector<extent> out;
+    for (const pool_region& region : *regions) out.push_back({region.range, kind_of(region.kind)});
+    while (!out.empty() && out.back().kind == extent_kind::hole) out.pop_back();
+    return out;
+  }
+
+ private:
+  [[nodiscard]] static tools::extent_kind kind_of(pool_region_kind kind) noexcept {
+    switch (kind) {
+      case pool_region_kind::live: return extent_kind::live;
+      case pool_region_kind::free: return extent_kind::kept;
+      case pool_region_kind::hole: return extent_kind::hole;
+      case pool_region_kind::zombie:
+      case pool_region_kind::busy: break;
+    }
+    return extent_kind::waiting;
+  }
+
+  stream_pool<Driver> pool_;
+};
+
+/// A driver, an allocator on it, and one stream for each that the trace names. Streams outlive the
+/// allocator, whose last frees they order.
+template <class Ground, template <class> class Subject>
 class bench_rig {
  public:
   using driver_type = std::remove_reference_t<decltype(std::declval<Ground&>().driver())>;
+  using subject_type = Subject<driver_type>;
 
-  bench_rig(std::unique_ptr<Ground> ground, const manager_options& options)
-      : ground_(std::move(ground)), manager_(std::in_place, ground_->driver(), options) {}
+  bench_rig(std::unique_ptr<Ground> ground, const typename subject_type::options& options)
+      : ground_(std::move(ground)), subject_(std::in_place, ground_->driver(), options) {}
 
   [[nodiscard]] status open_streams(const trace& input) {
     std::uint16_t last = 0;
@@ -132,18 +237,20 @@ class bench_rig {
   }
 
   [[nodiscard]] result<address> allocate(const replay_request& request) {
-    return manager_->allocate(
-        {.size_bytes = request.size_bytes, .stream = streams_[request.stream]});
+    return subject_->allocate(request.size_bytes, streams_[request.stream]);
   }
-  [[nodiscard]] status free(address at) { return manager_->free(at); }
-  [[nodiscard]] std::uint64_t held_bytes() const { return manager_->statistics().held_bytes; }
+  [[nodiscard]] status free(address at, std::uint16_t stream) {
+    return subject_->free(at, streams_[stream]);
+  }
+  [[nodiscard]] status free(address at) { return free(at, std::uint16_t{0}); }
+  [[nodiscard]] std::uint64_t held_bytes() const { return subject_->numbers().held_bytes; }
 
   [[nodiscard]] Ground& ground() noexcept { return *ground_; }
-  [[nodiscard]] manager<driver_type>& subject() noexcept { return *manager_; }
+  [[nodiscard]] subject_type& subject() noexcept { return *subject_; }
 
-  /// Ends the manager; empty when the driver has everything back.
+  /// Ends the allocator; empty when the driver has everything back.
   [[nodiscard]] std::string close() {
-    manager_.reset();
+    subject_.reset();
     if constexpr (stream_backend<driver_type>) {
       for (std::size_t i = 1; i < streams_.size(); ++i) {
         if (const status gone = ground_->driver().destroy_stream(streams_[i]); !gone) {
@@ -156,42 +263,11 @@ class bench_rig {
 
  private:
   std::unique_ptr<Ground> ground_;
-  mutable std::optional<manager<driver_type>> manager_;
+  mutable std::optional<subject_type> subject_;
   std::vector<stream_handle> streams_;
 };
 
 // ---- the picture ------------------------------------------------------------------
-
-/// What the manager says of its addresses, with live blocks cut where the request ends.
-template <class Manager>
-[[nodiscard]] result<std::vector<extent>> extents_of(Manager& subject) {
-  const result<std::vector<extent_view>> views = subject.extents();
-  if (!views) return views.error();
-  std::vector<extent> out;
-  const auto add = [&out](address base, std::uint64_t size_bytes, tools::extent_kind kind) {
-    if (size_bytes != 0) out.push_back({{base, size_bytes}, kind});
-  };
-  for (const extent_view& view : *views) {
-    const address base = view.where.base;
-    if (view.kind == vmm::extent_kind::hole || view.kind == vmm::extent_kind::retired) {
-      const bool is_hole = view.kind == vmm::extent_kind::hole;
-      add(base, view.where.size_bytes, is_hole ? extent_kind::hole : extent_kind::waiting);
-      continue;
-    }
-    std::uint64_t used_bytes = 0;
-    if (view.kind == vmm::extent_kind::live) {
-      const result<range_info> block = subject.find(base);
-      if (!block) return block.error();
-      used_bytes = std::min(live_bytes_of(block->sizes.user_bytes), view.mapped_bytes);
-      add(base, used_bytes, extent_kind::live);
-    }
-    const bool is_live = view.kind == vmm::extent_kind::live;
-    add(base + used_bytes, view.mapped_bytes - used_bytes,
-        is_live ? extent_kind::rounding : extent_kind::kept);
-    add(base + view.mapped_bytes, view.where.size_bytes - view.mapped_bytes, extent_kind::hole);
-  }
-  return out;
-}
 
 /// "event 34,418 of 62,560, in iteration 12"
 std::string place_of(const trace& input, std::uint64_t index) {
@@ -205,7 +281,7 @@ std::string place_of(const trace& input, std::uint64_t index) {
 }
 
 std::string draw(const replay_report& report, const trace& input, std::uint64_t at,
-                 const manager_statistics& numbers, std::vector<extent> extents) {
+                 const memory_numbers& numbers, std::vector<extent> extents) {
   picture what;
   what.title = "Address space at the peak of reserved memory";
   what.captions.push_back("Trace " + report.trace + " on the " + report.backend +
@@ -214,7 +290,7 @@ std::string draw(const replay_report& report, const trace& input, std::uint64_t 
                           " of physical memory are reserved for a trace whose live bytes peak at " +
                           show_bytes(input.peak_live_bytes) + ": " +
                           show_number(report.ratio(), 3) + " times as much.");
-  what.unmapped_bytes = numbers.cached_piece_bytes;
+  what.unmapped_bytes = numbers.unmapped_bytes;
   what.extents = std::move(extents);
   return draw_svg(what);
 }
@@ -227,30 +303,29 @@ run_outcome refused(std::string problem) {
   return out;
 }
 
-template <class Ground>
-[[nodiscard]] result<std::unique_ptr<bench_rig<Ground>>> open_rig(const trace& input,
-                                                                  const manager_options& rules) {
+template <class Rig, class Ground, class Options>
+[[nodiscard]] result<std::unique_ptr<Rig>> open_rig(const trace& input, const Options& rules) {
   result<std::unique_ptr<Ground>> ground = Ground::open();
   if (!ground) return ground.error();
-  auto rig = std::make_unique<bench_rig<Ground>>(std::move(*ground), rules);
+  auto rig = std::make_unique<Rig>(std::move(*ground), rules);
   if (const status opened = rig->open_streams(input); !opened) return opened.error();
   return rig;
 }
 
 /// Fills the report's measured part.
-template <class Ground>
+template <class Ground, template <class> class Subject, class Options>
 [[nodiscard]] std::string measure(const trace& input, const run_options& options,
-                                  const manager_options& rules, replay_report& report) {
-  auto opened = open_rig<Ground>(input, rules);
+                                  const Options& rules, replay_report& report) {
+  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, rules);
   if (!opened) return describe(opened.error());
-  bench_rig<Ground>& rig = **opened;
+  bench_rig<Ground, Subject>& rig = **opened;
   replayer player{rig, input};
   const meter_reading before = rig.ground().read();
   const timed_pass first = player.play(options.progress);
   const meter_reading after = rig.ground().read();
   report.first_pass_ns = first.elapsed_ns;
   report.failures = first.failures;
-  report.peak_reserved_bytes = rig.subject().statistics().peak_held_bytes;
+  report.peak_reserved_bytes = rig.subject().numbers().peak_held_bytes;
   for (std::size_t i = 0; i < call_count; ++i) {
     report.driver_calls[i] = after.calls[i] - before.calls[i];
   }
@@ -271,28 +346,28 @@ template <class Ground>
 }
 
 /// Finds the peak, goes there again, and draws.
-template <class Ground>
-[[nodiscard]] std::string draw_peak(const trace& input, const manager_options& rules,
+template <class Ground, template <class> class Subject, class Options>
+[[nodiscard]] std::string draw_peak(const trace& input, const Options& rules,
                                     const replay_report& report, std::string& svg) {
   std::uint64_t peak_event = 0;
   {
-    auto opened = open_rig<Ground>(input, rules);
+    auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, rules);
     if (!opened) return describe(opened.error());
     replayer player{**opened, input};
     peak_event = player.observe().peak_event;
   }
-  auto opened = open_rig<Ground>(input, rules);
+  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, rules);
   if (!opened) return describe(opened.error());
   replayer player{**opened, input};
   (void)player.play_until(peak_event);  // the measured pass has told of failures
-  auto extents = extents_of((*opened)->subject());
+  auto extents = (*opened)->subject().extents();
   if (!extents) return describe(extents.error());
-  svg = draw(report, input, peak_event, (*opened)->subject().statistics(), std::move(*extents));
+  svg = draw(report, input, peak_event, (*opened)->subject().numbers(), std::move(*extents));
   return "";
 }
 
-template <class Ground>
-run_outcome run_on(const trace& input, const run_options& options, const manager_options& rules) {
+template <class Ground, template <class> class Subject, class Options>
+run_outcome run_on(const trace& input, const run_options& options, const Options& rules) {
   run_outcome out;
   replay_report report;
   report.trace = input.name;
@@ -303,39 +378,48 @@ run_outcome run_on(const trace& input, const run_options& options, const manager
   report.iteration_count = input.iterations.size();
   report.peak_live_bytes = input.peak_live_bytes;
   report.driver_us_is_virtual = Ground::is_virtual;
-  out.problem = measure<Ground>(input, options, rules, report);
+  out.problem = measure<Ground, Subject>(input, options, rules, report);
   if (out.problem.empty() && options.draw) {
-    out.problem = draw_peak<Ground>(input, rules, report, out.svg);
+    out.problem = draw_peak<Ground, Subject>(input, rules, report, out.svg);
   }
   if (out.problem.empty()) out.report = std::move(report);
   return out;
 }
 
+run_outcome callers_fault(const char* what) {
+  run_outcome out = refused(what);
+  out.is_callers_fault = true;
+  return out;
+}
+
+template <template <class> class Subject, class Options>
+run_outcome run_with(const trace& input, const run_options& options, const Options& rules) {
+  if (options.backend == "fake") return run_on<fake_ground, Subject>(input, options, rules);
+  if (options.backend == "host") return run_on<host_ground, Subject>(input, options, rules);
+  return callers_fault("a backend is one of fake, host");
+}
+
 }  // namespace
 
 run_outcome run_replay(const trace& input, const run_options& options) {
+  if (const result<pool_policy> named = pool_policy::by_name(options.policy); named) {
+    result<pool_options> rules = pool_options::from_environment({});
+    if (!rules) return callers_fault(rules.error().detail);
+    rules->rules = *named;
+    return run_with<pool_subject>(input, options, *rules);
+  }
   result<manager_options> rules = manager_options::from_environment({});
-  if (rules && !options.policy.empty()) {
+  if (!rules) return callers_fault(rules.error().detail);
+  if (!options.policy.empty()) {
     const result<policy> named = policy::by_name(options.policy);
-    if (named) {
-      rules->rules = *named;
-      // What else the environment says of a policy stays; from_environment has checked it.
-      (void)read_number_option("VMM_FRAG_RATIO", rules->rules.fragment_ratio, "");
-      (void)read_bytes_option("VMM_CHUNK_SIZE", rules->rules.chunk_bytes, "");
-    } else {
-      rules = named.error();
-    }
+    if (!named)
+      return callers_fault("a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm");
+    rules->rules = *named;
+    // What else the environment says of a policy stays; from_environment has checked it.
+    (void)read_number_option("VMM_FRAG_RATIO", rules->rules.fragment_ratio, "");
+    (void)read_bytes_option("VMM_CHUNK_SIZE", rules->rules.chunk_bytes, "");
   }
-  if (!rules) {
-    run_outcome out = refused(rules.error().detail);
-    out.is_callers_fault = true;
-    return out;
-  }
-  if (options.backend == "fake") return run_on<fake_ground>(input, options, *rules);
-  if (options.backend == "host") return run_on<host_ground>(input, options, *rules);
-  run_outcome out = refused("a backend is one of " + std::string(replay_backends));
-  out.is_callers_fault = true;
-  return out;
+  return run_with<manager_subject>(input, options, *rules);
 }
 
 }  // namespace vmm::tools
