@@ -130,7 +130,9 @@ export class address_space {
   [[nodiscard]] owner_words owner(extent_id id) const noexcept;
   void set_owner(extent_id id, owner_words words) noexcept;
 
-  [[nodiscard]] std::uint64_t granularity_bytes() const noexcept { return granularity_bytes_; }
+  [[nodiscard]] inline std::uint64_t granularity_bytes() const noexcept {
+    return granularity_bytes_;
+  }
   [[nodiscard]] address_space_statistics statistics() const noexcept;
 
   /// Calls `visitor(const extent&, bool live)` for every extent, live and free, in address order.

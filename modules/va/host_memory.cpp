@@ -4,6 +4,7 @@ module;
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -54,6 +55,18 @@ bool reserved_memory::commit(std::uint64_t size_bytes) noexcept {
   if (::mprotect(base_, target, PROT_READ | PROT_WRITE) != 0) return false;
   committed_bytes_ = target;
   return true;
+}
+
+result<record_bits> record_bits::reserve(std::uint64_t count) noexcept {
+  result<reserved_memory> memory = reserved_memory::reserve(count / 8 + sizeof(std::uint64_t));
+  if (!memory) return memory.error();
+  record_bits bits;
+  bits.memory_ = std::move(*memory);
+  return result<record_bits>(std::move(bits));
+}
+
+bool record_bits::commit(std::uint64_t count) noexcept {
+  return memory_.commit(count / 8 + sizeof(std::uint64_t));
 }
 
 }  // namespace vmm

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:host_memory - one piece of host memory that never moves and is paid for only as it grows.
-// Not exported.
+// vmm.va:host_memory - host memory that never moves and is paid for only as it grows: plain, and as
+// an array of bits. Not exported.
 //
 // I1  The first committed_bytes() bytes are readable and writable, and were zero when committed.
 // I2  data() stays the same until the object is destroyed, so that indices into it stay good.
@@ -27,7 +27,7 @@ class reserved_memory {
       : base_(std::exchange(other.base_, nullptr)),
         reserved_bytes_(std::exchange(other.reserved_bytes_, 0)),
         committed_bytes_(std::exchange(other.committed_bytes_, 0)) {}
-  reserved_memory& operator=(reserved_memory&& other) noexcept {
+  inline reserved_memory& operator=(reserved_memory&& other) noexcept {
     std::swap(base_, other.base_);
     std::swap(reserved_bytes_, other.reserved_bytes_);
     std::swap(committed_bytes_, other.committed_bytes_);
@@ -44,13 +44,42 @@ class reserved_memory {
   /// no memory for it.
   [[nodiscard]] bool commit(std::uint64_t size_bytes) noexcept;
 
-  [[nodiscard]] std::byte* data() const noexcept { return base_; }
-  [[nodiscard]] std::uint64_t committed_bytes() const noexcept { return committed_bytes_; }
+  [[nodiscard]] inline std::byte* data() const noexcept { return base_; }
+  [[nodiscard]] inline std::uint64_t committed_bytes() const noexcept { return committed_bytes_; }
 
  private:
   std::byte* base_ = nullptr;
   std::uint64_t reserved_bytes_ = 0;
   std::uint64_t committed_bytes_ = 0;
+};
+
+/// One bit for each record, beside the records: whether a neighbour is live is known without
+/// touching its cache line.
+class record_bits {
+ public:
+  /// Room for `count` bits, all clear, and no memory yet. Errors: out_of_host_memory.
+  [[nodiscard]] static result<record_bits> reserve(std::uint64_t count) noexcept;
+
+  /// Makes at least the first `count` bits usable; false, and nothing changed, when the system has
+  /// no memory for it.
+  [[nodiscard]] bool commit(std::uint64_t count) noexcept;
+
+  [[nodiscard]] inline bool test(std::uint32_t index) const noexcept {
+    return (words()[index / 64] >> (index % 64) & 1) != 0;
+  }
+  inline void set(std::uint32_t index) noexcept {
+    words()[index / 64] |= std::uint64_t{1} << (index % 64);
+  }
+  inline void clear(std::uint32_t index) noexcept {
+    words()[index / 64] &= ~(std::uint64_t{1} << (index % 64));
+  }
+
+ private:
+  [[nodiscard]] inline std::uint64_t* words() const noexcept {
+    return reinterpret_cast<std::uint64_t*>(memory_.data());
+  }
+
+  reserved_memory memory_{};
 };
 
 }  // namespace vmm

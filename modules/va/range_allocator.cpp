@@ -42,6 +42,9 @@ result<range_allocator> range_allocator::create(const range_options& options) no
   if (!memory) return memory.error();
   range.memory_ = std::move(*memory);
   range.state_.nodes = reinterpret_cast<range_node*>(range.memory_.data() + table);
+  result<record_bits> live = record_bits::reserve(range.state_.limit);
+  if (!live) return live.error();
+  range.live_ = std::move(*live);
   if (options.look_up) {
     result<address_index::owner> index =
         address_index::create(range.state_.nodes, range.state_.limit);
@@ -57,10 +60,11 @@ result<range_allocator> range_allocator::create(const range_options& options) no
 void range_allocator::start(const range_options& options) noexcept {
   state_.bins.attach(state_.nodes, memory_.data(), options.count_granules);
   range_node* const ends = state_.nodes;
-  *ends = range_node{0, live_bit, 1, 1, {free_links{}}};
-  state_.nodes[1] = range_node{0, options.count_granules, 0, 0, {free_links{}}};
+  *ends = range_node{0, 0, 1, 1, {free_links{}}};
+  ends[1] = range_node{0, options.count_granules, 0, 0, {free_links{}}};
   state_.end = 1;
   state_.used = 2;
+  live_.set(0);
   state_.count_granules = options.count_granules;
   state_.free_granules = options.count_granules;
   state_.origin = options.origin_granules;
@@ -80,6 +84,7 @@ bool range_allocator::commit_records(std::uint32_t count) noexcept {
   if (!memory_.commit(table + std::uint64_t{count} * sizeof(range_node))) return false;
   const std::uint64_t room = (memory_.committed_bytes() - table) / sizeof(range_node);
   const auto committed = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, state_.limit));
+  if (!live_.commit(committed)) return false;
   if (index_ != nullptr && !index_->commit(committed)) return false;
   state_.committed = committed;
   return true;
@@ -87,7 +92,7 @@ bool range_allocator::commit_records(std::uint32_t count) noexcept {
 
 /// Leaves `count_left` granules in the block; the rest becomes a new free block to its right that
 /// nobody offers yet.
-std::uint32_t range_allocator::cut(std::uint32_t index, std::uint32_t count_left) noexcept {
+inline std::uint32_t range_allocator::cut(std::uint32_t index, std::uint32_t count_left) noexcept {
   std::uint32_t rest = state_.spare;
   if (rest != 0) {
     state_.spare = state_.nodes[rest].after;
@@ -134,13 +139,24 @@ inline void range_allocator::withdraw(std::uint32_t hole) noexcept {
 
 /// The reverse of withdraw.
 inline void range_allocator::offer(std::uint32_t hole) noexcept {
-  range_node& node = state_.nodes[hole];
-  if (node.after == 0) {
+  if (state_.nodes[hole].after == 0) {
     state_.end = hole;
   } else {
-    std::construct_at(&node.links);
     state_.bins.insert(hole);
   }
+}
+
+/// Makes a live block of a free one of `count` granules that nobody offers any more.
+inline range_allocator::outcome range_allocator::hand_out(std::uint32_t index,
+                                                          std::uint32_t count) noexcept {
+  range_node& block = state_.nodes[index];
+  std::construct_at(&block.owner);
+  live_.set(index);
+  state_.free_granules -= count;
+  state_.live_blocks += 1;
+  state_.high_water = std::max(state_.high_water, block.offset + count);
+  audit();
+  return {static_cast<block_id>(index), errc::none};
 }
 
 /// Makes a live block of part of a free one; what is left over on either side stays free.
@@ -159,14 +175,7 @@ inline range_allocator::outcome range_allocator::carve(std::uint32_t hole,
     offer(hole);
   }
   if (tail != 0) offer(cut(block, where.count));
-  range_node& taken = state_.nodes[block];
-  taken.size_word |= live_bit;
-  std::construct_at(&taken.owner);
-  state_.free_granules -= where.count;
-  state_.live_blocks += 1;
-  state_.high_water = std::max(state_.high_water, where.end());
-  audit();
-  return {static_cast<block_id>(block), errc::none};
+  return hand_out(block, where.count);
 }
 
 range_allocator::outcome range_allocator::take(granule_request request) noexcept {
@@ -176,6 +185,15 @@ range_allocator::outcome range_allocator::take(granule_request request) noexcept
   if (count - 1 >= state_.count_granules) [[unlikely]] {
     return {block_id::none, count == 0 ? errc::invalid_argument : errc::out_of_addresses};
   }
+  if (count < size_bins::exact_bins) {
+    const std::uint32_t hole = state_.bins.pop_exact(count);
+    if (hole != 0) return hand_out(hole, count);
+  }
+  return take_any(count);
+}
+
+/// What take() does where no hole has exactly the size.
+range_allocator::outcome range_allocator::take_any(std::uint32_t count) noexcept {
   std::uint32_t hole = state_.bins.find(count);
   if (hole == 0) {
     hole = state_.end;
@@ -211,7 +229,7 @@ result<block_id> range_allocator::allocate_at(granule_range where) noexcept {
   }
   const std::uint32_t hole = index_->find(where.offset);
   const range_node& node = state_.nodes[hole];
-  if (node.live() || std::uint64_t{node.offset} + node.size() < end) {
+  if (live_.test(hole) || std::uint64_t{node.offset} + node.size() < end) {
     return refuse(errc::overlap, "the place asked for is not wholly free");
   }
   const outcome taken = carve(hole, where);
@@ -220,19 +238,30 @@ result<block_id> range_allocator::allocate_at(granule_range where) noexcept {
 }
 
 void range_allocator::free(block_id block) noexcept {
-  std::uint32_t kept = require_live(block);
-  range_node& freed = state_.nodes[kept];
-  freed.size_word &= size_mask;
-  state_.free_granules += freed.size_word;
+  const std::uint32_t index = require_live(block);
+  const range_node& freed = state_.nodes[index];
+  live_.clear(index);
+  state_.free_granules += freed.size();
   state_.live_blocks -= 1;
-  const std::uint32_t before = freed.before;
-  if (!state_.nodes[before].live()) {
+  if (live_.test(freed.before) && live_.test(freed.after)) [[likely]] {
+    offer(index);
+    audit();
+  } else {
+    merge(index);
+  }
+}
+
+/// Offers a free block together with its free neighbours.
+[[gnu::noinline]] void range_allocator::merge(std::uint32_t index) noexcept {
+  const std::uint32_t before = state_.nodes[index].before;
+  const std::uint32_t after = state_.nodes[index].after;
+  std::uint32_t kept = index;
+  if (!live_.test(before)) {
     state_.bins.remove(before);
     absorb_after(before);
     kept = before;
   }
-  const std::uint32_t after = state_.nodes[kept].after;
-  if (!state_.nodes[after].live()) {
+  if (!live_.test(after)) {
     withdraw(after);
     absorb_after(kept);
   }
@@ -252,7 +281,7 @@ void range_allocator::move_border(std::uint32_t index, std::uint32_t count_granu
   if (count_granules == both) {
     absorb_after(index);
   } else {
-    block.size_word = count_granules | live_bit;
+    block.size_word = count_granules;
     hole.offset = block.offset + count_granules;
     hole.size_word = both - count_granules;
     offer(after);
@@ -263,7 +292,7 @@ void range_allocator::move_border(std::uint32_t index, std::uint32_t count_granu
 std::uint32_t range_allocator::growth_limit(block_id block) const noexcept {
   const range_node& node = state_.nodes[require_live(block)];
   const range_node& after = state_.nodes[node.after];
-  return node.size() + (after.live() ? 0 : after.size());
+  return node.size() + (live_.test(node.after) ? 0 : after.size());
 }
 
 status range_allocator::grow(block_id block, std::uint32_t count_granules) noexcept {
@@ -289,7 +318,7 @@ status range_allocator::shrink(block_id block, std::uint32_t count_granules) noe
                   "shrink() takes a size from one granule to the block's own");
   }
   if (count_granules == node.size()) return {};
-  if (!state_.nodes[node.after].live()) {
+  if (!live_.test(node.after)) {
     move_border(index, count_granules);
   } else {
     if (!provide_records(1)) return refusal(errc::out_of_host_memory);
@@ -308,7 +337,7 @@ result<block_id> range_allocator::split(block_id block, std::uint32_t count_left
   if (!provide_records(1)) return refusal(errc::out_of_host_memory);
   const std::uint32_t rest = cut(index, count_left);
   range_node& right = state_.nodes[rest];
-  right.size_word |= live_bit;
+  live_.set(rest);
   std::construct_at(&right.owner);
   state_.live_blocks += 1;
   audit();
@@ -319,6 +348,7 @@ void range_allocator::join(block_id left, block_id right) noexcept {
   const std::uint32_t index = require_live(left);
   check(require_live(right) == state_.nodes[index].after,
         "join() takes two neighbours, the left one first");
+  live_.clear(static_cast<std::uint32_t>(right));
   absorb_after(index);
   state_.live_blocks -= 1;
   audit();
@@ -329,7 +359,7 @@ result<block_id> range_allocator::find(std::uint32_t offset) const noexcept {
     return refuse(errc::not_supported, "blocks can be looked up only with look_up on");
   if (offset >= state_.count_granules) return refuse(errc::unknown_address, "not inside the range");
   const std::uint32_t found = index_->find(offset);
-  if (!state_.nodes[found].live()) return refuse(errc::not_allocated, "inside the range, but free");
+  if (!live_.test(found)) return refuse(errc::not_allocated, "inside the range, but free");
   return static_cast<block_id>(found);
 }
 
@@ -373,12 +403,11 @@ const char* range_allocator::broken_chain(std::uint32_t& block_count,
     if (index >= state_.used) return "a neighbour link leads outside the records";
     if (node.before != before) return "neighbour links disagree";
     if (node.offset != offset || node.size() == 0) return "blocks do not tile the range";
-    if (!node.live() && before != 0 && !state_.nodes[before].live())
-      return "two free blocks are neighbours";
+    if (!live_.test(index) && !live_.test(before)) return "two free blocks are neighbours";
     offset += node.size();
     before = index;
-    live_count += node.live() ? 1 : 0;
-    free_granules += node.live() ? 0 : node.size();
+    live_count += live_.test(index) ? 1 : 0;
+    free_granules += live_.test(index) ? 0 : node.size();
     ++block_count;
     if (block_count >= state_.used) return "neighbour links form a circle";
   }
@@ -386,7 +415,7 @@ const char* range_allocator::broken_chain(std::uint32_t& block_count,
     return "blocks do not fill the range";
   if (live_count != state_.live_blocks) return "the count of live blocks is wrong";
   if (free_granules != state_.free_granules) return "the count of free granules is wrong";
-  if (state_.end != (state_.nodes[before].live() ? 0 : before))
+  if (state_.end != (live_.test(before) ? 0 : before))
     return "the end block is not the free last block";
   free_count = block_count - live_count;
   return nullptr;
@@ -397,18 +426,19 @@ status range_allocator::validate() const noexcept {
   std::uint32_t free_count = 0;
   const char* broken = broken_chain(block_count, free_count);
   if (broken == nullptr)
-    broken = state_.bins.broken_invariant(free_count - (state_.end != 0 ? 1 : 0));
+    broken = state_.bins.broken_invariant(free_count - (state_.end != 0 ? 1 : 0), &live_);
   if (broken == nullptr && index_ != nullptr) broken = index_->broken_invariant(block_count);
   std::uint32_t spare_count = 0;
   for (std::uint32_t index = state_.spare; index != 0 && spare_count < state_.used;
        index = state_.nodes[index].after) {
+    if (live_.test(index)) broken = "a spare record is live";
     if (state_.nodes[index].size_word != 0) broken = "a spare record has a size";
     ++spare_count;
   }
   if (spare_count != state_.spare_count) broken = "the count of spare records is wrong";
   if (1 + block_count + spare_count != state_.used)
     broken = "a record is neither a block nor spare";
-  if (!state_.nodes[0].live()) broken = "the record at the ends is not live";
+  if (!live_.test(0)) broken = "the record at the ends is not live";
   if (broken != nullptr) return refuse(errc::internal, broken);
   return {};
 }

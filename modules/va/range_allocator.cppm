@@ -93,10 +93,12 @@ export class range_allocator {
 
   range_allocator(range_allocator&& other) noexcept
       : memory_(std::move(other.memory_)),
+        live_(std::move(other.live_)),
         index_(std::move(other.index_)),
         state_(std::exchange(other.state_, {})) {}
-  range_allocator& operator=(range_allocator&& other) noexcept {
+  inline range_allocator& operator=(range_allocator&& other) noexcept {
     memory_ = std::move(other.memory_);
+    live_ = std::move(other.live_);
     index_ = std::move(other.index_);
     state_ = std::exchange(other.state_, {});
     return *this;
@@ -182,7 +184,8 @@ export class range_allocator {
     for (std::uint32_t index = state_.nodes[0].after; index != 0;
          index = state_.nodes[index].after) {
       const range_node& node = state_.nodes[index];
-      visitor(block_info{static_cast<block_id>(index), {node.offset, node.size()}, node.live()});
+      visitor(
+          block_info{static_cast<block_id>(index), {node.offset, node.size()}, live_.test(index)});
     }
   }
 
@@ -198,17 +201,17 @@ export class range_allocator {
   struct state {
     range_node* nodes = nullptr;
     size_bins bins{};
-    std::uint32_t end = 0;        // the end block, 0 when the last block is live
-    std::uint32_t spare = 0;      // unused records, linked through `after`
-    std::uint32_t used = 1;       // records that have ever been in use, record 0 with them
-    std::uint32_t committed = 0;  // records that there is memory for
-    std::uint32_t limit = 0;      // records that there is room for
+    std::uint32_t end = 0;  // the end block, 0 when the last block is live
+    std::uint32_t free_granules = 0;
+    std::uint32_t spare = 0;  // unused records, linked through `after`
     std::uint32_t spare_count = 0;
+    std::uint32_t live_blocks = 0;
+    std::uint32_t used = 1;  // records that have ever been in use, record 0 with them
+    std::uint32_t high_water = 0;
     std::uint32_t count_granules = 0;
     std::uint32_t origin = 0;
-    std::uint32_t free_granules = 0;
-    std::uint32_t live_blocks = 0;
-    std::uint32_t high_water = 0;
+    std::uint32_t committed = 0;  // records that there is memory for
+    std::uint32_t limit = 0;      // records that there is room for
     std::uint32_t unaudited = 0;  // operations since the last whole validation
   };
 
@@ -217,18 +220,21 @@ export class range_allocator {
   [[nodiscard]] inline std::uint32_t require_live(block_id block) const noexcept {
     const auto index = static_cast<std::uint32_t>(block);
     check(index - 1 < state_.used - 1, "not a block of this allocator");
-    check(state_.nodes[index].live(),
-          "not a live block: freed before, joined, or never handed out");
+    check(live_.test(index), "not a live block: freed before, joined, or never handed out");
     return index;
   }
 
   void start(const range_options& options) noexcept;
   [[nodiscard]] outcome take(granule_request request) noexcept;
+  [[nodiscard]] outcome take_any(std::uint32_t count) noexcept;
   [[nodiscard]] outcome take_aligned(granule_request request) noexcept;
   [[nodiscard]] outcome carve(std::uint32_t hole, granule_range where) noexcept;
+  [[nodiscard]] outcome hand_out(std::uint32_t index, std::uint32_t count) noexcept;
+  void retire(std::uint32_t index) noexcept;
   [[nodiscard]] bool provide_records(std::uint32_t count) noexcept;
   [[nodiscard]] bool commit_records(std::uint32_t count) noexcept;
   [[nodiscard]] std::uint32_t cut(std::uint32_t index, std::uint32_t count_left) noexcept;
+  void merge(std::uint32_t index) noexcept;
   void absorb_after(std::uint32_t index) noexcept;
   void withdraw(std::uint32_t hole) noexcept;
   void offer(std::uint32_t hole) noexcept;
@@ -238,7 +244,8 @@ export class range_allocator {
                                          std::uint32_t& free_count) const noexcept;
   [[nodiscard]] static error refusal(errc why) noexcept;
 
-  reserved_memory memory_{};
+  reserved_memory memory_{};  // the bins' tables, then the records
+  record_bits live_{};        // of each record: whether it is a live block
   address_index::owner index_{};
   state state_{};
 };

@@ -233,43 +233,53 @@ std::uint32_t size_bins::largest() const noexcept {
   return size_max;
 }
 
-const char* size_bins::broken_invariant(std::uint32_t expected_count) const noexcept {
-  std::uint32_t seen_count = 0;
+struct size_bins::survey {
+  const record_bits* live;
+  std::uint32_t count = 0;
+
+  [[nodiscard]] bool is_live(std::uint32_t index) const noexcept {
+    return live != nullptr && live->test(index);
+  }
+};
+
+const char* size_bins::broken_invariant(std::uint32_t expected_count,
+                                        const record_bits* live) const noexcept {
+  survey seen{live};
   for (std::uint32_t bin = 0; bin < bin_count_; ++bin) {
     const bool marked = (words_[bin / 64] >> (bin % 64) & 1) != 0;
     if (marked != (heads_[bin] != 0)) return "a bin's bit disagrees with its head";
     if (!marked) continue;
     if ((summary_ >> (bin / 64) & 1) == 0) return "the summary misses a word that is not zero";
     const bool trie = bin >= exact_bins && counts_[bin] == trie_mode;
-    const char* const broken = trie ? broken_trie(bin, seen_count) : broken_list(bin, seen_count);
+    const char* const broken = trie ? broken_trie(bin, seen) : broken_list(bin, seen);
     if (broken != nullptr) return broken;
   }
   for (std::uint32_t word = 0; word < bin_count_ / 64 + 1; ++word) {
     if ((summary_ >> word & 1) != (words_[word] != 0 ? 1u : 0u))
       return "a summary bit disagrees with its word";
   }
-  return seen_count == expected_count ? nullptr : "the bins do not hold every free block";
+  return seen.count == expected_count ? nullptr : "the bins do not hold every free block";
 }
 
-const char* size_bins::broken_list(std::uint32_t bin, std::uint32_t& seen_count) const noexcept {
+const char* size_bins::broken_list(std::uint32_t bin, survey& seen) const noexcept {
   std::uint32_t length = 0;
   std::uint32_t previous = 0;
   for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
     const range_node& node = nodes_[index];
-    if (node.live()) return "a live block is in a bin's list";
+    if (seen.is_live(index)) return "a live block is in a bin's list";
     if ((node.size_word & ring_bit) != 0) return "a block in a list is marked as a ring's";
     if (bin_of(node.size()) != bin) return "a block is in the list of another size's bin";
-    if (node.links.previous != previous) return "a list's links disagree";
+    if (previous != 0 && node.links.previous != previous) return "a list's links disagree";
     previous = index;
     ++length;
   }
   if (bin >= exact_bins && length != counts_[bin])
     return "a wide bin's count disagrees with its list";
-  seen_count += length;
+  seen.count += length;
   return nullptr;
 }
 
-const char* size_bins::broken_trie(std::uint32_t bin, std::uint32_t& seen_count) const noexcept {
+const char* size_bins::broken_trie(std::uint32_t bin, survey& seen) const noexcept {
   struct step {
     std::uint32_t vertex;
     std::uint32_t open_bits;  // bits of the size that the path has not fixed
@@ -286,7 +296,7 @@ const char* size_bins::broken_trie(std::uint32_t bin, std::uint32_t& seen_count)
     if ((node.size() & ~at.open_bits) != at.path)
       return "a trie vertex is not where its size leads";
     if ((node.size_word & ring_bit) != 0) return "a trie vertex is marked as a ring's";
-    const char* const broken = broken_ring(at.vertex, seen_count);
+    const char* const broken = broken_ring(at.vertex, seen);
     if (broken != nullptr) return broken;
     const std::uint32_t below = at.open_bits >> 1;
     for (std::uint32_t side = 0; side < 2; ++side) {
@@ -299,18 +309,18 @@ const char* size_bins::broken_trie(std::uint32_t bin, std::uint32_t& seen_count)
   return nullptr;
 }
 
-const char* size_bins::broken_ring(std::uint32_t vertex, std::uint32_t& seen_count) const noexcept {
+const char* size_bins::broken_ring(std::uint32_t vertex, survey& seen) const noexcept {
   const std::uint32_t size = nodes_[vertex].size();
   std::uint32_t member = vertex;
   do {
     const range_node& node = nodes_[member];
     const std::uint32_t next = node.links.next;
-    if (node.live()) return "a live block is in a trie";
+    if (seen.is_live(member)) return "a live block is in a trie";
     if (node.size() != size) return "a ring holds two sizes";
     if (member != vertex && (node.size_word & ring_bit) == 0)
       return "a ring's member is not marked";
     if (nodes_[next].links.previous != member) return "a ring's links disagree";
-    ++seen_count;
+    ++seen.count;
     member = next;
   } while (member != vertex);
   return nullptr;

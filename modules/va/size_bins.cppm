@@ -24,6 +24,7 @@ module;
 export module vmm.va:size_bins;
 
 import vmm.backend;
+import :host_memory;
 
 namespace vmm {
 
@@ -35,12 +36,12 @@ export struct owner_words {
 
 /// What a free block in a bin keeps where a live block keeps its owner's words.
 struct free_links {
-  std::uint32_t next = 0;
-  std::uint32_t previous = 0;
-  std::uint32_t child[2] = {0, 0};
+  std::uint32_t next;
+  std::uint32_t previous;  // of a list's head: not used
+  std::uint32_t child[2];  // in a trie only
 };
 
-inline constexpr std::uint32_t live_bit = 1u << 31;
+inline constexpr std::uint32_t live_bit = 1u << 31;  // of those who keep no record_bits
 inline constexpr std::uint32_t ring_bit = 1u << 30;
 inline constexpr std::uint32_t size_mask = ring_bit - 1;
 
@@ -55,8 +56,8 @@ struct range_node {
     owner_words owner;
   };
 
-  [[nodiscard]] std::uint32_t size() const noexcept { return size_word & size_mask; }
-  [[nodiscard]] bool live() const noexcept { return (size_word & live_bit) != 0; }
+  [[nodiscard]] inline std::uint32_t size() const noexcept { return size_word & size_mask; }
+  [[nodiscard]] inline bool live() const noexcept { return (size_word & live_bit) != 0; }
 };
 static_assert(sizeof(range_node) == 32);
 
@@ -68,10 +69,10 @@ struct aligned_fit {
   std::uint32_t origin = 0;
 
   /// Granules to leave out at the front of a hole that begins at `offset`.
-  [[nodiscard]] std::uint32_t lead(std::uint32_t offset) const noexcept {
+  [[nodiscard]] inline std::uint32_t lead(std::uint32_t offset) const noexcept {
     return (0u - (offset + origin)) & (alignment - 1);
   }
-  [[nodiscard]] bool fits(const range_node& hole) const noexcept {
+  [[nodiscard]] inline bool fits(const range_node& hole) const noexcept {
     return std::uint64_t{lead(hole.offset)} + count <= hole.size();
   }
 };
@@ -82,7 +83,7 @@ class size_bins {
   static constexpr std::uint32_t bins_per_octave = 128;
   static constexpr std::uint32_t list_limit = 8;
 
-  [[nodiscard]] static std::uint32_t bin_of(std::uint32_t size) noexcept {
+  [[nodiscard]] static inline std::uint32_t bin_of(std::uint32_t size) noexcept {
     if (size < exact_bins) return size;
     const auto exponent = static_cast<std::uint32_t>(std::bit_width(size)) - 1;  // at least 8
     return (exponent - 7) * bins_per_octave + (size >> (exponent - 7));
@@ -92,7 +93,7 @@ class size_bins {
   [[nodiscard]] static std::size_t table_bytes(std::uint32_t size_max) noexcept;
   void attach(range_node* nodes, std::byte* table, std::uint32_t size_max) noexcept;
 
-  void insert(std::uint32_t index) noexcept {
+  inline void insert(std::uint32_t index) noexcept {
     const std::uint32_t bin = bin_of(nodes_[index].size());
     if (bin >= exact_bins) {
       insert_wide(index, bin);
@@ -101,7 +102,7 @@ class size_bins {
     }
   }
 
-  void remove(std::uint32_t index) noexcept {
+  inline void remove(std::uint32_t index) noexcept {
     const std::uint32_t bin = bin_of(nodes_[index].size());
     if (bin >= exact_bins) {
       remove_wide(index, bin);
@@ -110,9 +111,19 @@ class size_bins {
     }
   }
 
+  /// Takes out a hole of exactly `count` granules, fewer than exact_bins; 0 when there is none.
+  [[nodiscard]] inline std::uint32_t pop_exact(std::uint32_t count) noexcept {
+    const std::uint32_t head = heads_[count];
+    if (head == 0) return 0;
+    const std::uint32_t next = nodes_[head].links.next;
+    heads_[count] = next;
+    if (next == 0) unmark(count);
+    return head;
+  }
+
   /// The smallest hole of at least `count` granules; the latest freed among equals. 0 when there is
   /// none.
-  [[nodiscard]] std::uint32_t find(std::uint32_t count) const noexcept {
+  [[nodiscard]] inline std::uint32_t find(std::uint32_t count) const noexcept {
     std::uint32_t bin = bin_of(count);
     if (bin >= exact_bins) {
       const std::uint32_t found = best_in(bin, count);
@@ -131,48 +142,51 @@ class size_bins {
   /// Size of the largest hole; 0 when there is none.
   [[nodiscard]] std::uint32_t largest() const noexcept;
 
-  /// nullptr when I1 to I4 hold and the bins hold `expected_count` free blocks, else the invariant
-  /// that is broken.
-  [[nodiscard]] const char* broken_invariant(std::uint32_t expected_count) const noexcept;
+  /// nullptr when I1 to I4 hold and the bins hold `expected_count` blocks, none of them `live`;
+  /// else what is broken.
+  [[nodiscard]] const char* broken_invariant(std::uint32_t expected_count,
+                                             const record_bits* live = nullptr) const noexcept;
 
  private:
   static constexpr std::uint32_t no_bin = ~0u;
   static constexpr std::uint32_t depth_max = 22;
   static constexpr std::uint8_t trie_mode = 255;
 
-  void push(std::uint32_t index, std::uint32_t bin) noexcept {
-    free_links& links = nodes_[index].links;
-    const std::uint32_t head = heads_[bin];
-    links.next = head;
-    links.previous = 0;
-    nodes_[head].links.previous = index;
-    heads_[bin] = index;
-    mark(bin);
+  inline void push(std::uint32_t index, std::uint32_t bin) noexcept {
+    range_node* const nodes = nodes_;
+    std::uint32_t& head = heads_[bin];
+    const std::uint32_t next = head;
+    head = index;
+    nodes[index].links.next = next;
+    nodes[next].links.previous = index;
+    if (next == 0) mark(bin);
   }
 
-  void unlink(std::uint32_t index, std::uint32_t bin) noexcept {
-    const free_links links = nodes_[index].links;
-    nodes_[links.next].links.previous = links.previous;
-    if (links.previous != 0) {
-      nodes_[links.previous].links.next = links.next;
+  inline void unlink(std::uint32_t index, std::uint32_t bin) noexcept {
+    range_node* const nodes = nodes_;
+    const std::uint32_t next = nodes[index].links.next;
+    if (heads_[bin] == index) {
+      heads_[bin] = next;
+      if (next == 0) unmark(bin);
       return;
     }
-    heads_[bin] = links.next;
-    if (links.next == 0) unmark(bin);
+    const std::uint32_t previous = nodes[index].links.previous;
+    nodes[previous].links.next = next;
+    nodes[next].links.previous = previous;
   }
 
-  void mark(std::uint32_t bin) noexcept {
+  inline void mark(std::uint32_t bin) noexcept {
     words_[bin / 64] |= std::uint64_t{1} << (bin % 64);
     summary_ |= std::uint64_t{1} << (bin / 64);
   }
 
-  void unmark(std::uint32_t bin) noexcept {
+  inline void unmark(std::uint32_t bin) noexcept {
     words_[bin / 64] &= ~(std::uint64_t{1} << (bin % 64));
     if (words_[bin / 64] == 0) summary_ &= ~(std::uint64_t{1} << (bin / 64));
   }
 
   /// The first bin from `bin` on that holds a block.
-  [[nodiscard]] std::uint32_t next_filled(std::uint32_t bin) const noexcept {
+  [[nodiscard]] inline std::uint32_t next_filled(std::uint32_t bin) const noexcept {
     std::uint32_t word = bin / 64;
     std::uint64_t bits = words_[word] & (~std::uint64_t{0} << (bin % 64));
     if (bits == 0) {
@@ -185,7 +199,7 @@ class size_bins {
   }
 
   /// Highest bit of a size that tells apart the sizes of this wide bin.
-  [[nodiscard]] static std::uint32_t top_bit(std::uint32_t bin) noexcept {
+  [[nodiscard]] static inline std::uint32_t top_bit(std::uint32_t bin) noexcept {
     return 1u << (bin / bins_per_octave - 2);
   }
 
@@ -202,12 +216,10 @@ class size_bins {
                                               const aligned_fit& wanted) const noexcept;
   [[nodiscard]] std::uint32_t aligned_in_trie(std::uint32_t bin,
                                               const aligned_fit& wanted) const noexcept;
-  [[nodiscard]] const char* broken_list(std::uint32_t bin,
-                                        std::uint32_t& seen_count) const noexcept;
-  [[nodiscard]] const char* broken_trie(std::uint32_t bin,
-                                        std::uint32_t& seen_count) const noexcept;
-  [[nodiscard]] const char* broken_ring(std::uint32_t vertex,
-                                        std::uint32_t& seen_count) const noexcept;
+  struct survey;  // what the validator has seen so far
+  [[nodiscard]] const char* broken_list(std::uint32_t bin, survey& seen) const noexcept;
+  [[nodiscard]] const char* broken_trie(std::uint32_t bin, survey& seen) const noexcept;
+  [[nodiscard]] const char* broken_ring(std::uint32_t vertex, survey& seen) const noexcept;
 
   range_node* nodes_ = nullptr;
   std::uint64_t* words_ = nullptr;
