@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: no sequence of calls makes the range allocator differ from the naive model, or breaks one
+// of its invariants.
+// Method: the first two bytes choose the range, each three bytes after them one call; both sides
+// are compared wholly every 16 calls and at the end, when all is freed.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+
+#include "../tests/va/checked_range.hpp"
+
+import vmm.va;
+
+namespace {
+
+constexpr std::size_t calls_max = 512;
+
+struct shape {
+  std::uint32_t count_granules;
+  std::uint32_t size_min;
+  std::uint32_t size_mask;
+  std::uint32_t stride;
+};
+
+// Sizes that share exact bins, one wide bin, few values of one, two bins, or a deep trie.
+constexpr shape shapes[] = {
+    {256, 1, 15, 1},
+    {4'096, 250, 15, 1},
+    {200'000, 4096, 31, 1},
+    {40'000, 1024, 3, 1},
+    {2'000'000, 32'704, 127, 1},
+    {vmm::max_range_granules, 1 << 22, 255, 129},
+    {100'000, 1, 255, 17},
+    {1, 1, 1, 1},
+};
+
+vmm::range_options options_of(const std::uint8_t* head) {
+  return {
+      .count_granules = shapes[head[0] % std::size(shapes)].count_granules,
+      .origin_granules = head[1] & 15u,
+      .max_blocks = (head[1] & 16u) != 0 ? 12u : 0u,
+      .look_up = (head[1] & 32u) != 0,
+  };
+}
+
+struct step {
+  std::uint8_t kind;
+  std::uint8_t a;
+  std::uint8_t b;
+};
+
+void run(checked_range& range, const shape& s, step now) {
+  const std::uint32_t size = s.size_min + (now.a & s.size_mask) * s.stride;
+  const std::uint32_t place = now.b * (s.count_granules / 256 + 1) % s.count_granules;
+  const std::size_t live = range.live_count();
+  const std::size_t nth = live == 0 ? 0 : now.b % live;
+  switch (now.kind % 16) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+    case 4: range.allocate({size, 1}); return;
+    case 5: range.allocate({size, 1u << (now.b % 12)}); return;
+    case 6: range.allocate_at({place, size}); return;
+    case 7: range.find(place); return;
+    default: break;
+  }
+  if (live == 0) return;
+  switch (now.kind % 16) {
+    case 8: range.grow(nth, now.a); return;
+    case 9: range.shrink(nth, now.a); return;
+    case 10: range.split(nth, now.a); return;
+    case 11: range.join(nth); return;
+    default: range.free(nth); return;
+  }
+}
+
+void insist_on_agreement(const checked_range& range) {
+  if (range.difference() == nullptr) return;
+  std::fprintf(stderr, "fuzz_va: %s\n", range.difference());
+  std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 5) return 0;
+  checked_range range(options_of(data));
+  const shape& s = shapes[data[0] % std::size(shapes)];
+  for (std::size_t call = 0; call < calls_max && 2 + 3 * (call + 1) <= size; ++call) {
+    const std::uint8_t* const at = data + 2 + 3 * call;
+    run(range, s, {at[0], at[1], at[2]});
+    if (call % 16 == 15) range.compare();
+    insist_on_agreement(range);
+  }
+  range.compare();
+  range.free_all();
+  insist_on_agreement(range);
+  return 0;
+}
