@@ -337,7 +337,7 @@ status engine<B>::cut_idle_tail(block& shrunk, const resize_plan& plan, std::siz
   const auto tail = std::span<piece* const>(shrunk.pieces).subspan(keep_count);
   const address tail_base = shrunk.base + size_of(pieces, keep_count);
   const remap_outcome undone = remaps_.detach({tail_base, tail, shrunk.stream});
-  if (!undone.result && undone.mapped_count == tail.size()) return undone.result;
+  if (!undone.result && !undone.lost) return undone.result;
   pieces.resize(keep_count + undone.mapped_count);
   range_sizes sizes{plan.sizes.user_bytes, size_of(pieces, pieces.size()), 0};
   sizes.reserved_bytes =
@@ -497,7 +497,7 @@ template <backend B>
 status engine<B>::release_source(block& source) noexcept {
   if (may_alias_) return {};
   const remap_outcome freed = remaps_.detach(plan_of(source));
-  if (freed.result || freed.mapped_count == source.pieces.size()) return freed.result;
+  if (!freed.lost) return freed.result;
   lose(source, freed.mapped_count, nullptr);
   return remapper<B>::contents_lost();
 }
@@ -514,9 +514,9 @@ status engine<B>::undo_show(block& target, block& source, piece_list& pieces,
     memory_.give_back(pieces, source_count);
   }
   if (may_alias_) return shown.result;
-  const std::size_t standing_count = remaps_.restore(plan_of(source), 0);
-  if (standing_count == source_count) return shown.result;
-  lose(source, standing_count, nullptr);
+  const remap_outcome restored = remaps_.restore(plan_of(source), 0);
+  if (restored.result) return shown.result;
+  lose(source, restored.mapped_count, nullptr);
   return remapper<B>::contents_lost();
 }
 
@@ -525,11 +525,11 @@ status engine<B>::undo_show(block& target, block& source, piece_list& pieces,
 template <backend B>
 void engine<B>::empty_source(block& source) noexcept {
   source.holds_pieces = false;
-  const bool stands = may_alias_ && !remaps_.detach(plan_of(source)).result;
+  const std::size_t standing_count = may_alias_ ? remaps_.unmap(plan_of(source)).mapped_count : 0;
   piece_list pieces;
   place(source, {0, 0, source.sizes.reserved_bytes}, pieces);
-  if (stands)
-    place(source, {0, size_of(pieces, pieces.size()), source.sizes.reserved_bytes}, pieces);
+  pieces.resize(standing_count);
+  place(source, {0, size_of(pieces, standing_count), source.sizes.reserved_bytes}, pieces);
 }
 
 // A block whose contents the driver would not put back. What stands mapped at its address, of its
@@ -557,7 +557,7 @@ status engine<B>::dissolve(block& gone, const ticket_ref& last_use) {
     return {};
   }
   const remap_outcome undone = remaps_.detach(plan_of(gone));
-  if (!undone.result && undone.mapped_count == gone.pieces.size()) return undone.result;
+  if (!undone.result && !undone.lost) return undone.result;
   records_.erase(gone);
   if (gone.holds_pieces) drop_holders(gone.pieces, 0, last_use);
   gone.holds_pieces = false;

@@ -97,12 +97,13 @@ class remapper {
     return {status{}, 0};
   }
 
-  /// unmap(), but whole: where only a part would go, that part is mapped again, and mapped_count is
-  /// all of it. Only if the driver refuses that too does less stand, and the rest is gone for good.
+  /// unmap(), but whole: where only a part would go, that part is mapped again. Only if the driver
+  /// refuses that too is the plan `lost`, and mapped_count says what is still to be undone.
   [[nodiscard]] remap_outcome detach(const mapping_plan& plan) {
     const remap_outcome undone = unmap(plan);
     if (undone.result) return undone;
-    return {undone.result, restore(plan, undone.mapped_count)};
+    const remap_outcome restored = restore(plan, undone.mapped_count);
+    return {undone.result, restored.mapped_count, !restored.result};
   }
 
   /// Undoes one plan's mappings, which nothing uses any more, and makes another's. When the new
@@ -110,30 +111,27 @@ class remapper {
   /// driver refuses that too is the error device_lost, and what stands is said.
   [[nodiscard]] remap_outcome exchange(const mapping_plan& old_plan, const mapping_plan& new_plan) {
     const remap_outcome undone = detach(old_plan);
-    if (!undone.result) {
-      if (undone.mapped_count == old_plan.pieces.size()) return undone;
-      return {contents_lost(), undone.mapped_count, true};
-    }
+    if (undone.lost) return {contents_lost(), undone.mapped_count, true};
+    if (!undone.result) return undone;
     const remap_outcome done = map(new_plan);
     if (done.result) return done;
     if (done.mapped_count > 0) return {contents_lost(), done.mapped_count, true, true};
-    const std::size_t standing_count = restore(old_plan, 0);
-    if (standing_count == old_plan.pieces.size()) return {done.result, standing_count};
-    return {contents_lost(), standing_count, true};
+    const remap_outcome restored = restore(old_plan, 0);
+    if (restored.result) return {done.result, restored.mapped_count};
+    return {contents_lost(), restored.mapped_count, true};
   }
 
-  /// Maps what a plan misses behind its first `standing_count` pieces, again if need be; returns
-  /// how many stand.
-  [[nodiscard]] std::size_t restore(const mapping_plan& plan, std::size_t standing_count) {
-    if (standing_count == plan.pieces.size()) return standing_count;
+  /// Maps what a plan misses behind its first `standing_count` pieces, again if need be. On failure
+  /// mapped_count says how many stand; those that this call mapped are without access.
+  [[nodiscard]] remap_outcome restore(const mapping_plan& plan, std::size_t standing_count) {
+    if (standing_count == plan.pieces.size()) return {status{}, standing_count};
     const mapping_plan standing{plan.at, plan.pieces.first(standing_count), plan.stream};
     const mapping_plan missing{plan.at + standing.size_bytes(), plan.pieces.subspan(standing_count),
                                plan.stream};
-    for (int attempt = 0; attempt < undo_attempts; ++attempt) {
-      const remap_outcome again = map(missing);
-      if (again.result || again.mapped_count > 0) return standing_count + again.mapped_count;
-    }
-    return standing_count;
+    remap_outcome again = map(missing);
+    for (int left = undo_attempts - 1; left > 0 && !again.result && again.mapped_count == 0; --left)
+      again = map(missing);
+    return {again.result, standing_count + again.mapped_count};
   }
 
   /// What is left to say when neither the new nor the old can be mapped.
