@@ -419,8 +419,8 @@ result<block*> manager<B>::grow_cached(block& cached, const block_request& reque
   const resize_plan plan{request.sizes, request.stream, cached.last_use};
   status grown = engine_->grow_in_place(cached, plan);
   if (!grown && grown.error().code == errc::out_of_addresses) grown = engine_->move(cached, plan);
-  if (!grown && cached.sizes.user_bytes == 0) {
-    engine_->discard(cached);  // its contents are lost, and mattered to nobody
+  if (!grown && (cached.sizes.user_bytes == 0 || cached.locked_count > 0)) {
+    engine_->discard(cached, plan.last_use);  // of no use any more, and it mattered to nobody
     return engine_->build(request);
   }
   if (!grown) {
@@ -497,7 +497,7 @@ status manager<B>::free_idle(address at) {
 
 template <backend B>
 status manager<B>::free_after(block& gone, const ticket_ref& last_use) {
-  const bool whole = gone.holds_pieces && gone.sizes.user_bytes > 0 && !gone.tail_locked;
+  const bool whole = gone.holds_pieces && gone.sizes.user_bytes > 0 && gone.locked_count == 0;
   const bool plain = gone.sizes.reserved_bytes == gone.sizes.mapped_bytes;
   if (options_.rules.on_free == free_rule::keep_mapped && whole && plain &&
       !engine_->is_shared(gone)) {
@@ -531,6 +531,7 @@ result<address> manager<B>::resize_claimed(block& resized, const resize_request&
     return refuse(errc::invalid_argument,
                   "the block's memory has moved to another: it can only be freed");
   }
+  if (status unlocked = engine_->unlock(resized); !unlocked) return unlocked.error();
   resize_plan plan{*sizes, resized.stream, ticket_ref{}};
   status done;
   if (sizes->mapped_bytes > resized.sizes.mapped_bytes) {
@@ -612,7 +613,7 @@ bool manager<B>::remap_fits(const block& target, const block& source,
   return request.size_bytes == source.sizes.user_bytes &&
          target.sizes.user_bytes >= source.sizes.user_bytes &&
          target.sizes.mapped_bytes >= source.sizes.mapped_bytes && target.holds_pieces &&
-         source.holds_pieces && !target.tail_locked && !source.tail_locked;
+         source.holds_pieces && target.locked_count == 0 && source.locked_count == 0;
 }
 
 template <backend B>

@@ -51,7 +51,7 @@ export struct block : tracked_range {
   std::uint64_t room_bytes = 0;  ///< the reserved size its user asked for, kept when it shrinks
   bool holds_pieces =
       true;  ///< false where its mappings stand but its pieces belong to others by now
-  bool tail_locked = false;  ///< pieces at its end have no access: it grows by moving only
+  std::size_t locked_count = 0;  ///< pieces at its end that nobody may use: see unlock()
   block* next_free = nullptr;
 };
 
@@ -134,10 +134,14 @@ class engine {
   /// Errors: what query_event and unmap answer; the block is as before, still claimed.
   [[nodiscard]] status dissolve(block& gone, const ticket_ref& last_use);
 
-  /// Ends a tracked and claimed block that no work uses; what stands mapped goes when the driver
-  /// lets it. Cannot fail.
-  void discard(block& gone) noexcept;
+  /// Ends a tracked and claimed block; it is unmapped after `last_use`, when the driver lets it.
+  /// Cannot fail.
+  void discard(block& gone, const ticket_ref& last_use) noexcept;
 
+  /// Undoes what a growth or a cut left mapped at the block's end because the driver would not undo
+  /// it then. A change of the block begins with this. Errors: what unmap answers; the block is as
+  /// before.
+  [[nodiscard]] status unlock(block& locked);
   /// Adds memory behind the block, at its address. Errors: out_of_addresses where the addresses
   /// behind it are taken.
   [[nodiscard]] status grow_in_place(block& grown, const resize_plan& plan);
@@ -191,6 +195,8 @@ class engine {
   [[nodiscard]] status map_tail(block& grown, piece_list& pieces, const resize_plan& plan);
   [[nodiscard]] status cut_idle_tail(block& shrunk, const resize_plan& plan,
                                      std::size_t keep_count);
+  void keep_leading(block& cut, piece_list& pieces, std::size_t keep_count,
+                    const resize_plan& plan) noexcept;
   [[nodiscard]] status retire_tail(block& shrunk, const resize_plan& plan, std::size_t keep_count);
   [[nodiscard]] status map_elsewhere(block& moved, block& spare, const resize_plan& plan);
   void leave_old_place(block& spare, const ticket_ref& last_use) noexcept;
@@ -265,8 +271,7 @@ status engine<B>::map_fresh(block& fresh, const block_request& request) {
 
 template <backend B>
 status engine<B>::grow_in_place(block& grown, const resize_plan& plan) {
-  if (grown.tail_locked)
-    return refuse(errc::out_of_addresses, "the addresses behind the block are not usable");
+  if (status unlocked = unlock(grown); !unlocked) return unlocked;
   const std::uint64_t old_space_bytes = grown.where.range.size_bytes;
   if (status room = extend_addresses(grown, plan.sizes.reserved_bytes); !room) return room;
   piece_list pieces;
@@ -288,13 +293,12 @@ status engine<B>::map_tail(block& grown, piece_list& pieces, const resize_plan& 
   if (!mapped.result) {
     memory_.give_back(pieces, old_count + mapped.mapped_count);
     if (mapped.mapped_count == 0) return mapped.result;
-    // Mappings that the driver would not undo become part of the block, without access, and go with
-    // it.
+    // Mappings that the driver would not undo become part of the block, which must not use them.
     sizes = grown.sizes;
     for (const piece* part : fresh.first(mapped.mapped_count))
       sizes.mapped_bytes += part->size_bytes;
     sizes.reserved_bytes = std::max(sizes.reserved_bytes, sizes.mapped_bytes);
-    grown.tail_locked = true;
+    grown.locked_count = mapped.mapped_count;
   }
   place(grown, sizes, pieces);
   return mapped.result;
@@ -315,7 +319,23 @@ void engine<B>::trim_addresses(block& shrunk, std::uint64_t size_bytes) noexcept
 // ---- shrinking -----------------------------------------------------------------------
 
 template <backend B>
+status engine<B>::unlock(block& locked) {
+  if (locked.locked_count == 0) return {};
+  piece_list pieces;
+  if (status copied = copy_list(locked.pieces, pieces, 0); !copied) return copied;
+  const std::size_t keep_count = pieces.size() - locked.locked_count;
+  const auto tail = std::span<piece* const>(locked.pieces).subspan(keep_count);
+  const address tail_base = locked.base + size_of(pieces, keep_count);
+  const remap_outcome undone = remaps_.unmap({tail_base, tail, locked.stream});
+  locked.locked_count = undone.mapped_count;
+  const resize_plan same{locked.sizes, locked.stream, ticket_ref{}};
+  keep_leading(locked, pieces, keep_count + undone.mapped_count, same);
+  return undone.result;
+}
+
+template <backend B>
 status engine<B>::shrink(block& shrunk, const resize_plan& plan) {
+  if (status unlocked = unlock(shrunk); !unlocked) return unlocked;
   const std::size_t keep_count = leading_count(shrunk.pieces, plan.sizes.mapped_bytes);
   if (keep_count == shrunk.pieces.size()) {
     piece_list pieces;
@@ -338,16 +358,21 @@ status engine<B>::cut_idle_tail(block& shrunk, const resize_plan& plan, std::siz
   const address tail_base = shrunk.base + size_of(pieces, keep_count);
   const remap_outcome undone = remaps_.detach({tail_base, tail, shrunk.stream});
   if (!undone.result && !undone.lost) return undone.result;
-  pieces.resize(keep_count + undone.mapped_count);
-  range_sizes sizes{plan.sizes.user_bytes, size_of(pieces, pieces.size()), 0};
-  sizes.reserved_bytes =
-      std::clamp(shrunk.room_bytes, sizes.mapped_bytes, shrunk.sizes.reserved_bytes);
-  const std::size_t left_count = pieces.size();
-  place(shrunk, sizes, pieces);
-  drop_holders(pieces, left_count, plan.last_use);  // what the block had before
-  trim_addresses(shrunk, sizes.reserved_bytes);
-  shrunk.tail_locked = false;
+  shrunk.locked_count = undone.mapped_count;
+  keep_leading(shrunk, pieces, keep_count + undone.mapped_count, plan);
   return {};
+}
+
+// Cuts the block to the first pieces of its list, of which `pieces` is a copy.
+template <backend B>
+void engine<B>::keep_leading(block& cut, piece_list& pieces, std::size_t keep_count,
+                             const resize_plan& plan) noexcept {
+  pieces.resize(keep_count);
+  range_sizes sizes{plan.sizes.user_bytes, size_of(pieces, keep_count), 0};
+  sizes.reserved_bytes = std::clamp(cut.room_bytes, sizes.mapped_bytes, cut.sizes.reserved_bytes);
+  place(cut, sizes, pieces);
+  drop_holders(pieces, keep_count, plan.last_use);  // of what the block had before
+  trim_addresses(cut, sizes.reserved_bytes);
 }
 
 // The tail becomes a range of its own, so that its addresses wait while the block goes on.
@@ -375,7 +400,6 @@ status engine<B>::retire_tail(block& shrunk, const resize_plan& plan, std::size_
   tail.base = shrunk.base + keep_bytes;
   tail.stream = shrunk.stream;
   place(shrunk, {plan.sizes.user_bytes, keep_bytes, keep_bytes}, pieces);
-  shrunk.tail_locked = false;
   retire(tail, plan.last_use);
   return {};
 }
@@ -384,6 +408,7 @@ status engine<B>::retire_tail(block& shrunk, const resize_plan& plan, std::size_
 
 template <backend B>
 status engine<B>::move(block& moved, const resize_plan& plan) {
+  if (status unlocked = unlock(moved); !unlocked) return unlocked;
   const result<block*> acquired = blocks_.acquire();
   if (!acquired) return acquired.error();
   block& spare = **acquired;
@@ -405,7 +430,6 @@ status engine<B>::move(block& moved, const resize_plan& plan) {
   check(placed.has_value(), "an extent that address space handed out overlaps a tracked one");
   spare.base = old_base;
   moved.room_bytes = plan.sizes.reserved_bytes;
-  moved.tail_locked = false;
   leave_old_place(spare, plan.last_use);
   return {};
 }
@@ -571,9 +595,9 @@ status engine<B>::dissolve(block& gone, const ticket_ref& last_use) {
 }
 
 template <backend B>
-void engine<B>::discard(block& gone) noexcept {
+void engine<B>::discard(block& gone, const ticket_ref& last_use) noexcept {
   records_.erase(gone);
-  retire(gone, ticket_ref{});
+  retire(gone, last_use);
 }
 
 // A range whose addresses wait for its last use. Its pieces move on at once where they may be

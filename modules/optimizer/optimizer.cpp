@@ -72,7 +72,7 @@ void block_store::release(block& gone) noexcept {
   gone.last_use.reset();
   gone.room_bytes = 0;
   gone.holds_pieces = true;
-  gone.tail_locked = false;
+  gone.locked_count = 0;
   pool_.release(gone);
 }
 
