@@ -395,10 +395,11 @@ result<block*> manager<B>::obtain(const block_request& request) {
 
 template <backend B>
 result<block*> manager<B>::reuse_exact(block& cached, const block_request& request) {
-  if (status ordered = engine_->time().order(request.stream, cached.last_use); !ordered) {
+  if (status ordered = engine_->order(request.stream, cached); !ordered) {
     cache_.put(cached);
     return ordered.error();
   }
+  cached.last_use.reset();
   cached.sizes.user_bytes = request.sizes.user_bytes;
   cached.stream = request.stream;
   const status tracked = engine_->records().insert_claimed(cached);
@@ -409,7 +410,7 @@ result<block*> manager<B>::reuse_exact(block& cached, const block_request& reque
 
 template <backend B>
 result<block*> manager<B>::grow_cached(block& cached, const block_request& request) {
-  if (status ordered = engine_->time().order(request.stream, cached.last_use); !ordered) {
+  if (status ordered = engine_->order(request.stream, cached); !ordered) {
     cache_.put(cached);
     return ordered.error();
   }
@@ -429,6 +430,7 @@ result<block*> manager<B>::grow_cached(block& cached, const block_request& reque
     cache_.put(cached);
     return grown.error();
   }
+  cached.last_use.reset();
   counts_.grown_range_count.fetch_add(1, std::memory_order_relaxed);
   return &cached;
 }
@@ -482,10 +484,15 @@ template <backend B>
 status manager<B>::free(address at, stream_handle last_use) {
   const result<block*> claimed = claim(at);
   if (!claimed) return claimed.error();
-  const result<ticket_ref> marked = engine_->time().mark(last_use);
-  if (marked) return free_after(**claimed, *marked);
+  // The block's own stream has been ordered behind the earlier users of its pieces; this one not.
+  status ordered = engine_->order(last_use, **claimed);
+  if (ordered) {
+    const result<ticket_ref> marked = engine_->time().mark(last_use);
+    if (marked) return free_after(**claimed, *marked);
+    ordered = marked.error();
+  }
   engine_->records().unclaim(**claimed);
-  return marked.error();
+  return ordered;
 }
 
 template <backend B>
@@ -602,8 +609,8 @@ status manager<B>::remap_claimed(block& target, block& source, const copy_reques
     if (!idle) return idle.error();
     if (!*idle) return refuse(errc::not_supported, why);
   }
-  return mode == copy_mode::move ? engine_->take_over(target, source)
-                                 : engine_->alias(target, source);
+  return mode == copy_mode::move ? engine_->take_over(target, source, request.stream)
+                                 : engine_->alias(target, source, request.stream);
 }
 
 // The conditions of E3 that need no driver call.

@@ -154,10 +154,19 @@ class engine {
 
   /// Makes `target` show `source`'s memory, its own memory going to the cache, new memory filling
   /// what is left. [E2] After take_over the source has no memory; after alias both show the same.
-  /// Both blocks are claimed and idle. Errors: as build; device_lost where the driver would not put
-  /// the target's memory back.
-  [[nodiscard]] status take_over(block& target, block& source);
-  [[nodiscard]] status alias(block& target, block& source);
+  /// Both blocks are claimed and idle; `user` is the stream that uses the target next. Errors: as
+  /// build; device_lost where the driver would not put the memory of either back.
+  [[nodiscard]] status take_over(block& target, block& source, stream_handle user);
+  [[nodiscard]] status alias(block& target, block& source, stream_handle user);
+
+  /// Makes later work of `user` wait, on the device, for the work that may still use the block, or
+  /// that may still use one of its pieces by an earlier range; the block's own stream waits for the
+  /// latter already. Errors: what query_event and wait_event answer.
+  [[nodiscard]] status order(stream_handle user, const block& used) {
+    status ordered = time_.order(user, used.last_use);
+    if (ordered && user != used.stream) ordered = order_pieces(user, used.pieces);
+    return ordered;
+  }
 
   /// Unmaps up to `count_max` retired ranges whose tickets have passed. Failures are counted and
   /// tried again.
@@ -200,7 +209,12 @@ class engine {
   [[nodiscard]] status retire_tail(block& shrunk, const resize_plan& plan, std::size_t keep_count);
   [[nodiscard]] status map_elsewhere(block& moved, block& spare, const resize_plan& plan);
   void leave_old_place(block& spare, const ticket_ref& last_use) noexcept;
-  [[nodiscard]] status show(block& target, block& source, bool shared);
+  [[nodiscard]] status order_pieces(stream_handle user, std::span<piece* const> pieces);
+  struct show_plan {
+    stream_handle user = stream_handle::default_stream;
+    bool shared = false;
+  };
+  [[nodiscard]] status show(block& target, block& source, const show_plan& plan);
   [[nodiscard]] status release_source(block& source) noexcept;
   [[nodiscard]] status undo_show(block& target, block& source, piece_list& pieces,
                                  const remap_outcome& shown) noexcept;
@@ -477,19 +491,27 @@ void engine<B>::leave_old_place(block& spare, const ticket_ref& last_use) noexce
 // ---- showing -------------------------------------------------------------------------
 
 template <backend B>
-status engine<B>::take_over(block& target, block& source) {
-  return show(target, source, false);
+status engine<B>::take_over(block& target, block& source, stream_handle user) {
+  return show(target, source, {user, false});
 }
 
 template <backend B>
-status engine<B>::alias(block& target, block& source) {
+status engine<B>::alias(block& target, block& source, stream_handle user) {
   if (!may_alias_)
     return refuse(errc::not_supported, "this backend maps a handle at one address only");
-  return show(target, source, true);
+  return show(target, source, {user, true});
 }
 
 template <backend B>
-status engine<B>::show(block& target, block& source, bool shared) {
+status engine<B>::order_pieces(stream_handle user, std::span<piece* const> pieces) {
+  for (const piece* part : pieces) {
+    if (status ordered = time_.order(user, part->last_use); !ordered) return ordered;
+  }
+  return {};
+}
+
+template <backend B>
+status engine<B>::show(block& target, block& source, const show_plan& plan) {
   check(&target != &source, "a block is copied onto itself");
   check(source.sizes.user_bytes > 0 && source.sizes.mapped_bytes <= target.sizes.mapped_bytes,
         "the source's memory must fit the target's addresses");
@@ -499,16 +521,18 @@ status engine<B>::show(block& target, block& source, bool shared) {
   if (missing_bytes > 0) {
     if (status filled = memory_.acquire(missing_bytes, pieces); !filled) return filled;
   }
-  if (status freed = release_source(source); !freed) {
+  status ready = order_pieces(plan.user, pieces);
+  if (ready) ready = release_source(source);
+  if (!ready) {
     memory_.give_back(pieces, source.pieces.size());
-    return freed;
+    return ready;
   }
   const mapping_plan shown_plan{target.base, std::span<piece* const>(pieces), target.stream};
   const remap_outcome shown = remaps_.exchange(plan_of(target), shown_plan);
   if (!shown.result) return undo_show(target, source, pieces, shown);
   place(target, target.sizes, pieces);
   drop_holders(pieces, 0, ticket_ref{});  // what the target had before
-  if (shared) {
+  if (plan.shared) {
     for (piece* part : source.pieces) memory_.add_holder(*part);
   } else {
     empty_source(source);
