@@ -50,7 +50,8 @@ export struct allocate_request {
   std::uint64_t size_bytes = 0;  ///< not 0; rounded up to the granularity
   std::uint64_t growth_bytes =
       0;  ///< address space kept free behind the block, so that it can grow in place [B3]
-  std::uint64_t alignment_bytes = 0;  ///< a power of two; below the granularity it costs nothing
+  std::uint64_t alignment_bytes = 0;  ///< a power of two; below the granularity it costs nothing;
+                                      ///< kept when the block moves
   stream_handle stream = stream_handle::default_stream;  ///< the stream that uses the block first
 };
 
@@ -238,7 +239,8 @@ class manager {
   manager_options options_;
   std::mutex set_up_mutex_;
   std::atomic<bool> is_set_up_ = false;
-  std::uint64_t unit_bytes_ = 0;
+  std::uint64_t unit_bytes_ = 0;   // sizes are multiples of it
+  std::uint64_t place_bytes_ = 0;  // addresses are multiples of it
   std::unique_ptr<engine<B>> engine_;
   range_cache cache_;
   counters counts_;
@@ -290,6 +292,7 @@ result<engine_options> manager<B>::plan_engine() {
   plan.grant = {driver_.home(), access::read_write};
   // Every range is a multiple of the chunk, so that any cached chunk serves any request.
   unit_bytes_ = std::max(unit_bytes, rules.chunk_bytes);
+  place_bytes_ = unit_bytes;
   return plan;
 }
 
@@ -375,7 +378,7 @@ result<address> manager<B>::allocate(const allocate_request& request) {
 template <backend B>
 result<block*> manager<B>::obtain(const block_request& request) {
   const policy& rules = options_.rules;
-  const bool plain = request.alignment_bytes <= unit_bytes_ &&
+  const bool plain = request.alignment_bytes <= place_bytes_ &&
                      request.sizes.reserved_bytes == request.sizes.mapped_bytes;
   if (rules.on_free == free_rule::unmap || !plain) return engine_->build(request);
   if (block* exact = cache_.take_exact(request.sizes.mapped_bytes))
@@ -401,6 +404,7 @@ result<block*> manager<B>::reuse_exact(block& cached, const block_request& reque
   }
   cached.last_use.reset();
   cached.sizes.user_bytes = request.sizes.user_bytes;
+  cached.alignment_bytes = request.alignment_bytes;
   cached.stream = request.stream;
   const status tracked = engine_->records().insert_claimed(cached);
   check(tracked.has_value(), "a cached range overlaps an allocation");
@@ -431,6 +435,7 @@ result<block*> manager<B>::grow_cached(block& cached, const block_request& reque
     return grown.error();
   }
   cached.last_use.reset();
+  cached.alignment_bytes = request.alignment_bytes;
   counts_.grown_range_count.fetch_add(1, std::memory_order_relaxed);
   return &cached;
 }

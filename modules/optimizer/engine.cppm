@@ -49,6 +49,7 @@ export struct block : tracked_range {
   extent where{};
   ticket_ref last_use;           ///< cached or retired: the work that may still use its addresses
   std::uint64_t room_bytes = 0;  ///< the reserved size its user asked for, kept when it shrinks
+  std::uint64_t alignment_bytes = 0;  ///< as asked for, kept when it moves
   bool holds_pieces =
       true;  ///< false where its mappings stand but its pieces belong to others by now
   std::size_t locked_count = 0;  ///< pieces at its end that nobody may use: see unlock()
@@ -247,6 +248,7 @@ result<block*> engine<B>::build(const block_request& request) {
   made.sizes = request.sizes;
   made.stream = request.stream;
   made.room_bytes = request.sizes.reserved_bytes;
+  made.alignment_bytes = request.alignment_bytes;
   if (status mapped = map_fresh(made, request); !mapped) return mapped.error();
   const status tracked = records_.insert_claimed(made);
   check(tracked.has_value(), "an extent that address space handed out overlaps a tracked one");
@@ -426,7 +428,7 @@ status engine<B>::move(block& moved, const resize_plan& plan) {
   const result<block*> acquired = blocks_.acquire();
   if (!acquired) return acquired.error();
   block& spare = **acquired;
-  const result<extent> space = space_.allocate({plan.sizes.reserved_bytes, 0});
+  const result<extent> space = space_.allocate({plan.sizes.reserved_bytes, moved.alignment_bytes});
   if (!space) {
     blocks_.release(spare);
     return space.error();

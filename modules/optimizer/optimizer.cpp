@@ -71,6 +71,7 @@ void block_store::release(block& gone) noexcept {
   gone.where = extent{};
   gone.last_use.reset();
   gone.room_bytes = 0;
+  gone.alignment_bytes = 0;
   gone.holds_pieces = true;
   gone.locked_count = 0;
   pool_.release(gone);
