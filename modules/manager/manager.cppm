@@ -13,9 +13,10 @@
 // I2  Physical bytes held = behind allocations + behind cached ranges + cached pieces (+ waiting
 //     for unfinished work).
 // I3  Addresses are unmapped only when the work that may use them has finished; the host waits for
-//     it only when memory is short and the options allow it.
+//     it only when memory is short and the options allow it, or to move a block without aliases.
 //
-// Thread safety: all of it. No driver call is made under a lock that another allocation needs.
+// Thread safety: all of it. No driver call is made under a lock that another allocation needs, but
+// allocations for which memory is short recover one after the other.
 // Cost: bookkeeping O(log n); driver calls by the number of pieces. With keep_mapped, a request of
 // a cached size makes no driver call but for events.
 module;
@@ -65,9 +66,10 @@ export struct resize_request {
 /// What a copy may do to its source. [E2, E4]
 export enum class copy_mode : std::uint8_t {
   copy,   // bytes are copied; source and target are independent afterwards
-  alias,  // both addresses may show the same memory until the source is freed: write to neither
-          // before that
-  move,   // the source is given up: its memory may move to the target; only free it afterwards
+  alias,  // both addresses may show the same memory until one of them is freed: write to neither
+          // before that. What the target held behind the copied bytes is unspecified afterwards
+  move,   // the source is given up: its memory may move to the target; only free it afterwards.
+          // What the target held behind the copied bytes is unspecified afterwards
 };
 
 /// Numbers of one manager. Bytes but where the name says otherwise. [G8 of the manager]
@@ -130,9 +132,9 @@ class manager {
   }
 
   /// Frees after the work that the block's stream (or `last_use`) has been given so far. The caller
-  /// orders other streams that used the block before that one. Never waits. Errors:
-  /// unknown_address, not_allocated (freed before), invalid_argument (inside a block), in_use
-  /// (another thread is at it), driver errors; the block is as before.
+  /// orders other streams that used the block before that one, and keeps the stream alive until
+  /// then. Never waits. Errors: unknown_address, not_allocated (freed before), invalid_argument
+  /// (inside a block), in_use (another thread is at it), driver errors; the block is as before.
   [[nodiscard]] status free(address at);
   [[nodiscard]] status free(address at, stream_handle last_use);
   /// Frees at once: the caller promises that no unfinished work uses the block.
@@ -165,7 +167,9 @@ class manager {
   [[nodiscard]] result<std::vector<extent_view>> extents();
   [[nodiscard]] const manager_options& options() const noexcept { return options_; }
   /// Sizes are multiples of it. 0 before set_up.
-  [[nodiscard]] std::uint64_t granularity_bytes() const noexcept { return unit_bytes_; }
+  [[nodiscard]] std::uint64_t granularity_bytes() const noexcept {
+    return is_set_up_.load(std::memory_order_acquire) ? unit_bytes_ : 0;
+  }
   /// Every validator of every part. O(everything).
   [[nodiscard]] bool validate();
 
@@ -180,6 +184,10 @@ class manager {
   };
 
   static constexpr std::uint64_t size_bytes_max = std::uint64_t{1} << 56;
+  // The second time finds what threads that were short together had gathered in vain.
+  static constexpr int recovery_attempts = 2;
+  // A fault that strikes the end once must not leave a trace; one that stays cannot be outwaited.
+  static constexpr int close_attempts = 3;
   static constexpr std::size_t reap_count =
       8;  // retired ranges looked at before each request: bounds its cost
 
@@ -205,21 +213,25 @@ class manager {
   [[nodiscard]] bool remap_fits(const block& target, const block& source,
                                 const copy_request& request) const;
   [[nodiscard]] status real_copy(const copy_request& request);
-  void drain_ranges(std::uint64_t limit_bytes);
+  [[nodiscard]] status drain_ranges(std::uint64_t limit_bytes);
   [[nodiscard]] status close();
 
   // Runs `operation`; when memory is short, gives back what is kept and runs it again, then waits
   // for unfinished work on freed memory, oldest first, until it succeeds or nothing is left to wait
-  // for. [F2]
+  // for. One thread recovers at a time: memory that another is just giving back is not missed. [F2]
   template <class Operation>
   [[nodiscard]] auto with_recovery(Operation&& operation) {
     auto outcome = operation();
     if (outcome || !is_shortage(outcome.error().code)) return outcome;
-    recovery_count_add();
-    engine_->reap(engine_->retired().size());
-    drain_ranges(0);
-    (void)engine_->memory().trim(0);
-    outcome = operation();
+    const std::lock_guard<std::mutex> recovering(recovery_mutex_);
+    counts_.recovery_count.fetch_add(1, std::memory_order_relaxed);
+    for (int left = recovery_attempts; left > 0 && !outcome; --left) {
+      if (!is_shortage(outcome.error().code)) return outcome;
+      engine_->reap(engine_->retired().size());
+      (void)drain_ranges(0);
+      (void)engine_->memory().trim(0);
+      outcome = operation();
+    }
     while (options_.wait_when_short && !outcome && is_shortage(outcome.error().code) &&
            engine_->reap_waiting()) {
       (void)engine_->memory().trim(0);
@@ -231,13 +243,11 @@ class manager {
     return code == errc::out_of_memory || code == errc::over_budget ||
            code == errc::out_of_mappings;
   }
-  void recovery_count_add() noexcept {
-    counts_.recovery_count.fetch_add(1, std::memory_order_relaxed);
-  }
 
   B& driver_;
   manager_options options_;
   std::mutex set_up_mutex_;
+  std::mutex recovery_mutex_;
   std::atomic<bool> is_set_up_ = false;
   std::uint64_t unit_bytes_ = 0;   // sizes are multiples of it
   std::uint64_t place_bytes_ = 0;  // addresses are multiples of it
@@ -316,7 +326,9 @@ result<std::uint64_t> manager<B>::query_unit(physical_request like) {
 template <backend B>
 manager<B>::~manager() {
   if (engine_ == nullptr) return;
-  if (close()) return;
+  for (int left = close_attempts; left > 0; --left) {
+    if (close()) return;
+  }
   std::fputs("vmm: the driver did not take all memory back; the rest stays with the process\n",
              stderr);
   (void)engine_.release();
@@ -333,8 +345,11 @@ status manager<B>::close() {
     const result<block*> claimed = claim(first);
     if (!claimed) return claimed.error();
     const result<ticket_ref> last_use = engine_->time().mark((*claimed)->stream);
-    if (!last_use) return last_use.error();
-    if (status gone = engine_->dissolve(**claimed, *last_use); !gone) return gone;
+    const status gone = last_use ? engine_->dissolve(**claimed, *last_use) : last_use.error();
+    if (!gone) {
+      engine_->records().unclaim(**claimed);
+      return gone;
+    }
   }
   for (block* cached = cache_.take_largest(); cached != nullptr; cached = cache_.take_largest()) {
     if (status gone = unbind(*cached); !gone) return gone;
@@ -603,8 +618,7 @@ status manager<B>::remap_claimed(block& target, block& source, const copy_reques
                                  copy_mode mode) {
   constexpr const char* why = "the copy is not one of whole, idle blocks";
   if (!remap_fits(target, source, request)) return refuse(errc::not_supported, why);
-  if (mode == copy_mode::move && engine_->is_shared(source))
-    return refuse(errc::not_supported, why);
+  if (engine_->is_shared(source)) return refuse(errc::not_supported, why);
   // Everything that the streams concerned were given must have finished: the target's addresses
   // change hands now.
   for (const stream_handle stream : {request.stream, target.stream, source.stream}) {
@@ -637,8 +651,9 @@ status manager<B>::real_copy(const copy_request& request) {
     }
   }
   if constexpr (copy_backend<B>) {
-    counts_.real_copy_count.fetch_add(1, std::memory_order_relaxed);
-    return driver_.copy(request);
+    status copied = driver_.copy(request);
+    if (copied) counts_.real_copy_count.fetch_add(1, std::memory_order_relaxed);
+    return copied;
   } else {
     return refuse(errc::not_supported, "this backend cannot copy bytes");
   }
@@ -659,21 +674,26 @@ result<range_info> manager<B>::find(address at) {
 }
 
 template <backend B>
-void manager<B>::drain_ranges(std::uint64_t limit_bytes) {
+status manager<B>::drain_ranges(std::uint64_t limit_bytes) {
   for (std::size_t left = cache_.size(); left > 0 && cache_.size_bytes() > limit_bytes; --left) {
     block* const largest = cache_.take_largest();
-    if (largest == nullptr || !unbind(*largest)) return;
+    if (largest == nullptr) return {};
+    if (status unbound = unbind(*largest); !unbound) return unbound;
   }
+  return {};
 }
 
 template <backend B>
 trim_report manager<B>::trim(std::uint64_t limit_bytes) {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
   engine_->reap(engine_->retired().size());
-  drain_ranges(limit_bytes);
+  const status drained = drain_ranges(limit_bytes);
   const std::uint64_t kept_bytes = cache_.size_bytes();
   engine_->reap(engine_->retired().size());
-  return engine_->memory().trim(limit_bytes > kept_bytes ? limit_bytes - kept_bytes : 0);
+  trim_report report =
+      engine_->memory().trim(limit_bytes > kept_bytes ? limit_bytes - kept_bytes : 0);
+  if (!drained && report.failure.code == errc::none) report.failure = drained.error();
+  return report;
 }
 
 template <backend B>
@@ -737,7 +757,7 @@ result<std::vector<extent_view>> manager<B>::extents() {
 
 template <backend B>
 bool manager<B>::validate() {
-  return engine_ == nullptr || (engine_->validate() && cache_.validate());
+  return !is_set_up_.load(std::memory_order_acquire) || (engine_->validate() && cache_.validate());
 }
 
 }  // namespace vmm

@@ -188,8 +188,7 @@ class engine {
   [[nodiscard]] bool may_alias() const noexcept { return may_alias_; }
   /// Whether any of the block's pieces is held by another block too. O(pieces).
   [[nodiscard]] bool is_shared(const block& range) const noexcept {
-    return !std::all_of(range.pieces.begin(), range.pieces.end(),
-                        [this](const piece* part) { return memory_.held_once(*part); });
+    return memory_.any_shared(range.pieces);
   }
   [[nodiscard]] bool validate() const noexcept {
     return memory_.validate() && space_.validate() && records_.validate();

@@ -5,6 +5,7 @@ module;
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <vector>
 
 module vmm.physical;
@@ -138,9 +139,10 @@ void piece_store::drop_mapping(piece& mapped) noexcept {
   if (mapped.holder_count == 0 && !mapped.linked) cache_if_idle(mapped);
 }
 
-bool piece_store::held_once(const piece& held) const noexcept {
+bool piece_store::any_shared(std::span<piece* const> pieces) const noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return held.holder_count == 1;
+  return std::any_of(pieces.begin(), pieces.end(),
+                     [](const piece* held) { return held->holder_count > 1; });
 }
 
 // A piece nobody holds goes to the cache at once where the next user can be ordered behind the last

@@ -27,6 +27,7 @@ module;
 #include <cstdint>
 #include <mutex>
 #include <new>
+#include <span>
 #include <vector>
 
 export module vmm.physical;
@@ -123,8 +124,8 @@ class piece_store {
   void drop_holder(piece& held, const ticket_ref& last_use) noexcept;
   void add_mapping(piece& mapped) noexcept;
   void drop_mapping(piece& mapped) noexcept;
-  /// True when exactly one range holds the piece.
-  [[nodiscard]] bool held_once(const piece& held) const noexcept;
+  /// Whether several ranges hold one of the pieces.
+  [[nodiscard]] bool any_shared(std::span<piece* const> pieces) const noexcept;
 
   [[nodiscard]] physical_statistics statistics() const noexcept;
   [[nodiscard]] std::uint64_t still_mapped_bytes() const noexcept;
@@ -188,7 +189,9 @@ class physical_pool {
   }
   void add_mapping(piece& mapped) noexcept { store_.add_mapping(mapped); }
   void drop_mapping(piece& mapped) noexcept { store_.drop_mapping(mapped); }
-  [[nodiscard]] bool held_once(const piece& held) const noexcept { return store_.held_once(held); }
+  [[nodiscard]] bool any_shared(std::span<piece* const> pieces) const noexcept {
+    return store_.any_shared(pieces);
+  }
 
   /// Releases cached pieces, largest first, until at most `limit_bytes` stay cached; 0 drains. [C4]
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) noexcept {

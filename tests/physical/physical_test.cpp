@@ -111,7 +111,7 @@ TEST_F(Physical, MakesOnePieceForAllThatIsMissing) {
   EXPECT_EQ(memory->statistics().held_bytes, 64 * MiB);
   EXPECT_EQ(memory->statistics().cached_bytes, 0u);
   EXPECT_NE(pieces[0]->handle, vmm::physical_handle::none);
-  EXPECT_TRUE(memory->held_once(*pieces[0]));
+  EXPECT_FALSE(memory->any_shared(pieces));
   drop(pieces);
 }
 
@@ -379,9 +379,9 @@ TEST_F(Physical, ASharedPieceWaitsForAllOfItsMappings) {
   memory->add_mapping(shared);
   memory->add_holder(shared);
   memory->add_mapping(shared);
-  EXPECT_FALSE(memory->held_once(shared));
+  EXPECT_TRUE(memory->any_shared(pieces));
   drop(pieces);
-  EXPECT_TRUE(memory->held_once(shared));
+  EXPECT_FALSE(memory->any_shared(pieces));
   EXPECT_EQ(memory->statistics().cached_count, 0u) << "one holder is left";
   drop(pieces);
   EXPECT_EQ(memory->statistics().cached_count, 0u) << "two mappings stand";
