@@ -336,12 +336,7 @@ manager<B>::~manager() {
 
 template <backend B>
 status manager<B>::close() {
-  for (;;) {
-    address first{};
-    engine_->records().visit([&first](const tracked_range& range) {
-      if (!first) first = range.base;
-    });
-    if (!first) break;
+  for (address first = engine_->records().lowest(); first; first = engine_->records().lowest()) {
     const result<block*> claimed = claim(first);
     if (!claimed) return claimed.error();
     const result<ticket_ref> last_use = engine_->time().mark((*claimed)->stream);

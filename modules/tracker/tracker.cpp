@@ -128,6 +128,11 @@ bool tracker::covers(address_range range) const noexcept {
   return inside <= user_bytes && range.size_bytes <= user_bytes - inside;
 }
 
+address tracker::lowest() const noexcept {
+  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  return by_base_.empty() ? address{} : address{by_base_.first()->key};
+}
+
 std::size_t tracker::size() const noexcept {
   const std::shared_lock<std::shared_mutex> lock(mutex_);
   return by_base_.size();

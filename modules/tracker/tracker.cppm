@@ -101,6 +101,8 @@ export class tracker {
     }
   }
 
+  /// The lowest base of all records; none when there are none. O(log n).
+  [[nodiscard]] address lowest() const noexcept;
   [[nodiscard]] std::size_t size() const noexcept;
   /// The three sizes of all records added up. O(1).
   [[nodiscard]] range_sizes totals() const noexcept;

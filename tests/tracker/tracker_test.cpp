@@ -198,6 +198,12 @@ TEST_F(Tracker, ARefusedRelocationChangesNothing) {
   tracked.unclaim(one);
 }
 
+TEST_F(Tracker, KnowsItsLowestRecord) {
+  EXPECT_FALSE(tracked.lowest());
+  for (const std::uint64_t base : {3000u, 1000u, 2000u}) add(base, 10);
+  EXPECT_EQ(tracked.lowest(), address{1000});
+}
+
 TEST_F(Tracker, VisitsInAddressOrder) {
   for (const std::uint64_t base : {3000u, 1000u, 2000u}) add(base, 10);
   std::vector<std::uint64_t> seen;

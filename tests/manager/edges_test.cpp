@@ -1,0 +1,291 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the manager holds at its edges: memory that an earlier user's work still touches, alignments
+// that must survive a move, what a driver left undone, its own end under faults, and threads that
+// run short of memory together. Method: on the fake driver, which ends the process at a misuse;
+// work finishes when the test says so.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "../support/fake_fixture.h"
+
+import vmm.backend;
+import vmm.fake;
+import vmm.manager;
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::call;
+using vmm::errc;
+using vmm::stream_handle;
+
+class ManagerEdges : public testing::Test {
+ protected:
+  using manager = vmm::manager<vmm::fake_driver>;
+
+  void open(const vmm::policy& rules = vmm::policy::va_pool(),
+            const vmm::fake::profile& plays = vmm::fake::profile::cuda()) {
+    driver = vmm::fake_driver(plays);
+    driver.set_misuse_fatal(true);
+    driver.set_manual(true);
+    for (stream_handle& each : streams) each = driver.create_stream().value();
+    vmm::manager_options options;
+    options.rules = rules;
+    managed = std::make_unique<manager>(driver, options);
+  }
+  void TearDown() override {
+    driver.clear_faults();
+    EXPECT_TRUE(driver.finish_all());
+    if (managed != nullptr) EXPECT_TRUE(managed->validate());
+    managed.reset();
+    for (const stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+  }
+  [[nodiscard]] address allocate(std::uint64_t size_bytes, stream_handle stream = {}) {
+    const auto at = managed->allocate({size_bytes, 0, 0, stream});
+    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
+    return at.value_or(address{});
+  }
+  void free(address at) { EXPECT_TRUE(managed->free(at)); }
+  // Work that stays unfinished until the test says so. The driver dies where it is not ordered
+  // behind all that still uses this memory.
+  void use(address at, std::uint64_t size_bytes, stream_handle stream) {
+    const vmm::address_range range{at, size_bytes};
+    EXPECT_TRUE(driver.launch(stream, {.name = "use", .writes = {&range, 1}}));
+  }
+  void fail(call where, std::uint64_t nth = 1, bool forever = false) {
+    driver.fail({where, nth, forever, {errc::invalid_argument, 77, "INJECTED"}});
+  }
+  // Freed memory in the cache that unfinished work of the first stream uses.
+  void leave_in_use(std::uint64_t size_bytes) {
+    const address at = allocate(size_bytes, streams[0]);
+    use(at, size_bytes, streams[0]);
+    free(at);
+    EXPECT_EQ(managed->drain().still_mapped_bytes, size_bytes);
+  }
+
+  vmm::fake_driver driver;
+  stream_handle streams[3] = {};
+  std::unique_ptr<manager> managed;
+};
+
+// ---- memory that an earlier user's work still touches
+
+TEST_F(ManagerEdges, AStreamThatGetsUsedMemoryWaits) {
+  open();
+  leave_in_use(64 * MiB);
+  const address at = allocate(64 * MiB, streams[1]);
+  EXPECT_EQ(driver.calls(call::create), 1u);
+  use(at, 64 * MiB, streams[1]);
+  EXPECT_FALSE(driver.finish_next(streams[1]).value()) << "before the work on the first stream";
+  free(at);
+}
+
+// The block itself was never used, so freeing it idle is right; its memory is in use all the same.
+TEST_F(ManagerEdges, ARangeFreedIdleIsReusedBehindTheEarlierUser) {
+  open(vmm::policy::keep_mapped());
+  leave_in_use(64 * MiB);
+  EXPECT_TRUE(managed->free_idle(allocate(64 * MiB, streams[1])));
+  const address at = allocate(64 * MiB, streams[2]);
+  EXPECT_EQ(managed->statistics().reused_range_count, 1u);
+  use(at, 64 * MiB, streams[2]);
+  free(at);
+}
+
+// Never used by its own stream, freed in the order of another, which has work of its own.
+TEST_F(ManagerEdges, AnotherStreamsTicketStandsForTheEarlierUserToo) {
+  open();
+  leave_in_use(64 * MiB);
+  const address unused = allocate(64 * MiB, streams[1]);
+  ASSERT_TRUE(driver.launch(streams[2], {.name = "its own"}));
+  EXPECT_TRUE(managed->free(unused, streams[2]));
+  const address at = allocate(64 * MiB);
+  EXPECT_EQ(driver.calls(call::create), 1u);
+  use(at, 64 * MiB, {});
+  free(at);
+}
+
+TEST_F(ManagerEdges, ACachedRangeThatGrowsKeepsTheOrder) {
+  vmm::policy rules = vmm::policy::virtual_caching();
+  open(rules);
+  leave_in_use(20 * MiB);
+  EXPECT_TRUE(managed->free_idle(allocate(20 * MiB, streams[1])));
+  const address at = allocate(40 * MiB, streams[2]);
+  EXPECT_EQ(managed->statistics().grown_range_count, 1u);
+  use(at, 40 * MiB, streams[2]);
+  free(at);
+}
+
+// ---- alignment
+
+TEST_F(ManagerEdges, KeepsTheAlignmentOfABlockThatMoves) {
+  open();
+  const auto at = managed->allocate({4 * MiB, 0, 64 * MiB});
+  ASSERT_TRUE(at);
+  EXPECT_EQ(at->value % (64 * MiB), 0u);
+  const address wall = allocate(2 * MiB);
+  const auto moved = managed->resize({*at, 32 * MiB});
+  ASSERT_TRUE(moved);
+  EXPECT_NE(*moved, *at);
+  EXPECT_EQ(moved->value % (64 * MiB), 0u);
+  free(wall);
+  free(*moved);
+}
+
+TEST_F(ManagerEdges, ACachedRangeServesNoLargerAlignmentThanItHas) {
+  open(vmm::policy::virtual_caching());
+  const address wall = allocate(20 * MiB);
+  free(allocate(20 * MiB));  // 20 MiB behind the wall: no multiple of 16 MiB
+  const auto at = managed->allocate({20 * MiB, 0, 16 * MiB});
+  ASSERT_TRUE(at);
+  EXPECT_EQ(at->value % (16 * MiB), 0u);
+  free(*at);
+  free(wall);
+}
+
+// ---- what a driver left undone
+
+TEST_F(ManagerEdges, AGrowthLeftHalfDoneIsUndoneBeforeTheNextOne) {
+  open();
+  const address at = allocate(4 * MiB);
+  fail(call::set_access);
+  fail(call::unmap, 1, true);
+  EXPECT_EQ(managed->resize({at, 8 * MiB}).error().where, call::set_access);
+  driver.clear_faults();
+  const auto grown = managed->resize({at, 8 * MiB});
+  ASSERT_TRUE(grown);
+  EXPECT_TRUE(driver.write_tag({*grown, 8 * MiB}, 1)) << "all of it can be used";
+  free(*grown);
+}
+
+TEST_F(ManagerEdges, ACachedRangeLeftHalfGrownIsNotHandedOut) {
+  open(vmm::policy::virtual_caching());
+  free(allocate(20 * MiB));
+  fail(call::set_access, 1, true);
+  fail(call::unmap, 1, true);
+  EXPECT_FALSE(managed->allocate(40 * MiB));
+  driver.clear_faults();
+  for (const std::uint64_t size_bytes : {40 * MiB, 20 * MiB, 60 * MiB}) {
+    const address at = allocate(size_bytes);
+    EXPECT_TRUE(driver.write_tag({at, size_bytes}, 1)) << size_bytes / MiB;
+    free(at);
+  }
+}
+
+TEST_F(ManagerEdges, TrimSaysWhenACachedRangeWillNotGo) {
+  open(vmm::policy::keep_mapped());
+  free(allocate(64 * MiB));
+  fail(call::unmap);
+  const vmm::trim_report report = managed->drain();
+  EXPECT_EQ(report.failure.where, call::unmap);
+  EXPECT_EQ(managed->statistics().cached_range_bytes, 64 * MiB);
+  EXPECT_EQ(managed->drain().released_bytes, 64 * MiB);
+}
+
+// ---- aliases
+
+TEST_F(ManagerEdges, SharedMemoryIsNotSharedOnceMore) {
+  open();
+  const address source = allocate(4 * MiB);
+  const address one = allocate(4 * MiB);
+  const address two = allocate(4 * MiB);
+  ASSERT_TRUE(driver.write_tag({source, 4 * MiB}, 1));
+  ASSERT_TRUE(managed->copy({one, source, 4 * MiB}, vmm::copy_mode::alias));
+  ASSERT_TRUE(managed->copy({two, source, 4 * MiB}, vmm::copy_mode::alias));
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(managed->statistics().remapped_copy_count, 1u);
+  EXPECT_EQ(managed->statistics().real_copy_count, 1u);
+  free(source);
+  ASSERT_TRUE(driver.write_tag({one, 4 * MiB}, 2)) << "its source is freed: it is its own";
+  EXPECT_EQ(driver.read_tag(two).value(), 1u);
+  free(one);
+  free(two);
+}
+
+// ---- the end
+
+TEST_F(ManagerEdges, OneFaultAtItsEndLeavesNothing) {
+  for (const call where : {call::create_event, call::record_event, call::query_event, call::unmap,
+                           call::release, call::free_reservation, call::synchronize_event}) {
+    open(vmm::policy::keep_mapped());
+    free(allocate(8 * MiB));
+    const address busy = allocate(4 * MiB, streams[0]);
+    use(busy, 4 * MiB, streams[0]);
+    (void)allocate(2 * MiB);
+    fail(where);
+    managed.reset();
+    TearDown();
+    if (HasFailure()) FAIL() << vmm::name_of(where);
+  }
+  open();
+}
+
+// ---- threads
+
+// What the threads ask for together is there, so nobody may be told that memory is short, whatever
+// the caches hold when somebody runs into the limit.
+TEST_F(ManagerEdges, ThreadsThatRunShortTogetherAllGetTheirs) {
+  vmm::fake::profile small = vmm::fake::profile::cuda();
+  small.device_memory_bytes = 96 * MiB;
+  open(vmm::policy::va_pool(), small);
+  std::atomic<int> refused_count = 0;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 3; ++t) {
+    threads.emplace_back([this, t, &refused_count] {
+      for (unsigned i = 0; i < 400; ++i) {
+        const std::uint64_t size_bytes = (1 + (i * 7 + t * 5) % 16) * 2 * MiB;
+        const auto at = managed->allocate(size_bytes);
+        if (!at) {
+          ++refused_count;
+          continue;
+        }
+        EXPECT_TRUE(managed->free(*at));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(refused_count, 0);
+  EXPECT_GT(managed->statistics().recovery_count, 0u);
+}
+
+TEST_F(ManagerEdges, LookingAtABlockThatMovesIsSafe) {
+  open();
+  const address wall_below = allocate(2 * MiB);
+  address at = allocate(2 * MiB, streams[1]);
+  std::atomic<bool> done = false;
+  std::atomic<int> wrong_count = 0;
+  std::thread looker([&] {
+    while (!done) {
+      const auto views = managed->extents();
+      if (!views) ++wrong_count;
+      const auto info = managed->find(wall_below + 2 * MiB);
+      if (info && info->handles.empty()) ++wrong_count;
+      if (info && info->stream != streams[1] && info->stream != stream_handle{}) ++wrong_count;
+    }
+  });
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const address wall = allocate(2 * MiB);
+    const auto moved = managed->resize({at, (2 + i % 4) * 2 * MiB});
+    ASSERT_TRUE(moved);
+    const auto back = managed->resize({*moved, 2 * MiB});
+    ASSERT_TRUE(back);
+    at = *back;
+    free(wall);
+  }
+  done = true;
+  looker.join();
+  EXPECT_EQ(wrong_count, 0);
+  free(at);
+  free(wall_below);
+}
+
+}  // namespace
