@@ -412,7 +412,6 @@ result<block*> manager<B>::reuse_exact(block& cached, const block_request& reque
     cache_.put(cached);
     return ordered.error();
   }
-  cached.last_use.reset();
   cached.sizes.user_bytes = request.sizes.user_bytes;
   cached.alignment_bytes = request.alignment_bytes;
   cached.stream = request.stream;
@@ -444,7 +443,6 @@ result<block*> manager<B>::grow_cached(block& cached, const block_request& reque
     cache_.put(cached);
     return grown.error();
   }
-  cached.last_use.reset();
   cached.alignment_bytes = request.alignment_bytes;
   counts_.grown_range_count.fetch_add(1, std::memory_order_relaxed);
   return &cached;
@@ -519,16 +517,20 @@ status manager<B>::free_idle(address at) {
 
 template <backend B>
 status manager<B>::free_after(block& gone, const ticket_ref& last_use) {
+  // A reused range that its stream never touched may be freed before the work of its previous user
+  // has finished.
+  const bool is_older = last_use.known_passed() && !gone.last_use.known_passed();
+  const ticket_ref until = is_older ? gone.last_use : last_use;
   const bool whole = gone.holds_pieces && gone.sizes.user_bytes > 0 && gone.locked_count == 0;
   const bool plain = gone.sizes.reserved_bytes == gone.sizes.mapped_bytes;
   if (options_.rules.on_free == free_rule::keep_mapped && whole && plain &&
       !engine_->is_shared(gone)) {
-    gone.last_use = ticket_ref{last_use};
+    gone.last_use = until;
     engine_->records().erase(gone);
     cache_.put(gone);
     return {};
   }
-  status dissolved = engine_->dissolve(gone, last_use);
+  status dissolved = engine_->dissolve(gone, until);
   if (!dissolved) engine_->records().unclaim(gone);
   return dissolved;
 }

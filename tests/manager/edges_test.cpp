@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the manager holds at its edges: memory that an earlier user's work still touches, alignments
-// that must survive a move, what a driver left undone, its own end under faults, and threads that
-// run short of memory together. Method: on the fake driver, which ends the process at a misuse;
-// work finishes when the test says so.
+// Goal: the manager holds at its edges: memory that an earlier user's work still touches,
+// alignments that must survive a move, what a driver left undone, its own end under faults, and
+// threads that run short of memory together. Method: on the fake driver, which ends the process at
+// a misuse; work finishes when the test says so.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -99,6 +99,33 @@ TEST_F(ManagerEdges, ARangeFreedIdleIsReusedBehindTheEarlierUser) {
   EXPECT_EQ(managed->statistics().reused_range_count, 1u);
   use(at, 64 * MiB, streams[2]);
   free(at);
+}
+
+// The same of the addresses: they were mapped all the time, and work goes through them still.
+TEST_F(ManagerEdges, ARangeReusedAndFreedIdleIsNotUnmappedUnderTheEarlierUser) {
+  for (const bool by_another_stream : {false, true}) {
+    open(vmm::policy::keep_mapped());
+    const address used = allocate(64 * MiB, streams[0]);
+    use(used, 64 * MiB, streams[0]);
+    free(used);
+    const address again = allocate(64 * MiB, streams[1]);
+    EXPECT_EQ(again, used);
+    EXPECT_TRUE(by_another_stream ? managed->free(again, streams[2]) : managed->free_idle(again));
+    EXPECT_EQ(managed->drain().released_count, 0u);
+    EXPECT_EQ(driver.ledger().mappings, 1u);
+    if (!by_another_stream) TearDown();
+  }
+}
+
+TEST_F(ManagerEdges, AReusedRangeThatHasGrownWaitsForTheEarlierUserToo) {
+  open(vmm::policy::keep_mapped());
+  const address used = allocate(4 * MiB, streams[0]);
+  use(used, 4 * MiB, streams[0]);
+  free(used);
+  const address again = allocate(4 * MiB, streams[1]);
+  EXPECT_EQ(managed->resize({again, 2 * MiB, 0}).value_or(address{}), again);
+  EXPECT_TRUE(managed->free_idle(again));
+  EXPECT_EQ(driver.ledger().mappings, 1u);
 }
 
 // Never used by its own stream, freed in the order of another, which has work of its own.
@@ -236,7 +263,9 @@ TEST_F(ManagerEdges, OneFaultAtItsEndLeavesNothing) {
 TEST_F(ManagerEdges, ThreadsThatRunShortTogetherAllGetTheirs) {
   vmm::fake::profile small = vmm::fake::profile::cuda();
   small.device_memory_bytes = 96 * MiB;
-  open(vmm::policy::va_pool(), small);
+  vmm::policy rules = vmm::policy::va_pool();
+  rules.fragment_ratio = 1;  // reuses whole matches only, so that the cache fills up
+  open(rules, small);
   std::atomic<int> refused_count = 0;
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 3; ++t) {

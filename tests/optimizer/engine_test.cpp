@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: each transaction of the engine keeps what blocks hold, waits for unfinished work, and leaves
-// a block as it was when the driver refuses. [E1-E4, H2] Method: the engine by itself on fake
+// Goal: each transaction of the engine keeps what blocks hold, waits for unfinished work, and
+// leaves a block as it was when the driver refuses. [E1-E4, H2] Method: the engine by itself on fake
 // drivers that differ in aliases and in how they unmap; contents are tags, work finishes when the
 // test says so, and the driver's misuse list and ledger are empty at the end.
 #include <cstddef>
@@ -83,12 +83,16 @@ class EngineOn : public testing::Test {
   static range_sizes sizes_of(std::uint64_t size_bytes, std::uint64_t room_bytes = 0) {
     return {size_bytes, size_bytes, size_bytes + room_bytes};
   }
-  block& build(std::uint64_t size_bytes, std::uint64_t room_bytes = 0) {
+  // A block whose memory the host does not touch.
+  block& build_untouched(std::uint64_t size_bytes, std::uint64_t room_bytes = 0) {
     const auto made = engine->build({sizes_of(size_bytes, room_bytes), 0, first});
     EXPECT_TRUE(made) << (made ? "" : vmm::describe(made.error()));
-    blocks.push_back(*made);
-    fill(**made);
-    return **made;
+    return *blocks.emplace_back(*made);
+  }
+  block& build(std::uint64_t size_bytes, std::uint64_t room_bytes = 0) {
+    block& made = build_untouched(size_bytes, room_bytes);
+    fill(made);
+    return made;
   }
   // Ends an idle block.
   void end(block& gone) {
@@ -250,7 +254,7 @@ TEST_P(Engine, ABusyBlockWaitsForItsWork) {
   EXPECT_EQ(cached_bytes(), GetParam().aliases ? 12 * MiB : 0) << "where they may be mapped twice";
   engine->reap(8);
   EXPECT_EQ(driver.ledger().mappings, 3u) << "unmapped under its work";
-  EXPECT_NE(build(12 * MiB).base, base);
+  EXPECT_NE(build_untouched(12 * MiB).base, base);
   ASSERT_TRUE(driver.finish_all());
   engine->reap(8);
   EXPECT_EQ(engine->retired().size(), 0u);
@@ -259,7 +263,7 @@ TEST_P(Engine, ABusyBlockWaitsForItsWork) {
 
 TEST_P(Engine, ReapingTouchesNoMoreThanItIsTold) {
   for (int i = 0; i < 4; ++i) {
-    block& gone = build(4 * MiB);
+    block& gone = build_untouched(4 * MiB);
     const ticket_ref last_use = keep_busy(gone);
     ASSERT_TRUE(engine->dissolve(gone, last_use));
   }
@@ -276,7 +280,6 @@ TEST_P(Engine, ReapingGoesOnPastARangeThatMustWait) {
   block& done = build(4 * MiB);
   const ticket_ref never = keep_busy(waiting);
   ASSERT_TRUE(engine->dissolve(waiting, never));
-  const ticket_ref other = engine->time().mark(second).value();
   ASSERT_TRUE(driver.launch(second, {.name = "other"}));
   const ticket_ref soon = engine->time().mark(second).value();
   ASSERT_TRUE(engine->dissolve(done, soon));
@@ -667,12 +670,6 @@ class EarlierUser : public EngineWithAliases {
   void use(const block& used, stream_handle stream) {
     const vmm::address_range range{used.base, used.sizes.user_bytes};
     ASSERT_TRUE(driver.launch(stream, {.name = "use", .writes = {&range, 1}}));
-  }
-  block& build_untouched(std::uint64_t size_bytes) {
-    const auto made = engine->build({sizes_of(size_bytes), 0, first});
-    EXPECT_TRUE(made);
-    blocks.push_back(*made);
-    return **made;
   }
 };
 
