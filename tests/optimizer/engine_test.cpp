@@ -3,8 +3,8 @@
 //
 // Goal: each transaction of the engine keeps what blocks hold, waits for unfinished work, and
 // leaves a block as it was when the driver refuses. [E1-E4, H2] Method: the engine by itself on
-// fake drivers that differ in aliases and in how they unmap; contents are tags, work finishes when the
-// test says so, and the driver's misuse list and ledger are empty at the end.
+// fake drivers that differ in aliases and in how they unmap; contents are tags, work finishes when
+// the test says so, and the driver's misuse list and ledger are empty at the end.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
