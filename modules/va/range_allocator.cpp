@@ -385,7 +385,7 @@ range_statistics range_allocator::statistics() const noexcept {
 inline void range_allocator::audit() noexcept {
   if constexpr (check_level >= 3) {
     state_.unaudited += 1;
-    if (state_.unaudited < state_.used - state_.spare_count) return;
+    if (state_.unaudited < std::max(64u, state_.used - state_.spare_count)) return;
     state_.unaudited = 0;
     const status valid = validate();
     if (!valid) fail_check(valid.error().detail, std::source_location::current());
