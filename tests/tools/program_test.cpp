@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: vmm-replay does what its help says: options, report, JSON, picture, messages, exit codes.
+// Goal: vmm-replay and vmm-demo do what their help says: options, report, JSON, picture, messages, exit codes.
 // Method: the real program is run with its output in files; a strict JSON reader and a check for
 // well-formed XML read what it wrote.
 #include <sys/wait.h>
@@ -25,6 +25,7 @@ using vmm::tests::json_reader;
 using vmm::tests::xml_checker;
 
 const std::string program = VMM_REPLAY_PROGRAM;
+const std::string demo = VMM_DEMO_PROGRAM;
 const std::string mask_rcnn = std::string(VMM_TRACES_FOLDER) + "/maskrcnn_train.trace.gz";
 
 struct finished {
@@ -230,6 +231,35 @@ TEST_F(Program, HelpsOnRequest) {
   EXPECT_EQ(got.out.find("usage: vmm-replay FILE"), 0u);
   for (const char* option : {"--backend", "--policy", "--repeat", "--json", "--svg"}) {
     EXPECT_NE(got.out.find(option), std::string::npos) << option;
+  }
+}
+
+TEST_F(Program, TheDemoGrowsReplaysAndDraws) {
+  const finished got = run_program(
+      demo, "--up-to 8MiB --trace " + file("tiny.trace", tiny) + " --svg " + path("demo.svg"));
+  ASSERT_EQ(got.code, 0) << got.out << got.err;
+  for (const char* text : {"Driver: host", "2 MiB to 4 MiB", "4 MiB to 8 MiB", "bytes copied",
+                           "replaying: 100 %\n", "Replay of tiny on the fake driver"}) {
+    EXPECT_NE(got.out.find(text), std::string::npos) << text << " in\n" << got.out;
+  }
+  EXPECT_EQ(got.out.find("8 MiB to 16 MiB"), std::string::npos);
+  EXPECT_EQ(got.out.find('\r'), std::string::npos) << "not a terminal";
+  EXPECT_NE(got.out.find(path("demo.svg")), std::string::npos);
+  EXPECT_EQ(xml_checker::complaint(read(path("demo.svg"))), "");
+}
+
+TEST_F(Program, TheDemoRefusesWhatItDoesNotTake) {
+  struct row {
+    const char* arguments;
+    const char* message;
+  };
+  for (const row& each :
+       {row{"--up-to 2MiB", "--up-to takes a size from 4MiB to 1GiB; not '2MiB'"},
+        row{"--up-to", "--up-to takes a value"}, row{"--fast", "there is no option --fast"}}) {
+    const finished got = run_program(demo, each.arguments);
+    EXPECT_EQ(got.code, 2) << each.arguments;
+    EXPECT_EQ(got.out, "");
+    EXPECT_EQ(got.err.find("vmm-demo: " + std::string(each.message) + "\n"), 0u) << got.err;
   }
 }
 
