@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: vmm-replay and vmm-demo do what their help says: options, report, JSON, picture, messages, exit codes.
+// Goal: vmm-replay and vmm-demo do what their help says: options, report, JSON, picture, messages,
+// exit codes.
 // Method: the real program is run with its output in files; a strict JSON reader and a check for
 // well-formed XML read what it wrote.
 #include <sys/wait.h>
@@ -57,8 +58,12 @@ class Program : public testing::Test {
   /// `arguments` go through the shell; they hold no character that it would take amiss. Settings
   /// of the environment are those of `environment` alone.
   finished run(const std::string& arguments, const std::string& environment = "") const {
+    return run_program(program, arguments, environment);
+  }
+  finished run_program(const std::string& named, const std::string& arguments,
+                       const std::string& environment = "") const {
     const std::string command = "env -u VMM_POLICY -u VMM_FRAG_RATIO -u VMM_BUDGET " + environment +
-                                " '" + program + "' " + arguments + " >'" + path("out") + "' 2>'" +
+                                " '" + named + "' " + arguments + " >'" + path("out") + "' 2>'" +
                                 path("err") + "'";
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(path("out")), read(path("err"))};
