@@ -77,7 +77,11 @@ std::optional<objection> read_grants(const driver_state& s, std::span<const acce
                                      rights_change& change) {
   if (grants.empty()) return objection{refusal::bad_value, "the list of grants is empty"};
   for (const access_grant& grant : grants) {
-    if (!s.known(grant.who)) return objection{refusal::bad_location, "no such device or NUMA node"};
+    if (!s.known(grant.who)) {
+      const bool plays_cuda = s.plays.codes == fake::dialect::cuda;
+      return objection{plays_cuda ? refusal::bad_value : refusal::bad_location,
+                       "no such device or NUMA node"};
+    }
     if (grant.rights == access::read && s.plays.can.read_only == read_only_level::refused) {
       return objection{refusal::unsupported, "this driver has no read-only access"};
     }

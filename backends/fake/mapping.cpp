@@ -125,6 +125,10 @@ result<address_range> fake_driver::reserve(const reserve_request& request) {
     if (request.alignment_bytes != 0 && !std::has_single_bit(request.alignment_bytes)) {
       return refused(refusal::bad_value, "the alignment must be a power of two, or 0");
     }
+    constexpr std::uint64_t hint_unit = 4096;
+    if (s.plays.codes == fake::dialect::cuda && request.hint.value % hint_unit != 0) {
+      return refused(refusal::bad_value, "the hint must be the start of a page");
+    }
     if (request.size_bytes > s.plays.can.max_reservation_bytes) {
       return refused(refusal::no_addresses,
                      "larger than any range this driver gives: ask for less");
@@ -202,6 +206,12 @@ std::optional<objection> object_to(driver_state& s, const map_request& request) 
               static_cast<std::uint64_t>(request.memory), "released before, or never made");
     return objection{refusal::bad_handle,
                      "not a live handle: it was released before, or never made"};
+  }
+  // Looked at before anything else where only whole handles can be mapped, as the real driver does.
+  const features& can = s.plays.can;
+  const bool whole = request.offset_bytes == 0 && range.size_bytes == joined->made_as.size_bytes;
+  if (!whole && range.size_bytes != 0 && !can.offset_map && !can.short_map) {
+    return objection{refusal::unsupported, "this driver maps whole handles only"};
   }
   if (!s.aligned(range) || range.base.value % joined->granule != 0 ||
       range.size_bytes % joined->granule != 0 || request.offset_bytes % joined->granule != 0) {

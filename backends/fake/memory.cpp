@@ -148,8 +148,11 @@ struct objection {
 std::optional<objection> object_to(driver_state& s, const physical_request& request) {
   using place = location::place;
   const features& can = s.plays.can;
+  const bool plays_cuda = s.plays.codes == fake::dialect::cuda;
   if (!s.known(request.where)) {
-    return objection{refusal::bad_location, "no such device or NUMA node"};
+    const bool node = request.where.kind == place::host_node;
+    return objection{plays_cuda && node ? refusal::bad_value : refusal::bad_location,
+                     "no such device or NUMA node"};
   }
   if ((request.where.kind == place::host && !can.host_location) ||
       (request.where.kind == place::host_node && !can.host_node_location)) {
@@ -165,6 +168,10 @@ std::optional<objection> object_to(driver_state& s, const physical_request& requ
   }
   const auto kinds = static_cast<unsigned>(request.shareable);
   const auto asked = [&](share_kind kind) { return (kinds & static_cast<unsigned>(kind)) != 0; };
+  const bool anywhere = request.where.kind == place::host;
+  if (plays_cuda && (asked(share_kind::win32) || (kinds != 0 && anywhere))) {
+    return objection{refusal::bad_value, "memory of that place cannot be shared in that way"};
+  }
   if ((asked(share_kind::posix_fd) && !can.export_posix_fd) || asked(share_kind::win32) ||
       (asked(share_kind::fabric) && !can.export_fabric)) {
     return objection{refusal::unsupported, "this driver cannot share memory in that way"};

@@ -129,6 +129,7 @@ profile profile::cuda() noexcept {
   made.can.streams = true;
   made.can.copy = true;
   made.can.retain = true;
+  made.can.host_location = true;
   made.can.host_node_location = true;
   made.can.export_posix_fd = true;
   made.can.export_fabric = true;
