@@ -71,6 +71,8 @@ errc code_of(call where, CUresult code) noexcept {
     case CUDA_ERROR_NOT_MAPPED: return errc::invalid_argument;
     case CUDA_ERROR_OUT_OF_MEMORY:
       return where == call::reserve ? errc::out_of_addresses : errc::out_of_memory;
+    case CUDA_ERROR_UNKNOWN:  // the answer to a descriptor that is not memory
+      return where == call::import_handle ? errc::invalid_argument : errc::internal;
     case CUDA_ERROR_ALREADY_MAPPED:
     case CUDA_ERROR_ILLEGAL_STATE: return errc::in_use;
     case CUDA_ERROR_NOT_SUPPORTED: return errc::not_supported;
@@ -372,7 +374,7 @@ status cuda_driver::state::read_device() {
   can.compression = attribute(CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) != 0;
   can.rdma = attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
   can.alias = alias_level::after_work;
-  can.read_only = read_only_level::hint;
+  can.read_only = read_only_level::enforced;
   can.max_reservation_bytes = largest_reservation_bytes;
 
   constexpr int name_size = static_cast<int>(sizeof description.device_name);
@@ -451,7 +453,13 @@ result<granularity> cuda_driver::query_granularity(const physical_request& reque
   std::size_t minimum = 0;
   std::size_t recommended = 0;
   const status outcome = state_->run(call::query_granularity, [&](const entry_points& cu) {
-    const CUresult code = cu.mem_get_granularity(&minimum, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    // The driver answers for devices that are not there; the device's number is looked at first.
+    CUdevice there = 0;
+    const bool elsewhere =
+        request.where.kind == location::place::device && !(request.where == home());
+    CUresult code = elsewhere ? cu.device_get(&there, request.where.ordinal) : CUDA_SUCCESS;
+    if (code != CUDA_SUCCESS) return code;
+    code = cu.mem_get_granularity(&minimum, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (code != CUDA_SUCCESS) return code;
     return cu.mem_get_granularity(&recommended, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
   });
