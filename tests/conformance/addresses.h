@@ -176,7 +176,9 @@ TYPED_TEST_P(Conformance, MapStaysInsideAReservation) {
     return refused(this->driver().map({at, size, handle, 0}), vmm::call::map,
                    {errc::invalid_argument, errc::not_supported});
   };
-  EXPECT_TRUE(answer(range.base + 3 * this->unit(), 2 * this->unit()));
+  if (!this->unseen().past_reservation) {
+    EXPECT_TRUE(answer(range.base + 3 * this->unit(), 2 * this->unit()));
+  }
   EXPECT_TRUE(answer(range.base + 1, 2 * this->unit()));
   EXPECT_TRUE(answer(range.base, 2 * this->unit() - 1));
   EXPECT_TRUE(answer(range.base, 0));

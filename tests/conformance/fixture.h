@@ -46,6 +46,7 @@ struct unseen {
   bool cut_access = false;            ///< set_access on a part, without partial_access
   bool access_over_hole = false;      ///< set_access over addresses with nothing behind them
   bool past_the_end = false;          ///< map beyond the end of the memory
+  bool past_reservation = false;      ///< map beyond the end of the reservation
   bool free_while_mapped = false;     ///< free_reservation with live mappings
   bool release_while_mapped = false;  ///< release of mapped memory, without release_while_mapped
   bool stale_handle = false;          ///< a token after its release, or never made
