@@ -123,7 +123,7 @@ TEST(Fidelity, APlantedDifferenceInACodeIsFound) {
     if (!vmm::fidelity::run_sequence(fake, driver, {seed, 64}).difference.empty()) ++found;
     standin().clear_failures();
   }
-  EXPECT_GE(found, 18u);
+  EXPECT_GE(found, 15u) << "a sequence may refuse its third map anyway, or make no third map";
 }
 
 // A driver whose writes land in the wrong place: contents must be compared, not only codes.

@@ -296,6 +296,16 @@ void add_shape_probes(probe_list<B>& to) {
   });
   add("map-past-end", "map past the end of a reservation",
       [](S s) { return text(s.try_map({s.room(1).base, 2 * s.g, s.memory(2), 0})); });
+  add("map-past-end-inside", "map from the last of four granules past the end",
+      [](S s) { return text(s.try_map({s.room(4).base + 3 * s.g, 2 * s.g, s.memory(2), 0})); });
+  add("map-across-rooms", "map over the border of two adjacent reservations", [](S s) {
+    const address_range both = s.room(4);
+    if (const status freed = s.try_free(both); !freed) return "free: " + text(freed);
+    const auto low = s.try_reserve({.size_bytes = 2 * s.g, .hint = both.base});
+    const auto high = s.try_reserve({.size_bytes = 2 * s.g, .hint = both.base + 2 * s.g});
+    if (!low || !high || high->base != low->end()) return std::string("not adjacent");
+    return text(s.try_map({low->base + s.g, 2 * s.g, s.memory(2), 0}));
+  });
   add("map-alias", "map one handle at two addresses, write at one, read at the other", [](S s) {
     const address_range range = s.room(2);
     const physical_handle handle = s.memory(1);
@@ -411,6 +421,11 @@ void add_access_probes(probe_list<B>& to) {
     const address_range range = s.room(3);
     s.join(range.base, s.memory(1), 1);
     s.join(range.base + 2 * s.g, s.memory(1), 1);
+    return text(s.try_access(range, s.b.home(), access::read_write));
+  });
+  add("access-hole-before", "set access over a hole and the mapping after it", [](S s) {
+    const address_range range = s.room(2);
+    s.join(range.base + s.g, s.memory(1), 1);
     return text(s.try_access(range, s.b.home(), access::read_write));
   });
   add("access-hole-after", "set access over a mapping and the hole after it", [](S s) {
