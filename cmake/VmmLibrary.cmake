@@ -57,6 +57,14 @@ function(vmm_test)
                        PROPERTIES LABELS "${A_LABELS}")
 endfunction()
 
+# As vmm_test, for programs that replace operator new. ThreadSanitizer's own cannot be replaced: there
+# they are left out.
+function(vmm_allocation_test)
+  if(NOT VMM_SANITIZE MATCHES "thread")
+    vmm_test(${ARGN})
+  endif()
+endfunction()
+
 # vmm_program(name sources...): a tool, example or benchmark.
 function(vmm_program name)
   add_executable(${name} ${ARGN})
