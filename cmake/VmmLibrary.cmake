@@ -57,8 +57,8 @@ function(vmm_test)
                        PROPERTIES LABELS "${A_LABELS}")
 endfunction()
 
-# As vmm_test, for programs that replace operator new. ThreadSanitizer's own cannot be replaced: there
-# they are left out.
+# As vmm_test, for programs that replace operator new. ThreadSanitizer keeps its own: there they
+# are left out.
 function(vmm_allocation_test)
   if(NOT VMM_SANITIZE MATCHES "thread")
     vmm_test(${ARGN})
