@@ -77,8 +77,8 @@ TEST(Run, ReportsWhatTheDriverSaw) {
   EXPECT_TRUE(outcome.svg.empty());
 }
 
-// ThreadSanitizer keeps most of the address space for itself: a reservation of 8 TiB is refused, and
-// the manager asks for less.
+// ThreadSanitizer keeps most of the address space for itself: a reservation of 8 TiB is refused,
+// and the manager asks for less.
 bool has_little_address_space() {
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
