@@ -9,16 +9,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "../support/failing_new.h"
 #include "scenarios.h"
 
 import vmm.backend;
@@ -27,42 +26,7 @@ import vmm.manager;
 
 namespace {
 
-// What the replaced operator new does on this thread.
-struct allocation_plan {
-  bool armed = false;
-  int paused_count = 0;
-  std::uint64_t seen_count = 0;
-  std::uint64_t fail_at = 0;  // counted from 1; 0: none
-  bool forever = false;
-  std::uint64_t struck_count = 0;
-};
-thread_local allocation_plan plan;
-
-bool strikes() noexcept {
-  if (!plan.armed || plan.paused_count > 0) return false;
-  ++plan.seen_count;
-  if (plan.fail_at == 0) return false;
-  const bool hit =
-      plan.seen_count == plan.fail_at || (plan.forever && plan.seen_count > plan.fail_at);
-  if (hit) ++plan.struck_count;
-  return hit;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size_bytes) {
-  void* const memory = strikes() ? nullptr : std::malloc(size_bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void* operator new(std::size_t size_bytes, const std::nothrow_t&) noexcept {
-  return strikes() ? nullptr : std::malloc(size_bytes);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
-
-namespace {
+using failing_new::plan;
 
 /// The driver's own allocations are not the library's.
 struct pause_in_driver {

@@ -7,18 +7,15 @@
 // Method: each scenario is run once to count its driver calls, then once for every call, code and
 // way of failing, on drivers that differ in what they can do with mappings. The driver's ledger is
 // empty after each.
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "../support/fault_sweep.h"
 #include "scenarios.h"
 
 import vmm.backend;
@@ -30,33 +27,19 @@ namespace {
 using B = vmm::fake_driver;
 using world = scenarios::world<B>;
 using scenario = scenarios::scenario<B>;
-using call_counts = std::array<std::uint64_t, vmm::call_count>;
+using sweeps::fault_list;
+using sweeps::outcome;
 
 class FaultSweep : public testing::Test {
  protected:
-  struct outcome {
-    vmm::status result;
-    call_counts calls{};
-    std::uint64_t struck_count = 0;
-  };
-
   // Does the operation in a fresh world with these faults planned; checks all there is to check.
-  outcome inject(const scenario& one, const scenarios::variant& on,
-                 const std::vector<vmm::fake::fault>& faults) {
+  outcome inject(const scenario& one, const scenarios::variant& on, const fault_list& faults) {
     world w(B(on.plays), scenarios::options_for(one));
     one.prepare(w);
     const vmm::manager_statistics before = w.managed->statistics();
     const std::vector<scenarios::slot> slots_before = w.slots;
-    const std::uint64_t struck_before = w.fake().faults_struck();
-    w.fake().reset_calls();
-    for (const vmm::fake::fault& planned : faults) w.fake().fail(planned);
-    outcome seen{one.operation(w), {}, 0};
-    for (std::size_t kind = 0; kind < vmm::call_count; ++kind) {
-      seen.calls[kind] = w.fake().calls(static_cast<vmm::call>(kind));
-    }
-    seen.struck_count = w.fake().faults_struck() - struck_before;
-    w.fake().clear_faults();
-    const std::string what = describe(one, on, faults);
+    outcome seen = sweeps::run_under(w.fake(), faults, [&] { return one.operation(w); });
+    const std::string what = std::string(one.name) + " on " + on.name + sweeps::describe(faults);
     if (!seen.result) {
       expect_injected(one, seen.result.error(), faults, what);
       if (seen.result.error().code == vmm::errc::device_lost && seen.result.error().native == 0) {
@@ -74,22 +57,9 @@ class FaultSweep : public testing::Test {
     return seen;
   }
 
-  static std::string describe(const scenario& one, const scenarios::variant& on,
-                              const std::vector<vmm::fake::fault>& faults) {
-    std::string text = std::string(one.name) + " on " + on.name;
-    for (const vmm::fake::fault& planned : faults) {
-      text += std::string(", ") + vmm::name_of(planned.where) + " " + std::to_string(planned.nth) +
-              (planned.forever ? " for ever " : " once ") + planned.failure.native_name;
-    }
-    return text;
-  }
-
-  static void expect_injected(const scenario& one, const vmm::error& seen,
-                              const std::vector<vmm::fake::fault>& faults,
+  static void expect_injected(const scenario& one, const vmm::error& seen, const fault_list& faults,
                               const std::string& what) {
-    const bool injected = std::any_of(faults.begin(), faults.end(), [&seen](const auto& planned) {
-      return seen.where == planned.where && seen.native == planned.failure.native;
-    });
+    const bool injected = sweeps::is_injected(seen, faults);
     const bool lost = one.may_lose && seen.code == vmm::errc::device_lost && seen.native == 0 &&
                       (faults.size() > 1 || faults.front().forever);
     const bool short_of_memory = one.is_short && seen.code == vmm::errc::out_of_memory;
@@ -117,44 +87,13 @@ class FaultSweep : public testing::Test {
     }
   }
 
-  void count(const outcome& seen) {
-    ++possible_count;
-    if (seen.struck_count > 0) ++injected_count;
-  }
-
-  // A second fault at every call that undoing makes, beside the first.
-  void sweep_rollback(const scenario& one, const scenarios::variant& on,
-                      const vmm::fake::fault& first, const outcome& alone, B& any) {
-    using enum vmm::call;
-    for (const vmm::call kind : {map, unmap, set_access, release, free_reservation}) {
-      const vmm::fake::native_error failure = any.possible_errors(kind).front();
-      const std::uint64_t calls_made = alone.calls[static_cast<std::size_t>(kind)];
-      for (std::uint64_t nth = 1; nth <= calls_made; ++nth) {
-        if (kind == first.where && nth == first.nth) continue;
-        count(inject(one, on, {first, {kind, nth, false, failure}}));
-      }
-    }
-  }
-
   void sweep(const scenario& one, const scenarios::variant& on) {
     const outcome clean = inject(one, on, {});
     ASSERT_TRUE(clean.result) << one.name << " on " << on.name << ": "
                               << vmm::describe(clean.result.error());
     B any(on.plays);
-    for (std::size_t index = 1; index < vmm::call_count; ++index) {
-      const auto kind = static_cast<vmm::call>(index);
-      for (std::uint64_t nth = 1; nth <= clean.calls[index]; ++nth) {
-        bool is_first_code = true;
-        for (const vmm::fake::native_error& failure : any.possible_errors(kind)) {
-          const outcome once = inject(one, on, {{kind, nth, false, failure}});
-          count(once);
-          count(inject(one, on, {{kind, nth, true, failure}}));
-          if (std::exchange(is_first_code, false)) {
-            sweep_rollback(one, on, {kind, nth, false, failure}, once, any);
-          }
-        }
-      }
-    }
+    sweeps::sweep_calls(
+        any, clean, [&](const fault_list& faults) { return inject(one, on, faults); }, sums);
   }
 
   void sweep_all(const scenarios::variant& on) {
@@ -163,14 +102,13 @@ class FaultSweep : public testing::Test {
       if (HasFailure()) break;
     }
     std::printf("%s: injected %llu of %llu possible faults\n", on.name,
-                static_cast<unsigned long long>(injected_count),
-                static_cast<unsigned long long>(possible_count));
-    EXPECT_EQ(injected_count, possible_count);
-    RecordProperty("injected", std::to_string(injected_count));
+                static_cast<unsigned long long>(sums.injected_count),
+                static_cast<unsigned long long>(sums.possible_count));
+    EXPECT_EQ(sums.injected_count, sums.possible_count);
+    RecordProperty("injected", std::to_string(sums.injected_count));
   }
 
-  std::uint64_t possible_count = 0;
-  std::uint64_t injected_count = 0;
+  sweeps::tally sums;
 };
 
 TEST_F(FaultSweep, Cuda) { sweep_all(scenarios::variants().at(0)); }
