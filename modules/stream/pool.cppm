@@ -12,7 +12,8 @@
 //     finished, or behind a wait for it on the device. The same holds for memory that moves.
 // I2  Nothing is unmapped that unfinished work may use.
 // I3  A failed call leaves every block and all free memory as they were; what it created is kept as
-//     cached memory and serves the next call.
+//     cached memory and serves the next call. Where a handle can be mapped only once, free memory
+//     that was idle may have gone back to the driver when memory was short.
 // I4  Physical memory held never exceeds the budget.
 //
 // Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
@@ -131,6 +132,7 @@ class stream_pool {
   using short_lock = std::lock_guard<std::mutex>;
 
   static constexpr std::size_t reap_count = 8;
+  static constexpr int close_attempts = 3;  // a fault that strikes once leaves no trace
   static constexpr std::size_t foreign_count_max = 64;
   static constexpr std::uint64_t page_bytes_min = std::uint64_t{2} << 20;
   static constexpr std::uint64_t segment_bytes_max =
@@ -144,6 +146,7 @@ class stream_pool {
   [[nodiscard]] result<address> reuse_behind_wait(const book_request& request);
   [[nodiscard]] result<address> grow(const book_request& request);
   [[nodiscard]] result<address> grow_short(const book_request& request, error cause);
+  [[nodiscard]] result<address> grow_from_all(const book_request& request);
   [[nodiscard]] result<address> grow_blocking(const book_request& request, error cause);
   [[nodiscard]] status plan_growth(const book_request& request, growth_effort effort);
   [[nodiscard]] result<address> try_growth(const book_request& request,
@@ -159,6 +162,7 @@ class stream_pool {
   [[nodiscard]] status dissolve_idle(std::uint64_t size_bytes);
   [[nodiscard]] status dissolve(slab& gone);
   void write_shortage(const book_request& request, const error& cause);
+  [[nodiscard]] status finish_streams();
   [[nodiscard]] status close();
   [[nodiscard]] static bool is_shortage(errc code) noexcept {
     return code == errc::out_of_memory || code == errc::over_budget ||
@@ -493,12 +497,19 @@ result<address> stream_pool<B>::grow_short(const book_request& request, error ca
   }
   result<address> grown = reuse_behind_wait(request);
   if (!grown || *grown) return grown;
-  grown = try_growth(request, {may_alias_, true, 0});
-  if (grown || !is_shortage(grown.error().code)) return grown;
-  (void)parts_->memory.trim(0);
-  grown = try_growth(request, {may_alias_, true, 0});
+  grown = grow_from_all(request);
   if (grown || !is_shortage(grown.error().code)) return grown;
   return grow_blocking(request, cause);
+}
+
+// With everything that is whole, and then without what lies in the cache in sizes that do not fit.
+template <backend B>
+result<address> stream_pool<B>::grow_from_all(const book_request& request) {
+  const growth_effort effort{may_alias_, true, 0};
+  const result<address> grown = try_growth(request, effort);
+  if (grown || !is_shortage(grown.error().code)) return grown;
+  if (parts_->memory.trim(0).released_count == 0) return grown;
+  return try_growth(request, effort);
 }
 
 // The last step: waits for one stream after the other, and looks again after each.
@@ -531,7 +542,7 @@ result<address> stream_pool<B>::grow_blocking(const book_request& request, error
       const result<address> own = book.allocate(request);
       if (!own || *own) return own;
     }
-    const result<address> grown = try_growth(request, {may_alias_, true, 0});
+    const result<address> grown = grow_from_all(request);
     if (grown || !is_shortage(grown.error().code)) return grown;
     cause = grown.error();
   }
@@ -750,18 +761,30 @@ stream_pool<B>::~stream_pool() {
   (void)parts_.release();  // the driver still has it: taking the records away would only hide that
 }
 
-// A stream that can no longer be asked is taken as finished: whoever destroyed it has seen to that.
+// Waits for all work of every stream. One that the driver no longer knows is taken as finished:
+// whoever destroyed it has seen to that.
+template <backend B>
+status stream_pool<B>::finish_streams() {
+  pool_book& book = parts_->book;
+  for (std::uint32_t stream = 0; stream < book.stream_count(); ++stream) {
+    status waited;
+    for (int attempt = 0; attempt < close_attempts; ++attempt) {
+      const result<ticket_ref> mark = parts_->time.mark(book.handle_of(stream));
+      waited = mark ? parts_->time.wait(*mark) : status{mark.error()};
+      if (waited) break;
+    }
+    if (!waited && waited.error().code != errc::invalid_argument) return waited;
+  }
+  return {};
+}
+
 template <backend B>
 status stream_pool<B>::close() {
   pool_book& book = parts_->book;
-  for (std::uint32_t stream = 0; stream < book.stream_count(); ++stream) {
-    const result<ticket_ref> mark = parts_->time.mark(book.handle_of(stream));
-    if (mark) (void)parts_->time.wait(*mark);
-  }
+  if (status finished = finish_streams(); !finished) return finished;
   book.surrender();
-  constexpr int attempts_max = 3;  // a fault that strikes once must not leave a trace
   status outcome;
-  for (int attempt = 0; attempt < attempts_max; ++attempt) {
+  for (int attempt = 0; attempt < close_attempts; ++attempt) {
     reap(book.zombie_count());
     outcome = dissolve_idle(book.statistics().mapped_bytes);
     const trim_report drained = parts_->memory.trim(0);
@@ -771,7 +794,7 @@ status stream_pool<B>::close() {
   if (!outcome) return outcome;
   if (book.zombie_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
   for (std::size_t i = 0; i < book.segment_count(); ++i) parts_->space.free(book.segment_extent(i));
-  for (int attempt = 0; attempt < attempts_max; ++attempt) {
+  for (int attempt = 0; attempt < close_attempts; ++attempt) {
     outcome = parts_->space.close();
     if (outcome) break;
   }
