@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: whatever host allocation inside the library fails, the pool reports out_of_host_memory or
+// succeeds all the same, every block and its contents are as before, and nothing leaks. [R2]
+// Method: operator new is replaced; each scenario is run once to count the library's own
+// allocations (the driver's are left out: an observer pauses the count during its calls), then once
+// for each of them failing, and once with all from it on failing.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "../support/failing_new.h"
+#include "scenarios.h"
+
+import vmm.backend;
+import vmm.fake;
+import vmm.stream;
+
+namespace {
+
+using failing_new::plan;
+
+/// The driver's own allocations are not the library's.
+struct pause_in_driver {
+  vmm::status before(const vmm::call_record&) noexcept {
+    ++plan.paused_count;
+    return {};
+  }
+  void after(const vmm::call_record&) noexcept { --plan.paused_count; }
+};
+
+using B = vmm::observed_backend<vmm::fake_driver, pause_in_driver>;
+using world = pool_scenarios::world<B>;
+using scenario = pool_scenarios::scenario<B>;
+using pool_scenarios::variant;
+
+class PoolHostMemory : public testing::Test {
+ protected:
+  // Returns how many allocations the operation made.
+  std::uint64_t run(const scenario& one, const variant& on, std::uint64_t fail_at, bool forever) {
+    world w(B(vmm::fake_driver(on.plays), std::make_shared<pause_in_driver>()), one.options);
+    one.prepare(w);
+    const vmm::pool_statistics before = w.pool->statistics();
+    const std::size_t live_before = w.slots.size();
+    plan = {.armed = true, .fail_at = fail_at, .forever = forever};
+    const vmm::status done = one.operation(w);
+    plan.armed = false;
+    const std::uint64_t seen_count = plan.seen_count;
+    const std::string what = std::string(one.name) + " on " + on.name + ", allocation " +
+                             std::to_string(fail_at) + (forever ? " and all after it" : "");
+    if (fail_at != 0) {
+      ++possible_count;
+      if (plan.struck_count > 0) ++injected_count;
+    }
+    w.expect_valid(what);
+    w.use_all();
+    if (!done) {
+      const bool honest = one.is_refused && done.error().code == vmm::errc::over_budget;
+      EXPECT_TRUE(honest || done.error().code == vmm::errc::out_of_host_memory) << what;
+      EXPECT_EQ(w.slots.size(), live_before) << what;
+      EXPECT_EQ(w.pool->statistics().live_bytes, before.live_bytes) << what;
+      EXPECT_EQ(one.operation(w).has_value(), !one.is_refused) << what;
+      w.expect_valid(what);
+      w.use_all();
+    }
+    w.finish(what);
+    return seen_count;
+  }
+
+  void sweep_all(const variant& on) {
+    for (const scenario& one : pool_scenarios::all<B>()) {
+      const std::uint64_t allocation_count = run(one, on, 0, false);
+      for (std::uint64_t nth = 1; nth <= allocation_count; ++nth) {
+        run(one, on, nth, false);
+        run(one, on, nth, true);
+      }
+      if (HasFailure()) break;
+    }
+    std::printf("%s: failed %llu of %llu possible host allocations\n", on.name,
+                static_cast<unsigned long long>(injected_count),
+                static_cast<unsigned long long>(possible_count));
+    EXPECT_EQ(injected_count, possible_count);
+    EXPECT_GT(injected_count, 0u);
+  }
+
+  std::uint64_t possible_count = 0;
+  std::uint64_t injected_count = 0;
+};
+
+TEST_F(PoolHostMemory, Cuda) { sweep_all(pool_scenarios::variants().at(0)); }
+TEST_F(PoolHostMemory, WithoutAliases) { sweep_all(pool_scenarios::variants().at(1)); }
+TEST_F(PoolHostMemory, Host) { sweep_all(pool_scenarios::variants().at(5)); }
+
+}  // namespace

@@ -1,0 +1,419 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every public operation of the pool in the situations that take different ways through it, for the
+// sweeps that make each driver call and each host allocation in them fail. [R1, R2]
+//
+// A scenario prepares a world and then does one operation. In a world, work is queued on every
+// block and finishes only when somebody waits for it, so that whatever is handed out, moved or
+// unmapped too early is a misuse that the fake driver reports. It imports what it uses, so it is
+// the last include but for those that do the same.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.backend;
+import vmm.fake;
+import vmm.stream;
+
+namespace pool_scenarios {
+
+constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+
+inline vmm::fake_driver& fake_of(vmm::fake_driver& driver) { return driver; }
+template <class Observer>
+vmm::fake_driver& fake_of(vmm::observed_backend<vmm::fake_driver, Observer>& driver) {
+  return driver.driver();
+}
+
+/// One live block: its last work leaves `tag` in all of it.
+struct slot {
+  vmm::address at{};
+  std::uint64_t size_bytes = 0;
+  std::size_t stream = 0;
+  std::uint64_t tag = 0;  ///< 0: nothing has been written
+};
+
+/// A pool on a driver with three streams, and what a user knows of it. All sizes are multiples of
+/// 8 bytes.
+template <class B>
+struct world {
+  static constexpr std::size_t a = 0, b = 1, c = 2;
+  B driver;
+  std::array<vmm::stream_handle, 3> streams{};
+  std::unique_ptr<vmm::stream_pool<B>> pool;
+  std::vector<slot> slots;
+  std::uint64_t last_tag = 0;
+
+  world(B&& made, const vmm::pool_options& options) : driver(std::move(made)) {
+    slots.reserve(64);
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      streams[i] = has_streams() ? *fake().create_stream() : static_cast<vmm::stream_handle>(i);
+    }
+    if (has_streams()) fake().set_manual(true);
+    vmm::pool_options chosen = options;
+    chosen.first_stream = streams[a];
+    pool = std::make_unique<vmm::stream_pool<B>>(driver, chosen);
+  }
+
+  [[nodiscard]] vmm::fake_driver& fake() { return fake_of(driver); }
+  [[nodiscard]] bool has_streams() { return fake().feature_set().streams; }
+
+  vmm::status add(std::uint64_t size_bytes, std::size_t stream) {
+    const auto at = pool->allocate(size_bytes, streams[stream]);
+    if (!at) return at.error();
+    slots.push_back({*at, size_bytes, stream, 0});
+    return {};
+  }
+  vmm::status remove(std::size_t index) {
+    const vmm::status freed = pool->free(slots[index].at, streams[slots[index].stream]);
+    if (freed) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(index));
+    return freed;
+  }
+
+  /// Work on the slot's stream that reads what is there and leaves a new tag; unfinished until
+  /// somebody waits.
+  void use(std::size_t index) {
+    slot& used = slots[index];
+    const vmm::address_range range{used.at, used.size_bytes};
+    const std::uint64_t before = std::exchange(used.tag, ++last_tag);
+    if (!has_streams()) {
+      if (before != 0) EXPECT_EQ(fake().read_tag(used.at).value_or(0), before);
+      EXPECT_TRUE(fake().write_tag(range, used.tag));
+      return;
+    }
+    vmm::fake::kernel work{.name = "scenario's work", .duration_us = 5};
+    work.writes = {&range, 1};
+    if (before != 0) {
+      work.reads = {&range, 1};
+      work.expected = before;
+    }
+    work.tag = used.tag;
+    EXPECT_TRUE(fake().launch(streams[used.stream], work));
+  }
+  void use_all() {
+    for (std::size_t i = 0; i < slots.size(); ++i) use(i);
+  }
+  /// A block with unfinished work.
+  vmm::status add_used(std::uint64_t size_bytes, std::size_t stream) {
+    const vmm::status added = add(size_bytes, stream);
+    if (added) use(slots.size() - 1);
+    return added;
+  }
+  void finish_work() {
+    if (has_streams()) ASSERT_TRUE(fake().finish_all());
+  }
+
+  void expect_valid(const std::string& what) {
+    const vmm::status valid = pool->validate();
+    EXPECT_TRUE(valid) << what << ": " << (valid ? "" : valid.error().detail);
+    const vmm::pool_statistics now = pool->statistics();
+    EXPECT_EQ(now.live_count, slots.size()) << what;
+    EXPECT_EQ(now.mapped_bytes, now.live_bytes + now.reusable_bytes) << what;
+    EXPECT_EQ(now.reserved_bytes,
+              now.live_bytes + now.reusable_bytes + now.hole_bytes + now.zombie_bytes)
+        << what;
+    const std::uint64_t budget_bytes = pool->options().budget_bytes;
+    if (budget_bytes != 0) EXPECT_LE(fake().ledger().memory_bytes_max, budget_bytes) << what;
+    expect_no_misuse(what);
+  }
+  void expect_no_misuse(const std::string& what) {
+    EXPECT_EQ(fake().misuse_count(), 0u) << what;
+    for (const auto& misuse : fake().misuses())
+      ADD_FAILURE() << what << ": " << vmm::fake::name_of(misuse.kind) << ", " << misuse.detail;
+    fake().clear_misuses();
+  }
+  void destroy_streams() {
+    if (!has_streams()) return;
+    for (const vmm::stream_handle stream : streams) EXPECT_TRUE(fake().destroy_stream(stream));
+  }
+  /// Contents are right, everything goes back, and nothing was used too early on the way.
+  void finish(const std::string& what) {
+    finish_work();
+    for (const slot& each : slots) {
+      if (each.tag != 0) EXPECT_EQ(fake().read_tag(each.at).value_or(0), each.tag) << what;
+    }
+    while (!slots.empty()) ASSERT_TRUE(remove(slots.size() - 1)) << what;
+    pool.reset();
+    finish_work();
+    destroy_streams();
+    EXPECT_TRUE(fake().check_empty()) << what << '\n' << fake().report();
+    expect_no_misuse(what);
+  }
+};
+
+/// One operation in one situation.
+template <class B>
+struct scenario {
+  const char* name;
+  vmm::pool_options options;
+  std::function<void(world<B>&)> prepare;
+  std::function<vmm::status(world<B>&)> operation;
+  bool gives_back = false;  ///< memory may go back to the driver, whatever the answer
+  bool is_short = false;  ///< succeeds only after several steps: out of memory is an honest answer
+  bool is_refused = false;  ///< there is no memory to be had: the clean answer is a shortage
+};
+
+inline vmm::pool_options options_with(const vmm::pool_policy& rules) {
+  vmm::pool_options options;
+  options.rules = rules;
+  options.reservation_bytes = 256 * MiB;
+  return options;
+}
+
+/// Handles of one page, and every whole one moved before any is created.
+inline vmm::pool_options moving() {
+  vmm::pool_policy rules;
+  rules.handle_bytes = 2 * MiB;
+  rules.headroom = 0;
+  rules.slack_bytes = 0;
+  rules.harvest_share = 0;
+  rules.growth_share = 0;
+  rules.window_gap_bytes = 0;
+  rules.lowest_fit_bytes = 0;
+  return options_with(rules);
+}
+/// Larger handles, new memory before moves while there is headroom.
+inline vmm::pool_options growing() {
+  vmm::pool_policy rules;
+  rules.handle_bytes = 8 * MiB;
+  rules.slack_bytes = 16 * MiB;
+  rules.window_gap_bytes = 32 * MiB;
+  rules.lowest_fit_bytes = 4 * MiB;
+  return options_with(rules);
+}
+inline vmm::pool_options budgeted(vmm::pool_options options, std::uint64_t budget_bytes) {
+  options.budget_bytes = budget_bytes;
+  return options;
+}
+inline vmm::pool_options small_space(vmm::pool_options options, std::uint64_t size_bytes) {
+  options.reservation_bytes = size_bytes;
+  return options;
+}
+
+template <class B>
+auto adding(std::uint64_t size_bytes, std::size_t stream) {
+  return [=](world<B>& w) { return w.add(size_bytes, stream); };
+}
+
+/// Free, used, live, free, used, live: two whole pairs of pages that can only serve together when
+/// they are moved.
+template <class B>
+auto two_gaps(std::size_t freed_by) {
+  return [=](world<B>& w) {
+    ASSERT_TRUE(w.add_used(4 * MiB, freed_by));
+    ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+    ASSERT_TRUE(w.add_used(4 * MiB, freed_by));
+    ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+    ASSERT_TRUE(w.remove(2));
+    ASSERT_TRUE(w.remove(0));
+  };
+}
+
+template <class B>
+std::vector<scenario<B>> growths() {
+  using w_t = world<B>;
+  const auto nothing = [](w_t&) {};
+  vmm::pool_options first_pages = moving();
+  first_pages.page_count = 4;
+  const auto free_tail = [](w_t& w) {
+    ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+    ASSERT_TRUE(w.add_used(4 * MiB, w.a));
+    ASSERT_TRUE(w.remove(1));
+  };
+  return {
+      {"first allocation", growing(), nothing, adding<B>(6 * MiB, 0)},
+      {"first small allocation", moving(), nothing, adding<B>(512, 0)},
+      {"first pages", first_pages, nothing, [](w_t& w) { return w.pool->set_up(); }},
+      {"grow behind a live block", growing(),
+       [](w_t& w) { ASSERT_TRUE(w.add_used(20 * MiB, w.a)); }, adding<B>(20 * MiB, 0)},
+      {"grow in place", moving(), free_tail, adding<B>(8 * MiB, 0)},
+      {"grow in place, as the source", options_with(vmm::pool_policy::vpmm()), free_tail,
+       adding<B>(8 * MiB, 0)},
+      {"move own handles", moving(), two_gaps<B>(0), adding<B>(8 * MiB, 0)},
+      {"move own handles, as the source", options_with(vmm::pool_policy::vpmm()), two_gaps<B>(0),
+       adding<B>(8 * MiB, 0)},
+      {"move another stream's handles", moving(), two_gaps<B>(1), adding<B>(8 * MiB, 2)},
+      {"move another stream's handles, as the source", options_with(vmm::pool_policy::vpmm()),
+       two_gaps<B>(1), adding<B>(8 * MiB, 2)},
+      {"move and create", moving(), two_gaps<B>(1), adding<B>(12 * MiB, 0)},
+      {"move what two streams used", moving(),
+       [](w_t& w) {
+         two_gaps<B>(1)(w);
+         ASSERT_TRUE(w.add_used(4 * MiB, w.c));
+         ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+         ASSERT_TRUE(w.remove(2));
+       },
+       adding<B>(12 * MiB, 0)},
+      {"a further reservation", small_space(moving(), 16 * MiB),
+       [](w_t& w) { ASSERT_TRUE(w.add_used(14 * MiB, w.a)); }, adding<B>(6 * MiB, 0)},
+  };
+}
+
+template <class B>
+std::vector<scenario<B>> reuses() {
+  using w_t = world<B>;
+  const auto freed_by_b = [](w_t& w) {
+    ASSERT_TRUE(w.add_used(16 * MiB, w.b));
+    ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+    ASSERT_TRUE(w.remove(0));
+  };
+  const auto freed_and_finished = [freed_by_b](w_t& w) {
+    freed_by_b(w);
+    w.finish_work();
+  };
+  const auto zombies = [](w_t& w) {
+    two_gaps<B>(0)(w);
+    ASSERT_TRUE(w.add_used(8 * MiB, w.a));
+    ASSERT_TRUE(w.remove(2));
+    w.finish_work();
+  };
+  // Two stale pages in front of live memory that fills the rest of the addresses.
+  const auto stale_low = [](w_t& w) {
+    ASSERT_TRUE(w.add_used(4 * MiB, w.a));
+    ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+    ASSERT_TRUE(w.remove(0));
+    ASSERT_TRUE(w.add_used(6 * MiB, w.a));
+    w.finish_work();
+  };
+  return {
+      {"reuse on the same stream", moving(), freed_by_b, adding<B>(16 * MiB, 1)},
+      {"reuse what another stream has finished", moving(), freed_and_finished,
+       adding<B>(16 * MiB, 0)},
+      {"reuse a part of it", moving(), freed_and_finished, adding<B>(MiB, 2)},
+      {"reuse behind a wait", moving(), freed_by_b, adding<B>(16 * MiB, 0)},
+      {"reuse a part behind a wait", moving(), freed_by_b, adding<B>(MiB, 2)},
+      {"zombies go first", options_with(vmm::pool_policy::vpmm()), zombies, adding<B>(MiB, 2)},
+      {"zombies make room for a window", small_space(moving(), 12 * MiB), stale_low,
+       adding<B>(4 * MiB, 0)},
+  };
+}
+
+template <class B>
+std::vector<scenario<B>> shortages() {
+  using w_t = world<B>;
+  const auto scattered = [](w_t& w) {
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_TRUE(w.add_used(4 * MiB, i % 2 == 0 ? w.a : w.b));
+      ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+    }
+    for (const std::size_t index : {6u, 4u, 2u, 0u}) ASSERT_TRUE(w.remove(index));
+  };
+  // Handles of two pages, each half live, so that nothing can move: a's free page and b's beside it
+  // become one only when both streams have finished.
+  vmm::pool_options halves = budgeted(moving(), 16 * MiB);
+  halves.rules.handle_bytes = 4 * MiB;
+  halves.page_count = 8;
+  const auto free_halves = [](w_t& w) {
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+    w.finish_work();
+    w.slots[1].stream = w.b;
+    w.use(1);
+    w.use(2);
+    ASSERT_TRUE(w.remove(2));
+    ASSERT_TRUE(w.remove(1));
+  };
+  const auto full = [](w_t& w) {
+    ASSERT_TRUE(w.add_used(8 * MiB, w.a));
+    ASSERT_TRUE(w.add_used(6 * MiB, w.b));
+    ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+    ASSERT_TRUE(w.remove(1));
+  };
+  vmm::pool_options impatient = budgeted(growing(), 16 * MiB);
+  impatient.wait_when_short = false;
+  return {
+      {"short, moving serves", budgeted(growing(), 24 * MiB), scattered, adding<B>(16 * MiB, 2),
+       true, true},
+      {"short, waiting serves", halves, free_halves, adding<B>(4 * MiB, 2), false, true},
+      {"short of device memory", growing(),
+       [](w_t& w) {
+         ASSERT_TRUE(w.add_used(40 * MiB, w.a));
+         ASSERT_TRUE(w.add_used(16 * MiB, w.b));
+         ASSERT_TRUE(w.remove(0));
+       },
+       adding<B>(44 * MiB, 1), true, true},
+      {"nothing serves", budgeted(growing(), 16 * MiB), full, adding<B>(10 * MiB, 2), true, true,
+       true},
+      {"nothing serves without waiting", impatient, full, adding<B>(10 * MiB, 2), true, true, true},
+  };
+}
+
+template <class B>
+std::vector<scenario<B>> returns() {
+  using w_t = world<B>;
+  const auto idle = [](w_t& w) {
+    two_gaps<B>(1)(w);
+    w.finish_work();
+  };
+  const auto idle_with_zombies = [](w_t& w) {
+    two_gaps<B>(1)(w);
+    ASSERT_TRUE(w.add_used(8 * MiB, w.a));
+    ASSERT_TRUE(w.remove(2));
+    w.finish_work();
+  };
+  const auto trim = [](std::uint64_t limit_bytes) {
+    return [limit_bytes](w_t& w) {
+      const vmm::trim_report report = w.pool->trim(limit_bytes);
+      return report.failure.code == vmm::errc::none ? vmm::status{} : vmm::status{report.failure};
+    };
+  };
+  return {
+      {"free", moving(), two_gaps<B>(0), [](w_t& w) { return w.remove(0); }},
+      {"free on a new stream", moving(),
+       [](w_t& w) {
+         ASSERT_TRUE(w.add_used(4 * MiB, w.a));
+         w.finish_work();
+         w.slots[0].stream = w.b;
+       },
+       [](w_t& w) { return w.remove(0); }},
+      {"trim", moving(), idle, trim(0), true},
+      {"trim to a limit", moving(), idle, trim(4 * MiB), true},
+      {"trim zombies", moving(), idle_with_zombies, trim(0), true},
+      {"trim under work", moving(), two_gaps<B>(1), trim(0), true},
+      {"synchronize", moving(), two_gaps<B>(1), [](w_t& w) { return w.pool->synchronize(); }},
+  };
+}
+
+template <class B>
+std::vector<scenario<B>> all() {
+  std::vector<scenario<B>> list = growths<B>();
+  for (const auto& more : {reuses<B>(), shortages<B>(), returns<B>()})
+    list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
+
+/// The drivers to sweep: how mappings may be shared and undone decides the way through the pool.
+struct variant {
+  const char* name;
+  vmm::fake::profile plays;
+};
+inline std::vector<variant> variants() {
+  vmm::fake::profile cuda = vmm::fake::profile::cuda();
+  cuda.device_memory_bytes = 64 * MiB;
+  vmm::fake::profile no_alias = cuda;
+  no_alias.can.alias = vmm::alias_level::none;
+  vmm::fake::profile no_span = cuda;
+  no_span.can.spanning_unmap = false;
+  vmm::fake::profile neither = no_alias;
+  neither.can.spanning_unmap = false;
+  vmm::fake::profile level_zero = vmm::fake::profile::level_zero();
+  level_zero.device_memory_bytes = 64 * MiB;
+  vmm::fake::profile host = vmm::fake::profile::host();
+  host.host_memory_bytes = 64 * MiB;
+  host.host_granularity = cuda.device_granularity;
+  return {{"cuda", cuda},       {"no alias", no_alias},     {"no span", no_span},
+          {"neither", neither}, {"level zero", level_zero}, {"host", host}};
+}
+
+}  // namespace pool_scenarios
