@@ -3,7 +3,8 @@
 //
 // A program of pool operations beside a naive model, on a fake driver whose work finishes only when
 // the program says so, in any order that streams and events allow. [R3, R15] Bytes choose: the
-// fuzzer's or a random generator's. It imports what it checks, so it is the last include of a file.
+// fuzzer's or a random generator's. It imports what it checks, so it is the last include of a file,
+// but for those that do the same.
 //
 // The model knows the live blocks, their streams and their contents. It checks that no two blocks
 // overlap, that a block keeps its contents, that a call fails only for memory or with the fault
@@ -18,8 +19,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 import vmm.fake;
@@ -40,24 +43,45 @@ class byte_source {
   std::size_t at_ = 0;
 };
 
-class stream_program {
+/// The bytes of one random schedule: 200 to 999 of them.
+[[nodiscard]] inline std::vector<std::uint8_t> random_program(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::uint8_t> bytes(200 + random() % 800);
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
+  return bytes;
+}
+
+/// `Driver` is the fake driver or derived from it.
+template <class Driver>
+class basic_stream_program {
  public:
   static constexpr std::uint64_t mib = std::uint64_t{1} << 20;
   static constexpr std::size_t stream_count = 4;
 
-  explicit stream_program(byte_source source) : source_(source), driver_(machine()) {
+  explicit basic_stream_program(byte_source source, Driver driver = Driver(machine()))
+      : source_(source), driver_(std::move(driver)) {
     driver_.set_manual(true);
     for (vmm::stream_handle& stream : streams_) stream = *driver_.create_stream();
     event_ = *driver_.create_event();
     pool_ = std::make_unique<pool>(driver_, chosen_options());
   }
 
-  /// Runs to the end of the bytes. nullptr when all went well, else what did not.
-  [[nodiscard]] const char* run() {
+  /// The machine that a program needs.
+  [[nodiscard]] static vmm::fake::profile machine() {
+    vmm::fake::profile plays = vmm::fake::profile::cuda();
+    plays.device_memory_bytes = 192 * mib;
+    return plays;
+  }
+
+  static constexpr const char* saw_misuse = "the driver saw a misuse";
+
+  /// Runs to the end of the bytes. nullptr when all went well, else what did not. Every
+  /// `validate_every` operations, and at the end, all parts of the pool are validated.
+  [[nodiscard]] const char* run(std::uint64_t validate_every = 8) {
     for (std::uint64_t step = 0; !source_.empty() && wrong_ == nullptr; ++step) {
       operation();
-      if (step % 8 == 0) validate();
-      if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
+      if (step % validate_every == 0) validate();
+      if (driver_.misuse_count() != 0) complain(saw_misuse);
     }
     finish();
     return wrong_;
@@ -67,18 +91,12 @@ class stream_program {
   [[nodiscard]] std::uint64_t failures() const { return failures_; }
 
  private:
-  using pool = vmm::stream_pool<vmm::fake_driver>;
+  using pool = vmm::stream_pool<Driver>;
   struct block {
     std::uint64_t size_bytes = 0;
     std::size_t stream = 0;
     std::optional<std::uint64_t> tag{};
   };
-
-  [[nodiscard]] static vmm::fake::profile machine() {
-    vmm::fake::profile plays = vmm::fake::profile::cuda();
-    plays.device_memory_bytes = 192 * mib;
-    return plays;
-  }
 
   [[nodiscard]] vmm::pool_options chosen_options() {
     vmm::pool_options options;
@@ -104,9 +122,9 @@ class stream_program {
     if (choice < 110) {
       allocate();
     } else if (choice < 170) {
-      free();
+      free(choice % 2 == 0);
     } else if (choice < 200) {
-      launch();
+      if (!blocks_.empty()) launch(*some_block());
     } else if (choice < 212) {
       hand_over();
     } else if (choice < 246) {
@@ -145,7 +163,8 @@ class stream_program {
   }
 
   void allocate() {
-    const std::size_t stream = source_.byte() % stream_count;
+    const std::uint32_t how = source_.byte();
+    const std::size_t stream = how % stream_count;
     const std::uint64_t size_bytes = some_size();
     const std::uint64_t struck_before = driver_.faults_struck();
     const auto got = pool_->allocate(size_bytes, streams_[stream]);
@@ -162,8 +181,9 @@ class stream_program {
     }
     if (got->value % 512 != 0) complain("a block is not aligned");
     check_overlap(got->value, size_bytes);
-    blocks_[got->value] = {size_bytes, stream, {}};
+    const auto fresh = blocks_.emplace(got->value, block{size_bytes, stream, {}}).first;
     live_bytes_ += size_bytes;
+    if ((how & 64) != 0) launch(*fresh);
   }
   // Small live blocks may pin every handle; then plenty of memory helps nothing.
   [[nodiscard]] bool stuck_free() const { return blocks_.size() < 4; }
@@ -185,9 +205,10 @@ class stream_program {
     return found;
   }
 
-  void free() {
+  void free(bool use_first) {
     if (blocks_.empty()) return;
     const auto victim = some_block();
+    if (use_first) launch(*victim);
     const vmm::status freed =
         pool_->free(vmm::address{victim->first}, streams_[victim->second.stream]);
     if (!freed) return complain("a live block could not be freed");
@@ -195,12 +216,11 @@ class stream_program {
     blocks_.erase(victim);
   }
 
-  void launch() {
-    if (blocks_.empty()) return;
-    auto& [at, used] = *some_block();
+  void launch(std::pair<const std::uint64_t, block>& what) {
+    auto& [at, used] = what;
     const std::uint64_t size_bytes = used.size_bytes < 8 ? 8 : used.size_bytes / 8 * 8;
     const vmm::address_range range{vmm::address{at}, size_bytes};
-    vmm::fake::kernel work{"work", 5};
+    vmm::fake::kernel work{.name = "work", .duration_us = 5};
     work.writes = {&range, 1};
     if (used.tag) work.reads = {&range, 1};
     work.expected = used.tag;
@@ -215,8 +235,9 @@ class stream_program {
     driver_.clear_faults();
     block& moved = some_block()->second;
     const std::size_t next = source_.byte() % stream_count;
-    if (!driver_.record_event(event_, streams_[moved.stream])) complain("no mark");
-    if (!driver_.wait_event(streams_[next], event_)) complain("no wait");
+    vmm::fake_driver& fake = driver_;  // what the program itself orders is not for a derived driver
+    if (!fake.record_event(event_, streams_[moved.stream])) complain("no mark");
+    if (!fake.wait_event(streams_[next], event_)) complain("no wait");
     moved.stream = next;
   }
 
@@ -250,14 +271,14 @@ class stream_program {
   void finish() {
     driver_.clear_faults();
     validate();
-    while (!blocks_.empty() && wrong_ == nullptr) free();
+    while (!blocks_.empty() && wrong_ == nullptr) free(false);
     pool_.reset();
     if (!driver_.finish_all()) complain("work could not finish");
     (void)driver_.destroy_event(event_);
     for (const vmm::stream_handle stream : streams_) (void)driver_.destroy_stream(stream);
     if (!driver_.check_empty()) complain("the driver still has something");
     for (const auto& misuse : driver_.misuses()) detail_ += std::string(misuse.detail) + "; ";
-    if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
+    if (driver_.misuse_count() != 0) complain(saw_misuse);
   }
 
   void complain(const char* what) {
@@ -265,7 +286,7 @@ class stream_program {
   }
 
   byte_source source_;
-  vmm::fake_driver driver_;
+  Driver driver_;
   std::array<vmm::stream_handle, stream_count> streams_{};
   vmm::event_handle event_{};
   std::unique_ptr<pool> pool_;
@@ -278,5 +299,7 @@ class stream_program {
   const char* wrong_ = nullptr;
   std::string detail_;
 };
+
+using stream_program = basic_stream_program<vmm::fake_driver>;
 
 #endif

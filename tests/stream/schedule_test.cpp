@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -25,9 +24,7 @@ TEST(Schedules, NoHazardInAnyOfThem) {
   std::uint64_t operations = 0;
   std::uint64_t failures = 0;
   for (std::uint64_t seed = from; seed < from + schedules; ++seed) {
-    std::mt19937_64 random(seed);
-    std::vector<std::uint8_t> bytes(200 + random() % 800);
-    for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
+    const std::vector<std::uint8_t> bytes = random_program(seed);
     stream_program program{byte_source{bytes}};
     const char* const wrong = program.run();
     ASSERT_EQ(wrong, nullptr) << wrong << " in schedule " << seed << ": " << program.detail();
