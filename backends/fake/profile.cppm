@@ -80,6 +80,7 @@ export struct trap_set {
   bool hint_ignored = false;       ///< reserve never gives the address of the hint
   bool free_unmaps = false;        ///< free_reservation with live mappings succeeds and drops them
   bool release_unchecked = false;  ///< release of mapped memory succeeds although it is not allowed
+  bool stream_numbers_again = false;  ///< a new stream may have the number of one that is gone
 };
 
 /// A driver to play.

@@ -106,10 +106,11 @@ class slab {
     ++live_;
     return (std::uint64_t{taken.generation} << 32) | (index + 1U);
   }
-  void remove(std::uint64_t token) noexcept {
+  /// With `again` the token may name the next value.
+  void remove(std::uint64_t token, bool again = false) noexcept {
     const auto index = static_cast<std::uint32_t>(token) - 1U;
     slots_[index].value.reset();
-    ++slots_[index].generation;
+    if (!again) ++slots_[index].generation;
     free_.push_back(index);
     --live_;
   }

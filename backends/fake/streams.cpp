@@ -74,7 +74,7 @@ status fake_driver::destroy_stream(stream_handle stream) {
     const fake::stream_record* record = s.streams.find(token);
     if (record == nullptr) return stale(s, call::destroy_stream, token, no_stream);
     const std::uint32_t which = record->lane;
-    s.streams.remove(token);
+    s.streams.remove(token, s.plays.traps.stream_numbers_again);
     s.lanes[which].open = false;  // its work runs on
     s.close_lane_if_dry(which);
     --s.counts.streams;

@@ -109,15 +109,6 @@ pool_book::~pool_book() {
 
 // ---- streams -------------------------------------------------------------------------
 
-namespace {
-
-[[nodiscard]] std::size_t home_of(stream_handle stream, std::size_t mask) noexcept {
-  const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
-  return static_cast<std::size_t>(mixed >> 32) & mask;
-}
-
-}  // namespace
-
 std::uint32_t pool_book::look_up_stream(stream_handle stream) noexcept {
   if (stream_table_.empty()) return no_stream;
   const std::size_t mask = stream_table_.size() - 1;
@@ -133,42 +124,66 @@ std::uint32_t pool_book::look_up_stream(stream_handle stream) noexcept {
   return no_stream;
 }
 
-result<std::uint32_t> pool_book::add_stream(stream_handle stream) noexcept {
-  check(look_up_stream(stream) == no_stream, "a stream is added twice");
-  if (streams_.size() >= max_streams)
-    return refuse(errc::invalid_argument, "a pool serves 4000 streams at most: use fewer");
+// A record for a stream that is in no table yet: one that nobody uses any more, or a new one.
+result<std::uint32_t> pool_book::add_record(stream_handle stream, stream_phase phase) noexcept {
+  if (!unused_.empty()) {
+    const std::uint32_t number = unused_.back();
+    unused_.pop_back();
+    stream_record& record = *streams_[number];
+    record.handle = stream;
+    record.phase = phase;
+    record.last_epoch = record.passed_epoch = clock_;
+    return number;
+  }
+  if (streams_.size() >= max_streams && phase == stream_phase::active) {
+    return refuse(errc::invalid_argument,
+                  "a pool serves 4000 streams at a time: forget() those that are gone");
+  }
   try {
     auto made = std::make_unique<stream_record>();
     made->handle = stream;
-    std::vector<stream_slot> table;
-    if ((streams_.size() + 1) * 2 > stream_table_.size()) {
-      table.resize(std::max<std::size_t>(16, stream_table_.size() * 2));
-    }
+    made->phase = phase;
     streams_.reserve(streams_.size() + 1);
+    retired_.reserve(streams_.capacity());
+    unused_.reserve(streams_.capacity());
     const auto kinds_wanted = static_cast<std::uint32_t>(streams_.size()) + first_stream_kind;
     for (const auto& in : segments_) {
       while (in->regions.kind_count() < kinds_wanted) {
         if (const auto kind = in->regions.add_kind(); !kind) return kind.error();
       }
     }
-    const auto number = static_cast<std::uint32_t>(streams_.size());
-    const auto enter = [](std::vector<stream_slot>& into, const stream_slot& what) {
-      std::size_t at = home_of(what.handle, into.size() - 1);
-      while (into[at].stream != no_stream) at = (at + 1) & (into.size() - 1);
-      into[at] = what;
-    };
-    if (!table.empty()) {
-      for (const stream_slot& old : stream_table_) {
-        if (old.stream != no_stream) enter(table, old);
-      }
-      stream_table_ = std::move(table);
-    }
-    enter(stream_table_, {stream, number});
     streams_.push_back(std::move(made));
-    return number;
+    return static_cast<std::uint32_t>(streams_.size() - 1);
   } catch (const std::bad_alloc&) {
     return no_host_memory;
   }
+}
+
+result<std::uint32_t> pool_book::add_stream(stream_handle stream) noexcept {
+  check(look_up_stream(stream) == no_stream, "a stream is added twice");
+  std::vector<stream_slot> table;
+  if ((streams_.size() + 1) * 2 > stream_table_.size()) {
+    try {
+      table.resize(std::max<std::size_t>(16, stream_table_.size() * 2));
+    } catch (const std::bad_alloc&) {
+      return no_host_memory;
+    }
+  }
+  const result<std::uint32_t> number = add_record(stream, stream_phase::active);
+  if (!number) return number;
+  const auto enter = [](std::vector<stream_slot>& into, const stream_slot& what) {
+    std::size_t at = home_of(what.handle, into.size() - 1);
+    while (into[at].stream != no_stream) at = (at + 1) & (into.size() - 1);
+    into[at] = what;
+  };
+  if (!table.empty()) {
+    for (const stream_slot& old : stream_table_) {
+      if (old.stream != no_stream) enter(table, old);
+    }
+    stream_table_ = std::move(table);
+  }
+  enter(stream_table_, {stream, *number});
+  return number;
 }
 
 stream_handle pool_book::handle_of(std::uint32_t stream) const noexcept {
@@ -184,7 +199,10 @@ bool pool_book::passed(const stream_point& point) const noexcept {
 }
 
 stream_point pool_book::last_point(std::uint32_t stream) const noexcept {
-  return {stream, streams_[stream]->last_epoch};
+  const stream_record& record = *streams_[stream];
+  const bool waited_for =
+      record.phase == stream_phase::active || record.phase == stream_phase::retired;
+  return {stream, waited_for ? record.last_epoch : 0};
 }
 
 // At most marks_max are kept; where there are more, the one before the newest is given up: a later
@@ -362,10 +380,8 @@ status pool_book::free(address at, std::uint32_t stream) noexcept {
   const std::uint64_t offset_bytes = at - in->where.range.base;
   const region_id block =
       offset_bytes % granule_bytes == 0 ? in->starts.take(granules(offset_bytes)) : region_id::none;
-  if (block == region_id::none) {
-    return refuse(errc::not_allocated,
-                  "no block begins here: it was freed before, or the address is inside a block");
-  }
+  if (block == region_id::none) [[unlikely]]
+    return free_held(*in, offset_bytes, stream);
   const std::uint64_t now = ++clock_;
   streams_[stream]->last_epoch = now;
   release(*in, in->regions.where(block), stream);
@@ -378,9 +394,9 @@ status pool_book::free(address at, std::uint32_t stream) noexcept {
 std::size_t pool_book::foreign_candidates(const book_request& request,
                                           std::span<stream_point> out) const noexcept {
   std::size_t count = 0;
-  const auto streams = static_cast<std::uint32_t>(streams_.size());
-  for (std::uint32_t step = 1; step < streams && count < out.size(); ++step) {
-    const std::uint32_t other = (request.stream + step) % streams;
+  for (std::uint32_t step = 0; step < stream_count() && count < out.size(); ++step) {
+    const std::uint32_t other = other_stream(request.stream, step);
+    if (other == request.stream) continue;
     for (const auto& in : segments_) {
       const region_id best = in->regions.best_fit(kind_of(other), request.count_granules);
       if (best == region_id::none) continue;
@@ -396,9 +412,9 @@ result<foreign_claim> pool_book::claim_foreign(const book_request& request,
   constexpr std::uint32_t streams_looked_at_max = 64;
   foreign_claim best;
   std::uint32_t best_granules = std::numeric_limits<std::uint32_t>::max();
-  const auto streams = static_cast<std::uint32_t>(streams_.size());
-  for (std::uint32_t step = 1; step < std::min(streams, streams_looked_at_max + 1); ++step) {
-    const std::uint32_t other = (request.stream + step) % streams;
+  for (std::uint32_t step = 0; step < std::min(stream_count(), streams_looked_at_max + 1); ++step) {
+    const std::uint32_t other = other_stream(request.stream, step);
+    if (other == request.stream) continue;
     for (std::uint32_t number = 0; number < segments_.size(); ++number) {
       const region_map& regions = segments_[number]->regions;
       const region_id found = regions.best_fit(kind_of(other), request.count_granules);

@@ -12,6 +12,10 @@
 //     behind a wait for one on the device.
 // I4  Neighbours free for one stream are merged; so are those of another stream that have passed.
 // I5  What a growth claims is listed nowhere until commit or abandon.
+// I6  A live block is in its segment's table of starts, or, pinned or given to a captured graph, in
+//     its table of held blocks; free() looks there only when the first has no such block.
+// I7  A record of a stream is used again only when nothing is listed under it and no held block
+//     names it. Epochs only grow, so a point that was kept of the former use has passed.
 //
 // Thread safety: none of its own; the pool holds its lock around every call and makes no driver
 // call inside. Cost: allocate and free are those of region_map, plus O(1) for each slab that the
@@ -73,9 +77,10 @@ export struct pool_statistics {
   std::uint64_t zombie_bytes = 0;
   std::uint64_t live_count = 0;
   std::uint64_t zombie_count = 0;
-  std::uint64_t stream_count = 0;
-  std::uint64_t grown_count = 0;  ///< requests that needed the driver
-  std::uint64_t moved_count = 0;  ///< handles moved by remapping
+  std::uint64_t pinned_count = 0;  ///< blocks
+  std::uint64_t stream_count = 0;  ///< in use and not forgotten
+  std::uint64_t grown_count = 0;   ///< requests that needed the driver
+  std::uint64_t moved_count = 0;   ///< handles moved by remapping
   std::uint64_t moved_bytes = 0;
   std::uint64_t foreign_count = 0;  ///< requests met by another stream's memory as it lay
   std::uint64_t wait_count = 0;     ///< times a stream was made to wait, on the device
@@ -129,6 +134,14 @@ struct foreign_claim {
   stream_point last_use{};
 };
 
+/// Whom the record of a stream serves.
+enum class stream_phase : std::uint8_t {
+  unused,   // nobody: it goes to the next new stream
+  active,   // a stream that callers name
+  retired,  // a stream that callers have forgotten and whose work may be unfinished
+  commons,  // everyone: what forgotten streams left
+};
+
 class pool_book {
  public:
   struct setup {
@@ -153,10 +166,14 @@ class pool_book {
   /// Errors: out_of_host_memory, invalid_argument (too many streams).
   [[nodiscard]] result<std::uint32_t> add_stream(stream_handle stream) noexcept;
   [[nodiscard]] stream_handle handle_of(std::uint32_t stream) const noexcept;
+  /// Records, those not in use with them.
   [[nodiscard]] std::uint32_t stream_count() const noexcept;
+  [[nodiscard]] stream_phase phase_of(std::uint32_t stream) const noexcept {
+    return streams_[stream]->phase;
+  }
   [[nodiscard]] bool passed(const stream_point& point) const noexcept;
   [[nodiscard]] std::uint64_t clock() const noexcept { return clock_; }
-  /// The last point of a stream that anything waits for.
+  /// The last point of a stream that anything waits for; one that has passed where nothing does.
   [[nodiscard]] stream_point last_point(std::uint32_t stream) const noexcept;
   /// A mark made at `point.epoch` or later.
   void add_mark(const stream_point& point, ticket_ref mark) noexcept;
@@ -169,6 +186,17 @@ class pool_book {
   /// The marks of a stream that have not passed, oldest first; returns how many.
   [[nodiscard]] std::size_t marks_of(std::uint32_t stream,
                                      std::array<known_mark, marks_max>& out) const noexcept;
+  /// A mark of the stream stands for all that was ever freed on it, or all of that has passed.
+  [[nodiscard]] bool all_marked(std::uint32_t stream) const noexcept;
+  /// Nobody names the stream any more; all_marked() came before. What is free for it goes to
+  /// everyone once its last point has passed. Errors: out_of_host_memory.
+  [[nodiscard]] status retire_stream(std::uint32_t stream) noexcept;
+  /// A retired stream, each in turn; no_stream when there is none.
+  [[nodiscard]] std::uint32_t next_retired() noexcept;
+  [[nodiscard]] std::size_t retired_count() const noexcept { return retired_.size(); }
+  /// Gives some of what a retired stream that has passed left to everyone, and its record back when
+  /// nothing is left. Cost: O(1) for each of at most 1024 regions.
+  void clear_retired(std::uint32_t stream) noexcept;
 
   // ---- allocate and free without the driver ----
   /// True where creating all of it would keep what is held within the policy's headroom.
@@ -183,6 +211,10 @@ class pool_book {
   [[nodiscard]] result<address> allocate(const book_request& request) noexcept;
   /// Errors: unknown_address, not_allocated.
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
+  /// Errors: unknown_address, not_allocated, out_of_host_memory, invalid_argument (2^32 pins).
+  [[nodiscard]] status pin(address at) noexcept;
+  /// Errors: unknown_address, not_allocated, invalid_argument (it is not pinned).
+  [[nodiscard]] status unpin(address at) noexcept;
   [[nodiscard]] bool wants_reaping() const noexcept {
     return rules_.unmap_early && stale_.count() != 0;
   }
@@ -263,6 +295,7 @@ class pool_book {
     extent where{};
     region_map regions;
     start_table starts{};
+    start_table held{};                               // pinned, or given to a captured graph
     std::unique_ptr<view* [], free_memory> pages {};  // by unit: the view that is mapped there
     std::uint32_t page_count = 0;
   };
@@ -273,7 +306,10 @@ class pool_book {
     std::array<known_mark, marks_max> marks{};
     std::size_t mark_count = 0;
     slab_bins whole{};
+    std::uint64_t held_count = 0;  // blocks held that name this record
+    stream_phase phase = stream_phase::active;
   };
+  static constexpr std::uint32_t regions_moved_max = 1024;
   static constexpr region_kind hole_kind = static_cast<region_kind>(1);
   static constexpr std::uint32_t first_stream_kind = 2;
 
@@ -293,6 +329,39 @@ class pool_book {
   [[nodiscard]] static region_state state_of(std::uint32_t tag) noexcept {
     return static_cast<region_state>(tag & 0xFF);
   }
+
+  // What is written beside a block that is held.
+  struct hold_note {
+    std::uint32_t pins = 0;
+    std::uint32_t stream = no_stream;  // whose record it names: freed for it, or captured by it
+    bool freed = false;                // waits for its last pin to go
+  };
+  static constexpr std::uint32_t freed_bit = 1u << 8;
+  struct found_block {
+    segment* in = nullptr;
+    std::uint32_t offset = 0;
+    region_id region = region_id::none;
+    bool is_held = false;
+  };
+  [[nodiscard]] static hold_note hold_of(const segment& in, region_id block) noexcept;
+  void write_hold(segment& in, region_id block, const hold_note& note) noexcept;
+  /// The live block that begins at `at`. Errors: unknown_address, not_allocated.
+  [[nodiscard]] result<found_block> find_block(address at) noexcept;
+  [[nodiscard]] status free_held(segment& in, std::uint64_t offset_bytes,
+                                 std::uint32_t stream) noexcept;
+  // An unlisted live region that is in neither table becomes free for the stream.
+  void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
+
+  [[nodiscard]] static std::size_t home_of(stream_handle stream, std::size_t mask) noexcept {
+    const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
+    return static_cast<std::size_t>(mixed >> 32) & mask;
+  }
+  [[nodiscard]] result<std::uint32_t> add_record(stream_handle stream, stream_phase phase) noexcept;
+  void leave_table(stream_handle stream) noexcept;
+  [[nodiscard]] bool move_free(std::uint32_t from, const stream_point& to) noexcept;
+  void recycle(std::uint32_t stream) noexcept;
+  // Another stream to look at, the commons first; the stream itself when there is none.
+  [[nodiscard]] std::uint32_t other_stream(std::uint32_t stream, std::uint32_t step) const noexcept;
 
   [[nodiscard]] std::uint32_t look_up_stream(stream_handle stream) noexcept;
   [[nodiscard]] segment* segment_around(address at) noexcept;
@@ -353,6 +422,7 @@ class pool_book {
     std::uint64_t owned = 0;
     std::uint64_t slab_granules = 0;
     std::uint64_t zombies = 0;
+    std::uint64_t pinned = 0;
   };
   [[nodiscard]] const char* broken_region(const segment& in, region_id region,
                                           tally& sums) const noexcept;
@@ -376,6 +446,9 @@ class pool_book {
   std::vector<stream_slot> stream_table_;  // open addressing, a power of two long
   stream_handle last_handle_ = stream_handle::default_stream;
   std::uint32_t last_stream_ = no_stream;
+  std::uint32_t commons_ = no_stream;   // the record of what is everyone's
+  std::vector<std::uint32_t> retired_;  // as large as streams_ may get, as is the next one
+  std::vector<std::uint32_t> unused_;
   std::uint64_t clock_ = 0;
   std::uint64_t live_granules_ = 0;
   std::uint64_t peak_live_granules_ = 0;

@@ -49,7 +49,7 @@ status pool_book::add_segment(const extent& where) noexcept {
   try {
     segments_.reserve(segments_.size() + 1);
     segments_.push_back(std::make_unique<segment>(
-        segment{where, std::move(*regions), {}, std::move(table), pages}));
+        segment{where, std::move(*regions), {}, {}, std::move(table), pages}));
   } catch (const std::bad_alloc&) {
     return no_host_memory;
   }
@@ -236,8 +236,10 @@ slab* pool_book::choose_slab(std::uint32_t stream, std::uint32_t rest_granules) 
   if (from->empty()) {
     const slab* oldest = nullptr;
     const std::uint32_t streams = std::min(stream_count(), streams_looked_at_max + 1);
-    for (std::uint32_t step = 1; step < streams; ++step) {
-      const slab_bins& other = streams_[(stream + step) % stream_count()]->whole;
+    for (std::uint32_t step = 0; step < streams; ++step) {
+      const std::uint32_t number = other_stream(stream, step);
+      if (number == stream) continue;
+      const slab_bins& other = streams_[number]->whole;
       const slab* const candidate = other.oldest();
       if (candidate == nullptr) continue;
       if (oldest != nullptr && oldest->whole_since <= candidate->whole_since) continue;

@@ -23,7 +23,7 @@ bool pool_book::has_headroom(const book_request& request, std::uint64_t held_byt
 
 std::uint64_t pool_book::live_count() const noexcept {
   std::uint64_t count = 0;
-  for (const auto& in : segments_) count += in->starts.count();
+  for (const auto& in : segments_) count += in->starts.count() + in->held.count();
   return count;
 }
 
@@ -54,7 +54,8 @@ pool_statistics pool_book::statistics() const noexcept {
   now.zombie_bytes = stale_.granules() * granule_bytes;
   now.zombie_count = stale_.count();
   now.live_count = live_count();
-  now.stream_count = stream_count();
+  for (const auto& record : streams_)
+    now.stream_count += record->phase == stream_phase::active ? 1U : 0U;
   return now;
 }
 
@@ -116,14 +117,21 @@ void pool_book::merge_passed(std::uint32_t stream) noexcept {
 void pool_book::surrender() noexcept {
   for (const auto& record : streams_) {
     note_passed({static_cast<std::uint32_t>(&record - streams_.data()), clock_});
+    record->phase = stream_phase::active;
   }
+  commons_ = no_stream;
+  numbers_.pinned_count = 0;
   for (const auto& in : segments_) {
     for (region_id r = in->regions.first(); r != region_id::none;) {
       const region_id next = in->regions.after(r);
       const bool live = in->regions.kind(r) == region_kind::unlisted &&
                         state_of(in->regions.tag(r)) == region_state::live;
       const std::uint32_t end = in->regions.where(r).end();
-      if (live) (void)free(address_in(*in, in->regions.where(r).offset), 0);
+      if (live) {
+        const std::uint32_t offset = in->regions.where(r).offset;
+        if (in->starts.take(offset) == region_id::none) (void)in->held.take(offset);
+        settle_free(*in, r, 0);
+      }
       r = next;
       if (live && next != region_id::none) r = in->regions.find(end);
     }
@@ -162,7 +170,11 @@ const char* pool_book::broken_region(const segment& in, region_id region,
   }
   if (state != region_state::live) return "a region is claimed while no growth is under way";
   sums.live += where.count;
-  return in.starts.find(where.offset) == region ? nullptr : "a block is not in the table";
+  const bool started = in.starts.find(where.offset) == region;
+  const bool held = in.held.find(where.offset) == region;
+  if (started && regions.word(region) != 0) return "a block that is not held has a note";
+  if (held && hold_of(in, region).pins != 0) ++sums.pinned;
+  return started != held ? nullptr : "a block is in no table, or in both";
 }
 
 const char* pool_book::broken_slab(const segment& in, const view& v) const noexcept {
@@ -216,6 +228,7 @@ status pool_book::validate() const noexcept {
   if (sums.live != live_granules_) broken = "the count of live granules is wrong";
   if (sums.slab_granules != slab_granules_) broken = "the count of physical granules is wrong";
   if (sums.owned != slab_granules_) broken = "live and free memory is not all memory";
+  if (sums.pinned != numbers_.pinned_count) broken = "the count of pinned blocks is wrong";
   if (sums.zombies != stale_.count()) broken = "the count of zombies is wrong";
   if (broken != nullptr) return refuse(errc::internal, broken);
   return {};

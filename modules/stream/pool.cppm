@@ -71,8 +71,8 @@ class stream_pool {
  public:
   using backend_type = B;
 
-  /// `driver` outlives the pool, and so do the streams that the pool was given. Makes no driver
-  /// call.
+  /// `driver` outlives the pool, and so do the streams that the pool was given and that were not
+  /// forgotten. Makes no driver call.
   explicit stream_pool(B& driver, const pool_options& options = {}) noexcept
       : driver_(driver), options_(options) {}
   stream_pool(const stream_pool&) = delete;
@@ -96,6 +96,28 @@ class stream_pool {
   /// Errors: unknown_address, not_allocated (freed before, or inside a block), out_of_host_memory
   /// (a new stream's records); the block is as before.
   [[nodiscard]] status free(address at, stream_handle stream);
+
+  /// Keeps the block that begins at `at` where it is until unpin() was called as often: its address
+  /// and the memory behind it stay joined. A live block never moves, pinned or not; what a pin adds
+  /// is that free() does not end that. The address may be freed as usual, and the block is then
+  /// given back when the last pin goes. So whoever reaches the memory beside the streams (a network
+  /// card, another process, a captured graph) pins it for as long. O(1), no driver call.
+  /// Errors: unknown_address, not_allocated (freed, also while pinned, or inside a block),
+  /// out_of_host_memory.
+  [[nodiscard]] status pin(address at);
+  /// Ends one pin. When it was the last of a block that has been freed, the block is free from then
+  /// on, after all work that the freeing stream has been given so far; work that no stream orders
+  /// must have finished. Errors: unknown_address, not_allocated, invalid_argument (not pinned).
+  [[nodiscard]] status unpin(address at);
+
+  /// To be called before a stream is destroyed, when nobody allocates or frees on it any more: the
+  /// driver may give its number to a new stream, which is then a new one here too. What is free for
+  /// the stream becomes everyone's when the work it has been given so far has finished; nothing
+  /// waits for that. Blocks allocated on it stay live and are freed on any stream. A stream that
+  /// the pool does not know is no error. One event where anything was freed on it.
+  /// Errors: in_use (another thread frees on it), out_of_host_memory, driver errors; the stream is
+  /// as before.
+  [[nodiscard]] status forget(stream_handle stream);
 
   /// Blocks until all work before the frees so far has finished. Errors: driver errors.
   [[nodiscard]] status synchronize();
@@ -131,6 +153,8 @@ class stream_pool {
   };
   using short_lock = std::lock_guard<std::mutex>;
 
+  static constexpr error nothing_allocated =
+      refuse(errc::unknown_address, "this pool has not allocated anything");
   static constexpr std::size_t reap_count = 8;
   static constexpr int close_attempts = 3;  // a fault that strikes once leaves no trace
   static constexpr std::size_t foreign_count_max = 64;
@@ -157,11 +181,13 @@ class stream_pool {
   [[nodiscard]] result<ticket_ref> mark_for(const stream_point& point);
   [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream);
   [[nodiscard]] status wait_for(const stream_point& point);
+  void tend_retired();
   void reap(std::size_t count_max);
   [[nodiscard]] status unmap_view(view& gone);
   [[nodiscard]] status dissolve_idle(std::uint64_t size_bytes);
   [[nodiscard]] status dissolve(slab& gone);
   void write_shortage(const book_request& request, const error& cause);
+  [[nodiscard]] status finish_stream(std::uint32_t stream);
   [[nodiscard]] status finish_streams();
   [[nodiscard]] status close();
   [[nodiscard]] static bool is_shortage(errc code) noexcept {
@@ -288,7 +314,7 @@ result<address> stream_pool<B>::allocate(std::uint64_t size_bytes, stream_handle
 template <backend B>
 status stream_pool<B>::free(address at, stream_handle stream) {
   if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]]
-    return refuse(errc::unknown_address, "this pool has not allocated anything");
+    return nothing_allocated;
   const short_lock lock(state_mutex_);
   pool_book& book = parts_->book;
   std::uint32_t number = book.find_stream(stream);
@@ -316,6 +342,7 @@ result<address> stream_pool<B>::allocate_slowly(std::uint64_t size_bytes, stream
     return refuse(errc::out_of_addresses,
                   "the request is larger than a stretch of addresses can be");
   const short_lock growing(growth_mutex_);
+  tend_retired();
   const result<std::uint32_t> number = enter_stream(stream);
   if (!number) return number.error();
   if (options_.rules.unmap_early) reap(reap_count);
@@ -323,6 +350,72 @@ result<address> stream_pool<B>::allocate_slowly(std::uint64_t size_bytes, stream
   const result<address> at = reuse(request);
   if (!at || *at) return at;
   return grow(request);
+}
+
+// ---- pins, and streams that go -------------------------------------------------------
+
+template <backend B>
+status stream_pool<B>::pin(address at) {
+  if (!is_set_up_.load(std::memory_order_acquire)) return nothing_allocated;
+  const short_lock lock(state_mutex_);
+  return parts_->book.pin(at);
+}
+
+template <backend B>
+status stream_pool<B>::unpin(address at) {
+  if (!is_set_up_.load(std::memory_order_acquire)) return nothing_allocated;
+  const short_lock lock(state_mutex_);
+  return parts_->book.unpin(at);
+}
+
+template <backend B>
+status stream_pool<B>::forget(stream_handle stream) {
+  if (!is_set_up_.load(std::memory_order_acquire)) return {};
+  const short_lock growing(growth_mutex_);
+  stream_point last;
+  {
+    const short_lock lock(state_mutex_);
+    const std::uint32_t number = parts_->book.find_stream(stream);
+    if (number == pool_book::no_stream) return {};
+    last = parts_->book.last_point(number);
+  }
+  if (status asked = learn(last); !asked) return asked;
+  {
+    const short_lock lock(state_mutex_);
+    if (!parts_->book.all_marked(last.stream))
+      return refuse(errc::in_use, "another thread frees on a stream while it is forgotten");
+    if (status retired = parts_->book.retire_stream(last.stream); !retired) return retired;
+    std::array<pool_book::known_mark, pool_book::marks_max> marks;
+    const std::size_t count = parts_->book.marks_of(last.stream, marks);
+    for (std::size_t i = 0; i < count; ++i) parts_->time.orphan(marks[i].mark);
+  }
+  tend_retired();
+  return {};
+}
+
+// Asks after a few streams that were forgotten, and gives everyone what those left that have
+// finished. What the driver cannot tell now is asked again.
+template <backend B>
+void stream_pool<B>::tend_retired() {
+  constexpr std::size_t looks_max = 8;
+  pool_book& book = parts_->book;
+  std::size_t looks = looks_max;
+  {
+    const short_lock lock(state_mutex_);
+    looks = std::min(looks, book.retired_count());
+  }
+  for (; looks != 0; --looks) {
+    stream_point last;
+    {
+      const short_lock lock(state_mutex_);
+      const std::uint32_t stream = book.next_retired();
+      if (stream == pool_book::no_stream) return;
+      last = book.last_point(stream);
+    }
+    if (!learn(last)) continue;
+    const short_lock lock(state_mutex_);
+    if (book.passed(last)) book.clear_retired(last.stream);
+  }
 }
 
 // ---- what streams have finished ------------------------------------------------------
@@ -740,6 +833,7 @@ trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
     asked = learn(last);
   }
   reap(book.zombie_count());
+  tend_retired();
   std::uint64_t free_bytes = 0;
   {
     const short_lock lock(state_mutex_);
@@ -769,13 +863,20 @@ status stream_pool<B>::finish_streams() {
   for (std::uint32_t stream = 0; stream < book.stream_count(); ++stream) {
     status waited;
     for (int attempt = 0; attempt < close_attempts; ++attempt) {
-      const result<ticket_ref> mark = parts_->time.mark(book.handle_of(stream));
-      waited = mark ? parts_->time.wait(*mark) : status{mark.error()};
+      waited = finish_stream(stream);
       if (waited) break;
     }
     if (!waited && waited.error().code != errc::invalid_argument) return waited;
   }
   return {};
+}
+
+template <backend B>
+status stream_pool<B>::finish_stream(std::uint32_t stream) {
+  pool_book& book = parts_->book;
+  if (book.phase_of(stream) != stream_phase::active) return wait_for(book.last_point(stream));
+  const result<ticket_ref> mark = parts_->time.mark(book.handle_of(stream));
+  return mark ? parts_->time.wait(*mark) : status{mark.error()};
 }
 
 template <backend B>

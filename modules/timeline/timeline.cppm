@@ -31,6 +31,9 @@ namespace vmm {
 
 class ticket_home;
 
+// No stream's number.
+inline constexpr stream_handle stream_gone = static_cast<stream_handle>(~std::uint64_t{0});
+
 /// One marked point. Reached through ticket_ref only.
 export struct ticket {
   event_handle event = event_handle::none;
@@ -149,6 +152,12 @@ class timeline {
       if (!*finished) return driver_.wait_event(stream, point.get()->event);
     }
     return {};
+  }
+
+  /// The ticket's stream is going away, and its number may come back for another one: from now on
+  /// order() makes that one wait, too. Nobody else looks at the ticket meanwhile.
+  void orphan(const ticket_ref& point) noexcept {
+    if (point.get() != nullptr) point.get()->stream = stream_gone;
   }
 
   /// Blocks the calling thread until the ticket has passed. The last resort.

@@ -1,0 +1,227 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocks that stay although they may be freed, and streams that go although memory is theirs.
+module;
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.physical;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr error no_host_memory =
+    refuse(errc::out_of_host_memory, "no host memory is left for the pool's records");
+constexpr error no_block =
+    refuse(errc::not_allocated,
+           "no block begins here: it was freed before, or the address is inside a block");
+
+}  // namespace
+
+// ---- held blocks ---------------------------------------------------------------------
+
+pool_book::hold_note pool_book::hold_of(const segment& in, region_id block) noexcept {
+  const std::uint64_t word = in.regions.word(block);
+  return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32),
+          (in.regions.tag(block) & freed_bit) != 0};
+}
+
+void pool_book::write_hold(segment& in, region_id block, const hold_note& note) noexcept {
+  const std::uint64_t word = note.pins | std::uint64_t{note.stream} << 32;
+  const auto live = static_cast<std::uint32_t>(region_state::live);
+  in.regions.set_note(block, {word, live | (note.freed ? freed_bit : 0)});
+}
+
+result<pool_book::found_block> pool_book::find_block(address at) noexcept {
+  segment* const in = segment_around(at);
+  if (in == nullptr)
+    return refuse(errc::unknown_address, "no block of this pool begins or began here");
+  const std::uint64_t offset_bytes = at - in->where.range.base;
+  if (offset_bytes % granule_bytes != 0) return no_block;
+  found_block found{in, static_cast<std::uint32_t>(offset_bytes / granule_bytes)};
+  found.region = in->starts.find(found.offset);
+  if (found.region != region_id::none) return found;
+  found.region = in->held.find(found.offset);
+  found.is_held = true;
+  if (found.region == region_id::none) return no_block;
+  return found;
+}
+
+status pool_book::pin(address at) noexcept {
+  const result<found_block> found = find_block(at);
+  if (!found) return found.error();
+  segment& in = *found->in;
+  hold_note note;
+  if (found->is_held) {
+    note = hold_of(in, found->region);
+    if (note.freed) return refuse(errc::not_allocated, "the block was freed: it is pinned no more");
+    if (note.pins == std::numeric_limits<std::uint32_t>::max())
+      return refuse(errc::invalid_argument, "the block is pinned too often");
+  } else {
+    if (!in.held.reserve()) return no_host_memory;
+    (void)in.starts.take(found->offset);
+    in.held.insert(found->offset, found->region);
+  }
+  if (note.pins++ == 0) ++numbers_.pinned_count;
+  write_hold(in, found->region, note);
+  return {};
+}
+
+status pool_book::unpin(address at) noexcept {
+  const result<found_block> found = find_block(at);
+  if (!found) return found.error();
+  segment& in = *found->in;
+  hold_note note = found->is_held ? hold_of(in, found->region) : hold_note{};
+  if (note.pins == 0) return refuse(errc::invalid_argument, "the block is not pinned");
+  --note.pins;
+  write_hold(in, found->region, note);
+  if (note.pins != 0) return {};
+  --numbers_.pinned_count;
+  if (note.freed) {
+    (void)in.held.take(found->offset);
+    --streams_[note.stream]->held_count;
+    settle_free(in, found->region, note.stream);
+    return {};
+  }
+  if (!in.starts.reserve()) return {};  // held without a pin: free() finds it there as well
+  (void)in.held.take(found->offset);
+  in.regions.set_note(found->region, {0, static_cast<std::uint32_t>(region_state::live)});
+  in.starts.insert(found->offset, found->region);
+  return {};
+}
+
+// What the table of starts does not have.
+status pool_book::free_held(segment& in, std::uint64_t offset_bytes,
+                            std::uint32_t stream) noexcept {
+  if (offset_bytes % granule_bytes != 0) return no_block;
+  const auto offset = static_cast<std::uint32_t>(offset_bytes / granule_bytes);
+  const region_id block = in.held.find(offset);
+  if (block == region_id::none) return no_block;
+  hold_note note = hold_of(in, block);
+  if (note.freed)
+    return refuse(errc::not_allocated, "the block was freed before: it waits for its pins to go");
+  if (note.pins == 0) {
+    (void)in.held.take(offset);
+    settle_free(in, block, stream);
+    return {};
+  }
+  note.freed = true;
+  note.stream = stream;
+  ++streams_[stream]->held_count;
+  write_hold(in, block, note);
+  return {};
+}
+
+void pool_book::settle_free(segment& in, region_id block, std::uint32_t stream) noexcept {
+  stream_record& record = *streams_[stream];
+  if (record.phase == stream_phase::active) record.last_epoch = ++clock_;
+  release(in, in.regions.where(block), stream);
+  make_free(in, block, {stream, record.last_epoch});
+}
+
+// ---- streams that go -----------------------------------------------------------------
+
+std::uint32_t pool_book::other_stream(std::uint32_t stream, std::uint32_t step) const noexcept {
+  if (step == 0) return commons_ == no_stream ? stream : commons_;
+  const std::uint32_t other = (stream + step) % stream_count();
+  return other == commons_ ? stream : other;
+}
+
+bool pool_book::all_marked(std::uint32_t stream) const noexcept {
+  const stream_record& record = *streams_[stream];
+  if (record.last_epoch <= record.passed_epoch) return true;
+  return record.mark_count != 0 &&
+         record.marks[record.mark_count - 1].at.epoch >= record.last_epoch;
+}
+
+// Takes a stream out of the table and moves later entries of the walk down.
+void pool_book::leave_table(stream_handle stream) noexcept {
+  const std::size_t mask = stream_table_.size() - 1;
+  std::size_t gap = home_of(stream, mask);
+  while (stream_table_[gap].handle != stream || stream_table_[gap].stream == no_stream)
+    gap = (gap + 1) & mask;
+  for (std::size_t at = (gap + 1) & mask; stream_table_[at].stream != no_stream;
+       at = (at + 1) & mask) {
+    const std::size_t walked = (at - home_of(stream_table_[at].handle, mask)) & mask;
+    if (walked < ((at - gap) & mask)) continue;
+    stream_table_[gap] = stream_table_[at];
+    gap = at;
+  }
+  stream_table_[gap] = stream_slot{};
+  last_stream_ = no_stream;
+}
+
+status pool_book::retire_stream(std::uint32_t stream) noexcept {
+  check(all_marked(stream), "a stream is forgotten without a mark for its last work");
+  if (commons_ == no_stream) {
+    const result<std::uint32_t> made =
+        add_record(stream_handle::default_stream, stream_phase::commons);
+    if (!made) return made.error();
+    commons_ = *made;
+    streams_[commons_]->last_epoch = 0;
+    streams_[commons_]->passed_epoch = std::numeric_limits<std::uint64_t>::max();
+  }
+  leave_table(streams_[stream]->handle);
+  streams_[stream]->phase = stream_phase::retired;
+  retired_.push_back(stream);
+  return {};
+}
+
+std::uint32_t pool_book::next_retired() noexcept {
+  if (retired_.empty()) return no_stream;
+  const std::uint32_t next = retired_.front();
+  retired_.erase(retired_.begin());
+  retired_.push_back(next);
+  return next;
+}
+
+// Lists free regions of one record under another, as many as a short hold of the lock allows; true
+// when none is left.
+bool pool_book::move_free(std::uint32_t from, const stream_point& to) noexcept {
+  std::uint32_t left = regions_moved_max;
+  for (const auto& in : segments_) {
+    while (in->regions.listed_count(kind_of(from)) != 0) {
+      if (left-- == 0) return false;
+      const region_id region = in->regions.best_fit(kind_of(from), 1);
+      in->regions.unlist(region);
+      make_free(*in, region, to);
+    }
+  }
+  slab_bins& whole = streams_[from]->whole;
+  for (slab* s = whole.largest(); s != nullptr; s = whole.largest()) {
+    leave_whole(*s);
+    enter_whole(*s, to.stream);
+  }
+  return true;
+}
+
+void pool_book::recycle(std::uint32_t stream) noexcept {
+  stream_record& record = *streams_[stream];
+  check(record.held_count == 0 && record.whole.empty(), "a record in use is given back");
+  for (std::size_t i = 0; i < record.mark_count; ++i) record.marks[i] = known_mark{};
+  record.mark_count = 0;
+  record.phase = stream_phase::unused;
+  unused_.push_back(stream);
+}
+
+void pool_book::clear_retired(std::uint32_t stream) noexcept {
+  check(phase_of(stream) == stream_phase::retired, "a stream is cleared that is not forgotten");
+  if (!move_free(stream, {commons_, 0}) || streams_[stream]->held_count != 0) return;
+  std::erase(retired_, stream);
+  recycle(stream);
+}
+
+}  // namespace vmm

@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a stream that is forgotten leaves its free memory to everyone when its work has finished
+// and not before; a new stream with its number starts with nothing; records are used again. Method:
+// kernels left running on streams that are destroyed, on a driver that gives numbers out again.
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fake_pool.hpp"
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::call;
+using vmm::errc;
+using vmm::stream_handle;
+
+vmm::fake::profile numbers_again() {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.traps.stream_numbers_again = true;
+  return plays;
+}
+
+class Forgotten : public FakePool {
+ protected:
+  Forgotten() : FakePool(numbers_again()) {}
+  void destroy_a() {
+    ASSERT_TRUE(driver.destroy_stream(a));
+    a = stream_handle::default_stream;
+  }
+};
+
+TEST_F(Forgotten, ANewStreamWithItsNumberInheritsNothing) {
+  open(moving());
+  const stream_handle number = a;
+  const address at = allocate(8 * MiB, a);
+  run(a, {at, 8 * MiB}, 1e6);
+  free(at, a);
+  fine(managed->forget(a));
+  destroy_a();
+  a = *driver.create_stream();
+  ASSERT_EQ(a, number);
+  const address fresh = allocate(8 * MiB, a);
+  EXPECT_EQ(driver.calls(call::wait_event), 1u) << "the old stream's memory comes behind a wait";
+  run(a, {fresh, 8 * MiB}, 10);  // a misuse where it was taken as the stream's own
+  free(fresh, a);
+}
+
+TEST_F(Forgotten, ItsMemoryIsEveryonesWhenItsWorkHasFinished) {
+  open();
+  const address at = allocate(64 * MiB, a);
+  run(a, {at, 64 * MiB}, 1e6);
+  free(at, a);
+  fine(managed->forget(a));
+  destroy_a();
+  EXPECT_EQ(managed->statistics().stream_count, 0u);
+  EXPECT_EQ(managed->trim(0).released_bytes, 0u) << "the kernel still runs";
+  ASSERT_TRUE(driver.finish_all());
+  const std::uint64_t records = driver.calls(call::record_event);
+  const std::uint64_t waits = driver.calls(call::wait_event);
+  EXPECT_EQ(allocate(64 * MiB, b), at);
+  EXPECT_EQ(driver.calls(call::record_event), records) << "a stream that is gone is not touched";
+  EXPECT_EQ(driver.calls(call::wait_event), waits);
+  validate();
+  free(at, b);
+}
+
+TEST_F(Forgotten, AStreamWhoseWorkIsDoneLeavesItsMemoryAtOnce) {
+  open();
+  const address at = allocate(64 * MiB, a);
+  free(at, a);
+  fine(managed->forget(a));
+  destroy_a();
+  EXPECT_EQ(managed->trim(0).released_bytes, 64 * MiB);
+}
+
+TEST_F(Forgotten, LiveBlocksStay) {
+  open();
+  const address at = allocate(4 * MiB, a);
+  ASSERT_TRUE(driver.write_tag({at, 4 * MiB}, 9));
+  fine(managed->forget(a));
+  destroy_a();
+  EXPECT_EQ(driver.read_tag(at).value_or(0), 9u);
+  free(at, b);
+}
+
+TEST_F(Forgotten, WhatIsPinnedFollows) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  fine(managed->pin(at));
+  free(at, a);
+  run(a, {at, 8 * MiB}, 1e6);
+  fine(managed->forget(a));
+  destroy_a();
+  ASSERT_TRUE(driver.finish_all());
+  validate();
+  const address other = allocate(8 * MiB, b);
+  EXPECT_NE(other, at);
+  fine(managed->unpin(at));
+  EXPECT_EQ(allocate(8 * MiB, b), at);
+  validate();
+  free(at, b);
+  free(other, b);
+}
+
+TEST_F(Forgotten, ZombiesGoWhenItsWorkHasFinished) {
+  open(moving());
+  const address first = allocate(4 * MiB, a);
+  const address wall = allocate(2 * MiB, a);
+  const address second = allocate(4 * MiB, a);
+  run(a, {first, 4 * MiB}, 1e6);
+  free(first, a);
+  free(second, a);
+  const address whole = allocate(8 * MiB, a);
+  EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB);
+  fine(managed->forget(a));
+  destroy_a();
+  ASSERT_TRUE(driver.finish_all());
+  (void)managed->trim(0);
+  EXPECT_EQ(managed->statistics().zombie_bytes, 0u);
+  free(whole, b);
+  free(wall, b);
+}
+
+TEST_F(Forgotten, RecordsAreUsedAgain) {
+  open(moving());
+  for (int i = 0; i < 10'000; ++i) {
+    const stream_handle stream = *driver.create_stream();
+    const address at = allocate(4 * MiB, stream);
+    if (i % 64 == 0) run(stream, {at, 4 * MiB}, 3);
+    free(at, stream);
+    fine(managed->forget(stream));
+    ASSERT_TRUE(driver.destroy_stream(stream));
+  }
+  EXPECT_EQ(managed->statistics().stream_count, 0u);
+  EXPECT_LE(driver.ledger().memory_bytes_max, 16 * MiB);
+  validate();
+}
+
+TEST_F(Forgotten, TooManyAtATimeAreRefused) {
+  open();
+  free(allocate(512, a), a);
+  const auto named = [](std::uint64_t number) { return static_cast<stream_handle>(number << 40); };
+  const address block = allocate(512, a);
+  std::uint64_t number = 1;
+  for (; number < 5000; ++number) {
+    const auto at = managed->allocate(512, named(number));
+    if (at) {
+      free(*at, a);
+      continue;
+    }
+    EXPECT_EQ(at.error().code, errc::invalid_argument);
+    break;
+  }
+  EXPECT_EQ(number, 4000u);
+  validate();
+  for (std::uint64_t gone = 1; gone < number; ++gone) fine(managed->forget(named(gone)));
+  EXPECT_EQ(managed->statistics().stream_count, 1u);
+  free(block, a);
+}
+
+TEST_F(Forgotten, UnknownStreamsAreNoError) {
+  open();
+  fine(managed->forget(a));
+  free(allocate(512, a), a);
+  fine(managed->forget(b));
+  EXPECT_EQ(managed->statistics().stream_count, 1u);
+}
+
+TEST_F(Forgotten, AFailedMarkLeavesTheStream) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  run(a, {at, 8 * MiB}, 1e6);
+  free(at, a);
+  vmm::fake::fault planned;
+  planned.where = call::record_event;
+  planned.failure = driver.possible_errors(call::record_event).front();
+  driver.fail(planned);
+  EXPECT_EQ(managed->forget(a).error().code, planned.failure.code);
+  EXPECT_EQ(managed->statistics().stream_count, 1u);
+  EXPECT_EQ(allocate(8 * MiB, a), at) << "it is still the stream's own";
+  free(at, a);
+}
+
+}  // namespace
