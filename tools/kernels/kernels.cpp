@@ -80,10 +80,13 @@ result<kernel_set> kernel_set::load(cuda_driver& driver) {
     return failed(code, "the CUDA driver does not compile the kernels");
   }
   made.module_ = number(loaded);
-  const std::array<std::pair<const char*, std::uint64_t*>, 3> wanted{
+  const std::array<std::pair<const char*, std::uint64_t*>, 6> wanted{
       {{"vmm_pattern_fill", &made.fill_},
        {"vmm_pattern_check", &made.check_},
-       {"vmm_spin", &made.spin_}}};
+       {"vmm_spin", &made.spin_},
+       {"vmm_copy", &made.copy_},
+       {"vmm_triad", &made.triad_},
+       {"vmm_gather", &made.gather_}}};
   for (const auto& [name, into] : wanted) {
     CUfunction function = nullptr;
     if (const CUresult code = get(&function, loaded, name); code != CUDA_SUCCESS) {
@@ -99,7 +102,10 @@ kernel_set::kernel_set(kernel_set&& from) noexcept
       module_(std::exchange(from.module_, 0)),
       fill_(from.fill_),
       check_(from.check_),
-      spin_(from.spin_) {}
+      spin_(from.spin_),
+      copy_(from.copy_),
+      triad_(from.triad_),
+      gather_(from.gather_) {}
 
 kernel_set::~kernel_set() {
   if (module_ == 0) return;
@@ -135,6 +141,31 @@ status kernel_set::check(const pattern_request& request, address wrong) {
   std::uint64_t counter = wrong.value;
   std::array<void*, 4> arguments{&at, &word_count, &seed, &counter};
   return launch(check_, blocks_for(word_count), arguments.data(), request.stream);
+}
+
+status kernel_set::copy(const array_request& request) {
+  std::uint64_t target = request.target.value;
+  std::uint64_t source = request.source.value;
+  std::uint64_t word_count = request.size_bytes / 8;
+  std::array<void*, 3> arguments{&target, &source, &word_count};
+  return launch(copy_, blocks_for(word_count / 2), arguments.data(), request.stream);
+}
+
+status kernel_set::triad(const array_request& request) {
+  std::uint64_t target = request.target.value;
+  std::uint64_t first = request.source.value;
+  std::uint64_t second = request.second.value;
+  std::uint64_t word_count = request.size_bytes / 8;
+  std::array<void*, 4> arguments{&target, &first, &second, &word_count};
+  return launch(triad_, blocks_for(word_count / 2), arguments.data(), request.stream);
+}
+
+status kernel_set::gather(const array_request& request) {
+  std::uint64_t target = request.target.value;
+  std::uint64_t source = request.source.value;
+  std::uint64_t word_count = request.size_bytes / 8;
+  std::array<void*, 3> arguments{&target, &source, &word_count};
+  return launch(gather_, blocks_for(word_count), arguments.data(), request.stream);
 }
 
 status kernel_set::spin(std::uint64_t duration_ns, stream_handle stream) {

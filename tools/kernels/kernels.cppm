@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.kernels - three kernels for programs that show or measure vmm on a CUDA device.
+// vmm.kernels - some kernels for programs that show or measure vmm on a CUDA device.
 //
 // They are PTX text, which the driver compiles when it is loaded: no CUDA compiler and no CUDA
 // library is needed to build a program that uses them.
@@ -31,6 +31,24 @@ export struct pattern_request {
   stream_handle stream = stream_handle::default_stream;
 };
 
+/// Arrays of one size in mapped memory that a kernel reads and writes once, and the stream.
+export struct array_request {
+  address target{};
+  address source{};
+  address second{};              ///< of triad
+  std::uint64_t size_bytes = 0;  ///< of each array; a multiple of 16, for gather a power of two
+  stream_handle stream = stream_handle::default_stream;
+};
+
+/// The word of the source that gather puts at `index` of the target, in arrays of `word_count`. A
+/// permutation whose neighbours lie far apart.
+export [[nodiscard]] constexpr std::uint64_t gather_place(std::uint64_t index,
+                                                          std::uint64_t word_count) noexcept {
+  std::uint64_t place = index * pattern_step & (word_count - 1);
+  place ^= place >> 15;
+  return place * 0xD1B5'4A32'D192'ED03u & (word_count - 1);
+}
+
 export class kernel_set {
  public:
   /// Compiles the kernels for the device. Errors: what the driver said; unavailable without cuda.h.
@@ -44,6 +62,13 @@ export class kernel_set {
   /// Adds the number of words that differ from the pattern to the 64-bit counter at `wrong`, in
   /// stream order.
   [[nodiscard]] status check(const pattern_request& request, address wrong);
+  /// target = source, by the multiprocessors, in stream order.
+  [[nodiscard]] status copy(const array_request& request);
+  /// target = 3 second - 2 source, in 64-bit words, in stream order. Of two patterns with the seeds
+  /// s and t that makes the pattern with the seed 3 t - 2 s.
+  [[nodiscard]] status triad(const array_request& request);
+  /// target[i] = source[gather_place(i)], in 64-bit words, in stream order.
+  [[nodiscard]] status gather(const array_request& request);
   /// Keeps one block of the device busy for `duration_ns`.
   [[nodiscard]] status spin(std::uint64_t duration_ns, stream_handle stream);
 
@@ -57,6 +82,9 @@ export class kernel_set {
   std::uint64_t fill_ = 0;
   std::uint64_t check_ = 0;
   std::uint64_t spin_ = 0;
+  std::uint64_t copy_ = 0;
+  std::uint64_t triad_ = 0;
+  std::uint64_t gather_ = 0;
 };
 
 }  // namespace vmm::tools

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of vmm.kernels as PTX. Threads stride over 64-bit words.
+// The kernels of vmm.kernels as PTX. Threads stride over 64-bit words, or
+// over pairs of them.
 #pragma once
 
 namespace vmm::tools {
@@ -84,6 +85,130 @@ TELL:
   setp.eq.u64 %clean, %mine, 0;
   @%clean bra END;
   atom.global.add.u64 %found, [%to], %mine;
+END:
+  ret;
+}
+
+.visible .entry vmm_copy(.param .u64 target, .param .u64 source, .param .u64 count)
+{
+  .reg .pred %done, %more;
+  .reg .b32 %width, %block, %thread, %blocks;
+  .reg .b64 %to, %from, %n, %index, %wide, %stride, %offset, %x, %y, %at;
+
+  ld.param.u64 %to, [target];
+  ld.param.u64 %from, [source];
+  ld.param.u64 %n, [count];
+  cvta.to.global.u64 %to, %to;
+  cvta.to.global.u64 %from, %from;
+  mov.u32 %width, %ntid.x;
+  mov.u32 %block, %ctaid.x;
+  mov.u32 %thread, %tid.x;
+  mov.u32 %blocks, %nctaid.x;
+  mul.wide.u32 %index, %block, %width;
+  cvt.u64.u32 %wide, %thread;
+  add.u64 %index, %index, %wide;
+  mul.wide.u32 %stride, %blocks, %width;
+  shr.u64 %n, %n, 1;
+  setp.ge.u64 %done, %index, %n;
+  @%done bra END;
+NEXT:
+  shl.b64 %offset, %index, 4;
+  add.u64 %at, %from, %offset;
+  ld.global.v2.u64 {%x, %y}, [%at];
+  add.u64 %at, %to, %offset;
+  st.global.v2.u64 [%at], {%x, %y};
+  add.u64 %index, %index, %stride;
+  setp.lt.u64 %more, %index, %n;
+  @%more bra NEXT;
+END:
+  ret;
+}
+
+.visible .entry vmm_triad(.param .u64 target, .param .u64 first, .param .u64 second,
+                          .param .u64 count)
+{
+  .reg .pred %done, %more;
+  .reg .b32 %width, %block, %thread, %blocks;
+  .reg .b64 %to, %a, %b, %n, %index, %wide, %stride, %offset, %at;
+  .reg .b64 %ax, %ay, %bx, %by;
+
+  ld.param.u64 %to, [target];
+  ld.param.u64 %a, [first];
+  ld.param.u64 %b, [second];
+  ld.param.u64 %n, [count];
+  cvta.to.global.u64 %to, %to;
+  cvta.to.global.u64 %a, %a;
+  cvta.to.global.u64 %b, %b;
+  mov.u32 %width, %ntid.x;
+  mov.u32 %block, %ctaid.x;
+  mov.u32 %thread, %tid.x;
+  mov.u32 %blocks, %nctaid.x;
+  mul.wide.u32 %index, %block, %width;
+  cvt.u64.u32 %wide, %thread;
+  add.u64 %index, %index, %wide;
+  mul.wide.u32 %stride, %blocks, %width;
+  shr.u64 %n, %n, 1;
+  setp.ge.u64 %done, %index, %n;
+  @%done bra END;
+NEXT:
+  shl.b64 %offset, %index, 4;
+  add.u64 %at, %a, %offset;
+  ld.global.v2.u64 {%ax, %ay}, [%at];
+  add.u64 %at, %b, %offset;
+  ld.global.v2.u64 {%bx, %by}, [%at];
+  mul.lo.u64 %bx, %bx, 3;
+  mul.lo.u64 %by, %by, 3;
+  shl.b64 %ax, %ax, 1;
+  shl.b64 %ay, %ay, 1;
+  sub.u64 %bx, %bx, %ax;
+  sub.u64 %by, %by, %ay;
+  add.u64 %at, %to, %offset;
+  st.global.v2.u64 [%at], {%bx, %by};
+  add.u64 %index, %index, %stride;
+  setp.lt.u64 %more, %index, %n;
+  @%more bra NEXT;
+END:
+  ret;
+}
+
+.visible .entry vmm_gather(.param .u64 target, .param .u64 source, .param .u64 count)
+{
+  .reg .pred %done, %more;
+  .reg .b32 %width, %block, %thread, %blocks;
+  .reg .b64 %to, %from, %n, %mask, %index, %wide, %stride, %offset, %place, %high, %word;
+
+  ld.param.u64 %to, [target];
+  ld.param.u64 %from, [source];
+  ld.param.u64 %n, [count];
+  cvta.to.global.u64 %to, %to;
+  cvta.to.global.u64 %from, %from;
+  mov.u32 %width, %ntid.x;
+  mov.u32 %block, %ctaid.x;
+  mov.u32 %thread, %tid.x;
+  mov.u32 %blocks, %nctaid.x;
+  mul.wide.u32 %index, %block, %width;
+  cvt.u64.u32 %wide, %thread;
+  add.u64 %index, %index, %wide;
+  mul.wide.u32 %stride, %blocks, %width;
+  sub.u64 %mask, %n, 1;
+  setp.ge.u64 %done, %index, %n;
+  @%done bra END;
+NEXT:
+  mul.lo.u64 %place, %index, 0x9E3779B97F4A7C15;
+  and.b64 %place, %place, %mask;
+  shr.u64 %high, %place, 15;
+  xor.b64 %place, %place, %high;
+  mul.lo.u64 %place, %place, 0xD1B54A32D192ED03;
+  and.b64 %place, %place, %mask;
+  shl.b64 %offset, %place, 3;
+  add.u64 %offset, %offset, %from;
+  ld.global.u64 %word, [%offset];
+  shl.b64 %offset, %index, 3;
+  add.u64 %offset, %offset, %to;
+  st.global.u64 [%offset], %word;
+  add.u64 %index, %index, %stride;
+  setp.lt.u64 %more, %index, %n;
+  @%more bra NEXT;
 END:
   ret;
 }
