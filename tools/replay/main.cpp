@@ -28,6 +28,7 @@ constexpr const char* help =
     "\n"
     "  --backend NAME  fake: a GPU's driver in plain memory, with its rules and prices (default)\n"
     "                  host: this machine's memory, mapped but never touched\n"
+    "                  cuda: the first GPU, with its own account of the memory taken\n"
     "  --policy NAME   of the manager: va_pool (default), keep_mapped or virtual_caching; without "
     "it\n"
     "                  VMM_POLICY decides. Of the stream-ordered pool: pool or vpmm\n"
@@ -105,7 +106,7 @@ class reader {
 
   void take_backend(std::string_view value) {
     if (!problem_.empty()) return;
-    if (value != "fake" && value != "host") {
+    if (value != "fake" && value != "host" && value != "cuda") {
       problem_ = "--backend takes one of " + std::string(vmm::tools::replay_backends) + "; not '" +
                  std::string(value) + "'";
     }

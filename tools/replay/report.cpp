@@ -175,6 +175,8 @@ std::string to_json(const replay_report& report) {
   out.put("peak_live_bytes", report.peak_live_bytes);
   out.put("peak_reserved_bytes", report.peak_reserved_bytes);
   out.put("ratio", report.ratio(), 6);
+  out.put("device_peak_bytes", report.device_peak_bytes ? std::to_string(*report.device_peak_bytes)
+                                                        : std::string("null"));
   out.put("driver_calls", calls_json(report.driver_calls));
   out.put("driver_us", report.driver_us, 3);
   out.put("driver_clock", report.driver_us_is_virtual ? "\"virtual\"" : "\"wall\"");
@@ -194,6 +196,10 @@ std::string to_text(const replay_report& report) {
       row("peak live", show_bytes(report.peak_live_bytes) + " (requests rounded up to 512 bytes)");
   out += row("peak reserved", show_bytes(report.peak_reserved_bytes) + " of physical memory");
   out += row("reserved over live", show_number(report.ratio(), 3));
+  if (report.device_peak_bytes) {
+    out += row("the device's own peak",
+               show_bytes(*report.device_peak_bytes) + " less memory free on it");
+  }
   out += row("driver calls", calls_text(report.driver_calls));
   if (report.driver_us) {
     out += row("time in the driver",

@@ -59,9 +59,12 @@ export struct replay_report {
   std::uint64_t iteration_count = 0;
   std::uint64_t peak_live_bytes = 0;      ///< of the trace: requests rounded up to 512
   std::uint64_t peak_reserved_bytes = 0;  ///< the most physical memory that the allocator held
-  call_counts driver_calls{};             ///< of the first pass
-  std::optional<double> driver_us;        ///< time in driver calls in the first pass
-  bool driver_us_is_virtual = false;      ///< the fake's clock, not a real one
+  /// The same as the device's driver tells it: free memory before less free memory at the peak,
+  /// with what the driver takes for itself. On a CUDA device only.
+  std::optional<std::uint64_t> device_peak_bytes;
+  call_counts driver_calls{};         ///< of the first pass
+  std::optional<double> driver_us;    ///< time in driver calls in the first pass
+  bool driver_us_is_virtual = false;  ///< the fake's clock, not a real one
   double first_pass_ns = 0;
   std::vector<double> warm_passes_ns;  ///< further passes on the same allocator, in order
   failure_list failures;               ///< of the first pass

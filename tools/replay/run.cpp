@@ -14,6 +14,7 @@ module;
 
 module vmm.replay;
 
+import vmm.cuda;
 import vmm.fake;
 import vmm.host;
 import vmm.manager;
@@ -99,6 +100,36 @@ class host_ground {
   }
   [[nodiscard]] std::string complaint() {
     return driver_.driver().ledger().empty() ? "" : "the driver still holds memory afterwards";
+  }
+
+ private:
+  std::shared_ptr<call_watch> watch_ = std::make_shared<call_watch>();
+  driver_type driver_;
+};
+
+/// A CUDA device. Streams carry no work here, so that times are of calls alone.
+class cuda_ground {
+ public:
+  using driver_type = observed_backend<cuda_driver, call_watch>;
+  static constexpr bool is_virtual = false;
+
+  explicit cuda_ground(cuda_driver driver) : driver_(std::move(driver), watch_) {}
+  [[nodiscard]] static result<std::unique_ptr<cuda_ground>> open() {
+    result<cuda_driver> driver = cuda_driver::open();
+    if (!driver) return driver.error();
+    return std::make_unique<cuda_ground>(std::move(*driver));
+  }
+  [[nodiscard]] driver_type& driver() noexcept { return driver_; }
+  [[nodiscard]] meter_reading read() const { return watch_->seen(); }
+  void annotate(replay_report& report) {
+    report.notes.push_back(std::string("device: ") + driver_.driver().description().device_name);
+  }
+  [[nodiscard]] std::string complaint() { return ""; }
+
+  /// Bytes of the device that are free, as its driver says; not counted as one of the calls.
+  [[nodiscard]] std::uint64_t free_bytes() {
+    const result<memory_info> memory = driver_.driver().query_memory(driver_.home());
+    return memory ? memory->free_bytes : 0;
   }
 
  private:
@@ -267,6 +298,35 @@ class bench_rig {
   std::vector<stream_handle> streams_;
 };
 
+/// A rig whose memory is what the driver has less of since the gauge was made: asked for after each
+/// event that created some.
+template <class Rig>
+class device_gauge {
+ public:
+  explicit device_gauge(Rig& rig) : rig_(rig), free_before_(rig.ground().free_bytes()) {}
+
+  [[nodiscard]] result<address> allocate(const replay_request& request) {
+    return rig_.allocate(request);
+  }
+  [[nodiscard]] status free(address at, std::uint16_t stream) { return rig_.free(at, stream); }
+  [[nodiscard]] status free(address at) { return rig_.free(at); }
+  [[nodiscard]] std::uint64_t held_bytes() const {
+    const std::uint64_t created = rig_.ground().read().calls[std::size_t(call::create)];
+    if (created != created_seen_) {
+      const std::uint64_t free_now = rig_.ground().free_bytes();
+      held_bytes_ = free_before_ > free_now ? free_before_ - free_now : 0;
+      created_seen_ = created;
+    }
+    return held_bytes_;
+  }
+
+ private:
+  Rig& rig_;
+  std::uint64_t free_before_;
+  mutable std::uint64_t created_seen_ = 0;
+  mutable std::uint64_t held_bytes_ = 0;
+};
+
 // ---- the picture ------------------------------------------------------------------
 
 /// "event 34,418 of 62,560, in iteration 12"
@@ -345,6 +405,20 @@ template <class Ground, template <class> class Subject, class Options>
   return rig.close();
 }
 
+/// One more pass, untimed, that asks the device's driver how much memory is gone.
+template <class Ground, template <class> class Subject, class Options>
+[[nodiscard]] std::string measure_device(const trace& input, const Options& rules,
+                                         replay_report& report) {
+  using rig_type = bench_rig<Ground, Subject>;
+  auto opened = open_rig<rig_type, Ground>(input, rules);
+  if (!opened) return describe(opened.error());
+  device_gauge<rig_type> gauge{**opened};
+  replayer player{gauge, input};
+  report.device_peak_bytes = player.observe().peak_held_bytes;
+  (void)player.reset();
+  return (*opened)->close();
+}
+
 /// Finds the peak, goes there again, and draws.
 template <class Ground, template <class> class Subject, class Options>
 [[nodiscard]] std::string draw_peak(const trace& input, const Options& rules,
@@ -379,6 +453,9 @@ run_outcome run_on(const trace& input, const run_options& options, const Options
   report.peak_live_bytes = input.peak_live_bytes;
   report.driver_us_is_virtual = Ground::is_virtual;
   out.problem = measure<Ground, Subject>(input, options, rules, report);
+  if constexpr (requires(Ground& g) { g.free_bytes(); }) {
+    if (out.problem.empty()) out.problem = measure_device<Ground, Subject>(input, rules, report);
+  }
   if (out.problem.empty() && options.draw) {
     out.problem = draw_peak<Ground, Subject>(input, rules, report, out.svg);
   }
@@ -396,7 +473,13 @@ template <template <class> class Subject, class Options>
 run_outcome run_with(const trace& input, const run_options& options, const Options& rules) {
   if (options.backend == "fake") return run_on<fake_ground, Subject>(input, options, rules);
   if (options.backend == "host") return run_on<host_ground, Subject>(input, options, rules);
-  return callers_fault("a backend is one of fake, host");
+  if (options.backend == "cuda") {
+    // Held over all passes, so that the device's context is made once.
+    const result<cuda_driver> device = cuda_driver::open();
+    if (!device) return refused("no CUDA device: " + describe(device.error()));
+    return run_on<cuda_ground, Subject>(input, options, rules);
+  }
+  return callers_fault("a backend is one of fake, host, cuda");
 }
 
 }  // namespace

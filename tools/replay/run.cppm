@@ -10,8 +10,11 @@
 // On the host driver memory is committed lazily and never touched, so that a trace may hold more
 // than the machine has; the report says so.
 //
-// Thread safety: runs share nothing but the environment. Cost: one replay for each pass, two more
-// for the picture.
+// On a CUDA device no kernel runs. One more pass, untimed, asks the driver after each event that
+// created memory how much is free, so that the report has the device's own peak beside ours.
+//
+// Thread safety: runs share nothing but the environment. Cost: one replay for each pass, one more
+// on a CUDA device, two more for the picture.
 module;
 #include <cstdint>
 #include <functional>
@@ -27,7 +30,7 @@ import :report;
 namespace vmm::tools {
 
 /// Names that run_options::backend takes.
-export inline constexpr std::string_view replay_backends = "fake, host";
+export inline constexpr std::string_view replay_backends = "fake, host, cuda";
 
 export struct run_options {
   std::string backend = "fake";
