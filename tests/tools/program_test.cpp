@@ -188,7 +188,7 @@ TEST_F(Program, RefusesCommandLinesWithAClearMessage) {
   for (const row& each :
        {row{"", "which trace? The first argument is a file"},
         row{"x --backend", "--backend takes a value"},
-        row{"x --backend gpu", "--backend takes one of fake, host; not 'gpu'"},
+        row{"x --backend gpu", "--backend takes one of fake, host, cuda; not 'gpu'"},
         row{"x --policy best",
             "a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm"},
         row{"x --repeat -1", "--repeat takes a number from 0 to 1000; not '-1'"},
@@ -241,8 +241,9 @@ TEST_F(Program, HelpsOnRequest) {
 }
 
 TEST_F(Program, TheDemoGrowsReplaysAndDraws) {
-  const finished got = run_program(
-      demo, "--up-to 8MiB --trace " + file("tiny.trace", tiny) + " --svg " + path("demo.svg"));
+  const finished got =
+      run_program(demo, "--backend host --up-to 8MiB --trace " + file("tiny.trace", tiny) +
+                            " --svg " + path("demo.svg"));
   ASSERT_EQ(got.code, 0) << got.out << got.err;
   for (const char* text : {"Driver: host", "2 MiB to 4 MiB", "4 MiB to 8 MiB", "bytes copied",
                            "replaying: 100 %\n", "Replay of tiny on the fake driver"}) {
@@ -260,8 +261,9 @@ TEST_F(Program, TheDemoRefusesWhatItDoesNotTake) {
     const char* message;
   };
   for (const row& each :
-       {row{"--up-to 2MiB", "--up-to takes a size from 4MiB to 1GiB; not '2MiB'"},
-        row{"--up-to", "--up-to takes a value"}, row{"--fast", "there is no option --fast"}}) {
+       {row{"--up-to 2MiB", "--up-to takes a size from 4MiB to 16GiB; not '2MiB'"},
+        row{"--up-to", "--up-to takes a value"}, row{"--fast", "there is no option --fast"},
+        row{"--backend gpu", "--backend takes cuda or host; not 'gpu'"}}) {
     const finished got = run_program(demo, each.arguments);
     EXPECT_EQ(got.code, 2) << each.arguments;
     EXPECT_EQ(got.out, "");
