@@ -71,6 +71,7 @@ const std::vector<entry>& entries() {
       at("cuMemFreeAsync", 11020, &cuMemFreeAsync),
       at("cuDeviceGetDefaultMemPool", 11020, &cuDeviceGetDefaultMemPool),
       at("cuMemPoolSetAttribute", 11020, &cuMemPoolSetAttribute),
+      at("cuMemPoolGetAttribute", 11020, &cuMemPoolGetAttribute),
       at("cuMemPoolTrimTo", 11020, &cuMemPoolTrimTo),
       at("cuModuleLoadData", 2000, &cuModuleLoadData),
       at("cuModuleUnload", 2000, &cuModuleUnload),

@@ -215,6 +215,14 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void* value) {
                 [&](auto&) { return value == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; });
 }
 
+CUresult cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute, void* value) {
+  return answer("cuMemPoolGetAttribute", needs::initialised, [&](auto&) {
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *static_cast<cuuint64_t*>(value) = 0;
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult cuMemPoolTrimTo(CUmemoryPool, std::size_t) {
   return answer("cuMemPoolTrimTo", needs::initialised, [&](auto&) { return CUDA_SUCCESS; });
 }

@@ -1,0 +1,412 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// bench_memory: how fast kernels run on memory of different make: cuMemAlloc's, the stream-ordered
+// pool's (new, and after a trace has been through it), and mappings of handles of one size by hand.
+// All arrays stand at the same time, each round runs every kernel on every make once, and medians
+// are told. What a kernel wrote is checked on the device.
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+import vmm.cuda;
+import vmm.kernels;
+import vmm.stream;
+import vmm.trace;
+
+namespace {
+
+constexpr std::uint64_t mib = 1 << 20;
+constexpr std::uint64_t source_seed = 17;
+constexpr std::uint64_t second_seed = 99;
+constexpr std::size_t launches_a_sample = 4;
+
+[[noreturn]] void stop(std::string_view text) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "bench_memory: %.*s\n", static_cast<int>(text.size()), text.data());
+  std::exit(2);
+}
+
+void must(const vmm::status& outcome) {
+  if (!outcome) stop(vmm::describe(outcome.error()));
+}
+
+template <class T>
+T must(vmm::result<T> outcome) {
+  if (!outcome) stop(vmm::describe(outcome.error()));
+  return std::move(*outcome);
+}
+
+struct settings {
+  std::string markdown;
+  std::string head;
+  std::string trace;  // played through the pool before its second set of arrays
+  std::uint64_t array_bytes = 4096 * mib;
+  unsigned round_count = 9;
+  std::vector<std::uint64_t> handle_bytes{2 * mib,  8 * mib,   32 * mib,
+                                          64 * mib, 128 * mib, 256 * mib};
+};
+
+// ---- makes of memory ----------------------------------------------------------------------------
+
+/// Three arrays of one make.
+struct arrays {
+  vmm::address target{};
+  vmm::address source{};
+  vmm::address second{};
+};
+
+/// Where arrays come from; gives them back at the end.
+class maker {
+ public:
+  maker() = default;
+  maker(const maker&) = delete;
+  maker& operator=(const maker&) = delete;
+  virtual ~maker() = default;
+  [[nodiscard]] virtual vmm::address make(std::uint64_t size_bytes) = 0;
+};
+
+class plain_maker : public maker {
+ public:
+  explicit plain_maker(vmm::cuda_driver& driver)
+      : allocate_(find<PFN_cuMemAlloc_v3020>(driver, "cuMemAlloc", 3020)),
+        free_(find<PFN_cuMemFree_v3020>(driver, "cuMemFree", 3020)) {
+    // cuMemAlloc works in the thread's current context.
+    const auto set = find<PFN_cuCtxSetCurrent_v4000>(driver, "cuCtxSetCurrent", 4000);
+    set(reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(driver.native_context())));
+  }
+  ~plain_maker() override {
+    for (const CUdeviceptr at : made_) free_(at);
+  }
+  [[nodiscard]] vmm::address make(std::uint64_t size_bytes) override {
+    CUdeviceptr at = 0;
+    if (allocate_(&at, size_bytes) != CUDA_SUCCESS) stop("cuMemAlloc refuses");
+    made_.push_back(at);
+    return {at};
+  }
+
+ private:
+  template <class Function>
+  static Function find(const vmm::cuda_driver& driver, const char* symbol, int version) {
+    void* const found = driver.entry_point(symbol, version);
+    if (found == nullptr) stop(std::string("the driver has no ") + symbol);
+    return reinterpret_cast<Function>(found);
+  }
+
+  PFN_cuMemAlloc_v3020 allocate_;
+  PFN_cuMemFree_v3020 free_;
+  std::vector<CUdeviceptr> made_;
+};
+
+class handle_maker : public maker {
+ public:
+  handle_maker(vmm::cuda_driver& driver, std::uint64_t handle_bytes)
+      : driver_(driver), handle_bytes_(handle_bytes) {}
+  ~handle_maker() override {
+    for (const vmm::address_range& range : ranges_) {
+      must(driver_.unmap(range));
+      must(driver_.free_reservation(range));
+    }
+    for (const vmm::physical_handle handle : handles_) must(driver_.release(handle));
+  }
+  [[nodiscard]] vmm::address make(std::uint64_t size_bytes) override {
+    const vmm::address_range range = must(driver_.reserve({.size_bytes = size_bytes}));
+    ranges_.push_back(range);
+    const vmm::access_grant all[] = {{driver_.home(), vmm::access::read_write}};
+    const std::uint64_t part_bytes = std::min(handle_bytes_, size_bytes);
+    for (std::uint64_t at = 0; at < size_bytes; at += part_bytes) {
+      const vmm::physical_handle handle =
+          must(driver_.create({.size_bytes = part_bytes, .where = driver_.home()}));
+      handles_.push_back(handle);
+      must(driver_.map({range.base + at, part_bytes, handle, 0}));
+      must(driver_.set_access({range.base + at, part_bytes}, all));
+    }
+    return range.base;
+  }
+
+ private:
+  vmm::cuda_driver& driver_;
+  std::uint64_t handle_bytes_;
+  std::vector<vmm::address_range> ranges_;
+  std::vector<vmm::physical_handle> handles_;
+};
+
+class pool_maker : public maker {
+ public:
+  explicit pool_maker(vmm::cuda_driver& driver) : pool_(driver) {}
+  /// Plays the trace, so that what is free lies where a program would have left it.
+  void play(const vmm::tools::trace& input) {
+    std::vector<vmm::address> live(input.slot_count);
+    for (const vmm::tools::event& now : input.events) {
+      vmm::address& at = live[now.slot];
+      if (now.kind == vmm::tools::event_kind::allocate) {
+        at = must(pool_.allocate(now.size_bytes, vmm::stream_handle::default_stream));
+      } else {
+        must(pool_.free(at, vmm::stream_handle::default_stream));
+        at = {};
+      }
+    }
+    for (const vmm::address at : live) {
+      if (at) must(pool_.free(at, vmm::stream_handle::default_stream));
+    }
+  }
+  [[nodiscard]] vmm::address make(std::uint64_t size_bytes) override {
+    return must(pool_.allocate(size_bytes, vmm::stream_handle::default_stream));
+  }
+
+ private:
+  vmm::stream_pool<vmm::cuda_driver> pool_;
+};
+
+// ---- kernels ------------------------------------------------------------------------------------
+
+enum kernel : std::size_t { copy_engine, copy_kernel, triad, gather, kernel_count };
+
+class rig {
+ public:
+  rig(vmm::cuda_driver& on, std::uint64_t array_bytes)
+      : driver_(on),
+        kernels_(must(vmm::tools::kernel_set::load(on))),
+        stream_(must(on.create_stream())),
+        counters_(on),
+        array_bytes_(array_bytes) {
+    counter_ = counters_.make(8);
+  }
+  ~rig() {
+    must(driver_.synchronize_stream(stream_));
+    must(driver_.destroy_stream(stream_));
+  }
+  rig(const rig&) = delete;
+  rig& operator=(const rig&) = delete;
+
+  void prepare(const arrays& a) {
+    must(kernels_.fill({{a.target, array_bytes_}, 1, stream_}));
+    must(kernels_.fill({{a.source, array_bytes_}, source_seed, stream_}));
+    must(kernels_.fill({{a.second, array_bytes_}, second_seed, stream_}));
+    must(driver_.synchronize_stream(stream_));
+  }
+
+  /// Microseconds of one launch.
+  [[nodiscard]] double time(kernel which, const arrays& a) {
+    must(driver_.synchronize_stream(stream_));
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < launches_a_sample; ++i) launch(which, a);
+    must(driver_.synchronize_stream(stream_));
+    const std::chrono::duration<double, std::micro> taken =
+        std::chrono::steady_clock::now() - begin;
+    return taken.count() / launches_a_sample;
+  }
+
+  /// Each kernel once, with its target looked at.
+  void verify(const arrays& a, const std::string& make) {
+    launch(copy_engine, a);
+    expect(a.target, source_seed, make + ", memcpy");
+    launch(triad, a);
+    expect(a.target, 3 * second_seed - 2 * source_seed, make + ", triad");
+    launch(copy_kernel, a);
+    expect(a.target, source_seed, make + ", copy");
+    launch(gather, a);
+    must(driver_.synchronize_stream(stream_));
+    expect_gathered(a.target, make);
+  }
+
+ private:
+  void launch(kernel which, const arrays& a) {
+    const vmm::tools::array_request request{a.target, a.source, a.second, array_bytes_, stream_};
+    switch (which) {
+      case copy_engine: return must(driver_.copy({a.target, a.source, array_bytes_, stream_}));
+      case copy_kernel: return must(kernels_.copy(request));
+      case triad: return must(kernels_.triad(request));
+      default: return must(kernels_.gather(request));
+    }
+  }
+
+  void expect(vmm::address at, std::uint64_t seed, const std::string& what) {
+    std::array<std::uint64_t, 1> wrong{};
+    must(driver_.write(counter_, std::as_bytes(std::span(wrong))));
+    must(kernels_.check({{at, array_bytes_}, seed, stream_}, counter_));
+    must(driver_.synchronize_stream(stream_));
+    must(driver_.read(std::as_writable_bytes(std::span(wrong)), counter_));
+    if (wrong[0] != 0) stop(what + ": " + std::to_string(wrong[0]) + " wrong words");
+  }
+
+  // A part of the words, compared on the host.
+  void expect_gathered(vmm::address at, const std::string& make) {
+    const std::uint64_t word_count = array_bytes_ / 8;
+    std::vector<std::uint64_t> words(std::min<std::uint64_t>(word_count, 1 << 16));
+    const std::uint64_t first = word_count - words.size();
+    must(driver_.read(std::as_writable_bytes(std::span(words)), at + first * 8));
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const std::uint64_t place = vmm::tools::gather_place(first + i, word_count);
+      if (words[i] != source_seed + place * vmm::tools::pattern_step) stop(make + ": gather");
+    }
+  }
+
+  vmm::cuda_driver& driver_;
+  vmm::tools::kernel_set kernels_;
+  vmm::stream_handle stream_;
+  plain_maker counters_;
+  vmm::address counter_{};
+  std::uint64_t array_bytes_;
+};
+
+// ---- the tables ---------------------------------------------------------------------------------
+
+struct make {
+  std::string name;
+  std::unique_ptr<maker> from;
+  arrays memory{};
+  std::array<std::vector<double>, kernel_count> samples{};
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::string number(double value, int digits) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+// GB/s by the bytes that have to move; for gather, words a nanosecond.
+double rate(kernel which, std::uint64_t array_bytes, double us) {
+  const auto bytes = static_cast<double>(array_bytes);
+  if (which == gather) return bytes / 8 / us / 1e3;
+  return bytes * (which == triad ? 3 : 2) / us / 1e3;
+}
+
+std::string table_of(const std::vector<make>& makes, std::uint64_t array_bytes) {
+  std::string text =
+      "| memory | memcpy GB/s | copy GB/s | triad GB/s | gather G/s | memcpy | copy | triad | "
+      "gather |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  std::array<double, kernel_count> plain{};
+  for (std::size_t k = 0; k < kernel_count; ++k) plain[k] = median(makes.front().samples[k]);
+  for (const make& each : makes) {
+    std::string rates;
+    std::string ratios;
+    for (std::size_t k = 0; k < kernel_count; ++k) {
+      const double us = median(each.samples[k]);
+      const auto which = static_cast<kernel>(k);
+      rates += " " + number(rate(which, array_bytes, us), which == gather ? 2 : 0) + " |";
+      ratios += " " + number(plain[k] / us, 3) + " |";
+    }
+    text += "| " + each.name + " |" + rates + ratios + "\n";
+  }
+  return text;
+}
+
+std::vector<make> make_all(vmm::cuda_driver& driver, const settings& how) {
+  std::vector<make> all;
+  all.push_back({"cuMemAlloc", std::make_unique<plain_maker>(driver)});
+  all.push_back({"pool, new", std::make_unique<pool_maker>(driver)});
+  if (!how.trace.empty()) {
+    const vmm::tools::read_outcome input = vmm::tools::read_trace(how.trace);
+    if (!input) stop(vmm::tools::describe(input.trouble));
+    auto used = std::make_unique<pool_maker>(driver);
+    used->play(*input.value);
+    all.push_back({"pool, after " + input.value->name, std::move(used)});
+  }
+  for (const std::uint64_t bytes : how.handle_bytes) {
+    all.push_back({"handles of " + std::to_string(bytes / mib) + " MiB",
+                   std::make_unique<handle_maker>(driver, bytes)});
+  }
+  for (make& each : all) {
+    each.memory.source = each.from->make(how.array_bytes);
+    each.memory.second = each.from->make(how.array_bytes);
+    each.memory.target = each.from->make(how.array_bytes);
+  }
+  return all;
+}
+
+void measure(vmm::cuda_driver& driver, std::vector<make>& all, const settings& how) {
+  rig r(driver, how.array_bytes);
+  for (make& each : all) {
+    r.prepare(each.memory);
+    r.verify(each.memory, each.name);
+  }
+  for (unsigned round = 0; round <= how.round_count; ++round) {
+    for (std::size_t k = 0; k < kernel_count; ++k) {
+      for (make& each : all) {
+        const double us = r.time(static_cast<kernel>(k), each.memory);
+        if (round > 0) each.samples[k].push_back(us);  // the first round warms everything up
+      }
+    }
+  }
+}
+
+void publish(const settings& how, const vmm::cuda_driver& driver, const std::string& table) {
+  std::fputs(table.c_str(), stdout);
+  if (how.markdown.empty()) return;
+  std::ofstream file(how.markdown, std::ios::binary);
+  file << "# Kernels on memory of different make\n\n"
+       << how.head << (how.head.empty() ? "" : ", ") << driver.description().device_name << ".\n\n"
+       << "Three arrays of " << how.array_bytes / mib << " MiB of each make, all there at once; "
+       << "medians of " << how.round_count << " interleaved rounds of " << launches_a_sample
+       << " launches. memcpy is the driver's own copy, copy a kernel; triad reads two arrays and "
+          "writes one; gather reads 64-bit words in a scattered order and writes them in order. "
+          "Bytes read and written are counted. The last four columns are cuMemAlloc's time by this "
+          "memory's: above 1 is faster than cuMemAlloc. Targets were checked on the device.\n\n"
+       << table << "\nCommand: `./run bench memory`.\n";
+  if (!file.flush()) stop("cannot write " + how.markdown);
+}
+
+bool read_settings(int count, char** words, settings& into) {
+  for (int i = 1; i + 1 < count; i += 2) {
+    const std::string_view word = words[i];
+    const char* const value = words[i + 1];
+    if (word == "--markdown") {
+      into.markdown = value;
+    } else if (word == "--head") {
+      into.head = value;
+    } else if (word == "--trace") {
+      into.trace = value;
+    } else if (word == "--array") {
+      const auto bytes = vmm::parse_bytes(value);
+      if (!bytes || *bytes < 2 * mib || (*bytes & (*bytes - 1)) != 0) return false;
+      into.array_bytes = *bytes;
+    } else if (word == "--rounds") {
+      into.round_count = static_cast<unsigned>(std::max(1, std::atoi(value)));
+    } else {
+      return false;
+    }
+  }
+  return count % 2 == 1;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  settings how;
+  if (!read_settings(count, words, how)) {
+    std::fputs(
+        "usage: bench_memory [--array SIZE] [--rounds N] [--trace FILE] [--markdown FILE] "
+        "[--head TEXT]\nSIZE is a power of two from 2MiB on; four gigabytes otherwise.\n",
+        stderr);
+    return 2;
+  }
+  auto driver = vmm::cuda_driver::open();
+  if (!driver) {
+    std::printf("no CUDA device: %s\n", vmm::describe(driver.error()).c_str());
+    return 2;
+  }
+  std::vector<make> all = make_all(*driver, how);
+  measure(*driver, all, how);
+  publish(how, *driver, table_of(all, how.array_bytes));
+  return 0;
+}

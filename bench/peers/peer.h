@@ -1,0 +1,40 @@
+/* SPDX-FileCopyrightText: 2026 The vmm authors
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * An allocator of somebody else's as bench_pool sees it: a shared library that exports vmm_peers.
+ * C only, so that it may be built by another compiler against another C++ library.
+ *
+ * One thread calls, and the device's primary context is current in it. */
+#ifndef VMM_BENCH_PEERS_PEER_H
+#define VMM_BENCH_PEERS_PEER_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct vmm_peer {
+  const char* name;
+  /* Makes the allocator ready to start from nothing. 0: done; else describe() says why not. */
+  int (*open)(void);
+  /* Memory in the order of a stream, which is a CUstream; null: refused. */
+  void* (*allocate)(uint64_t size_bytes, void* stream);
+  /* 0: done. */
+  int (*release)(void* at, void* stream);
+  /* The most memory held from the device since open. */
+  uint64_t (*peak_reserved_bytes)(void);
+  /* Gives everything back to the device. 0: done. */
+  int (*close)(void);
+  /* What went wrong last. */
+  const char* (*describe)(void);
+};
+
+/* Stores where an array of peers begins and answers how many there are. */
+typedef int (*vmm_peers_function)(const struct vmm_peer** first);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
