@@ -29,6 +29,13 @@ usage: scripts/gpu.sh [build] [WORD...]
   leak         1,000,000 cycles of create, map, access, unmap, release
   oom          100 rounds of real out of memory
   sanitizer    compute-sanitizer memcheck and initcheck over the conformance suite
+  demo         ./run demo on the device
+  replay       the traces on the device: its own peak of memory, and time beside the fake's
+  memory       copy, triad and gather on the pool's memory and on handles of one size
+  pool         the traces through the pool, cuMemAllocAsync and PyTorch's allocators
+  rounds       10,000 rounds of free, reuse and defragment while kernels run
+  streams      the traces with real work on four streams
+  watched      compute-sanitizer over short forms of the two before
 
 Without a word: build where there is a compiler, and then all where there is a GPU.
 TEXT
@@ -38,7 +45,8 @@ say() { printf '%s\n' "$*" >&2; }
 
 # ---- build --------------------------------------------------------------------------------------
 
-targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector)
+targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
+         vmm-replay vmm-soak bench_memory bench_pool)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -146,10 +154,14 @@ oom() {
   return $code
 }
 
+find_sanitizer() {
+  command -v compute-sanitizer ||
+    find /usr/local /opt -name compute-sanitizer -perm -u+x -type f 2>/dev/null | head -n 1
+}
+
 sanitizer() {
   local tool code=0 kind text
-  tool=$(command -v compute-sanitizer ||
-    find /usr/local /opt -name compute-sanitizer -perm -u+x -type f 2>/dev/null | head -n 1)
+  tool=$(find_sanitizer)
   if [[ -z $tool ]]; then
     printf 'compute-sanitizer is not on this machine\n'
     return 2
@@ -170,9 +182,159 @@ sanitizer() {
   return $code
 }
 
+trace_names=(gpt_train llama_generate maskrcnn_train beam_kv)
+
+trace_paths() { printf "$root/traces/%s.trace.gz\n" "${trace_names[@]}"; }
+
+demo() {
+  local text=$scratch/demo.txt code=0
+  "$programs/vmm-demo" --trace "$root/traces/maskrcnn_train.trace.gz" --svg "$scratch/demo.svg" \
+    >"$text" 2>&1 || code=$?
+  cat "$text"
+  {
+    printf '# The demo\n\n%s, %s.\n\n' "$(date +%F)" "$machine"
+    echo '```'
+    grep -v -e 'replaying:' -e 'as a picture:' "$text"
+    echo '```'
+    printf '\nCommand: `./run demo`.\n'
+  } >"$scratch/demo.md"
+  add_proof "$scratch/demo.md"
+  return $code
+}
+
+# member JSON KEY: the plain value of a key in one line of JSON.
+member() { sed -n "s/.*\"$2\": \"\{0,1\}\([^,\"}]*\).*/\1/p" <<<"$1"; }
+
+# One row: the trace on the device and, for the prediction, on the fake.
+replay_row() {
+  local trace=$root/traces/$1.trace.gz policy=$2 gpu fake
+  gpu=$("$programs/vmm-replay" "$trace" --backend cuda --policy "$policy" --json) || return 1
+  fake=$("$programs/vmm-replay" "$trace" --policy "$policy" --json) || return 1
+  awk -v trace="$1" -v policy="$policy" -v live="$(member "$gpu" peak_live_bytes)" \
+    -v ours="$(member "$gpu" peak_reserved_bytes)" \
+    -v device="$(member "$gpu" device_peak_bytes)" -v taken="$(member "$gpu" driver_us)" \
+    -v told="$(member "$fake" driver_us)" -v told_peak="$(member "$fake" peak_reserved_bytes)" \
+    -v ns="$(member "$gpu" ns_per_event)" 'BEGIN {
+      printf "| %s | %s | %.3f | %.3f | %.3f | %.3f | %.0f | %.2f | %.2f | %.3f |\n", trace,
+        policy, live / 2^30, ours / live, device / live, told_peak / live, ns, taken / 1e3,
+        told / 1e3, told / taken }'
+}
+
+# keep_mapped would hold 128 GiB and more on two of the traces, and va_pool would take 20 s on one.
+replay_rows() {
+  local trace policy
+  for trace in "${trace_names[@]}"; do
+    for policy in pool vpmm virtual_caching va_pool keep_mapped; do
+      case $trace/$policy in
+        gpt_train/keep_mapped | maskrcnn_train/keep_mapped) continue ;;
+        llama_generate/va_pool | gpt_train/va_pool) continue ;;
+      esac
+      replay_row "$trace" "$policy" || return 1
+    done
+  done
+}
+
+replay() {
+  local page=$results/replay-$slug.md code=0
+  {
+    printf '# The traces on the device\n\n%s, %s.\n\n' "$(date +%F)" "$machine"
+    printf '%s\n' 'No kernel runs; each row is one pass from nothing.' \
+      'Live bytes are requests rounded up to 512. The peak is told three times: by our own count,' \
+      'by how much the free memory of the device fell as its driver tells it, and by our own' \
+      'count on the fake driver. Time in driver calls is taken on the device and predicted by the' \
+      'fake, in milliseconds.' ''
+    printf '| trace | policy | peak live GiB | our count / live | device / live | fake / live | '
+    printf 'ns an event | driver ms, taken | predicted | predicted / taken |\n'
+    printf '| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n'
+  } >"$page"
+  replay_rows >"$scratch/rows" || code=1
+  cat "$scratch/rows" >>"$page"
+  printf '\nCommand: `scripts/gpu.sh replay`, which runs `./run replay FILE --backend cuda`.\n' \
+    >>"$page"
+  cat "$scratch/rows"
+  return $code
+}
+
+memory() {
+  "$programs/bench_memory" --trace "$root/traces/maskrcnn_train.trace.gz" \
+    --head "$(date +%F), $machine" --markdown "$results/memory-$slug.md"
+}
+
+# PyTorch's allocators as a library of peers, built against the PyTorch that is installed here.
+build_peers() {
+  local torch cuda
+  torch=$(python3 -c 'import importlib.util as u
+print(u.find_spec("torch").submodule_search_locations[0])' 2>/dev/null) || return 1
+  cuda=$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
+  cuda=${cuda%/bin/nvcc}
+  g++ -shared -fPIC -std=c++20 -O2 -w "$root/bench/peers/torch.cpp" -I"$torch/include" \
+    -I"$cuda/include" -L"$torch/lib" -Wl,-rpath,"$torch/lib" -lc10_cuda -lc10 -o "$1"
+}
+
+pool() {
+  local options=() code=0
+  if build_peers "$scratch/peers.so"; then
+    options=(--peers "$scratch/peers.so")
+  else
+    printf 'PyTorch is not here or does not build: its allocators are left out\n'
+    code=1
+  fi
+  mapfile -t traces < <(trace_paths)
+  "$programs/bench_pool" "${traces[@]}" ${options[@]+"${options[@]}"} \
+    --head "$(date +%F), $machine" --markdown "$results/pool-$slug.md" || code=$?
+  return $code
+}
+
+# add_streams TITLE COMMAND...: the command's table as a section of one page.
+add_streams() {
+  local title=$1 page=$results/streams-$slug.md code=0
+  shift
+  [[ -s $page ]] || printf '# The pool while kernels run in its memory\n\n%s, %s.\n\n' \
+    "$(date +%F)" "$machine" >"$page"
+  printf '## %s\n\n' "$title" >>"$page"
+  "$@" --markdown "$page" || code=$?
+  printf 'Command: `%s`, exit code %s.\n\n' "$(basename "$1") ${*:2}" "$code" |
+    sed "s|$root/||g" >>"$page"
+  return $code
+}
+
+rounds() {
+  local code=0
+  add_streams 'Rounds of free, reuse and defragment' "$programs/vmm-soak" rounds || code=1
+  add_streams 'The same with the policy vpmm' "$programs/vmm-soak" rounds --policy vpmm || code=1
+  add_streams 'A planted fault, which the checks must find' \
+    "$programs/vmm-soak" rounds --planted --count 1000 || code=1
+  return $code
+}
+
+streams() {
+  mapfile -t traces < <(trace_paths)
+  add_streams 'Traces with real work on four streams' "$programs/vmm-soak" trace "${traces[@]}"
+}
+
+watched() {
+  local tool code=0 kind text=$scratch/watched.txt page=$results/streams-$slug.md
+  tool=$(find_sanitizer)
+  [[ -n $tool ]] || { printf 'compute-sanitizer is not on this machine\n'; return 2; }
+  printf '## compute-sanitizer\n\n' >>"$page"
+  for kind in memcheck initcheck; do
+    for words in 'rounds --count 100' "trace $root/traces/beam_kv.trace.gz --count 3000"; do
+      # Word splitting is wanted: the words of one command line.
+      # shellcheck disable=SC2086
+      "$tool" --tool $kind --error-exitcode 9 "$programs/vmm-soak" $words >"$text" 2>&1 || code=$?
+      cat "$text" >>"$log"
+      printf -- '- %s, vmm-soak %s: `%s`\n' "$kind" "${words//$root\//}" \
+        "$(grep 'ERROR SUMMARY' "$text" | tail -n 1)" | tee -a "$page"
+    done
+  done
+  printf '\n' >>"$page"
+  return $code
+}
+
 # ---- running ------------------------------------------------------------------------------------
 
-all_words=(check fidelity random time conformance resize vector leak oom sanitizer)
+all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
+           memory pool rounds streams watched)
 
 declare -a summary=()
 failures=0
