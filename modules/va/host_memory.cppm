@@ -70,8 +70,13 @@ class record_bits {
   inline void set(std::uint32_t index) noexcept {
     words()[index / 64] |= std::uint64_t{1} << (index % 64);
   }
-  inline void clear(std::uint32_t index) noexcept {
-    words()[index / 64] &= ~(std::uint64_t{1} << (index % 64));
+  /// Clears the bit and says whether it was set.
+  inline bool clear(std::uint32_t index) noexcept {
+    std::uint64_t& word = words()[index / 64];
+    const std::uint64_t bit = std::uint64_t{1} << (index % 64);
+    const std::uint64_t before = word;
+    word = before & ~bit;
+    return (before & bit) != 0;
   }
 
  private:

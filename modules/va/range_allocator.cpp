@@ -64,7 +64,6 @@ void range_allocator::start(const range_options& options) noexcept {
   ends[1] = range_node{0, options.count_granules, 0, 0, {free_links{}}};
   state_.end = 1;
   state_.used = 2;
-  live_.set(0);
   state_.count_granules = options.count_granules;
   state_.free_granules = options.count_granules;
   state_.origin = options.origin_granules;
@@ -146,7 +145,8 @@ inline void range_allocator::offer(std::uint32_t hole) noexcept {
   }
 }
 
-/// Makes a live block of a free one of `count` granules that nobody offers any more.
+/// Makes a live block of a free one of `count` granules that nobody offers any more. Does not touch
+/// the high-water mark: a hole from the bins has a live block above it.
 inline range_allocator::outcome range_allocator::hand_out(std::uint32_t index,
                                                           std::uint32_t count) noexcept {
   range_node& block = state_.nodes[index];
@@ -154,7 +154,6 @@ inline range_allocator::outcome range_allocator::hand_out(std::uint32_t index,
   live_.set(index);
   state_.free_granules -= count;
   state_.live_blocks += 1;
-  state_.high_water = std::max(state_.high_water, block.offset + count);
   audit();
   return {static_cast<block_id>(index), errc::none};
 }
@@ -169,6 +168,7 @@ inline range_allocator::outcome range_allocator::carve(std::uint32_t hole,
   if (pieces != 0 && !provide_records(pieces)) [[unlikely]]
     return {block_id::none, errc::out_of_host_memory};
   withdraw(hole);
+  state_.high_water = std::max(state_.high_water, where.end());
   std::uint32_t block = hole;
   if (lead != 0) {
     block = cut(hole, lead);
@@ -229,7 +229,7 @@ result<block_id> range_allocator::allocate_at(granule_range where) noexcept {
   }
   const std::uint32_t hole = index_->find(where.offset);
   const range_node& node = state_.nodes[hole];
-  if (live_.test(hole) || std::uint64_t{node.offset} + node.size() < end) {
+  if (!is_free(hole) || std::uint64_t{node.offset} + node.size() < end) {
     return refuse(errc::overlap, "the place asked for is not wholly free");
   }
   const outcome taken = carve(hole, where);
@@ -238,30 +238,31 @@ result<block_id> range_allocator::allocate_at(granule_range where) noexcept {
 }
 
 void range_allocator::free(block_id block) noexcept {
-  const std::uint32_t index = require_live(block);
-  const range_node& freed = state_.nodes[index];
-  live_.clear(index);
+  const auto index = static_cast<std::uint32_t>(block);
+  check(index < state_.used, "not a block of this allocator");
+  check(live_.clear(index), not_live);
+  const range_node freed = state_.nodes[index];
   state_.free_granules += freed.size();
   state_.live_blocks -= 1;
   if (live_.test(freed.before) && live_.test(freed.after)) [[likely]] {
-    offer(index);
+    state_.bins.insert(index, freed.size());
     audit();
   } else {
     merge(index);
   }
 }
 
-/// Offers a free block together with its free neighbours.
+/// Offers a free block together with its free neighbours, or as the end block.
 [[gnu::noinline]] void range_allocator::merge(std::uint32_t index) noexcept {
   const std::uint32_t before = state_.nodes[index].before;
   const std::uint32_t after = state_.nodes[index].after;
   std::uint32_t kept = index;
-  if (!live_.test(before)) {
+  if (is_free(before)) {
     state_.bins.remove(before);
     absorb_after(before);
     kept = before;
   }
-  if (!live_.test(after)) {
+  if (is_free(after)) {
     withdraw(after);
     absorb_after(kept);
   }
@@ -292,7 +293,7 @@ void range_allocator::move_border(std::uint32_t index, std::uint32_t count_granu
 std::uint32_t range_allocator::growth_limit(block_id block) const noexcept {
   const range_node& node = state_.nodes[require_live(block)];
   const range_node& after = state_.nodes[node.after];
-  return node.size() + (live_.test(node.after) ? 0 : after.size());
+  return node.size() + (is_free(node.after) ? after.size() : 0);
 }
 
 status range_allocator::grow(block_id block, std::uint32_t count_granules) noexcept {
@@ -318,7 +319,7 @@ status range_allocator::shrink(block_id block, std::uint32_t count_granules) noe
                   "shrink() takes a size from one granule to the block's own");
   }
   if (count_granules == node.size()) return {};
-  if (!live_.test(node.after)) {
+  if (is_free(node.after)) {
     move_border(index, count_granules);
   } else {
     if (!provide_records(1)) return refusal(errc::out_of_host_memory);
@@ -348,7 +349,7 @@ void range_allocator::join(block_id left, block_id right) noexcept {
   const std::uint32_t index = require_live(left);
   check(require_live(right) == state_.nodes[index].after,
         "join() takes two neighbours, the left one first");
-  live_.clear(static_cast<std::uint32_t>(right));
+  (void)live_.clear(static_cast<std::uint32_t>(right));
   absorb_after(index);
   state_.live_blocks -= 1;
   audit();
@@ -403,7 +404,7 @@ const char* range_allocator::broken_chain(std::uint32_t& block_count,
     if (index >= state_.used) return "a neighbour link leads outside the records";
     if (node.before != before) return "neighbour links disagree";
     if (node.offset != offset || node.size() == 0) return "blocks do not tile the range";
-    if (!live_.test(index) && !live_.test(before)) return "two free blocks are neighbours";
+    if (is_free(index) && is_free(before)) return "two free blocks are neighbours";
     offset += node.size();
     before = index;
     live_count += live_.test(index) ? 1 : 0;
@@ -415,7 +416,7 @@ const char* range_allocator::broken_chain(std::uint32_t& block_count,
     return "blocks do not fill the range";
   if (live_count != state_.live_blocks) return "the count of live blocks is wrong";
   if (free_granules != state_.free_granules) return "the count of free granules is wrong";
-  if (state_.end != (live_.test(before) ? 0 : before))
+  if (state_.end != (is_free(before) ? before : 0))
     return "the end block is not the free last block";
   free_count = block_count - live_count;
   return nullptr;
@@ -438,7 +439,7 @@ status range_allocator::validate() const noexcept {
   if (spare_count != state_.spare_count) broken = "the count of spare records is wrong";
   if (1 + block_count + spare_count != state_.used)
     broken = "a record is neither a block nor spare";
-  if (!live_.test(0)) broken = "the record at the ends is not live";
+  if (live_.test(0)) broken = "the record at the ends is live";
   if (broken != nullptr) return refuse(errc::internal, broken);
   return {};
 }

@@ -8,8 +8,8 @@
 // I2  No two neighbours are free: free blocks merge at once.
 // I3  Every free block is in the bins, except the end block: the last block, when it is free. It is
 //     cut only when nothing else fits, so that use stays low in the range.
-// I4  A record is a block or spare; a block_id is a record's index. Record 0, live for ever, is the
-//     neighbour of both ends.
+// I4  A record is a block or spare; a block_id is a record's index. Record 0, never live and never
+//     free, is the neighbour of both ends.
 // I5  A failed call changes nothing.
 //
 // Elsewhere: bytes and addresses (address_space). Thread safety: none, the caller has the lock.
@@ -215,13 +215,20 @@ export class range_allocator {
     std::uint32_t unaudited = 0;  // operations since the last whole validation
   };
 
+  static constexpr const char* not_live =
+      "not a live block: freed before, joined, or never handed out";
+
   range_allocator() = default;
 
   [[nodiscard]] inline std::uint32_t require_live(block_id block) const noexcept {
     const auto index = static_cast<std::uint32_t>(block);
-    check(index - 1 < state_.used - 1, "not a block of this allocator");
-    check(live_.test(index), "not a live block: freed before, joined, or never handed out");
+    check(index < state_.used, "not a block of this allocator");
+    check(live_.test(index), not_live);
     return index;
+  }
+
+  [[nodiscard]] inline bool is_free(std::uint32_t index) const noexcept {
+    return index != 0 && !live_.test(index);
   }
 
   void start(const range_options& options) noexcept;

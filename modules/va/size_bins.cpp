@@ -3,6 +3,7 @@
 //
 // The cold half of size_bins: wide bins, the search for aligned holes, and the validator.
 module;
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -242,21 +243,29 @@ struct size_bins::survey {
   }
 };
 
+const char* size_bins::broken_bin(std::uint32_t bin, survey& seen) const noexcept {
+  const bool marked = (words_[bin / 64] >> (bin % 64) & 1) != 0;
+  if (marked != (heads_[bin] != 0)) return "a bin's bit disagrees with its head";
+  if (!marked) return nullptr;
+  const bool trie = bin >= exact_bins && counts_[bin] == trie_mode;
+  return trie ? broken_trie(bin, seen) : broken_list(bin, seen);
+}
+
 const char* size_bins::broken_invariant(std::uint32_t expected_count,
                                         const record_bits* live) const noexcept {
   survey seen{live};
-  for (std::uint32_t bin = 0; bin < bin_count_; ++bin) {
-    const bool marked = (words_[bin / 64] >> (bin % 64) & 1) != 0;
-    if (marked != (heads_[bin] != 0)) return "a bin's bit disagrees with its head";
-    if (!marked) continue;
-    if ((summary_ >> (bin / 64) & 1) == 0) return "the summary misses a word that is not zero";
-    const bool trie = bin >= exact_bins && counts_[bin] == trie_mode;
-    const char* const broken = trie ? broken_trie(bin, seen) : broken_list(bin, seen);
-    if (broken != nullptr) return broken;
-  }
-  for (std::uint32_t word = 0; word < bin_count_ / 64 + 1; ++word) {
-    if ((summary_ >> word & 1) != (words_[word] != 0 ? 1u : 0u))
+  for (std::uint32_t first = 0; first < bin_count_; first += 64) {
+    const std::uint32_t last = std::min(first + 64, bin_count_);
+    const std::uint64_t word = words_[first / 64];
+    if ((summary_ >> (first / 64) & 1) != (word != 0 ? 1u : 0u))
       return "a summary bit disagrees with its word";
+    std::uint32_t any_head = 0;
+    for (std::uint32_t bin = first; bin < last; ++bin) any_head |= heads_[bin];
+    if (any_head == 0 && word == 0) continue;
+    for (std::uint32_t bin = first; bin < last; ++bin) {
+      const char* const broken = broken_bin(bin, seen);
+      if (broken != nullptr) return broken;
+    }
   }
   return seen.count == expected_count ? nullptr : "the bins do not hold every free block";
 }

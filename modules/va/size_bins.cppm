@@ -93,8 +93,11 @@ class size_bins {
   [[nodiscard]] static std::size_t table_bytes(std::uint32_t size_max) noexcept;
   void attach(range_node* nodes, std::byte* table, std::uint32_t size_max) noexcept;
 
-  inline void insert(std::uint32_t index) noexcept {
-    const std::uint32_t bin = bin_of(nodes_[index].size());
+  inline void insert(std::uint32_t index) noexcept { insert(index, nodes_[index].size()); }
+
+  /// The same, for a caller that has the block's size at hand.
+  inline void insert(std::uint32_t index, std::uint32_t size) noexcept {
+    const std::uint32_t bin = bin_of(size);
     if (bin >= exact_bins) {
       insert_wide(index, bin);
     } else {
@@ -217,6 +220,7 @@ class size_bins {
   [[nodiscard]] std::uint32_t aligned_in_trie(std::uint32_t bin,
                                               const aligned_fit& wanted) const noexcept;
   struct survey;  // what the validator has seen so far
+  [[nodiscard]] const char* broken_bin(std::uint32_t bin, survey& seen) const noexcept;
   [[nodiscard]] const char* broken_list(std::uint32_t bin, survey& seen) const noexcept;
   [[nodiscard]] const char* broken_trie(std::uint32_t bin, survey& seen) const noexcept;
   [[nodiscard]] const char* broken_ring(std::uint32_t vertex, survey& seen) const noexcept;

@@ -275,7 +275,7 @@ TEST(AddressSpaceDeathTest, MisuseEndsTheProcess) {
   const extent two = take(space, 10);
   EXPECT_DEATH(space.free({}), "not a range of this address space");
   EXPECT_DEATH(space.free({static_cast<reservation_id>(3), one.id.block}), "not a range");
-  EXPECT_DEATH(space.free({one.id.reservation, vmm::block_id::none}), "not a block");
+  EXPECT_DEATH(space.free({one.id.reservation, vmm::block_id::none}), "not a live block");
   EXPECT_DEATH(space.join(one.id, two.id), "two neighbours in one range");
   EXPECT_DEATH((void)space.remove_range(reservation_id::none), "not a range");
   space.free(two.id);

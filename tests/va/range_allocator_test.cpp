@@ -286,7 +286,7 @@ TEST(RangeAllocatorDeathTest, MisuseEndsTheProcess) {
   const block_id first = take(range, 10);
   const block_id second = take(range, 10);
   const block_id third = take(range, 10);
-  EXPECT_DEATH(range.free(block_id::none), "not a block of this allocator");
+  EXPECT_DEATH(range.free(block_id::none), "not a live block");
   EXPECT_DEATH(range.free(static_cast<block_id>(77)), "not a block of this allocator");
   EXPECT_DEATH(range.free(static_cast<block_id>(~0u)), "not a block of this allocator");
   EXPECT_DEATH(range.join(first, third), "two neighbours");
