@@ -649,6 +649,9 @@ piece& pool_book::slab_unmapped(slab& gone) noexcept {
   return memory;
 }
 
-void pool_book::slab_stays(slab& kept) noexcept { attach_regions(kept); }
+void pool_book::slab_stays(slab& kept) noexcept {
+  kept.current->is_announced = false;
+  attach_regions(kept);
+}
 
 }  // namespace vmm

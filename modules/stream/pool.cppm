@@ -39,6 +39,7 @@ module;
 export module vmm.stream;
 
 export import :book;
+export import :notices;
 export import :options;
 export import vmm.backend;
 export import vmm.physical;
@@ -109,6 +110,23 @@ class stream_pool {
   /// on, after all work that the freeing stream has been given so far; work that no stream orders
   /// must have finished. Errors: unknown_address, not_allocated, invalid_argument (not pinned).
   [[nodiscard]] status unpin(address at);
+
+  /// Calls `callback` with `context` before the memory behind an address changes, from the next
+  /// change on; see remap_callback for what it may do. Costs nothing while nobody subscribes.
+  /// Errors: invalid_argument (no callback), out_of_host_memory.
+  [[nodiscard]] result<remap_subscription> subscribe(remap_callback callback, void* context) {
+    return board_.add(callback, context);
+  }
+  /// After it has returned the callback is not running and is not called again. Waits for one that
+  /// runs. Errors: invalid_argument (not a live subscription).
+  [[nodiscard]] status unsubscribe(remap_subscription subscription) {
+    return board_.remove(subscription);
+  }
+  /// The number of the latest change: two equal answers say that nothing changed in between, of
+  /// which nobody needed to be told.
+  [[nodiscard]] std::uint64_t remap_epoch() const noexcept {
+    return remap_epoch_.load(std::memory_order_acquire);
+  }
 
   /// To be called before a stream is destroyed, when nobody allocates or frees on it any more: the
   /// driver may give its number to a new stream, which is then a new one here too. What is free for
@@ -182,8 +200,10 @@ class stream_pool {
   [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream);
   [[nodiscard]] status wait_for(const stream_point& point);
   void tend_retired();
+  void announce_moves(const growth_plan& plan);
+  void announce_unmap(view& gone, remap_kind kind);
   void reap(std::size_t count_max);
-  [[nodiscard]] status unmap_view(view& gone);
+  [[nodiscard]] status unmap_view(view& gone, remap_kind kind);
   [[nodiscard]] status dissolve_idle(std::uint64_t size_bytes);
   [[nodiscard]] status dissolve(slab& gone);
   void write_shortage(const book_request& request, const error& cause);
@@ -200,6 +220,8 @@ class stream_pool {
   std::mutex growth_mutex_;  // before state_mutex_; held while the driver is called
   std::mutex state_mutex_;   // the book
   std::atomic<bool> is_set_up_ = false;
+  remap_board board_;
+  std::atomic<std::uint64_t> remap_epoch_ = 0;
   bool may_alias_ = false;
   std::unique_ptr<parts> parts_;
   growth_plan plan_;
@@ -211,6 +233,7 @@ class stream_pool {
 template <backend B>
 status stream_pool<B>::set_up() {
   if (is_set_up_.load(std::memory_order_acquire)) return {};
+  board_.check_not_telling();
   const short_lock growing(growth_mutex_);
   if (is_set_up_.load(std::memory_order_relaxed)) return {};
   if (parts_ == nullptr) {
@@ -341,6 +364,7 @@ result<address> stream_pool<B>::allocate_slowly(std::uint64_t size_bytes, stream
   if (count == 0)
     return refuse(errc::out_of_addresses,
                   "the request is larger than a stretch of addresses can be");
+  board_.check_not_telling();
   const short_lock growing(growth_mutex_);
   tend_retired();
   const result<std::uint32_t> number = enter_stream(stream);
@@ -371,6 +395,7 @@ status stream_pool<B>::unpin(address at) {
 template <backend B>
 status stream_pool<B>::forget(stream_handle stream) {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
+  board_.check_not_telling();
   const short_lock growing(growth_mutex_);
   stream_point last;
   {
@@ -502,6 +527,7 @@ status stream_pool<B>::wait_for(const stream_point& point) {
 template <backend B>
 status stream_pool<B>::synchronize() {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
+  board_.check_not_telling();
   const short_lock growing(growth_mutex_);
   std::uint32_t count = 0;
   {
@@ -726,16 +752,41 @@ status stream_pool<B>::carry_out(growth_plan& plan, piece_list& fresh,
     if (status prepared = parts_->book.prepare(plan, fresh); !prepared) return prepared;
     handle = parts_->book.handle_of(plan.request.stream);
   }
+  announce_moves(plan);
   const remap_outcome mapped =
       parts_->remaps.map({plan.at, std::span<piece* const>(plan.pieces), handle});
   standing_count = mapped.result ? 0 : mapped.mapped_count;
   return mapped.result;
 }
 
+// ---- notices -------------------------------------------------------------------------
+
+// The memory that a plan moves leaves these addresses. What is claimed stays where it is meanwhile.
+template <backend B>
+void stream_pool<B>::announce_moves(const growth_plan& plan) {
+  if (plan.moved.empty()) return;
+  const std::uint64_t epoch = remap_epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (board_.nobody_listens()) return;
+  for (const slab* moved : plan.moved) {
+    const address_range range{parts_->book.address_of(*moved->current), moved->memory->size_bytes};
+    board_.tell({epoch, remap_kind::moved, range});
+  }
+}
+
+template <backend B>
+void stream_pool<B>::announce_unmap(view& gone, remap_kind kind) {
+  if (std::exchange(gone.is_announced, true)) return;
+  const std::uint64_t epoch = remap_epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (board_.nobody_listens()) return;
+  const address_range range{parts_->book.address_of(gone), gone.memory->size_bytes};
+  board_.tell({epoch, kind, range});
+}
+
 // ---- giving back ---------------------------------------------------------------------
 
 template <backend B>
-status stream_pool<B>::unmap_view(view& gone) {
+status stream_pool<B>::unmap_view(view& gone, remap_kind kind) {
+  announce_unmap(gone, kind);
   address at;
   {
     const short_lock lock(state_mutex_);
@@ -764,7 +815,7 @@ void stream_pool<B>::reap(std::size_t count_max) {
       const short_lock lock(state_mutex_);
       unmapped = book.passed(last_use);
     }
-    if (unmapped) unmapped = unmap_view(*oldest).has_value();
+    if (unmapped) unmapped = unmap_view(*oldest, remap_kind::unmapped).has_value();
     const short_lock lock(state_mutex_);
     if (unmapped) {
       book.zombie_unmapped(*oldest);
@@ -798,11 +849,12 @@ template <backend B>
 status stream_pool<B>::dissolve(slab& gone) {
   pool_book& book = parts_->book;
   while (gone.stale_views != nullptr) {
-    if (status unmapped = unmap_view(*gone.stale_views); !unmapped) return unmapped;
+    if (status unmapped = unmap_view(*gone.stale_views, remap_kind::unmapped); !unmapped)
+      return unmapped;
     const short_lock lock(state_mutex_);
     book.zombie_unmapped(*gone.stale_views);
   }
-  if (status unmapped = unmap_view(*gone.current); !unmapped) return unmapped;
+  if (status unmapped = unmap_view(*gone.current, remap_kind::released); !unmapped) return unmapped;
   piece* memory = nullptr;
   {
     const short_lock lock(state_mutex_);
@@ -816,6 +868,7 @@ template <backend B>
 trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
   trim_report report;
   if (!is_set_up_.load(std::memory_order_acquire)) return report;
+  board_.check_not_telling();
   const short_lock growing(growth_mutex_);
   pool_book& book = parts_->book;
   std::uint32_t streams = 0;
@@ -947,6 +1000,7 @@ result<std::vector<pool_region>> stream_pool<B>::regions() {
 template <backend B>
 status stream_pool<B>::validate() {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
+  board_.check_not_telling();
   const short_lock growing(growth_mutex_);
   const short_lock lock(state_mutex_);
   if (status valid = parts_->book.validate(); !valid) return valid;

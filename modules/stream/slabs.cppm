@@ -51,7 +51,8 @@ struct view {
   std::uint32_t count_granules = 0;
   bool is_end = false;  // nothing is mapped behind it
   bool is_stale = false;
-  stream_point last_use{};  // stale: unmapped when this has passed
+  bool is_announced = false;  // who listens has been told that it will be unmapped
+  stream_point last_use{};    // stale: unmapped when this has passed
   view* next_free = nullptr;
 };
 

@@ -171,6 +171,10 @@ using vmm::pool_policy;
 using vmm::pool_region;
 using vmm::pool_region_kind;
 using vmm::pool_statistics;
+using vmm::remap_callback;
+using vmm::remap_kind;
+using vmm::remap_notice;
+using vmm::remap_subscription;
 using vmm::shortage_report;
 using vmm::stream_pool;
 

@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:notices - who is told before the memory behind an address changes.
+//
+// A pool changes what is behind an address only where nothing is live: free memory moves to where
+// it is wanted, zombies are unmapped, free memory is given back. Who keeps something about an
+// address after the block there was freed (a registration with a network card or NCCL, a graph that
+// was captured) is told first, and lets go of it. A notice cannot be refused: who needs the memory
+// to stay pins the block.
+//
+// I1  After remove() has returned, the callback is not running and is not called again.
+//
+// Thread safety: all of it; one notice at a time. Cost: nobody_listens() is one relaxed load; a
+// notice is one call of each callback.
+module;
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+export module vmm.stream:notices;
+
+import vmm.backend;
+
+namespace vmm {
+
+export enum class remap_kind : std::uint8_t {
+  moved,     // the memory goes to another address; this one stays mapped until `unmapped`
+  unmapped,  // an address whose memory has moved is unmapped: it reaches nothing then
+  released,  // an address is unmapped and its memory is given back
+};
+
+/// What is about to happen to an address range. Numbers grow by one with each change; a change of
+/// several ranges (a request that gathers memory from many places) has one number.
+export struct remap_notice {
+  std::uint64_t epoch = 0;
+  remap_kind kind = remap_kind::moved;
+  address_range range{};
+};
+
+/// Called before the change, on the thread that makes it, with no lock that allocate and free on
+/// other threads need while they reuse memory. It may free and pin; it must not allocate, trim,
+/// synchronize, forget, subscribe or unsubscribe on the same pool. Where the driver then refuses
+/// the change, nothing happens to the range, and a later try has a notice of its own.
+export using remap_callback = void(*)(void* context, const remap_notice& notice);
+
+/// Names a subscription.
+export enum class remap_subscription : std::uint64_t { none = 0 };
+
+class remap_board {
+ public:
+  /// Errors: invalid_argument (no callback), out_of_host_memory.
+  [[nodiscard]] result<remap_subscription> add(remap_callback callback, void* context) noexcept;
+  /// Waits until the callback is not running. Errors: invalid_argument (not a live subscription).
+  [[nodiscard]] status remove(remap_subscription gone) noexcept;
+  [[nodiscard]] bool nobody_listens() const noexcept {
+    return count_.load(std::memory_order_relaxed) == 0;
+  }
+  void tell(const remap_notice& notice) noexcept;
+  /// Ends the process when the calling thread is inside a callback of this board.
+  void check_not_telling() const noexcept;
+
+ private:
+  struct listener {
+    remap_callback callback = nullptr;
+    void* context = nullptr;
+    std::uint64_t number = 0;
+  };
+  std::mutex mutex_;  // held over the callbacks
+  std::vector<listener> listeners_;
+  std::uint64_t last_number_ = 0;
+  std::atomic<std::size_t> count_ = 0;
+  std::atomic<std::thread::id> telling_{};
+};
+
+}  // namespace vmm

@@ -1,0 +1,258 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: whoever subscribes hears of each change of the memory behind an address before it is made,
+// once, and not after it has unsubscribed; nobody else pays. Method: a listener keeps a register of
+// ranges, as a network card does, and asks the driver at each notice whether the old memory is
+// still there; threads subscribe and unsubscribe while the pool changes.
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fake_pool.hpp"
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::call;
+using vmm::errc;
+using vmm::remap_kind;
+using vmm::remap_notice;
+using vmm::stream_handle;
+
+struct hearer {
+  vmm::fake_driver* driver = nullptr;
+  std::vector<remap_notice> heard{};
+  std::vector<std::uint64_t> tags{};  // at the start of each range, when it was told
+
+  static void hear(void* context, const remap_notice& notice) {
+    auto& self = *static_cast<hearer*>(context);
+    self.heard.push_back(notice);
+    self.tags.push_back(self.driver->read_tag(notice.range.base).value_or(0));
+  }
+  [[nodiscard]] std::uint64_t bytes(remap_kind kind) const {
+    std::uint64_t sum = 0;
+    for (const remap_notice& each : heard) sum += each.kind == kind ? each.range.size_bytes : 0;
+    return sum;
+  }
+};
+
+class Notices : public FakePool {
+ protected:
+  // Two free stretches of 4 MiB with something live between them and behind them.
+  void make_gaps() {
+    first = allocate(4 * MiB, a);
+    walls.push_back(allocate(2 * MiB, a));
+    second = allocate(4 * MiB, a);
+    walls.push_back(allocate(2 * MiB, a));
+    ASSERT_TRUE(driver.write_tag({first, 4 * MiB}, 7));
+    free(first, a);
+    free(second, a);
+  }
+  [[nodiscard]] vmm::remap_subscription listen(hearer& who) {
+    who.driver = &driver;
+    const auto made = managed->subscribe(&hearer::hear, &who);
+    EXPECT_TRUE(made);
+    return made.value_or(vmm::remap_subscription::none);
+  }
+  address first{}, second{};
+  std::vector<address> walls;
+};
+
+TEST_F(Notices, AMoveIsToldBeforeItIsMade) {
+  open(moving());
+  make_gaps();
+  hearer card;
+  const auto subscription = listen(card);
+  const address whole = allocate(8 * MiB, a);
+  EXPECT_EQ(whole, second) << "the first stretch moved behind the second";
+  ASSERT_EQ(card.heard.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(card.heard[i].kind, remap_kind::moved);
+    EXPECT_EQ(card.heard[i].range.base, first + i * 2 * MiB);
+    EXPECT_EQ(card.heard[i].range.size_bytes, 2 * MiB);
+    EXPECT_EQ(card.heard[i].epoch, card.heard[0].epoch) << "one change";
+    EXPECT_EQ(card.tags[i], 7u) << "the memory is still there when it is told";
+  }
+  EXPECT_EQ(managed->remap_epoch(), card.heard[0].epoch);
+  ASSERT_TRUE(driver.finish_all());
+  (void)managed->trim(0);
+  EXPECT_EQ(card.bytes(remap_kind::unmapped), 4 * MiB) << "the addresses it moved from";
+  fine(managed->unsubscribe(subscription));
+  free(whole, a);
+  for (const address wall : walls) free(wall, a);
+}
+
+TEST_F(Notices, WhatIsGivenBackIsTold) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  ASSERT_TRUE(driver.write_tag({at, 8 * MiB}, 3));
+  free(at, a);
+  hearer card;
+  const auto subscription = listen(card);
+  EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
+  EXPECT_EQ(card.bytes(remap_kind::released), 8 * MiB);
+  EXPECT_EQ(card.heard.size(), 4u);
+  for (std::size_t i = 0; i < card.heard.size(); ++i) {
+    EXPECT_EQ(card.tags[i], 3u);
+    EXPECT_EQ(card.heard[i].epoch, card.heard[0].epoch + i);
+  }
+  fine(managed->unsubscribe(subscription));
+}
+
+TEST_F(Notices, WhatIsPinnedIsNeverTold) {
+  open(moving());
+  make_gaps();
+  const address held = allocate(4 * MiB, a);
+  fine(managed->pin(held));
+  free(held, a);
+  hearer card;
+  const auto subscription = listen(card);
+  const address large = allocate(16 * MiB, a);
+  free(large, b);
+  (void)managed->trim(0);
+  EXPECT_FALSE(card.heard.empty());
+  for (const remap_notice& each : card.heard)
+    EXPECT_FALSE(each.range.overlaps({held, 4 * MiB})) << "what is pinned stays";
+  fine(managed->unsubscribe(subscription));
+  fine(managed->unpin(held));
+  for (const address wall : walls) free(wall, a);
+}
+
+TEST_F(Notices, ReuseInPlaceIsNoChange) {
+  open();
+  hearer card;
+  const auto subscription = listen(card);
+  for (int i = 0; i < 100; ++i) free(allocate(10 * MiB, a), a);
+  EXPECT_TRUE(card.heard.empty());
+  EXPECT_EQ(managed->remap_epoch(), 0u);
+  fine(managed->unsubscribe(subscription));
+}
+
+TEST_F(Notices, AnUnmapThatFailsIsToldOnce) {
+  open(moving());
+  make_gaps();
+  const address whole = allocate(8 * MiB, a);
+  hearer card;
+  const auto subscription = listen(card);
+  vmm::fake::fault planned;
+  planned.where = call::unmap;
+  planned.forever = true;
+  planned.failure = driver.possible_errors(call::unmap).front();
+  driver.fail(planned);
+  for (int i = 0; i < 3; ++i) (void)managed->trim(0);
+  driver.clear_faults();
+  EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB);
+  (void)managed->trim(0);
+  EXPECT_EQ(managed->statistics().zombie_bytes, 0u);
+  EXPECT_EQ(card.bytes(remap_kind::unmapped), 4 * MiB);
+  fine(managed->unsubscribe(subscription));
+  free(whole, a);
+  for (const address wall : walls) free(wall, a);
+}
+
+TEST_F(Notices, NobodyHearsAfterTheEnd) {
+  open(moving());
+  hearer first_card;
+  hearer second_card;
+  const auto gone = listen(first_card);
+  const auto stays = listen(second_card);
+  fine(managed->unsubscribe(gone));
+  EXPECT_EQ(managed->unsubscribe(gone).error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->subscribe(nullptr, nullptr).error().code, errc::invalid_argument);
+  free(allocate(8 * MiB, a), a);
+  (void)managed->trim(0);
+  EXPECT_TRUE(first_card.heard.empty());
+  EXPECT_EQ(second_card.bytes(remap_kind::released), 8 * MiB);
+  fine(managed->unsubscribe(stays));
+}
+
+TEST_F(Notices, ThePoolTellsWhenItGoes) {
+  open();
+  hearer card;
+  (void)listen(card);
+  free(allocate(8 * MiB, a), a);
+  managed.reset();
+  EXPECT_EQ(card.bytes(remap_kind::released), 8 * MiB);
+}
+
+TEST_F(Notices, ACallbackMayFreeAndPin) {
+  struct helper {
+    pool* managed;
+    address to_free;
+    address to_pin;
+    stream_handle stream;
+    static void hear(void* context, const remap_notice&) {
+      auto& self = *static_cast<helper*>(context);
+      if (self.to_free) EXPECT_TRUE(self.managed->free(self.to_free, self.stream));
+      self.to_free = {};
+      EXPECT_TRUE(self.managed->pin(self.to_pin));
+    }
+  };
+  open(moving());
+  helper helps{managed.get(), allocate(4096, a), allocate(4096, a), a};
+  const auto subscription = managed->subscribe(&helper::hear, &helps);
+  ASSERT_TRUE(subscription);
+  free(allocate(8 * MiB, b), b);
+  (void)managed->trim(0);
+  validate();
+  EXPECT_EQ(managed->statistics().pinned_count, 1u);
+  EXPECT_EQ(managed->statistics().live_count, 1u);
+  fine(managed->unsubscribe(*subscription));
+}
+
+using NoticesDeathTest = Notices;
+
+TEST_F(NoticesDeathTest, ACallbackMustNotAllocate) {
+  struct greedy {
+    pool* managed;
+    stream_handle stream;
+    static void hear(void* context, const remap_notice&) {
+      auto& self = *static_cast<greedy*>(context);
+      (void)self.managed->allocate(std::uint64_t{1} << 30, self.stream);
+    }
+  };
+  open(moving());
+  greedy wants{managed.get(), a};
+  free(allocate(8 * MiB, a), a);
+  EXPECT_DEATH(
+      {
+        (void)managed->subscribe(&greedy::hear, &wants);
+        (void)managed->trim(0);
+      },
+      "a remap callback calls what it must not");
+}
+
+// The context of a subscription that has ended is gone: the sanitizers see a late call.
+TEST_F(Notices, ManyThreadsComeAndGo) {
+  open(moving());
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!done.load()) {
+        auto count = std::make_unique<std::uint64_t>(0);
+        const auto hear = [](void* context, const remap_notice&) {
+          ++*static_cast<std::uint64_t*>(context);
+        };
+        const auto made = managed->subscribe(hear, count.get());
+        EXPECT_TRUE(made);
+        std::this_thread::yield();
+        EXPECT_TRUE(managed->unsubscribe(*made));
+      }
+    });
+  }
+  for (int i = 0; i < 300; ++i) {
+    free(allocate(8 * MiB, a), a);
+    (void)managed->trim(0);
+  }
+  done = true;
+  for (std::thread& each : threads) each.join();
+}
+
+}  // namespace
