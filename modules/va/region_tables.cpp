@@ -9,6 +9,8 @@ module;
 #include <cstdint>
 #include <utility>
 
+#include "any_set.h"
+
 module vmm.va;
 
 import vmm.backend;
@@ -42,11 +44,14 @@ const char* first_fit::broken_invariant(std::uint32_t place_count) const noexcep
   for (std::uint32_t level = 0; level < level_count_; ++level) {
     for (std::uint32_t index = 0; index < count_[level]; index += fanout) {
       const std::uint32_t* const words = words_ + begin_[level] + index;
+      const bool top = level + 1 == level_count_;
+      const bool empty = !any_set(words, fanout);
+      if (empty && (top || words_[begin_[level + 1] + index / fanout] == 0)) continue;
       if (level == 0) {
         seen_count += static_cast<std::uint32_t>(
             std::count_if(words, words + fanout, [](std::uint32_t size) { return size != 0; }));
       }
-      if (level + 1 == level_count_) continue;
+      if (top) continue;
       if (words_[begin_[level + 1] + index / fanout] != largest_beside(level, index))
         return "a word above is not the largest of those below it";
     }
@@ -99,9 +104,17 @@ std::uint32_t page_starts::next(std::uint32_t page) const noexcept {
 }
 
 const char* page_starts::broken_invariant() const noexcept {
-  for (std::uint32_t page = 0; page < page_count_; ++page) {
-    const bool marked = (bits_[begin_[0] + page / 64] >> (page % 64) & 1) != 0;
-    if (marked != (firsts_[page] != 0)) return "a page's bit disagrees with its record";
+  for (std::uint32_t first = 0; first < page_count_; first += 64) {
+    const std::uint64_t bits = bits_[begin_[0] + first / 64];
+    const std::uint32_t end = std::min(first + 64, page_count_);
+    if (bits == 0) {  // most are: 64 records at a look
+      if (any_set(firsts_ + first, end - first)) return "a page's bit disagrees with its record";
+      continue;
+    }
+    for (std::uint32_t page = first; page < end; ++page) {
+      const bool marked = (bits >> (page % 64) & 1) != 0;
+      if (marked != (firsts_[page] != 0)) return "a page's bit disagrees with its record";
+    }
   }
   for (std::uint32_t level = 0; level + 1 < level_count_; ++level) {
     for (std::uint32_t word = 0; word < count_[level]; ++word) {

@@ -9,6 +9,8 @@ module;
 #include <cstddef>
 #include <cstdint>
 
+#include "any_set.h"
+
 module vmm.va;
 
 import vmm.backend;
@@ -259,9 +261,7 @@ const char* size_bins::broken_invariant(std::uint32_t expected_count,
     const std::uint64_t word = words_[first / 64];
     if ((summary_ >> (first / 64) & 1) != (word != 0 ? 1u : 0u))
       return "a summary bit disagrees with its word";
-    std::uint32_t any_head = 0;
-    for (std::uint32_t bin = first; bin < last; ++bin) any_head |= heads_[bin];
-    if (any_head == 0 && word == 0) continue;
+    if (word == 0 && !any_set(heads_ + first, last - first)) continue;
     for (std::uint32_t bin = first; bin < last; ++bin) {
       const char* const broken = broken_bin(bin, seen);
       if (broken != nullptr) return broken;
