@@ -23,12 +23,17 @@ namespace vmm::fake {
 
 namespace {
 
-std::byte pattern_byte(std::uint64_t pattern, std::uint64_t offset) {
-  return static_cast<std::byte>(pattern >> (8 * (offset % 8)));
-}
-
+// One period of the pattern, then each time as much again as is there.
 void spread(std::span<std::byte> target, std::uint64_t pattern, std::uint64_t phase) {
-  for (std::size_t i = 0; i < target.size(); ++i) target[i] = pattern_byte(pattern, phase + i);
+  static_assert(std::endian::native == std::endian::little);
+  const std::uint64_t period = std::rotr(pattern, static_cast<int>(8 * (phase % 8)));
+  std::size_t done = std::min(target.size(), sizeof period);
+  std::memcpy(target.data(), &period, done);
+  while (done < target.size()) {
+    const std::size_t step = std::min(done, target.size() - done);
+    std::memcpy(target.data() + done, target.data(), step);
+    done += step;
+  }
 }
 
 }  // namespace
@@ -55,7 +60,7 @@ contents::pages& contents::make_overlay(std::uint64_t granule) {
 
 void contents::make_bytes(page& target) {
   if (target.bytes) return;
-  auto bytes = std::make_unique<std::byte[]>(page_bytes);
+  auto bytes = std::make_unique_for_overwrite<std::byte[]>(page_bytes);
   spread({bytes.get(), page_bytes}, target.pattern, 0);
   target.bytes = std::move(bytes);
 }
@@ -68,22 +73,33 @@ void contents::fill(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_
     return;
   }
   while (size_bytes > 0) {
-    const place here = at(offset);
-    std::uint64_t step = granule_bytes_;
-    if (offset % granule_bytes_ == 0 && size_bytes >= granule_bytes_) {
-      set_granule(here.granule, pattern);
+    const std::uint64_t granule = offset / granule_bytes_;
+    const std::uint64_t inside = offset % granule_bytes_;
+    const std::uint64_t step = std::min(size_bytes, granule_bytes_ - inside);
+    if (step == granule_bytes_) {
+      set_granule(granule, pattern);
     } else {
-      step = std::min(size_bytes, page_bytes - here.in_page);
-      page& target = make_overlay(here.granule)[here.page];
-      if (step == page_bytes) {
-        target.pattern = pattern;
-        target.bytes.reset();
-      } else if (target.bytes || target.pattern != pattern) {
-        make_bytes(target);
-        spread({target.bytes.get() + here.in_page, step}, pattern, offset);
-      }
+      fill_part(make_overlay(granule), inside, step, pattern);
     }
     offset += step;
+    size_bytes -= step;
+  }
+}
+
+void contents::fill_part(pages& overlay, std::uint64_t inside, std::uint64_t size_bytes,
+                         std::uint64_t pattern) {
+  while (size_bytes > 0) {
+    page& target = overlay[inside / page_bytes];
+    const std::uint64_t in_page = inside % page_bytes;
+    const std::uint64_t step = std::min(size_bytes, page_bytes - in_page);
+    if (step == page_bytes) {
+      target.pattern = pattern;
+      target.bytes.reset();
+    } else if (target.bytes || target.pattern != pattern) {
+      make_bytes(target);
+      spread({target.bytes.get() + in_page, step}, pattern, in_page);
+    }
+    inside += step;
     size_bytes -= step;
   }
 }

@@ -70,6 +70,8 @@ class contents {
   void set_granule(std::uint64_t granule, std::uint64_t pattern);
   pages& make_overlay(std::uint64_t granule);
   static void make_bytes(page& target);
+  static void fill_part(pages& overlay, std::uint64_t inside, std::uint64_t size_bytes,
+                        std::uint64_t pattern);
   void copy_granule(std::uint64_t granule, const contents& source, std::uint64_t source_granule);
   /// The one pattern that a part consists of, phase as stored here; nothing when it is not one.
   [[nodiscard]] std::optional<std::uint64_t> uniform(std::uint64_t offset,
