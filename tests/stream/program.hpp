@@ -43,10 +43,10 @@ class byte_source {
   std::size_t at_ = 0;
 };
 
-/// The bytes of one random schedule: 200 to 999 of them.
+/// The bytes of one random schedule: 128 to 639 of them, 20 to 200 operations.
 [[nodiscard]] inline std::vector<std::uint8_t> random_program(std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::vector<std::uint8_t> bytes(200 + random() % 800);
+  std::vector<std::uint8_t> bytes(128 + random() % 512);
   for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
   return bytes;
 }
@@ -75,13 +75,17 @@ class basic_stream_program {
 
   static constexpr const char* saw_misuse = "the driver saw a misuse";
 
-  /// Runs to the end of the bytes. nullptr when all went well, else what did not. Every
-  /// `validate_every` operations, and at the end, all parts of the pool are validated.
-  [[nodiscard]] const char* run(std::uint64_t validate_every = 8) {
-    for (std::uint64_t step = 0; !source_.empty() && wrong_ == nullptr; ++step) {
+  struct limits {
+    std::uint64_t validate_every = 8;  ///< operations; and at the end
+    std::uint64_t operations_max = ~0ull;
+  };
+
+  /// Runs to the end of the bytes. nullptr when all went well, else what did not.
+  [[nodiscard]] const char* run() { return run(limits{}); }
+  [[nodiscard]] const char* run(const limits& within) {
+    while (!source_.empty() && operations_ < within.operations_max && wrong_ == nullptr) {
       operation();
-      if (step % validate_every == 0) validate();
-      if (driver_.misuse_count() != 0) complain(saw_misuse);
+      if (operations_ % within.validate_every == 1) validate();
     }
     finish();
     return wrong_;
@@ -89,6 +93,7 @@ class basic_stream_program {
   [[nodiscard]] std::string detail() const { return detail_; }
   [[nodiscard]] std::uint64_t operations() const { return operations_; }
   [[nodiscard]] std::uint64_t failures() const { return failures_; }
+  [[nodiscard]] std::uint64_t faults() const { return driver_.faults_struck(); }
 
  private:
   using pool = vmm::stream_pool<Driver>;
@@ -96,12 +101,15 @@ class basic_stream_program {
     std::uint64_t size_bytes = 0;
     std::size_t stream = 0;
     std::optional<std::uint64_t> tag{};
+    std::uint32_t pins = 0;
+    bool is_freed = false;     // while pinned: it goes with its last pin
+    bool is_orphaned = false;  // freed, and the stream of that is gone: nothing orders new work
   };
 
   [[nodiscard]] vmm::pool_options chosen_options() {
     vmm::pool_options options;
     const std::uint32_t choice = source_.byte();
-    options.reservation_bytes = (choice & 1) != 0 ? 512 * mib : std::uint64_t{8} << 30;
+    options.reservation_bytes = (choice & 1) != 0 ? 512 * mib : 2048 * mib;
     if ((choice & 2) != 0) options.rules = vmm::pool_policy::vpmm();
     if ((choice & 2) == 0) {
       options.rules.handle_bytes = (choice & 4) != 0 ? 4 * mib : 16 * mib;
@@ -112,41 +120,55 @@ class basic_stream_program {
     }
     if ((choice & 128) != 0) options.budget_bytes = 96 * mib;
     budget_bytes_ = options.budget_bytes;
+    closing_fault_ = source_.byte();
+    closing_how_ = source_.byte();
     return options;
   }
 
   void operation() {
     ++operations_;
     const std::uint32_t choice = source_.byte();
-    if (choice < 16) plan_fault();
+    const bool faulty = choice % 7 == 0;  // of every kind of operation
+    if (faulty) {
+      const std::uint32_t where = source_.byte();
+      plan_fault(where, source_.byte(), true);
+    }
     if (choice < 110) {
       allocate();
     } else if (choice < 170) {
       free(choice % 2 == 0);
     } else if (choice < 200) {
       if (!blocks_.empty()) launch(*some_block());
-    } else if (choice < 212) {
+    } else if (choice < 210) {
       hand_over();
-    } else if (choice < 246) {
+    } else if (choice < 238) {
       finish_some();
-    } else if (choice < 252) {
+    } else if (choice < 243) {
       trim();
+    } else if (choice < 246) {
+      pin();
+    } else if (choice < 249) {
+      unpin();
+    } else if (choice < 252) {
+      forget();
     } else {
       misuse();
     }
-    driver_.clear_faults();
+    if (faulty) driver_.clear_faults();
   }
 
-  void plan_fault() {
-    static constexpr std::array<vmm::call, 9> kinds{
-        vmm::call::create,       vmm::call::map,         vmm::call::set_access,
-        vmm::call::unmap,        vmm::call::release,     vmm::call::record_event,
-        vmm::call::create_event, vmm::call::query_event, vmm::call::wait_event};
+  // At one of the next calls; the bytes say which, and how it fails.
+  void plan_fault(std::uint32_t where, std::uint32_t how, bool may_last) {
+    static constexpr std::array kinds{
+        vmm::call::create,       vmm::call::map,           vmm::call::set_access,
+        vmm::call::unmap,        vmm::call::release,       vmm::call::record_event,
+        vmm::call::create_event, vmm::call::query_event,   vmm::call::wait_event,
+        vmm::call::reserve,      vmm::call::destroy_event, vmm::call::synchronize_event,
+    };
     vmm::fake::fault planned;
-    planned.where = kinds[source_.byte() % kinds.size()];
-    const std::uint32_t how = source_.byte();
+    planned.where = kinds[where % kinds.size()];
     planned.nth = 1 + how % 4;
-    planned.forever = (how & 64) != 0;
+    planned.forever = may_last && (how & 64) != 0;
     const auto codes = driver_.possible_errors(planned.where);
     if (codes.empty()) return;
     planned.failure = codes[how % codes.size()];
@@ -181,7 +203,7 @@ class basic_stream_program {
     }
     if (got->value % 512 != 0) complain("a block is not aligned");
     check_overlap(got->value, size_bytes);
-    const auto fresh = blocks_.emplace(got->value, block{size_bytes, stream, {}}).first;
+    const auto fresh = blocks_.emplace(got->value, block{size_bytes, stream}).first;
     live_bytes_ += size_bytes;
     if ((how & 64) != 0) launch(*fresh);
   }
@@ -199,25 +221,66 @@ class basic_stream_program {
     if (before->first + before->second.size_bytes > at) complain("two blocks overlap");
   }
 
-  [[nodiscard]] auto some_block() {
+  [[nodiscard]] typename std::map<std::uint64_t, block>::iterator some_block() {
     auto found = blocks_.begin();
     std::advance(found, source_.below(static_cast<std::uint32_t>(blocks_.size())));
     return found;
   }
 
   void free(bool use_first) {
-    if (blocks_.empty()) return;
-    const auto victim = some_block();
+    if (!blocks_.empty()) free(some_block(), use_first);
+  }
+  void free(typename std::map<std::uint64_t, block>::iterator victim, bool use_first) {
     if (use_first) launch(*victim);
-    const vmm::status freed =
-        pool_->free(vmm::address{victim->first}, streams_[victim->second.stream]);
-    if (!freed) return complain("a live block could not be freed");
-    live_bytes_ -= victim->second.size_bytes;
-    blocks_.erase(victim);
+    block& gone = victim->second;
+    const vmm::status freed = pool_->free(vmm::address{victim->first}, streams_[gone.stream]);
+    if (freed.has_value() == gone.is_freed) return complain("a free is answered wrongly");
+    if (gone.is_freed) return;
+    gone.is_freed = true;
+    if (gone.pins == 0) forget_block(victim);
+  }
+  void forget_block(typename std::map<std::uint64_t, block>::iterator gone) {
+    live_bytes_ -= gone->second.size_bytes;
+    blocks_.erase(gone);
+  }
+
+  void pin() {
+    if (blocks_.empty()) return;
+    const auto kept = some_block();
+    const bool pinned = pool_->pin(vmm::address{kept->first}).has_value();
+    if (pinned == kept->second.is_freed) return complain("a pin is answered wrongly");
+    if (pinned) ++kept->second.pins;
+  }
+
+  void unpin() {
+    if (blocks_.empty()) return;
+    unpin(some_block());
+  }
+  void unpin(typename std::map<std::uint64_t, block>::iterator kept) {
+    const bool unpinned = pool_->unpin(vmm::address{kept->first}).has_value();
+    if (unpinned != (kept->second.pins != 0)) return complain("an unpin is answered wrongly");
+    if (unpinned && --kept->second.pins == 0 && kept->second.is_freed) forget_block(kept);
+  }
+
+  // A stream goes and another one takes its place, which the program orders behind it.
+  void forget() {
+    const std::size_t which = source_.byte() % stream_count;
+    if (!pool_->forget(streams_[which])) return;
+    driver_.clear_faults();
+    vmm::fake_driver& fake = driver_;
+    const auto fresh = fake.create_stream();
+    if (!fresh || !fake.record_event(event_, streams_[which]) || !fake.wait_event(*fresh, event_) ||
+        !fake.destroy_stream(streams_[which]))
+      return complain("a stream could not be replaced");
+    streams_[which] = *fresh;
+    for (auto& [at, each] : blocks_) {
+      if (each.stream == which && each.is_freed) each.is_orphaned = true;
+    }
   }
 
   void launch(std::pair<const std::uint64_t, block>& what) {
     auto& [at, used] = what;
+    if (used.is_orphaned) return;
     const std::uint64_t size_bytes = used.size_bytes < 8 ? 8 : used.size_bytes / 8 * 8;
     const vmm::address_range range{vmm::address{at}, size_bytes};
     vmm::fake::kernel work{.name = "work", .duration_us = 5};
@@ -235,6 +298,7 @@ class basic_stream_program {
     driver_.clear_faults();
     block& moved = some_block()->second;
     const std::size_t next = source_.byte() % stream_count;
+    if (moved.is_freed) return;
     vmm::fake_driver& fake = driver_;  // what the program itself orders is not for a derived driver
     if (!fake.record_event(event_, streams_[moved.stream])) complain("no mark");
     if (!fake.wait_event(streams_[next], event_)) complain("no wait");
@@ -260,6 +324,7 @@ class basic_stream_program {
   }
 
   void validate() {
+    if (driver_.misuse_count() != 0) complain(saw_misuse);
     if (const vmm::status valid = pool_->validate(); !valid) complain(valid.error().detail);
     const vmm::pool_statistics now = pool_->statistics();
     if (now.live_count != blocks_.size()) complain("the number of live blocks is wrong");
@@ -268,11 +333,30 @@ class basic_stream_program {
       complain("the budget was exceeded");
   }
 
+  // The pool's destructor waits for the streams that it knows, and gives back what is alive.
+  [[nodiscard]] bool make_known() {
+    bool all_known = true;
+    for (const vmm::stream_handle stream : streams_) {
+      const auto small = pool_->allocate(1, stream);
+      all_known = all_known && small.has_value();
+    }
+    return all_known;
+  }
+
   void finish() {
-    driver_.clear_faults();
     validate();
-    while (!blocks_.empty() && wrong_ == nullptr) free(false);
+    const bool leave_alive = closing_fault_ % 3 == 0 && make_known();
+    while (!blocks_.empty() && wrong_ == nullptr && !leave_alive) {
+      const auto last = blocks_.begin();
+      if (last->second.pins != 0) {
+        unpin(last);
+      } else {
+        free(last, false);
+      }
+    }
+    if (closing_fault_ % 4 == 0) plan_fault(closing_fault_ / 4, closing_how_, false);
     pool_.reset();
+    driver_.clear_faults();
     if (!driver_.finish_all()) complain("work could not finish");
     (void)driver_.destroy_event(event_);
     for (const vmm::stream_handle stream : streams_) (void)driver_.destroy_stream(stream);
@@ -293,6 +377,8 @@ class basic_stream_program {
   std::map<std::uint64_t, block> blocks_;
   std::uint64_t live_bytes_ = 0;
   std::uint64_t budget_bytes_ = 0;
+  std::uint32_t closing_fault_ = 0;  // what fails once while the pool goes away, in one of four
+  std::uint32_t closing_how_ = 0;
   std::uint64_t last_tag_ = 0;
   std::uint64_t operations_ = 0;
   std::uint64_t failures_ = 0;
