@@ -5,7 +5,9 @@
 module;
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -13,6 +15,7 @@ module;
 #include <memory>
 #include <new>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,6 +39,27 @@ constexpr error no_host_memory =
 }
 
 }  // namespace
+
+// Most waits end within a few hundred nanoseconds. Where they do not, the holder has lost its
+// processor, and looking on would only keep it from getting another one.
+void quick_lock::lock_slowly() noexcept {
+  constexpr std::uint32_t looks_max = 100;
+  constexpr std::uint32_t yields_max = 32;
+  constexpr std::uint32_t sleep_us_max = 128;
+  std::uint32_t sleep_us = 1;
+  for (std::uint32_t looks = 0;; ++looks) {
+    if (!is_held_.load(std::memory_order_relaxed) &&
+        !is_held_.exchange(true, std::memory_order_acquire))
+      return;
+    if (looks < looks_max) continue;
+    if (looks < looks_max + yields_max) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(sleep_us));
+    sleep_us = std::min(sleep_us * 2, sleep_us_max);
+  }
+}
 
 bool start_table::grow() noexcept {
   const std::uint64_t wanted = slots_ == nullptr ? first_slots : slot_count() * 2;
@@ -235,42 +259,43 @@ std::size_t pool_book::marks_of(std::uint32_t stream,
 // ---- slabs ---------------------------------------------------------------------------
 
 void pool_book::enter_whole(slab& s, std::uint32_t stream) noexcept {
-  check(!s.is_whole && s.live_granules == 0, "a slab in use is entered as whole");
+  check(!s.is_whole && s.current->live_granules == 0, "a slab in use is entered as whole");
   s.is_whole = true;
   s.stream = stream;
   s.whole_since = clock_;
-  streams_[stream]->whole.add(s, s.count_granules / page_granules_);
+  streams_[stream]->whole.add(s, s.count_pages);
 }
 
 void pool_book::leave_whole(slab& s) noexcept {
   check(s.is_whole, "a slab leaves a list that it is not in");
   s.is_whole = false;
-  streams_[s.stream]->whole.remove(s, s.count_granules / page_granules_);
+  streams_[s.stream]->whole.remove(s, s.count_pages);
 }
 
-void pool_book::hold(segment& in, granule_range what) noexcept {
+view* pool_book::hold(segment& in, granule_range what) noexcept {
   std::uint32_t at = what.offset;
-  while (at < what.end()) {
-    const view& v = *in.pages[at >> unit_shift_];
-    slab& s = *v.of;
-    const std::uint32_t end = std::min(v.offset + v.count_granules, what.end());
-    if (s.live_granules == 0 && s.is_whole) leave_whole(s);
-    s.live_granules += end - at;
+  view* const first = in.pages[at >> unit_shift_];
+  for (view* v = first;; v = in.pages[at >> unit_shift_]) {
+    const std::uint32_t end = std::min(v->offset + v->count_granules, what.end());
+    if (v->live_granules == 0 && v->of->is_whole) leave_whole(*v->of);
+    v->live_granules += end - at;
     at = end;
+    if (at >= what.end()) break;
   }
   live_granules_ += what.count;
   peak_live_granules_ = std::max(peak_live_granules_, live_granules_);
+  return first;
 }
 
-void pool_book::release(segment& in, granule_range what, std::uint32_t stream) noexcept {
+void pool_book::release(segment& in, region_id block, std::uint32_t stream) noexcept {
+  const granule_range what = in.regions.where(block);
   std::uint32_t at = what.offset;
-  while (at < what.end()) {
-    const view& v = *in.pages[at >> unit_shift_];
-    slab& s = *v.of;
-    const std::uint32_t end = std::min(v.offset + v.count_granules, what.end());
-    s.live_granules -= end - at;
-    if (s.live_granules == 0) enter_whole(s, stream);
+  for (view* v = static_cast<view*>(in.regions.link(block));; v = in.pages[at >> unit_shift_]) {
+    const std::uint32_t end = std::min(v->offset + v->count_granules, what.end());
+    v->live_granules -= end - at;
+    if (v->live_granules == 0) enter_whole(*v->of, stream);
     at = end;
+    if (at >= what.end()) break;
   }
   live_granules_ -= what.count;
 }
@@ -284,9 +309,37 @@ bool pool_book::absorbs(const segment& in, region_id neighbour,
   return is_free_kind(kind) && passed({stream_of(kind), in.regions.word(neighbour)});
 }
 
-// What merges for this stream: its own, and what other streams have finished with, as far as that
-// reaches. Each step ends one region. [G4]
+// What merges for this stream: its own, and what other streams have finished with. [G4]
 void pool_book::make_free(segment& in, region_id region, const stream_point& since) noexcept {
+  region_map& regions = in.regions;
+  const region_kind own = kind_of(since.stream);
+  const region_id left = regions.before(region);
+  const region_id right = regions.after(region);
+  if (streams_.size() > 1 && (absorbs(in, left, since.stream) || absorbs(in, right, since.stream)))
+    return merge_free(in, region, since);
+  std::uint64_t epoch = since.epoch;
+  region_id kept = region;
+  if (regions.kind(left) == own) {
+    epoch = std::max(epoch, regions.word(left));
+    if (regions.kind(right) == own) {
+      epoch = std::max(epoch, regions.word(right));
+      regions.unlist(right);
+      regions.join(region, right);
+    }
+    regions.absorb_right(left);
+    kept = left;
+  } else if (regions.kind(right) == own) {
+    epoch = std::max(epoch, regions.word(right));
+    regions.absorb_left(right);
+    kept = right;
+  } else {
+    regions.list(region, own);
+  }
+  regions.set_note(kept, {epoch, 0});
+}
+
+// As far as it reaches. Each step ends one region.
+void pool_book::merge_free(segment& in, region_id region, const stream_point& since) noexcept {
   region_map& regions = in.regions;
   const region_kind own = kind_of(since.stream);
   std::uint64_t epoch = since.epoch;
@@ -324,23 +377,17 @@ void pool_book::make_hole(segment& in, region_id region) noexcept {
   regions.list(kept, hole_kind);
 }
 
-// An unlisted region becomes a block. starts.reserve() came before.
+// An unlisted region becomes a block; its link is the view that it begins in. starts.reserve() came
+// before.
 address pool_book::make_live(segment& in, region_id region) noexcept {
   const granule_range where = in.regions.where(region);
   in.regions.set_note(region, {0, static_cast<std::uint32_t>(region_state::live)});
+  in.regions.set_link(region, hold(in, where));
   in.starts.insert(where.offset, region);
-  hold(in, where);
   return address_in(in, where.offset);
 }
 
 // ---- allocate and free ---------------------------------------------------------------
-
-std::uint32_t pool_book::granules_for(std::uint64_t size_bytes) const noexcept {
-  if (size_bytes == 0 || size_bytes > segment_bytes_) return 0;
-  const bool pages = rules_.whole_pages && size_bytes >= page_bytes_;
-  const std::uint64_t rounded = round_up(size_bytes, pages ? page_bytes_ : granule_bytes);
-  return rounded > segment_bytes_ ? 0 : granules(rounded);
-}
 
 region_id pool_book::pick(const segment& in, const book_request& request) const noexcept {
   const region_kind kind = kind_of(request.stream);
@@ -350,20 +397,27 @@ region_id pool_book::pick(const segment& in, const book_request& request) const 
 }
 
 result<address> pool_book::allocate(const book_request& request) noexcept {
+  bool starved = false;
+  const address at = place(request, starved);
+  if (starved) return no_host_memory;
+  return at;
+}
+
+address pool_book::place(const book_request& request, bool& starved) noexcept {
   for (const auto& held : segments_) {
     segment& in = *held;
     const region_id found = pick(in, request);
     if (found == region_id::none) continue;
-    if (!in.regions.provide(1) || !in.starts.reserve()) [[unlikely]]
-      return no_host_memory;
-    in.regions.unlist(found);
-    if (in.regions.where(found).count > request.count_granules) {
-      const region_id rest = in.regions.cut(found, request.count_granules);
-      in.regions.list(rest, kind_of(request.stream));
+    if (!in.regions.provide(1) || !in.starts.reserve()) [[unlikely]] {
+      starved = true;
+      return {};
     }
+    if (in.regions.where(found).count > request.count_granules)
+      return make_live(in, in.regions.take_front(found, request.count_granules));
+    in.regions.unlist(found);
     return make_live(in, found);
   }
-  return address{};
+  return {};
 }
 
 pool_book::segment* pool_book::segment_around(address at) noexcept {
@@ -384,7 +438,7 @@ status pool_book::free(address at, std::uint32_t stream) noexcept {
     return free_held(*in, offset_bytes, stream);
   const std::uint64_t now = ++clock_;
   streams_[stream]->last_epoch = now;
-  release(*in, in->regions.where(block), stream);
+  release(*in, block, stream);
   make_free(*in, block, {stream, now});
   return {};
 }

@@ -158,7 +158,7 @@ class pool_book {
   // ---- streams ----
   static constexpr std::uint32_t no_stream = ~0u;
   static constexpr std::uint32_t max_streams = 4000;
-  [[nodiscard]] std::uint32_t find_stream(stream_handle stream) noexcept {
+  [[nodiscard]] inline std::uint32_t find_stream(stream_handle stream) noexcept {
     if (stream == last_handle_ && last_stream_ != no_stream) [[likely]]
       return last_stream_;
     return look_up_stream(stream);
@@ -168,11 +168,11 @@ class pool_book {
   [[nodiscard]] stream_handle handle_of(std::uint32_t stream) const noexcept;
   /// Records, those not in use with them.
   [[nodiscard]] std::uint32_t stream_count() const noexcept;
-  [[nodiscard]] stream_phase phase_of(std::uint32_t stream) const noexcept {
+  [[nodiscard]] inline stream_phase phase_of(std::uint32_t stream) const noexcept {
     return streams_[stream]->phase;
   }
   [[nodiscard]] bool passed(const stream_point& point) const noexcept;
-  [[nodiscard]] std::uint64_t clock() const noexcept { return clock_; }
+  [[nodiscard]] inline std::uint64_t clock() const noexcept { return clock_; }
   /// The last point of a stream that anything waits for; one that has passed where nothing does.
   [[nodiscard]] stream_point last_point(std::uint32_t stream) const noexcept;
   /// A mark made at `point.epoch` or later.
@@ -205,17 +205,25 @@ class pool_book {
   /// Makes one region of neighbours that are free for the stream or have passed, everywhere. O(n).
   void merge_passed(std::uint32_t stream) noexcept;
   /// Granules for a request; 0 when it is larger than any segment.
-  [[nodiscard]] std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept;
+  [[nodiscard]] inline std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept {
+    if (size_bytes == 0 || size_bytes > segment_bytes_) return 0;
+    const bool pages = rules_.whole_pages && size_bytes >= page_bytes_;
+    const std::uint64_t rounded =
+        pages ? round_up(size_bytes, page_bytes_) : round_up(size_bytes, granule_bytes);
+    return rounded > segment_bytes_ ? 0 : static_cast<std::uint32_t>(rounded / granule_bytes);
+  }
   /// From what is free for the stream; no address when nothing fits.
   /// Errors: out_of_host_memory.
   [[nodiscard]] result<address> allocate(const book_request& request) noexcept;
+  /// The same, with the error as a flag that is set.
+  [[nodiscard]] address place(const book_request& request, bool& starved) noexcept;
   /// Errors: unknown_address, not_allocated.
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
   /// Errors: unknown_address, not_allocated, out_of_host_memory, invalid_argument (2^32 pins).
   [[nodiscard]] status pin(address at) noexcept;
   /// Errors: unknown_address, not_allocated, invalid_argument (it is not pinned).
   [[nodiscard]] status unpin(address at) noexcept;
-  [[nodiscard]] bool wants_reaping() const noexcept {
+  [[nodiscard]] inline bool wants_reaping() const noexcept {
     return rules_.unmap_early && stale_.count() != 0;
   }
 
@@ -253,11 +261,11 @@ class pool_book {
 
   // ---- giving back ----
   /// The zombie that was made first; null when there is none. It stays in the queue.
-  [[nodiscard]] view* oldest_zombie() const noexcept { return stale_.first(); }
+  [[nodiscard]] inline view* oldest_zombie() const noexcept { return stale_.first(); }
   /// Its mapping is undone, or was not: it goes to the end of the queue.
   void zombie_unmapped(view& gone) noexcept;
   void zombie_stays(view& kept) noexcept;
-  [[nodiscard]] std::uint64_t zombie_count() const noexcept { return stale_.count(); }
+  [[nodiscard]] inline std::uint64_t zombie_count() const noexcept { return stale_.count(); }
   [[nodiscard]] address address_of(const view& v) const noexcept;
 
   /// Claims whole slabs whose memory and addresses nothing uses any more, largest first, until they
@@ -272,20 +280,20 @@ class pool_book {
 
   // ---- looking ----
   [[nodiscard]] pool_statistics statistics() const noexcept;
-  void count_wait() noexcept { ++numbers_.wait_count; }
-  void count_mark() noexcept { ++numbers_.mark_count; }
-  void count_blocked() noexcept { ++numbers_.blocked_count; }
+  inline void count_wait() noexcept { ++numbers_.wait_count; }
+  inline void count_mark() noexcept { ++numbers_.mark_count; }
+  inline void count_blocked() noexcept { ++numbers_.blocked_count; }
   [[nodiscard]] std::uint64_t live_count() const noexcept;
   [[nodiscard]] std::uint64_t largest_free_bytes() const noexcept;
   /// Appends all regions in address order. Errors: out_of_host_memory.
   [[nodiscard]] status list_regions(std::vector<pool_region>& out) const;
   [[nodiscard]] status validate() const noexcept;
-  [[nodiscard]] std::size_t segment_count() const noexcept { return segments_.size(); }
-  [[nodiscard]] const extent& segment_extent(std::size_t index) const noexcept {
+  [[nodiscard]] inline std::size_t segment_count() const noexcept { return segments_.size(); }
+  [[nodiscard]] inline const extent& segment_extent(std::size_t index) const noexcept {
     return segments_[index]->where;
   }
-  [[nodiscard]] std::uint64_t segment_bytes() const noexcept { return segment_bytes_; }
-  [[nodiscard]] std::uint64_t page_bytes() const noexcept { return page_bytes_; }
+  [[nodiscard]] inline std::uint64_t segment_bytes() const noexcept { return segment_bytes_; }
+  [[nodiscard]] inline std::uint64_t page_bytes() const noexcept { return page_bytes_; }
 
  private:
   struct free_memory {
@@ -313,20 +321,20 @@ class pool_book {
   static constexpr region_kind hole_kind = static_cast<region_kind>(1);
   static constexpr std::uint32_t first_stream_kind = 2;
 
-  [[nodiscard]] static region_kind kind_of(std::uint32_t stream) noexcept {
+  [[nodiscard]] static inline region_kind kind_of(std::uint32_t stream) noexcept {
     return static_cast<region_kind>(first_stream_kind + stream);
   }
-  [[nodiscard]] static std::uint32_t stream_of(region_kind kind) noexcept {
+  [[nodiscard]] static inline std::uint32_t stream_of(region_kind kind) noexcept {
     return static_cast<std::uint32_t>(kind) - first_stream_kind;
   }
-  [[nodiscard]] static bool is_free_kind(region_kind kind) noexcept {
+  [[nodiscard]] static inline bool is_free_kind(region_kind kind) noexcept {
     return static_cast<std::uint32_t>(kind) >= first_stream_kind;
   }
   // A claimed region remembers whose it was.
-  [[nodiscard]] static std::uint32_t claim_tag(std::uint32_t stream) noexcept {
+  [[nodiscard]] static inline std::uint32_t claim_tag(std::uint32_t stream) noexcept {
     return static_cast<std::uint32_t>(region_state::claimed) | stream << 8;
   }
-  [[nodiscard]] static region_state state_of(std::uint32_t tag) noexcept {
+  [[nodiscard]] static inline region_state state_of(std::uint32_t tag) noexcept {
     return static_cast<region_state>(tag & 0xFF);
   }
 
@@ -369,12 +377,13 @@ class pool_book {
     return in.where.range.base + offset * granule_bytes;
   }
   [[nodiscard]] region_id pick(const segment& in, const book_request& request) const noexcept;
-  void hold(segment& in, granule_range what) noexcept;
-  void release(segment& in, granule_range what, std::uint32_t stream) noexcept;
+  view* hold(segment& in, granule_range what) noexcept;
+  void release(segment& in, region_id block, std::uint32_t stream) noexcept;
   void enter_whole(slab& s, std::uint32_t stream) noexcept;
   void leave_whole(slab& s) noexcept;
   [[nodiscard]] address make_live(segment& in, region_id region) noexcept;
   void make_free(segment& in, region_id region, const stream_point& since) noexcept;
+  void merge_free(segment& in, region_id region, const stream_point& since) noexcept;
   void make_hole(segment& in, region_id region) noexcept;
   [[nodiscard]] bool absorbs(const segment& in, region_id neighbour,
                              std::uint32_t stream) const noexcept;

@@ -445,6 +445,7 @@ void pool_book::reset_slab(slab& fresh, piece& memory) noexcept {
   fresh.memory = &memory;
   fresh.count_granules = static_cast<std::uint32_t>(memory.size_bytes / granule_bytes);
   check(fresh.count_granules % unit_granules_ == 0, "a piece is no multiple of the granularity");
+  fresh.count_pages = fresh.count_granules / page_granules_;
 }
 
 void pool_book::reset_view(view& fresh, slab& of, const growth_plan& plan) noexcept {
@@ -502,7 +503,7 @@ region_id pool_book::build_window(growth_plan& plan) noexcept {
 void pool_book::reenter_start(growth_plan& plan) noexcept {
   segment& in = *segments_[plan.segment];
   for_each_slab(in, in.regions.where(plan.start), [&](slab& s) {
-    if (s.live_granules == 0 && !s.is_whole) enter_whole(s, plan.request.stream);
+    if (s.current->live_granules == 0 && !s.is_whole) enter_whole(s, plan.request.stream);
   });
 }
 
@@ -615,7 +616,7 @@ status pool_book::claim_idle(std::uint64_t size_bytes, std::vector<slab*>& out) 
   std::uint64_t claimed_bytes = 0;
   for (const auto& record : streams_) {
     for (slab* s = record->whole.largest(); s != nullptr && claimed_bytes < size_bytes;) {
-      slab* const next = record->whole.next_smaller(*s, s->count_granules / page_granules_);
+      slab* const next = record->whole.next_smaller(*s, s->count_pages);
       if (is_idle(*s)) {
         try {
           out.reserve(out.size() + 1);

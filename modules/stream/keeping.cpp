@@ -128,7 +128,7 @@ status pool_book::free_held(segment& in, std::uint64_t offset_bytes,
 void pool_book::settle_free(segment& in, region_id block, std::uint32_t stream) noexcept {
   stream_record& record = *streams_[stream];
   if (record.phase == stream_phase::active) record.last_epoch = ++clock_;
-  release(in, in.regions.where(block), stream);
+  release(in, block, stream);
   make_free(in, block, {stream, record.last_epoch});
 }
 

@@ -170,6 +170,7 @@ const char* pool_book::broken_region(const segment& in, region_id region,
     return nullptr;
   }
   if (state != region_state::live) return "a region is claimed while no growth is under way";
+  if (regions.link(region) != under) return "a block does not know where it begins";
   sums.live += where.count;
   const bool started = in.starts.find(where.offset) == region;
   const bool held = in.held.find(where.offset) == region;
@@ -188,7 +189,7 @@ const char* pool_book::broken_slab(const segment& in, const view& v) const noexc
     if (in.regions.kind(r) != region_kind::unlisted) continue;
     live += std::min(where.end(), end) - std::max(where.offset, v.offset);
   }
-  if (live != s.live_granules) return "a slab's count of live granules is wrong";
+  if (live != v.live_granules) return "a slab's count of live granules is wrong";
   if (s.is_whole != (live == 0)) return "a slab is whole and not in a list, or the reverse";
   return nullptr;
 }

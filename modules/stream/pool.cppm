@@ -43,6 +43,7 @@ export import :notices;
 export import :options;
 export import vmm.backend;
 export import vmm.physical;
+import :lock;
 import :slabs;
 import :start_table;
 import vmm.optimizer;
@@ -169,7 +170,8 @@ class stream_pool {
     remapper<B> remaps;
     pool_book book;
   };
-  using short_lock = std::lock_guard<std::mutex>;
+  using short_lock = std::lock_guard<quick_lock>;
+  using long_lock = std::lock_guard<std::mutex>;
 
   static constexpr error nothing_allocated =
       refuse(errc::unknown_address, "this pool has not allocated anything");
@@ -218,7 +220,7 @@ class stream_pool {
   B& driver_;
   pool_options options_;
   std::mutex growth_mutex_;  // before state_mutex_; held while the driver is called
-  std::mutex state_mutex_;   // the book
+  quick_lock state_mutex_;   // the book
   std::atomic<bool> is_set_up_ = false;
   remap_board board_;
   std::atomic<std::uint64_t> remap_epoch_ = 0;
@@ -234,7 +236,7 @@ template <backend B>
 status stream_pool<B>::set_up() {
   if (is_set_up_.load(std::memory_order_acquire)) return {};
   board_.check_not_telling();
-  const short_lock growing(growth_mutex_);
+  const long_lock growing(growth_mutex_);
   if (is_set_up_.load(std::memory_order_relaxed)) return {};
   if (parts_ == nullptr) {
     result<std::unique_ptr<parts>> made = make_parts();
@@ -326,8 +328,8 @@ result<address> stream_pool<B>::allocate(std::uint64_t size_bytes, stream_handle
     const bool plain = request.count_granules != 0 && request.stream != pool_book::no_stream &&
                        !book.wants_reaping();
     if (plain) [[likely]] {
-      const result<address> at = book.allocate(request);
-      if (!at || *at) [[likely]]
+      bool starved = false;
+      if (const address at = book.place(request, starved)) [[likely]]
         return at;
     }
   }
@@ -365,7 +367,7 @@ result<address> stream_pool<B>::allocate_slowly(std::uint64_t size_bytes, stream
     return refuse(errc::out_of_addresses,
                   "the request is larger than a stretch of addresses can be");
   board_.check_not_telling();
-  const short_lock growing(growth_mutex_);
+  const long_lock growing(growth_mutex_);
   tend_retired();
   const result<std::uint32_t> number = enter_stream(stream);
   if (!number) return number.error();
@@ -396,7 +398,7 @@ template <backend B>
 status stream_pool<B>::forget(stream_handle stream) {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
   board_.check_not_telling();
-  const short_lock growing(growth_mutex_);
+  const long_lock growing(growth_mutex_);
   stream_point last;
   {
     const short_lock lock(state_mutex_);
@@ -528,7 +530,7 @@ template <backend B>
 status stream_pool<B>::synchronize() {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
   board_.check_not_telling();
-  const short_lock growing(growth_mutex_);
+  const long_lock growing(growth_mutex_);
   std::uint32_t count = 0;
   {
     const short_lock lock(state_mutex_);
@@ -869,7 +871,7 @@ trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
   trim_report report;
   if (!is_set_up_.load(std::memory_order_acquire)) return report;
   board_.check_not_telling();
-  const short_lock growing(growth_mutex_);
+  const long_lock growing(growth_mutex_);
   pool_book& book = parts_->book;
   std::uint32_t streams = 0;
   {
@@ -1001,7 +1003,7 @@ template <backend B>
 status stream_pool<B>::validate() {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
   board_.check_not_telling();
-  const short_lock growing(growth_mutex_);
+  const long_lock growing(growth_mutex_);
   const short_lock lock(state_mutex_);
   if (status valid = parts_->book.validate(); !valid) return valid;
   const std::uint64_t held_bytes = parts_->memory.statistics().held_bytes;

@@ -37,18 +37,19 @@ struct slab;
 
 /// One mapping. Its length is its piece's.
 struct view {
-  piece* memory = nullptr;
   slab* of = nullptr;  // null for a mapping that the driver would not undo after a failure
+  std::uint32_t segment = 0;
+  std::uint32_t offset = 0;  // granules from the segment's start
+  std::uint32_t count_granules = 0;
+  std::uint32_t live_granules = 0;  // of a current view
+  piece* memory = nullptr;
   view* next_of_slab = nullptr;
   struct links {
     view* before = nullptr;
     view* after = nullptr;
   };
-  links in_queue{};  // stale views, oldest first
-  links in_ends{};   // views with nothing behind them
-  std::uint32_t segment = 0;
-  std::uint32_t offset = 0;  // granules from the segment's start
-  std::uint32_t count_granules = 0;
+  links in_queue{};     // stale views, oldest first
+  links in_ends{};      // views with nothing behind them
   bool is_end = false;  // nothing is mapped behind it
   bool is_stale = false;
   bool is_announced = false;  // who listens has been told that it will be unmapped
@@ -62,7 +63,7 @@ struct slab {
   view* current = nullptr;
   view* stale_views = nullptr;  // linked through next_of_slab
   std::uint32_t count_granules = 0;
-  std::uint32_t live_granules = 0;
+  std::uint32_t count_pages = 0;
   std::uint32_t stream = 0;  // of the list of whole slabs that it is in
   bool is_whole = false;
   std::uint64_t whole_since = 0;
@@ -82,7 +83,7 @@ class view_list {
     ++count_;
     granules_ += v.count_granules;
   }
-  void remove(view& v) noexcept {
+  inline void remove(view& v) noexcept {
     const view::links at = v.*Links;
     (at.before != nullptr ? (at.before->*Links).after : first_) = at.after;
     (at.after != nullptr ? (at.after->*Links).before : last_) = at.before;
@@ -107,7 +108,7 @@ class view_list {
 /// One stream's whole slabs, by size in pages and by age within a size.
 class slab_bins {
  public:
-  void add(slab& s, std::uint32_t pages) noexcept {
+  inline void add(slab& s, std::uint32_t pages) noexcept {
     const std::uint32_t bin = bin_of(pages);
     list& in = bins_[bin];
     s.before = in.last;
@@ -116,7 +117,7 @@ class slab_bins {
     in.last = &s;
     filled_ |= std::uint64_t{1} << bin;
   }
-  void remove(slab& s, std::uint32_t pages) noexcept {
+  inline void remove(slab& s, std::uint32_t pages) noexcept {
     const std::uint32_t bin = bin_of(pages);
     list& in = bins_[bin];
     (s.before != nullptr ? s.before->after : in.first) = s.after;
@@ -124,17 +125,17 @@ class slab_bins {
     s.before = s.after = nullptr;
     if (in.first == nullptr) filled_ &= ~(std::uint64_t{1} << bin);
   }
-  [[nodiscard]] bool empty() const noexcept { return filled_ == 0; }
+  [[nodiscard]] inline bool empty() const noexcept { return filled_ == 0; }
 
   /// The oldest of the smallest slabs that have `pages` or more; null when there is none.
   [[nodiscard]] slab* at_least(std::uint32_t pages, std::uint32_t granules) const noexcept;
   /// The oldest of the largest; null when there is none.
-  [[nodiscard]] slab* largest() const noexcept {
+  [[nodiscard]] inline slab* largest() const noexcept {
     if (filled_ == 0) return nullptr;
     return bins_[63 - static_cast<std::uint32_t>(std::countl_zero(filled_))].first;
   }
   /// Behind `s` in the order of largest(): the rest of its bin, then the next smaller one.
-  [[nodiscard]] slab* next_smaller(const slab& s, std::uint32_t pages) const noexcept {
+  [[nodiscard]] inline slab* next_smaller(const slab& s, std::uint32_t pages) const noexcept {
     if (s.after != nullptr) return s.after;
     const std::uint64_t below = filled_ & ((std::uint64_t{1} << bin_of(pages)) - 1);
     if (below == 0) return nullptr;
@@ -150,7 +151,7 @@ class slab_bins {
   };
   static constexpr std::uint32_t exact_pages = 32;
 
-  [[nodiscard]] static std::uint32_t bin_of(std::uint32_t pages) noexcept {
+  [[nodiscard]] static inline std::uint32_t bin_of(std::uint32_t pages) noexcept {
     if (pages <= exact_pages) return pages - 1;
     return 26 + static_cast<std::uint32_t>(std::bit_width(pages));
   }

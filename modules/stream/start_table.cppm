@@ -25,12 +25,12 @@ namespace vmm {
 class start_table {
  public:
   /// Room for one more; false when the host has no memory.
-  [[nodiscard]] bool reserve() noexcept {
+  [[nodiscard]] inline bool reserve() noexcept {
     return (std::uint64_t{count_} + 1) * 2 <= slot_count() || grow();
   }
 
   /// After reserve(). The key is not in the table.
-  void insert(std::uint32_t offset, region_id region) noexcept {
+  inline void insert(std::uint32_t offset, region_id region) noexcept {
     std::uint32_t at = home(offset);
     while (slots_[at].region != region_id::none) at = (at + 1) & mask_;
     slots_[at] = {offset, region};
@@ -38,7 +38,7 @@ class start_table {
   }
 
   /// Takes the block that begins at `offset` out; none when there is none.
-  [[nodiscard]] region_id take(std::uint32_t offset) noexcept {
+  [[nodiscard]] inline region_id take(std::uint32_t offset) noexcept {
     if (count_ == 0) return region_id::none;
     std::uint32_t at = home(offset);
     while (slots_[at].offset != offset || slots_[at].region == region_id::none) {
@@ -51,7 +51,7 @@ class start_table {
     return found;
   }
 
-  [[nodiscard]] region_id find(std::uint32_t offset) const noexcept {
+  [[nodiscard]] inline region_id find(std::uint32_t offset) const noexcept {
     if (count_ == 0) return region_id::none;
     std::uint32_t at = home(offset);
     while (slots_[at].region != region_id::none) {
@@ -61,7 +61,7 @@ class start_table {
     return region_id::none;
   }
 
-  [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
+  [[nodiscard]] inline std::uint32_t count() const noexcept { return count_; }
 
  private:
   struct slot {
@@ -70,15 +70,15 @@ class start_table {
   };
   static constexpr std::uint32_t first_slots = 1024;
 
-  [[nodiscard]] std::uint64_t slot_count() const noexcept {
+  [[nodiscard]] inline std::uint64_t slot_count() const noexcept {
     return slots_ == nullptr ? 0 : std::uint64_t{mask_} + 1;
   }
-  [[nodiscard]] std::uint32_t home(std::uint32_t offset) const noexcept {
+  [[nodiscard]] inline std::uint32_t home(std::uint32_t offset) const noexcept {
     return static_cast<std::uint32_t>((offset * std::uint64_t{0x9E3779B97F4A7C15}) >> 32) & mask_;
   }
 
   // Moves later entries of the walk down, so that no walk ends before its key.
-  void close_gap(std::uint32_t gap) noexcept {
+  inline void close_gap(std::uint32_t gap) noexcept {
     std::uint32_t at = (gap + 1) & mask_;
     while (slots_[at].region != region_id::none) {
       const std::uint32_t walked = (at - home(slots_[at].offset)) & mask_;

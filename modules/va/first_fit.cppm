@@ -8,12 +8,15 @@
 // by slot holds them all, and a tree of maxima over it, sixteen words (a cache line) a node, leads
 // to the first that is large enough. Nothing is balanced and nothing allocated.
 //
-// I1  A word above the leaves is the largest of the sixteen below it; a leaf is 0 when no place
-// begins
-//     in its slot.
+// I1  A word above the leaves is at least the largest of the sixteen below it; a leaf is 0 when no
+//     place begins in its slot.
+//
+// A place that goes or shrinks leaves the words above it as they are: a search that finds one of
+// them too large puts it right and goes on from there, so that each change is paid for once.
 //
 // Thread safety: none of its own. Cost: one cache line a level (4 levels for 2^16 slots) to find,
-// and at most as many to change.
+// and as many for each word that has become too large since; to change, one line, and one a level
+// where a place is larger than all before it.
 module;
 #include <array>
 #include <cstddef>
@@ -35,37 +38,40 @@ class first_fit {
   [[nodiscard]] static result<first_fit> create(std::uint32_t slot_count) noexcept;
 
   /// Writes down, or changes, the place that begins in `slot`; a size of 0 takes it out.
-  void set(std::uint32_t slot, std::uint32_t size) noexcept {
-    std::uint32_t index = slot;
-    for (std::uint32_t level = 0;; ++level) {
-      std::uint32_t& word = words_[begin_[level] + index];
-      const std::uint32_t old = word;
-      word = size;
-      if (old == size || level + 1 == level_count_) return;
-      const std::uint32_t above = words_[begin_[level + 1] + index / fanout];
-      if (size < above) {
-        if (old < above) return;  // the largest is another one
-        size = largest_beside(level, index);
-      }
-      index /= fanout;
+  inline void set(std::uint32_t slot, std::uint32_t size) noexcept {
+    words_[slot] = size;
+    std::uint32_t index = slot / fanout;
+    for (std::uint32_t level = 1; level < level_count_; ++level, index /= fanout) {
+      std::uint32_t& above = words_[begin_[level] + index];
+      if (size <= above) return;
+      above = size;
     }
   }
 
   /// The lowest slot whose place is `size` long or longer; none when there is none.
-  [[nodiscard]] std::uint32_t find(std::uint32_t size) const noexcept {
+  [[nodiscard]] inline std::uint32_t find(std::uint32_t size) const noexcept {
     if (level_count_ == 0) return none;
-    std::uint32_t index = 0;
-    for (std::uint32_t level = level_count_; level-- > 0;) {
+    std::uint32_t index = 0;  // of a node: sixteen words of a level
+    std::uint32_t level = level_count_ - 1;
+    for (;;) {
       const std::uint32_t* const words = words_ + begin_[level] + index * fanout;
       std::uint32_t child = 0;
       while (child < fanout && words[child] < size) ++child;
-      if (child == fanout) return none;  // at the top only: below it the maximum promises one
+      if (child == fanout) {
+        if (level + 1 == level_count_) return none;
+        words_[begin_[level + 1] + index] = largest_of(words);  // it promised too much
+        ++level;
+        index /= fanout;
+        continue;
+      }
       index = index * fanout + child;
+      if (level-- == 0) return index;
     }
-    return index;
   }
 
-  [[nodiscard]] std::uint32_t size_at(std::uint32_t slot) const noexcept { return words_[slot]; }
+  [[nodiscard]] inline std::uint32_t size_at(std::uint32_t slot) const noexcept {
+    return words_[slot];
+  }
 
   /// nullptr when I1 holds and `place_count` places are written down, else what is broken.
   [[nodiscard]] const char* broken_invariant(std::uint32_t place_count) const noexcept;
@@ -74,9 +80,7 @@ class first_fit {
   static constexpr std::uint32_t fanout = 16;
   static constexpr std::uint32_t level_count_max = 8;
 
-  [[nodiscard]] std::uint32_t largest_beside(std::uint32_t level,
-                                             std::uint32_t index) const noexcept {
-    const std::uint32_t* const words = words_ + begin_[level] + index / fanout * fanout;
+  [[nodiscard]] static inline std::uint32_t largest_of(const std::uint32_t* words) noexcept {
     std::uint32_t size_max = 0;
     for (std::uint32_t child = 0; child < fanout; ++child) {
       if (words[child] > size_max) size_max = words[child];

@@ -30,10 +30,10 @@ class page_starts {
   /// Errors: out_of_host_memory.
   [[nodiscard]] static result<page_starts> create(std::uint32_t page_count) noexcept;
 
-  [[nodiscard]] std::uint32_t at(std::uint32_t page) const noexcept { return firsts_[page]; }
+  [[nodiscard]] inline std::uint32_t at(std::uint32_t page) const noexcept { return firsts_[page]; }
 
   /// Writes down the first region that begins in `page`; 0 when none does.
-  void set(std::uint32_t page, std::uint32_t region) noexcept {
+  inline void set(std::uint32_t page, std::uint32_t region) noexcept {
     const bool was = firsts_[page] != 0;
     firsts_[page] = region;
     if (was != (region != 0)) flip(page);
@@ -41,7 +41,7 @@ class page_starts {
 
   /// The first page from `page` on in which a region begins; page_count() when there is none.
   [[nodiscard]] std::uint32_t next(std::uint32_t page) const noexcept;
-  [[nodiscard]] std::uint32_t page_count() const noexcept { return page_count_; }
+  [[nodiscard]] inline std::uint32_t page_count() const noexcept { return page_count_; }
 
   /// nullptr when I1 holds, else what is broken.
   [[nodiscard]] const char* broken_invariant() const noexcept;
@@ -49,7 +49,7 @@ class page_starts {
  private:
   static constexpr std::uint32_t level_count_max = 6;
 
-  void flip(std::uint32_t page) noexcept {
+  inline void flip(std::uint32_t page) noexcept {
     std::uint32_t index = page;
     for (std::uint32_t level = 0; level < level_count_; ++level) {
       std::uint64_t& word = bits_[begin_[level] + index / 64];

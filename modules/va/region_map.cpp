@@ -43,33 +43,28 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   made.slot_granules_ = options.slot_granules;
   if (options.slot_granules != 0)
     made.slot_shift_ = static_cast<std::uint32_t>(std::countr_zero(options.slot_granules));
-  made.limit_ = std::min(options.max_regions, options.count_granules) + 1;
+  made.limit_ = (std::min(options.max_regions, options.count_granules) + 1) * stride;
   result<reserved_memory> nodes =
       reserved_memory::reserve(std::uint64_t{made.limit_} * sizeof(range_node));
   if (!nodes) return nodes.error();
-  result<reserved_memory> notes =
-      reserved_memory::reserve(std::uint64_t{made.limit_} * sizeof(note_record));
-  if (!notes) return notes.error();
   result<page_starts> starts =
       page_starts::create(parts(options.count_granules, options.page_granules));
   if (!starts) return starts.error();
   made.node_memory_ = std::move(*nodes);
-  made.note_memory_ = std::move(*notes);
   made.starts_ = std::move(*starts);
   made.nodes_ = reinterpret_cast<range_node*>(made.node_memory_.data());
-  made.notes_ = reinterpret_cast<note_record*>(made.note_memory_.data());
   constexpr error no_memory = refuse(errc::out_of_host_memory, "no host memory for a region map");
-  if (!made.commit(2)) return no_memory;
+  if (!made.commit(2 * stride)) return no_memory;
   try {
     made.kinds_.resize(1);
   } catch (const std::bad_alloc&) {
     return no_memory;
   }
-  *made.nodes_ = range_node{0, live_bit, 1, 1, {free_links{}}};
-  made.nodes_[1] = range_node{0, options.count_granules | live_bit, 0, 0, {free_links{}}};
-  made.notes_[1] = note_record{0, region_kind::unlisted, 0};
-  made.used_ = 2;
-  made.note_start(1);
+  *made.nodes_ = range_node{0, live_bit, stride, stride, {free_links{}}};
+  made.nodes_[stride] = range_node{0, options.count_granules | live_bit, 0, 0, {free_links{}}};
+  made.note_of(stride) = note_record{0, region_kind::unlisted, 0, nullptr};
+  made.used_ = 2 * stride;
+  made.note_start(stride);
   return result<region_map>(std::move(made));
 }
 
@@ -77,9 +72,7 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
 bool region_map::commit(std::uint32_t count) noexcept {
   if (count > limit_) return false;
   if (!node_memory_.commit(std::uint64_t{count} * sizeof(range_node))) return false;
-  if (!note_memory_.commit(std::uint64_t{count} * sizeof(note_record))) return false;
-  const std::uint64_t room = std::min(node_memory_.committed_bytes() / sizeof(range_node),
-                                      note_memory_.committed_bytes() / sizeof(note_record));
+  const std::uint64_t room = node_memory_.committed_bytes() / sizeof(range_node) / stride * stride;
   committed_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, limit_));
   return true;
 }
@@ -142,7 +135,7 @@ const char* region_map::broken_chain(std::uint32_t& region_count) const noexcept
     const range_node& node = nodes_[index];
     if (node.before != before) return "neighbour links disagree";
     if (node.offset != offset || node.size() == 0) return "regions do not tile the range";
-    if (node.live() != (notes_[index].kind == region_kind::unlisted))
+    if (node.live() != (note_of(index).kind == region_kind::unlisted))
       return "a region's kind disagrees with its mark";
     const std::uint32_t page = offset >> page_shift_;
     for (; page_next < page; ++page_next) {
@@ -164,7 +157,7 @@ const char* region_map::broken_large(const kind_state& state, region_kind kind) 
   std::uint32_t large_count = 0;
   for (std::uint32_t index = nodes_[0].after; index != 0; index = nodes_[index].after) {
     const range_node& node = nodes_[index];
-    if (notes_[index].kind != kind || node.size() < slot_granules_) continue;
+    if (note_of(index).kind != kind || node.size() < slot_granules_) continue;
     const std::uint32_t slot = node.offset >> slot_shift_;
     if (state.large.size_at(slot) != node.size() || state.large_regions[slot] != index)
       return "a large region is not in the index of large places";
@@ -197,7 +190,7 @@ status region_map::validate() const noexcept {
   std::uint32_t spare_count = 0;
   for (std::uint32_t index = spare_; index != 0 && spare_count < used_; index = nodes_[index].after)
     ++spare_count;
-  if (spare_count != spare_count_ || 1 + region_count + spare_count != used_)
+  if (spare_count != spare_count_ || (1 + region_count + spare_count) * stride != used_)
     broken = "a record is neither a region nor spare";
   if (broken != nullptr) return refuse(errc::internal, broken);
   return {};

@@ -18,7 +18,7 @@
 //
 // Thread safety: none, the caller has the lock. Cost: a few cache lines a call, and one path of a
 // trie (22 records) for listed sizes above 255 granules; no allocation but in provide and add_kind,
-// and there in doublings. Memory: 48 bytes a region; 15 KiB a kind and 4.3 bytes a slot, as
+// and there in doublings. Memory: 64 bytes a region; 15 KiB a kind and 4.3 bytes a slot, as
 // touched.
 module;
 #include <cstddef>
@@ -67,70 +67,76 @@ export class region_map {
 
   /// One more kind, numbered from 1 on. Errors: out_of_host_memory, invalid_argument (too many).
   [[nodiscard]] result<region_kind> add_kind() noexcept;
-  [[nodiscard]] std::uint32_t kind_count() const noexcept {
+  [[nodiscard]] inline std::uint32_t kind_count() const noexcept {
     return static_cast<std::uint32_t>(kinds_.size()) - 1;
   }
   static constexpr std::uint32_t max_kinds = 4096;
 
   /// Makes sure that the next `count` cuts need no memory; false when there is none.
-  [[nodiscard]] bool provide(std::uint32_t count) noexcept {
-    return spare_count_ + (committed_ - used_) >= count || commit(used_ + (count - spare_count_));
+  [[nodiscard]] inline bool provide(std::uint32_t count) noexcept {
+    return spare_count_ * stride + (committed_ - used_) >= count * stride ||
+           commit(used_ + (count - spare_count_) * stride);
   }
 
   // ---- looking ----
-  [[nodiscard]] granule_range where(region_id id) const noexcept {
+  [[nodiscard]] inline granule_range where(region_id id) const noexcept {
     const range_node& node = node_of(id);
     return {node.offset, node.size()};
   }
-  [[nodiscard]] region_kind kind(region_id id) const noexcept { return notes_[index_of(id)].kind; }
-  [[nodiscard]] bool listed(region_id id) const noexcept {
+  [[nodiscard]] inline region_kind kind(region_id id) const noexcept { return note_of(id).kind; }
+  [[nodiscard]] inline bool listed(region_id id) const noexcept {
     return kind(id) != region_kind::unlisted;
   }
-  [[nodiscard]] std::uint64_t word(region_id id) const noexcept {
-    return notes_[index_of(id)].word;
+  [[nodiscard]] inline std::uint64_t word(region_id id) const noexcept { return note_of(id).word; }
+  [[nodiscard]] inline std::uint32_t tag(region_id id) const noexcept { return note_of(id).tag; }
+  inline void set_note(region_id id, region_note note) noexcept {
+    note_of(id).word = note.word;
+    note_of(id).tag = note.tag;
   }
-  [[nodiscard]] std::uint32_t tag(region_id id) const noexcept { return notes_[index_of(id)].tag; }
-  void set_note(region_id id, region_note note) noexcept {
-    notes_[index_of(id)].word = note.word;
-    notes_[index_of(id)].tag = note.tag;
-  }
+  /// A pointer of the owner's, for as long as the region is neither cut nor joined.
+  inline void set_link(region_id id, void* link) noexcept { note_of(id).link = link; }
+  [[nodiscard]] inline void* link(region_id id) const noexcept { return note_of(id).link; }
   /// Neighbours; none at the ends.
-  [[nodiscard]] region_id before(region_id id) const noexcept {
+  [[nodiscard]] inline region_id before(region_id id) const noexcept {
     return static_cast<region_id>(node_of(id).before);
   }
-  [[nodiscard]] region_id after(region_id id) const noexcept {
+  [[nodiscard]] inline region_id after(region_id id) const noexcept {
     return static_cast<region_id>(node_of(id).after);
   }
-  [[nodiscard]] region_id first() const noexcept { return static_cast<region_id>(nodes_[0].after); }
-  [[nodiscard]] region_id last() const noexcept { return static_cast<region_id>(nodes_[0].before); }
+  [[nodiscard]] inline region_id first() const noexcept {
+    return static_cast<region_id>(nodes_[0].after);
+  }
+  [[nodiscard]] inline region_id last() const noexcept {
+    return static_cast<region_id>(nodes_[0].before);
+  }
   /// The region that covers the first granule of a page.
   [[nodiscard]] region_id find_page(std::uint32_t page) const noexcept;
   /// The region that covers a granule. Cost: the regions of one page, in the worst case.
   [[nodiscard]] region_id find(std::uint32_t offset) const noexcept;
 
   /// The smallest region of this kind with `count` granules or more; the latest listed of equals.
-  [[nodiscard]] region_id best_fit(region_kind kind, std::uint32_t count) const noexcept {
+  [[nodiscard]] inline region_id best_fit(region_kind kind, std::uint32_t count) const noexcept {
     return static_cast<region_id>(kind_of(kind).bins.find(count));
   }
   /// The lowest region of this kind with `count` granules or more. `count` is a slot or more.
-  [[nodiscard]] region_id lowest_fit(region_kind kind, std::uint32_t count) const noexcept {
+  [[nodiscard]] inline region_id lowest_fit(region_kind kind, std::uint32_t count) const noexcept {
     check(count >= slot_granules_ && slot_granules_ != 0, "too small for the lowest fit");
     const kind_state& state = kind_of(kind);
     const std::uint32_t slot = state.large.find(count);
     if (slot == first_fit::none) return region_id::none;
     return static_cast<region_id>(state.large_regions[slot]);
   }
-  [[nodiscard]] std::uint64_t listed_granules(region_kind kind) const noexcept {
+  [[nodiscard]] inline std::uint64_t listed_granules(region_kind kind) const noexcept {
     return kind_of(kind).granules;
   }
-  [[nodiscard]] std::uint32_t listed_count(region_kind kind) const noexcept {
+  [[nodiscard]] inline std::uint32_t listed_count(region_kind kind) const noexcept {
     return kind_of(kind).count;
   }
   /// Size of the largest region of this kind; 0 when there is none.
-  [[nodiscard]] std::uint32_t largest(region_kind kind) const noexcept {
+  [[nodiscard]] inline std::uint32_t largest(region_kind kind) const noexcept {
     return kind_of(kind).bins.largest();
   }
-  [[nodiscard]] std::uint32_t count_granules() const noexcept { return count_granules_; }
+  [[nodiscard]] inline std::uint32_t count_granules() const noexcept { return count_granules_; }
 
   // ---- changing ----
   void list(region_id id, region_kind kind) noexcept;
@@ -140,18 +146,29 @@ export class region_map {
   [[nodiscard]] region_id cut(region_id id, std::uint32_t count_left) noexcept;
   /// Makes one region of two unlisted neighbours; `left` keeps its id and its note.
   void join(region_id left, region_id right) noexcept;
+  /// Cuts the first `count` granules off a listed region that is longer than that and stays listed
+  /// as it is; they are the returned region, unlisted, with no note. provide(1) came before.
+  [[nodiscard]] region_id take_front(region_id id, std::uint32_t count) noexcept;
+  /// Lengthens a listed region by its unlisted neighbour on the right, or on the left; it keeps its
+  /// id and its note.
+  void absorb_right(region_id id) noexcept;
+  void absorb_left(region_id id) noexcept;
 
   /// Checks every invariant, over the whole structure. Errors: internal, with the one that is
   /// broken.
   [[nodiscard]] status validate() const noexcept;
 
  private:
+  // A region has two records of 32 bytes in one cache line, its node and its note, so that its
+  // index is even and its note is the record behind it.
+  static constexpr std::uint32_t stride = 2;
   struct note_record {
     std::uint64_t word;
     region_kind kind;
     std::uint32_t tag;
+    void* link;
   };
-  static_assert(sizeof(note_record) == 16);
+  static_assert(sizeof(note_record) <= sizeof(range_node));
   struct kind_state {
     size_bins bins{};
     first_fit large{};
@@ -163,17 +180,26 @@ export class region_map {
 
   region_map() = default;
 
-  [[nodiscard]] static std::uint32_t index_of(region_id id) noexcept {
+  [[nodiscard]] static inline std::uint32_t index_of(region_id id) noexcept {
     return static_cast<std::uint32_t>(id);
   }
-  [[nodiscard]] const range_node& node_of(region_id id) const noexcept {
+  [[nodiscard]] inline const range_node& node_of(region_id id) const noexcept {
     return nodes_[index_of(id)];
   }
-  [[nodiscard]] const kind_state& kind_of(region_kind kind) const noexcept {
+  [[nodiscard]] inline note_record& note_of(std::uint32_t index) const noexcept {
+    return *reinterpret_cast<note_record*>(nodes_ + index + 1);
+  }
+  [[nodiscard]] inline note_record& note_of(region_id id) const noexcept {
+    return note_of(index_of(id));
+  }
+  [[nodiscard]] inline const kind_state& kind_of(region_kind kind) const noexcept {
     return kinds_[static_cast<std::uint32_t>(kind)];
   }
   [[nodiscard]] bool commit(std::uint32_t count) noexcept;
   [[nodiscard]] result<kind_state> make_kind() const noexcept;
+  void resize_listed(std::uint32_t index, granule_range to) noexcept;
+  [[nodiscard]] std::uint32_t new_record() noexcept;
+  void drop_record(std::uint32_t index) noexcept;
   void note_start(std::uint32_t index) noexcept;
   void forget_start(std::uint32_t index) noexcept;
   [[nodiscard]] const char* broken_chain(std::uint32_t& region_count) const noexcept;
@@ -181,14 +207,12 @@ export class region_map {
   [[nodiscard]] const char* broken_large(const kind_state& state, region_kind kind) const noexcept;
 
   reserved_memory node_memory_{};
-  reserved_memory note_memory_{};
   page_starts starts_{};
   std::vector<kind_state> kinds_{};  // the first one is not used
   range_node* nodes_ = nullptr;
-  note_record* notes_ = nullptr;
   std::uint32_t spare_ = 0;  // unused records, linked through `after`
   std::uint32_t spare_count_ = 0;
-  std::uint32_t used_ = 1;  // records that have ever been in use, record 0 with them
+  std::uint32_t used_ = stride;  // records that have ever been in use, the first two with them
   std::uint32_t committed_ = 0;
   std::uint32_t limit_ = 0;
   std::uint32_t count_granules_ = 0;
@@ -218,7 +242,7 @@ inline void region_map::list(region_id id, region_kind kind) noexcept {
   check(node.live() && kind != region_kind::unlisted, "a region is listed twice, or as unlisted");
   kind_state& state = kinds_[static_cast<std::uint32_t>(kind)];
   node.size_word &= size_mask;
-  notes_[index].kind = kind;
+  note_of(index).kind = kind;
   std::construct_at(&node.links);
   state.bins.insert(index);
   state.granules += node.size();
@@ -234,28 +258,40 @@ inline void region_map::unlist(region_id id) noexcept {
   const std::uint32_t index = index_of(id);
   range_node& node = nodes_[index];
   check(!node.live(), "a region is taken off a list that it is not on");
-  kind_state& state = kinds_[static_cast<std::uint32_t>(notes_[index].kind)];
+  kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
   state.bins.remove(index);
   state.granules -= node.size();
   --state.count;
   if (slot_granules_ != 0 && node.size() >= slot_granules_)
     state.large.set(node.offset >> slot_shift_, 0);
-  notes_[index].kind = region_kind::unlisted;
+  note_of(index).kind = region_kind::unlisted;
   node.size_word |= live_bit;
+}
+
+inline std::uint32_t region_map::new_record() noexcept {
+  const std::uint32_t index = spare_;
+  if (index == 0) {
+    check(used_ < committed_, "a region is cut without memory for its record");
+    used_ += stride;
+    return used_ - stride;
+  }
+  spare_ = nodes_[index].after;
+  --spare_count_;
+  return index;
+}
+
+inline void region_map::drop_record(std::uint32_t index) noexcept {
+  nodes_[index].size_word = 0;
+  nodes_[index].after = spare_;
+  spare_ = index;
+  ++spare_count_;
 }
 
 inline region_id region_map::cut(region_id id, std::uint32_t count_left) noexcept {
   const std::uint32_t index = index_of(id);
   range_node& left = nodes_[index];
   check(left.live() && count_left - 1 < left.size() - 1, "a region is cut where it cannot be");
-  std::uint32_t rest = spare_;
-  if (rest != 0) {
-    spare_ = nodes_[rest].after;
-    --spare_count_;
-  } else {
-    check(used_ < committed_, "a region is cut without memory for its record");
-    rest = used_++;
-  }
+  const std::uint32_t rest = new_record();
   range_node& right = nodes_[rest];
   right.offset = left.offset + count_left;
   right.size_word = (left.size() - count_left) | live_bit;
@@ -264,7 +300,7 @@ inline region_id region_map::cut(region_id id, std::uint32_t count_left) noexcep
   nodes_[left.after].before = rest;
   left.after = rest;
   left.size_word = count_left | live_bit;
-  notes_[rest] = notes_[index];
+  note_of(rest) = note_of(index);
   note_start(rest);
   return static_cast<region_id>(rest);
 }
@@ -280,10 +316,83 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   left.size_word += right.size();
   left.after = right.after;
   nodes_[right.after].before = index;
-  right.size_word = 0;
-  right.after = spare_;
-  spare_ = gone;
-  ++spare_count_;
+  drop_record(gone);
+}
+
+/// Moves a listed region's borders, and it in its kind's tables. Links and starts are the caller's.
+inline void region_map::resize_listed(std::uint32_t index, granule_range to) noexcept {
+  range_node& node = nodes_[index];
+  kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
+  const granule_range from{node.offset, node.size()};
+  state.granules += std::uint64_t{to.count} - from.count;
+  if (state.bins.keeps_place(from.count, to.count)) {
+    node.size_word = to.count;
+  } else {
+    state.bins.remove(index);
+    node.size_word = to.count;
+    state.bins.insert(index);
+  }
+  node.offset = to.offset;
+  if (slot_granules_ == 0) return;
+  const std::uint32_t slot = to.offset >> slot_shift_;
+  if (from.count >= slot_granules_ &&
+      (to.count < slot_granules_ || from.offset >> slot_shift_ != slot))
+    state.large.set(from.offset >> slot_shift_, 0);
+  if (to.count >= slot_granules_) {
+    state.large.set(slot, to.count);
+    state.large_regions[slot] = index;
+  }
+}
+
+inline region_id region_map::take_front(region_id id, std::uint32_t count) noexcept {
+  const std::uint32_t index = index_of(id);
+  range_node& node = nodes_[index];
+  const granule_range all{node.offset, node.size()};
+  check(!node.live() && count - 1 < all.count - 1, "a listed region is cut where it cannot be");
+  const std::uint32_t taken = new_record();
+  range_node& front = nodes_[taken];
+  front.offset = all.offset;
+  front.size_word = count | live_bit;
+  front.before = node.before;
+  front.after = index;
+  nodes_[node.before].after = taken;
+  node.before = taken;
+  note_of(taken) = note_record{0, region_kind::unlisted, 0, nullptr};
+  const std::uint32_t page = all.offset >> page_shift_;
+  if (starts_.at(page) == index) starts_.set(page, taken);
+  resize_listed(index, {all.offset + count, all.count - count});
+  if ((all.offset + count) >> page_shift_ != page) note_start(index);
+  return static_cast<region_id>(taken);
+}
+
+inline void region_map::absorb_right(region_id id) noexcept {
+  const std::uint32_t index = index_of(id);
+  range_node& node = nodes_[index];
+  const std::uint32_t gone = node.after;
+  range_node& right = nodes_[gone];
+  check(!node.live() && right.live() && gone != 0, "a listed region absorbs what it cannot");
+  forget_start(gone);
+  const std::uint32_t count = node.size() + right.size();
+  node.after = right.after;
+  nodes_[right.after].before = index;
+  resize_listed(index, {node.offset, count});
+  drop_record(gone);
+}
+
+inline void region_map::absorb_left(region_id id) noexcept {
+  const std::uint32_t index = index_of(id);
+  range_node& node = nodes_[index];
+  const std::uint32_t gone = node.before;
+  range_node& left = nodes_[gone];
+  check(!node.live() && left.live() && gone != 0, "a listed region absorbs what it cannot");
+  forget_start(index);
+  const std::uint32_t page = left.offset >> page_shift_;
+  if (starts_.at(page) == gone) starts_.set(page, index);
+  const granule_range all{left.offset, left.size() + node.size()};
+  node.before = left.before;
+  nodes_[left.before].after = index;
+  resize_listed(index, all);
+  drop_record(gone);
 }
 
 }  // namespace vmm

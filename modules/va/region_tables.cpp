@@ -52,8 +52,8 @@ const char* first_fit::broken_invariant(std::uint32_t place_count) const noexcep
             std::count_if(words, words + fanout, [](std::uint32_t size) { return size != 0; }));
       }
       if (top) continue;
-      if (words_[begin_[level + 1] + index / fanout] != largest_beside(level, index))
-        return "a word above is not the largest of those below it";
+      if (words_[begin_[level + 1] + index / fanout] < largest_of(words))
+        return "a word above is smaller than one of those below it";
     }
   }
   return seen_count == place_count ? nullptr : "the index of large places misses one";

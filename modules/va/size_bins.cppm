@@ -114,6 +114,12 @@ class size_bins {
     }
   }
 
+  /// True where a block of one size stays where it is when it becomes the other.
+  [[nodiscard]] inline bool keeps_place(std::uint32_t size, std::uint32_t other) const noexcept {
+    const std::uint32_t bin = bin_of(size);
+    return bin == bin_of(other) && counts_[bin] != trie_mode;
+  }
+
   /// Takes out a hole of exactly `count` granules, fewer than exact_bins; 0 when there is none.
   [[nodiscard]] inline std::uint32_t pop_exact(std::uint32_t count) noexcept {
     const std::uint32_t head = heads_[count];

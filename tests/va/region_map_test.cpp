@@ -114,8 +114,7 @@ class Model {
     const std::size_t i = random() % regions.size();
     const auto choice = random() % 10;
     if (regions[i].kind != region_kind::unlisted) {
-      map.unlist(regions[i].id);
-      regions[i].kind = region_kind::unlisted;
+      change_listed(i, choice);
     } else if (choice < 5) {
       cut(i);
     } else if (choice < 7 && i + 1 < regions.size()) {
@@ -140,6 +139,39 @@ class Model {
   }
 
  private:
+  void change_listed(std::size_t i, std::uint64_t choice) {
+    const auto is_unlisted = [this](std::size_t at) {
+      return at < regions.size() && regions[at].kind == region_kind::unlisted;
+    };
+    if (choice < 3 && regions[i].where.count > 1 && map.provide(1)) {
+      take_front(i);
+    } else if (choice < 6 && is_unlisted(i + 1)) {
+      map.absorb_right(regions[i].id);
+      regions[i].where.count += regions[i + 1].where.count;
+      regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    } else if (choice < 8 && i > 0 && is_unlisted(i - 1)) {
+      map.absorb_left(regions[i].id);
+      regions[i].where.offset = regions[i - 1].where.offset;
+      regions[i].where.count += regions[i - 1].where.count;
+      regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(i) - 1);
+    } else {
+      map.unlist(regions[i].id);
+      regions[i].kind = region_kind::unlisted;
+    }
+  }
+  void take_front(std::size_t i) {
+    model_region& rest = regions[i];
+    const bool small = random() % 2 == 0;
+    const std::uint32_t limit = small ? std::min(rest.where.count - 1, 40u) : rest.where.count - 1;
+    const std::uint32_t count = 1 + static_cast<std::uint32_t>(random() % limit);
+    const region_id front = map.take_front(rest.id, count);
+    ASSERT_EQ(map.word(front), 0u);
+    const granule_range where{rest.where.offset, count};
+    rest.where.offset += count;
+    rest.where.count -= count;
+    regions.insert(regions.begin() + static_cast<std::ptrdiff_t>(i),
+                   {front, where, region_kind::unlisted});
+  }
   void cut(std::size_t i) {
     model_region& left = regions[i];
     if (left.where.count < 2 || !map.provide(1)) return;
