@@ -154,7 +154,7 @@ TEST(Fidelity, ScriptsPlayToTheEndAndLeaveNothing) {
   for (const vmm::fidelity::script& each : vmm::fidelity::scripts) {
     fake_driver fake;
     const auto played = vmm::fidelity::play(fake, each);
-    EXPECT_GT(played.call_count, 10u) << each.name;
+    EXPECT_GT(played.call_count(), 10u) << each.name;
     EXPECT_GT(fake.busy_us(), 100.0) << each.name;
     EXPECT_TRUE(fake.check_empty()) << each.name << "\n" << fake.report();
     EXPECT_EQ(fake.misuse_count(), 0u) << each.name;

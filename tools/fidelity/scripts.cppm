@@ -9,6 +9,7 @@
 //
 // Thread safety: values only. Cost: play is the driver's.
 module;
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -22,7 +23,7 @@ import :scratch;
 
 namespace vmm::fidelity {
 
-inline constexpr std::uint64_t mib = 1ull << 20;
+export inline constexpr std::uint64_t mib = 1ull << 20;
 
 /// What a script does in each round with `handle_count` handles of `handle_bytes`.
 export enum class pattern : std::uint8_t {
@@ -64,10 +65,30 @@ export inline constexpr std::array<script, 20> scripts{{
     {"alternate, 128 MiB", pattern::alternate, 128 * mib, 64, 2},
 }};
 
-/// Driver calls made and the wall time that they took together, in nanoseconds.
+/// The calls of a script.
+export enum class call_kind : std::uint8_t { reserve, create, map, set_access, unmap, release };
+export inline constexpr std::array<const char*, 6> call_names{"reserve",    "create", "map",
+                                                              "set_access", "unmap",  "release"};
+
+/// Driver calls made and the wall time that they took, in nanoseconds, by kind.
 export struct play_time {
-  std::uint64_t call_count = 0;
-  std::uint64_t wall_ns = 0;
+  struct of_kind {
+    std::uint64_t call_count = 0;
+    std::uint64_t wall_ns = 0;
+    std::uint64_t longest_ns = 0;
+  };
+  std::array<of_kind, call_names.size()> kinds{};
+
+  [[nodiscard]] std::uint64_t call_count() const noexcept {
+    std::uint64_t sum = 0;
+    for (const of_kind& each : kinds) sum += each.call_count;
+    return sum;
+  }
+  [[nodiscard]] std::uint64_t wall_ns() const noexcept {
+    std::uint64_t sum = 0;
+    for (const of_kind& each : kinds) sum += each.wall_ns;
+    return sum;
+  }
 };
 
 template <class B>
@@ -77,8 +98,10 @@ class player {
 
   play_time run() {
     const std::uint64_t total = what_.handle_bytes * what_.handle_count;
-    const address_range low = must(s_.keep(timed([&] { return s_.b.reserve({total}); })));
-    const address_range high = must(s_.keep(timed([&] { return s_.b.reserve({total}); })));
+    const address_range low =
+        must(s_.keep(timed(call_kind::reserve, [&] { return s_.b.reserve({total}); })));
+    const address_range high =
+        must(s_.keep(timed(call_kind::reserve, [&] { return s_.b.reserve({total}); })));
     if (what_.shape == pattern::remap) make_all(low.base);
     for (std::uint32_t round = 0; round < what_.round_count; ++round) one_round(low, high, round);
     if (what_.shape == pattern::remap) drop_all(what_.round_count % 2 == 0 ? low.base : high.base);
@@ -92,13 +115,16 @@ class player {
   };
 
   template <class Call>
-  auto timed(Call&& call) {
+  auto timed(call_kind kind, Call&& call) {
     const auto begin = std::chrono::steady_clock::now();
     auto answer = call();
     const auto end = std::chrono::steady_clock::now();
-    ++out_.call_count;
-    out_.wall_ns += static_cast<std::uint64_t>(
+    const auto ns = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(end - begin).count());
+    play_time::of_kind& of = out_.kinds[static_cast<std::size_t>(kind)];
+    ++of.call_count;
+    of.wall_ns += ns;
+    of.longest_ns = std::max(of.longest_ns, ns);
     return answer;
   }
   template <class T>
@@ -124,23 +150,25 @@ class player {
 
   void make(address at, std::uint64_t size_bytes, bool with_access) {
     const physical_request request{.size_bytes = size_bytes, .where = s_.b.home()};
-    const physical_handle made = must(s_.keep(timed([&] { return s_.b.create(request); })));
+    const physical_handle made =
+        must(s_.keep(timed(call_kind::create, [&] { return s_.b.create(request); })));
     pieces_.push_back({made, size_bytes});
     join({at, size_bytes, made, 0});
     if (with_access) open({at, size_bytes});
   }
   void join(const map_request& request) {
-    must(s_.keep_mapping(request, timed([&] { return s_.b.map(request); })));
+    must(s_.keep_mapping(request, timed(call_kind::map, [&] { return s_.b.map(request); })));
   }
   void open(address_range range) {
     const access_grant one[] = {{s_.b.home(), access::read_write}};
-    must(timed([&] { return s_.b.set_access(range, one); }));
+    must(timed(call_kind::set_access, [&] { return s_.b.set_access(range, one); }));
   }
   void close(address_range range) {
-    must(s_.forget_mappings(range, timed([&] { return s_.b.unmap(range); })));
+    must(s_.forget_mappings(range, timed(call_kind::unmap, [&] { return s_.b.unmap(range); })));
   }
   void drop(const piece& old) {
-    must(s_.forget(old.memory, timed([&] { return s_.b.release(old.memory); })));
+    must(
+        s_.forget(old.memory, timed(call_kind::release, [&] { return s_.b.release(old.memory); })));
   }
 
   void make_all(address base) {
