@@ -119,6 +119,7 @@ TYPED_TEST_P(Conformance, BadRangesAreRefused) {
     this->put(range.base + (this->unit() - 64), 11);
     const address edge = range.base + (this->unit() - 10);
     std::vector<std::byte> bytes(20);
+    ASSERT_TRUE(fine(this->driver().write(range.base, bytes)));
     const std::initializer_list<errc> codes{errc::invalid_argument, errc::foreign_error};
     EXPECT_TRUE(refused(this->driver().write(edge, bytes), vmm::call::write, codes));
     EXPECT_TRUE(refused(this->driver().read(bytes, edge), vmm::call::read, codes));
