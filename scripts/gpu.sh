@@ -219,17 +219,18 @@ member() { sed -n "s/.*\"$2\": \"\{0,1\}\([^,\"}]*\).*/\1/p" <<<"$1"; }
 
 # One row: the trace on the device and, for the prediction, on the fake.
 replay_row() {
-  local trace=$root/traces/$1.trace.gz policy=$2 gpu fake
+  local trace=$root/traces/$1.trace.gz policy=$2 gpu fake factor
+  factor=$("$programs/vmm-fidelity" yardstick) || return 1
   gpu=$("$programs/vmm-replay" "$trace" --backend cuda --policy "$policy" --json) || return 1
   fake=$("$programs/vmm-replay" "$trace" --policy "$policy" --json) || return 1
   awk -v trace="$1" -v policy="$policy" -v live="$(member "$gpu" peak_live_bytes)" \
     -v ours="$(member "$gpu" peak_reserved_bytes)" \
     -v device="$(member "$gpu" device_peak_bytes)" -v taken="$(member "$gpu" driver_us)" \
     -v told="$(member "$fake" driver_us)" -v told_peak="$(member "$fake" peak_reserved_bytes)" \
-    -v ns="$(member "$gpu" ns_per_event)" 'BEGIN {
-      printf "| %s | %s | %.3f | %.3f | %.3f | %.3f | %.0f | %.2f | %.2f | %.3f |\n", trace,
+    -v ns="$(member "$gpu" ns_per_event)" -v factor="$factor" 'BEGIN {
+      printf "| %s | %s | %.3f | %.3f | %.3f | %.3f | %.0f | %.2f | %.2f | %.2f | %.3f |\n", trace,
         policy, live / 2^30, ours / live, device / live, told_peak / live, ns, taken / 1e3,
-        told / 1e3, told / taken }'
+        told / 1e3, factor, told * factor / taken }'
 }
 
 # keep_mapped would hold 128 GiB and more on two of the traces, and va_pool would take 20 s on one.
@@ -254,10 +255,12 @@ replay() {
       'Live bytes are requests rounded up to 512. The peak is told three times: by our own count,' \
       'by how much the free memory of the device fell as its driver tells it, and by our own' \
       'count on the fake driver. Time in driver calls is taken on the device and predicted by the' \
-      'fake, in milliseconds.' ''
+      'fake, in milliseconds. The host factor is how much slower this host was just before than' \
+      'the one of the prices that the fake charges (`vmm-fidelity yardstick`).' ''
     printf '| trace | policy | peak live GiB | our count / live | device / live | fake / live | '
-    printf 'ns an event | driver ms, taken | predicted | predicted / taken |\n'
-    printf '| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n'
+    printf 'ns an event | driver ms, taken | predicted | host factor | '
+    printf 'predicted for this host / taken |\n'
+    printf '| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n'
   } >"$page"
   replay_rows >"$scratch/rows" || code=1
   cat "$scratch/rows" >>"$page"

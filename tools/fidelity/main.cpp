@@ -18,6 +18,7 @@ constexpr const char* help = R"(usage: vmm-fidelity WORD [OPTIONS]
   probes                single invalid and boundary calls, on the device and on the fake
   random                random call sequences, on both in lockstep
   time                  driver time of twenty call sequences, predicted and taken
+  yardstick             how much slower this host is than that of the fake's prices
   leak                  create, map, access, unmap, release, over and over
   oom                   fill the device until it refuses, give back, again
 
@@ -74,7 +75,7 @@ constexpr word words[] = {
     {"about", fidelity::run_about},   {"probes", fidelity::run_probes},
     {"one", fidelity::run_one_probe}, {"random", fidelity::run_random},
     {"time", fidelity::run_time},     {"leak", fidelity::run_leak},
-    {"oom", fidelity::run_oom},
+    {"oom", fidelity::run_oom},       {"yardstick", fidelity::run_yardstick},
 };
 
 }  // namespace

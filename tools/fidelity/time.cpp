@@ -52,13 +52,17 @@ double take_us(vmm::cuda_driver& device, const vmm::fidelity::script& what) {
   return static_cast<double>(vmm::fidelity::play(device, what).wall_ns()) / 1e3;
 }
 
+double host_factor(vmm::cuda_driver& device) {
+  static const double predicted_us = predict_us(yardstick);
+  return take_us(device, yardstick) / predicted_us;
+}
+
 // The play whose ratio is the median of some plays'.
 timed time_one(vmm::cuda_driver& device, const vmm::fidelity::script& what) {
-  static const double yardstick_us = predict_us(yardstick);
   std::array<timed, repeat_count> plays{};
   const double predicted_us = predict_us(what);
   for (timed& each : plays) {
-    each.host_factor = take_us(device, yardstick) / yardstick_us;
+    each.host_factor = host_factor(device);
     const vmm::fidelity::play_time played = vmm::fidelity::play(device, what);
     each.call_count = played.call_count();
     each.predicted_us = predicted_us;
@@ -70,6 +74,19 @@ timed time_one(vmm::cuda_driver& device, const vmm::fidelity::script& what) {
 }
 
 }  // namespace
+
+int run_yardstick(const settings& how) {
+  auto device = vmm::cuda_driver::open({.library = how.library_or_null()});
+  if (!device) {
+    std::fprintf(stderr, "%s\n", vmm::describe(device.error()).c_str());
+    return 2;
+  }
+  std::array<double, repeat_count> factors{};
+  for (double& each : factors) each = host_factor(*device);
+  std::sort(factors.begin(), factors.end());
+  std::printf("%.3f\n", factors[repeat_count / 2]);
+  return 0;
+}
 
 int run_time(const settings& how) {
   report_head head;
@@ -98,8 +115,8 @@ int run_time(const settings& how) {
   std::printf("%s within 15 %%\n", counted.c_str());
   const std::string words =
       "Driver time of twenty call sequences: what the fake predicts, times how much slower this "
-      "host "
-      "was at that moment than the one of the fake's prices (the host factor: a sequence apart, "
+      "host was at that moment than the one of the fake's prices (the host factor: a sequence "
+      "apart, "
       "timed before each play), and what the device takes (host time inside the calls, the median "
       "of " +
       std::to_string(repeat_count) + " plays). " + counted +
