@@ -93,6 +93,15 @@ std::string calls_json(const call_counts& calls) {
   return out.text();
 }
 
+std::string times_json(const replay_report& report) {
+  json_object out;
+  for (std::size_t kind = 1; kind < report.driver_calls.size(); ++kind) {
+    if (report.driver_calls[kind] != 0)
+      out.put(name_of(static_cast<call>(kind)), report.driver_us_by_call[kind], 1);
+  }
+  return out.text();
+}
+
 std::string notes_json(const std::vector<std::string>& notes) {
   std::string out = "[";
   for (const std::string& note : notes) out += (out.size() > 1 ? ", " : "") + json_string(note);
@@ -179,6 +188,7 @@ std::string to_json(const replay_report& report) {
                                                         : std::string("null"));
   out.put("driver_calls", calls_json(report.driver_calls));
   out.put("driver_us", report.driver_us, 3);
+  out.put("driver_us_by_call", report.driver_us_is_virtual ? "null" : times_json(report));
   out.put("driver_clock", report.driver_us_is_virtual ? "\"virtual\"" : "\"wall\"");
   out.put("failures", report.failures.count);
   out.put("notes", notes_json(report.notes));

@@ -48,6 +48,8 @@ export struct observed_pass {
 
 /// Driver calls by kind, indexed by vmm::call.
 export using call_counts = std::array<std::uint64_t, call_count>;
+/// Microseconds in driver calls by kind, indexed by vmm::call.
+export using call_times = std::array<double, call_count>;
 
 /// What the replay of one trace found.
 export struct replay_report {
@@ -64,6 +66,7 @@ export struct replay_report {
   std::optional<std::uint64_t> device_peak_bytes;
   call_counts driver_calls{};         ///< of the first pass
   std::optional<double> driver_us;    ///< time in driver calls in the first pass
+  call_times driver_us_by_call{};     ///< the same by kind; all 0 on the fake
   bool driver_us_is_virtual = false;  ///< the fake's clock, not a real one
   double first_pass_ns = 0;
   std::vector<double> warm_passes_ns;  ///< further passes on the same allocator, in order

@@ -27,6 +27,7 @@ namespace {
 
 struct meter_reading {
   call_counts calls{};
+  call_times us_by_call{};  // of a real driver
   double us = 0;
 };
 
@@ -66,8 +67,10 @@ class call_watch {
   void after(const call_record& record) noexcept {
     const std::chrono::duration<double, std::micro> taken =
         std::chrono::steady_clock::now() - begin_;
+    const auto kind = static_cast<std::size_t>(record.kind);
     seen_.us += taken.count();
-    ++seen_.calls[static_cast<std::size_t>(record.kind)];
+    seen_.us_by_call[kind] += taken.count();
+    ++seen_.calls[kind];
   }
   [[nodiscard]] const meter_reading& seen() const noexcept { return seen_; }
 
@@ -388,6 +391,7 @@ template <class Ground, template <class> class Subject, class Options>
   report.peak_reserved_bytes = rig.subject().numbers().peak_held_bytes;
   for (std::size_t i = 0; i < call_count; ++i) {
     report.driver_calls[i] = after.calls[i] - before.calls[i];
+    report.driver_us_by_call[i] = after.us_by_call[i] - before.us_by_call[i];
   }
   report.driver_us = after.us - before.us;
   rig.ground().annotate(report);
