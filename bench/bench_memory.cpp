@@ -355,7 +355,7 @@ void publish(const settings& how, const vmm::cuda_driver& driver, const std::str
   if (how.markdown.empty()) return;
   std::ofstream file(how.markdown, std::ios::binary);
   file << "# Kernels on memory of different make\n\n"
-       << how.head << (how.head.empty() ? "" : ", ") << driver.description().device_name << ".\n\n"
+       << (how.head.empty() ? driver.description().device_name : how.head) << ".\n\n"
        << "Three arrays of " << how.array_bytes / mib << " MiB of each make, all there at once; "
        << "medians of " << how.round_count << " interleaved rounds of " << launches_a_sample
        << " launches. memcpy is the driver's own copy, copy a kernel; triad reads two arrays and "

@@ -340,7 +340,7 @@ void publish(const settings& how, const vmm::cuda_driver& driver, const std::str
   if (how.markdown.empty()) return;
   std::ofstream file(how.markdown, std::ios::binary);
   file << "# Traces through the pool and through other allocators\n\n"
-       << how.head << (how.head.empty() ? "" : ", ") << driver.description().device_name << ".\n\n"
+       << (how.head.empty() ? driver.description().device_name : how.head) << ".\n\n"
        << "Recorded traces, one process, " << how.round_count
        << " interleaved rounds; each takes an allocator from nothing through the trace and then "
        << how.warm_count

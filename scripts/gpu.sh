@@ -32,6 +32,7 @@ usage: scripts/gpu.sh [build] [WORD...]
   demo         ./run demo on the device
   replay       the traces on the device: its own peak of memory, and time beside the fake's
   memory       copy, triad and gather on the pool's memory and on handles of one size
+  release      what giving memory back costs, and who waits for it
   pool         the traces through the pool, cuMemAllocAsync and PyTorch's allocators
   rounds       10,000 rounds of free, reuse and defragment while kernels run
   streams      the traces with real work on four streams
@@ -46,7 +47,7 @@ say() { printf '%s\n' "$*" >&2; }
 # ---- build --------------------------------------------------------------------------------------
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
-         vmm-replay vmm-soak bench_memory bench_pool)
+         vmm-replay vmm-soak bench_memory bench_pool bench_release)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -275,6 +276,10 @@ memory() {
     --head "$(date +%F), $machine" --markdown "$results/memory-$slug.md"
 }
 
+release() {
+  "$programs/bench_release" --head "$(date +%F), $machine" --markdown "$results/release-$slug.md"
+}
+
 # PyTorch's allocators as a library of peers, built against the PyTorch that is installed here.
 build_peers() {
   local torch cuda
@@ -349,7 +354,7 @@ watched() {
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory pool rounds streams watched)
+           memory release pool rounds streams watched)
 
 declare -a summary=()
 failures=0

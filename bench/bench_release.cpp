@@ -1,0 +1,284 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// bench_release: what it costs to give memory back to a CUDA device, and who waits for it. The
+// driver's create and release of one handle, on an idle device and while a kernel runs; then
+// allocations from a pool while another thread trims it, beside the same without a trim.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+import vmm.cuda;
+import vmm.kernels;
+import vmm.stream;
+
+namespace {
+
+constexpr std::uint64_t mib = 1 << 20;
+constexpr std::size_t repeat_count = 5;
+constexpr std::uint64_t spin_ns = 60'000'000;
+constexpr auto pause = std::chrono::milliseconds(20);
+
+[[noreturn]] void stop(std::string_view text) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "bench_release: %.*s\n", static_cast<int>(text.size()), text.data());
+  std::exit(2);
+}
+
+void must(const vmm::status& outcome) {
+  if (!outcome) stop(vmm::describe(outcome.error()));
+}
+
+template <class T>
+T must(vmm::result<T> outcome) {
+  if (!outcome) stop(vmm::describe(outcome.error()));
+  return std::move(*outcome);
+}
+
+template <class Work>
+double time_us(Work&& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - begin;
+  return taken.count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+std::string number(double value, int digits) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+struct rig {
+  vmm::cuda_driver& driver;
+  vmm::tools::kernel_set kernels;
+  vmm::stream_handle busy;
+};
+
+// ---- one handle ---------------------------------------------------------------------------------
+
+struct handle_times {
+  std::vector<double> create_us{};
+  std::vector<double> unmap_us{};
+  std::vector<double> release_us{};
+};
+
+void take(rig& r, std::uint64_t size_bytes, bool is_busy, handle_times& into) {
+  vmm::cuda_driver& d = r.driver;
+  const vmm::address_range range = must(d.reserve({.size_bytes = size_bytes}));
+  const vmm::access_grant all[] = {{d.home(), vmm::access::read_write}};
+  if (is_busy) must(r.kernels.spin(spin_ns, r.busy));
+  vmm::physical_handle handle = vmm::physical_handle::none;
+  into.create_us.push_back(
+      time_us([&] { handle = must(d.create({.size_bytes = size_bytes, .where = d.home()})); }));
+  must(d.map({range.base, size_bytes, handle, 0}));
+  must(d.set_access(range, all));
+  into.unmap_us.push_back(time_us([&] { must(d.unmap(range)); }));
+  into.release_us.push_back(time_us([&] { must(d.release(handle)); }));
+  must(d.synchronize_stream(r.busy));
+  must(d.free_reservation(range));
+  std::this_thread::sleep_for(pause);
+}
+
+std::string handle_table(rig& r, const std::vector<std::uint64_t>& sizes) {
+  std::string text =
+      "| one handle of | create, idle | create, a kernel runs | unmap, idle | unmap, a kernel runs "
+      "| release, idle | release, a kernel runs |\n| --- | --- | --- | --- | --- | --- | --- |\n";
+  for (const std::uint64_t size_bytes : sizes) {
+    std::array<handle_times, 2> seen;
+    for (std::size_t i = 0; i < repeat_count; ++i) {
+      take(r, size_bytes, false, seen[0]);
+      take(r, size_bytes, true, seen[1]);
+    }
+    text += "| " + std::to_string(size_bytes / mib) + " MiB |";
+    for (const auto member :
+         {&handle_times::create_us, &handle_times::unmap_us, &handle_times::release_us}) {
+      for (const handle_times& each : seen) text += " " + number(median(each.*member), 1) + " |";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+// ---- a pool under trim --------------------------------------------------------------------------
+
+struct waits {
+  std::vector<double> warm_us{};    // an allocation and a free that need no driver
+  std::vector<double> growth_us{};  // an allocation that needs new memory
+  double trim_ms = 0;
+  std::uint64_t trimmed_bytes = 0;
+};
+
+/// A pool with much free memory in handles of one size, and a stream that keeps a little of it.
+class trimmed_pool {
+ public:
+  trimmed_pool(rig& r, std::uint64_t handle_bytes, std::uint64_t free_bytes)
+      : rig_(r), pool_(r.driver, options(handle_bytes)) {
+    std::vector<vmm::address> spare;
+    for (std::uint64_t held = 0; held < free_bytes; held += handle_bytes)
+      spare.push_back(must(pool_.allocate(handle_bytes, stream_)));
+    kept_ = must(pool_.allocate(handle_bytes / 2, stream_));
+    for (const vmm::address at : spare) must(pool_.free(at, stream_));
+    must(pool_.synchronize());
+  }
+  trimmed_pool(const trimmed_pool&) = delete;
+  trimmed_pool& operator=(const trimmed_pool&) = delete;
+
+  [[nodiscard]] waits measure(bool does_trim) {
+    waits seen;
+    std::atomic<bool> is_done = false;
+    must(rig_.kernels.spin(spin_ns * 4, rig_.busy));
+    std::thread worker([&] {
+      if (does_trim) {
+        seen.trim_ms = time_us([&] { seen.trimmed_bytes = pool_.trim(0).released_bytes; }) / 1e3;
+      } else {
+        std::this_thread::sleep_for(pause);
+      }
+      is_done = true;
+    });
+    // Requests beyond what is free: the first ones of each size take what the trim leaves.
+    std::vector<vmm::address> grown;
+    while (!is_done && grown.size() < 256) {
+      seen.warm_us.push_back(time_us([&] { touch(); }));
+      if (seen.warm_us.size() % 64 == 0)
+        seen.growth_us.push_back(time_us([&] { grown.push_back(grow()); }));
+    }
+    worker.join();
+    for (const vmm::address at : grown) must(other_->free(at, stream_));
+    must(rig_.driver.synchronize_stream(rig_.busy));
+    return seen;
+  }
+  /// Where the requests that grow go: the same pool, or one beside it.
+  void grow_in(vmm::stream_pool<vmm::cuda_driver>& pool) { other_ = &pool; }
+  [[nodiscard]] vmm::stream_pool<vmm::cuda_driver>& pool() { return pool_; }
+  void close() {
+    must(pool_.free(kept_, stream_));
+    must(pool_.synchronize());
+  }
+
+ private:
+  static vmm::pool_options options(std::uint64_t handle_bytes) {
+    vmm::pool_options out;
+    out.rules.handle_bytes = handle_bytes;
+    return out;
+  }
+  void touch() {
+    const vmm::address at = must(pool_.allocate(4096, stream_));
+    must(pool_.free(at, stream_));
+  }
+  [[nodiscard]] vmm::address grow() { return must(other_->allocate(48 * mib, stream_)); }
+
+  rig& rig_;
+  vmm::stream_handle stream_ = vmm::stream_handle::default_stream;
+  vmm::stream_pool<vmm::cuda_driver> pool_;
+  vmm::stream_pool<vmm::cuda_driver>* other_ = &pool_;
+  vmm::address kept_{};
+};
+
+double largest(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+std::string row(std::uint64_t handle_bytes, const char* what, const waits& seen) {
+  return "| " + std::to_string(handle_bytes / mib) + " MiB | " + what + " | " +
+         std::to_string(seen.trimmed_bytes / mib) + " | " + number(seen.trim_ms, 1) + " | " +
+         std::to_string(seen.warm_us.size()) + " | " + number(median(seen.warm_us), 2) + " | " +
+         number(largest(seen.warm_us), 1) + " | " + std::to_string(seen.growth_us.size()) + " | " +
+         number(median(seen.growth_us), 1) + " | " + number(largest(seen.growth_us), 1) + " |\n";
+}
+
+std::string pool_table(rig& r, const std::vector<std::uint64_t>& handle_sizes,
+                       std::uint64_t free_bytes) {
+  std::string text =
+      "| handles | meanwhile | MiB given back | trim, ms | pairs without the driver | median us | "
+      "largest us | allocations of 48 MiB | median us | largest us |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  for (const std::uint64_t handle_bytes : handle_sizes) {
+    {
+      trimmed_pool under_test(r, handle_bytes, free_bytes);
+      text += row(handle_bytes, "no trim", under_test.measure(false));
+      text += row(handle_bytes, "a trim, the same pool", under_test.measure(true));
+      under_test.close();
+    }
+    {
+      trimmed_pool under_test(r, handle_bytes, free_bytes);
+      vmm::stream_pool<vmm::cuda_driver> beside(r.driver);
+      under_test.grow_in(beside);
+      text += row(handle_bytes, "a trim, growth in another pool", under_test.measure(true));
+      under_test.close();
+    }
+  }
+  return text;
+}
+
+void publish(const std::string& path, const std::string& head, const std::string& tables) {
+  std::fputs(tables.c_str(), stdout);
+  if (path.empty()) return;
+  std::ofstream file(path, std::ios::binary);
+  file << "# Giving memory back, and who waits\n\n"
+       << head << ".\n\n"
+       << tables << "\nCommand: `./run bench release`.\n";
+  if (!file.flush()) stop("cannot write " + path);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  std::string markdown;
+  std::string head;
+  bool is_quick = false;
+  for (int i = 1; i < count; ++i) {
+    const std::string_view word = words[i];
+    if (word == "--quick") {
+      is_quick = true;
+    } else if (word == "--markdown" && i + 1 < count) {
+      markdown = words[++i];
+    } else if (word == "--head" && i + 1 < count) {
+      head = words[++i];
+    } else {
+      std::fputs("usage: bench_release [--quick] [--markdown FILE] [--head TEXT]\n", stderr);
+      return 2;
+    }
+  }
+  auto driver = vmm::cuda_driver::open();
+  if (!driver) {
+    std::printf("no CUDA device: %s\n", vmm::describe(driver.error()).c_str());
+    return 2;
+  }
+  if (head.empty()) head = driver->description().device_name;
+  auto kernels = vmm::tools::kernel_set::load(*driver);
+  if (!kernels) stop(vmm::describe(kernels.error()));
+  rig r{*driver, std::move(*kernels), must(driver->create_stream())};
+  const std::vector<std::uint64_t> sizes =
+      is_quick ? std::vector<std::uint64_t>{2 * mib, 64 * mib}
+               : std::vector<std::uint64_t>{2 * mib, 64 * mib, 128 * mib, 256 * mib, 1024 * mib};
+  const std::vector<std::uint64_t> handle_sizes =
+      is_quick ? std::vector<std::uint64_t>{64 * mib}
+               : std::vector<std::uint64_t>{64 * mib, 256 * mib};
+  const std::string tables =
+      "Microseconds, medians of " + std::to_string(repeat_count) + ".\n\n" +
+      handle_table(r, sizes) +
+      "\nA thread allocates and frees 4 KiB and now and then allocates 48 MiB more, while another "
+      "trims the pool and a kernel runs. Each pool has " +
+      std::string(is_quick ? "0.5" : "8") + " GiB free.\n\n" +
+      pool_table(r, handle_sizes, (is_quick ? 512 : 8192) * mib);
+  must(driver->destroy_stream(r.busy));
+  publish(markdown, head, tables);
+  return 0;
+}
