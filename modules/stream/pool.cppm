@@ -142,7 +142,8 @@ class stream_pool {
   [[nodiscard]] status synchronize();
 
   /// Gives whole free handles back, largest first, until at most `limit_bytes` of free memory are
-  /// kept. Never waits: what unfinished work may use is kept.
+  /// kept. Never waits for work: what unfinished work may use is kept. Made for a thread of its
+  /// own: others allocate and grow meanwhile, waiting for one step (256 MiB) at most.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
 
   /// O(streams).
@@ -176,6 +177,7 @@ class stream_pool {
   static constexpr error nothing_allocated =
       refuse(errc::unknown_address, "this pool has not allocated anything");
   static constexpr std::size_t reap_count = 8;
+  static constexpr std::uint64_t trim_step_bytes = std::uint64_t{256} << 20;
   static constexpr int close_attempts = 3;  // a fault that strikes once leaves no trace
   static constexpr std::size_t foreign_count_max = 64;
   static constexpr std::uint64_t page_bytes_min = std::uint64_t{2} << 20;
@@ -206,6 +208,8 @@ class stream_pool {
   void announce_unmap(view& gone, remap_kind kind);
   void reap(std::size_t count_max);
   [[nodiscard]] status unmap_view(view& gone, remap_kind kind);
+  [[nodiscard]] status learn_all();
+  [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes);
   [[nodiscard]] status dissolve_idle(std::uint64_t size_bytes);
   [[nodiscard]] status dissolve(slab& gone);
   void write_shortage(const book_request& request, const error& cause);
@@ -866,12 +870,9 @@ status stream_pool<B>::dissolve(slab& gone) {
   return {};
 }
 
+// Asks what every stream has finished, and tidies up what has.
 template <backend B>
-trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
-  trim_report report;
-  if (!is_set_up_.load(std::memory_order_acquire)) return report;
-  board_.check_not_telling();
-  const long_lock growing(growth_mutex_);
+status stream_pool<B>::learn_all() {
   pool_book& book = parts_->book;
   std::uint32_t streams = 0;
   {
@@ -889,14 +890,48 @@ trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
   }
   reap(book.zombie_count());
   tend_retired();
-  std::uint64_t free_bytes = 0;
-  {
+  return asked;
+}
+
+// Unmaps some of what is free beyond the limit. False when there is no more to unmap.
+template <backend B>
+result<bool> stream_pool<B>::trim_step(std::uint64_t limit_bytes) {
+  const auto numbers = [this] {
     const short_lock lock(state_mutex_);
-    free_bytes = book.statistics().reusable_bytes;
+    return parts_->book.statistics();
+  };
+  const long_lock growing(growth_mutex_);
+  const pool_statistics before = numbers();
+  if (before.reusable_bytes <= limit_bytes) return false;
+  const std::uint64_t step_bytes = std::min(before.reusable_bytes - limit_bytes, trim_step_bytes);
+  if (status dissolved = dissolve_idle(step_bytes); !dissolved) return dissolved.error();
+  return numbers().mapped_bytes < before.mapped_bytes;
+}
+
+// In steps, and what a step unmapped is released outside the lock: a thread that has to grow waits
+// for one step, not for all that is given back.
+template <backend B>
+trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
+  trim_report report;
+  if (!is_set_up_.load(std::memory_order_acquire)) return report;
+  board_.check_not_telling();
+  result<bool> unmapped = true;
+  {
+    const long_lock growing(growth_mutex_);
+    if (status asked = learn_all(); !asked) unmapped = asked.error();
   }
-  if (asked && free_bytes > limit_bytes) asked = dissolve_idle(free_bytes - limit_bytes);
-  report = parts_->memory.trim(0);
-  if (!asked && report.failure.code == errc::none) report.failure = asked.error();
+  bool goes_on = true;
+  while (goes_on) {
+    if (unmapped) unmapped = trim_step(limit_bytes);
+    goes_on = unmapped && *unmapped;
+    const trim_report step = parts_->memory.trim(0);
+    report.released_count += step.released_count;
+    report.released_bytes += step.released_bytes;
+    report.still_mapped_bytes = step.still_mapped_bytes;
+    report.failure = step.failure;
+    if (step.failure.code != errc::none) return report;
+  }
+  if (!unmapped) report.failure = unmapped.error();
   return report;
 }
 
