@@ -3,6 +3,7 @@
 //
 // vmm.fake - the driver object: made, moved, asked about, told to fail.
 module;
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -142,6 +143,7 @@ status fake_driver::advance_us(double us) {
   driver_state& s = *state_;
   return s.look<void>([&]() -> status {
     s.now_ns += static_cast<std::uint64_t>(us * 1000.0 + 0.5);
+    s.world->now_ns = std::max(s.world->now_ns, s.now_ns);
     s.settle();
     return {};
   });

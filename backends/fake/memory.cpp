@@ -27,11 +27,42 @@ using fake::refusal;
 
 namespace fake {
 
+void world_state::clear_until_now(clearing& which) const noexcept {
+  if (now_ns <= which.since_ns) return;  // a create that failed has not taken its time
+  const double cleared = static_cast<double>(now_ns - which.since_ns) / 1000.0 * clear_bytes_per_us;
+  const auto left = static_cast<double>(which.left_bytes);
+  which.left_bytes = cleared >= left ? 0 : static_cast<std::uint64_t>(left - cleared);
+  which.since_ns = now_ns;
+}
+
+double world_state::take_cleared(location where, std::uint64_t size_bytes) noexcept {
+  const std::uint64_t all_free = free_bytes(where);
+  free_bytes(where) -= size_bytes;
+  if (where.kind != location::place::device || clear_bytes_per_us == 0) return 0;
+  clearing& of = device_clearing[static_cast<std::size_t>(where.ordinal)];
+  clear_until_now(of);
+  const std::uint64_t clean_bytes = all_free - of.left_bytes;
+  if (clean_bytes >= size_bytes) return 0;
+  const std::uint64_t missing_bytes = size_bytes - clean_bytes;
+  const double wait_us = static_cast<double>(missing_bytes) / clear_bytes_per_us;
+  of.left_bytes -= missing_bytes;
+  of.since_ns += static_cast<std::uint64_t>(wait_us * 1000.0);
+  return wait_us;
+}
+
+void world_state::give_back(const physical_request& released) noexcept {
+  free_bytes(released.where) += released.size_bytes;
+  if (released.where.kind != location::place::device || clear_bytes_per_us == 0) return;
+  clearing& of = device_clearing[static_cast<std::size_t>(released.where.ordinal)];
+  clear_until_now(of);
+  of.left_bytes += released.size_bytes;
+}
+
 void world_state::drop_if_unused(std::uint64_t token) noexcept {
   memory* unused = memories.find(token);
   if (unused->references() > 0) return;
   if (!unused->multicast) {
-    free_bytes(unused->made_as.where) += unused->made_as.size_bytes;
+    give_back(unused->made_as);
     memories.remove(token);
     return;
   }
@@ -42,7 +73,7 @@ void world_state::drop_if_unused(std::uint64_t token) noexcept {
     memory& bound = *memories.find(each.memory);
     --bound.bindings;
     if (bound.references() > 0) continue;
-    free_bytes(bound.made_as.where) += bound.made_as.size_bytes;
+    give_back(bound.made_as);
     memories.remove(each.memory);
   }
 }
@@ -197,10 +228,10 @@ result<physical_handle> fake_driver::create(const physical_request& request) {
     const std::uint64_t granule = s.granularity_of(request).minimum_bytes;
     const std::uint64_t token =
         s.world->memories.add(fake::memory{grant, granule, ++s.world->serials});
-    s.world->free_bytes(grant.where) -= grant.size_bytes;
+    const double wait_us = s.world->take_cleared(grant.where, grant.size_bytes);
     try {
       result<physical_handle> made = s.add_handle(token);
-      s.charge_us(s.plays.costs.create.at(grant.size_bytes));
+      s.charge_us(s.plays.costs.create.at(grant.size_bytes) + wait_us);
       return made;
     } catch (...) {
       s.world->drop_if_unused(token);

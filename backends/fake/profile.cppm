@@ -62,6 +62,8 @@ export struct cost_table {
   double submit_us = 0;  ///< what the caller pays to queue a kernel, a copy or a fill
   double export_us = 0;
   double import_us = 0;
+  double clear_bytes_per_us =
+      0;  ///< released device memory is cleared before it serves again; 0: at once
   double traffic_bytes_per_us =
       1;                         ///< bytes read plus bytes written by the device in a microsecond
   double host_bytes_per_us = 1;  ///< bytes that write and read move between host and device

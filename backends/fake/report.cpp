@@ -283,6 +283,7 @@ void driver_state::charge_us(double us) noexcept {
   const auto ns = static_cast<std::uint64_t>(us * 1000.0 + 0.5);
   now_ns += ns;
   busy_ns += ns;
+  world->now_ns = std::max(world->now_ns, now_ns);
 }
 
 void driver_state::raise_marks() noexcept {

@@ -203,15 +203,28 @@ struct descriptor_record {
   const driver_state* owner = nullptr;
 };
 
+/// Released memory of a device, part of its free memory, that is still to be cleared.
+struct clearing {
+  std::uint64_t left_bytes = 0;
+  std::uint64_t since_ns = 0;
+};
+
 struct world_state {
   inline explicit world_state(const profile& machine)
       : device_free(static_cast<std::size_t>(machine.device_count), machine.device_memory_bytes),
-        host_free(machine.host_memory_bytes) {}
+        device_clearing(static_cast<std::size_t>(machine.device_count)),
+        host_free(machine.host_memory_bytes),
+        clear_bytes_per_us(machine.costs.clear_bytes_per_us) {}
   [[nodiscard]] inline std::uint64_t& free_bytes(location where) noexcept {
     return where.kind == location::place::device
                ? device_free[static_cast<std::size_t>(where.ordinal)]
                : host_free;
   }
+  /// Microseconds until `size_bytes` of the free memory are cleared; they count as taken then.
+  [[nodiscard]] double take_cleared(location where, std::uint64_t size_bytes) noexcept;
+  void give_back(const physical_request& released) noexcept;
+  void clear_until_now(clearing& which) const noexcept;
+
   /// Drops the memory when nothing refers to it, and with a multicast object what it alone kept.
   void drop_if_unused(std::uint64_t token) noexcept;
 
@@ -236,7 +249,10 @@ struct world_state {
   slab<memory> memories;
   slab<descriptor_record> descriptors;
   std::vector<std::uint64_t> device_free;
+  std::vector<clearing> device_clearing;
   std::uint64_t host_free;
+  double clear_bytes_per_us;
+  std::uint64_t now_ns = 0;  // the latest that any driver of the world has reached
   std::uint64_t serials = 0;
 };
 

@@ -215,6 +215,7 @@ void driver_state::pass_waits() {
 void driver_state::wait_for(work_point until) {
   if (!manual) {
     now_ns = std::max(now_ns, finish_time(until));
+    world->now_ns = std::max(world->now_ns, now_ns);
     settle();
     return;
   }

@@ -50,7 +50,7 @@ export inline constexpr std::array<script, 20> scripts{{
     {"make and drop, 256 MiB", pattern::make_and_drop, 256 * mib, 32, 4},
     {"make and drop, 1 GiB", pattern::make_and_drop, 1024 * mib, 16, 4},
     {"make and drop, 4 GiB", pattern::make_and_drop, 4096 * mib, 4, 4},
-    {"make and drop, 16 GiB", pattern::make_and_drop, 16384 * mib, 1, 4},
+    {"make and drop, 16 GiB", pattern::make_and_drop, 16384 * mib, 1, 16},
     {"remap, 2 MiB", pattern::remap, 2 * mib, 256, 4},
     {"remap, 32 MiB", pattern::remap, 32 * mib, 128, 4},
     {"remap, 128 MiB", pattern::remap, 128 * mib, 64, 4},
