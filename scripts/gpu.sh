@@ -36,6 +36,7 @@ usage: scripts/gpu.sh [build] [WORD...]
   pool         the traces through the pool, cuMemAllocAsync and PyTorch's allocators
   rounds       10,000 rounds of free, reuse and defragment while kernels run
   streams      the traces with real work on four streams
+  host         what the pool costs a host with many cores: bench threads, bench stream
   watched      compute-sanitizer over short forms of the two before
 
 Without a word: build where there is a compiler, and then all where there is a GPU.
@@ -47,7 +48,7 @@ say() { printf '%s\n' "$*" >&2; }
 # ---- build --------------------------------------------------------------------------------------
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
-         vmm-replay vmm-soak bench_memory bench_pool bench_release)
+         vmm-replay vmm-soak bench_memory bench_pool bench_release bench_threads bench_stream)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -332,6 +333,26 @@ streams() {
   add_streams 'Traces with real work on four streams' "$programs/vmm-soak" trace "${traces[@]}"
 }
 
+# Needs no GPU, but machines with one have cores to spare.
+host() {
+  local code=0 page=$results/host-$slug.md
+  mapfile -t traces < <(trace_paths)
+  "$programs/bench_threads" >"$scratch/threads" || code=1
+  "$programs/bench_stream" "${traces[@]}" >"$scratch/stream" || code=1
+  {
+    printf '# What the pool costs the host\n\n%s, the host of %s.\n\n' "$(date +%F)" "$machine"
+    printf 'Processor: %s. No GPU is used: the driver is the fake one.\n\n' \
+      "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)"
+    printf '## Threads on streams of their own\n\n'
+    cat "$scratch/threads"
+    printf '\nCommand: `./run bench threads`.\n\n## Warm, and against live blocks\n\n```\n'
+    cat "$scratch/stream"
+    printf '```\n\nCommand: `./run bench stream`.\n'
+  } >"$page"
+  cat "$scratch/threads" "$scratch/stream"
+  return $code
+}
+
 watched() {
   local tool code=0 kind text=$scratch/watched.txt page=$results/streams-$slug.md
   tool=$(find_sanitizer)
@@ -354,7 +375,7 @@ watched() {
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory release pool rounds streams watched)
+           memory release pool host rounds streams watched)
 
 declare -a summary=()
 failures=0

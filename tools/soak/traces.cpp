@@ -108,7 +108,12 @@ int run_traces(const settings& how) {
     text += row(*input.value, seen);
     is_clean = is_clean && seen.wrong_words == 0;
   }
-  publish(how, text + "\n");
+  text +=
+      "\nThe host waits for nothing and runs ahead of the device. What one stream freed serves "
+      "another only when its work is done or behind a wait, so four streams that lag hold more "
+      "than "
+      "one.\n\n";
+  publish(how, text);
   return is_clean ? 0 : 1;
 }
 
