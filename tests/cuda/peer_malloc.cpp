@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A library of peers for the test of bench_pool: the C library's malloc, with its bytes counted.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <unordered_map>
+
+#include "../../bench/peers/peer.h"
+
+namespace {
+
+constexpr std::uint64_t bytes_max = 1 << 20;  // no host memory is taken for what a GPU would hold
+
+std::unordered_map<void*, std::uint64_t>& sizes() {
+  static std::unordered_map<void*, std::uint64_t> all;
+  return all;
+}
+std::uint64_t held_bytes = 0;
+std::uint64_t peak_bytes = 0;
+
+int open() {
+  peak_bytes = held_bytes;
+  return 0;
+}
+
+void* allocate(std::uint64_t size_bytes, void*) {
+  void* const at = std::malloc(std::min(size_bytes, bytes_max));
+  if (at == nullptr) return nullptr;
+  sizes()[at] = size_bytes;
+  held_bytes += size_bytes;
+  peak_bytes = std::max(peak_bytes, held_bytes);
+  return at;
+}
+
+int release(void* at, void*) {
+  const auto found = sizes().find(at);
+  if (found == sizes().end()) return 1;
+  held_bytes -= found->second;
+  sizes().erase(found);
+  std::free(at);
+  return 0;
+}
+
+std::uint64_t peak_reserved_bytes() { return peak_bytes; }
+int close() { return held_bytes == 0 ? 0 : 1; }
+const char* describe() { return "not everything was given back"; }
+
+constexpr vmm_peer peers[] = {
+    {"malloc as a peer", open, allocate, release, peak_reserved_bytes, close, describe},
+};
+
+}  // namespace
+
+extern "C" int vmm_peers(const vmm_peer** first) {
+  *first = peers;
+  return 1;
+}
