@@ -109,7 +109,8 @@ std::uint64_t pool_book::headroom(const book_request& request,
       std::max(peak_live_granules_, live_granules_ + request.count_granules) * granule_bytes;
   const double limit = rules_.headroom * static_cast<double>(peak) +
                        static_cast<double>(rules_.slack_bytes) - static_cast<double>(held_bytes);
-  return limit <= 0 ? 0 : static_cast<std::uint64_t>(limit) / granule_bytes;
+  constexpr double limit_max = 9e18;  // an integer holds that
+  return limit <= 0 ? 0 : static_cast<std::uint64_t>(std::min(limit, limit_max)) / granule_bytes;
 }
 
 bool pool_book::may_move(const book_request& request, const growth_effort& effort) const noexcept {

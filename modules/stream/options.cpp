@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -36,6 +37,21 @@ result<pool_policy> pool_policy::by_name(std::string_view name) noexcept {
     if (name == known.name) return known;
   }
   return refuse(errc::bad_option, "a pool policy is one of pool, vpmm");
+}
+
+status check_rules(const pool_policy& rules) noexcept {
+  constexpr std::uint64_t lowest_min = 512;
+  constexpr std::uint64_t lowest_max = std::uint64_t{1} << 38;
+  const std::uint64_t lowest = rules.lowest_fit_bytes;
+  const bool in_range = lowest >= lowest_min && lowest <= lowest_max;
+  if (lowest != 0 && !(in_range && std::has_single_bit(lowest))) {
+    return refuse(errc::bad_option,
+                  "lowest_fit_bytes is a power of two from 512 to 2^38, or 0 for never");
+  }
+  constexpr double headroom_max = 1000;
+  if (!(rules.headroom >= 0 && rules.headroom <= headroom_max))
+    return refuse(errc::bad_option, "headroom is a number from 0 to 1000");
+  return {};
 }
 
 namespace {

@@ -18,11 +18,11 @@ namespace vmm {
 export struct pool_policy {
   const char* name = "pool";
   /// Requests of this size and more take the lowest address that fits, smaller ones the smallest
-  /// region. A power of two; 0: never.
+  /// region. A power of two from 512 to 2^38; 0: never.
   std::uint64_t lowest_fit_bytes = std::uint64_t{16} << 20;
   std::uint64_t handle_bytes = std::uint64_t{64} << 20;  ///< largest new handle; 0: one page
   /// Memory is created without moving any while what is held stays below headroom times the peak of
-  /// live bytes, and slack_bytes more.
+  /// live bytes, and slack_bytes more. From 0 to 1000.
   double headroom = 1.02;
   std::uint64_t slack_bytes = std::uint64_t{4} << 20;
   /// Smaller requests than this share of the live bytes' peak (1 / harvest_share) move nothing.
@@ -43,6 +43,9 @@ export struct pool_policy {
   /// One of the above: "pool" or "vpmm". Errors: bad_option.
   [[nodiscard]] static result<pool_policy> by_name(std::string_view name) noexcept;
 };
+
+/// Errors: bad_option, with the rule that is out of its range.
+[[nodiscard]] status check_rules(const pool_policy& rules) noexcept;
 
 export struct pool_options {
   pool_policy rules = pool_policy::near_live();

@@ -255,6 +255,7 @@ status stream_pool<B>::set_up() {
 
 template <backend B>
 result<std::unique_ptr<typename stream_pool<B>::parts>> stream_pool<B>::make_parts() {
+  if (status rules = check_rules(options_.rules); !rules) return rules.error();
   physical_request like;
   like.where = options_.use_location ? options_.where : driver_.home();
   like.size_bytes = page_bytes_min;
@@ -266,10 +267,7 @@ result<std::unique_ptr<typename stream_pool<B>::parts>> stream_pool<B>::make_par
   std::uint64_t page_bytes = options_.page_bytes;
   if (page_bytes == 0)
     page_bytes = round_up(std::max(unit->recommended_bytes, page_bytes_min), unit_bytes);
-  page_bytes = round_up(page_bytes, unit_bytes);
-  const std::uint64_t lowest_bytes = options_.rules.lowest_fit_bytes;
-  if (lowest_bytes != 0 && !std::has_single_bit(lowest_bytes / granule_bytes * granule_bytes))
-    return refuse(errc::bad_option, "lowest_fit_bytes is a power of two, or 0 for never");
+  page_bytes = round_up(std::min(page_bytes, segment_bytes_max), unit_bytes);
   std::uint64_t segment_bytes = std::min(segment_bytes_max, options_.reservation_bytes);
   segment_bytes = segment_bytes / unit_bytes * unit_bytes;
   if (segment_bytes < page_bytes)
@@ -278,9 +276,12 @@ result<std::unique_ptr<typename stream_pool<B>::parts>> stream_pool<B>::make_par
   memory.like = like;
   memory.granularity_bytes = page_bytes;
   memory.fragment_ratio = 0;
-  memory.chunk_bytes = round_up(std::max(options_.rules.handle_bytes, page_bytes), page_bytes);
+  const std::uint64_t handle_bytes = std::min(options_.rules.handle_bytes, segment_bytes);
+  memory.chunk_bytes = round_up(std::max(handle_bytes, page_bytes), page_bytes);
   memory.budget_bytes = options_.budget_bytes;
-  const reservation_options space{options_.reservation_bytes, unit_bytes};
+  constexpr std::uint64_t reservation_bytes_max = std::uint64_t{1} << 62;
+  const reservation_options space{std::min(options_.reservation_bytes, reservation_bytes_max),
+                                  unit_bytes};
   const pool_book::setup book{options_.rules, unit_bytes, page_bytes, segment_bytes};
   try {
     return std::make_unique<parts>(driver_, memory, space, book,
