@@ -168,7 +168,7 @@ TEST(Plants, EachIsSeenAndOnlyIt) {
 std::optional<std::uint64_t> found_after(std::uint64_t seed, plant which) {
   using program = basic_stream_program<careless_driver>;
   const std::vector<std::uint8_t> bytes = random_program(seed);
-  program tried{byte_source{bytes}, careless_driver(program::machine(), which)};
+  program tried{byte_source{bytes}, which};
   if (tried.run() != program::saw_misuse) return std::nullopt;
   return tried.operations();
 }

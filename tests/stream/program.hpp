@@ -58,19 +58,14 @@ class basic_stream_program {
   static constexpr std::uint64_t mib = std::uint64_t{1} << 20;
   static constexpr std::size_t stream_count = 4;
 
-  explicit basic_stream_program(byte_source source, Driver driver = Driver(machine()))
-      : source_(source), driver_(std::move(driver)) {
+  /// `more` goes to the driver, behind the profile that the first byte chooses.
+  template <class... More>
+  explicit basic_stream_program(byte_source source, More... more)
+      : source_(source), driver_(machine(source_.byte()), more...) {
     driver_.set_manual(true);
     for (vmm::stream_handle& stream : streams_) stream = *driver_.create_stream();
     event_ = *driver_.create_event();
     pool_ = std::make_unique<pool>(driver_, chosen_options());
-  }
-
-  /// The machine that a program needs.
-  [[nodiscard]] static vmm::fake::profile machine() {
-    vmm::fake::profile plays = vmm::fake::profile::cuda();
-    plays.device_memory_bytes = 192 * mib;
-    return plays;
   }
 
   static constexpr const char* saw_misuse = "the driver saw a misuse";
@@ -105,6 +100,16 @@ class basic_stream_program {
     bool is_freed = false;     // while pinned: it goes with its last pin
     bool is_orphaned = false;  // freed, and the stream of that is gone: nothing orders new work
   };
+
+  // Mostly one that maps a handle twice; some that do not, or that unmap one mapping at a time.
+  [[nodiscard]] static vmm::fake::profile machine(std::uint32_t choice) {
+    vmm::fake::profile plays = vmm::fake::profile::cuda();
+    if (choice % 8 == 5) plays = vmm::fake::profile::level_zero();
+    if (choice % 8 == 6) plays.can.alias = vmm::alias_level::none;
+    if (choice % 8 == 7) plays.can.spanning_unmap = false;
+    plays.device_memory_bytes = 192 * mib;
+    return plays;
+  }
 
   [[nodiscard]] vmm::pool_options chosen_options() {
     vmm::pool_options options;
