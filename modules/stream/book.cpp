@@ -104,7 +104,7 @@ void growth_plan::clear() noexcept {
   request = {};
   segment = 0;
   start = window = region_id::none;
-  window_granules = create_granules = 0;
+  window_granules = create_granules = handle_granules = 0;
   moved_granules = 0;
   moved.clear();
   places.clear();

@@ -80,6 +80,7 @@ export struct pool_statistics {
   std::uint64_t pinned_count = 0;  ///< blocks
   std::uint64_t stream_count = 0;  ///< in use and not forgotten
   std::uint64_t grown_count = 0;   ///< requests that needed the driver
+  std::uint64_t made_count = 0;    ///< handles created
   std::uint64_t moved_count = 0;   ///< handles moved by remapping
   std::uint64_t moved_bytes = 0;
   std::uint64_t foreign_count = 0;  ///< requests met by another stream's memory as it lay
@@ -109,6 +110,7 @@ struct growth_plan {
   region_id window = region_id::none;
   std::uint32_t window_granules = 0;
   std::uint32_t create_granules = 0;
+  std::uint32_t handle_granules = 0;  // of what is created, largest handle; 0: the policy's
   std::uint64_t moved_granules = 0;
   std::vector<slab*> moved{};
   std::vector<window_place> places{};
@@ -398,6 +400,7 @@ class pool_book {
   [[nodiscard]] status gather(const growth_effort& effort, growth_plan& plan) noexcept;
   [[nodiscard]] std::uint32_t create_size(std::uint32_t rest_granules, std::uint64_t room_granules,
                                           std::uint64_t held_bytes) const noexcept;
+  [[nodiscard]] bool may_spend() const noexcept;
   [[nodiscard]] slab* choose_slab(std::uint32_t stream, std::uint32_t rest_granules) noexcept;
   [[nodiscard]] status claim_region_of(slab& first, growth_plan& plan) noexcept;
   [[nodiscard]] status claim_slab(slab& s, growth_plan& plan) noexcept;

@@ -218,7 +218,21 @@ status pool_book::gather(const growth_effort& effort, growth_plan& plan) noexcep
                                               : rounded_to_pages(plan.request.count_granules - sum);
   }
   plan.create_granules = rest == 0 ? 0 : create_size(rest, room, effort.held_bytes);
+  const bool scattered = rest > room || !plan.moved.empty();
+  if (scattered && rules_.fine_handle_bytes != 0 && may_spend())
+    plan.handle_granules =
+        rounded_to_pages(std::min(rules_.fine_handle_bytes, segment_bytes_) / granule_bytes);
   return {};
+}
+
+// Prices of an H200's driver: a handle created, mapped and opened; one mapped again, opened, and
+// unmapped some time later.
+bool pool_book::may_spend() const noexcept {
+  constexpr std::uint64_t make_ns = 26'000;
+  constexpr std::uint64_t move_ns = 31'000;
+  const std::uint64_t spent_ns = numbers_.made_count * make_ns + numbers_.moved_count * move_ns;
+  const std::uint64_t events = 2 * clock_;  // each free had its allocation
+  return spent_ns < events * rules_.spend_ns;
 }
 
 std::uint32_t pool_book::create_size(std::uint32_t rest_granules, std::uint64_t room_granules,
@@ -483,6 +497,7 @@ region_id pool_book::build_window(growth_plan& plan) noexcept {
       numbers_.moved_bytes += s.memory->size_bytes;
     } else {
       ++slab_count_;
+      ++numbers_.made_count;
       slab_granules_ += s.count_granules;
     }
     s.current = place.where;

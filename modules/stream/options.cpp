@@ -20,6 +20,7 @@ pool_policy pool_policy::vpmm() noexcept {
   rules.name = "vpmm";
   rules.lowest_fit_bytes = 0;
   rules.handle_bytes = 0;
+  rules.fine_handle_bytes = 0;
   rules.headroom = 0;
   rules.slack_bytes = 0;
   rules.harvest_share = 0;

@@ -21,6 +21,11 @@ export struct pool_policy {
   /// region. A power of two from 512 to 2^38; 0: never.
   std::uint64_t lowest_fit_bytes = std::uint64_t{16} << 20;
   std::uint64_t handle_bytes = std::uint64_t{64} << 20;  ///< largest new handle; 0: one page
+  /// Largest new handle where free memory is there but too scattered to serve: what strands is part
+  /// of a handle. Only while the driver has cost less than spend_ns for each allocation and free so
+  /// far, by the prices of docs/decisions/0006. 0: handle_bytes there too.
+  std::uint64_t fine_handle_bytes = std::uint64_t{16} << 20;
+  std::uint64_t spend_ns = 50;
   /// Memory is created without moving any while what is held stays below headroom times the peak of
   /// live bytes, and slack_bytes more. From 0 to 1000.
   double headroom = 1.02;

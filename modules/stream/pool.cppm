@@ -748,7 +748,13 @@ status stream_pool<B>::carry_out(growth_plan& plan, piece_list& fresh,
                                  std::size_t& standing_count) {
   if (plan.create_granules != 0) {
     const std::uint64_t size_bytes = plan.create_granules * granule_bytes;
-    if (status made = parts_->memory.acquire(size_bytes, fresh); !made) return made;
+    const std::uint64_t part_bytes =
+        plan.handle_granules == 0 ? size_bytes : plan.handle_granules * granule_bytes;
+    for (std::uint64_t left_bytes = size_bytes; left_bytes != 0;) {
+      const std::uint64_t next_bytes = std::min(left_bytes, part_bytes);
+      if (status made = parts_->memory.acquire(next_bytes, fresh); !made) return made;
+      left_bytes -= next_bytes;
+    }
   }
   for (const stream_point& point : plan.waits) {
     if (status ordered = order_behind(point, plan.request.stream); !ordered) return ordered;

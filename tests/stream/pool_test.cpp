@@ -5,6 +5,7 @@
 // has by G8; nothing is used while unfinished work may touch it. Method: on the fake driver;
 // kernels are left running, driver calls are counted, and after every test the driver's ledger and
 // its list of misuses are empty and the pool's validator passes.
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -202,6 +203,33 @@ TEST_F(Pool, MovesWholeHandlesInsteadOfCreating) {
   EXPECT_EQ(*driver.read_tag(wall), 7u) << "what is live does not move";
   validate();
   for (const address at : {whole, wall, end}) free(at, a);
+}
+
+// Free memory lies in twelve handles of 64 MiB, none of them whole, and none of it takes 100 MiB.
+// What is created then is in fine handles where the pool has served enough events to pay for them.
+TEST_F(Pool, ScatteredMemoryIsMetWithFineHandles) {
+  struct turn {
+    int events;
+    std::uint64_t spend_ns;
+    std::uint64_t handles;
+  };
+  for (const turn& now : {turn{4000, 50, 5}, turn{10, 50, 2}, turn{4000, 0, 2}}) {
+    pool_options options;
+    options.rules.spend_ns = now.spend_ns;
+    open(options);
+    free(allocate(768 * MiB, a), a);
+    for (int i = 0; i < now.events; ++i) free(allocate(512, a), a);
+    std::array<address, 32> blocks;
+    for (address& at : blocks) at = allocate(24 * MiB, a);
+    for (std::size_t i = 1; i < blocks.size(); i += 2) free(blocks[i], a);
+    const std::uint64_t created = driver.calls(call::create);
+    const address large = allocate(100 * MiB, a);  // 24 MiB of it at the end are there
+    EXPECT_EQ(driver.calls(call::create) - created, now.handles) << now.events;
+    EXPECT_EQ(managed->statistics().made_count, 12 + now.handles);
+    free(large, a);
+    for (std::size_t i = 0; i < blocks.size(); i += 2) free(blocks[i], a);
+    validate();
+  }
 }
 
 TEST_F(Pool, MovesWhatAnotherStreamStillUsesBehindAWait) {

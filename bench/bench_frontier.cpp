@@ -1,0 +1,350 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// bench_frontier - memory against driver time: what the stream pool holds and what the driver
+// costs on traces, under its default policy and with one knob of it turned at a time.
+//
+// Every figure is exact and the same on every machine: the fake driver's virtual clock has an
+// H200's prices. Two times are told: within the trace, where unmapping what has moved may be put
+// off for ever, and with all of it unmapped at the end. --svg FILE draws a panel for each trace.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+import vmm.fake;
+import vmm.stream;
+import vmm.trace;
+
+namespace {
+
+using vmm::pool_policy;
+using vmm::tools::event_kind;
+using vmm::tools::trace;
+
+constexpr std::uint64_t mib = 1 << 20;
+constexpr double ratio_goal = 1.02;
+
+[[noreturn]] void fail(const std::string& why) {
+  std::fprintf(stderr, "bench_frontier: %s\n", why.c_str());
+  std::exit(1);
+}
+
+// ---- settings ------------------------------------------------------------------------
+
+struct setting {
+  const char* knob;  // settings of one knob are a line of the plot
+  std::string value;
+  pool_policy rules;
+};
+
+std::vector<setting> settings() {
+  std::vector<setting> all;
+  const auto add = [&all](const char* knob, std::string value, auto&& turn) {
+    setting made{knob, std::move(value), pool_policy::near_live()};
+    turn(made.rules);
+    all.push_back(std::move(made));
+  };
+  add("default", "", [](pool_policy&) {});
+  for (const std::uint64_t size : {16u, 24u, 32u, 48u, 64u, 96u, 128u, 256u}) {
+    add("handles, MiB", std::to_string(size),
+        [size](pool_policy& rules) { rules.handle_bytes = size * mib; });
+  }
+  for (const int percent : {100, 101, 102, 103, 105, 108, 112}) {
+    const std::string value = percent == 100 ? "1.00" : "1." + std::to_string(percent).substr(1);
+    add("headroom", value, [percent](pool_policy& rules) { rules.headroom = percent / 100.0; });
+  }
+  add("headroom", "none: nothing moves", [](pool_policy& rules) { rules.headroom = 1000; });
+  for (const std::uint64_t size : {32u, 16u, 8u}) {
+    add("fine handles always, MiB", std::to_string(size), [size](pool_policy& rules) {
+      rules.fine_handle_bytes = size * mib;
+      rules.spend_ns = 1'000'000;
+    });
+  }
+  for (const std::uint64_t spend_ns : {0u, 25u, 50u, 100u}) {
+    add("spend, ns an event", std::to_string(spend_ns),
+        [spend_ns](pool_policy& rules) { rules.spend_ns = spend_ns; });
+  }
+  return all;
+}
+
+// ---- figures -------------------------------------------------------------------------
+
+struct figure {
+  double ratio = 0;
+  double trace_ms = 0;  // unmaps that are put off are not in it
+  double whole_ms = 0;  // they are
+};
+
+figure measure(const trace& input, const pool_policy& rules) {
+  constexpr vmm::stream_handle stream = vmm::stream_handle::default_stream;
+  vmm::pool_options options;
+  options.rules = rules;
+  vmm::fake_driver driver;
+  vmm::stream_pool<vmm::fake_driver> pool(driver, options);
+  std::vector<vmm::address> live(input.slot_count);
+  for (const vmm::tools::event& now : input.events) {
+    if (now.kind == event_kind::allocate) {
+      const vmm::result<vmm::address> at = pool.allocate(now.size_bytes, stream);
+      if (!at) fail(describe(at.error()));
+      live[now.slot] = *at;
+    } else if (!pool.free(live[now.slot], stream)) {
+      fail("the pool refused a free");
+    }
+  }
+  figure found;
+  found.ratio = static_cast<double>(pool.statistics().peak_mapped_bytes) /
+                static_cast<double>(input.peak_live_bytes);
+  found.trace_ms = driver.busy_us() / 1e3;
+  (void)pool.trim(std::numeric_limits<std::uint64_t>::max());  // unmaps, and releases nothing
+  found.whole_ms = driver.busy_us() / 1e3;
+  return found;
+}
+
+struct column {
+  std::string name;
+  std::optional<double> goal_ms;
+  std::vector<figure> figures;  // one a setting
+};
+
+column measure_all(const std::string& file, const std::vector<setting>& all) {
+  constexpr std::pair<const char*, double> goals[] = {
+      {"gpt_train", 16}, {"llama_generate", 16}, {"maskrcnn_train", 11.5}, {"beam_kv", 3.6}};
+  const vmm::tools::read_outcome read = vmm::tools::read_trace(file);
+  if (!read) fail(describe(read.trouble));
+  column made{read.value->name, std::nullopt, {}};
+  for (const auto& [name, goal_ms] : goals) {
+    if (made.name == name) made.goal_ms = goal_ms;
+  }
+  for (const setting& each : all) made.figures.push_back(measure(*read.value, each.rules));
+  return made;
+}
+
+// ---- as a table ----------------------------------------------------------------------
+
+void print_table(const std::vector<setting>& all, const std::vector<column>& columns) {
+  std::printf(
+      "Most memory held over most live bytes @ driver ms in the trace (ms with what has\n"
+      "moved unmapped at the end). Goal: %.2f @",
+      ratio_goal);
+  for (const column& each : columns) {
+    if (each.goal_ms) std::printf(" %.1f", *each.goal_ms);
+    if (!each.goal_ms) std::printf(" -");
+  }
+  std::printf("\n\n| knob | value |");
+  for (const column& each : columns) std::printf(" %s |", each.name.c_str());
+  std::printf("\n| --- | --- |");
+  for (std::size_t i = 0; i < columns.size(); ++i) std::printf(" --- |");
+  std::printf("\n");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::printf("| %s | %s |", all[i].knob, all[i].value.c_str());
+    for (const column& each : columns) {
+      const figure& now = each.figures[i];
+      std::printf(" %.4f @ %.1f (%.1f) |", now.ratio, now.trace_ms, now.whole_ms);
+    }
+    std::printf("\n");
+  }
+}
+
+void print_json(const std::vector<setting>& all, const std::vector<column>& columns) {
+  std::printf("[");
+  const char* between = "";
+  for (const column& each : columns) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const figure& now = each.figures[i];
+      std::printf("%s{\"trace\": \"%s\", \"knob\": \"%s\", \"value\": \"%s\"", between,
+                  each.name.c_str(), all[i].knob, all[i].value.c_str());
+      std::printf(", \"ratio\": %.4f, \"driver_ms\": %.3f, \"driver_ms_unmapped\": %.3f}",
+                  now.ratio, now.trace_ms, now.whole_ms);
+      between = ", ";
+    }
+  }
+  std::printf("]\n");
+}
+
+// ---- as a picture --------------------------------------------------------------------
+
+/// One panel: driver time (logarithmic) to the right, the ratio upwards.
+class panel {
+ public:
+  static constexpr double width = 430;
+  static constexpr double height = 300;
+
+  panel(double left, double top) : left_(left), top_(top) {}
+
+  [[nodiscard]] std::string draw(const std::vector<setting>& all, const column& data) const {
+    std::string svg = frame(data);
+    svg += lines(all, data);
+    const figure& now = data.figures.front();
+    svg += text(
+        "<circle cx='%.1f' cy='%.1f' r='5' fill='#111'><title>default: %.4f @ %.1f ms"
+        "</title></circle>\n",
+        x(now.whole_ms), y(now.ratio), now.ratio, now.whole_ms);
+    return svg;
+  }
+
+  template <class... Values>
+  [[nodiscard]] static std::string text(const char* format, Values... values) {
+    char out[400];
+    (void)std::snprintf(out, sizeof out, format, values...);
+    return out;
+  }
+  [[nodiscard]] static const char* color(const char* knob) {
+    switch (knob[0] == 'h' ? knob[1] : knob[0]) {
+      case 'a': return "#c2410c";  // handles
+      case 'e': return "#1d4ed8";  // headroom
+      case 'f': return "#15803d";  // fine handles
+      default: return "#9333ea";   // spend
+    }
+  }
+
+ private:
+  static constexpr double ms_min = 1.5;
+  static constexpr double ms_max = 100;
+  static constexpr double ratio_max = 1.18;
+
+  [[nodiscard]] double x(double ms) const {
+    const double part =
+        std::log(std::clamp(ms, ms_min, ms_max) / ms_min) / std::log(ms_max / ms_min);
+    return left_ + part * width;
+  }
+  [[nodiscard]] double y(double ratio) const {
+    return top_ + height * (1 - (std::clamp(ratio, 1.0, ratio_max) - 1) / (ratio_max - 1));
+  }
+
+  [[nodiscard]] std::string frame(const column& data) const {
+    std::string svg = text("<text x='%.0f' y='%.0f' font-weight='bold'>%s</text>\n", left_,
+                           top_ - 10, data.name.c_str());
+    if (data.goal_ms) {
+      svg += text("<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='#d9f99d'/>\n", left_,
+                  y(ratio_goal), x(*data.goal_ms) - left_, y(1) - y(ratio_goal));
+    }
+    for (const double ratio : {1.0, 1.02, 1.05, 1.1, 1.15}) {
+      svg += text("<path d='M%.1f %.1fh%.1f' stroke='#ddd'/>\n", left_, y(ratio), width);
+      svg += text("<text x='%.1f' y='%.1f' text-anchor='end'>%.2f</text>\n", left_ - 6,
+                  y(ratio) + 4, ratio);
+    }
+    for (const double ms : {2.0, 4.0, 8.0, 16.0, 32.0, 64.0}) {
+      svg += text("<path d='M%.1f %.1fv%.1f' stroke='#eee'/>\n", x(ms), top_, height);
+      svg += text("<text x='%.1f' y='%.1f' text-anchor='middle'>%.0f</text>\n", x(ms),
+                  top_ + height + 16, ms);
+    }
+    return svg;
+  }
+
+  [[nodiscard]] std::string lines(const std::vector<setting>& all, const column& data) const {
+    std::string svg;
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      const figure& now = data.figures[i];
+      const char* const ink = color(all[i].knob);
+      if (std::strcmp(all[i].knob, all[i - 1].knob) == 0) {
+        const figure& last = data.figures[i - 1];
+        svg += text("<path d='M%.1f %.1fL%.1f %.1f' stroke='%s' opacity='.5'/>\n", x(last.whole_ms),
+                    y(last.ratio), x(now.whole_ms), y(now.ratio), ink);
+      }
+      svg += text(
+          "<circle cx='%.1f' cy='%.1f' r='3' fill='%s'><title>%s %s: %.4f @ %.1f ms"
+          "</title></circle>\n",
+          x(now.whole_ms), y(now.ratio), ink, all[i].knob, all[i].value.c_str(), now.ratio,
+          now.whole_ms);
+    }
+    return svg;
+  }
+
+  double left_;
+  double top_;
+};
+
+std::string legend(const std::vector<setting>& all, double top) {
+  std::string svg = panel::text(
+      "<circle cx='66' cy='%.0f' r='5' fill='#111'/>"
+      "<text x='76' y='%.0f'>default</text>\n",
+      top - 4, top);
+  double left = 140;
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (std::strcmp(all[i].knob, all[i - 1].knob) == 0) continue;
+    svg += panel::text(
+        "<circle cx='%.0f' cy='%.0f' r='4' fill='%s'/><text x='%.0f' y='%.0f'>%s"
+        "</text>\n",
+        left, top - 4, panel::color(all[i].knob), left + 8, top, all[i].knob);
+    left += 30 + 7 * static_cast<double>(std::strlen(all[i].knob));
+  }
+  svg += panel::text(
+      "<rect x='%.0f' y='%.0f' width='12' height='12' fill='#d9f99d'/>"
+      "<text x='%.0f' y='%.0f'>goal</text>\n",
+      left, top - 10, left + 16, top);
+  return svg;
+}
+
+std::string draw(const std::vector<setting>& all, const std::vector<column>& columns) {
+  constexpr double gap_x = 70;
+  constexpr double gap_y = 60;
+  constexpr double head = 70;
+  const std::size_t rows = (columns.size() + 1) / 2;
+  const double total = head + static_cast<double>(rows) * (panel::height + gap_y) + 10;
+  std::string svg = panel::text(
+      "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%.0f' font-family='sans-serif' "
+      "font-size='11' stroke-width='1.5'>\n<rect width='100%%' height='100%%' fill='#fff'/>\n",
+      2 * (panel::width + gap_x), total);
+  svg +=
+      "<text x='60' y='18' font-size='13'>Most memory held over most live bytes, against driver "
+      "ms on the fake driver with everything unmapped in the end</text>\n";
+  svg += legend(all, 38);
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const double left = 60 + static_cast<double>(i % 2) * (panel::width + gap_x);
+    const double top = head + static_cast<double>(i / 2) * (panel::height + gap_y);
+    svg += panel(left, top).draw(all, columns[i]);
+  }
+  return svg + "</svg>\n";
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) fail("cannot write " + path);
+  const bool whole = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !whole) fail("cannot write all of " + path);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool json = false;
+  std::string svg_path;
+  std::vector<std::string> files;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--json") {
+      json = true;
+    } else if (word == "--svg" && i + 1 < argc) {
+      svg_path = argv[++i];
+    } else if (word.starts_with("-")) {
+      std::fprintf(stderr, "usage: bench_frontier [--json] [--svg FILE] [TRACE...]\n");
+      return 2;
+    } else {
+      files.emplace_back(word);
+    }
+  }
+  if (files.empty()) {
+    for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv"})
+      files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
+  }
+  const std::vector<setting> all = settings();
+  std::vector<column> columns;
+  for (const std::string& file : files) columns.push_back(measure_all(file, all));
+  if (json) {
+    print_json(all, columns);
+  } else {
+    print_table(all, columns);
+  }
+  if (!svg_path.empty()) write_file(svg_path, draw(all, columns));
+  return 0;
+}
