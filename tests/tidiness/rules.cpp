@@ -66,6 +66,7 @@ constexpr std::array layers{
     layer{"vmm.backends", registry_rank},
     layer{"vmm", 11},
     layer{"vmm.trace", 12},  // the tools' own, not installed
+    layer{"vmm.trace_generator", 12},
     layer{"vmm.fidelity", 12},
     layer{"vmm.kernels", 12},
     layer{"vmm.replay", 13},
