@@ -177,6 +177,9 @@ class pool_book {
   [[nodiscard]] inline std::uint64_t clock() const noexcept { return clock_; }
   /// The last point of a stream that anything waits for; one that has passed where nothing does.
   [[nodiscard]] stream_point last_point(std::uint32_t stream) const noexcept;
+  /// last_point() for a stream that is to be forgotten. Where freed blocks that are pinned name it,
+  /// that is now: they are free when all the work that it has been given so far has finished.
+  [[nodiscard]] stream_point leaving_point(std::uint32_t stream) noexcept;
   /// A mark made at `point.epoch` or later.
   void add_mark(const stream_point& point, ticket_ref mark) noexcept;
   void note_passed(const stream_point& point) noexcept;

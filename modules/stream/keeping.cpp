@@ -134,6 +134,12 @@ void pool_book::settle_free(segment& in, region_id block, std::uint32_t stream) 
 
 // ---- streams that go -----------------------------------------------------------------
 
+stream_point pool_book::leaving_point(std::uint32_t stream) noexcept {
+  stream_record& record = *streams_[stream];
+  if (record.held_count != 0) record.last_epoch = ++clock_;
+  return last_point(stream);
+}
+
 std::uint32_t pool_book::other_stream(std::uint32_t stream, std::uint32_t step) const noexcept {
   if (step == 0) return commons_ == no_stream ? stream : commons_;
   const std::uint32_t other = (stream + step) % stream_count();

@@ -409,7 +409,7 @@ status stream_pool<B>::forget(stream_handle stream) {
     const short_lock lock(state_mutex_);
     const std::uint32_t number = parts_->book.find_stream(stream);
     if (number == pool_book::no_stream) return {};
-    last = parts_->book.last_point(number);
+    last = parts_->book.leaving_point(number);
   }
   if (status asked = learn(last); !asked) return asked;
   {

@@ -69,6 +69,24 @@ TEST_F(Forgotten, ItsMemoryIsEveryonesWhenItsWorkHasFinished) {
   free(at, b);
 }
 
+TEST_F(Forgotten, APinnedBlockThatItFreedWaitsForItsWork) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  fine(managed->pin(at));
+  free(allocate(2 * MiB, a), a);
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(managed->trim(0).released_bytes, 2 * MiB) << "a's last ordinary free has passed";
+  run(a, {at, 8 * MiB}, 500);
+  free(at, a);
+  run(a, {at, 8 * MiB}, 500);  // who pins it may use it beside the pool
+  fine(managed->forget(a));
+  destroy_a();
+  fine(managed->unpin(at));
+  const address other = allocate(8 * MiB, b);
+  run(b, {other, 8 * MiB}, 10);  // a misuse where b does not wait
+  free(other, b);
+}
+
 TEST_F(Forgotten, AStreamWhoseWorkIsDoneLeavesItsMemoryAtOnce) {
   open();
   const address at = allocate(64 * MiB, a);

@@ -366,7 +366,8 @@ class basic_stream_program {
     (void)driver_.destroy_event(event_);
     for (const vmm::stream_handle stream : streams_) (void)driver_.destroy_stream(stream);
     if (!driver_.check_empty()) complain("the driver still has something");
-    for (const auto& misuse : driver_.misuses()) detail_ += std::string(misuse.detail) + "; ";
+    for (const auto& misuse : driver_.misuses())
+      detail_ += std::string(vmm::fake::name_of(misuse.kind)) + ", " + misuse.detail + "; ";
     if (driver_.misuse_count() != 0) complain(saw_misuse);
   }
 
