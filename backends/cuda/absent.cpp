@@ -63,6 +63,8 @@ status cuda_driver::destroy_event(event_handle) { return absent(); }
 status cuda_driver::record_event(event_handle, stream_handle) { return absent(); }
 result<bool> cuda_driver::query_event(event_handle) { return absent(); }
 status cuda_driver::wait_event(stream_handle, event_handle) { return absent(); }
+result<capture_info> cuda_driver::query_capture(stream_handle) { return absent(); }
+capture_mode cuda_driver::exchange_capture_mode(capture_mode mode) { return mode; }
 status cuda_driver::synchronize_event(event_handle) { return absent(); }
 status cuda_driver::copy(const copy_request&) { return absent(); }
 status cuda_driver::fill(const fill_request&) { return absent(); }

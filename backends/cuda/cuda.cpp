@@ -204,6 +204,14 @@ CUmemGenericAllocationHandle native(physical_handle handle) noexcept {
 CUstream native(stream_handle stream) noexcept {
   return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream));
 }
+CUstreamCaptureMode native(capture_mode mode) noexcept {
+  switch (mode) {
+    case capture_mode::any_thread: return CU_STREAM_CAPTURE_MODE_GLOBAL;
+    case capture_mode::this_thread: return CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    case capture_mode::relaxed: return CU_STREAM_CAPTURE_MODE_RELAXED;
+  }
+  return CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
 CUevent native(event_handle event) noexcept {
   return reinterpret_cast<CUevent>(static_cast<std::uintptr_t>(event));
 }
@@ -239,6 +247,8 @@ class current_context {
 constexpr const char* forked_detail =
     "this process was forked after the CUDA driver was started, which the driver does not survive: "
     "open the device in the child, or start the child with spawn";
+constexpr const char* no_capture_detail =
+    "the CUDA driver has no calls that tell whether a stream is being captured";
 constexpr const char* multicast_detail =
     "multicast is off: open the device with cuda_options::allow_multicast on a machine where it "
     "may be used";
@@ -364,6 +374,8 @@ status cuda_driver::state::read_device() {
   can.fresh_memory_zero = true;
   can.streams = true;
   can.copy = true;
+  can.capture = cu.stream_is_capturing != nullptr && cu.stream_get_capture != nullptr &&
+                cu.exchange_capture_mode != nullptr;
   can.retain = true;
   can.host_location = attribute(host_vmm_attribute) != 0;
   can.host_node_location = attribute(host_node_vmm_attribute) != 0;
@@ -652,6 +664,41 @@ status cuda_driver::wait_event(stream_handle stream, event_handle event) {
 status cuda_driver::synchronize_event(event_handle event) {
   return state_->run(call::synchronize_event,
                      [&](const entry_points& cu) { return cu.event_synchronize(native(event)); });
+}
+
+// ---- capture -----------------------------------------------------------------------------------
+
+result<capture_info> cuda_driver::query_capture(stream_handle stream) {
+  const entry_points& cu = state_->cu;
+  if (!state_->can.capture)
+    return error{errc::not_supported, call::query_capture, 0, "", no_capture_detail};
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (stream == stream_handle::default_stream) {
+    const vmm::status asked = state_->run(call::query_capture, [&](const entry_points&) {
+      return cu.stream_is_capturing(native(stream), &status);
+    });
+    if (!asked) return asked.error();
+  } else if (const CUresult code = cu.stream_is_capturing(native(stream), &status);
+             code != CUDA_SUCCESS) [[unlikely]] {
+    return error_of(cu, call::query_capture, code);
+  }
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) [[likely]]
+    return capture_info{};
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+    return capture_info{capture_state::invalidated, 0};
+  cuuint64_t id = 0;
+  const CUresult code = cu.stream_get_capture(native(stream), &status, &id);
+  if (code != CUDA_SUCCESS) return error_of(cu, call::query_capture, code);
+  return capture_info{capture_state::active, id};
+}
+
+capture_mode cuda_driver::exchange_capture_mode(capture_mode mode) {
+  if (!state_->can.capture) return mode;
+  CUstreamCaptureMode exchanged = native(mode);
+  if (state_->cu.exchange_capture_mode(&exchanged) != CUDA_SUCCESS) return mode;
+  if (exchanged == CU_STREAM_CAPTURE_MODE_RELAXED) return capture_mode::relaxed;
+  return exchanged == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ? capture_mode::this_thread
+                                                          : capture_mode::any_thread;
 }
 
 // ---- bytes -------------------------------------------------------------------------------------

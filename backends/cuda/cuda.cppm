@@ -95,6 +95,11 @@ export class cuda_driver {
   [[nodiscard]] status wait_event(stream_handle stream, event_handle event);
   [[nodiscard]] status synchronize_event(event_handle event);
 
+  // `capture_backend`. A stream of its own needs no context; the default one, which cannot be
+  // captured, answers not_permitted while a stream that synchronises with it is captured.
+  [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
+  capture_mode exchange_capture_mode(capture_mode mode);
+
   // `copy_backend`. read and write use a stream of their own and return when it is done; they wait
   // for no other work.
   [[nodiscard]] status copy(const copy_request& request);

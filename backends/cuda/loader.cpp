@@ -81,6 +81,9 @@ void find_work_calls(finder& find, entry_points& to) noexcept {
   find.require("cuEventRecord", 2000, to.event_record);
   find.require("cuEventQuery", 2000, to.event_query);
   find.require("cuEventSynchronize", 2000, to.event_synchronize);
+  find.allow("cuStreamIsCapturing", 10000, to.stream_is_capturing);
+  find.allow("cuStreamGetCaptureInfo", 10010, to.stream_get_capture);
+  find.allow("cuThreadExchangeStreamCaptureMode", 10010, to.exchange_capture_mode);
   find.require("cuMemcpyDtoDAsync", 3020, to.copy_on_device);
   find.require("cuMemcpyHtoDAsync", 3020, to.copy_to_device);
   find.require("cuMemcpyDtoHAsync", 3020, to.copy_to_host);

@@ -58,6 +58,10 @@ struct entry_points {
   PFN_cuEventRecord_v2000 event_record = nullptr;
   PFN_cuEventQuery_v2000 event_query = nullptr;
   PFN_cuEventSynchronize_v2000 event_synchronize = nullptr;
+  // Capture into graphs: optional.
+  PFN_cuStreamIsCapturing_v10000 stream_is_capturing = nullptr;
+  PFN_cuStreamGetCaptureInfo_v10010 stream_get_capture = nullptr;
+  PFN_cuThreadExchangeStreamCaptureMode_v10010 exchange_capture_mode = nullptr;
   PFN_cuMemcpyDtoDAsync_v3020 copy_on_device = nullptr;
   PFN_cuMemcpyHtoDAsync_v3020 copy_to_device = nullptr;
   PFN_cuMemcpyDtoHAsync_v3020 copy_to_host = nullptr;

@@ -96,11 +96,13 @@ void fake_driver::fail(const fake::fault& planned) {
   check(planned.nth > 0, "faults count from 1, which is the next call");
   const std::lock_guard<std::mutex> hold(state_->world->mutex);
   state_->faults.push_back({planned, 0});
+  state_->note_noise();
 }
 
 void fake_driver::clear_faults() {
   const std::lock_guard<std::mutex> hold(state_->world->mutex);
   state_->faults.clear();
+  state_->note_noise();
 }
 
 std::uint64_t fake_driver::faults_struck() const {

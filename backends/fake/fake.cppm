@@ -35,6 +35,9 @@ export class fake_driver;
 
 namespace fake {
 
+/// What was captured. Zero is "none".
+export enum class graph_handle : std::uint64_t { none = 0 };
+
 struct world_state;
 struct driver_state;
 
@@ -97,6 +100,11 @@ export class fake_driver {
   [[nodiscard]] status wait_event(stream_handle stream, event_handle event);
   [[nodiscard]] status synchronize_event(event_handle event);
 
+  // capture_backend. Asking a stream while nothing is captured and no fault is planned is neither
+  // counted nor charged: callers may ask before every call.
+  [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
+  capture_mode exchange_capture_mode(capture_mode mode);
+
   // copy_backend
   [[nodiscard]] status copy(const copy_request& request);
   [[nodiscard]] status fill(const fill_request& request);
@@ -145,6 +153,16 @@ export class fake_driver {
   /// arrives when it finishes. Errors: invalid_argument (no such stream), out_of_host_memory.
   [[nodiscard]] status launch(stream_handle stream, const fake::kernel& what);
 
+  /// Captures what the stream is given from now on, as cuStreamBeginCapture. Errors: not_permitted
+  /// (the default stream, or no graphs), in_use (it is being captured).
+  [[nodiscard]] status begin_capture(stream_handle stream, capture_mode mode);
+  /// Ends a capture on the stream where it was begun. Errors: not_permitted (spoiled, not joined,
+  /// another stream or thread), in_use (the stream is not being captured).
+  [[nodiscard]] result<fake::graph_handle> end_capture(stream_handle stream);
+  /// Queues what was captured. Errors: invalid_argument, out_of_host_memory.
+  [[nodiscard]] status launch_graph(fake::graph_handle graph, stream_handle stream);
+  [[nodiscard]] status destroy_graph(fake::graph_handle graph);
+
   /// In the manual schedule time finishes nothing: work finishes in the order that the test chooses
   /// among those that streams and waits allow, and a synchronising call finishes what it needs.
   /// Changes while no work is pending.
@@ -191,6 +209,7 @@ static_assert(backend<fake_driver>);
 static_assert(retain_backend<fake_driver>);
 static_assert(property_backend<fake_driver>);
 static_assert(stream_backend<fake_driver>);
+static_assert(capture_backend<fake_driver>);
 static_assert(copy_backend<fake_driver>);
 static_assert(sharing_backend<fake_driver>);
 static_assert(multicast_backend<fake_driver>);

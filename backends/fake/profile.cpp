@@ -129,6 +129,7 @@ profile profile::cuda() noexcept {
   made.can.fresh_memory_zero = true;
   made.can.streams = true;
   made.can.copy = true;
+  made.can.capture = true;
   made.can.retain = true;
   made.can.host_location = true;
   made.can.host_node_location = true;

@@ -346,6 +346,9 @@ std::vector<leftover> leftovers(const driver_state& s) {
   s.events.each([&](std::uint64_t token, const fake::event_record& each) {
     add("event", each.serial, {}, token);
   });
+  s.graphs.each([&](std::uint64_t token, const fake::graph_record& each) {
+    add("graph", each.serial, {}, token);
+  });
   s.world->descriptors.each([&](std::uint64_t token, const fake::descriptor_record& each) {
     if (each.owner == &s) add("descriptor", 0, {}, token);
   });

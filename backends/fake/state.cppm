@@ -11,6 +11,7 @@
 // I5  What may throw std::bad_alloc comes before the first change of a call.
 module;
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -122,6 +123,12 @@ class slab {
     return &*asked.value;
   }
   [[nodiscard]] std::uint64_t live() const noexcept { return live_; }
+  [[nodiscard]] std::vector<std::uint64_t> tokens() const {
+    std::vector<std::uint64_t> all;
+    all.reserve(live_);
+    each([&](std::uint64_t token, const T&) { all.push_back(token); });
+    return all;
+  }
   template <class Visit>
   void each(Visit&& visit) const {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -344,11 +351,29 @@ struct lane {
 struct stream_record {
   std::uint32_t lane = 0;
   std::uint64_t serial = 0;
+  std::uint64_t capture = 0;  // 0: what it is given runs
+  bool unjoined = false;      // the capture's origin does not come after all that was captured here
 };
 
 struct event_record {
   work_point at{};
   std::vector<std::uint64_t> after{};
+  std::uint64_t serial = 0;
+  std::uint64_t capture = 0;        // in which it was recorded last; 0: none
+  std::uint64_t captured_from = 0;  // the stream
+};
+
+/// What is being captured.
+struct capture_sequence {
+  capture_mode mode = capture_mode::any_thread;
+  std::uint64_t owner = 0;   // thread
+  std::uint64_t origin = 0;  // the stream on which it was begun
+  bool spoiled = false;
+  std::vector<work> works{};
+};
+
+struct graph_record {
+  std::vector<work> works{};
   std::uint64_t serial = 0;
 };
 
@@ -396,6 +421,9 @@ struct driver_state {
       ++call_counts[static_cast<std::size_t>(where)];
       if (!faults.empty()) [[unlikely]] {
         if (const auto failure = struck(where)) return *failure;
+      }
+      if (!captures.empty()) [[unlikely]] {
+        if (const auto refused = capture_refuses(where)) return *refused;
       }
       result<T> answer = body();
       if (!answer) charge_us(plays.costs.query_us);
@@ -465,6 +493,19 @@ struct driver_state {
   [[nodiscard]] std::uint32_t open_lane();
   void close_lane_if_dry(std::uint32_t which) noexcept;
 
+  // -- capture (capture.cpp) --
+  void note_noise() noexcept;
+  void spoil(std::uint64_t id) noexcept;
+  /// The stream's record when it is being captured, else null.
+  [[nodiscard]] stream_record* captured(stream_handle stream) noexcept;
+  [[nodiscard]] std::optional<error> capture_refuses(call where) noexcept;
+  [[nodiscard]] status capture_work(call where, stream_record& into, work&& what);
+  [[nodiscard]] status capture_event(const stream_record& from, std::uint64_t stream,
+                                     event_record& event);
+  [[nodiscard]] status capture_wait(stream_handle stream, const event_record& event);
+  [[nodiscard]] error refuse_captured_event(call where, const event_record& event) noexcept;
+  [[nodiscard]] status refuse_captured_stream(call where, const stream_record& stream) noexcept;
+
   // -- hazards (hazards.cpp) --
   void note_uses(work& what, std::uint32_t where);
   void forget_uses(const work& what, work_point at) noexcept;
@@ -488,6 +529,11 @@ struct driver_state {
   slab<event_record> events;
   std::vector<moment> moments;  // a heap, the earliest first
   bool manual = false;
+
+  std::map<std::uint64_t, capture_sequence> captures;  // by number
+  std::uint64_t last_capture = 0;
+  slab<graph_record> graphs;
+  std::atomic<bool> noisy = false;  // a capture is under way, or a fault planned
 
   std::array<std::uint64_t, call_count> call_counts{};
   std::vector<planned_fault> faults;

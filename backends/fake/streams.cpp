@@ -74,6 +74,7 @@ status fake_driver::destroy_stream(stream_handle stream) {
     const fake::stream_record* record = s.streams.find(token);
     if (record == nullptr) return stale(s, call::destroy_stream, token, no_stream);
     const std::uint32_t which = record->lane;
+    if (record->capture != 0) s.spoil(record->capture);
     s.streams.remove(token, s.plays.traps.stream_numbers_again);
     s.lanes[which].open = false;  // its work runs on
     s.close_lane_if_dry(which);
@@ -90,6 +91,8 @@ status fake_driver::synchronize_stream(stream_handle stream) {
     if (!which) {
       return stale(s, call::synchronize_stream, static_cast<std::uint64_t>(stream), no_stream);
     }
+    if (const fake::stream_record* const captured = s.captured(stream))
+      return s.refuse_captured_stream(call::synchronize_stream, *captured);
     s.charge_us(s.plays.costs.query_event_us);
     s.wait_for({*which, s.lanes[*which].tail_seq});
     return {};
@@ -131,6 +134,9 @@ status fake_driver::record_event(event_handle event, stream_handle stream) {
     }
     const auto which = s.lane_of(stream);
     if (!which) return stale(s, call::record_event, static_cast<std::uint64_t>(stream), no_stream);
+    if (const fake::stream_record* const captured = s.captured(stream))
+      return s.capture_event(*captured, static_cast<std::uint64_t>(stream), *record);
+    record->capture = 0;
     record->after.reserve(s.lanes[*which].after.size());
     record->after = s.lanes[*which].after;
     record->at = {*which, s.lanes[*which].tail_seq};
@@ -146,6 +152,7 @@ result<bool> fake_driver::query_event(event_handle event) {
     if (record == nullptr) {
       return stale(s, call::query_event, static_cast<std::uint64_t>(event), no_event);
     }
+    if (record->capture != 0) return s.refuse_captured_event(call::query_event, *record);
     s.charge_us(s.plays.costs.query_event_us);
     return s.reached(record->at);
   });
@@ -160,6 +167,8 @@ status fake_driver::wait_event(stream_handle stream, event_handle event) {
     }
     const auto which = s.lane_of(stream);
     if (!which) return stale(s, call::wait_event, static_cast<std::uint64_t>(stream), no_stream);
+    if (record->capture != 0 || s.captured(stream) != nullptr)
+      return s.capture_wait(stream, *record);
     std::vector<std::uint64_t>& after = s.lanes[*which].after;
     after.resize(s.lanes.size(), 0);
     if (record->at.lane != *which && !s.reached(record->at)) {
@@ -184,6 +193,7 @@ status fake_driver::synchronize_event(event_handle event) {
     if (record == nullptr) {
       return stale(s, call::synchronize_event, static_cast<std::uint64_t>(event), no_event);
     }
+    if (record->capture != 0) return s.refuse_captured_event(call::synchronize_event, *record);
     s.charge_us(s.plays.costs.query_event_us);
     s.wait_for(record->at);
     return {};
@@ -207,6 +217,8 @@ status fake_driver::launch(stream_handle stream, const fake::kernel& what) {
     queued.tag = what.tag.value_or(0);
     queued.has_expected = what.expected.has_value();
     queued.expected = what.expected.value_or(0);
+    if (fake::stream_record* const captured = s.captured(stream))
+      return s.capture_work(call::none, *captured, std::move(queued));
     s.enqueue(*which, std::move(queued));
     s.charge_us(s.plays.costs.submit_us);
     return {};

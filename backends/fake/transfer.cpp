@@ -56,6 +56,8 @@ status submit(driver_state& s, call where, stream_handle stream, fake::work&& wh
   }
   const double us = static_cast<double>(traffic) / s.plays.costs.traffic_bytes_per_us;
   what.duration_ns = static_cast<std::uint64_t>(us * 1000.0 + 0.5);
+  if (fake::stream_record* const captured = s.captured(stream))
+    return s.capture_work(where, *captured, std::move(what));
   s.enqueue(*which, std::move(what));
   s.charge_us(s.plays.costs.submit_us);
   if (!s.plays.can.streams) s.wait_for({*which, s.lanes[*which].tail_seq});

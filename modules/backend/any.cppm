@@ -57,6 +57,8 @@ struct erased_backend {
   virtual result<bool> query_event(event_handle) = 0;
   virtual status wait_event(stream_handle, event_handle) = 0;
   virtual status synchronize_event(event_handle) = 0;
+  virtual result<capture_info> query_capture(stream_handle) = 0;
+  virtual capture_mode exchange_capture_mode(capture_mode) = 0;
   virtual status copy(const copy_request&) = 0;
   virtual status fill(const fill_request&) = 0;
   virtual status write(address, std::span<const std::byte>) = 0;
@@ -144,6 +146,14 @@ export class any_backend {
     return face_->wait_event(s, e);
   }
   [[nodiscard]] status synchronize_event(event_handle e) { return face_->synchronize_event(e); }
+
+  // capture_backend
+  [[nodiscard]] result<capture_info> query_capture(stream_handle s) {
+    return face_->query_capture(s);
+  }
+  capture_mode exchange_capture_mode(capture_mode mode) {
+    return face_->exchange_capture_mode(mode);
+  }
 
   // copy_backend
   [[nodiscard]] status copy(const copy_request& r) { return face_->copy(r); }
@@ -262,6 +272,18 @@ struct erased_model final : erased_backend {
   status synchronize_event(event_handle e) override {
     return refined<stream_backend<B>, status>(call::synchronize_event,
                                               [&](auto& d) { return d.synchronize_event(e); });
+  }
+
+  result<capture_info> query_capture(stream_handle s) override {
+    return refined<capture_backend<B>, result<capture_info>>(
+        call::query_capture, [&](auto& d) { return d.query_capture(s); });
+  }
+  capture_mode exchange_capture_mode(capture_mode mode) override {
+    if constexpr (capture_backend<B>) {
+      return driver.exchange_capture_mode(mode);
+    } else {
+      return mode;
+    }
   }
 
   status copy(const copy_request& r) override {

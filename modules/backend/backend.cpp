@@ -73,7 +73,8 @@ const char* name_of(call where) noexcept {
                                                              "add_multicast_device",
                                                              "bind_multicast",
                                                              "unbind_multicast",
-                                                             "get_properties"};
+                                                             "get_properties",
+                                                             "query_capture"};
   const auto index = static_cast<std::size_t>(where);
   return index < names.size() ? names[index] : "unknown call";
 }

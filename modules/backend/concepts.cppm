@@ -71,6 +71,15 @@ concept stream_backend = backend<B> && requires(B& b, stream_handle stream, even
   { b.synchronize_event(event) } -> std::same_as<status>;  // blocks the calling thread
 };
 
+/// Streams can be captured into graphs. The mode is the calling thread's, and asking for it is no
+/// call that can fail.
+export template <class B>
+concept capture_backend =
+    stream_backend<B> && requires(B& b, stream_handle stream, capture_mode mode) {
+      { b.query_capture(stream) } -> std::same_as<result<capture_info>>;
+      { b.exchange_capture_mode(mode) } -> std::same_as<capture_mode>;  // the one before
+    };
+
 /// Bytes can be moved. copy and fill are in stream order; write and read return when the bytes have
 /// arrived.
 export template <class B>

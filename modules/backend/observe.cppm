@@ -164,6 +164,7 @@ inline call_facts facts_of(multicast_handle h) { return {.object = static_cast<s
 inline call_facts facts_of(stream_handle s) { return {.stream = static_cast<std::uint64_t>(s)}; }
 inline call_facts facts_of(event_handle e) { return {.event = static_cast<std::uint64_t>(e)}; }
 inline call_facts facts_of(access rights) { return {.rights = rights}; }
+inline call_facts facts_of(const capture_info& c) { return {.value = c.id}; }
 inline call_facts facts_of(bool answer) { return {.value = answer ? 1u : 0u}; }
 inline call_facts facts_of(const physical_properties& p) { return {.where = p.where}; }
 inline call_facts facts_of(const shared_handle& s) {
@@ -305,6 +306,18 @@ class observed_backend {
     requires stream_backend<B>
   {
     return tell(call::synchronize_event, facts_of(e), [&] { return driver_.synchronize_event(e); });
+  }
+
+  // capture_backend. The thread's mode is no call on a device: observers do not see it.
+  [[nodiscard]] result<capture_info> query_capture(stream_handle s)
+    requires capture_backend<B>
+  {
+    return tell(call::query_capture, facts_of(s), [&] { return driver_.query_capture(s); });
+  }
+  capture_mode exchange_capture_mode(capture_mode mode)
+    requires capture_backend<B>
+  {
+    return driver_.exchange_capture_mode(mode);
   }
 
   // copy_backend

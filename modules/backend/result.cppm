@@ -79,8 +79,9 @@ export enum class call : std::uint8_t {
   bind_multicast,
   unbind_multicast,
   get_properties,
+  query_capture,
 };
-export inline constexpr std::size_t call_count = static_cast<std::size_t>(call::get_properties) + 1;
+export inline constexpr std::size_t call_count = static_cast<std::size_t>(call::query_capture) + 1;
 
 /// One failure. All texts have static storage duration.
 export struct error {

@@ -181,6 +181,26 @@ export struct memory_info {
   std::uint64_t total_bytes = 0;
 };
 
+/// Whether what a stream is given is captured into a graph instead of run.
+export enum class capture_state : std::uint8_t {
+  none,
+  active,
+  invalidated,  // an error ended the capture; the stream is of no use until somebody ends it
+};
+
+/// What a stream is captured into. One capture may hold several streams.
+export struct capture_info {
+  capture_state state = capture_state::none;
+  std::uint64_t id = 0;  ///< of an active capture: no other of the process has it; else 0
+};
+
+/// Which captures keep a thread from calls that may spoil them.
+export enum class capture_mode : std::uint8_t {
+  any_thread,   // its own, and those of other threads that were begun in this mode
+  this_thread,  // its own
+  relaxed,      // none
+};
+
 /// How far two mappings of one memory agree.
 export enum class alias_level : std::uint8_t {
   none,        // a second mapping of one handle is refused
@@ -208,6 +228,7 @@ export struct features {
   bool fresh_memory_zero = false;   ///< observed, not promised: newly created memory reads as zero
   bool host_accessible = false;     ///< the host may dereference mapped addresses
   bool streams = false;             ///< work is asynchronous; events tell when it has finished
+  bool capture = false;             ///< streams can be captured into graphs, and tell
   bool copy = false;                ///< copy, fill, read and write are there
   bool retain = false;              ///< a handle can be had from a mapped address
   bool host_location = false;       ///< physical memory on the host

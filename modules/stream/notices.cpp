@@ -6,7 +6,6 @@ module;
 #include <cstdint>
 #include <mutex>
 #include <new>
-#include <thread>
 #include <vector>
 
 module vmm.stream;
@@ -15,8 +14,18 @@ import vmm.backend;
 
 namespace vmm {
 
+namespace {
+
+// A number that no other running thread has.
+std::uint64_t this_thread() noexcept {
+  thread_local const char mark = 0;
+  return reinterpret_cast<std::uintptr_t>(&mark);
+}
+
+}  // namespace
+
 void remap_board::check_not_telling() const noexcept {
-  check(telling_.load(std::memory_order_relaxed) != std::this_thread::get_id(),
+  check(telling_.load(std::memory_order_relaxed) != this_thread(),
         "a remap callback calls what it must not: see remap_callback");
 }
 
@@ -49,9 +58,9 @@ status remap_board::remove(remap_subscription gone) noexcept {
 
 void remap_board::tell(const remap_notice& notice) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  telling_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  telling_.store(this_thread(), std::memory_order_relaxed);
   for (const listener& each : listeners_) each.callback(each.context, notice);
-  telling_.store(std::thread::id{}, std::memory_order_relaxed);
+  telling_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace vmm

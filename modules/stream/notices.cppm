@@ -17,7 +17,6 @@ module;
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 export module vmm.stream:notices;
@@ -72,7 +71,7 @@ class remap_board {
   std::vector<listener> listeners_;
   std::uint64_t last_number_ = 0;
   std::atomic<std::size_t> count_ = 0;
-  std::atomic<std::thread::id> telling_{};
+  std::atomic<std::uint64_t> telling_ = 0;  // the thread
 };
 
 }  // namespace vmm

@@ -142,6 +142,10 @@ class full_driver : public bare_driver {
     return note(call::wait_event, number(s), number(e));
   }
   status synchronize_event(vmm::event_handle e) { return note(call::synchronize_event, number(e)); }
+  vmm::result<vmm::capture_info> query_capture(vmm::stream_handle s) {
+    return note(call::query_capture, vmm::capture_info{vmm::capture_state::active, 45}, number(s));
+  }
+  vmm::capture_mode exchange_capture_mode(vmm::capture_mode mode) { return mode; }
   status copy(const vmm::copy_request& r) {
     return note(call::copy, r.target.value, r.source.value, r.size_bytes, number(r.stream));
   }
@@ -249,6 +253,7 @@ void call_refinements(B& b, answer_list& list) {
   list.add(b.query_event(vmm::event_handle{125}), as_number);
   list.add(b.wait_event(vmm::stream_handle{126}, vmm::event_handle{127}));
   list.add(b.synchronize_event(vmm::event_handle{128}));
+  list.add(b.query_capture(vmm::stream_handle{150}), [](auto c) { return c.id; });
   std::byte bytes[3] = {};
   list.add(b.copy({{129}, {130}, 131, vmm::stream_handle{132}}));
   list.add(b.fill({{{133}, 134}, 135, vmm::stream_handle{136}}));

@@ -428,6 +428,38 @@ TEST_F(Cuda, GivesOutTheDriversOtherCalls) {
 
 // ---- multicast: never on a real device ----------------------------------------------------------
 
+TEST_F(Cuda, TellsWhatIsBeingCaptured) {
+  cuda_driver driver = open();
+  ASSERT_TRUE(driver.feature_set().capture);
+  const vmm::stream_handle stream = *driver.create_stream();
+  EXPECT_EQ(driver.query_capture(stream)->state, vmm::capture_state::none);
+  ASSERT_TRUE(fake().begin_capture(stream, vmm::capture_mode::any_thread));
+  const auto seen = driver.query_capture(stream);
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(seen->state, vmm::capture_state::active);
+  EXPECT_EQ(seen->id, fake().query_capture(stream)->id);
+  EXPECT_EQ(driver.query_capture(vmm::stream_handle{})->state, vmm::capture_state::none);
+  EXPECT_EQ(driver.exchange_capture_mode(vmm::capture_mode::relaxed),
+            vmm::capture_mode::any_thread);
+  const auto memory = driver.create({.size_bytes = granule, .where = driver.home()});
+  ASSERT_TRUE(memory) << "a relaxed thread may";
+  EXPECT_EQ(driver.exchange_capture_mode(vmm::capture_mode::any_thread),
+            vmm::capture_mode::relaxed);
+  EXPECT_EQ(driver.release(*memory).error().code, errc::not_permitted);
+  EXPECT_EQ(driver.query_capture(stream)->state, vmm::capture_state::invalidated);
+  EXPECT_FALSE(fake().end_capture(stream));
+  ASSERT_TRUE(driver.release(*memory));
+  ASSERT_TRUE(driver.destroy_stream(stream));
+}
+
+TEST_F(Cuda, ADriverWithoutCaptureSaysSo) {
+  standin().hide("cuThreadExchangeStreamCaptureMode");
+  cuda_driver driver = open();
+  EXPECT_FALSE(driver.feature_set().capture);
+  EXPECT_EQ(driver.query_capture(vmm::stream_handle{}).error().code, errc::not_supported);
+  EXPECT_EQ(driver.exchange_capture_mode(vmm::capture_mode::relaxed), vmm::capture_mode::relaxed);
+}
+
 TEST_F(Cuda, MulticastIsOffUnlessAskedFor) {
   cuda_driver driver = open();
   const vmm::multicast_request request{granule, 2, vmm::share_kind::none};

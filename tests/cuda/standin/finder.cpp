@@ -9,6 +9,8 @@
 
 #include "state.h"
 
+extern "C" CUresult standin_get_capture(CUstream, CUstreamCaptureStatus*, cuuint64_t*);
+
 namespace {
 
 struct entry {
@@ -61,6 +63,12 @@ const std::vector<entry>& entries() {
       at("cuEventRecord", 2000, &cuEventRecord),
       at("cuEventQuery", 2000, &cuEventQuery),
       at("cuEventSynchronize", 2000, &cuEventSynchronize),
+      at("cuStreamBeginCapture", 10010, &cuStreamBeginCapture),
+      at("cuStreamEndCapture", 10000, &cuStreamEndCapture),
+      at("cuStreamIsCapturing", 10000, &cuStreamIsCapturing),
+      at("cuStreamGetCaptureInfo", 10010, &standin_get_capture),
+      at("cuThreadExchangeStreamCaptureMode", 10010, &cuThreadExchangeStreamCaptureMode),
+      at("cuGraphDestroy", 10000, &cuGraphDestroy),
       at("cuMemcpyDtoDAsync", 3020, &cuMemcpyDtoDAsync),
       at("cuMemcpyHtoDAsync", 3020, &cuMemcpyHtoDAsync),
       at("cuMemcpyDtoHAsync", 3020, &cuMemcpyDtoHAsync),

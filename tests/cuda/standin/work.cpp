@@ -12,6 +12,14 @@
 import vmm.backend;
 import vmm.fake;
 
+static_assert(static_cast<int>(vmm::capture_mode::any_thread) == CU_STREAM_CAPTURE_MODE_GLOBAL);
+static_assert(static_cast<int>(vmm::capture_mode::this_thread) ==
+              CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+static_assert(static_cast<int>(vmm::capture_mode::relaxed) == CU_STREAM_CAPTURE_MODE_RELAXED);
+static_assert(static_cast<int>(vmm::capture_state::active) == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+static_assert(static_cast<int>(vmm::capture_state::invalidated) ==
+              CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+
 using standin::code_of;
 using standin::hand_out;
 using standin::needs;
@@ -132,6 +140,55 @@ CUresult cuEventSynchronize(CUevent event) {
   return answer("cuEventSynchronize", needs::context, [&](vmm::fake_driver& fake) {
     return code_of(fake.synchronize_event(event_of(event)));
   });
+}
+
+// ---- capture ------------------------------------------------------------------------------------
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
+  return answer("cuStreamBeginCapture", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.begin_capture(stream_of(stream), static_cast<vmm::capture_mode>(mode)));
+  });
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return answer("cuStreamEndCapture", needs::context, [&](vmm::fake_driver& fake) {
+    *graph = nullptr;
+    return hand_out(fake.end_capture(stream_of(stream)), graph, to_pointer<CUgraph>);
+  });
+}
+
+CUresult cuGraphDestroy(CUgraph graph) {
+  return answer("cuGraphDestroy", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.destroy_graph(standin::token_of<vmm::fake::graph_handle>(graph)));
+  });
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  return answer("cuStreamIsCapturing", needs::initialised, [&](vmm::fake_driver& fake) {
+    return hand_out(fake.query_capture(stream_of(stream)), status, [](vmm::capture_info info) {
+      return static_cast<CUstreamCaptureStatus>(info.state);
+    });
+  });
+}
+
+// The form of before CUDA 12, which headers since then do not declare.
+CUresult standin_get_capture(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id) {
+  return answer("cuStreamGetCaptureInfo", needs::initialised, [&](vmm::fake_driver& fake) {
+    const auto info = fake.query_capture(stream_of(stream));
+    if (info) *id = info->id;
+    return hand_out(info, status, [](vmm::capture_info seen) {
+      return static_cast<CUstreamCaptureStatus>(seen.state);
+    });
+  });
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  return answer(
+      "cuThreadExchangeStreamCaptureMode", needs::initialised, [&](vmm::fake_driver& fake) {
+        const auto before = fake.exchange_capture_mode(static_cast<vmm::capture_mode>(*mode));
+        *mode = static_cast<CUstreamCaptureMode>(before);
+        return CUDA_SUCCESS;
+      });
 }
 
 // ---- bytes --------------------------------------------------------------------------------------
