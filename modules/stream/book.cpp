@@ -157,9 +157,11 @@ result<std::uint32_t> pool_book::add_record(stream_handle stream, stream_phase p
     record.handle = stream;
     record.phase = phase;
     record.last_epoch = record.passed_epoch = clock_;
+    record.keeper = number;
     return number;
   }
-  if (streams_.size() >= max_streams && phase == stream_phase::active) {
+  const std::uint32_t records_max = phase == stream_phase::active ? max_streams : max_records;
+  if (streams_.size() >= records_max) {
     return refuse(errc::invalid_argument,
                   "a pool serves 4000 streams at a time: forget() those that are gone");
   }
@@ -167,6 +169,8 @@ result<std::uint32_t> pool_book::add_record(stream_handle stream, stream_phase p
     auto made = std::make_unique<stream_record>();
     made->handle = stream;
     made->phase = phase;
+    made->last_epoch = made->passed_epoch = clock_;
+    made->keeper = static_cast<std::uint32_t>(streams_.size());
     streams_.reserve(streams_.size() + 1);
     retired_.reserve(streams_.capacity());
     unused_.reserve(streams_.capacity());
@@ -306,7 +310,8 @@ bool pool_book::absorbs(const segment& in, region_id neighbour,
                         std::uint32_t stream) const noexcept {
   const region_kind kind = in.regions.kind(neighbour);
   if (kind == kind_of(stream)) return true;
-  return is_free_kind(kind) && passed({stream_of(kind), in.regions.word(neighbour)});
+  return is_free_kind(kind) && passed({stream_of(kind), in.regions.word(neighbour)}) &&
+         streams_[stream]->phase != stream_phase::capture;
 }
 
 // What merges for this stream: its own, and what other streams have finished with. [G4]

@@ -12,9 +12,10 @@
 //     behind a wait for one on the device.
 // I4  Neighbours free for one stream are merged; so are those of another stream that have passed.
 // I5  What a growth claims is listed nowhere until commit or abandon.
-// I6  A live block is in its segment's table of starts, or, pinned or given to a captured graph, in
+// I6  Free memory that is kept for a captured graph counts as live in I2 and in its slabs.
+// I7  A live block is in its segment's table of starts, or, pinned or given to a captured graph, in
 //     its table of held blocks; free() looks there only when the first has no such block.
-// I7  A record of a stream is used again only when nothing is listed under it and no held block
+// I8  A record of a stream is used again only when nothing is listed under it and no held block
 //     names it. Epochs only grow, so a point that was kept of the former use has passed.
 //
 // Thread safety: none of its own; the pool holds its lock around every call and makes no driver
@@ -73,6 +74,7 @@ export struct pool_statistics {
   std::uint64_t peak_live_bytes = 0;
   std::uint64_t peak_mapped_bytes = 0;
   std::uint64_t reusable_bytes = 0;
+  std::uint64_t captured_bytes = 0;  ///< free, and kept for captured graphs
   std::uint64_t hole_bytes = 0;
   std::uint64_t zombie_bytes = 0;
   std::uint64_t live_count = 0;
@@ -142,6 +144,7 @@ enum class stream_phase : std::uint8_t {
   active,   // a stream that callers name
   retired,  // a stream that callers have forgotten and whose work may be unfinished
   commons,  // everyone: what forgotten streams left
+  capture,  // a graph that is captured, or was: free for nobody else until it is released
 };
 
 class pool_book {
@@ -228,6 +231,31 @@ class pool_book {
   [[nodiscard]] status pin(address at) noexcept;
   /// Errors: unknown_address, not_allocated, invalid_argument (it is not pinned).
   [[nodiscard]] status unpin(address at) noexcept;
+
+  // ---- captured graphs ----
+  /// The record of what a stream of a capture may take. Errors: out_of_host_memory,
+  /// invalid_argument (too many).
+  [[nodiscard]] result<std::uint32_t> enter_capture(std::uint64_t id,
+                                                    stream_handle stream) noexcept;
+  /// From what such a record has; no address when nothing fits. Errors: out_of_host_memory.
+  [[nodiscard]] result<address> allocate_kept(const book_request& request) noexcept;
+  [[nodiscard]] inline bool knows_capture(std::uint64_t id) const noexcept {
+    return find_capture(id) != nullptr;
+  }
+  /// The block, just allocated for such a record, is the graph's until release_capture(). Errors:
+  /// out_of_host_memory; the block is free for the record.
+  [[nodiscard]] status give_to_capture(address at, std::uint32_t record) noexcept;
+  /// What a captured stream frees: the capture's own goes to the record, any other is kept for the
+  /// graph. Errors: unknown_address, not_allocated, not_permitted (another capture's).
+  [[nodiscard]] status free_in_capture(address at, std::uint32_t record) noexcept;
+  /// What a graph keeps becomes free for `to`, some of it: true when that was the last, and the
+  /// graph is forgotten; its live blocks are as any others then. Cost: O(1) for each of at most
+  /// 1024 regions, and at the last the held blocks.
+  [[nodiscard]] bool release_capture(std::uint64_t id, const stream_point& to) noexcept;
+  /// All that the stream has been given so far.
+  [[nodiscard]] inline stream_point now(std::uint32_t stream) noexcept {
+    return {stream, streams_[stream]->last_epoch = ++clock_};
+  }
   [[nodiscard]] inline bool wants_reaping() const noexcept {
     return rules_.unmap_early && stale_.count() != 0;
   }
@@ -312,6 +340,8 @@ class pool_book {
     std::unique_ptr<view* [], free_memory> pages {};  // by unit: the view that is mapped there
     std::uint32_t page_count = 0;
   };
+  static constexpr region_kind hole_kind = static_cast<region_kind>(1);
+  static constexpr std::uint32_t first_stream_kind = 2;
   struct stream_record {
     stream_handle handle = stream_handle::default_stream;
     std::uint64_t last_epoch = 0;    // newest free, or zombie
@@ -320,11 +350,16 @@ class pool_book {
     std::size_t mark_count = 0;
     slab_bins whole{};
     std::uint64_t held_count = 0;  // blocks held that name this record
+    std::uint32_t keeper = 0;      // of a capture: the record of what nobody may take
     stream_phase phase = stream_phase::active;
   };
   static constexpr std::uint32_t regions_moved_max = 1024;
-  static constexpr region_kind hole_kind = static_cast<region_kind>(1);
-  static constexpr std::uint32_t first_stream_kind = 2;
+  static constexpr std::uint32_t max_records = region_map::max_kinds - first_stream_kind - 1;
+  struct capture_entry {
+    std::uint64_t id = 0;
+    std::uint32_t keeper = no_stream;
+    std::vector<std::uint32_t> records{};  // the keeper, and one for each stream
+  };
 
   [[nodiscard]] static inline region_kind kind_of(std::uint32_t stream) noexcept {
     return static_cast<region_kind>(first_stream_kind + stream);
@@ -348,8 +383,10 @@ class pool_book {
     std::uint32_t pins = 0;
     std::uint32_t stream = no_stream;  // whose record it names: freed for it, or captured by it
     bool freed = false;                // waits for its last pin to go
+    bool captured = false;
   };
   static constexpr std::uint32_t freed_bit = 1u << 8;
+  static constexpr std::uint32_t captured_bit = 1u << 9;
   struct found_block {
     segment* in = nullptr;
     std::uint32_t offset = 0;
@@ -369,6 +406,16 @@ class pool_book {
     const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
     return static_cast<std::size_t>(mixed >> 32) & mask;
   }
+  [[nodiscard]] const capture_entry* find_capture(std::uint64_t id) const noexcept;
+  // Whose the block is when it is freed in, or outside of, a capture.
+  [[nodiscard]] result<std::uint32_t> heir_of(const found_block& block,
+                                              std::uint32_t record) const noexcept;
+  void end_hold(hold_note& note) noexcept;
+  void release_range(segment& in, granule_range what, std::uint32_t stream) noexcept;
+  void keep_free(segment& in, region_id region, const stream_point& since) noexcept;
+  void forget_captured(const capture_entry& gone, std::uint32_t heir) noexcept;
+  [[nodiscard]] status provide_commons() noexcept;
+
   [[nodiscard]] result<std::uint32_t> add_record(stream_handle stream, stream_phase phase) noexcept;
   void leave_table(stream_handle stream) noexcept;
   [[nodiscard]] bool move_free(std::uint32_t from, const stream_point& to) noexcept;
@@ -464,6 +511,7 @@ class pool_book {
   std::uint32_t commons_ = no_stream;   // the record of what is everyone's
   std::vector<std::uint32_t> retired_;  // as large as streams_ may get, as is the next one
   std::vector<std::uint32_t> unused_;
+  std::vector<capture_entry> captures_;
   std::uint64_t clock_ = 0;
   std::uint64_t live_granules_ = 0;
   std::uint64_t peak_live_granules_ = 0;

@@ -124,8 +124,9 @@ status pool_book::plan(const book_request& request, const growth_effort& effort,
   for (const bool in_place : {true, false}) {
     out.clear();
     out.request = request;
-    if (in_place && rules_.smallest_hole) choose_start_at_hole(out);
-    if (in_place && !rules_.smallest_hole) choose_start(out);
+    const bool may_start = in_place && phase_of(request.stream) != stream_phase::capture;
+    if (may_start && rules_.smallest_hole) choose_start_at_hole(out);
+    if (may_start && !rules_.smallest_hole) choose_start(out);
     const bool has_start = out.start != region_id::none;
     if (status gathered = gather(effort, out); !gathered) {
       abandon(out, 0);
@@ -530,10 +531,10 @@ result<address> pool_book::commit(growth_plan& plan) noexcept {
   const stream_point since{plan.request.stream, in.regions.word(whole)};
   check(in.regions.where(whole).count >= count, "a window is smaller than its request");
   if (!in.regions.provide(1) || !in.starts.reserve()) {
-    make_free(in, whole, since);
+    keep_free(in, whole, since);
     return no_host_memory;
   }
-  if (in.regions.where(whole).count > count) make_free(in, in.regions.cut(whole, count), since);
+  if (in.regions.where(whole).count > count) keep_free(in, in.regions.cut(whole, count), since);
   return make_live(in, whole);
 }
 

@@ -3,11 +3,13 @@
 //
 // Blocks that stay although they may be freed, and streams that go although memory is theirs.
 module;
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -36,13 +38,14 @@ constexpr error no_block =
 pool_book::hold_note pool_book::hold_of(const segment& in, region_id block) noexcept {
   const std::uint64_t word = in.regions.word(block);
   return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32),
-          (in.regions.tag(block) & freed_bit) != 0};
+          (in.regions.tag(block) & freed_bit) != 0, (in.regions.tag(block) & captured_bit) != 0};
 }
 
 void pool_book::write_hold(segment& in, region_id block, const hold_note& note) noexcept {
   const std::uint64_t word = note.pins | std::uint64_t{note.stream} << 32;
   const auto live = static_cast<std::uint32_t>(region_state::live);
-  in.regions.set_note(block, {word, live | (note.freed ? freed_bit : 0)});
+  const std::uint32_t bits = (note.freed ? freed_bit : 0) | (note.captured ? captured_bit : 0);
+  in.regions.set_note(block, {word, live | bits});
 }
 
 result<pool_book::found_block> pool_book::find_block(address at) noexcept {
@@ -96,7 +99,8 @@ status pool_book::unpin(address at) noexcept {
     settle_free(in, found->region, note.stream);
     return {};
   }
-  if (!in.starts.reserve()) return {};  // held without a pin: free() finds it there as well
+  if (note.captured || !in.starts.reserve())
+    return {};  // held without a pin: free() finds it there as well
   (void)in.held.take(found->offset);
   in.regions.set_note(found->region, {0, static_cast<std::uint32_t>(region_state::live)});
   in.starts.insert(found->offset, found->region);
@@ -113,22 +117,32 @@ status pool_book::free_held(segment& in, std::uint64_t offset_bytes,
   hold_note note = hold_of(in, block);
   if (note.freed)
     return refuse(errc::not_allocated, "the block was freed before: it waits for its pins to go");
+  const std::uint32_t heir = note.captured ? streams_[note.stream]->keeper : stream;
+  end_hold(note);
   if (note.pins == 0) {
     (void)in.held.take(offset);
-    settle_free(in, block, stream);
+    settle_free(in, block, heir);
     return {};
   }
   note.freed = true;
-  note.stream = stream;
-  ++streams_[stream]->held_count;
+  note.stream = heir;
+  ++streams_[heir]->held_count;
   write_hold(in, block, note);
   return {};
 }
 
+// The block is not the graph's any more; who gets it is settled.
+void pool_book::end_hold(hold_note& note) noexcept {
+  if (!note.captured) return;
+  --streams_[note.stream]->held_count;
+  note.captured = false;
+  note.stream = no_stream;
+}
+
 void pool_book::settle_free(segment& in, region_id block, std::uint32_t stream) noexcept {
   stream_record& record = *streams_[stream];
-  if (record.phase == stream_phase::active) record.last_epoch = ++clock_;
-  release(in, block, stream);
+  if (record.phase != stream_phase::retired) record.last_epoch = ++clock_;
+  if (record.phase != stream_phase::capture) release(in, block, stream);
   make_free(in, block, {stream, record.last_epoch});
 }
 
@@ -143,7 +157,8 @@ stream_point pool_book::leaving_point(std::uint32_t stream) noexcept {
 std::uint32_t pool_book::other_stream(std::uint32_t stream, std::uint32_t step) const noexcept {
   if (step == 0) return commons_ == no_stream ? stream : commons_;
   const std::uint32_t other = (stream + step) % stream_count();
-  return other == commons_ ? stream : other;
+  const stream_phase phase = phase_of(other);
+  return phase == stream_phase::active || phase == stream_phase::retired ? other : stream;
 }
 
 bool pool_book::all_marked(std::uint32_t stream) const noexcept {
@@ -170,16 +185,20 @@ void pool_book::leave_table(stream_handle stream) noexcept {
   last_stream_ = no_stream;
 }
 
+status pool_book::provide_commons() noexcept {
+  if (commons_ != no_stream) return {};
+  const result<std::uint32_t> made =
+      add_record(stream_handle::default_stream, stream_phase::commons);
+  if (!made) return made.error();
+  commons_ = *made;
+  streams_[commons_]->last_epoch = 0;
+  streams_[commons_]->passed_epoch = std::numeric_limits<std::uint64_t>::max();
+  return {};
+}
+
 status pool_book::retire_stream(std::uint32_t stream) noexcept {
   check(all_marked(stream), "a stream is forgotten without a mark for its last work");
-  if (commons_ == no_stream) {
-    const result<std::uint32_t> made =
-        add_record(stream_handle::default_stream, stream_phase::commons);
-    if (!made) return made.error();
-    commons_ = *made;
-    streams_[commons_]->last_epoch = 0;
-    streams_[commons_]->passed_epoch = std::numeric_limits<std::uint64_t>::max();
-  }
+  if (status provided = provide_commons(); !provided) return provided;
   leave_table(streams_[stream]->handle);
   streams_[stream]->phase = stream_phase::retired;
   retired_.push_back(stream);
@@ -203,6 +222,8 @@ bool pool_book::move_free(std::uint32_t from, const stream_point& to) noexcept {
       if (left-- == 0) return false;
       const region_id region = in->regions.best_fit(kind_of(from), 1);
       in->regions.unlist(region);
+      if (phase_of(from) == stream_phase::capture)
+        release_range(*in, in->regions.where(region), to.stream);
       make_free(*in, region, to);
     }
   }
@@ -228,6 +249,153 @@ void pool_book::clear_retired(std::uint32_t stream) noexcept {
   if (!move_free(stream, {commons_, 0}) || streams_[stream]->held_count != 0) return;
   std::erase(retired_, stream);
   recycle(stream);
+}
+
+// ---- captured graphs -----------------------------------------------------------------
+
+const pool_book::capture_entry* pool_book::find_capture(std::uint64_t id) const noexcept {
+  for (const capture_entry& each : captures_) {
+    if (each.id == id) return &each;
+  }
+  return nullptr;
+}
+
+result<std::uint32_t> pool_book::enter_capture(std::uint64_t id, stream_handle stream) noexcept {
+  const auto known = static_cast<std::size_t>(find_capture(id) - captures_.data());
+  try {
+    if (find_capture(id) == nullptr) {
+      captures_.reserve(captures_.size() + 1);
+      capture_entry made{id};
+      made.records.reserve(4);
+      const result<std::uint32_t> keeper = add_record(stream, stream_phase::capture);
+      if (!keeper) return keeper;
+      made.keeper = *keeper;
+      made.records.push_back(*keeper);
+      captures_.push_back(std::move(made));
+    }
+    capture_entry& entry = captures_[known < captures_.size() ? known : captures_.size() - 1];
+    for (const std::uint32_t record : entry.records) {
+      if (record != entry.keeper && streams_[record]->handle == stream) return record;
+    }
+    entry.records.reserve(entry.records.size() + 1);
+    const result<std::uint32_t> record = add_record(stream, stream_phase::capture);
+    if (!record) return record;
+    streams_[*record]->keeper = entry.keeper;
+    entry.records.push_back(*record);
+    return record;
+  } catch (const std::bad_alloc&) {
+    return no_host_memory;
+  }
+}
+
+status pool_book::give_to_capture(address at, std::uint32_t record) noexcept {
+  const result<found_block> found = find_block(at);
+  check(found && !found->is_held, "a graph is given what was not just allocated");
+  segment& in = *found->in;
+  (void)in.starts.take(found->offset);
+  if (!in.held.reserve()) {
+    settle_free(in, found->region, record);
+    return no_host_memory;
+  }
+  in.held.insert(found->offset, found->region);
+  ++streams_[record]->held_count;
+  write_hold(in, found->region, {0, record, false, true});
+  return {};
+}
+
+// Free memory that is a graph's stays counted as live in its slabs: they are not whole, so that
+// nothing moves or unmaps them.
+void pool_book::keep_free(segment& in, region_id region, const stream_point& since) noexcept {
+  if (phase_of(since.stream) == stream_phase::capture) (void)hold(in, in.regions.where(region));
+  make_free(in, region, since);
+}
+
+void pool_book::release_range(segment& in, granule_range what, std::uint32_t stream) noexcept {
+  for (std::uint32_t at = what.offset; at < what.end();) {
+    view& v = *in.pages[at >> unit_shift_];
+    const std::uint32_t end = std::min(v.offset + v.count_granules, what.end());
+    v.live_granules -= end - at;
+    if (v.live_granules == 0) enter_whole(*v.of, stream);
+    at = end;
+  }
+  live_granules_ -= what.count;
+}
+
+result<address> pool_book::allocate_kept(const book_request& request) noexcept {
+  for (const auto& in : segments_) {
+    const region_id found = pick(*in, request);
+    if (found == region_id::none) continue;
+    const granule_range taken{in->regions.where(found).offset, request.count_granules};
+    release_range(*in, taken, request.stream);
+    const result<address> at = allocate(request);
+    if (!at) (void)hold(*in, taken);
+    return at;
+  }
+  return address{};
+}
+
+result<std::uint32_t> pool_book::heir_of(const found_block& block,
+                                         std::uint32_t record) const noexcept {
+  const std::uint32_t keeper = streams_[record]->keeper;
+  if (!block.is_held) return keeper;
+  const hold_note note = hold_of(*block.in, block.region);
+  if (note.freed)
+    return refuse(errc::not_allocated, "the block was freed before: it waits for its pins to go");
+  if (!note.captured) return keeper;
+  if (streams_[note.stream]->keeper == keeper) return record;
+  return refuse(errc::not_permitted,
+                "the block is another graph's: free it when no stream is being captured");
+}
+
+status pool_book::free_in_capture(address at, std::uint32_t record) noexcept {
+  const result<found_block> found = find_block(at);
+  if (!found) return found.error();
+  const result<std::uint32_t> heir = heir_of(*found, record);
+  if (!heir) return heir.error();
+  segment& in = *found->in;
+  hold_note note;
+  if (found->is_held) {
+    note = hold_of(in, found->region);
+    end_hold(note);
+  }
+  if (note.pins != 0) {
+    note.freed = true;
+    note.stream = *heir;
+    ++streams_[*heir]->held_count;
+    write_hold(in, found->region, note);
+    return {};
+  }
+  (void)(found->is_held ? in.held : in.starts).take(found->offset);
+  settle_free(in, found->region, *heir);
+  return {};
+}
+
+// Blocks that name a record of the graph no longer do: what is live is anybody's, what was freed
+// and is pinned goes to the heir.
+void pool_book::forget_captured(const capture_entry& gone, std::uint32_t heir) noexcept {
+  for (const auto& in : segments_) {
+    in->held.each([&](region_id block) {
+      hold_note note = hold_of(*in, block);
+      if (note.stream == no_stream || streams_[note.stream]->keeper != gone.keeper) return;
+      --streams_[note.stream]->held_count;
+      note.captured = false;
+      note.stream = note.freed ? heir : no_stream;
+      if (note.freed) ++streams_[heir]->held_count;
+      write_hold(*in, block, note);
+    });
+  }
+}
+
+bool pool_book::release_capture(std::uint64_t id, const stream_point& to) noexcept {
+  const capture_entry* const gone = find_capture(id);
+  if (gone == nullptr) return true;
+  for (const std::uint32_t record : gone->records) {
+    if (!move_free(record, to)) return false;
+  }
+  forget_captured(*gone, to.stream);
+  for (const std::uint32_t record : gone->records) recycle(record);
+  captures_.erase(captures_.begin() + (gone - captures_.data()));
+  return true;
 }
 
 }  // namespace vmm

@@ -31,8 +31,10 @@ std::uint64_t pool_book::live_count() const noexcept {
 std::uint64_t pool_book::largest_free_bytes() const noexcept {
   std::uint32_t largest = 0;
   for (const auto& in : segments_) {
-    for (std::uint32_t stream = 0; stream < stream_count(); ++stream)
+    for (std::uint32_t stream = 0; stream < stream_count(); ++stream) {
+      if (phase_of(stream) == stream_phase::capture) continue;
       largest = std::max(largest, in->regions.largest(kind_of(stream)));
+    }
   }
   return largest * granule_bytes;
 }
@@ -40,17 +42,21 @@ std::uint64_t pool_book::largest_free_bytes() const noexcept {
 pool_statistics pool_book::statistics() const noexcept {
   pool_statistics now = numbers_;
   std::uint64_t free_granules = 0;
+  std::uint64_t captured_granules = 0;
   std::uint64_t hole_granules = 0;
   for (const auto& in : segments_) {
     now.reserved_bytes += in->where.range.size_bytes;
     hole_granules += in->regions.listed_granules(hole_kind);
-    for (std::uint32_t stream = 0; stream < stream_count(); ++stream)
-      free_granules += in->regions.listed_granules(kind_of(stream));
+    for (std::uint32_t stream = 0; stream < stream_count(); ++stream) {
+      const bool kept = phase_of(stream) == stream_phase::capture;
+      (kept ? captured_granules : free_granules) += in->regions.listed_granules(kind_of(stream));
+    }
   }
   now.mapped_bytes = slab_granules_ * granule_bytes;
-  now.live_bytes = live_granules_ * granule_bytes;
+  now.live_bytes = (live_granules_ - captured_granules) * granule_bytes;
   now.peak_live_bytes = peak_live_granules_ * granule_bytes;
   now.reusable_bytes = free_granules * granule_bytes;
+  now.captured_bytes = captured_granules * granule_bytes;
   now.hole_bytes = hole_granules * granule_bytes;
   now.zombie_bytes = stale_.granules() * granule_bytes;
   now.zombie_count = stale_.count();
@@ -116,11 +122,20 @@ void pool_book::merge_passed(std::uint32_t stream) noexcept {
 }
 
 void pool_book::surrender() noexcept {
+  for (const auto& in : segments_) {
+    const region_map& regions = in->regions;
+    for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
+      const region_kind kind = regions.kind(r);
+      if (is_free_kind(kind) && phase_of(stream_of(kind)) == stream_phase::capture)
+        release_range(*in, regions.where(r), stream_of(kind));
+    }
+  }
   for (const auto& record : streams_) {
     note_passed({static_cast<std::uint32_t>(&record - streams_.data()), clock_});
     record->phase = stream_phase::active;
   }
   commons_ = no_stream;
+  captures_.clear();
   numbers_.pinned_count = 0;
   for (const auto& in : segments_) {
     for (region_id r = in->regions.first(); r != region_id::none;) {
@@ -167,6 +182,7 @@ const char* pool_book::broken_region(const segment& in, region_id region,
     if (regions.kind(regions.before(region)) == kind) return "two free neighbours are not merged";
     if (regions.word(region) > streams_[stream_of(kind)]->last_epoch)
       return "a free region is newer than its stream";
+    if (phase_of(stream_of(kind)) == stream_phase::capture) sums.live += where.count;
     return nullptr;
   }
   if (state != region_state::live) return "a region is claimed while no growth is under way";
@@ -186,7 +202,9 @@ const char* pool_book::broken_slab(const segment& in, const view& v) const noexc
   for (region_id r = in.regions.find_page(v.offset >> unit_shift_);
        r != region_id::none && in.regions.where(r).offset < end; r = in.regions.after(r)) {
     const granule_range where = in.regions.where(r);
-    if (in.regions.kind(r) != region_kind::unlisted) continue;
+    const region_kind kind = in.regions.kind(r);
+    const bool kept = is_free_kind(kind) && phase_of(stream_of(kind)) == stream_phase::capture;
+    if (kind != region_kind::unlisted && !kept) continue;
     live += std::min(where.end(), end) - std::max(where.offset, v.offset);
   }
   if (live != v.live_granules) return "a slab's count of live granules is wrong";

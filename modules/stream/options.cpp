@@ -75,6 +75,13 @@ status read_count(const char* name, std::uint64_t& option, const char* detail) n
   return {};
 }
 
+result<capture_rule> capture_by_name(std::string_view name) noexcept {
+  if (name == "refuse") return capture_rule::refuse;
+  if (name == "private") return capture_rule::private_memory;
+  if (name == "unchecked") return capture_rule::unchecked;
+  return refuse(errc::bad_option, "VMM_POOL_CAPTURE takes one of refuse, private, unchecked");
+}
+
 }  // namespace
 
 result<pool_options> pool_options::from_environment(const pool_options& base) noexcept {
@@ -111,6 +118,11 @@ result<pool_options> pool_options::from_environment(const pool_options& base) no
     const result<pool_policy> rules = pool_policy::by_name(name);
     if (!rules) return refuse(errc::bad_option, "VMM_POOL_POLICY takes one of pool, vpmm");
     options.rules = *rules;
+  }
+  if (const char* name = std::getenv("VMM_POOL_CAPTURE"); name != nullptr && *name != '\0') {
+    const result<capture_rule> rule = capture_by_name(name);
+    if (!rule) return rule.error();
+    options.capture = *rule;
   }
   return options;
 }

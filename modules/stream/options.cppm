@@ -52,6 +52,14 @@ export struct pool_policy {
 /// Errors: bad_option, with the rule that is out of its range.
 [[nodiscard]] status check_rules(const pool_policy& rules) noexcept;
 
+/// What allocate and free do on a stream that is being captured into a graph. What a graph uses
+/// must stay where it is for as long as the graph lives, freed or not.
+export enum class capture_rule : std::uint8_t {
+  refuse,          // they answer not_permitted and change nothing
+  private_memory,  // the graph gets memory of its own, until release_capture()
+  unchecked,       // nobody asks the driver: no stream of this pool is ever captured
+};
+
 export struct pool_options {
   pool_policy rules = pool_policy::near_live();
   std::uint64_t reservation_bytes = std::uint64_t{8} << 40;  ///< address space taken at a time
@@ -60,11 +68,14 @@ export struct pool_options {
   stream_handle first_stream = stream_handle::default_stream;  ///< these pages are free for it
   std::uint64_t budget_bytes = 0;  ///< never hold more physical memory; 0: no limit of our own
   bool wait_when_short = true;     ///< the last step before out of memory may block the caller
-  bool use_location = false;       ///< memory is made at `where`, not at the backend's home
+  /// On backends that can capture, refuse and private_memory ask the driver at every call.
+  capture_rule capture = capture_rule::refuse;
+  bool use_location = false;  ///< memory is made at `where`, not at the backend's home
   location where{};
 
   /// `base`, changed by VPMM_VA_SIZE, VPMM_PAGE_SIZE, VPMM_PAGES, and then by VMM_VA_SIZE,
-  /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY and VMM_BUDGET, where they are set.
+  /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY, VMM_POOL_CAPTURE and VMM_BUDGET, where
+  /// they are set.
   /// Errors: bad_option; the detail names the variable and what it may be.
   [[nodiscard]] static result<pool_options> from_environment(const pool_options& base) noexcept;
 };

@@ -76,9 +76,14 @@ class stream_pool {
   /// `driver` outlives the pool, and so do the streams that the pool was given and that were not
   /// forgotten. Makes no driver call.
   explicit stream_pool(B& driver, const pool_options& options = {}) noexcept
-      : driver_(driver), options_(options) {}
+      : driver_(driver),
+        options_(options),
+        watches_capture_(capture_backend<B> && driver.feature_set().capture &&
+                         options.capture != capture_rule::unchecked) {}
   stream_pool(const stream_pool&) = delete;
   stream_pool& operator=(const stream_pool&) = delete;
+  /// No stream that the pool knows is being captured, and no captured graph that uses its memory is
+  /// launched again.
   /// Waits for the work of every stream that the pool knows and gives everything back. What the
   /// driver will not take back stays with the process, and a line on stderr says so.
   ~stream_pool();
@@ -134,9 +139,20 @@ class stream_pool {
   /// the stream becomes everyone's when the work it has been given so far has finished; nothing
   /// waits for that. Blocks allocated on it stay live and are freed on any stream. A stream that
   /// the pool does not know is no error. One event where anything was freed on it.
-  /// Errors: in_use (another thread frees on it), out_of_host_memory, driver errors; the stream is
-  /// as before.
+  /// Errors: in_use (it is being captured, or freed on), out_of_host_memory, driver errors; the
+  /// stream is as before.
   [[nodiscard]] status forget(stream_handle stream);
+
+  /// The number of the capture that the stream is in, to release it by: ask before it is ended.
+  /// Errors: invalid_argument (the stream is not being captured), not_supported, driver errors.
+  [[nodiscard]] result<std::uint64_t> capture_number(stream_handle stream);
+  /// Ends what a captured graph keeps, when the graph is destroyed: all that was freed in its
+  /// capture, or of its memory since, becomes free for `stream`, after the work that it has been
+  /// given so far; what is live then is freed as any block. The graph's last launch is ordered
+  /// before that. Not while the capture is under way. A number that the pool does not know is no
+  /// error.
+  /// Errors: in_use (it is under way on this stream), out_of_host_memory, driver errors.
+  [[nodiscard]] status release_capture(std::uint64_t number, stream_handle stream);
 
   /// Blocks until all work before the frees so far has finished. Errors: driver errors.
   [[nodiscard]] status synchronize();
@@ -174,8 +190,36 @@ class stream_pool {
   using short_lock = std::lock_guard<quick_lock>;
   using long_lock = std::lock_guard<std::mutex>;
 
+  // For its life the calling thread's driver calls do not disturb captures that are under way.
+  class undisturbed {
+   public:
+    undisturbed(B& driver, bool watches) : driver_(driver), watches_(watches) {
+      if constexpr (capture_backend<B>) {
+        if (watches_) before_ = driver_.exchange_capture_mode(capture_mode::relaxed);
+      }
+    }
+    ~undisturbed() {
+      if constexpr (capture_backend<B>) {
+        if (watches_) (void)driver_.exchange_capture_mode(before_);
+      }
+    }
+    undisturbed(const undisturbed&) = delete;
+    undisturbed& operator=(const undisturbed&) = delete;
+
+   private:
+    B& driver_;
+    bool watches_;
+    capture_mode before_ = capture_mode::any_thread;
+  };
+
   static constexpr error nothing_allocated =
       refuse(errc::unknown_address, "this pool has not allocated anything");
+  static constexpr error stream_captured =
+      refuse(errc::not_permitted,
+             "a stream whose memory is to be waited for is being captured into a graph");
+  [[nodiscard]] static bool is_capture_refusal(const error& failure) noexcept {
+    return failure.code == errc::not_permitted && failure.where == call::none;
+  }
   static constexpr std::size_t reap_count = 8;
   static constexpr std::uint64_t trim_step_bytes = std::uint64_t{256} << 20;
   static constexpr int close_attempts = 3;  // a fault that strikes once leaves no trace
@@ -186,9 +230,21 @@ class stream_pool {
 
   [[nodiscard]] result<std::unique_ptr<parts>> make_parts();
   [[nodiscard]] status map_first_pages();
+  [[nodiscard]] result<address> allocate_known(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] status free_known(address at, stream_handle stream);
+  [[nodiscard]] result<capture_info> capture_of(stream_handle stream);
+  [[nodiscard]] result<bool> is_captured(stream_handle stream);
+  [[nodiscard]] status refuse_capture(const capture_info& seen) const;
+  [[nodiscard]] result<address> allocate_captured(std::uint64_t size_bytes, stream_handle stream,
+                                                  const capture_info& seen);
+  [[nodiscard]] result<address> take_for_capture(const book_request& request);
+  [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen);
+  [[nodiscard]] bool may_mark_all();
   [[nodiscard]] result<address> allocate_slowly(std::uint64_t size_bytes, stream_handle stream);
   [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream);
   [[nodiscard]] result<address> reuse(const book_request& request);
+  [[nodiscard]] result<address> reuse_passed(const book_request& request,
+                                             std::span<const stream_point> others);
   [[nodiscard]] result<address> reuse_behind_wait(const book_request& request);
   [[nodiscard]] result<address> grow(const book_request& request);
   [[nodiscard]] result<address> grow_short(const book_request& request, error cause);
@@ -223,12 +279,14 @@ class stream_pool {
 
   B& driver_;
   pool_options options_;
+  const bool watches_capture_;
   std::mutex growth_mutex_;  // before state_mutex_; held while the driver is called
   quick_lock state_mutex_;   // the book
   std::atomic<bool> is_set_up_ = false;
   remap_board board_;
   std::atomic<std::uint64_t> remap_epoch_ = 0;
   bool may_alias_ = false;
+  bool may_wait_ = true;  // of a growth: no stream that would be waited for is being captured
   std::unique_ptr<parts> parts_;
   growth_plan plan_;
   shortage_report shortage_;
@@ -241,6 +299,7 @@ status stream_pool<B>::set_up() {
   if (is_set_up_.load(std::memory_order_acquire)) return {};
   board_.check_not_telling();
   const long_lock growing(growth_mutex_);
+  const undisturbed capture(driver_, watches_capture_);
   if (is_set_up_.load(std::memory_order_relaxed)) return {};
   if (parts_ == nullptr) {
     result<std::unique_ptr<parts>> made = make_parts();
@@ -326,6 +385,19 @@ result<address> stream_pool<B>::allocate(std::uint64_t size_bytes, stream_handle
   if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]] {
     if (status ready = set_up(); !ready) return ready.error();
   }
+  if (watches_capture_) {
+    const result<capture_info> seen = capture_of(stream);
+    if (!seen) [[unlikely]]
+      return seen.error();
+    if (seen->state != capture_state::none) [[unlikely]]
+      return allocate_captured(size_bytes, stream, *seen);
+  }
+  return allocate_known(size_bytes, stream);
+}
+
+// On a stream that is not being captured.
+template <backend B>
+result<address> stream_pool<B>::allocate_known(std::uint64_t size_bytes, stream_handle stream) {
   {
     pool_book& book = parts_->book;
     const short_lock lock(state_mutex_);
@@ -345,6 +417,18 @@ template <backend B>
 status stream_pool<B>::free(address at, stream_handle stream) {
   if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]]
     return nothing_allocated;
+  if (watches_capture_) {
+    const result<capture_info> seen = capture_of(stream);
+    if (!seen) [[unlikely]]
+      return seen.error();
+    if (seen->state != capture_state::none) [[unlikely]]
+      return free_captured(at, stream, *seen);
+  }
+  return free_known(at, stream);
+}
+
+template <backend B>
+status stream_pool<B>::free_known(address at, stream_handle stream) {
   const short_lock lock(state_mutex_);
   pool_book& book = parts_->book;
   std::uint32_t number = book.find_stream(stream);
@@ -373,6 +457,7 @@ result<address> stream_pool<B>::allocate_slowly(std::uint64_t size_bytes, stream
                   "the request is larger than a stretch of addresses can be");
   board_.check_not_telling();
   const long_lock growing(growth_mutex_);
+  const undisturbed capture(driver_, watches_capture_);
   tend_retired();
   const result<std::uint32_t> number = enter_stream(stream);
   if (!number) return number.error();
@@ -404,6 +489,7 @@ status stream_pool<B>::forget(stream_handle stream) {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
   board_.check_not_telling();
   const long_lock growing(growth_mutex_);
+  const undisturbed capture(driver_, watches_capture_);
   stream_point last;
   {
     const short_lock lock(state_mutex_);
@@ -415,7 +501,7 @@ status stream_pool<B>::forget(stream_handle stream) {
   {
     const short_lock lock(state_mutex_);
     if (!parts_->book.all_marked(last.stream))
-      return refuse(errc::in_use, "another thread frees on a stream while it is forgotten");
+      return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");
     if (status retired = parts_->book.retire_stream(last.stream); !retired) return retired;
     std::array<pool_book::known_mark, pool_book::marks_max> marks;
     const std::size_t count = parts_->book.marks_of(last.stream, marks);
@@ -450,6 +536,154 @@ void stream_pool<B>::tend_retired() {
   }
 }
 
+// ---- captured graphs -----------------------------------------------------------------
+
+template <backend B>
+result<capture_info> stream_pool<B>::capture_of(stream_handle stream) {
+  if constexpr (capture_backend<B>) {
+    return driver_.query_capture(stream);
+  } else {
+    (void)stream;
+    return capture_info{};
+  }
+}
+
+template <backend B>
+result<bool> stream_pool<B>::is_captured(stream_handle stream) {
+  if (!watches_capture_) return false;
+  const result<capture_info> seen = capture_of(stream);
+  if (!seen) return seen.error();
+  return seen->state != capture_state::none;
+}
+
+template <backend B>
+status stream_pool<B>::refuse_capture(const capture_info& seen) const {
+  if (seen.state == capture_state::invalidated)
+    return refuse(errc::not_permitted, "the stream's capture was invalidated: end it first");
+  if (options_.capture == capture_rule::private_memory) return {};
+  return refuse(errc::not_permitted,
+                "the stream is being captured into a graph: allocate and free before or after, or "
+                "open the pool with capture_rule::private_memory");
+}
+
+// Memory that nothing unfinished uses, since a graph cannot be made to wait, and that nobody else
+// gets until the graph is released.
+template <backend B>
+result<address> stream_pool<B>::allocate_captured(std::uint64_t size_bytes, stream_handle stream,
+                                                  const capture_info& seen) {
+  if (status allowed = refuse_capture(seen); !allowed) return allowed.error();
+  if (size_bytes == 0) return refuse(errc::invalid_argument, "a block has at least one byte");
+  const std::uint32_t count = parts_->book.granules_for(size_bytes);
+  if (count == 0)
+    return refuse(errc::out_of_addresses,
+                  "the request is larger than a stretch of addresses can be");
+  board_.check_not_telling();
+  const long_lock growing(growth_mutex_);
+  const undisturbed capture(driver_, watches_capture_);
+  book_request request{count};
+  {
+    const short_lock lock(state_mutex_);
+    const result<std::uint32_t> record = parts_->book.enter_capture(seen.id, stream);
+    if (!record) return record.error();
+    request.stream = *record;
+  }
+  const result<address> at = take_for_capture(request);
+  if (!at) return at;
+  const short_lock lock(state_mutex_);
+  if (status given = parts_->book.give_to_capture(*at, request.stream); !given)
+    return given.error();
+  return at;
+}
+
+template <backend B>
+result<address> stream_pool<B>::take_for_capture(const book_request& request) {
+  std::array<stream_point, foreign_count_max> others;
+  std::size_t others_count = 0;
+  {
+    const short_lock lock(state_mutex_);
+    const result<address> own = parts_->book.allocate_kept(request);
+    if (!own || *own) return own;
+    others_count = parts_->book.foreign_candidates(request, others);
+  }
+  const result<address> at = reuse_passed(request, std::span(others).first(others_count));
+  if (!at || *at) return at;
+  const growth_effort exactly{false, true, 0};
+  result<address> grown = try_growth(request, exactly);
+  if (grown || !is_shortage(grown.error().code)) return grown;
+  reap(parts_->book.zombie_count());
+  if (status given = dissolve_idle(request.count_granules * granule_bytes); !given)
+    return given.error();
+  (void)parts_->memory.trim(0);
+  return try_growth(request, exactly);
+}
+
+template <backend B>
+status stream_pool<B>::free_captured(address at, stream_handle stream, const capture_info& seen) {
+  if (status allowed = refuse_capture(seen); !allowed) return allowed;
+  const short_lock lock(state_mutex_);
+  const result<std::uint32_t> record = parts_->book.enter_capture(seen.id, stream);
+  if (!record) return record.error();
+  return parts_->book.free_in_capture(at, *record);
+}
+
+template <backend B>
+result<std::uint64_t> stream_pool<B>::capture_number(stream_handle stream) {
+  if constexpr (capture_backend<B>) {
+    const result<capture_info> seen = driver_.query_capture(stream);
+    if (!seen) return seen.error();
+    if (seen->state == capture_state::active) return seen->id;
+    return refuse(errc::invalid_argument, "the stream is not being captured");
+  } else {
+    (void)stream;
+    return refuse(errc::not_supported, "this backend captures no streams");
+  }
+}
+
+template <backend B>
+status stream_pool<B>::release_capture(std::uint64_t number, stream_handle stream) {
+  if (!is_set_up_.load(std::memory_order_acquire)) return {};
+  const result<bool> captured = is_captured(stream);
+  if (!captured) return captured.error();
+  if (*captured)
+    return refuse(errc::in_use, "a graph's memory is released on a stream that is being captured");
+  board_.check_not_telling();
+  const long_lock growing(growth_mutex_);
+  const undisturbed capture(driver_, watches_capture_);
+  {
+    const short_lock lock(state_mutex_);
+    if (!parts_->book.knows_capture(number)) return {};
+  }
+  const result<std::uint32_t> heir = enter_stream(stream);
+  if (!heir) return heir.error();
+  stream_point freed;
+  for (bool done = false; !done;) {
+    const short_lock lock(state_mutex_);
+    freed = parts_->book.now(*heir);
+    done = parts_->book.release_capture(number, freed);
+  }
+  (void)learn(freed);  // marks it: the next capture on this stream can make none
+  return {};
+}
+
+// Whether a mark can be made for everything that was freed: a stream that is being captured takes
+// none, and waiting for it would take others into its graph.
+template <backend B>
+bool stream_pool<B>::may_mark_all() {
+  if (!watches_capture_) return true;
+  pool_book& book = parts_->book;
+  for (std::uint32_t stream = 0; stream < book.stream_count(); ++stream) {
+    stream_handle handle{};
+    {
+      const short_lock lock(state_mutex_);
+      if (book.phase_of(stream) != stream_phase::active || book.all_marked(stream)) continue;
+      handle = book.handle_of(stream);
+    }
+    const result<bool> captured = is_captured(handle);
+    if (!captured || *captured) return false;
+  }
+  return true;
+}
+
 // ---- what streams have finished ------------------------------------------------------
 
 // Finds out whether a point has passed: asks the marks that are there, oldest first, and makes one
@@ -465,7 +699,7 @@ status stream_pool<B>::learn(const stream_point& point) {
   }
   if (count == 0 || marks[count - 1].at.epoch < point.epoch) {
     const result<ticket_ref> fresh = mark_for(point);
-    if (!fresh) return fresh.error();
+    if (!fresh) return is_capture_refusal(fresh.error()) ? status{} : status{fresh.error()};
     const short_lock lock(state_mutex_);
     count = parts_->book.marks_of(point.stream, marks);
   }
@@ -494,8 +728,14 @@ result<ticket_ref> stream_pool<B>::mark_for(const stream_point& point) {
     now.epoch = parts_->book.clock();
     handle = parts_->book.handle_of(point.stream);
   }
+  result<bool> captured = is_captured(handle);
+  if (!captured) return captured.error();
+  if (*captured) return stream_captured;
   result<ticket_ref> fresh = parts_->time.mark(handle);
   if (!fresh) return fresh;
+  captured = is_captured(handle);  // it may have begun meanwhile: then the mark is not looked at
+  if (!captured) return captured.error();
+  if (*captured) return stream_captured;
   const short_lock lock(state_mutex_);
   parts_->book.count_mark();
   parts_->book.add_mark(now, *fresh);
@@ -536,6 +776,7 @@ status stream_pool<B>::synchronize() {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
   board_.check_not_telling();
   const long_lock growing(growth_mutex_);
+  const undisturbed capture(driver_, watches_capture_);
   std::uint32_t count = 0;
   {
     const short_lock lock(state_mutex_);
@@ -565,8 +806,16 @@ result<address> stream_pool<B>::reuse(const book_request& request) {
     if (!own || *own) return own;
     count = book.foreign_candidates(request, others);
   }
-  if (count == 0) return address{};
-  for (const stream_point& point : std::span(others).first(count)) {
+  return reuse_passed(request, std::span(others).first(count));
+}
+
+// What of these streams' memory is found to be finished with.
+template <backend B>
+result<address> stream_pool<B>::reuse_passed(const book_request& request,
+                                             std::span<const stream_point> others) {
+  pool_book& book = parts_->book;
+  if (others.empty()) return address{};
+  for (const stream_point& point : others) {
     if (status asked = learn(point); !asked) return asked.error();
   }
   const short_lock lock(state_mutex_);
@@ -578,6 +827,7 @@ result<address> stream_pool<B>::reuse(const book_request& request) {
 
 template <backend B>
 result<address> stream_pool<B>::reuse_behind_wait(const book_request& request) {
+  if (!may_wait_) return address{};
   pool_book& book = parts_->book;
   foreign_claim claim;
   {
@@ -604,11 +854,12 @@ result<address> stream_pool<B>::grow(const book_request& request) {
     const short_lock lock(state_mutex_);
     room = parts_->book.has_headroom(request, held_bytes);
   }
+  may_wait_ = may_mark_all();
   if (!room) {
     const result<address> waited = reuse_behind_wait(request);
     if (!waited || *waited) return waited;
   }
-  const result<address> grown = try_growth(request, {may_alias_, false, 0});
+  const result<address> grown = try_growth(request, {may_alias_ && may_wait_, false, 0});
   if (grown || !is_shortage(grown.error().code)) return grown;
   return grow_short(request, grown.error());
 }
@@ -631,7 +882,7 @@ result<address> stream_pool<B>::grow_short(const book_request& request, error ca
 // With everything that is whole, and then without what lies in the cache in sizes that do not fit.
 template <backend B>
 result<address> stream_pool<B>::grow_from_all(const book_request& request) {
-  const growth_effort effort{may_alias_, true, 0};
+  const growth_effort effort{may_alias_ && may_wait_, true, 0};
   const result<address> grown = try_growth(request, effort);
   if (grown || !is_shortage(grown.error().code)) return grown;
   if (parts_->memory.trim(0).released_count == 0) return grown;
@@ -655,7 +906,9 @@ result<address> stream_pool<B>::grow_blocking(const book_request& request, error
         const short_lock lock(state_mutex_);
         last = book.last_point(stream);
       }
-      if (status waited = wait_for(last); !waited) return waited.error();
+      const status waited = wait_for(last);
+      if (!waited && is_capture_refusal(waited.error())) continue;
+      if (!waited) return waited.error();
     }
     reap(book.zombie_count());
     if (!may_alias_) {
@@ -922,6 +1175,7 @@ trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
   trim_report report;
   if (!is_set_up_.load(std::memory_order_acquire)) return report;
   board_.check_not_telling();
+  const undisturbed capture(driver_, watches_capture_);
   result<bool> unmapped = true;
   {
     const long_lock growing(growth_mutex_);
@@ -972,12 +1226,16 @@ template <backend B>
 status stream_pool<B>::finish_stream(std::uint32_t stream) {
   pool_book& book = parts_->book;
   if (book.phase_of(stream) != stream_phase::active) return wait_for(book.last_point(stream));
+  const result<bool> captured = is_captured(book.handle_of(stream));
+  if (!captured) return captured.error();
+  if (*captured) return stream_captured;
   const result<ticket_ref> mark = parts_->time.mark(book.handle_of(stream));
   return mark ? parts_->time.wait(*mark) : status{mark.error()};
 }
 
 template <backend B>
 status stream_pool<B>::close() {
+  const undisturbed capture(driver_, watches_capture_);
   pool_book& book = parts_->book;
   if (status finished = finish_streams(); !finished) return finished;
   book.surrender();
@@ -1046,6 +1304,7 @@ status stream_pool<B>::validate() {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
   board_.check_not_telling();
   const long_lock growing(growth_mutex_);
+  const undisturbed capture(driver_, watches_capture_);
   const short_lock lock(state_mutex_);
   if (status valid = parts_->book.validate(); !valid) return valid;
   const std::uint64_t held_bytes = parts_->memory.statistics().held_bytes;

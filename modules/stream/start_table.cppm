@@ -62,6 +62,13 @@ class start_table {
   }
 
   [[nodiscard]] inline std::uint32_t count() const noexcept { return count_; }
+  /// All of them, in no order. O(slots).
+  template <class Visitor>
+  void each(Visitor&& visitor) const {
+    for (std::uint64_t i = 0; i < slot_count(); ++i) {
+      if (slots_[i].region != region_id::none) visitor(slots_[i].region);
+    }
+  }
 
  private:
   struct slot {

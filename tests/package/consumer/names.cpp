@@ -171,6 +171,7 @@ using vmm::policy;
 using vmm::resize_request;
 
 // vmm.stream
+using vmm::capture_rule;
 using vmm::pool_options;
 using vmm::pool_policy;
 using vmm::pool_region;

@@ -1,0 +1,513 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: during a capture the pool refuses, or gives memory that nobody else gets while the graph
+// lives; it never spoils a capture, on any stream, and never lets a graph and other work share
+// memory unordered. Method: graphs captured on the fake driver, which follows the rules of the real
+// one, are played again and again while the pool serves other streams; their contents and the
+// driver's list of misuses tell.
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fake_pool.hpp"
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::address_range;
+using vmm::call;
+using vmm::capture_mode;
+using vmm::capture_rule;
+using vmm::errc;
+using vmm::stream_handle;
+using graph = vmm::fake::graph_handle;
+
+class Captures : public FakePool {
+ protected:
+  void open_for(capture_rule rule, vmm::pool_options options = moving()) {
+    options.capture = rule;
+    open(options);
+  }
+  void begin(capture_mode mode = capture_mode::any_thread) {
+    ASSERT_TRUE(driver.begin_capture(a, mode));
+  }
+  // The capture must not be spoiled.
+  [[nodiscard]] graph end() {
+    const auto made = driver.end_capture(a);
+    EXPECT_TRUE(made) << (made ? "" : vmm::describe(made.error()));
+    return made.value_or(graph::none);
+  }
+  void write(stream_handle stream, address_range what, std::uint64_t tag) {
+    vmm::fake::kernel work{"tagged", 10};
+    work.writes = {&what, 1};
+    work.tag = tag;
+    ASSERT_TRUE(driver.launch(stream, work));
+  }
+  void expect_read(stream_handle stream, address_range what, std::uint64_t tag) {
+    vmm::fake::kernel work{"reader", 10};
+    work.reads = {&what, 1};
+    work.expected = tag;
+    ASSERT_TRUE(driver.launch(stream, work));
+  }
+  // The graph has been played for the last time, and nothing of it runs.
+  void destroy(graph gone, std::uint64_t number) {
+    ASSERT_TRUE(driver.finish_all());
+    fine(managed->release_capture(number, a));
+    ASSERT_TRUE(driver.destroy_graph(gone));
+  }
+};
+
+TEST_F(Captures, AreRefusedAndNotSpoiled) {
+  open_for(capture_rule::refuse);
+  const address at = allocate(4 * MiB, a);
+  begin();
+  const auto refused = managed->allocate(4 * MiB, a);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, errc::not_permitted);
+  EXPECT_EQ(managed->free(at, a).error().code, errc::not_permitted);
+  EXPECT_EQ(managed->statistics().live_count, 1u);
+  ASSERT_TRUE(driver.destroy_graph(end()));
+  free(at, a);
+}
+
+// What goes wrong where nobody asks: a graph and other work get one block.
+TEST_F(Captures, UncheckedTheyShareMemoryWithOthers) {
+  open_for(capture_rule::unchecked);
+  free(allocate(4 * MiB, a), a);
+  begin();
+  const address inside = allocate(4 * MiB, a);
+  free(inside, a);
+  ASSERT_TRUE(driver.destroy_graph(end()));
+  EXPECT_EQ(allocate(4 * MiB, a), inside);
+  free(inside, a);
+}
+
+TEST_F(Captures, PrivateMemoryIsNobodyElsesWhileTheGraphLives) {
+  open_for(capture_rule::private_memory);
+  begin();
+  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  EXPECT_NE(number, 0u);
+  const address temporary = allocate(4 * MiB, a);
+  write(a, {temporary, 4 * MiB}, 1);
+  free(temporary, a);
+  const address again = allocate(4 * MiB, a);
+  EXPECT_EQ(again, temporary) << "within a capture memory is used again";
+  write(a, {again, 4 * MiB}, 2);
+  const address result = allocate(2 * MiB, a);
+  write(a, {result, 2 * MiB}, 3);
+  free(again, a);
+  const graph made = end();
+  EXPECT_EQ(managed->statistics().captured_bytes, 4 * MiB);
+  for (int round = 0; round < 20; ++round) {
+    const stream_handle other = round % 2 == 0 ? a : b;
+    const address block = allocate(4 * MiB, other);
+    EXPECT_FALSE((address_range{block, 4 * MiB}.overlaps({temporary, 4 * MiB})));
+    write(other, {block, 4 * MiB}, 100);
+    ASSERT_TRUE(driver.launch_graph(made, other == a ? b : a));
+    expect_read(other, {block, 4 * MiB}, 100);
+    free(block, other);
+    if (round % 5 == 0) (void)managed->trim(0);
+    ASSERT_TRUE(driver.finish_all());
+    EXPECT_EQ(driver.read_tag(result).value_or(0), 3u);
+  }
+  validate();
+  destroy(made, number);
+  EXPECT_EQ(managed->statistics().captured_bytes, 0u);
+  validate();
+  EXPECT_EQ(allocate(4 * MiB, a), temporary);
+  free(temporary, a);
+  free(result, a);
+}
+
+TEST_F(Captures, ABlockOfTheGraphFreedLaterWaitsForTheGraph) {
+  open_for(capture_rule::private_memory);
+  begin();
+  const std::uint64_t number = *managed->capture_number(a);
+  const address result = allocate(4 * MiB, a);
+  write(a, {result, 4 * MiB}, 3);
+  const graph made = end();
+  free(result, b);
+  EXPECT_EQ(managed->free(result, b).error().code, errc::not_allocated);
+  const address other = allocate(4 * MiB, b);
+  EXPECT_NE(other, result);
+  write(b, {other, 4 * MiB}, 9);
+  ASSERT_TRUE(driver.launch_graph(made, a));
+  expect_read(b, {other, 4 * MiB}, 9);
+  validate();
+  destroy(made, number);
+  EXPECT_EQ(allocate(4 * MiB, a), result);
+  free(result, a);
+  free(other, b);
+}
+
+TEST_F(Captures, AnOrdinaryBlockFreedInACaptureIsKeptForTheGraph) {
+  open_for(capture_rule::private_memory);
+  const address input = allocate(4 * MiB, a);
+  begin();
+  const std::uint64_t number = *managed->capture_number(a);
+  write(a, {input, 4 * MiB}, 5);
+  free(input, a);
+  const address inside = allocate(4 * MiB, a);
+  EXPECT_NE(inside, input) << "what was done with it before is not ordered before the graph";
+  const graph made = end();
+  EXPECT_NE(allocate(4 * MiB, a), input);
+  validate();
+  destroy(made, number);
+  const address now = allocate(4 * MiB, a);
+  EXPECT_EQ(now, input);
+}
+
+TEST_F(Captures, ACaptureTakesOnlyMemoryThatIsDone) {
+  open_for(capture_rule::private_memory);
+  const address busy = allocate(4 * MiB, a);
+  const address done = allocate(2 * MiB, b);
+  run(a, {busy, 4 * MiB}, 1e6);
+  free(busy, a);
+  free(done, b);
+  begin();
+  const std::uint64_t number = *managed->capture_number(a);
+  EXPECT_EQ(allocate(2 * MiB, a), done) << "another stream's, whose work has finished";
+  const address fresh = allocate(4 * MiB, a);
+  EXPECT_NE(fresh, busy) << "its own stream's, whose work has not";
+  write(a, {fresh, 4 * MiB}, 1);
+  EXPECT_EQ(driver.calls(call::wait_event), 0u);
+  const graph made = end();
+  ASSERT_TRUE(driver.launch_graph(made, b));  // not ordered behind what a was given
+  destroy(made, number);
+  free(done, a);
+  free(fresh, a);
+}
+
+TEST_F(Captures, OtherStreamsGrowAndTrimWithoutSpoilingIt) {
+  for (const capture_mode mode :
+       {capture_mode::any_thread, capture_mode::this_thread, capture_mode::relaxed}) {
+    open_for(capture_rule::private_memory);
+    const address first = allocate(4 * MiB, a);
+    const address wall = allocate(2 * MiB, a);
+    run(a, {first, 4 * MiB}, 1e6);
+    free(first, a);
+    begin(mode);
+    const address large = allocate(8 * MiB, b);  // a's memory would come behind a mark on a
+    run(b, {large, 8 * MiB}, 10);
+    free(large, b);
+    (void)managed->trim(0);
+    EXPECT_EQ(managed->forget(a).error().code, errc::in_use);
+    EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
+    std::thread([&] { free(allocate(16 * MiB, b), b); }).join();
+    ASSERT_TRUE(driver.destroy_graph(end()));
+    fine(managed->synchronize());
+    EXPECT_EQ(allocate(4 * MiB, a), first);
+    free(first, a);
+    free(wall, a);
+    validate();
+    ASSERT_TRUE(driver.finish_all());
+    managed.reset();
+  }
+}
+
+TEST_F(Captures, MarksThatWereMadeBeforeAreStillAsked) {
+  open_for(capture_rule::private_memory);
+  const address at = allocate(8 * MiB, a);
+  run(a, {at, 8 * MiB}, 1e6);
+  free(at, a);
+  (void)managed->trim(0);  // marks a
+  ASSERT_TRUE(driver.finish_all());
+  begin();
+  EXPECT_EQ(allocate(8 * MiB, b), at);
+  ASSERT_TRUE(driver.destroy_graph(end()));
+  free(at, b);
+}
+
+TEST_F(Captures, AForkedStreamIsInTheSameGraph) {
+  open_for(capture_rule::private_memory);
+  const vmm::event_handle there = *driver.create_event();
+  const vmm::event_handle back = *driver.create_event();
+  begin();
+  const std::uint64_t number = *managed->capture_number(a);
+  const address one = allocate(2 * MiB, a);
+  free(one, a);
+  ASSERT_TRUE(driver.record_event(there, a));
+  ASSERT_TRUE(driver.wait_event(b, there));
+  EXPECT_EQ(managed->capture_number(b).value_or(0), number);
+  const address two = allocate(2 * MiB, b);
+  EXPECT_NE(two, one) << "what is free on one stream is not ordered before the other";
+  free(two, b);
+  EXPECT_EQ(allocate(2 * MiB, b), two);
+  free(two, b);
+  ASSERT_TRUE(driver.record_event(back, b));
+  ASSERT_TRUE(driver.wait_event(a, back));
+  const graph made = end();
+  EXPECT_EQ(managed->statistics().captured_bytes, 4 * MiB);
+  destroy(made, number);
+  EXPECT_EQ(managed->statistics().captured_bytes, 0u);
+  ASSERT_TRUE(driver.destroy_event(there));
+  ASSERT_TRUE(driver.destroy_event(back));
+}
+
+TEST_F(Captures, PinsAndGraphsHoldABlockBoth) {
+  open_for(capture_rule::private_memory);
+  begin();
+  const std::uint64_t number = *managed->capture_number(a);
+  const address one = allocate(2 * MiB, a);
+  const address two = allocate(2 * MiB, a);
+  fine(managed->pin(one));
+  fine(managed->pin(two));
+  free(one, a);
+  EXPECT_NE(allocate(2 * MiB, a), one) << "pinned";
+  const graph made = end();
+  free(two, a);
+  fine(managed->unpin(two));
+  EXPECT_NE(allocate(2 * MiB, a), two) << "the graph's";
+  validate();
+  destroy(made, number);
+  EXPECT_EQ(allocate(2 * MiB, b), two);
+  fine(managed->unpin(one));
+  EXPECT_EQ(managed->statistics().pinned_count, 0u);
+  validate();
+}
+
+TEST_F(Captures, MisuseIsRefused) {
+  open_for(capture_rule::private_memory);
+  EXPECT_EQ(managed->capture_number(a).error().code, errc::invalid_argument);
+  fine(managed->release_capture(77, a));
+  begin();
+  const std::uint64_t number = *managed->capture_number(a);
+  const address at = allocate(4 * MiB, a);
+  EXPECT_EQ(managed->allocate(0, a).error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->free(at + 512, a).error().code, errc::not_allocated);
+  EXPECT_EQ(managed->free(address{8}, a).error().code, errc::unknown_address);
+  EXPECT_EQ(managed->release_capture(number, a).error().code, errc::in_use);
+  free(at, a);
+  EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated);
+  ASSERT_TRUE(driver.destroy_graph(end()));
+  begin();
+  EXPECT_FALSE(driver.synchronize_stream(a)) << "spoils it";
+  EXPECT_EQ(managed->allocate(4 * MiB, a).error().code, errc::not_permitted);
+  EXPECT_EQ(managed->free(at, a).error().code, errc::not_permitted);
+  EXPECT_FALSE(driver.end_capture(a));
+  fine(managed->release_capture(number, a));
+}
+
+TEST_F(Captures, AFailedAnswerOfTheDriverChangesNothing) {
+  open_for(capture_rule::private_memory);
+  const address at = allocate(4 * MiB, a);
+  for (const vmm::fake::native_error& failure : driver.possible_errors(call::query_capture)) {
+    vmm::fake::fault planned;
+    planned.where = call::query_capture;
+    planned.failure = failure;
+    driver.fail(planned);
+    EXPECT_EQ(managed->free(at, a).error().code, failure.code);
+    driver.fail(planned);
+    EXPECT_EQ(managed->allocate(4 * MiB, a).error().code, failure.code);
+    EXPECT_EQ(managed->statistics().live_count, 1u);
+  }
+  free(at, a);
+}
+
+TEST_F(Captures, GrowthThatFailsLeavesThePool) {
+  open_for(capture_rule::private_memory);
+  begin();
+  for (const call where : {call::create, call::map, call::set_access}) {
+    for (const vmm::fake::native_error& failure : driver.possible_errors(where)) {
+      vmm::fake::fault planned;
+      planned.where = where;
+      planned.forever = true;
+      planned.failure = failure;
+      driver.fail(planned);
+      EXPECT_FALSE(managed->allocate(4 * MiB, a));
+      driver.clear_faults();
+      EXPECT_EQ(managed->statistics().live_count, 0u);
+    }
+  }
+  validate();
+  const std::uint64_t number = *managed->capture_number(a);
+  destroy(end(), number);
+  validate();
+}
+
+TEST_F(Captures, ThePoolGivesWhatGraphsKeepBackWhenItGoes) {
+  open_for(capture_rule::private_memory);
+  begin();
+  free(allocate(4 * MiB, a), a);
+  (void)allocate(2 * MiB, a);
+  ASSERT_TRUE(driver.destroy_graph(end()));
+}
+
+TEST_F(Captures, ManyGraphsComeAndGo) {
+  open_for(capture_rule::private_memory);
+  for (int i = 0; i < 5000; ++i) {
+    begin();
+    const std::uint64_t number = *managed->capture_number(a);
+    free(allocate(2 * MiB, a), a);
+    destroy(end(), number);
+  }
+  EXPECT_LE(driver.ledger().memory_bytes_max, 8 * MiB);
+  validate();
+}
+
+// Random work, eager and captured, with graphs played at any time. A kernel that writes a block
+// reads it back later; what was captured does so too each time it is played.
+class RandomCaptures {
+ public:
+  explicit RandomCaptures(std::uint64_t seed) : random_(seed) {
+    for (stream_handle& stream : streams_) stream = *driver_.create_stream();
+    vmm::pool_options options = rules(seed);
+    pool_ = std::make_unique<vmm::stream_pool<vmm::fake_driver>>(driver_, options);
+  }
+  void run() {
+    for (int step = 0; step < 400; ++step) {
+      const std::uint64_t choice = random_() % 100;
+      if (choice < 40) {
+        allocate();
+      } else if (choice < 65) {
+        free_one();
+      } else if (choice < 80) {
+        use();
+      } else if (choice < 86) {
+        toggle_capture();
+      } else if (choice < 94) {
+        play();
+      } else if (choice < 96) {
+        release();
+      } else if (choice < 98) {
+        (void)pool_->trim(random_() % (32 * MiB));
+      } else {
+        ASSERT_TRUE(driver_.advance_us(static_cast<double>(random_() % 200)));
+      }
+      ASSERT_EQ(driver_.misuse_count(), 0u) << driver_.misuses().front().detail;
+      if (step % 16 == 0) ASSERT_TRUE(pool_->validate());
+    }
+    finish();
+  }
+
+ private:
+  struct block {
+    address at{};
+    std::uint64_t size_bytes = 0;
+    std::size_t stream = 0;
+    bool captured = false;  // allocated in the capture under way
+  };
+  struct played {
+    graph what{};
+    std::uint64_t number = 0;
+  };
+
+  [[nodiscard]] static vmm::pool_options rules(std::uint64_t seed) {
+    vmm::pool_options options;
+    options.capture = capture_rule::private_memory;
+    options.rules.handle_bytes = (seed % 3 + 1) * 2 * MiB;
+    options.rules.headroom = seed % 2 == 0 ? 0 : 1.02;
+    options.rules.slack_bytes = 0;
+    options.rules.harvest_share = 0;
+    if (seed % 5 == 0) options.rules = vmm::pool_policy::vpmm();
+    return options;
+  }
+  [[nodiscard]] std::size_t any_stream() { return random_() % streams_.size(); }
+  [[nodiscard]] bool capturing(std::size_t stream) const { return stream == 0 && is_capturing_; }
+
+  void allocate() {
+    const std::size_t stream = any_stream();
+    const std::uint64_t size = (1 + random_() % 2000) * 4096;
+    const auto at = pool_->allocate(size, streams_[stream]);
+    ASSERT_TRUE(at) << vmm::describe(at.error());
+    blocks_.push_back({*at, size, stream, capturing(stream)});
+  }
+  void free_one() {
+    if (blocks_.empty()) return;
+    const std::size_t index = random_() % blocks_.size();
+    const block gone = blocks_[index];
+    // A block of the capture under way is freed in it, any other on its stream, captured or not.
+    ASSERT_TRUE(pool_->free(gone.at, streams_[gone.stream]));
+    blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+  // Writes and reads back, on the block's stream. In a capture only its own blocks are used: what
+  // is outside would be shared with eager work that the graph is not ordered with.
+  void use() {
+    if (blocks_.empty()) return;
+    const block& used = blocks_[random_() % blocks_.size()];
+    if (capturing(used.stream) != used.captured) return;
+    const address_range range{used.at, used.size_bytes / 8 * 8};
+    const std::uint64_t tag = ++last_tag_;
+    vmm::fake::kernel writer{"writer", 20};
+    writer.writes = {&range, 1};
+    writer.tag = tag;
+    ASSERT_TRUE(driver_.launch(streams_[used.stream], writer));
+    vmm::fake::kernel reader{"reader", 5};
+    reader.reads = {&range, 1};
+    reader.expected = tag;
+    ASSERT_TRUE(driver_.launch(streams_[used.stream], reader));
+  }
+  void toggle_capture() {
+    if (!is_capturing_) {
+      const auto mode = static_cast<capture_mode>(random_() % 3);
+      ASSERT_TRUE(driver_.begin_capture(streams_[0], mode));
+      is_capturing_ = true;
+      return;
+    }
+    const std::uint64_t number = pool_->capture_number(streams_[0]).value_or(0);
+    ASSERT_NE(number, 0u) << "the capture was spoiled";
+    const auto made = driver_.end_capture(streams_[0]);
+    ASSERT_TRUE(made) << vmm::describe(made.error());
+    is_capturing_ = false;
+    graphs_.push_back({*made, number});
+    // The graph's live blocks stay with it: the program frees them, and nobody else uses them.
+    for (std::size_t i = blocks_.size(); i-- > 0;) {
+      if (!blocks_[i].captured) continue;
+      ASSERT_TRUE(pool_->free(blocks_[i].at, streams_[any_stream_outside()]));
+      blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  [[nodiscard]] std::size_t any_stream_outside() { return 1 + random_() % (streams_.size() - 1); }
+  // One after the other, on one stream: graphs share no memory, but each with itself.
+  void play() {
+    if (graphs_.empty()) return;
+    ASSERT_TRUE(driver_.launch_graph(graphs_[random_() % graphs_.size()].what, streams_[1]));
+  }
+  void release() {
+    if (graphs_.empty()) return;
+    const std::size_t index = random_() % graphs_.size();
+    ASSERT_TRUE(pool_->release_capture(graphs_[index].number, streams_[1]));
+    ASSERT_TRUE(driver_.destroy_graph(graphs_[index].what));
+    graphs_.erase(graphs_.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+  void finish() {
+    if (is_capturing_) toggle_capture();
+    while (!graphs_.empty()) release();
+    EXPECT_EQ(pool_->statistics().captured_bytes, 0u);
+    while (!blocks_.empty()) free_one();
+    EXPECT_EQ(pool_->statistics().live_count, 0u);
+    EXPECT_TRUE(pool_->validate());
+    pool_.reset();
+    ASSERT_TRUE(driver_.finish_all());
+    for (const stream_handle stream : streams_) ASSERT_TRUE(driver_.destroy_stream(stream));
+    EXPECT_TRUE(driver_.check_empty()) << driver_.report();
+    EXPECT_EQ(driver_.misuse_count(), 0u);
+  }
+
+  std::mt19937_64 random_;
+  vmm::fake_driver driver_;
+  std::array<stream_handle, 4> streams_{};
+  std::unique_ptr<vmm::stream_pool<vmm::fake_driver>> pool_;
+  std::vector<block> blocks_;
+  std::vector<played> graphs_;
+  bool is_capturing_ = false;
+  std::uint64_t last_tag_ = 0;
+};
+
+TEST(CapturesAtRandom, ShareNoMemoryWithOtherWork) {
+  const char* const wish = std::getenv("VMM_SCHEDULES");
+  const std::uint64_t count = wish == nullptr ? 200 : std::strtoull(wish, nullptr, 10);
+  for (std::uint64_t seed = 1; seed <= count; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomCaptures(seed).run();
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
