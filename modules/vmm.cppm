@@ -11,6 +11,7 @@ export import vmm.fake;
 export import vmm.host;
 export import vmm.intrusive;
 export import vmm.manager;
+export import vmm.nvtx;
 export import vmm.optimizer;
 export import vmm.physical;
 export import vmm.reservation;

@@ -38,6 +38,7 @@ usage: scripts/gpu.sh [build] [WORD...]
   streams      the traces with real work on four streams
   host         what the pool costs a host with many cores: bench threads, bench stream
   watched      compute-sanitizer over short forms of the two before
+  overflow     compute-sanitizer sees a byte written over the end of a block of the pool
 
 Without a word: build where there is a compiler, and then all where there is a GPU.
 TEXT
@@ -48,7 +49,8 @@ say() { printf '%s\n' "$*" >&2; }
 # ---- build --------------------------------------------------------------------------------------
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
-         vmm-replay vmm-soak bench_memory bench_pool bench_release bench_threads bench_stream)
+         vmm-replay vmm-soak bench_memory bench_pool bench_release bench_threads bench_stream
+         vmm-overflow)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -372,10 +374,32 @@ watched() {
   return $code
 }
 
+# Without the planted byte there is no error, with it there is one; without NVTX nobody sees it.
+overflow() {
+  local tool code=0 text=$scratch/overflow.txt page=$scratch/overflow.md words errors
+  tool=$(find_sanitizer)
+  [[ -n $tool ]] || { printf 'compute-sanitizer is not on this machine\n'; return 2; }
+  printf '# A byte over the end of a block\n\n%s, %s.\n\n' "$(date +%F)" "$machine" >"$page"
+  for words in 'yes' 'yes --planted' 'no --planted'; do
+    # Word splitting is wanted: the words of one command line.
+    # shellcheck disable=SC2086
+    "$tool" --tool memcheck --nvtx ${words%% *} "$programs/vmm-overflow" \
+      $([[ $words == *planted ]] && printf -- --planted) >"$text" 2>&1
+    cat "$text" >>"$log"
+    errors=$(sed -n 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p' "$text" | tail -n 1)
+    grep -E 'heaps declared|Invalid __global__|out of bounds' "$text"
+    [[ ( $words == 'yes --planted' && ${errors:-0} -gt 0 ) ||
+       ( $words != 'yes --planted' && ${errors:-1} -eq 0 ) ]] || code=1
+    printf -- '- memcheck, --nvtx %s: %s errors\n' "$words" "${errors:-?}" | tee -a "$page"
+  done
+  add_proof "$page"
+  return $code
+}
+
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory release pool host rounds streams watched)
+           memory release pool host rounds streams watched overflow)
 
 declare -a summary=()
 failures=0

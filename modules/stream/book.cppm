@@ -229,6 +229,11 @@ class pool_book {
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
   /// Errors: unknown_address, not_allocated, out_of_host_memory, invalid_argument (2^32 pins).
   [[nodiscard]] status pin(address at) noexcept;
+  /// Live, and pinned or a captured graph's.
+  [[nodiscard]] bool is_held(address at) noexcept {
+    const result<found_block> found = find_block(at);
+    return found && found->is_held;
+  }
   /// Errors: unknown_address, not_allocated, invalid_argument (it is not pinned).
   [[nodiscard]] status unpin(address at) noexcept;
 

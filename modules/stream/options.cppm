@@ -60,6 +60,21 @@ export enum class capture_rule : std::uint8_t {
   unchecked,       // nobody asks the driver: no stream of this pool is ever captured
 };
 
+/// Told of every mapping and every block of a pool, for tools that check who uses what. While a
+/// pool has a watcher its allocations and frees take turns. A block that is freed while it is
+/// pinned, or that a captured graph may use, is not told as freed: another one that is told there
+/// ends it. Called from any thread; may throw nothing and calls nothing of the pool.
+export class block_watcher {
+ public:
+  virtual ~block_watcher() = default;
+  /// Before any block lies there, and after none does.
+  virtual void mapped(address_range memory) = 0;
+  virtual void unmapped(address_range memory) = 0;
+  /// The bytes that were asked for, not rounded up.
+  virtual void allocated(address_range block) = 0;
+  virtual void freed(address block) = 0;
+};
+
 export struct pool_options {
   pool_policy rules = pool_policy::near_live();
   std::uint64_t reservation_bytes = std::uint64_t{8} << 40;  ///< address space taken at a time
@@ -70,7 +85,8 @@ export struct pool_options {
   bool wait_when_short = true;     ///< the last step before out of memory may block the caller
   /// On backends that can capture, refuse and private_memory ask the driver at every call.
   capture_rule capture = capture_rule::refuse;
-  bool use_location = false;  ///< memory is made at `where`, not at the backend's home
+  block_watcher* watcher = nullptr;  ///< outlives the pool; for debugging
+  bool use_location = false;         ///< memory is made at `where`, not at the backend's home
   location where{};
 
   /// `base`, changed by VPMM_VA_SIZE, VPMM_PAGE_SIZE, VPMM_PAGES, and then by VMM_VA_SIZE,

@@ -79,7 +79,8 @@ class stream_pool {
       : driver_(driver),
         options_(options),
         watches_capture_(capture_backend<B> && driver.feature_set().capture &&
-                         options.capture != capture_rule::unchecked) {}
+                         options.capture != capture_rule::unchecked),
+        watches_(watches_capture_ || options.watcher != nullptr) {}
   stream_pool(const stream_pool&) = delete;
   stream_pool& operator=(const stream_pool&) = delete;
   /// No stream that the pool knows is being captured, and no captured graph that uses its memory is
@@ -230,6 +231,9 @@ class stream_pool {
 
   [[nodiscard]] result<std::unique_ptr<parts>> make_parts();
   [[nodiscard]] status map_first_pages();
+  [[nodiscard]] result<address> allocate_watched(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] result<address> allocate_asking(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] status free_watched(address at, stream_handle stream);
   [[nodiscard]] result<address> allocate_known(std::uint64_t size_bytes, stream_handle stream);
   [[nodiscard]] status free_known(address at, stream_handle stream);
   [[nodiscard]] result<capture_info> capture_of(stream_handle stream);
@@ -280,8 +284,10 @@ class stream_pool {
   B& driver_;
   pool_options options_;
   const bool watches_capture_;
-  std::mutex growth_mutex_;  // before state_mutex_; held while the driver is called
-  quick_lock state_mutex_;   // the book
+  const bool watches_;                  // or there is a watcher
+  std::recursive_mutex watcher_mutex_;  // before the others; taken where there is a watcher
+  std::mutex growth_mutex_;             // before state_mutex_; held while the driver is called
+  quick_lock state_mutex_;              // the book
   std::atomic<bool> is_set_up_ = false;
   remap_board board_;
   std::atomic<std::uint64_t> remap_epoch_ = 0;
@@ -385,6 +391,24 @@ result<address> stream_pool<B>::allocate(std::uint64_t size_bytes, stream_handle
   if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]] {
     if (status ready = set_up(); !ready) return ready.error();
   }
+  if (watches_) return allocate_watched(size_bytes, stream);
+  return allocate_known(size_bytes, stream);
+}
+
+template <backend B>
+result<address> stream_pool<B>::allocate_watched(std::uint64_t size_bytes, stream_handle stream) {
+  if (options_.watcher != nullptr) [[unlikely]] {
+    const std::lock_guard<std::recursive_mutex> turn(watcher_mutex_);
+    const result<address> at = allocate_asking(size_bytes, stream);
+    if (at) options_.watcher->allocated({*at, size_bytes});
+    return at;
+  }
+  return allocate_asking(size_bytes, stream);
+}
+
+// Asks first whether the stream is being captured.
+template <backend B>
+result<address> stream_pool<B>::allocate_asking(std::uint64_t size_bytes, stream_handle stream) {
   if (watches_capture_) {
     const result<capture_info> seen = capture_of(stream);
     if (!seen) [[unlikely]]
@@ -417,12 +441,29 @@ template <backend B>
 status stream_pool<B>::free(address at, stream_handle stream) {
   if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]]
     return nothing_allocated;
+  if (watches_) return free_watched(at, stream);
+  return free_known(at, stream);
+}
+
+template <backend B>
+status stream_pool<B>::free_watched(address at, stream_handle stream) {
   if (watches_capture_) {
     const result<capture_info> seen = capture_of(stream);
     if (!seen) [[unlikely]]
       return seen.error();
     if (seen->state != capture_state::none) [[unlikely]]
       return free_captured(at, stream, *seen);
+  }
+  if (options_.watcher != nullptr) [[unlikely]] {
+    const std::lock_guard<std::recursive_mutex> turn(watcher_mutex_);
+    bool is_held = false;
+    {
+      const short_lock lock(state_mutex_);
+      is_held = parts_->book.is_held(at);
+    }
+    const status freed = free_known(at, stream);
+    if (freed && !is_held) options_.watcher->freed(at);
+    return freed;
   }
   return free_known(at, stream);
 }
@@ -1022,6 +1063,11 @@ status stream_pool<B>::carry_out(growth_plan& plan, piece_list& fresh,
   const remap_outcome mapped =
       parts_->remaps.map({plan.at, std::span<piece* const>(plan.pieces), handle});
   standing_count = mapped.result ? 0 : mapped.mapped_count;
+  if (mapped.result && options_.watcher != nullptr) [[unlikely]] {
+    for (const window_place& place : plan.places)
+      options_.watcher->mapped(
+          {parts_->book.address_of(*place.where), place.of->memory->size_bytes});
+  }
   return mapped.result;
 }
 
@@ -1059,7 +1105,10 @@ status stream_pool<B>::unmap_view(view& gone, remap_kind kind) {
     at = parts_->book.address_of(gone);
   }
   piece* const part = gone.memory;
-  return parts_->remaps.unmap({at, std::span<piece* const>(&part, 1), {}}).result;
+  const status unmapped = parts_->remaps.unmap({at, std::span<piece* const>(&part, 1), {}}).result;
+  if (unmapped && options_.watcher != nullptr) [[unlikely]]
+    options_.watcher->unmapped({at, part->size_bytes});
+  return unmapped;
 }
 
 // Unmaps zombies whose work has finished, looking at `count_max` of them, oldest first. What the

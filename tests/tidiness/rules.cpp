@@ -62,6 +62,7 @@ constexpr std::array layers{
     layer{"vmm.manager", 6},
     layer{"vmm.stream", 6},
     layer{"vmm.share", 6},
+    layer{"vmm.nvtx", 7},
     layer{"vmm.vector", 7},
     layer{"vmm.backends", registry_rank},
     layer{"vmm", 11},

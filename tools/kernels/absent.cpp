@@ -29,6 +29,7 @@ status kernel_set::check(const pattern_request&, address) { return absent(); }
 status kernel_set::copy(const array_request&) { return absent(); }
 status kernel_set::triad(const array_request&) { return absent(); }
 status kernel_set::gather(const array_request&) { return absent(); }
+status kernel_set::poke(address, std::uint8_t, stream_handle) { return absent(); }
 status kernel_set::spin(std::uint64_t, stream_handle) { return absent(); }
 
 }  // namespace vmm::tools

@@ -80,10 +80,11 @@ result<kernel_set> kernel_set::load(cuda_driver& driver) {
     return failed(code, "the CUDA driver does not compile the kernels");
   }
   made.module_ = number(loaded);
-  const std::array<std::pair<const char*, std::uint64_t*>, 6> wanted{
+  const std::array<std::pair<const char*, std::uint64_t*>, 7> wanted{
       {{"vmm_pattern_fill", &made.fill_},
        {"vmm_pattern_check", &made.check_},
        {"vmm_spin", &made.spin_},
+       {"vmm_poke", &made.poke_},
        {"vmm_copy", &made.copy_},
        {"vmm_triad", &made.triad_},
        {"vmm_gather", &made.gather_}}};
@@ -103,6 +104,7 @@ kernel_set::kernel_set(kernel_set&& from) noexcept
       fill_(from.fill_),
       check_(from.check_),
       spin_(from.spin_),
+      poke_(from.poke_),
       copy_(from.copy_),
       triad_(from.triad_),
       gather_(from.gather_) {}
@@ -141,6 +143,13 @@ status kernel_set::check(const pattern_request& request, address wrong) {
   std::uint64_t counter = wrong.value;
   std::array<void*, 4> arguments{&at, &word_count, &seed, &counter};
   return launch(check_, blocks_for(word_count), arguments.data(), request.stream);
+}
+
+status kernel_set::poke(address target, std::uint8_t value, stream_handle stream) {
+  std::uint64_t at = target.value;
+  std::uint64_t wide = value;
+  std::array<void*, 2> arguments{&at, &wide};
+  return launch(poke_, 1, arguments.data(), stream);
 }
 
 status kernel_set::copy(const array_request& request) {

@@ -69,6 +69,8 @@ export class kernel_set {
   [[nodiscard]] status triad(const array_request& request);
   /// target[i] = source[gather_place(i)], in 64-bit words, in stream order.
   [[nodiscard]] status gather(const array_request& request);
+  /// Writes one byte, wherever it is, in stream order.
+  [[nodiscard]] status poke(address target, std::uint8_t value, stream_handle stream);
   /// Keeps one block of the device busy for `duration_ns`.
   [[nodiscard]] status spin(std::uint64_t duration_ns, stream_handle stream);
 
@@ -82,6 +84,7 @@ export class kernel_set {
   std::uint64_t fill_ = 0;
   std::uint64_t check_ = 0;
   std::uint64_t spin_ = 0;
+  std::uint64_t poke_ = 0;
   std::uint64_t copy_ = 0;
   std::uint64_t triad_ = 0;
   std::uint64_t gather_ = 0;

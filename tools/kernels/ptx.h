@@ -89,6 +89,26 @@ END:
   ret;
 }
 
+.visible .entry vmm_poke(.param .u64 target, .param .u64 value)
+{
+  .reg .pred %other;
+  .reg .b32 %thread, %block, %byte;
+  .reg .b64 %at, %x;
+
+  ld.param.u64 %at, [target];
+  ld.param.u64 %x, [value];
+  cvta.to.global.u64 %at, %at;
+  mov.u32 %thread, %tid.x;
+  mov.u32 %block, %ctaid.x;
+  or.b32 %thread, %thread, %block;
+  setp.ne.u32 %other, %thread, 0;
+  @%other bra END;
+  cvt.u32.u64 %byte, %x;
+  st.global.u8 [%at], %byte;
+END:
+  ret;
+}
+
 .visible .entry vmm_copy(.param .u64 target, .param .u64 source, .param .u64 count)
 {
   .reg .pred %done, %more;

@@ -33,7 +33,8 @@ CUresult answer(const char* symbol, needs need, Body&& body) noexcept {
 }
 
 CUfunc_st known_kernels[] = {{"vmm_pattern_fill"}, {"vmm_pattern_check"}, {"vmm_spin"},
-                             {"vmm_copy"},         {"vmm_triad"},         {"vmm_gather"}};
+                             {"vmm_copy"},         {"vmm_triad"},         {"vmm_gather"},
+                             {"vmm_poke"}};
 int only_module = 0;  // its address is the handle of every module
 
 constexpr std::uint64_t pattern_step = 0x9E37'79B9'7F4A'7C15u;
@@ -128,6 +129,13 @@ CUresult triad(vmm::fake_driver& fake, void** all) {
   return write_array(fake, {parameter<std::uint64_t>(all, 0)}, first);
 }
 
+CUresult poke(vmm::fake_driver& fake, void** all) {
+  const std::array<std::byte, 1> value{
+      static_cast<std::byte>(parameter<std::uint64_t>(all, 1) & 0xFF)};
+  const auto outcome = fake.write({parameter<std::uint64_t>(all, 0)}, value);
+  return outcome ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
 }  // namespace
 
 extern "C" {
@@ -169,6 +177,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsig
     }
     if (name == "vmm_copy" || name == "vmm_gather")
       return copy_or_gather(fake, parameters, name == "vmm_gather");
+    if (name == "vmm_poke") return poke(fake, parameters);
     if (name == "vmm_triad") return triad(fake, parameters);
     return CUDA_SUCCESS;
   });

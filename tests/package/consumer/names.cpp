@@ -170,7 +170,11 @@ using vmm::manager_statistics;
 using vmm::policy;
 using vmm::resize_request;
 
+// vmm.nvtx
+using vmm::nvtx_declarer;
+
 // vmm.stream
+using vmm::block_watcher;
 using vmm::capture_rule;
 using vmm::pool_options;
 using vmm::pool_policy;

@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a memory checker that listens to NVTX knows of each byte of the pool whether a kernel may
+// use it: the bytes that were asked for, and none between blocks. [G4] Method: a tool of our own
+// listens, and answers for single bytes; it also counts declarations that break NVTX's rules.
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.fake;
+import vmm.nvtx;
+
+namespace {
+
+constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+using vmm::address;
+
+// NVTX looks for the tool once, at its first call.
+class listener {
+ public:
+  listener() {
+    setenv("NVTX_INJECTION64_PATH", VMM_NVTX_LISTENER, 1);
+    library_ = dlopen(VMM_NVTX_LISTENER, RTLD_NOW | RTLD_LOCAL);
+  }
+  [[nodiscard]] bool there() const { return library_ != nullptr; }
+  [[nodiscard]] bool allows(address at) const {
+    return reinterpret_cast<bool (*)(std::uint64_t)>(find("listener_allows"))(at.value);
+  }
+  [[nodiscard]] unsigned count(const char* what) const {
+    return reinterpret_cast<unsigned (*)()>(find(what))();
+  }
+
+ private:
+  [[nodiscard]] void* find(const char* name) const { return dlsym(library_, name); }
+  void* library_ = nullptr;
+};
+
+const listener& tool() {
+  static const listener only;
+  return only;
+}
+
+class Nvtx : public testing::Test {
+ protected:
+  using pool = vmm::stream_pool<vmm::fake_driver>;
+  void SetUp() override {
+    ASSERT_TRUE(tool().there());
+    stream = *driver.create_stream();
+    auto opened = vmm::nvtx_declarer::open();
+    ASSERT_TRUE(opened);
+    declarer = std::move(*opened);
+    vmm::pool_options options;
+    options.watcher = declarer.get();
+    options.rules.handle_bytes = 2 * MiB;
+    options.rules.headroom = 0;
+    options.rules.slack_bytes = 0;
+    options.rules.harvest_share = 0;
+    managed = std::make_unique<pool>(driver, options);
+  }
+  void TearDown() override {
+    managed.reset();
+    EXPECT_EQ(tool().count("listener_heaps"), 0u);
+    EXPECT_EQ(tool().count("listener_regions"), 0u);
+    EXPECT_EQ(tool().count("listener_broken_rules"), 0u);
+    ASSERT_TRUE(driver.destroy_stream(stream));
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+  }
+  [[nodiscard]] address allocate(std::uint64_t size_bytes) {
+    const auto at = managed->allocate(size_bytes, stream);
+    EXPECT_TRUE(at);
+    return at.value_or(address{});
+  }
+  void free(address at) { EXPECT_TRUE(managed->free(at, stream)); }
+
+  vmm::fake_driver driver;
+  vmm::stream_handle stream{};
+  std::unique_ptr<vmm::nvtx_declarer> declarer;
+  std::unique_ptr<pool> managed;
+};
+
+TEST_F(Nvtx, OneByteBetweenTwoBlocksIsSeen) {
+  const address first = allocate(1000);
+  const address second = allocate(1000);
+  ASSERT_EQ(second - first, 1024u);
+  EXPECT_GT(declarer->heap_count(), 0u);
+  for (const address block : {first, second}) {
+    EXPECT_TRUE(tool().allows(block));
+    EXPECT_TRUE(tool().allows(block + 999));
+    EXPECT_FALSE(tool().allows(block + 1000)) << "one byte over the end";
+  }
+  free(first);
+  EXPECT_FALSE(tool().allows(first)) << "freed";
+  EXPECT_TRUE(tool().allows(second));
+  const address again = allocate(100);
+  EXPECT_EQ(again, first);
+  EXPECT_TRUE(tool().allows(again + 99));
+  EXPECT_FALSE(tool().allows(again + 100));
+  free(again);
+  free(second);
+}
+
+TEST_F(Nvtx, ABlockMayLieInManyMappings) {
+  const address block = allocate(9 * MiB + 5);
+  EXPECT_EQ(declarer->heap_count(), 5u);
+  EXPECT_EQ(declarer->region_count(), 5u);
+  for (std::uint64_t at = 0; at < 9 * MiB + 5; at += 4096) EXPECT_TRUE(tool().allows(block + at));
+  EXPECT_TRUE(tool().allows(block + (9 * MiB + 4)));
+  EXPECT_FALSE(tool().allows(block + (9 * MiB + 5)));
+  free(block);
+  EXPECT_EQ(declarer->region_count(), 0u);
+}
+
+TEST_F(Nvtx, MemoryThatMovesIsDeclaredWhereItGoes) {
+  const address first = allocate(4 * MiB);
+  const address wall = allocate(2 * MiB);
+  free(first);
+  const address whole = allocate(8 * MiB);
+  for (std::uint64_t at = 0; at < 8 * MiB; at += MiB) EXPECT_TRUE(tool().allows(whole + at));
+  (void)managed->trim(0);
+  free(whole);
+  free(wall);
+}
+
+TEST_F(Nvtx, AFailedCallDeclaresNothing) {
+  const address block = allocate(4096);
+  EXPECT_FALSE(managed->free(block + 512, stream));
+  EXPECT_FALSE(managed->allocate(std::uint64_t{1} << 60, stream));
+  EXPECT_TRUE(tool().allows(block));
+  EXPECT_EQ(declarer->region_count(), 1u);
+  free(block);
+}
+
+TEST_F(Nvtx, APinnedBlockStaysDeclaredWhenItIsFreed) {
+  const address block = allocate(4096);
+  ASSERT_TRUE(managed->pin(block));
+  free(block);
+  EXPECT_TRUE(tool().allows(block)) << "who pins it still uses it";
+  ASSERT_TRUE(managed->unpin(block));
+  EXPECT_EQ(allocate(100), block);
+  EXPECT_FALSE(tool().allows(block + 200));
+  free(block);
+}
+
+TEST_F(Nvtx, EachByteIsAllowedJustWhileItIsLive) {
+  std::mt19937_64 random(7);
+  struct live_block {
+    address at;
+    std::uint64_t size_bytes;
+  };
+  std::vector<live_block> live;
+  for (int i = 0; i < 1000; ++i) {
+    if (live.size() < 20 || random() % 2 == 0) {
+      const std::uint64_t size = 1 + random() % (i % 10 == 0 ? 6 * MiB : 5000);
+      live.push_back({allocate(size), size});
+    } else {
+      const std::size_t index = random() % live.size();
+      free(live[index].at);
+      live[index] = live.back();
+      live.pop_back();
+    }
+    const live_block& some = live[random() % live.size()];
+    EXPECT_TRUE(tool().allows(some.at));
+    EXPECT_TRUE(tool().allows(some.at + (some.size_bytes - 1)));
+    if (some.size_bytes % 512 != 0) EXPECT_FALSE(tool().allows(some.at + some.size_bytes));
+    if (i % 100 == 0) (void)managed->trim(0);
+  }
+  for (const live_block& each : live) free(each.at);
+}
+
+}  // namespace
