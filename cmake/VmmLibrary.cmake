@@ -11,6 +11,12 @@ if(VMM_SANITIZE)
   if(VMM_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
+  # Inputs are programs: branches guide the fuzzers, compared values only slow them down.
+  if(VMM_SANITIZE MATCHES "fuzzer")
+    add_compile_options(
+      -fno-sanitize-coverage=trace-cmp
+      "-fsanitize-coverage-ignorelist=${PROJECT_SOURCE_DIR}/fuzz/not_covered.txt")
+  endif()
 endif()
 
 # What every library target of vmm has in common.
