@@ -60,7 +60,8 @@ using pool = vmm::stream_pool<vmm::fake_driver>;
 // A pool and streams on it: for all threads, or for one.
 class pool_source {
  public:
-  explicit pool_source(unsigned streams) : managed_(std::make_unique<pool>(driver_)) {
+  explicit pool_source(unsigned streams)
+      : managed_(std::make_unique<pool>(driver_, vmm::pool_options::from_environment({}).value())) {
     for (unsigned i = 0; i < streams; ++i) {
       const auto made = driver_.create_stream();
       need(static_cast<bool>(made));

@@ -380,6 +380,7 @@ overflow() {
   tool=$(find_sanitizer)
   [[ -n $tool ]] || { printf 'compute-sanitizer is not on this machine\n'; return 2; }
   printf '# A byte over the end of a block\n\n%s, %s.\n\n' "$(date +%F)" "$machine" >"$page"
+  printf -- '- %s\n' "$("$programs/vmm-overflow" --ask)" | tee -a "$page"
   for words in 'yes' 'yes --planted' 'no --planted'; do
     # Word splitting is wanted: the words of one command line.
     # shellcheck disable=SC2086

@@ -18,7 +18,8 @@
 //
 // Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
 // of its own, and no driver call is made under the short one. Cost: allocate and free on one stream
-// make no driver call and no event; their bookkeeping is O(1) but for a search of fixed depth.
+// make no event and no driver call, but for asking whether the stream is being captured where the
+// options want that; their bookkeeping is O(1) but for a search of fixed depth.
 // Growth costs driver calls by handles moved and created.
 module;
 #include <algorithm>

@@ -8,7 +8,12 @@
 //   compute-sanitizer --nvtx yes --tool memcheck vmm-overflow            no error
 //   compute-sanitizer --nvtx yes --tool memcheck vmm-overflow --planted  one error
 //
+// vmm-overflow --ask prints what it costs to ask a stream whether it is being captured, which the
+// pool does at every call unless it is told that nothing ever is.
+//
 // Exits with 0 when the kernels ran or the checker stopped the planted one.
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -24,6 +29,24 @@ constexpr std::uint64_t block_bytes = 1000;
 int fail(const vmm::error& what) {
   std::fprintf(stderr, "vmm-overflow: %s\n", vmm::describe(what).c_str());
   return 1;
+}
+
+vmm::status ask(vmm::cuda_driver& driver) {
+  constexpr std::uint64_t count = 1'000'000;
+  const auto stream = driver.create_stream();
+  if (!stream) return stream.error();
+  double best_ns = 1e300;
+  for (int round = 0; round < 5; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (const auto seen = driver.query_capture(*stream); !seen) return seen.error();
+    }
+    const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begin;
+    best_ns = std::min(best_ns, taken.count() / static_cast<double>(count));
+  }
+  std::printf("asking whether a stream is being captured: %.1f ns (best of 5 rounds of %llu)\n",
+              best_ns, static_cast<unsigned long long>(count));
+  return driver.destroy_stream(*stream);
 }
 
 vmm::status play(vmm::cuda_driver& driver, vmm::nvtx_declarer& declarer, bool planted) {
@@ -60,15 +83,16 @@ vmm::status play(vmm::cuda_driver& driver, vmm::nvtx_declarer& declarer, bool pl
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool planted = argc == 2 && std::string_view(argv[1]) == "--planted";
-  if (argc > 2 || (argc == 2 && !planted)) {
-    std::fprintf(stderr, "usage: vmm-overflow [--planted]\n");
+  const std::string_view word = argc == 2 ? argv[1] : "";
+  if (argc > 2 || !(word.empty() || word == "--planted" || word == "--ask")) {
+    std::fprintf(stderr, "usage: vmm-overflow [--planted | --ask]\n");
     return 2;
   }
   auto declarer = vmm::nvtx_declarer::open();
   if (!declarer) return fail(declarer.error());
   auto driver = vmm::cuda_driver::open();
   if (!driver) return fail(driver.error());
-  const vmm::status played = play(*driver, **declarer, planted);
+  const vmm::status played =
+      word == "--ask" ? ask(*driver) : play(*driver, **declarer, word == "--planted");
   return played ? 0 : fail(played.error());
 }
