@@ -38,6 +38,7 @@ usage: scripts/gpu.sh [build] [WORD...]
   streams      the traces with real work on four streams
   host         what the pool costs a host with many cores: bench threads, bench stream
   watched      compute-sanitizer over short forms of the two before
+  graph        what a capture forbids; a graph with the pool's memory between other work
   overflow     compute-sanitizer sees a byte written over the end of a block of the pool
 
 Without a word: build where there is a compiler, and then all where there is a GPU.
@@ -50,7 +51,7 @@ say() { printf '%s\n' "$*" >&2; }
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
          vmm-replay vmm-soak bench_memory bench_pool bench_release bench_threads bench_stream
-         vmm-overflow)
+         vmm-overflow vmm-graph)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -374,6 +375,16 @@ watched() {
   return $code
 }
 
+graph() {
+  local code=0 page=$scratch/graph.md
+  printf '# Graph capture\n\n%s, %s.\n\n' "$(date +%F)" "$machine" >"$page"
+  "$programs/vmm-graph" >>"$page" || code=$?
+  printf '\nCommand: vmm-graph.\n' >>"$page"
+  cat "$page"
+  add_proof "$page"
+  return $code
+}
+
 # Without the planted byte there is no error, with it there is one; without NVTX nobody sees it.
 overflow() {
   local tool code=0 text=$scratch/overflow.txt page=$scratch/overflow.md words errors
@@ -400,7 +411,7 @@ overflow() {
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory release pool host rounds streams watched overflow)
+           memory release pool host rounds streams watched overflow graph)
 
 declare -a summary=()
 failures=0
