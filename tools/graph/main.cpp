@@ -94,7 +94,7 @@ class graphs {
   PFN_cuGraphDestroy_v10000 destroy_ = nullptr;
 };
 
-// ---- which calls a capture forbids ---------------------------------------------------------------
+// ---- which calls a capture forbids --------------------------------------------------------------
 
 struct probe {
   const char* name;
@@ -179,7 +179,7 @@ void show_rules(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle cap
   must(driver.free_reservation(range));
 }
 
-// ---- the pool beside and in a capture ------------------------------------------------------------
+// ---- the pool beside and in a capture -----------------------------------------------------------
 
 struct shown {
   std::uint64_t wrong_words = 0;
