@@ -325,18 +325,12 @@ inline void region_map::resize_listed(std::uint32_t index, granule_range to) noe
   kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
   const granule_range from{node.offset, node.size()};
   state.granules += std::uint64_t{to.count} - from.count;
-  if (state.bins.keeps_place(from.count, to.count)) {
-    node.size_word = to.count;
-  } else {
-    state.bins.remove(index);
-    node.size_word = to.count;
-    state.bins.insert(index);
-  }
+  state.bins.resize(index, to.count);
   node.offset = to.offset;
-  if (slot_granules_ == 0) return;
+  if (slot_granules_ == 0 || (from.count < slot_granules_ && to.count < slot_granules_)) return;
   const std::uint32_t slot = to.offset >> slot_shift_;
-  if (from.count >= slot_granules_ &&
-      (to.count < slot_granules_ || from.offset >> slot_shift_ != slot))
+  const bool moves = from.offset >> slot_shift_ != slot;
+  if (from.count >= slot_granules_ && (to.count < slot_granules_ || moves))
     state.large.set(from.offset >> slot_shift_, 0);
   if (to.count >= slot_granules_) {
     state.large.set(slot, to.count);

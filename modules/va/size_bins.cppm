@@ -114,10 +114,14 @@ class size_bins {
     }
   }
 
-  /// True where a block of one size stays where it is when it becomes the other.
-  [[nodiscard]] inline bool keeps_place(std::uint32_t size, std::uint32_t other) const noexcept {
+  /// Gives a block in the bins another size; within a list it stays where it is.
+  inline void resize(std::uint32_t index, std::uint32_t size) noexcept {
+    const std::uint32_t before = bin_of(nodes_[index].size());
     const std::uint32_t bin = bin_of(size);
-    return bin == bin_of(other) && counts_[bin] != trie_mode;
+    const bool stays = bin == before && counts_[bin] != trie_mode;
+    if (!stays) take_out(index, before);
+    nodes_[index].size_word = size;
+    if (!stays) put_in(index, bin);
   }
 
   /// Takes out a hole of exactly `count` granules, fewer than exact_bins; 0 when there is none.
@@ -182,6 +186,23 @@ class size_bins {
     const std::uint32_t previous = nodes[index].links.previous;
     nodes[previous].links.next = next;
     nodes[next].links.previous = previous;
+  }
+
+  inline void put_in(std::uint32_t index, std::uint32_t bin) noexcept {
+    if (bin >= exact_bins) {
+      if (counts_[bin] >= list_limit) return insert_wide(index, bin);
+      ++counts_[bin];
+    }
+    push(index, bin);
+  }
+
+  inline void take_out(std::uint32_t index, std::uint32_t bin) noexcept {
+    if (bin >= exact_bins) {
+      if (counts_[bin] == trie_mode) return remove_from_trie(index, bin);
+      check(counts_[bin] != 0, "a free block is not in the bin of its size");
+      --counts_[bin];
+    }
+    unlink(index, bin);
   }
 
   inline void mark(std::uint32_t bin) noexcept {
