@@ -3,6 +3,8 @@
 //
 // Streams, and what needs no driver: allocate, free, other streams' memory.
 module;
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -38,6 +40,16 @@ constexpr error no_host_memory =
   return static_cast<std::uint32_t>(size_bytes / granule_bytes);
 }
 
+// Slots are reached at random, so that with small pages most of what a look costs is address
+// translation. A hint, for what lies in whole huge pages, before anything is written there.
+void prefer_huge_pages(void* memory, std::size_t size_bytes) noexcept {
+  constexpr std::uintptr_t huge_page_bytes = std::uintptr_t{2} << 20;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t first = (begin + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  const std::uintptr_t last = (begin + size_bytes) / huge_page_bytes * huge_page_bytes;
+  if (first < last) (void)::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
 }  // namespace
 
 // Most waits end within a few hundred nanoseconds. Where they do not, the holder has lost its
@@ -63,8 +75,11 @@ void quick_lock::lock_slowly() noexcept {
 
 bool start_table::grow() noexcept {
   const std::uint64_t wanted = slots_ == nullptr ? first_slots : slot_count() * 2;
-  std::unique_ptr<slot[]> larger{new (std::nothrow) slot[wanted]};
-  if (larger == nullptr) return false;
+  void* const memory = ::operator new[](wanted * sizeof(slot), std::nothrow);
+  if (memory == nullptr) return false;
+  prefer_huge_pages(memory, wanted * sizeof(slot));
+  std::unique_ptr<slot[]> larger{static_cast<slot*>(memory)};
+  std::uninitialized_default_construct_n(larger.get(), wanted);
   const std::uint64_t old_count = slot_count();
   std::swap(slots_, larger);
   mask_ = static_cast<std::uint32_t>(wanted - 1);
