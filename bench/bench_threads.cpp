@@ -180,7 +180,7 @@ struct row {
   unsigned threads = 0;
   figure shared{};
   figure own{};
-  figure library{};
+  figure by_library{};
 };
 
 row measure_all(unsigned threads, std::uint64_t events) {
@@ -189,7 +189,7 @@ row measure_all(unsigned threads, std::uint64_t events) {
   for (int round = 0; round < rounds; ++round) {
     measure<shared_pool>(threads, pairs, found.shared);
     measure<own_pools>(threads, pairs, found.own);
-    measure<c_library>(threads, pairs, found.library);
+    measure<c_library>(threads, pairs, found.by_library);
   }
   return found;
 }
@@ -208,7 +208,7 @@ void print_table(const std::vector<row>& rows) {
     };
     print(each.shared, one.shared);
     print(each.own, one.own);
-    print(each.library, one.library);
+    print(each.by_library, one.by_library);
     std::printf("|\n");
   }
 }
@@ -222,7 +222,7 @@ void print_json(const std::vector<row>& rows) {
     std::printf("%s{\"threads\": %u", &each == &rows.front() ? "" : ", ", each.threads);
     print("one_pool", each.shared);
     print("own_pools", each.own);
-    print("malloc", each.library);
+    print("malloc", each.by_library);
     std::printf("}");
   }
   std::printf("]}\n");

@@ -329,7 +329,7 @@ void* cuda_driver::entry_point(const char* symbol, std::int32_t version) const n
 namespace {
 
 const char* library_name(const cuda_options& options) noexcept {
-  if (options.library != nullptr) return options.library;
+  if (options.driver_library != nullptr) return options.driver_library;
   const char* named = std::getenv("VMM_CUDA_LIBRARY");
   return named != nullptr && *named != '\0' ? named : "libcuda.so.1";
 }

@@ -34,7 +34,7 @@ namespace vmm {
 
 export struct cuda_options {
   std::int32_t device = 0;  ///< as the driver counts the visible devices
-  const char* library =
+  const char* driver_library =
       nullptr;  ///< the driver's library; null: $VMM_CUDA_LIBRARY, else libcuda.so.1
   bool allow_multicast = false;  ///< see I5; a program that uses multicast asks for it by name
 };

@@ -113,7 +113,7 @@ void* entry_points::find(const char* symbol, int version) const noexcept {
 }
 
 const char* load_driver(const load_options& options, entry_points& points) noexcept {
-  void* library = dlopen(options.library, RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(options.driver_library, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return "the CUDA driver's library (libcuda.so.1, or what VMM_CUDA_LIBRARY names) could not be "
            "loaded: "

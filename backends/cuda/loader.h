@@ -82,7 +82,7 @@ struct entry_points {
 };
 
 struct load_options {
-  const char* library = nullptr;  ///< path or name, as dlopen takes it
+  const char* driver_library = nullptr;  ///< path or name, as dlopen takes it
   bool multicast = false;
 };
 

@@ -19,7 +19,7 @@ struct cuda_on_the_standin {
 
   static opened<driver> make() {
     cuda_test::standin().reset(nullptr);
-    auto made = driver::open({.library = VMM_STANDIN_LIBRARY});
+    auto made = driver::open({.driver_library = VMM_STANDIN_LIBRARY});
     if (!made) return {std::nullopt, vmm::describe(made.error())};
     return {std::move(*made), {}};
   }

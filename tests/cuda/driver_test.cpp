@@ -35,7 +35,7 @@ using vmm::errc;
 constexpr std::uint64_t granule = 2ull << 20;
 
 vmm::cuda_options options(int device = 0) {
-  return {.device = device, .library = VMM_STANDIN_LIBRARY};
+  return {.device = device, .driver_library = VMM_STANDIN_LIBRARY};
 }
 
 vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(standin().fake()); }
@@ -154,7 +154,7 @@ TEST_F(Cuda, FindsEntryPointsWithTheFirstFinderToo) {
   cuda_test::controls old(VMM_STANDIN_OLD_LIBRARY);
   ASSERT_EQ(old.find<void()>("cuGetProcAddress_v2"), nullptr) << "the library must look old";
   old.reset(nullptr);
-  cuda_driver driver = open({.library = VMM_STANDIN_OLD_LIBRARY});
+  cuda_driver driver = open({.driver_library = VMM_STANDIN_OLD_LIBRARY});
   EXPECT_TRUE(driver.query_memory(driver.home()));
 }
 

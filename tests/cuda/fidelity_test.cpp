@@ -76,7 +76,7 @@ TEST(Fidelity, ProbesAreNamedOnceAndDescribed) {
 
 cuda_driver open_standin() {
   standin().reset(nullptr);
-  auto opened = cuda_driver::open({.library = VMM_STANDIN_LIBRARY});
+  auto opened = cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY});
   EXPECT_TRUE(opened);
   return std::move(*opened);
 }

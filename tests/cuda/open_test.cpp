@@ -24,14 +24,15 @@ static_assert(vmm::sharing_backend<vmm::cuda_driver>);
 static_assert(vmm::multicast_backend<vmm::cuda_driver>);
 
 TEST(CudaOpen, AMissingLibraryIsUnavailable) {
-  const auto opened = vmm::cuda_driver::open({.library = "libvmm-there-is-no-such-driver.so.1"});
+  const auto opened =
+      vmm::cuda_driver::open({.driver_library = "libvmm-there-is-no-such-driver.so.1"});
   ASSERT_FALSE(opened.has_value());
   EXPECT_EQ(opened.error().code, vmm::errc::unavailable) << vmm::describe(opened.error());
   EXPECT_STRNE(opened.error().detail, "");
 }
 
 TEST(CudaOpen, ALibraryThatIsNoDriverIsUnavailable) {
-  const auto opened = vmm::cuda_driver::open({.library = "libm.so.6"});
+  const auto opened = vmm::cuda_driver::open({.driver_library = "libm.so.6"});
   ASSERT_FALSE(opened.has_value());
   EXPECT_EQ(opened.error().code, vmm::errc::unavailable) << vmm::describe(opened.error());
 }

@@ -251,7 +251,7 @@ class Sweep : public testing::Test {
 
 TEST_F(Sweep, EveryEntryPointWithEveryCode) {
   {
-    auto opened = cuda_driver::open({.library = VMM_STANDIN_LIBRARY});
+    auto opened = cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY});
     ASSERT_TRUE(opened);
     life l(*opened);
     for (const step& each : all_steps()) {
@@ -277,14 +277,14 @@ TEST_F(Sweep, EveryCallOfOpen) {
         "cuCtxPushCurrent", "cuStreamCreate"}) {
     for (const int code : codes) {
       standin().fail(symbol, code, 1, false);
-      const auto opened = cuda_driver::open({.library = VMM_STANDIN_LIBRARY});
+      const auto opened = cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY});
       standin().clear_failures();
       ASSERT_FALSE(opened) << symbol << " answered " << code;
       EXPECT_EQ(opened.error().native, code) << symbol;
       EXPECT_EQ(standin().context_references(0), 0) << symbol;
     }
   }
-  EXPECT_TRUE(cuda_driver::open({.library = VMM_STANDIN_LIBRARY}));
+  EXPECT_TRUE(cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY}));
   EXPECT_TRUE(fake().check_empty()) << fake().report();
 }
 

@@ -45,7 +45,7 @@ bool read_options(int count, char** words, fidelity::settings& how) {
     if (i + 1 >= count) return false;
     const std::string_view value = words[i + 1];
     if (name == "--library")
-      how.library = value;
+      how.driver_library = value;
     else if (name == "--record")
       how.record = value;
     else if (name == "--expect")

@@ -13,18 +13,18 @@
 namespace fidelity {
 
 struct settings {
-  std::string program;      ///< how this program was called
-  std::string library;      ///< the CUDA driver's library; empty: the machine's
-  std::string record;       ///< probes: write the device's answers to this file
-  std::string expect;       ///< probes: compare the fake with this file instead of a device
-  std::string differences;  ///< probes: known differences, with reasons
-  std::string markdown;     ///< write the table to this file
-  std::string one;          ///< one: the probe's id
-  std::uint64_t count = 0;  ///< 0: the word's own default
+  std::string program;         ///< how this program was called
+  std::string driver_library;  ///< the CUDA driver's library; empty: the machine's
+  std::string record;          ///< probes: write the device's answers to this file
+  std::string expect;          ///< probes: compare the fake with this file instead of a device
+  std::string differences;     ///< probes: known differences, with reasons
+  std::string markdown;        ///< write the table to this file
+  std::string one;             ///< one: the probe's id
+  std::uint64_t count = 0;     ///< 0: the word's own default
   std::uint64_t seed = 1;
 
   [[nodiscard]] const char* library_or_null() const {
-    return library.empty() ? nullptr : library.c_str();
+    return driver_library.empty() ? nullptr : driver_library.c_str();
   }
 };
 

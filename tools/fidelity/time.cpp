@@ -28,9 +28,9 @@ std::string fixed(double value, int digits) {
   return text.data();
 }
 
-// Hosts of one kind of GPU differ, and one host by the minute: access to 2 MiB takes 16 to 29 us. So
-// each play is preceded by this script, which is none of the twenty, and what it takes, over what the
-// fake predicts for it, is the host's factor at that moment.
+// Hosts of one kind of GPU differ, and one host by the minute: access to 2 MiB takes 16 to 29 us.
+// So each play is preceded by this script, which is none of the twenty, and what it takes, over
+// what the fake predicts for it, is the host's factor at that moment.
 constexpr vmm::fidelity::script yardstick{
     "yardstick, 16 MiB", vmm::fidelity::pattern::make_and_drop, 16 * vmm::fidelity::mib, 64, 1};
 
@@ -93,7 +93,7 @@ timed time_one(vmm::cuda_driver& device, const vmm::fidelity::script& what) {
 }  // namespace
 
 int run_yardstick(const settings& how) {
-  auto device = vmm::cuda_driver::open({.library = how.library_or_null()});
+  auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
   if (!device) {
     std::fprintf(stderr, "%s\n", vmm::describe(device.error()).c_str());
     return 2;
@@ -108,7 +108,7 @@ int run_yardstick(const settings& how) {
 int run_time(const settings& how) {
   report_head head;
   if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.library = how.library_or_null()});
+  auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
   if (!device) return 2;
   table rows{{"sequence", "calls", "predicted us", "host factor", "taken us",
               "predicted for this host / taken"}};
