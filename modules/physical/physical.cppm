@@ -157,14 +157,19 @@ class physical_pool {
   /// Appends pieces of `size_bytes` in all to `out`, which then holds them once each: from the
   /// cache by C2 and C3, the rest new. Errors: out_of_memory, over_budget, out_of_host_memory, and
   /// what create answers; `out` is as before and what had been taken is cached. size_bytes: a
-  /// positive multiple of the granularity.
-  [[nodiscard]] status acquire(std::uint64_t size_bytes, piece_list& out) {
+  /// positive multiple of the granularity, as is new_bytes_max, the most that a new piece has; 0:
+  /// as much as the options allow.
+  [[nodiscard]] status acquire(std::uint64_t size_bytes, piece_list& out,
+                               std::uint64_t new_bytes_max = 0) {
     check(size_bytes > 0 && size_bytes % store_.options().granularity_bytes == 0,
           "physical memory is asked for in whole granules");
+    check(new_bytes_max % store_.options().granularity_bytes == 0,
+          "new pieces are made of whole granules");
+    const std::uint64_t largest_bytes = smaller_limit(new_bytes_max, store_.options().chunk_bytes);
     const std::size_t before = out.size();
     std::uint64_t remaining_bytes = size_bytes;
     while (remaining_bytes > 0) {
-      const result<piece*> next = acquire_one({remaining_bytes, size_bytes}, out);
+      const result<piece*> next = acquire_one({remaining_bytes, size_bytes}, largest_bytes, out);
       if (!next) {
         give_back(out, before);
         return next.error();
@@ -216,11 +221,12 @@ class physical_pool {
   [[nodiscard]] bool validate() const noexcept { return store_.validate(); }
 
  private:
-  [[nodiscard]] result<piece*> acquire_one(const piece_store::wanted& want, piece_list& out) {
+  [[nodiscard]] result<piece*> acquire_one(const piece_store::wanted& want,
+                                           std::uint64_t largest_bytes, piece_list& out) {
     if (status room = reserve_more(out, 1); !room) return room.error();
     piece* next = store_.take(want);
     if (next == nullptr) {
-      const result<piece*> fresh = create(new_size(want.remaining_bytes));
+      const result<piece*> fresh = create(smaller_limit(want.remaining_bytes, largest_bytes));
       if (!fresh) return fresh;
       next = *fresh;
     }
@@ -228,9 +234,9 @@ class physical_pool {
     return next;
   }
 
-  [[nodiscard]] std::uint64_t new_size(std::uint64_t remaining_bytes) const noexcept {
-    const std::uint64_t chunk_bytes = store_.options().chunk_bytes;
-    return chunk_bytes == 0 ? remaining_bytes : std::min(remaining_bytes, chunk_bytes);
+  /// Of two limits, where 0 is none.
+  [[nodiscard]] static std::uint64_t smaller_limit(std::uint64_t a, std::uint64_t b) noexcept {
+    return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
   }
 
   [[nodiscard]] result<piece*> create(std::uint64_t size_bytes) {

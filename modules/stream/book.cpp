@@ -468,7 +468,8 @@ status pool_book::free(address at, std::uint32_t stream) noexcept {
 std::size_t pool_book::foreign_candidates(const book_request& request,
                                           std::span<stream_point> out) const noexcept {
   std::size_t count = 0;
-  for (std::uint32_t step = 0; step < stream_count() && count < out.size(); ++step) {
+  const std::uint32_t streams = std::min(stream_count(), streams_looked_at_max + 1);
+  for (std::uint32_t step = 0; step < streams && count < out.size(); ++step) {
     const std::uint32_t other = other_stream(request.stream, step);
     if (other == request.stream) continue;
     for (const auto& in : segments_) {
@@ -482,11 +483,12 @@ std::size_t pool_book::foreign_candidates(const book_request& request,
 }
 
 result<foreign_claim> pool_book::claim_foreign(const book_request& request,
-                                               bool passed_only) noexcept {
-  constexpr std::uint32_t streams_looked_at_max = 64;
+                                               const foreign_search& how) noexcept {
   foreign_claim best;
   std::uint32_t best_granules = std::numeric_limits<std::uint32_t>::max();
-  for (std::uint32_t step = 0; step < std::min(stream_count(), streams_looked_at_max + 1); ++step) {
+  const std::uint32_t streams =
+      how.all_streams ? stream_count() : std::min(stream_count(), streams_looked_at_max + 1);
+  for (std::uint32_t step = 0; step < streams; ++step) {
     const std::uint32_t other = other_stream(request.stream, step);
     if (other == request.stream) continue;
     for (std::uint32_t number = 0; number < segments_.size(); ++number) {
@@ -494,7 +496,7 @@ result<foreign_claim> pool_book::claim_foreign(const book_request& request,
       const region_id found = regions.best_fit(kind_of(other), request.count_granules);
       if (found == region_id::none) continue;
       const stream_point last_use{other, regions.word(found)};
-      if (regions.where(found).count >= best_granules || (passed_only && !passed(last_use)))
+      if (regions.where(found).count >= best_granules || (how.passed_only && !passed(last_use)))
         continue;
       best = {number, found, last_use};
       best_granules = regions.where(found).count;

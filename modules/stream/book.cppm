@@ -62,8 +62,8 @@ export enum class pool_region_kind : std::uint8_t {
 export struct pool_region {
   address_range range{};
   pool_region_kind kind = pool_region_kind::hole;
-  stream_handle stream =
-      stream_handle::default_stream;  ///< of free regions: who may take it at once
+  /// Of free regions: whose. What forgotten streams left shows the default stream.
+  stream_handle stream = stream_handle::default_stream;
 };
 
 /// Bytes and counts. [G8]
@@ -147,6 +147,12 @@ enum class stream_phase : std::uint8_t {
   capture,  // a graph that is captured, or was: free for nobody else until it is released
 };
 
+/// Where claim_foreign() looks.
+struct foreign_search {
+  bool passed_only = false;  ///< only at what unfinished work cannot use
+  bool all_streams = false;  ///< at more than streams_looked_at_max others: memory is short
+};
+
 class pool_book {
  public:
   struct setup {
@@ -163,6 +169,7 @@ class pool_book {
   // ---- streams ----
   static constexpr std::uint32_t no_stream = ~0u;
   static constexpr std::uint32_t max_streams = 4000;
+  static constexpr std::uint32_t streams_looked_at_max = 64;  // where memory is not short
   [[nodiscard]] inline std::uint32_t find_stream(stream_handle stream) noexcept {
     if (stream == last_handle_ && last_stream_ != no_stream) [[likely]]
       return last_stream_;
@@ -203,7 +210,7 @@ class pool_book {
   [[nodiscard]] std::uint32_t next_retired() noexcept;
   [[nodiscard]] std::size_t retired_count() const noexcept { return retired_.size(); }
   /// Gives some of what a retired stream that has passed left to everyone, and its record back when
-  /// nothing is left. Cost: O(1) for each of at most 1024 regions.
+  /// nothing is left. Cost: O(1) for each of at most 1024 regions, and for each whole slab.
   void clear_retired(std::uint32_t stream) noexcept;
 
   // ---- allocate and free without the driver ----
@@ -227,6 +234,8 @@ class pool_book {
   [[nodiscard]] address place(const book_request& request, bool& starved) noexcept;
   /// Errors: unknown_address, not_allocated.
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
+  /// What free() would answer, and nothing is changed.
+  [[nodiscard]] status knows(address at) noexcept;
   /// Errors: unknown_address, not_allocated, out_of_host_memory, invalid_argument (2^32 pins).
   [[nodiscard]] status pin(address at) noexcept;
   /// Live, and pinned or a captured graph's.
@@ -273,7 +282,7 @@ class pool_book {
   /// Takes the smallest region that fits from another stream; with `passed_only` one whose work has
   /// finished. The claim has no region when there is none. Errors: out_of_host_memory.
   [[nodiscard]] result<foreign_claim> claim_foreign(const book_request& request,
-                                                    bool passed_only) noexcept;
+                                                    const foreign_search& how) noexcept;
   /// Makes the claim the request's block. Errors: out_of_host_memory; the claim is given back.
   [[nodiscard]] result<address> settle_foreign(const foreign_claim& claim) noexcept;
   void return_foreign(const foreign_claim& claim) noexcept;
@@ -456,7 +465,9 @@ class pool_book {
   [[nodiscard]] std::uint32_t create_size(std::uint32_t rest_granules, std::uint64_t room_granules,
                                           std::uint64_t held_bytes) const noexcept;
   [[nodiscard]] bool may_spend() const noexcept;
-  [[nodiscard]] slab* choose_slab(std::uint32_t stream, std::uint32_t rest_granules) noexcept;
+  [[nodiscard]] slab* choose_slab(std::uint32_t stream, std::uint32_t rest_granules,
+                                  std::uint32_t streams_max) noexcept;
+  [[nodiscard]] bool overshoots(const slab& next, const growth_plan& plan) const noexcept;
   [[nodiscard]] status claim_region_of(slab& first, growth_plan& plan) noexcept;
   [[nodiscard]] status claim_slab(slab& s, growth_plan& plan) noexcept;
   [[nodiscard]] status cut_out(segment& in, granule_range what) noexcept;

@@ -208,9 +208,10 @@ status pool_book::gather(const growth_effort& effort, growth_plan& plan) noexcep
   std::uint32_t rest = rounded_to_pages(plan.request.count_granules - have);
   const std::uint64_t room = effort.all_whole ? 0 : headroom(plan.request, effort.held_bytes);
   const bool move = may_move(plan.request, effort);
+  const std::uint32_t streams_max = effort.all_whole ? stream_count() : streams_looked_at_max + 1;
   while (rest > room && move) {
-    slab* const chosen = choose_slab(plan.request.stream, rest);
-    if (chosen == nullptr) break;
+    slab* const chosen = choose_slab(plan.request.stream, rest, streams_max);
+    if (chosen == nullptr || overshoots(*chosen, plan)) break;
     const status claimed =
         rules_.oldest_first ? claim_region_of(*chosen, plan) : claim_slab(*chosen, plan);
     if (!claimed) return claimed;
@@ -246,12 +247,12 @@ std::uint32_t pool_book::create_size(std::uint32_t rest_granules, std::uint64_t 
 }
 
 // Own stream first; then the stream whose oldest whole slab is the oldest. [G3]
-slab* pool_book::choose_slab(std::uint32_t stream, std::uint32_t rest_granules) noexcept {
-  constexpr std::uint32_t streams_looked_at_max = 64;
+slab* pool_book::choose_slab(std::uint32_t stream, std::uint32_t rest_granules,
+                             std::uint32_t streams_max) noexcept {
   const slab_bins* from = &streams_[stream]->whole;
   if (from->empty()) {
     const slab* oldest = nullptr;
-    const std::uint32_t streams = std::min(stream_count(), streams_looked_at_max + 1);
+    const std::uint32_t streams = std::min(stream_count(), streams_max);
     for (std::uint32_t step = 0; step < streams; ++step) {
       const std::uint32_t number = other_stream(stream, step);
       if (number == stream) continue;
@@ -267,6 +268,17 @@ slab* pool_book::choose_slab(std::uint32_t stream, std::uint32_t rest_granules) 
   if (rules_.oldest_first) return from->oldest();
   slab* const fitting = from->at_least(rest_granules / page_granules_, rest_granules);
   return fitting != nullptr ? fitting : from->largest();
+}
+
+// Whether the window would be longer than a segment with what is claimed along with this slab.
+bool pool_book::overshoots(const slab& next, const growth_plan& plan) const noexcept {
+  std::uint64_t more = next.count_granules;
+  if (rules_.oldest_first) {
+    const view& v = *next.current;
+    const region_map& regions = segments_[v.segment]->regions;
+    more = regions.where(regions.find_page(v.offset >> unit_shift_)).count;
+  }
+  return plan.moved_granules + more > segment_bytes_ / granule_bytes;
 }
 
 // The whole slabs of the free region that `first` lies in, in address order.
@@ -304,12 +316,8 @@ status pool_book::cut_out(segment& in, granule_range what) noexcept {
 }
 
 status pool_book::claim_slab(slab& s, growth_plan& plan) noexcept {
-  try {
-    plan.moved.reserve(plan.moved.size() + 1);
-    plan.waits.reserve(plan.waits.size() + stream_count());
-  } catch (const std::bad_alloc&) {
-    return no_host_memory;
-  }
+  if (status room = reserve_more(plan.moved, 1); !room) return room;
+  if (status room = reserve_more(plan.waits, stream_count()); !room) return room;
   if (status freed = detach_regions(s); !freed) return freed;
   const view& v = *s.current;
   const region_map& regions = segments_[v.segment]->regions;
@@ -579,7 +587,9 @@ void pool_book::make_stale(view& v, region_id region, const stream_point& last_u
   v.last_use = last_use;
   stale_.push_back(v);
   if (v.of == nullptr) return;
+  v.before_of_slab = nullptr;
   v.next_of_slab = v.of->stale_views;
+  if (v.next_of_slab != nullptr) v.next_of_slab->before_of_slab = &v;
   v.of->stale_views = &v;
 }
 
@@ -596,9 +606,9 @@ void pool_book::retire_view(view& old, const stream_point& last_use) noexcept {
 void pool_book::forget_stale(view& gone) noexcept {
   stale_.remove(gone);
   if (gone.of == nullptr) return;
-  view** link = &gone.of->stale_views;
-  while (*link != &gone) link = &(*link)->next_of_slab;
-  *link = gone.next_of_slab;
+  view* const before = gone.before_of_slab;
+  (before != nullptr ? before->next_of_slab : gone.of->stale_views) = gone.next_of_slab;
+  if (gone.next_of_slab != nullptr) gone.next_of_slab->before_of_slab = before;
 }
 
 void pool_book::zombie_unmapped(view& gone) noexcept {
@@ -635,11 +645,7 @@ status pool_book::claim_idle(std::uint64_t size_bytes, std::vector<slab*>& out) 
     for (slab* s = record->whole.largest(); s != nullptr && claimed_bytes < size_bytes;) {
       slab* const next = record->whole.next_smaller(*s, s->count_pages);
       if (is_idle(*s)) {
-        try {
-          out.reserve(out.size() + 1);
-        } catch (const std::bad_alloc&) {
-          return no_host_memory;
-        }
+        if (status room = reserve_more(out, 1); !room) return room;
         if (status detached = detach_regions(*s); !detached) return detached;
         out.push_back(s);
         claimed_bytes += s->memory->size_bytes;

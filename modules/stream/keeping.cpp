@@ -63,6 +63,12 @@ result<pool_book::found_block> pool_book::find_block(address at) noexcept {
   return found;
 }
 
+status pool_book::knows(address at) noexcept {
+  const result<found_block> found = find_block(at);
+  if (!found) return found.error();
+  return found->is_held && hold_of(*found->in, found->region).freed ? status{no_block} : status{};
+}
+
 status pool_book::pin(address at) noexcept {
   const result<found_block> found = find_block(at);
   if (!found) return found.error();

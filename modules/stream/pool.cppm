@@ -96,13 +96,14 @@ class stream_pool {
   [[nodiscard]] status set_up();
 
   /// Memory for work that `stream` will be given. 512-byte blocks; contents are not specified. [G1]
-  /// Errors: invalid_argument (no bytes), out_of_memory, over_budget (both after everything was
+  /// Errors: invalid_argument (no bytes, too many streams), out_of_memory, over_budget (both after everything was
   /// tried: see last_shortage), out_of_addresses, out_of_host_memory, driver errors.
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
 
   /// Gives a block back after all work that `stream` has been given so far. Work on other streams
-  /// that uses it must be ordered before that. No driver call. [G1]
-  /// Errors: unknown_address, not_allocated (freed before, or inside a block), out_of_host_memory
+  /// that uses it must be ordered before that, and so must, used or not, what the stream that it
+  /// was allocated on had been given then: the block may have come to it behind that work. No
+  /// driver call. [G1] Errors: invalid_argument (too many streams), unknown_address, not_allocated (freed before, or inside a block), out_of_host_memory
   /// (a new stream's records); the block is as before.
   [[nodiscard]] status free(address at, stream_handle stream);
 
@@ -130,8 +131,8 @@ class stream_pool {
   [[nodiscard]] status unsubscribe(remap_subscription subscription) {
     return board_.remove(subscription);
   }
-  /// The number of the latest change: two equal answers say that nothing changed in between, of
-  /// which nobody needed to be told.
+  /// The number of the latest change that has been announced. It grows before the change: two equal
+  /// answers, the first after a change's effect was seen, say that none began in between.
   [[nodiscard]] std::uint64_t remap_epoch() const noexcept {
     return remap_epoch_.load(std::memory_order_acquire);
   }
@@ -139,7 +140,8 @@ class stream_pool {
   /// To be called before a stream is destroyed, when nobody allocates or frees on it any more: the
   /// driver may give its number to a new stream, which is then a new one here too. What is free for
   /// the stream becomes everyone's when the work it has been given so far has finished; nothing
-  /// waits for that. Blocks allocated on it stay live and are freed on any stream. A stream that
+  /// waits for that. Blocks allocated on it stay live, to be freed on any stream that is
+  /// ordered behind it. A stream that
   /// the pool does not know is no error. One event where anything was freed on it.
   /// Errors: in_use (it is being captured, or freed on), out_of_host_memory, driver errors; the
   /// stream is as before.
@@ -250,10 +252,12 @@ class stream_pool {
   [[nodiscard]] result<address> reuse(const book_request& request);
   [[nodiscard]] result<address> reuse_passed(const book_request& request,
                                              std::span<const stream_point> others);
-  [[nodiscard]] result<address> reuse_behind_wait(const book_request& request);
+  [[nodiscard]] result<address> reuse_behind_wait(const book_request& request,
+                                                  const foreign_search& how);
   [[nodiscard]] result<address> grow(const book_request& request);
   [[nodiscard]] result<address> grow_short(const book_request& request, error cause);
   [[nodiscard]] result<address> grow_from_all(const book_request& request);
+  trim_report release_cached();
   [[nodiscard]] result<address> grow_blocking(const book_request& request, error cause);
   [[nodiscard]] status plan_growth(const book_request& request, growth_effort effort);
   [[nodiscard]] result<address> try_growth(const book_request& request,
@@ -264,12 +268,14 @@ class stream_pool {
   [[nodiscard]] result<ticket_ref> mark_for(const stream_point& point);
   [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream);
   [[nodiscard]] status wait_for(const stream_point& point);
+  [[nodiscard]] status mark_all(std::vector<pool_book::known_mark>& out);
   void tend_retired();
   void announce_moves(const growth_plan& plan);
   void announce_unmap(view& gone, remap_kind kind);
   void reap(std::size_t count_max);
   [[nodiscard]] status unmap_view(view& gone, remap_kind kind);
-  [[nodiscard]] status learn_all();
+  [[nodiscard]] status ask_streams();
+  void reap_in_steps();
   [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes);
   [[nodiscard]] status dissolve_idle(std::uint64_t size_bytes);
   [[nodiscard]] status dissolve(slab& gone);
@@ -287,7 +293,8 @@ class stream_pool {
   const bool watches_capture_;
   const bool watches_;                  // or there is a watcher
   std::recursive_mutex watcher_mutex_;  // before the others; taken where there is a watcher
-  std::mutex growth_mutex_;             // before state_mutex_; held while the driver is called
+  std::mutex growth_mutex_;             // before the next two; held while the driver is called
+  std::mutex release_mutex_;            // held while memory goes back to the driver
   quick_lock state_mutex_;              // the book
   std::atomic<bool> is_set_up_ = false;
   remap_board board_;
@@ -335,8 +342,8 @@ result<std::unique_ptr<typename stream_pool<B>::parts>> stream_pool<B>::make_par
     page_bytes = round_up(std::max(unit->recommended_bytes, page_bytes_min), unit_bytes);
   page_bytes = round_up(std::min(page_bytes, segment_bytes_max), unit_bytes);
   std::uint64_t segment_bytes = std::min(segment_bytes_max, options_.reservation_bytes);
-  segment_bytes = segment_bytes / unit_bytes * unit_bytes;
-  if (segment_bytes < page_bytes)
+  segment_bytes = segment_bytes / page_bytes * page_bytes;
+  if (segment_bytes == 0)
     return refuse(errc::bad_option, "the address space reserved at a time holds no page");
   physical_options memory;
   memory.like = like;
@@ -475,6 +482,7 @@ status stream_pool<B>::free_known(address at, stream_handle stream) {
   pool_book& book = parts_->book;
   std::uint32_t number = book.find_stream(stream);
   if (number == pool_book::no_stream) [[unlikely]] {
+    if (status known = book.knows(at); !known) return known;
     const result<std::uint32_t> added = book.add_stream(stream);
     if (!added) return added.error();
     number = *added;
@@ -817,20 +825,39 @@ template <backend B>
 status stream_pool<B>::synchronize() {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
   board_.check_not_telling();
-  const long_lock growing(growth_mutex_);
   const undisturbed capture(driver_, watches_capture_);
-  std::uint32_t count = 0;
-  {
+  std::vector<pool_book::known_mark> marks;
+  if (status marked = mark_all(marks); !marked) return marked;
+  for (const pool_book::known_mark& each : marks) {
+    if (status waited = parts_->time.wait(each.mark); !waited) return waited;
     const short_lock lock(state_mutex_);
-    count = parts_->book.stream_count();
+    parts_->book.note_passed(each.at);
   }
+  return {};
+}
+
+// Marks for what streams have not finished. Waiting for them needs no lock: others grow meanwhile.
+template <backend B>
+status stream_pool<B>::mark_all(std::vector<pool_book::known_mark>& out) {
+  pool_book& book = parts_->book;
+  const long_lock growing(growth_mutex_);
+  const auto count_streams = [&] {
+    const short_lock lock(state_mutex_);
+    return book.stream_count();
+  };
+  const std::uint32_t count = count_streams();
+  if (status room = reserve_more(out, count); !room) return room;
   for (std::uint32_t stream = 0; stream < count; ++stream) {
     stream_point last;
     {
       const short_lock lock(state_mutex_);
-      last = parts_->book.last_point(stream);
+      last = book.last_point(stream);
+      if (book.passed(last)) continue;
+      book.count_blocked();
     }
-    if (status waited = wait_for(last); !waited) return waited;
+    const result<ticket_ref> mark = mark_for(last);
+    if (!mark) return mark.error();
+    out.push_back({last, *mark});
   }
   return {};
 }
@@ -861,20 +888,21 @@ result<address> stream_pool<B>::reuse_passed(const book_request& request,
     if (status asked = learn(point); !asked) return asked.error();
   }
   const short_lock lock(state_mutex_);
-  const result<foreign_claim> claim = book.claim_foreign(request, true);
+  const result<foreign_claim> claim = book.claim_foreign(request, {.passed_only = true});
   if (!claim) return claim.error();
   if (claim->region == region_id::none) return address{};
   return book.settle_foreign(*claim);
 }
 
 template <backend B>
-result<address> stream_pool<B>::reuse_behind_wait(const book_request& request) {
+result<address> stream_pool<B>::reuse_behind_wait(const book_request& request,
+                                                  const foreign_search& how) {
   if (!may_wait_) return address{};
   pool_book& book = parts_->book;
   foreign_claim claim;
   {
     const short_lock lock(state_mutex_);
-    const result<foreign_claim> found = book.claim_foreign(request, false);
+    const result<foreign_claim> found = book.claim_foreign(request, how);
     if (!found) return found.error();
     if (found->region == region_id::none) return address{};
     claim = *found;
@@ -898,7 +926,7 @@ result<address> stream_pool<B>::grow(const book_request& request) {
   }
   may_wait_ = may_mark_all();
   if (!room) {
-    const result<address> waited = reuse_behind_wait(request);
+    const result<address> waited = reuse_behind_wait(request, {});
     if (!waited || *waited) return waited;
   }
   const result<address> grown = try_growth(request, {may_alias_ && may_wait_, false, 0});
@@ -910,11 +938,18 @@ result<address> stream_pool<B>::grow(const book_request& request) {
 template <backend B>
 result<address> stream_pool<B>::grow_short(const book_request& request, error cause) {
   const std::uint64_t size_bytes = request.count_granules * granule_bytes;
+  if (status asked = ask_streams(); !asked) return asked.error();
+  {
+    const short_lock lock(state_mutex_);
+    parts_->book.merge_passed(request.stream);
+    const result<address> own = parts_->book.allocate(request);
+    if (!own || *own) return own;
+  }
   reap(parts_->book.zombie_count());
   if (!may_alias_) {
     if (status given = dissolve_idle(size_bytes); !given) return given.error();
   }
-  result<address> grown = reuse_behind_wait(request);
+  result<address> grown = reuse_behind_wait(request, {.all_streams = true});
   if (!grown || *grown) return grown;
   grown = grow_from_all(request);
   if (grown || !is_shortage(grown.error().code)) return grown;
@@ -925,10 +960,19 @@ result<address> stream_pool<B>::grow_short(const book_request& request, error ca
 template <backend B>
 result<address> stream_pool<B>::grow_from_all(const book_request& request) {
   const growth_effort effort{may_alias_ && may_wait_, true, 0};
+  const std::uint64_t held_bytes = parts_->memory.statistics().held_bytes;
   const result<address> grown = try_growth(request, effort);
   if (grown || !is_shortage(grown.error().code)) return grown;
-  if (parts_->memory.trim(0).released_count == 0) return grown;
+  (void)release_cached();
+  if (parts_->memory.statistics().held_bytes >= held_bytes) return grown;
   return try_growth(request, effort);
+}
+
+// What another thread is just releasing is gone when this returns: it is not missed.
+template <backend B>
+trim_report stream_pool<B>::release_cached() {
+  const long_lock releasing(release_mutex_);
+  return parts_->memory.trim(0);
 }
 
 // The last step: waits for one stream after the other, and looks again after each.
@@ -1043,13 +1087,8 @@ status stream_pool<B>::carry_out(growth_plan& plan, piece_list& fresh,
                                  std::size_t& standing_count) {
   if (plan.create_granules != 0) {
     const std::uint64_t size_bytes = plan.create_granules * granule_bytes;
-    const std::uint64_t part_bytes =
-        plan.handle_granules == 0 ? size_bytes : plan.handle_granules * granule_bytes;
-    for (std::uint64_t left_bytes = size_bytes; left_bytes != 0;) {
-      const std::uint64_t next_bytes = std::min(left_bytes, part_bytes);
-      if (status made = parts_->memory.acquire(next_bytes, fresh); !made) return made;
-      left_bytes -= next_bytes;
-    }
+    const std::uint64_t new_bytes_max = plan.handle_granules * granule_bytes;
+    if (status made = parts_->memory.acquire(size_bytes, fresh, new_bytes_max); !made) return made;
   }
   for (const stream_point& point : plan.waits) {
     if (status ordered = order_behind(point, plan.request.stream); !ordered) return ordered;
@@ -1180,9 +1219,9 @@ status stream_pool<B>::dissolve(slab& gone) {
   return {};
 }
 
-// Asks what every stream has finished, and tidies up what has.
+// Asks what every stream has finished.
 template <backend B>
-status stream_pool<B>::learn_all() {
+status stream_pool<B>::ask_streams() {
   pool_book& book = parts_->book;
   std::uint32_t streams = 0;
   {
@@ -1198,9 +1237,22 @@ status stream_pool<B>::learn_all() {
     }
     asked = learn(last);
   }
-  reap(book.zombie_count());
-  tend_retired();
   return asked;
+}
+
+// Unmaps all zombies whose work has finished, some at a time: others grow in between.
+template <backend B>
+void stream_pool<B>::reap_in_steps() {
+  constexpr std::uint64_t step = 64;
+  std::uint64_t left = 0;
+  {
+    const short_lock lock(state_mutex_);
+    left = parts_->book.zombie_count();
+  }
+  for (; left != 0; left -= std::min(left, step)) {
+    const long_lock growing(growth_mutex_);
+    reap(std::min(left, step));
+  }
 }
 
 // Unmaps some of what is free beyond the limit. False when there is no more to unmap.
@@ -1229,13 +1281,15 @@ trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
   result<bool> unmapped = true;
   {
     const long_lock growing(growth_mutex_);
-    if (status asked = learn_all(); !asked) unmapped = asked.error();
+    if (status asked = ask_streams(); !asked) unmapped = asked.error();
+    tend_retired();
   }
+  reap_in_steps();
   bool goes_on = true;
   while (goes_on) {
     if (unmapped) unmapped = trim_step(limit_bytes);
     goes_on = unmapped && *unmapped;
-    const trim_report step = parts_->memory.trim(0);
+    const trim_report step = release_cached();
     report.released_count += step.released_count;
     report.released_bytes += step.released_bytes;
     report.still_mapped_bytes = step.still_mapped_bytes;
@@ -1317,7 +1371,7 @@ void stream_pool<B>::write_shortage(const book_request& request, const error& ca
   shortage_.request_bytes = request.count_granules * granule_bytes;
   shortage_.stream = parts_->book.handle_of(request.stream);
   shortage_.failure = cause.code;
-  shortage_.moved_what_was_free = true;
+  shortage_.moved_what_was_free = may_alias_;
   shortage_.trimmed = true;
   shortage_.blocked = options_.wait_when_short;
   shortage_.live_bytes = now.live_bytes;

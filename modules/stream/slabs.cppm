@@ -43,7 +43,8 @@ struct view {
   std::uint32_t count_granules = 0;
   std::uint32_t live_granules = 0;  // of a current view
   piece* memory = nullptr;
-  view* next_of_slab = nullptr;
+  view* next_of_slab = nullptr;  // stale views of one slab, newest first
+  view* before_of_slab = nullptr;
   struct links {
     view* before = nullptr;
     view* after = nullptr;
