@@ -96,8 +96,8 @@ class stream_pool {
   [[nodiscard]] status set_up();
 
   /// Memory for work that `stream` will be given. 512-byte blocks; contents are not specified. [G1]
-  /// Errors: invalid_argument (no bytes, too many streams), out_of_memory, over_budget (both after everything was
-  /// tried: see last_shortage), out_of_addresses, out_of_host_memory, driver errors.
+  /// Errors: invalid_argument (no bytes, too many streams), out_of_memory, over_budget (both after
+  /// everything was tried: see last_shortage), out_of_addresses, out_of_host_memory, driver errors.
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
 
   /// Gives a block back after all work that `stream` has been given so far. Work on other streams

@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: where memory is short, everything that has finished is found before a request fails, and
+// what can never be served costs nothing. Method: a budget that is spent, and no waiting for work.
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fake_pool.hpp"
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::errc;
+
+vmm::pool_options impatient(std::uint64_t budget_bytes) {
+  vmm::pool_options options;
+  options.budget_bytes = budget_bytes;
+  options.wait_when_short = false;
+  return options;
+}
+
+class Shortage : public FakePool {};
+
+TEST_F(Shortage, WhatAnyOfManyStreamsFinishedServes) {
+  constexpr std::size_t stream_count = 80;
+  open(impatient(192 * MiB));
+  std::vector<vmm::stream_handle> streams;
+  for (std::size_t i = 0; i < stream_count; ++i) {
+    streams.push_back(*driver.create_stream());
+    free(allocate(512, streams.back()), streams.back());
+  }
+  const vmm::stream_handle far = streams[stream_count - 5];
+  const address low = allocate(60 * MiB, far);
+  const address middle = allocate(60 * MiB, far);
+  const address high = allocate(60 * MiB, far);
+  free(middle, far);
+  const address again = allocate(60 * MiB, streams[0]);
+  EXPECT_TRUE(again);
+  for (const address each : {low, high}) free(each, far);
+  free(again, streams[0]);
+  for (const vmm::stream_handle each : streams) {
+    fine(managed->forget(each));
+    fine(driver.destroy_stream(each));
+  }
+}
+
+TEST_F(Shortage, AFreeOfNoBlockDoesNotBringAStreamBack) {
+  open();
+  const address block = allocate(MiB, b);
+  free(block, b);
+  fine(managed->forget(b));
+  const std::uint64_t known = managed->statistics().stream_count;
+  const vmm::status again = managed->free(block, b);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, errc::not_allocated);
+  EXPECT_EQ(managed->statistics().stream_count, known);
+}
+
+TEST_F(Shortage, WhatNoStretchOfAddressesCanTakeReservesNone) {
+  vmm::pool_options options;
+  options.page_bytes = 6 * MiB;
+  options.reservation_bytes = 512 * MiB;
+  open(options);
+  free(allocate(MiB, a), a);
+  const std::uint64_t before = managed->statistics().reserved_bytes;
+  for (int i = 0; i < 3; ++i) {
+    const auto none = managed->allocate(511 * MiB, a);
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, errc::out_of_addresses);
+  }
+  EXPECT_EQ(managed->statistics().reserved_bytes, before);
+}
+
+vmm::fake::profile without_aliases() {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.can.alias = vmm::alias_level::none;
+  return plays;
+}
+
+class ShortageWithoutAliases : public FakePool {
+ protected:
+  ShortageWithoutAliases() : FakePool(without_aliases()) {}
+};
+
+TEST_F(ShortageWithoutAliases, IdleMemoryIsAskedAboutBeforeARequestFails) {
+  open(impatient(256 * MiB));
+  std::vector<address> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(64 * MiB, a));
+  free(blocks[0], a);
+  free(blocks[2], a);
+  const address large = allocate(128 * MiB, a);
+  EXPECT_TRUE(large);
+  for (const address each : {blocks[1], blocks[3], large}) free(each, a);
+}
+
+}  // namespace
