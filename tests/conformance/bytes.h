@@ -204,6 +204,32 @@ TYPED_TEST_P(Conformance, EventsOrderStreams) {
   }
 }
 
+// Captures are begun by a program, not by vmm: here none is under way.
+TYPED_TEST_P(Conformance, AStreamThatIsNotCapturedSaysSo) {
+  if constexpr (vmm::capture_backend<typename TypeParam::driver>) {
+    auto& driver = this->driver();
+    const auto plain = vmm::stream_handle::default_stream;
+    if (!driver.feature_set().capture) {
+      EXPECT_TRUE(
+          refused(driver.query_capture(plain), vmm::call::query_capture, {errc::not_supported}));
+      return;
+    }
+    const auto stream = driver.create_stream();
+    ASSERT_TRUE(fine(stream));
+    for (const vmm::stream_handle each : {plain, *stream}) {
+      const auto seen = driver.query_capture(each);
+      ASSERT_TRUE(fine(seen));
+      EXPECT_EQ(seen->state, vmm::capture_state::none);
+      EXPECT_EQ(seen->id, 0u);
+    }
+    const vmm::capture_mode before = driver.exchange_capture_mode(vmm::capture_mode::relaxed);
+    EXPECT_EQ(driver.exchange_capture_mode(before), vmm::capture_mode::relaxed);
+    EXPECT_TRUE(fine(driver.destroy_stream(*stream)));
+  } else {
+    GTEST_SKIP() << "this backend captures no streams";
+  }
+}
+
 TYPED_TEST_P(Conformance, EventsPass) {
   if constexpr (TestFixture::streams_in_type && TestFixture::bytes_in_type) {
     if (!this->has_streams_here()) {
