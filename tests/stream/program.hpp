@@ -125,6 +125,9 @@ class basic_stream_program {
     }
     if ((choice & 128) != 0) options.budget_bytes = 96 * mib;
     budget_bytes_ = options.budget_bytes;
+    const bool keeps = source_.byte() % 2 == 0;
+    options.capture = keeps ? vmm::capture_rule::private_memory : vmm::capture_rule::refuse;
+    may_keep_ = keeps;
     closing_fault_ = source_.byte();
     closing_how_ = source_.byte();
     return options;
@@ -154,8 +157,12 @@ class basic_stream_program {
       pin();
     } else if (choice < 249) {
       unpin();
-    } else if (choice < 252) {
+    } else if (choice < 251) {
       forget();
+    } else if (choice < 253) {
+      capture();
+    } else if (choice < 254) {
+      release_one();
     } else {
       misuse();
     }
@@ -165,10 +172,11 @@ class basic_stream_program {
   // At one of the next calls; the bytes say which, and how it fails.
   void plan_fault(std::uint32_t where, std::uint32_t how, bool may_last) {
     static constexpr std::array kinds{
-        vmm::call::create,       vmm::call::map,           vmm::call::set_access,
-        vmm::call::unmap,        vmm::call::release,       vmm::call::record_event,
-        vmm::call::create_event, vmm::call::query_event,   vmm::call::wait_event,
-        vmm::call::reserve,      vmm::call::destroy_event, vmm::call::synchronize_event,
+        vmm::call::create,        vmm::call::map,           vmm::call::set_access,
+        vmm::call::unmap,         vmm::call::release,       vmm::call::record_event,
+        vmm::call::create_event,  vmm::call::query_event,   vmm::call::wait_event,
+        vmm::call::reserve,       vmm::call::destroy_event, vmm::call::synchronize_event,
+        vmm::call::query_capture,
     };
     vmm::fake::fault planned;
     planned.where = kinds[where % kinds.size()];
@@ -238,7 +246,9 @@ class basic_stream_program {
   void free(typename std::map<std::uint64_t, block>::iterator victim, bool use_first) {
     if (use_first) launch(*victim);
     block& gone = victim->second;
+    const std::uint64_t struck_before = driver_.faults_struck();
     const vmm::status freed = pool_->free(vmm::address{victim->first}, streams_[gone.stream]);
+    if (!freed && driver_.faults_struck() != struck_before) return;  // it is as it was
     if (freed.has_value() == gone.is_freed) return complain("a free is answered wrongly");
     if (gone.is_freed) return;
     gone.is_freed = true;
@@ -318,6 +328,57 @@ class basic_stream_program {
     }
   }
 
+  // A graph of one kernel on memory that is allocated and freed in its capture, played once. What
+  // it wrote to is nobody else's until the graph is released: every play of it would show that.
+  void capture() {
+    const std::size_t stream = source_.byte() % stream_count;
+    const std::uint64_t size_bytes = some_size();
+    if (graphs_.size() == 3 ||
+        !driver_.begin_capture(streams_[stream], vmm::capture_mode::any_thread))
+      return;
+    const std::uint64_t struck_before = driver_.faults_struck();
+    const auto got = pool_->allocate(size_bytes, streams_[stream]);
+    const bool struck = driver_.faults_struck() != struck_before;
+    driver_.clear_faults();
+    const auto number = pool_->capture_number(streams_[stream]);
+    if (got && !may_keep_) complain("memory was allocated in a capture that is refused");
+    if (!got && !may_keep_ && !struck && got.error().code != vmm::errc::not_permitted)
+      complain("a capture is refused with another code");
+    if (got) {
+      check_overlap(got->value, size_bytes);
+      const vmm::address_range range{*got, (size_bytes + 7) / 8 * 8};
+      const vmm::fake::kernel work{.name = "graph", .duration_us = 5, .writes = {&range, 1}};
+      if (!driver_.launch(streams_[stream], work)) complain("a kernel could not be captured");
+      if (!pool_->free(*got, streams_[stream])) complain("a block of a capture could not be freed");
+    }
+    const auto made = driver_.end_capture(streams_[stream]);
+    if (!made) return complain("a capture was spoiled");
+    if (!got || !number) {
+      if (got) complain("a capture without a number");
+      if (!driver_.destroy_graph(*made)) complain("a graph could not be destroyed");
+      return;
+    }
+    graphs_.push_back({*made, *number, stream});
+    play(graphs_.back());
+  }
+  struct graph {
+    vmm::fake::graph_handle handle{};
+    std::uint64_t number = 0;
+    std::size_t stream = 0;
+  };
+  void play(const graph& what) {
+    if (!driver_.launch_graph(what.handle, streams_[what.stream])) complain("a graph did not play");
+  }
+  void release_one() {
+    if (graphs_.empty()) return;
+    const std::size_t index = source_.byte() % graphs_.size();
+    const graph last = graphs_[index];
+    play(last);
+    if (!pool_->release_capture(last.number, streams_[last.stream])) return;
+    graphs_.erase(graphs_.begin() + static_cast<std::ptrdiff_t>(index));
+    if (!driver_.destroy_graph(last.handle)) complain("a graph could not be destroyed");
+  }
+
   void trim() { (void)pool_->trim(source_.byte() * mib); }
 
   void misuse() {
@@ -332,7 +393,9 @@ class basic_stream_program {
     if (driver_.misuse_count() != 0) complain(saw_misuse);
     if (const vmm::status valid = pool_->validate(); !valid) complain(valid.error().detail);
     const vmm::pool_statistics now = pool_->statistics();
-    if (now.live_count != blocks_.size()) complain("the number of live blocks is wrong");
+    const bool is_right =
+        graphs_.empty() ? now.live_count == blocks_.size() : now.live_count >= blocks_.size();
+    if (!is_right) complain("the number of live blocks is wrong");
     if (now.live_bytes < live_bytes_) complain("the live bytes are wrong");
     if (budget_bytes_ != 0 && driver_.ledger().memory_bytes > budget_bytes_)
       complain("the budget was exceeded");
@@ -351,6 +414,7 @@ class basic_stream_program {
   void finish() {
     validate();
     const bool leave_alive = closing_fault_ % 3 == 0 && make_known();
+    while (!graphs_.empty() && wrong_ == nullptr && !leave_alive) release_one();
     while (!blocks_.empty() && wrong_ == nullptr && !leave_alive) {
       const auto last = blocks_.begin();
       if (last->second.pins != 0) {
@@ -363,6 +427,7 @@ class basic_stream_program {
     pool_.reset();
     driver_.clear_faults();
     if (!driver_.finish_all()) complain("work could not finish");
+    for (const graph& left : graphs_) (void)driver_.destroy_graph(left.handle);
     (void)driver_.destroy_event(event_);
     for (const vmm::stream_handle stream : streams_) (void)driver_.destroy_stream(stream);
     if (!driver_.check_empty()) complain("the driver still has something");
@@ -381,6 +446,8 @@ class basic_stream_program {
   vmm::event_handle event_{};
   std::unique_ptr<pool> pool_;
   std::map<std::uint64_t, block> blocks_;
+  std::vector<graph> graphs_;
+  bool may_keep_ = false;  // a capture gets memory of its own
   std::uint64_t live_bytes_ = 0;
   std::uint64_t budget_bytes_ = 0;
   std::uint32_t closing_fault_ = 0;  // what fails once while the pool goes away, in one of four
