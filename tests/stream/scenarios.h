@@ -377,6 +377,14 @@ std::vector<scenario<B>> returns() {
          w.slots[0].stream = w.b;
        },
        [](w_t& w) { return w.remove(0); }},
+      {"forget", moving(),
+       [](w_t& w) {
+         ASSERT_TRUE(w.add_used(4 * MiB, w.c));
+         ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+         ASSERT_TRUE(w.remove(0));
+       },
+       [](w_t& w) { return w.pool->forget(w.streams[w.c]); }},
+      {"pin", moving(), two_gaps<B>(0), [](w_t& w) { return w.pool->pin(w.slots[0].at); }},
       {"trim", moving(), idle, trim(0), true},
       {"trim to a limit", moving(), idle, trim(4 * MiB), true},
       {"trim zombies", moving(), idle_with_zombies, trim(0), true},
