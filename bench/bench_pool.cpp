@@ -92,9 +92,11 @@ class contender {
 
 class vmm_pool : public contender {
  public:
-  vmm_pool(vmm::cuda_driver& driver, const vmm::pool_policy& rules)
-      : contender(std::string("vmm, ") + rules.name), driver_(driver) {
-    options_.rules = rules;
+  vmm_pool(vmm::cuda_driver& driver, vmm::capture_rule capture)
+      : contender(capture == vmm::capture_rule::unchecked ? "vmm, pool, no question of captures"
+                                                          : "vmm, pool"),
+        driver_(driver) {
+    options_.capture = capture;
   }
   void open() override { pool_.emplace(driver_, options_); }
   [[nodiscard]] vmm::result<vmm::address> allocate(std::uint64_t size_bytes,
@@ -398,7 +400,8 @@ int main(int count, char** words) {
       reinterpret_cast<PFN_cuCtxSetCurrent_v4000>(driver->entry_point("cuCtxSetCurrent", 4000));
   set(reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(driver->native_context())));
   bench all(*driver, how);
-  all.add(std::make_unique<vmm_pool>(*driver, vmm::pool_policy::near_live()));
+  all.add(std::make_unique<vmm_pool>(*driver, vmm::capture_rule::refuse));
+  all.add(std::make_unique<vmm_pool>(*driver, vmm::capture_rule::unchecked));
   all.add(std::make_unique<driver_pool>(*driver));
   if (!how.peers.empty()) add_peers(all, how.peers);
   std::string table = table_head;

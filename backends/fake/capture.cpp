@@ -68,11 +68,6 @@ error forbidden(call where, const capture_code& code) noexcept {
 
 bool is_unsafe(call where) noexcept {
   switch (where) {
-    case call::create:
-    case call::release:
-    case call::map:
-    case call::unmap:
-    case call::set_access:
     case call::query_event:
     case call::synchronize_event:
     case call::synchronize_stream:

@@ -103,9 +103,9 @@ class stream_pool {
   /// Gives a block back after all work that `stream` has been given so far. Work on other streams
   /// that uses it must be ordered before that, and so must, used or not, what the stream that it
   /// was allocated on had been given then: the block may have come to it behind that work. No
-  /// driver call. [G1]
-  /// Errors: invalid_argument (too many streams), unknown_address, not_allocated (freed before, or
-  /// inside a block), out_of_host_memory (a new stream's records); the block is as before.
+  /// driver call but the question of `capture`. [G1]
+  /// Errors: unknown_address, not_allocated (freed before, or inside a block), invalid_argument
+  /// (too many streams), out_of_host_memory (a new stream's records); the block is as before.
   [[nodiscard]] status free(address at, stream_handle stream);
 
   /// Keeps the block that begins at `at` where it is until unpin() was called as often: its address
