@@ -39,7 +39,7 @@ report_head head_of(const vmm::cuda_driver& device) {
 }  // namespace
 
 bool find_device(const settings& how, report_head& head) {
-  const auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
+  const auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
   if (!device) {
     std::printf("no CUDA device: %s\n", vmm::describe(device.error()).c_str());
     return false;
@@ -49,7 +49,7 @@ bool find_device(const settings& how, report_head& head) {
 }
 
 int run_about(const settings& how) {
-  auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
+  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
   if (!device) {
     std::printf("no CUDA device: %s\n", vmm::describe(device.error()).c_str());
     return 2;

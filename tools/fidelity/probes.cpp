@@ -40,7 +40,7 @@ std::string ask_fake(const probe& asked) {
 }
 
 std::string ask_device(const settings& how, const probe& asked) {
-  auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
+  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
   if (!device) return "no device: " + vmm::fidelity::text(device);
   auto erased = any_backend::own(std::move(*device));
   if (!erased) return vmm::fidelity::text(erased);
@@ -174,7 +174,7 @@ int run_probes(const settings& how) {
   if (!how.expect.empty()) return compare_recorded(how, known);
   report_head head;
   if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
+  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
   if (!device) return 2;
   auto erased = any_backend::own(std::move(*device));
   if (!erased) return 2;

@@ -23,7 +23,7 @@ struct settings {
   std::uint64_t count = 0;     ///< 0: the word's own default
   std::uint64_t seed = 1;
 
-  [[nodiscard]] const char* library_or_null() const {
+  [[nodiscard]] const char* driver_library_or_null() const {
     return driver_library.empty() ? nullptr : driver_library.c_str();
   }
 };

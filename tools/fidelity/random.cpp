@@ -60,7 +60,7 @@ int report(const settings& how, const report_head& head, std::uint64_t count, co
 int run_random(const settings& how) {
   report_head head;
   if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
+  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
   if (!device) return 2;
   const std::uint64_t count = how.count == 0 ? default_count : how.count;
   totals all;

@@ -93,7 +93,7 @@ timed time_one(vmm::cuda_driver& device, const vmm::fidelity::script& what) {
 }  // namespace
 
 int run_yardstick(const settings& how) {
-  auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
+  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
   if (!device) {
     std::fprintf(stderr, "%s\n", vmm::describe(device.error()).c_str());
     return 2;
@@ -108,7 +108,7 @@ int run_yardstick(const settings& how) {
 int run_time(const settings& how) {
   report_head head;
   if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
+  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
   if (!device) return 2;
   table rows{{"sequence", "calls", "predicted us", "host factor", "taken us",
               "predicted for this host / taken"}};

@@ -121,7 +121,7 @@ std::string one_round(vmm::cuda_driver& device, std::uint64_t granule, std::uint
 int run_leak(const settings& how) {
   report_head head;
   if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
+  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
   if (!device) return 2;
   const auto unit = device->query_granularity({.where = device->home()});
   if (!unit) return refused(unit.error());
@@ -159,7 +159,7 @@ int run_leak(const settings& how) {
 int run_oom(const settings& how) {
   report_head head;
   if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.library_or_null()});
+  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
   if (!device) return 2;
   const auto unit = device->query_granularity({.where = device->home()});
   if (!unit) return refused(unit.error());
