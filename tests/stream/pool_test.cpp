@@ -14,10 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "pool_fixture.h"
-
-import vmm.fake;
-import vmm.stream;
+#include "fake_pool.hpp"
 
 template class vmm::stream_pool<vmm::any_backend>;
 
@@ -34,61 +31,12 @@ using vmm::pool_options;
 using vmm::pool_policy;
 using vmm::stream_handle;
 
-class Pool : public testing::Test {
+class Pool : public FakePool {
  protected:
-  using pool = vmm::stream_pool<vmm::fake_driver>;
-
-  void SetUp() override {
-    a = *driver.create_stream();
-    b = *driver.create_stream();
-  }
-  void open(const pool_options& options = {}) { managed = std::make_unique<pool>(driver, options); }
-  // Handles of one page and every whole one moved before any is created.
-  void open_moving() {
-    pool_options options;
-    options.rules.handle_bytes = 2 * MiB;
-    options.rules.headroom = 0;
-    options.rules.slack_bytes = 0;
-    options.rules.harvest_share = 0;
-    options.rules.growth_share = 0;
-    open(options);
-  }
-  void validate() {
-    const vmm::status valid = managed->validate();
-    EXPECT_TRUE(valid) << (valid ? "" : valid.error().detail);
-  }
-  void TearDown() override {
-    if (managed != nullptr) validate();
-    EXPECT_TRUE(driver.finish_all());
-    managed.reset();
-    EXPECT_TRUE(driver.destroy_stream(a));
-    EXPECT_TRUE(driver.destroy_stream(b));
-    EXPECT_TRUE(driver.check_empty()) << driver.report();
-    for (const auto& misuse : driver.misuses()) ADD_FAILURE() << misuse.detail;
-  }
-
-  [[nodiscard]] address allocate(std::uint64_t size_bytes, stream_handle stream) {
-    const auto at = managed->allocate(size_bytes, stream);
-    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
-    return at.value_or(address{});
-  }
-  void free(address at, stream_handle stream) {
-    const vmm::status freed = managed->free(at, stream);
-    EXPECT_TRUE(freed) << (freed ? "" : vmm::describe(freed.error()));
-  }
-  void run(stream_handle stream, address_range what, double us = 1000) {
-    vmm::fake::kernel work{"writer", us};
-    work.writes = {&what, 1};
-    ASSERT_TRUE(driver.launch(stream, work));
-  }
   [[nodiscard]] std::uint64_t events() {
     return driver.calls(call::create_event) + driver.calls(call::record_event) +
            driver.calls(call::query_event) + driver.calls(call::wait_event);
   }
-
-  vmm::fake_driver driver;
-  stream_handle a{}, b{};
-  std::unique_ptr<pool> managed;
 };
 
 TEST_F(Pool, SmallBlocksShareAPage) {
@@ -159,7 +107,7 @@ TEST_F(Pool, AnotherStreamTakesWhatIsFinishedWithoutWaiting) {
 }
 
 TEST_F(Pool, AnotherStreamWaitsOnTheDeviceWhereMemoryIsShort) {
-  open_moving();
+  open(moving());
   const address at = allocate(64 * MiB, a);
   run(a, {at, 64 * MiB}, 1e6);
   free(at, a);
@@ -185,7 +133,7 @@ TEST_F(Pool, WithHeadroomAnotherStreamGrowsInstead) {
 }
 
 TEST_F(Pool, MovesWholeHandlesInsteadOfCreating) {
-  open_moving();
+  open(moving());
   const address first = allocate(4 * MiB, a);
   const address wall = allocate(2 * MiB, a);
   const address second = allocate(4 * MiB, a);
@@ -233,7 +181,7 @@ TEST_F(Pool, ScatteredMemoryIsMetWithFineHandles) {
 }
 
 TEST_F(Pool, MovesWhatAnotherStreamStillUsesBehindAWait) {
-  open_moving();
+  open(moving());
   const address first = allocate(4 * MiB, a);
   const address wall = allocate(2 * MiB, a);
   const address second = allocate(4 * MiB, a);
@@ -268,7 +216,7 @@ TEST_F(Pool, ZombiesGoWhenTheirWorkHasFinished) {
 }
 
 TEST_F(Pool, StatisticsAddUp) {
-  open_moving();
+  open(moving());
   const address first = allocate(4 * MiB, a);
   const address wall = allocate(3 * MiB, b);
   free(first, a);
