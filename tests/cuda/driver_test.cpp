@@ -441,14 +441,15 @@ TEST_F(Cuda, TellsWhatIsBeingCaptured) {
   EXPECT_EQ(driver.query_capture(vmm::stream_handle{})->state, vmm::capture_state::none);
   EXPECT_EQ(driver.exchange_capture_mode(vmm::capture_mode::relaxed),
             vmm::capture_mode::any_thread);
-  const auto memory = driver.create({.size_bytes = granule, .where = driver.home()});
-  ASSERT_TRUE(memory) << "a relaxed thread may";
+  const auto event = driver.create_event();
+  ASSERT_TRUE(event);
+  EXPECT_TRUE(driver.query_event(*event)) << "a relaxed thread may";
   EXPECT_EQ(driver.exchange_capture_mode(vmm::capture_mode::any_thread),
             vmm::capture_mode::relaxed);
-  EXPECT_EQ(driver.release(*memory).error().code, errc::not_permitted);
+  EXPECT_EQ(driver.query_event(*event).error().code, errc::not_permitted);
   EXPECT_EQ(driver.query_capture(stream)->state, vmm::capture_state::invalidated);
   EXPECT_FALSE(fake().end_capture(stream));
-  ASSERT_TRUE(driver.release(*memory));
+  ASSERT_TRUE(driver.destroy_event(*event));
   ASSERT_TRUE(driver.destroy_stream(stream));
 }
 
