@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <mutex>  // see docs/compilers.md, clang 22
 #include <span>
 #include <string_view>
 #include <utility>
