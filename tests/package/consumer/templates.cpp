@@ -6,6 +6,9 @@
 // on one chosen at run time. A compiler that leaves out a part of a template from a module only
 // shows it when linking, and programs that include <map> hide it.
 #include <cstdio>
+#if defined(__clang_major__) && __clang_major__ >= 22
+#include <mutex>  // see docs/compilers.md, clang 22
+#endif
 
 import vmm;
 
