@@ -39,6 +39,7 @@ usage: scripts/gpu.sh [build] [WORD...]
   host         what the pool costs a host with many cores: bench threads, bench stream
   watched      compute-sanitizer over short forms of the two before
   graph        what a capture forbids; a graph with the pool's memory between other work
+  predict      driver time of the traces, predicted by the fake and taken
   overflow     compute-sanitizer sees a byte written over the end of a block of the pool
 
 Without a word: build where there is a compiler, and then all where there is a GPU.
@@ -197,6 +198,28 @@ sanitizer() {
   done
   add_proof "$scratch/sanitizer.md"
   return $code
+}
+
+# Driver time without the question of captures, which the fake does not charge; the host's factor is
+# taken before and after each play.
+predict() {
+  local trace path gpu told before after
+  for trace in "${trace_names[@]}"; do
+    path=$root/traces/$trace.trace.gz
+    told=$(member "$("$programs/vmm-replay" "$path" --policy pool --json)" driver_us)
+    for _ in 1 2 3 4 5; do
+      sleep 0.4
+      before=$("$programs/vmm-fidelity" yardstick) || return 1
+      gpu=$("$programs/vmm-replay" "$path" --backend cuda --policy pool --json) || return 1
+      after=$("$programs/vmm-fidelity" yardstick) || return 1
+      awk -v trace="$trace" -v told="$told" -v all="$(member "$gpu" driver_us)" \
+        -v asked="$(member "${gpu##*driver_us_by_call}" query_capture)" \
+        -v factor="$(awk "BEGIN { print ($before + $after) / 2 }")" 'BEGIN {
+          taken = all - asked
+          printf "%s: predicted %.0f us x %.2f, taken %.0f us and %.0f us asking, ratio %.3f\n",
+            trace, told, factor, taken, asked, told * factor / taken }'
+    done
+  done
 }
 
 trace_names=(gpt_train llama_generate maskrcnn_train beam_kv)
@@ -411,7 +434,7 @@ overflow() {
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory release pool host rounds streams watched overflow graph)
+           memory release pool host rounds streams watched overflow graph predict)
 
 declare -a summary=()
 failures=0

@@ -141,9 +141,9 @@ class stream_pool {
   /// To be called before a stream is destroyed, when nobody allocates or frees on it any more: the
   /// driver may give its number to a new stream, which is then a new one here too. What is free for
   /// the stream becomes everyone's when the work it has been given so far has finished; nothing
-  /// waits for that. Blocks allocated on it stay live, to be freed on any stream that is
-  /// ordered behind it. A stream that
-  /// the pool does not know is no error. One event where anything was freed on it.
+  /// waits for that. Blocks allocated on it stay live, to be freed on any stream that is ordered
+  /// behind it. A stream that the pool does not know is no error. One event where
+  /// anything was freed on it.
   /// Errors: in_use (it is being captured, or freed on), out_of_host_memory, driver errors; the
   /// stream is as before.
   [[nodiscard]] status forget(stream_handle stream);
