@@ -79,6 +79,8 @@ class contender {
   virtual ~contender() = default;
 
   [[nodiscard]] const std::string& name() const { return name_; }
+  /// Whether the trace's stream 0 is a stream of its own and not the default one.
+  [[nodiscard]] virtual bool on_created_stream() const { return false; }
   virtual void open() = 0;
   [[nodiscard]] virtual vmm::result<vmm::address> allocate(std::uint64_t size_bytes,
                                                            vmm::stream_handle stream) = 0;
@@ -92,12 +94,11 @@ class contender {
 
 class vmm_pool : public contender {
  public:
-  vmm_pool(vmm::cuda_driver& driver, vmm::capture_rule capture)
-      : contender(capture == vmm::capture_rule::unchecked ? "vmm, pool, no question of captures"
-                                                          : "vmm, pool"),
-        driver_(driver) {
-    options_.capture = capture;
-  }
+  vmm_pool(vmm::cuda_driver& driver, bool created_stream)
+      : contender(created_stream ? "vmm, pool, on a created stream" : "vmm, pool"),
+        driver_(driver),
+        on_created_stream_(created_stream) {}
+  [[nodiscard]] bool on_created_stream() const override { return on_created_stream_; }
   void open() override { pool_.emplace(driver_, options_); }
   [[nodiscard]] vmm::result<vmm::address> allocate(std::uint64_t size_bytes,
                                                    vmm::stream_handle stream) override {
@@ -113,6 +114,7 @@ class vmm_pool : public contender {
 
  private:
   vmm::cuda_driver& driver_;
+  bool on_created_stream_;
   vmm::pool_options options_;
   std::optional<vmm::stream_pool<vmm::cuda_driver>> pool_;
 };
@@ -247,6 +249,7 @@ class bench {
       for (std::size_t i = 0; i < all_.size(); ++i) take(*all_[i], input, out[i]);
     }
     for (std::size_t i = 1; i < streams_.size(); ++i) must(driver_.destroy_stream(streams_[i]));
+    must(driver_.destroy_stream(created_));
     return out;
   }
   [[nodiscard]] const std::vector<std::unique_ptr<contender>>& all() const { return all_; }
@@ -257,6 +260,7 @@ class bench {
     for (const vmm::tools::event& each : input.events) last = std::max(last, each.stream);
     streams_.assign(std::size_t{last} + 1, vmm::stream_handle::default_stream);
     for (std::size_t i = 1; i < streams_.size(); ++i) streams_[i] = must(driver_.create_stream());
+    created_ = must(driver_.create_stream());
   }
 
   [[nodiscard]] std::uint64_t free_bytes() {
@@ -266,7 +270,9 @@ class bench {
   void take(contender& who, const vmm::tools::trace& input, figures& into) {
     who.open();
     const std::uint64_t free_before = free_bytes();
-    subject under_test{who, streams_};
+    std::vector<vmm::stream_handle> streams = streams_;
+    if (who.on_created_stream()) streams[0] = created_;
+    subject under_test{who, streams};
     vmm::tools::replayer player{under_test, input};
     const auto passed = [&](const vmm::tools::timed_pass& pass) {
       if (pass.failures.count != 0)
@@ -283,7 +289,7 @@ class bench {
       into.warm_ns.push_back(passed(player.play()) / static_cast<double>(input.events.size()));
       (void)player.reset();
     }
-    must(driver_.synchronize_stream(vmm::stream_handle::default_stream));
+    must(driver_.synchronize_stream(streams[0]));
     who.close();
     std::this_thread::sleep_for(pause);
   }
@@ -292,6 +298,7 @@ class bench {
   const settings& how_;
   std::vector<std::unique_ptr<contender>> all_;
   std::vector<vmm::stream_handle> streams_;
+  vmm::stream_handle created_{};
 };
 
 void add_peers(bench& to, const std::string& library) {
@@ -346,7 +353,10 @@ void publish(const settings& how, const vmm::cuda_driver& driver, const std::str
        << "Recorded traces, one process, " << how.round_count
        << " interleaved rounds; each takes an allocator from nothing through the trace and then "
        << how.warm_count
-       << " times more. Medians; host time; no kernel runs. Growth is the first pass less a warm "
+       << " times more. Medians; host time; no kernel runs. A trace's first stream is the default "
+          "stream, for all of them, as it was where the trace was recorded; on a created stream "
+          "the pool asks the driver at each call whether it is being captured. Growth is the first "
+          "pass less a warm "
           "one: the driver's calls, and what an allocator does around them. Reserved is the "
           "allocator's own account; the device's own is by how much its free memory fell over the "
           "first pass. Live bytes are requests rounded up to 512.\n\n"
@@ -400,8 +410,8 @@ int main(int count, char** words) {
       reinterpret_cast<PFN_cuCtxSetCurrent_v4000>(driver->entry_point("cuCtxSetCurrent", 4000));
   set(reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(driver->native_context())));
   bench all(*driver, how);
-  all.add(std::make_unique<vmm_pool>(*driver, vmm::capture_rule::refuse));
-  all.add(std::make_unique<vmm_pool>(*driver, vmm::capture_rule::unchecked));
+  all.add(std::make_unique<vmm_pool>(*driver, false));
+  all.add(std::make_unique<vmm_pool>(*driver, true));
   all.add(std::make_unique<driver_pool>(*driver));
   if (!how.peers.empty()) add_peers(all, how.peers);
   std::string table = table_head;

@@ -673,7 +673,8 @@ result<capture_info> cuda_driver::query_capture(stream_handle stream) {
   if (!state_->can.capture)
     return error{errc::not_supported, call::query_capture, 0, "", no_capture_detail};
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (stream == stream_handle::default_stream) {
+  constexpr std::uint64_t reserved_numbers = 2;  // up to here they name a stream of the context
+  if (static_cast<std::uint64_t>(stream) <= reserved_numbers) {
     const vmm::status asked = state_->run(call::query_capture, [&](const entry_points&) {
       return cu.stream_is_capturing(native(stream), &status);
     });

@@ -57,6 +57,7 @@ struct erased_backend {
   virtual result<bool> query_event(event_handle) = 0;
   virtual status wait_event(stream_handle, event_handle) = 0;
   virtual status synchronize_event(event_handle) = 0;
+  virtual bool can_capture(stream_handle) const = 0;
   virtual result<capture_info> query_capture(stream_handle) = 0;
   virtual capture_mode exchange_capture_mode(capture_mode) = 0;
   virtual status copy(const copy_request&) = 0;
@@ -148,6 +149,7 @@ export class any_backend {
   [[nodiscard]] status synchronize_event(event_handle e) { return face_->synchronize_event(e); }
 
   // capture_backend
+  [[nodiscard]] bool can_capture(stream_handle s) const { return face_->can_capture(s); }
   [[nodiscard]] result<capture_info> query_capture(stream_handle s) {
     return face_->query_capture(s);
   }
@@ -274,6 +276,13 @@ struct erased_model final : erased_backend {
                                               [&](auto& d) { return d.synchronize_event(e); });
   }
 
+  bool can_capture(stream_handle s) const override {
+    if constexpr (capture_backend<B>) {
+      return driver.can_capture(s);
+    } else {
+      return false;
+    }
+  }
   result<capture_info> query_capture(stream_handle s) override {
     return refined<capture_backend<B>, result<capture_info>>(
         call::query_capture, [&](auto& d) { return d.query_capture(s); });

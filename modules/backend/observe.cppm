@@ -308,7 +308,13 @@ class observed_backend {
     return tell(call::synchronize_event, facts_of(e), [&] { return driver_.synchronize_event(e); });
   }
 
-  // capture_backend. The thread's mode is no call on a device: observers do not see it.
+  // capture_backend. The thread's mode, and whether a stream can be captured at all, are no calls
+  // on a device: observers do not see them.
+  [[nodiscard]] bool can_capture(stream_handle s) const
+    requires capture_backend<B>
+  {
+    return driver_.can_capture(s);
+  }
   [[nodiscard]] result<capture_info> query_capture(stream_handle s)
     requires capture_backend<B>
   {

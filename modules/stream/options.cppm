@@ -83,7 +83,8 @@ export struct pool_options {
   stream_handle first_stream = stream_handle::default_stream;  ///< these pages are free for it
   std::uint64_t budget_bytes = 0;  ///< never hold more physical memory; 0: no limit of our own
   bool wait_when_short = true;     ///< the last step before out of memory may block the caller
-  /// On backends that can capture, refuse and private_memory ask the driver at every call.
+  /// On backends that can capture, refuse and private_memory ask the driver at every call on a
+  /// stream that can be captured: not on CUDA's default stream.
   capture_rule capture = capture_rule::refuse;
   block_watcher* watcher = nullptr;  ///< outlives the pool; for debugging
   bool use_location = false;         ///< memory is made at `where`, not at the backend's home

@@ -19,8 +19,8 @@
 // Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
 // of its own, and no driver call is made under the short one. Cost: allocate and free on one stream
 // make no event and no driver call, but for asking whether the stream is being captured where the
-// options want that; their bookkeeping is O(1) but for a search of fixed depth.
-// Growth costs driver calls by handles moved and created.
+// options want that and the stream can be; their bookkeeping is O(1) but for a search of fixed
+// depth. Growth costs driver calls by handles moved and created.
 module;
 #include <algorithm>
 #include <array>
@@ -217,6 +217,20 @@ class stream_pool {
     capture_mode before_ = capture_mode::any_thread;
   };
 
+  // Whether a call on this stream takes more than the book: a watcher, or the driver's word that
+  // the stream is not being captured.
+  [[nodiscard]] inline bool watches(stream_handle stream) const noexcept {
+    return watches_ && (options_.watcher != nullptr || asks_about(stream));
+  }
+  [[nodiscard]] inline bool asks_about(stream_handle stream) const noexcept {
+    if constexpr (capture_backend<B>) {
+      return watches_capture_ && std::as_const(driver_).can_capture(stream);
+    } else {
+      (void)stream;
+      return false;
+    }
+  }
+
   static constexpr error nothing_allocated =
       refuse(errc::unknown_address, "this pool has not allocated anything");
   static constexpr error stream_captured =
@@ -400,7 +414,7 @@ result<address> stream_pool<B>::allocate(std::uint64_t size_bytes, stream_handle
   if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]] {
     if (status ready = set_up(); !ready) return ready.error();
   }
-  if (watches_) return allocate_watched(size_bytes, stream);
+  if (watches(stream)) return allocate_watched(size_bytes, stream);
   return allocate_known(size_bytes, stream);
 }
 
@@ -418,7 +432,7 @@ result<address> stream_pool<B>::allocate_watched(std::uint64_t size_bytes, strea
 // Asks first whether the stream is being captured.
 template <backend B>
 result<address> stream_pool<B>::allocate_asking(std::uint64_t size_bytes, stream_handle stream) {
-  if (watches_capture_) {
+  if (asks_about(stream)) {
     const result<capture_info> seen = capture_of(stream);
     if (!seen) [[unlikely]]
       return seen.error();
@@ -450,13 +464,13 @@ template <backend B>
 status stream_pool<B>::free(address at, stream_handle stream) {
   if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]]
     return nothing_allocated;
-  if (watches_) return free_watched(at, stream);
+  if (watches(stream)) return free_watched(at, stream);
   return free_known(at, stream);
 }
 
 template <backend B>
 status stream_pool<B>::free_watched(address at, stream_handle stream) {
-  if (watches_capture_) {
+  if (asks_about(stream)) {
     const result<capture_info> seen = capture_of(stream);
     if (!seen) [[unlikely]]
       return seen.error();
@@ -599,10 +613,14 @@ result<capture_info> stream_pool<B>::capture_of(stream_handle stream) {
   }
 }
 
+// Whether a mark would be a capture's. That is asked of streams that are never captured too: where
+// one synchronises with a stream that is, the driver refuses the question, as it would the mark,
+// and spoils nothing.
 template <backend B>
 result<bool> stream_pool<B>::is_captured(stream_handle stream) {
   if (!watches_capture_) return false;
   const result<capture_info> seen = capture_of(stream);
+  if (!seen && seen.error().code == errc::not_permitted) return true;
   if (!seen) return seen.error();
   return seen->state != capture_state::none;
 }

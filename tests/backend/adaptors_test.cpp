@@ -145,6 +145,7 @@ class full_driver : public bare_driver {
   vmm::result<vmm::capture_info> query_capture(vmm::stream_handle s) {
     return note(call::query_capture, vmm::capture_info{vmm::capture_state::active, 45}, number(s));
   }
+  [[nodiscard]] bool can_capture(vmm::stream_handle s) const { return number(s) == 46; }
   vmm::capture_mode exchange_capture_mode(vmm::capture_mode mode) { return mode; }
   status copy(const vmm::copy_request& r) {
     return note(call::copy, r.target.value, r.source.value, r.size_bytes, number(r.stream));

@@ -310,6 +310,45 @@ TEST_F(Captures, AFailedAnswerOfTheDriverChangesNothing) {
   free(at, a);
 }
 
+// A stream that can never be captured is not asked after where its memory is at hand: a fault
+// planned for the question strikes nobody.
+TEST_F(Captures, TheDefaultStreamIsNotAskedAfter) {
+  open_for(capture_rule::refuse);
+  const stream_handle none = stream_handle::default_stream;
+  const address at = allocate(4 * MiB, none);
+  vmm::fake::fault planned;
+  planned.where = call::query_capture;
+  planned.failure = driver.possible_errors(call::query_capture).front();
+  planned.forever = true;
+  driver.fail(planned);
+  fine(managed->free(at, none));
+  const auto again = managed->allocate(4 * MiB, none);
+  EXPECT_TRUE(again);
+  EXPECT_EQ(driver.calls(call::query_capture), 0u);
+  EXPECT_EQ(managed->allocate(512, a).error().code, planned.failure.code);
+  driver.clear_faults();
+  free(*again, none);
+}
+
+// Beside a capture it stays what it is: allocated and freed without a question, its memory left
+// where it is while a mark on it could not be trusted.
+TEST_F(Captures, TheDefaultStreamGoesOnBesideACapture) {
+  open_for(capture_rule::refuse);
+  const stream_handle none = stream_handle::default_stream;
+  free(allocate(4 * MiB, none), none);
+  begin();
+  const std::uint64_t before = driver.calls(call::query_capture);
+  for (int i = 0; i < 10; ++i) {
+    const auto at = managed->allocate(4 * MiB, none);
+    ASSERT_TRUE(at);
+    fine(managed->free(*at, none));
+  }
+  EXPECT_EQ(driver.calls(call::query_capture), before);
+  EXPECT_EQ(managed->allocate(512, a).error().code, errc::not_permitted);
+  ASSERT_TRUE(driver.destroy_graph(end()));
+  validate();
+}
+
 TEST_F(Captures, GrowthThatFailsLeavesThePool) {
   open_for(capture_rule::private_memory);
   begin();

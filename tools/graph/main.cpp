@@ -4,9 +4,11 @@
 // vmm-graph - graph capture on a CUDA device: which of vmm's driver calls a capture forbids, and
 // whether the pool keeps out of its way. The pool allocates and frees in a capture and beside it,
 // grows, moves and trims meanwhile; then the graph is launched again and again between other work,
-// and kernels check that neither wrote into the other's memory.
+// and kernels check that neither wrote into the other's memory. And which streams can be captured
+// at all, by the driver's word and by the backend's.
 //
-// Exits with 0 when no capture was spoiled by the pool and all contents were right.
+// Exits with 0 when no capture was spoiled by the pool, all contents were right, and the two words
+// agree.
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
@@ -62,6 +64,12 @@ class graphs {
   }
   void begin(vmm::stream_handle stream) {
     must(begin_(native(stream), CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+  }
+  // Whether the driver begins a capture on it; what was begun is ended.
+  [[nodiscard]] CUresult try_begin(vmm::stream_handle stream) {
+    const CUresult code = begin_(native(stream), CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (code == CUDA_SUCCESS) must(end(stream), "cuStreamEndCapture");
+    return code;
   }
   // The driver's answer; without a place for the graph it is thrown away.
   CUresult end(vmm::stream_handle stream, CUgraphExec* into = nullptr) {
@@ -180,6 +188,27 @@ void show_rules(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle cap
   must(driver.free_reservation(range));
 }
 
+// ---- which streams can be captured --------------------------------------------------------------
+
+// True when the backend says of each stream what the driver does.
+bool show_streams(const vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle created) {
+  const std::pair<const char*, vmm::stream_handle> streams[] = {
+      {"default, 0", vmm::stream_handle::default_stream},
+      {"default, CU_STREAM_LEGACY", static_cast<vmm::stream_handle>(1)},
+      {"each thread's, CU_STREAM_PER_THREAD", static_cast<vmm::stream_handle>(2)},
+      {"created", created},
+  };
+  bool alike = true;
+  std::printf("\n| stream | cuStreamBeginCapture answers | can_capture |\n| --- | --- | --- |\n");
+  for (const auto& [name, stream] : streams) {
+    const CUresult code = driven.try_begin(stream);
+    const bool told = driver.can_capture(stream);
+    alike = alike && told == (code == CUDA_SUCCESS);
+    std::printf("| %s | %d | %s |\n", name, static_cast<int>(code), told ? "true" : "false");
+  }
+  return alike;
+}
+
 // ---- the pool beside and in a capture -----------------------------------------------------------
 
 struct shown {
@@ -254,6 +283,7 @@ int main() {
   const vmm::stream_handle a = must(driver.create_stream());
   const vmm::stream_handle b = must(driver.create_stream());
   show_rules(driver, driven, a);
+  const bool alike = show_streams(driver, driven, b);
   const shown found = play(driver, driven, a, b);
   std::printf(
       "\nA graph with memory of the pool, launched 200 times between other work: %llu blocks "
@@ -264,5 +294,5 @@ int main() {
       static_cast<unsigned long long>(found.end.moved_count));
   must(driver.destroy_stream(a));
   must(driver.destroy_stream(b));
-  return found.wrong_words == 0 && found.end.captured_bytes == 0 ? 0 : 1;
+  return alike && found.wrong_words == 0 && found.end.captured_bytes == 0 ? 0 : 1;
 }
