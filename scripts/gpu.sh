@@ -52,7 +52,7 @@ say() { printf '%s\n' "$*" >&2; }
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
          vmm-replay vmm-soak bench_memory bench_pool bench_release bench_threads bench_stream
-         vmm-overflow vmm-graph)
+         vmm-overflow vmm-graph vmm-trace)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -200,26 +200,61 @@ sanitizer() {
   return $code
 }
 
-# Driver time without the question of captures, which the fake does not charge; the host's factor is
-# taken before and after each play.
+# predicted_row TRACE: the play of five whose ratio is the median, as a row of a table.
+predicted_row() {
+  local line lowest highest
+  line=$(sed -n 3p "$scratch/predicted-$1")
+  lowest=$(member "$(head -n 1 "$scratch/predicted-$1")" ratio)
+  highest=$(member "$(tail -n 1 "$scratch/predicted-$1")" ratio)
+  awk -v trace="$1" -v told="$(member "$line" predicted_us)" -v row="$(member "$line" row_factor)" \
+    -v spread="$(member "$line" spread_factor)" -v factor="$(member "$line" host_factor)" \
+    -v taken="$(member "$line" taken_us)" -v asked="$(member "$line" asking_us)" \
+    -v ratio="$(member "$line" ratio)" -v lowest="$lowest" -v highest="$highest" 'BEGIN {
+      printf "| %s | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.3f | %.3f, %.3f |\n", trace,
+        told / 1e3, row, spread, factor, taken / 1e3, asked / 1e3, ratio, lowest, highest
+      exit ratio < 0.85 || ratio > 1.15 }'
+}
+
+# predicted_table NAME...: a row each; fails where one is more than 15 % off.
+predicted_table() {
+  local name code=0
+  printf '| trace | predicted ms | yardstick in a row | spread | host factor | taken ms | '
+  printf 'asking ms | predicted for this host / taken | lowest, highest |\n'
+  printf '| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n'
+  for name in "$@"; do predicted_row "$name" || code=1; done
+  return $code
+}
+
+# Five plays of each trace, in turn, each in a process of its own; and of five generated programs,
+# which nothing was chosen on.
 predict() {
-  local trace path gpu told before after
-  for trace in "${trace_names[@]}"; do
-    path=$root/traces/$trace.trace.gz
-    told=$(member "$("$programs/vmm-replay" "$path" --policy pool --json)" driver_us)
-    for _ in 1 2 3 4 5; do
-      sleep 0.4
-      before=$("$programs/vmm-fidelity" yardstick) || return 1
-      gpu=$("$programs/vmm-replay" "$path" --backend cuda --policy pool --json) || return 1
-      after=$("$programs/vmm-fidelity" yardstick) || return 1
-      awk -v trace="$trace" -v told="$told" -v all="$(member "$gpu" driver_us)" \
-        -v asked="$(member "${gpu##*driver_us_by_call}" query_capture)" \
-        -v factor="$(awk "BEGIN { print ($before + $after) / 2 }")" 'BEGIN {
-          taken = all - asked
-          printf "%s: predicted %.0f us x %.2f, taken %.0f us and %.0f us asking, ratio %.3f\n",
-            trace, told, factor, taken, asked, told * factor / taken }'
+  local name path code=0 page=$results/predicted-$slug.md
+  local others=(pictures vision serving graphs answers)
+  for name in "${others[@]}"; do "$programs/vmm-trace" "$name" 1 >"$scratch/$name.trace"; done
+  for _ in 1 2 3 4 5; do
+    for name in "${trace_names[@]}" "${others[@]}"; do
+      path=$root/traces/$name.trace.gz
+      [[ -f $path ]] || path=$scratch/$name.trace
+      sleep 0.25
+      "$programs/vmm-fidelity" predict --trace "$path" >>"$scratch/predicted-$name" || return 1
     done
   done
+  cat "$scratch"/predicted-* >>"$log"
+  for name in "${trace_names[@]}" "${others[@]}"; do
+    sed 's/.*"ratio": \([0-9.]*\).*/\1 &/' "$scratch/predicted-$name" | sort -n |
+      cut -d' ' -f2- >"$scratch/sorted"
+    mv "$scratch/sorted" "$scratch/predicted-$name"
+  done
+  {
+    printf '# Driver time of the traces, predicted and taken\n\n%s, %s.\n\n' "$(date +%F)" \
+      "$machine"
+    predicted_table "${trace_names[@]}" || code=1
+    printf '\nFive generated programs, of the same kind as no trace (`vmm-trace KIND 1`):\n\n'
+    predicted_table "${others[@]}"
+    printf '\nCommand: `scripts/gpu.sh predict`.\n'
+  } >"$page"
+  cat "$page"
+  return $code
 }
 
 trace_names=(gpt_train llama_generate maskrcnn_train beam_kv)

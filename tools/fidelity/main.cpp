@@ -19,6 +19,7 @@ constexpr const char* help = R"(usage: vmm-fidelity WORD [OPTIONS]
   random                random call sequences, on both in lockstep
   time                  driver time of twenty call sequences, predicted and taken
   yardstick             how much slower this host is than that of the fake's prices
+  predict               one trace through the pool: driver time, predicted and taken, as JSON
   leak                  create, map, access, unmap, release, over and over
   oom                   fill the device until it refuses, give back, again
 
@@ -29,6 +30,7 @@ constexpr const char* help = R"(usage: vmm-fidelity WORD [OPTIONS]
   --expect FILE         probes: compare the fake with recorded answers, without a device
   --differences FILE    probes: the differences that are known, with their reasons
   --markdown FILE       write the table to a file
+  --trace FILE          predict: the trace
 
 Exit code: 0 all as it should be, 1 something differs, 2 it could not be tried.
 )";
@@ -56,6 +58,8 @@ bool read_options(int count, char** words, fidelity::settings& how) {
       how.markdown = value;
     else if (name == "--probe")
       how.one = value;
+    else if (name == "--trace")
+      how.trace = value;
     else if (name == "--count" && read_number(value, how.count))
       continue;
     else if (name == "--seed" && read_number(value, how.seed))
@@ -72,10 +76,11 @@ struct word {
 };
 
 constexpr word words[] = {
-    {"about", fidelity::run_about},   {"probes", fidelity::run_probes},
-    {"one", fidelity::run_one_probe}, {"random", fidelity::run_random},
-    {"time", fidelity::run_time},     {"leak", fidelity::run_leak},
-    {"oom", fidelity::run_oom},       {"yardstick", fidelity::run_yardstick},
+    {"about", fidelity::run_about},     {"probes", fidelity::run_probes},
+    {"one", fidelity::run_one_probe},   {"random", fidelity::run_random},
+    {"time", fidelity::run_time},       {"leak", fidelity::run_leak},
+    {"oom", fidelity::run_oom},         {"yardstick", fidelity::run_yardstick},
+    {"predict", fidelity::run_predict},
 };
 
 }  // namespace

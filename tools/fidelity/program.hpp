@@ -20,6 +20,7 @@ struct settings {
   std::string differences;     ///< probes: known differences, with reasons
   std::string markdown;        ///< write the table to this file
   std::string one;             ///< one: the probe's id
+  std::string trace;           ///< predict: the trace's file
   std::uint64_t count = 0;     ///< 0: the word's own default
   std::uint64_t seed = 1;
 
@@ -34,6 +35,7 @@ int run_one_probe(const settings& how);
 int run_random(const settings& how);
 int run_time(const settings& how);
 int run_yardstick(const settings& how);
+int run_predict(const settings& how);
 int run_leak(const settings& how);
 int run_oom(const settings& how);
 

@@ -5,9 +5,10 @@
 // predicts with what a device takes.
 //
 // A script is data: rounds of create, map, access, unmap and release over one reservation, with the
-// handle sizes and the reuse that allocators show. play() runs one against a driver.
+// handle sizes and the reuse that allocators show. play() runs one against a driver. A growth makes
+// handles and keeps them, some at a time.
 //
-// Thread safety: values only. Cost: play is the driver's.
+// Thread safety: scripts and times are values; one growth a thread. Cost: the driver's.
 module;
 #include <algorithm>
 #include <array>
@@ -91,6 +92,37 @@ export struct play_time {
   }
 };
 
+/// Hands calls through and adds up what each took.
+class call_clock {
+ public:
+  template <class Call>
+  auto timed(call_kind kind, Call&& call) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto answer = call();
+    const auto end = std::chrono::steady_clock::now();
+    const auto ns = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(end - begin).count());
+    play_time::of_kind& of = taken_.kinds[static_cast<std::size_t>(kind)];
+    ++of.call_count;
+    of.wall_ns += ns;
+    of.longest_ns = std::max(of.longest_ns, ns);
+    return answer;
+  }
+  [[nodiscard]] const play_time& taken() const noexcept { return taken_; }
+
+ private:
+  play_time taken_;
+};
+
+template <class T>
+T must(const result<T>& outcome) {
+  if (!outcome) throw setup_failure{outcome.error()};
+  return *outcome;
+}
+inline void must(const status& outcome) {
+  if (!outcome) throw setup_failure{outcome.error()};
+}
+
 template <class B>
 class player {
  public:
@@ -105,7 +137,7 @@ class player {
     if (what_.shape == pattern::remap) make_all(low.base);
     for (std::uint32_t round = 0; round < what_.round_count; ++round) one_round(low, high, round);
     if (what_.shape == pattern::remap) drop_all(what_.round_count % 2 == 0 ? low.base : high.base);
-    return out_;
+    return clock_.taken();
   }
 
  private:
@@ -116,24 +148,7 @@ class player {
 
   template <class Call>
   auto timed(call_kind kind, Call&& call) {
-    const auto begin = std::chrono::steady_clock::now();
-    auto answer = call();
-    const auto end = std::chrono::steady_clock::now();
-    const auto ns = static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(end - begin).count());
-    play_time::of_kind& of = out_.kinds[static_cast<std::size_t>(kind)];
-    ++of.call_count;
-    of.wall_ns += ns;
-    of.longest_ns = std::max(of.longest_ns, ns);
-    return answer;
-  }
-  template <class T>
-  static T must(const result<T>& outcome) {
-    if (!outcome) throw setup_failure{outcome.error()};
-    return *outcome;
-  }
-  static void must(const status& outcome) {
-    if (!outcome) throw setup_failure{outcome.error()};
+    return clock_.timed(kind, call);
   }
 
   void one_round(address_range low, address_range high, std::uint32_t round) {
@@ -226,7 +241,7 @@ class player {
   script what_;
   std::vector<piece> pieces_;
   address end_{};
-  play_time out_;
+  call_clock clock_;
 };
 
 /// Plays a script and undoes what it made. Throws setup_failure when the driver refuses a call.
@@ -234,5 +249,45 @@ export template <class B>
 play_time play(B& driver, const script& what) {
   return player<B>(driver, what).run();
 }
+
+/// Handles of one size, each made, mapped behind the last and given access, and all kept until the
+/// end: what a program asks of a driver while it grows. The driver makes its own records anew for
+/// each, where play() and the price table have it use again what it made before.
+export template <class B>
+class growth {
+ public:
+  /// Room for `handle_count_max` handles. Throws setup_failure when the driver refuses it.
+  growth(B& driver, std::uint64_t handle_bytes, std::uint32_t handle_count_max)
+      : s_(driver),
+        handle_bytes_(handle_bytes),
+        room_(must(s_.try_reserve({.size_bytes = handle_bytes * handle_count_max}))) {}
+
+  /// Makes `count` more, or as many as there is room for. Throws setup_failure when the driver
+  /// refuses a call; what it made before stays.
+  void grow(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count && used_bytes_ < room_.size_bytes; ++i) add_one();
+  }
+  /// Of all calls but the reservation.
+  [[nodiscard]] const play_time& taken() const noexcept { return clock_.taken(); }
+
+ private:
+  void add_one() {
+    const physical_request request{.size_bytes = handle_bytes_, .where = s_.b.home()};
+    const physical_handle made =
+        must(s_.keep(clock_.timed(call_kind::create, [&] { return s_.b.create(request); })));
+    const map_request join{room_.base + used_bytes_, handle_bytes_, made, 0};
+    must(s_.keep_mapping(join, clock_.timed(call_kind::map, [&] { return s_.b.map(join); })));
+    used_bytes_ += handle_bytes_;
+    const access_grant one[] = {{s_.b.home(), access::read_write}};
+    must(clock_.timed(call_kind::set_access,
+                      [&] { return s_.b.set_access({join.at, handle_bytes_}, one); }));
+  }
+
+  scratch<B> s_;
+  std::uint64_t handle_bytes_;
+  address_range room_;
+  std::uint64_t used_bytes_ = 0;
+  call_clock clock_;
+};
 
 }  // namespace vmm::fidelity

@@ -458,7 +458,8 @@ run_outcome run_on(const trace& input, const run_options& options, const Options
   report.driver_us_is_virtual = Ground::is_virtual;
   out.problem = measure<Ground, Subject>(input, options, rules, report);
   if constexpr (requires(Ground& g) { g.free_bytes(); }) {
-    if (out.problem.empty()) out.problem = measure_device<Ground, Subject>(input, rules, report);
+    if (out.problem.empty() && options.asks_device)
+      out.problem = measure_device<Ground, Subject>(input, rules, report);
   }
   if (out.problem.empty() && options.draw) {
     out.problem = draw_peak<Ground, Subject>(input, rules, report, out.svg);

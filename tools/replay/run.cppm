@@ -37,6 +37,7 @@ export struct run_options {
   std::string policy{};  ///< empty: VMM_POLICY, and without that va_pool
   std::uint32_t warm_pass_count = 0;
   bool draw = false;
+  bool asks_device = true;  ///< on a CUDA device: make the pass that asks for its own peak
   /// Called now and then during the first pass with the events done; its time is not counted.
   std::function<void(std::uint64_t)> progress{};
 };
