@@ -4,7 +4,8 @@
 // Goal: the fake driver answers as the recorded device does (G2), and the CUDA backend hands every
 // answer through unchanged (G3). Method: the probes of vmm-fidelity on the fake against the
 // recorded file; the same probes and random sequences on the backend over the stand-in against a
-// fake of its own; and planted differences, which must be found.
+// fake of its own; planted differences, which must be found; and the scripts and the growth whose
+// time is measured, on the fake.
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -158,6 +159,59 @@ TEST(Fidelity, ScriptsPlayToTheEndAndLeaveNothing) {
     EXPECT_GT(fake.busy_us(), 100.0) << each.name;
     EXPECT_TRUE(fake.check_empty()) << each.name << "\n" << fake.report();
     EXPECT_EQ(fake.misuse_count(), 0u) << each.name;
+  }
+}
+
+using vmm::fidelity::call_kind;
+using vmm::fidelity::growth;
+using vmm::fidelity::mib;
+
+std::uint64_t calls(const vmm::fidelity::play_time& taken, call_kind kind) {
+  return taken.kinds[static_cast<std::size_t>(kind)].call_count;
+}
+
+TEST(Fidelity, AGrowthMakesMapsAndOpensAndGivesNothingBackBeforeItsEnd) {
+  fake_driver fake;
+  {
+    growth<fake_driver> grown{fake, 16 * mib, 8};
+    grown.grow(3);
+    grown.grow(2);
+    for (const call_kind each : {call_kind::create, call_kind::map, call_kind::set_access}) {
+      EXPECT_EQ(calls(grown.taken(), each), 5u);
+    }
+    EXPECT_EQ(grown.taken().call_count(), 15u) << "the reservation is no part of it";
+    EXPECT_GT(grown.taken().wall_ns(), 0u);
+    EXPECT_EQ(fake.calls(vmm::call::release), 0u);
+    EXPECT_EQ(fake.calls(vmm::call::unmap), 0u);
+    grown.grow(100);
+    EXPECT_EQ(calls(grown.taken(), call_kind::create), 8u) << "as many as there is room for";
+  }
+  EXPECT_TRUE(fake.check_empty()) << fake.report();
+  EXPECT_EQ(fake.misuse_count(), 0u);
+}
+
+// Every handle costs the fake the same, so that what it charges for a growth is a fair divisor.
+TEST(Fidelity, AGrowthCostsTheFakeTheSameForEachHandle) {
+  fake_driver fake;
+  growth<fake_driver> grown{fake, 16 * mib, 128};
+  const double before_us = fake.busy_us();
+  grown.grow(1);
+  const double one_us = fake.busy_us() - before_us;
+  grown.grow(127);
+  EXPECT_GT(one_us, 0);
+  EXPECT_NEAR(fake.busy_us() - before_us, 128 * one_us, 0.2) << "the clock counts nanoseconds";
+}
+
+TEST(Fidelity, ARefusedGrowthSaysSoAndLeavesNothing) {
+  for (const vmm::call refused : {vmm::call::create, vmm::call::map, vmm::call::set_access}) {
+    fake_driver fake;
+    fake.fail({refused, 3, false, {vmm::errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"}});
+    {
+      growth<fake_driver> grown{fake, 16 * mib, 8};
+      EXPECT_THROW(grown.grow(5), vmm::fidelity::setup_failure);
+      EXPECT_EQ(fake.faults_struck(), 1u);
+    }
+    EXPECT_TRUE(fake.check_empty()) << fake.report();
   }
 }
 

@@ -21,8 +21,8 @@ using vmm::fidelity::growth;
 using vmm::tools::replay_report;
 using vmm::tools::run_outcome;
 
-// The yardstick of a program that grows. It belongs to the same process, just before what it
-// corrects: hosts change their pace by half within a second.
+// The yardstick of a program that grows: the same three calls, nothing given back, in the same
+// process just before what it corrects. Hosts change their pace by half within a second.
 constexpr std::uint64_t handle_bytes = 16 * vmm::fidelity::mib;
 constexpr std::uint32_t handle_count = 128;
 
@@ -53,7 +53,7 @@ void print(double host_factor, const replay_report& taken, const replay_report& 
 
 }  // namespace
 
-// One play in one process: a second one would find the driver's records made.
+// One play in one process: a second one would find what the first gave back.
 int run_predict(const settings& how) {
   // The replay opens the device itself, and finds the library where everyone does.
   if (!how.driver_library.empty())
@@ -63,8 +63,8 @@ int run_predict(const settings& how) {
   auto device = vmm::cuda_driver::open();
   if (!device) return complain(vmm::describe(device.error()));
   try {
-    // Its handles stay until the replay is over: the driver would use the records of released ones
-    // again. So would it use what the fake frees on the host; the fake comes last.
+    // Its handles stay until the replay is over: calls after a release have other prices. The fake
+    // comes last, since the driver would use what it frees on the host.
     growth<vmm::cuda_driver> yardstick{*device, handle_bytes, handle_count};
     yardstick.grow(handle_count);
     const run_outcome taken = vmm::tools::run_replay(

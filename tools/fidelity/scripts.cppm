@@ -251,8 +251,8 @@ play_time play(B& driver, const script& what) {
 }
 
 /// Handles of one size, each made, mapped behind the last and given access, and all kept until the
-/// end: what a program asks of a driver while it grows. The driver makes its own records anew for
-/// each, where play() and the price table have it use again what it made before.
+/// end: what a program asks of a driver while it grows. No call meets memory or records that an
+/// earlier release left, as all but the first round of a script's do.
 export template <class B>
 class growth {
  public:
