@@ -29,11 +29,11 @@ using tree_hook = intrusive::set_base_hook<intrusive::link_mode<intrusive::norma
 struct tree_links : tree_hook {};
 
 struct by_offset {
-  const range_node* nodes = nullptr;
+  block_table::places_view places{};
   const tree_links* links = nullptr;
 
   [[nodiscard]] std::uint32_t offset_of(const tree_links& block) const noexcept {
-    return nodes[&block - links].offset;
+    return places.offset(static_cast<std::uint32_t>(&block - links));
   }
   bool operator()(const tree_links& a, const tree_links& b) const noexcept {
     return offset_of(a) < offset_of(b);
@@ -69,15 +69,15 @@ void address_index::destroy::operator()(address_index* index) const noexcept {
   delete index;
 }
 
-result<address_index::owner> address_index::create(const range_node* nodes,
-                                                   std::uint64_t node_count_max) noexcept {
+result<address_index::owner> address_index::create(block_table::places_view places,
+                                                   std::uint64_t count_max) noexcept {
   constexpr const char* no_memory = "no host memory for the look-up by address";
-  result<reserved_memory> memory = reserved_memory::reserve(node_count_max * sizeof(tree_links));
+  result<reserved_memory> memory = reserved_memory::reserve(count_max * sizeof(tree_links));
   if (!memory) return memory.error();
   owner index(new (std::nothrow) address_index);
   if (index == nullptr) return refuse(errc::out_of_host_memory, no_memory);
   const auto* links = reinterpret_cast<const tree_links*>(memory->data());
-  index->tree_ = new (std::nothrow) tree(std::move(*memory), by_offset{nodes, links});
+  index->tree_ = new (std::nothrow) tree(std::move(*memory), by_offset{places, links});
   if (index->tree_ == nullptr) return refuse(errc::out_of_host_memory, no_memory);
   return result<owner>(std::move(index));
 }
@@ -107,13 +107,13 @@ std::uint32_t address_index::find(std::uint32_t offset) const noexcept {
 }
 
 const char* address_index::broken_invariant(std::uint32_t expected_count) const noexcept {
-  const range_node* const nodes = tree_->compare.nodes;
-  std::uint32_t expected = nodes[0].after;
+  const block_record* const blocks = tree_->compare.places.blocks;
+  std::uint32_t expected = blocks[0].after;
   std::uint32_t seen_count = 0;
   for (const tree_links& block : tree_->blocks) {
     if (&block - tree_->links() != expected)
       return "the look-up's order is not the neighbours' order";
-    expected = nodes[expected].after;
+    expected = blocks[expected].after;
     ++seen_count;
   }
   return seen_count == expected_count ? nullptr : "the look-up does not hold every block";

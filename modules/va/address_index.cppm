@@ -20,7 +20,7 @@ module;
 export module vmm.va:address_index;
 
 import vmm.backend;
-import :size_bins;
+import :block_table;
 
 namespace vmm {
 
@@ -31,10 +31,9 @@ class address_index {
   };
   using owner = std::unique_ptr<address_index, destroy>;
 
-  /// Over blocks whose records lie in `nodes`, `node_count_max` of them at most. Errors:
-  /// out_of_host_memory.
-  [[nodiscard]] static result<owner> create(const range_node* nodes,
-                                            std::uint64_t node_count_max) noexcept;
+  /// Over the blocks of a table, `count_max` of them at most. Errors: out_of_host_memory.
+  [[nodiscard]] static result<owner> create(block_table::places_view places,
+                                            std::uint64_t count_max) noexcept;
 
   /// Room for `node_count` records; false, and nothing changed, when there is no memory for it.
   [[nodiscard]] bool commit(std::uint64_t node_count) noexcept;

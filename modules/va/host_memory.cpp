@@ -42,8 +42,12 @@ std::byte* map_aligned(std::uint64_t size_bytes) noexcept {
 
 /// Records are reached at random, so that with small pages most of what a call costs is address
 /// translation. A hint: a system that has no huge pages, or none left, loses nothing but the hint.
-void prefer_huge_pages(std::byte* base, std::uint64_t size_bytes) noexcept {
+/// What was in use before there was enough for a huge page is moved into one.
+void prefer_huge_pages(std::byte* base, std::uint64_t used_bytes,
+                       std::uint64_t size_bytes) noexcept {
+  constexpr int collapse = 25;  // MADV_COLLAPSE: from Linux 6.1 on, and not in every header
   (void)::madvise(base, size_bytes, MADV_HUGEPAGE);
+  if (used_bytes < huge_page_bytes) (void)::madvise(base, huge_page_bytes, collapse);
 }
 
 }  // namespace
@@ -74,21 +78,9 @@ bool reserved_memory::commit(std::uint64_t size_bytes) noexcept {
   const std::uint64_t wanted = std::max({size_bytes, committed_bytes_ * 2, first_commit_bytes});
   const std::uint64_t target = std::min(round_up(wanted, page_bytes()), reserved_bytes_);
   if (::mprotect(base_, target, PROT_READ | PROT_WRITE) != 0) return false;
-  if (target > huge_page_bytes) prefer_huge_pages(base_, target);
+  if (target >= huge_page_bytes) prefer_huge_pages(base_, committed_bytes_, target);
   committed_bytes_ = target;
   return true;
-}
-
-result<record_bits> record_bits::reserve(std::uint64_t count) noexcept {
-  result<reserved_memory> memory = reserved_memory::reserve(count / 8 + sizeof(std::uint64_t));
-  if (!memory) return memory.error();
-  record_bits bits;
-  bits.memory_ = std::move(*memory);
-  return result<record_bits>(std::move(bits));
-}
-
-bool record_bits::commit(std::uint64_t count) noexcept {
-  return memory_.commit(count / 8 + sizeof(std::uint64_t));
 }
 
 }  // namespace vmm

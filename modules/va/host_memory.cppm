@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:host_memory - host memory that never moves and is paid for only as it grows: plain, and as
-// an array of bits. Not exported.
+// vmm.va:host_memory - host memory that never moves and is paid for only as it grows. Not
+// exported.
 //
 // I1  The first committed_bytes() bytes are readable and writable, and were zero when committed.
 // I2  data() stays the same until the object is destroyed, so that indices into it stay good.
@@ -51,40 +51,6 @@ class reserved_memory {
   std::byte* base_ = nullptr;
   std::uint64_t reserved_bytes_ = 0;
   std::uint64_t committed_bytes_ = 0;
-};
-
-/// One bit for each record, beside the records: whether a neighbour is live is known without
-/// touching its cache line.
-class record_bits {
- public:
-  /// Room for `count` bits, all clear, and no memory yet. Errors: out_of_host_memory.
-  [[nodiscard]] static result<record_bits> reserve(std::uint64_t count) noexcept;
-
-  /// Makes at least the first `count` bits usable; false, and nothing changed, when the system has
-  /// no memory for it.
-  [[nodiscard]] bool commit(std::uint64_t count) noexcept;
-
-  [[nodiscard]] inline bool test(std::uint32_t index) const noexcept {
-    return (words()[index / 64] >> (index % 64) & 1) != 0;
-  }
-  inline void set(std::uint32_t index) noexcept {
-    words()[index / 64] |= std::uint64_t{1} << (index % 64);
-  }
-  /// Clears the bit and says whether it was set.
-  inline bool clear(std::uint32_t index) noexcept {
-    std::uint64_t& word = words()[index / 64];
-    const std::uint64_t bit = std::uint64_t{1} << (index % 64);
-    const std::uint64_t before = word;
-    word = before & ~bit;
-    return (before & bit) != 0;
-  }
-
- private:
-  [[nodiscard]] inline std::uint64_t* words() const noexcept {
-    return reinterpret_cast<std::uint64_t*>(memory_.data());
-  }
-
-  reserved_memory memory_{};
 };
 
 }  // namespace vmm

@@ -10,15 +10,20 @@
 //     cut only when nothing else fits, so that use stays low in the range.
 // I4  A record is a block or spare; a block_id is a record's index. Record 0, never live and never
 //     free, is the neighbour of both ends.
-// I5  A failed call changes nothing.
+// I5  A block's state says whether the block before it is free, so that most frees need not know
+//     who that is.
+// I6  A failed call changes nothing. Between calls every free block has its hole; within one, a
+//     block that is neither live nor offered is loose, and its place is its offset.
 //
 // Elsewhere: bytes and addresses (address_space). Thread safety: none, the caller has the lock.
 //
 // Cost: allocate, free, grow, shrink, split and join touch a few cache lines and, for sizes above
 // 255 granules, one path of a trie (23 records at most); no heap allocation. An alignment above one
 // granule may look at every hole of about that size before it is refused. look_up adds O(1) to
-// each and answers in O(log blocks). Memory: 32 bytes a block, 24 more with look_up.
+// each and answers in O(log blocks). Memory: 17 bytes a block, 32 more for a free one, 16 for one
+// with owner's words, 24 with look_up.
 module;
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,7 +33,9 @@ export module vmm.va:range_allocator;
 
 import vmm.backend;
 import :address_index;
+import :block_table;
 import :host_memory;
+import :records;
 import :size_bins;
 
 namespace vmm {
@@ -92,13 +99,13 @@ export class range_allocator {
   [[nodiscard]] static result<range_allocator> create(const range_options& options) noexcept;
 
   range_allocator(range_allocator&& other) noexcept
-      : memory_(std::move(other.memory_)),
-        live_(std::move(other.live_)),
+      : table_(std::move(other.table_)),
+        bin_memory_(std::move(other.bin_memory_)),
         index_(std::move(other.index_)),
         state_(std::exchange(other.state_, {})) {}
   inline range_allocator& operator=(range_allocator&& other) noexcept {
-    memory_ = std::move(other.memory_);
-    live_ = std::move(other.live_);
+    table_ = std::move(other.table_);
+    bin_memory_ = std::move(other.bin_memory_);
     index_ = std::move(other.index_);
     state_ = std::exchange(other.state_, {});
     return *this;
@@ -112,10 +119,13 @@ export class range_allocator {
   /// out_of_addresses (nothing is large enough), out_of_host_memory (no memory for one more record,
   /// or max_blocks reached).
   [[nodiscard]] inline result<block_id> allocate(granule_request request) noexcept {
-    const outcome taken = take(request);
-    if (taken.id != block_id::none) [[likely]]
-      return taken.id;
-    return refusal(taken.why);
+    const std::uint32_t count = request.count_granules;
+    if (request.alignment_granules == 1 && count < bins::exact_bins) [[likely]] {
+      const std::uint32_t hole = state_.holes.pop_exact(count);
+      if (hole != 0) [[likely]]
+        return hand_out(table_.drop_hole(hole), count);
+    }
+    return take(request);
   }
 
   /// Exactly these granules, when all of them are free. Needs look_up; O(log blocks).
@@ -124,7 +134,25 @@ export class range_allocator {
   [[nodiscard]] result<block_id> allocate_at(granule_range where) noexcept;
 
   /// Gives the block back; it merges with free neighbours. Cannot fail.
-  void free(block_id block) noexcept;
+  inline void free(block_id block) noexcept {
+    // Few instructions: with many blocks the record is not in the cache, and a processor that gets
+    // far ahead fetches those of the next frees meanwhile.
+    const auto index = static_cast<std::uint32_t>(block);
+    check(index < table_.used_blocks(), "not a block of this allocator");
+    if (table_.state(index) != block_state::live) [[unlikely]]
+      return free_and_merge(index);
+    const std::uint32_t after = table_[index].after;
+    const block_state next = table_.state(after);
+    if (!has(next, block_state::live)) [[unlikely]]
+      return free_and_merge(index);
+    const std::uint32_t count = table_[index].size;
+    table_.state(index) = block_state::none;
+    table_.state(after) = with(next, block_state::behind_hole);
+    state_.free_granules += count;
+    state_.live_blocks -= 1;
+    state_.holes.insert(table_.new_hole(index), count);
+    audit();
+  }
 
   /// Makes the block `count_granules` long by taking from the free block to its right. Needs no
   /// memory. Errors: invalid_argument (less than now), out_of_addresses (too little is free there;
@@ -152,16 +180,16 @@ export class range_allocator {
   [[nodiscard]] std::uint32_t growth_limit(block_id block) const noexcept;
 
   [[nodiscard]] inline granule_range where(block_id block) const noexcept {
-    const range_node& node = state_.nodes[require_live(block)];
-    return {node.offset, node.size()};
+    const block_record& record = table_[require_live(block)];
+    return {record.place, record.size};
   }
 
   /// Sixteen bytes for the block's owner: zero at first, kept until the block is freed.
   [[nodiscard]] inline owner_words owner(block_id block) const noexcept {
-    return state_.nodes[require_live(block)].owner;
+    return table_.owner(require_live(block));
   }
   inline void set_owner(block_id block, owner_words words) noexcept {
-    state_.nodes[require_live(block)].owner = words;
+    table_.set_owner(require_live(block), words);
   }
 
   /// Constant cost but for the largest hole, which may be a trie's depth away.
@@ -180,38 +208,28 @@ export class range_allocator {
   /// changes nothing here.
   template <class Visitor>
   void visit(Visitor&& visitor) const {
-    if (state_.nodes == nullptr) return;
-    for (std::uint32_t index = state_.nodes[0].after; index != 0;
-         index = state_.nodes[index].after) {
-      const range_node& node = state_.nodes[index];
-      visitor(
-          block_info{static_cast<block_id>(index), {node.offset, node.size()}, live_.test(index)});
+    if (state_.count_granules == 0) return;
+    for (std::uint32_t index = table_[0].after; index != 0; index = table_[index].after) {
+      visitor(block_info{static_cast<block_id>(index),
+                         {table_.offset(index), table_[index].size},
+                         table_.is_live(index)});
     }
   }
 
-  /// Checks I1 to I4 and every invariant of the parts, over the whole structure.
+  /// Checks I1 to I5 and every invariant of the parts, over the whole structure.
   /// Errors: internal, with the first invariant found broken as its detail.
   [[nodiscard]] status validate() const noexcept;
 
  private:
-  struct outcome {
-    block_id id = block_id::none;
-    errc why = errc::none;
-  };
+  using bins = size_bins<hole_record>;
   struct state {
-    range_node* nodes = nullptr;
-    size_bins bins{};
+    bins holes{};
     std::uint32_t end = 0;  // the end block, 0 when the last block is live
     std::uint32_t free_granules = 0;
-    std::uint32_t spare = 0;  // unused records, linked through `after`
-    std::uint32_t spare_count = 0;
     std::uint32_t live_blocks = 0;
-    std::uint32_t used = 1;  // records that have ever been in use, record 0 with them
     std::uint32_t high_water = 0;
     std::uint32_t count_granules = 0;
     std::uint32_t origin = 0;
-    std::uint32_t committed = 0;  // records that there is memory for
-    std::uint32_t limit = 0;      // records that there is room for
     std::uint32_t unaudited = 0;  // operations since the last whole validation
   };
 
@@ -222,37 +240,59 @@ export class range_allocator {
 
   [[nodiscard]] inline std::uint32_t require_live(block_id block) const noexcept {
     const auto index = static_cast<std::uint32_t>(block);
-    check(index < state_.used, "not a block of this allocator");
-    check(live_.test(index), not_live);
+    check(index < table_.used_blocks(), "not a block of this allocator");
+    check(table_.is_live(index), not_live);
     return index;
   }
 
   [[nodiscard]] inline bool is_free(std::uint32_t index) const noexcept {
-    return index != 0 && !live_.test(index);
+    return index != 0 && !table_.is_live(index);
+  }
+
+  /// Makes a live block of a loose one of `count` granules. Does not touch the high-water mark: a
+  /// hole from the bins has a live block above it.
+  inline block_id hand_out(std::uint32_t index, std::uint32_t count) noexcept {
+    block_state& own = table_.state(index);
+    own = with(own, block_state::live);
+    block_state& after = table_.state(table_[index].after);
+    after = without(after, block_state::behind_hole);
+    state_.free_granules -= count;
+    state_.live_blocks += 1;
+    audit();
+    return static_cast<block_id>(index);
+  }
+
+  /// Validates the whole structure once for every so many operations as there are blocks, so that a
+  /// test's cost stays proportional to its operations.
+  inline void audit() noexcept {
+    if constexpr (check_level >= 3) {
+      state_.unaudited += 1;
+      if (state_.unaudited >= std::max(64u, table_.used_blocks() - table_.spare_blocks()))
+        audit_now();
+    }
   }
 
   void start(const range_options& options) noexcept;
-  [[nodiscard]] outcome take(granule_request request) noexcept;
-  [[nodiscard]] outcome take_any(std::uint32_t count) noexcept;
-  [[nodiscard]] outcome take_aligned(granule_request request) noexcept;
-  [[nodiscard]] outcome carve(std::uint32_t hole, granule_range where) noexcept;
-  [[nodiscard]] outcome hand_out(std::uint32_t index, std::uint32_t count) noexcept;
-  void retire(std::uint32_t index) noexcept;
-  [[nodiscard]] bool provide_records(std::uint32_t count) noexcept;
-  [[nodiscard]] bool commit_records(std::uint32_t count) noexcept;
+  [[nodiscard]] bool provide(std::uint32_t count) noexcept;
+  [[nodiscard]] result<block_id> take(granule_request request) noexcept;
+  [[nodiscard]] result<block_id> take_aligned(granule_request request) noexcept;
+  [[nodiscard]] result<block_id> carve_front(std::uint32_t block, std::uint32_t count) noexcept;
+  [[nodiscard]] result<block_id> carve(std::uint32_t block, granule_range where) noexcept;
   [[nodiscard]] std::uint32_t cut(std::uint32_t index, std::uint32_t count_left) noexcept;
-  void merge(std::uint32_t index) noexcept;
+  void free_and_merge(std::uint32_t index) noexcept;
   void absorb_after(std::uint32_t index) noexcept;
-  void withdraw(std::uint32_t hole) noexcept;
-  void offer(std::uint32_t hole) noexcept;
+  void withdraw(std::uint32_t block) noexcept;
+  void offer(std::uint32_t block) noexcept;
   void move_border(std::uint32_t index, std::uint32_t count_granules) noexcept;
-  void audit() noexcept;
+  void audit_now() noexcept;
+  [[nodiscard]] const char* broken_block(std::uint32_t index, std::uint32_t before,
+                                         std::uint32_t offset) const noexcept;
   [[nodiscard]] const char* broken_chain(std::uint32_t& block_count,
                                          std::uint32_t& free_count) const noexcept;
   [[nodiscard]] static error refusal(errc why) noexcept;
 
-  reserved_memory memory_{};  // the bins' tables, then the records
-  record_bits live_{};        // of each record: whether it is a live block
+  block_table table_{};
+  reserved_memory bin_memory_{};
   address_index::owner index_{};
   state state_{};
 };

@@ -45,14 +45,14 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
     made.slot_shift_ = static_cast<std::uint32_t>(std::countr_zero(options.slot_granules));
   made.limit_ = (std::min(options.max_regions, options.count_granules) + 1) * stride;
   result<reserved_memory> nodes =
-      reserved_memory::reserve(std::uint64_t{made.limit_} * sizeof(range_node));
+      reserved_memory::reserve(std::uint64_t{made.limit_} * sizeof(region_record));
   if (!nodes) return nodes.error();
   result<page_starts> starts =
       page_starts::create(parts(options.count_granules, options.page_granules));
   if (!starts) return starts.error();
   made.node_memory_ = std::move(*nodes);
   made.starts_ = std::move(*starts);
-  made.nodes_ = reinterpret_cast<range_node*>(made.node_memory_.data());
+  made.nodes_ = reinterpret_cast<region_record*>(made.node_memory_.data());
   constexpr error no_memory = refuse(errc::out_of_host_memory, "no host memory for a region map");
   if (!made.commit(2 * stride)) return no_memory;
   try {
@@ -60,8 +60,8 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   } catch (const std::bad_alloc&) {
     return no_memory;
   }
-  *made.nodes_ = range_node{0, live_bit, stride, stride, {free_links{}}};
-  made.nodes_[stride] = range_node{0, options.count_granules | live_bit, 0, 0, {free_links{}}};
+  *made.nodes_ = region_record{0, live_bit, stride, stride, {bin_links{}}};
+  made.nodes_[stride] = region_record{0, options.count_granules | live_bit, 0, 0, {bin_links{}}};
   made.note_of(stride) = note_record{0, region_kind::unlisted, 0, nullptr};
   made.used_ = 2 * stride;
   made.note_start(stride);
@@ -71,8 +71,9 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
 /// Memory for the first `count` records.
 bool region_map::commit(std::uint32_t count) noexcept {
   if (count > limit_) return false;
-  if (!node_memory_.commit(std::uint64_t{count} * sizeof(range_node))) return false;
-  const std::uint64_t room = node_memory_.committed_bytes() / sizeof(range_node) / stride * stride;
+  if (!node_memory_.commit(std::uint64_t{count} * sizeof(region_record))) return false;
+  const std::uint64_t room =
+      node_memory_.committed_bytes() / sizeof(region_record) / stride * stride;
   committed_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, limit_));
   return true;
 }
@@ -80,7 +81,7 @@ bool region_map::commit(std::uint32_t count) noexcept {
 result<region_map::kind_state> region_map::make_kind() const noexcept {
   kind_state made;
   const std::uint32_t slots = slot_granules_ == 0 ? 0 : parts(count_granules_, slot_granules_);
-  const std::uint64_t table = round_up(size_bins::table_bytes(count_granules_), 8);
+  const std::uint64_t table = round_up(size_bins<region_record>::table_bytes(count_granules_), 8);
   const std::uint64_t size_bytes = table + std::uint64_t{slots} * sizeof(std::uint32_t);
   result<reserved_memory> memory = reserved_memory::reserve(size_bytes);
   if (!memory) return memory.error();
@@ -132,7 +133,7 @@ const char* region_map::broken_chain(std::uint32_t& region_count) const noexcept
   std::uint32_t page_next = 0;  // the first page that no region seen so far begins in
   for (std::uint32_t index = nodes_[0].after; index != 0; index = nodes_[index].after) {
     if (index >= used_ || ++region_count >= used_) return "neighbour links lead astray";
-    const range_node& node = nodes_[index];
+    const region_record& node = nodes_[index];
     if (node.before != before) return "neighbour links disagree";
     if (node.offset != offset || node.size() == 0) return "regions do not tile the range";
     if (node.live() != (note_of(index).kind == region_kind::unlisted))
@@ -156,7 +157,7 @@ const char* region_map::broken_chain(std::uint32_t& region_count) const noexcept
 const char* region_map::broken_large(const kind_state& state, region_kind kind) const noexcept {
   std::uint32_t large_count = 0;
   for (std::uint32_t index = nodes_[0].after; index != 0; index = nodes_[index].after) {
-    const range_node& node = nodes_[index];
+    const region_record& node = nodes_[index];
     if (note_of(index).kind != kind || node.size() < slot_granules_) continue;
     const std::uint32_t slot = node.offset >> slot_shift_;
     if (state.large.size_at(slot) != node.size() || state.large_regions[slot] != index)

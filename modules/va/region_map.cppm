@@ -34,6 +34,7 @@ import :first_fit;
 import :host_memory;
 import :page_starts;
 import :range_allocator;
+import :records;
 import :size_bins;
 
 namespace vmm {
@@ -80,7 +81,7 @@ export class region_map {
 
   // ---- looking ----
   [[nodiscard]] inline granule_range where(region_id id) const noexcept {
-    const range_node& node = node_of(id);
+    const region_record& node = node_of(id);
     return {node.offset, node.size()};
   }
   [[nodiscard]] inline region_kind kind(region_id id) const noexcept { return note_of(id).kind; }
@@ -168,9 +169,9 @@ export class region_map {
     std::uint32_t tag;
     void* link;
   };
-  static_assert(sizeof(note_record) <= sizeof(range_node));
+  static_assert(sizeof(note_record) <= sizeof(region_record));
   struct kind_state {
-    size_bins bins{};
+    size_bins<region_record> bins{};
     first_fit large{};
     std::uint32_t* large_regions = nullptr;  // by slot
     std::uint64_t granules = 0;
@@ -183,7 +184,7 @@ export class region_map {
   [[nodiscard]] static inline std::uint32_t index_of(region_id id) noexcept {
     return static_cast<std::uint32_t>(id);
   }
-  [[nodiscard]] inline const range_node& node_of(region_id id) const noexcept {
+  [[nodiscard]] inline const region_record& node_of(region_id id) const noexcept {
     return nodes_[index_of(id)];
   }
   [[nodiscard]] inline note_record& note_of(std::uint32_t index) const noexcept {
@@ -209,7 +210,7 @@ export class region_map {
   reserved_memory node_memory_{};
   page_starts starts_{};
   std::vector<kind_state> kinds_{};  // the first one is not used
-  range_node* nodes_ = nullptr;
+  region_record* nodes_ = nullptr;
   std::uint32_t spare_ = 0;  // unused records, linked through `after`
   std::uint32_t spare_count_ = 0;
   std::uint32_t used_ = stride;  // records that have ever been in use, the first two with them
@@ -238,7 +239,7 @@ inline void region_map::forget_start(std::uint32_t index) noexcept {
 
 inline void region_map::list(region_id id, region_kind kind) noexcept {
   const std::uint32_t index = index_of(id);
-  range_node& node = nodes_[index];
+  region_record& node = nodes_[index];
   check(node.live() && kind != region_kind::unlisted, "a region is listed twice, or as unlisted");
   kind_state& state = kinds_[static_cast<std::uint32_t>(kind)];
   node.size_word &= size_mask;
@@ -256,7 +257,7 @@ inline void region_map::list(region_id id, region_kind kind) noexcept {
 
 inline void region_map::unlist(region_id id) noexcept {
   const std::uint32_t index = index_of(id);
-  range_node& node = nodes_[index];
+  region_record& node = nodes_[index];
   check(!node.live(), "a region is taken off a list that it is not on");
   kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
   state.bins.remove(index);
@@ -289,10 +290,10 @@ inline void region_map::drop_record(std::uint32_t index) noexcept {
 
 inline region_id region_map::cut(region_id id, std::uint32_t count_left) noexcept {
   const std::uint32_t index = index_of(id);
-  range_node& left = nodes_[index];
+  region_record& left = nodes_[index];
   check(left.live() && count_left - 1 < left.size() - 1, "a region is cut where it cannot be");
   const std::uint32_t rest = new_record();
-  range_node& right = nodes_[rest];
+  region_record& right = nodes_[rest];
   right.offset = left.offset + count_left;
   right.size_word = (left.size() - count_left) | live_bit;
   right.before = index;
@@ -308,8 +309,8 @@ inline region_id region_map::cut(region_id id, std::uint32_t count_left) noexcep
 inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   const std::uint32_t index = index_of(left_id);
   const std::uint32_t gone = index_of(right_id);
-  range_node& left = nodes_[index];
-  range_node& right = nodes_[gone];
+  region_record& left = nodes_[index];
+  region_record& right = nodes_[gone];
   check(left.live() && right.live() && left.after == gone && gone != 0,
         "regions are joined that are no unlisted neighbours");
   forget_start(gone);
@@ -321,7 +322,7 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
 
 /// Moves a listed region's borders, and it in its kind's tables. Links and starts are the caller's.
 inline void region_map::resize_listed(std::uint32_t index, granule_range to) noexcept {
-  range_node& node = nodes_[index];
+  region_record& node = nodes_[index];
   kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
   const granule_range from{node.offset, node.size()};
   state.granules += std::uint64_t{to.count} - from.count;
@@ -340,11 +341,11 @@ inline void region_map::resize_listed(std::uint32_t index, granule_range to) noe
 
 inline region_id region_map::take_front(region_id id, std::uint32_t count) noexcept {
   const std::uint32_t index = index_of(id);
-  range_node& node = nodes_[index];
+  region_record& node = nodes_[index];
   const granule_range all{node.offset, node.size()};
   check(!node.live() && count - 1 < all.count - 1, "a listed region is cut where it cannot be");
   const std::uint32_t taken = new_record();
-  range_node& front = nodes_[taken];
+  region_record& front = nodes_[taken];
   front.offset = all.offset;
   front.size_word = count | live_bit;
   front.before = node.before;
@@ -361,9 +362,9 @@ inline region_id region_map::take_front(region_id id, std::uint32_t count) noexc
 
 inline void region_map::absorb_right(region_id id) noexcept {
   const std::uint32_t index = index_of(id);
-  range_node& node = nodes_[index];
+  region_record& node = nodes_[index];
   const std::uint32_t gone = node.after;
-  range_node& right = nodes_[gone];
+  region_record& right = nodes_[gone];
   check(!node.live() && right.live() && gone != 0, "a listed region absorbs what it cannot");
   forget_start(gone);
   const std::uint32_t count = node.size() + right.size();
@@ -375,9 +376,9 @@ inline void region_map::absorb_right(region_id id) noexcept {
 
 inline void region_map::absorb_left(region_id id) noexcept {
   const std::uint32_t index = index_of(id);
-  range_node& node = nodes_[index];
+  region_record& node = nodes_[index];
   const std::uint32_t gone = node.before;
-  range_node& left = nodes_[gone];
+  region_record& left = nodes_[gone];
   check(!node.live() && left.live() && gone != 0, "a listed region absorbs what it cannot");
   forget_start(index);
   const std::uint32_t page = left.offset >> page_shift_;

@@ -17,7 +17,8 @@ import vmm.backend;
 
 namespace vmm {
 
-std::size_t size_bins::table_bytes(std::uint32_t size_max) noexcept {
+template <class Record>
+std::size_t size_bins<Record>::table_bytes(std::uint32_t size_max) noexcept {
   const std::size_t bins = bin_of(size_max) + 1;
   const std::size_t words =
       bins / 64 + 1;  // one bit past the last bin exists, so that a search may start there
@@ -25,7 +26,8 @@ std::size_t size_bins::table_bytes(std::uint32_t size_max) noexcept {
          round_up(bins * sizeof(std::uint32_t) + bins, sizeof(std::uint64_t));
 }
 
-void size_bins::attach(range_node* nodes, std::byte* table, std::uint32_t size_max) noexcept {
+template <class Record>
+void size_bins<Record>::attach(Record* nodes, std::byte* table, std::uint32_t size_max) noexcept {
   nodes_ = nodes;
   bin_count_ = bin_of(size_max) + 1;
   words_ = reinterpret_cast<std::uint64_t*>(table);
@@ -34,7 +36,8 @@ void size_bins::attach(range_node* nodes, std::byte* table, std::uint32_t size_m
   summary_ = 0;
 }
 
-void size_bins::insert_wide(std::uint32_t index, std::uint32_t bin) noexcept {
+template <class Record>
+void size_bins<Record>::insert_wide(std::uint32_t index, std::uint32_t bin) noexcept {
   if (counts_[bin] == list_limit) turn_into_trie(bin);
   if (counts_[bin] == trie_mode) {
     insert_in_trie(index, bin);
@@ -44,7 +47,8 @@ void size_bins::insert_wide(std::uint32_t index, std::uint32_t bin) noexcept {
   }
 }
 
-void size_bins::remove_wide(std::uint32_t index, std::uint32_t bin) noexcept {
+template <class Record>
+void size_bins<Record>::remove_wide(std::uint32_t index, std::uint32_t bin) noexcept {
   if (counts_[bin] == trie_mode) {
     remove_from_trie(index, bin);
   } else {
@@ -54,7 +58,8 @@ void size_bins::remove_wide(std::uint32_t index, std::uint32_t bin) noexcept {
   }
 }
 
-void size_bins::turn_into_trie(std::uint32_t bin) noexcept {
+template <class Record>
+void size_bins<Record>::turn_into_trie(std::uint32_t bin) noexcept {
   std::uint32_t index = heads_[bin];
   heads_[bin] = 0;
   counts_[bin] = trie_mode;
@@ -66,12 +71,13 @@ void size_bins::turn_into_trie(std::uint32_t bin) noexcept {
   check(index == 0, "a bin's list is longer than its count says");
 }
 
-void size_bins::insert_in_trie(std::uint32_t index, std::uint32_t bin) noexcept {
-  range_node& node = nodes_[index];
+template <class Record>
+void size_bins<Record>::insert_in_trie(std::uint32_t index, std::uint32_t bin) noexcept {
+  Record& node = nodes_[index];
   const std::uint32_t size = node.size();
   std::uint32_t* link = &heads_[bin];
   for (std::uint32_t bit = top_bit(bin); *link != 0; bit >>= 1) {
-    range_node& vertex = nodes_[*link];
+    Record& vertex = nodes_[*link];
     if (vertex.size() == size) {
       node.size_word |= ring_bit;
       node.links = {vertex.links.next, *link, {0, 0}};
@@ -86,7 +92,8 @@ void size_bins::insert_in_trie(std::uint32_t index, std::uint32_t bin) noexcept 
 }
 
 /// The word that holds the trie vertex `index`: a bin's head or a parent's child.
-std::uint32_t* size_bins::link_to(std::uint32_t index, std::uint32_t bin) noexcept {
+template <class Record>
+std::uint32_t* size_bins<Record>::link_to(std::uint32_t index, std::uint32_t bin) noexcept {
   const std::uint32_t size = nodes_[index].size();
   std::uint32_t* link = &heads_[bin];
   for (std::uint32_t bit = top_bit(bin); *link != index; bit >>= 1) {
@@ -96,8 +103,9 @@ std::uint32_t* size_bins::link_to(std::uint32_t index, std::uint32_t bin) noexce
   return link;
 }
 
-void size_bins::remove_from_trie(std::uint32_t index, std::uint32_t bin) noexcept {
-  range_node& node = nodes_[index];
+template <class Record>
+void size_bins<Record>::remove_from_trie(std::uint32_t index, std::uint32_t bin) noexcept {
+  Record& node = nodes_[index];
   const std::uint32_t next = node.links.next;
   nodes_[node.links.previous].links.next =
       next;  // both write to the node itself when it is alone in its ring
@@ -130,13 +138,16 @@ void size_bins::remove_from_trie(std::uint32_t index, std::uint32_t bin) noexcep
   }
 }
 
-std::uint32_t size_bins::best_in(std::uint32_t bin, std::uint32_t count) const noexcept {
+template <class Record>
+std::uint32_t size_bins<Record>::best_in(std::uint32_t bin, std::uint32_t count) const noexcept {
   if (counts_[bin] != trie_mode) return best_in_list(bin, count);
   const std::uint32_t best = best_in_trie(bin, count);
   return best == 0 ? 0 : nodes_[best].links.next;  // a ring member leaves the trie's shape alone
 }
 
-std::uint32_t size_bins::best_in_list(std::uint32_t bin, std::uint32_t count) const noexcept {
+template <class Record>
+std::uint32_t size_bins<Record>::best_in_list(std::uint32_t bin,
+                                              std::uint32_t count) const noexcept {
   std::uint32_t best = 0;
   std::uint32_t best_size = ~0u;
   for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
@@ -150,13 +161,15 @@ std::uint32_t size_bins::best_in_list(std::uint32_t bin, std::uint32_t count) co
   return best;
 }
 
-std::uint32_t size_bins::best_in_trie(std::uint32_t bin, std::uint32_t count) const noexcept {
+template <class Record>
+std::uint32_t size_bins<Record>::best_in_trie(std::uint32_t bin,
+                                              std::uint32_t count) const noexcept {
   std::uint32_t best = 0;
   std::uint32_t best_size = ~0u;
   std::uint32_t larger = 0;  // the nearest subtree in which every size is larger than `count`
   std::uint32_t index = heads_[bin];
   for (std::uint32_t bit = top_bit(bin); index != 0; bit >>= 1) {
-    const range_node& vertex = nodes_[index];
+    const Record& vertex = nodes_[index];
     const std::uint32_t size = vertex.size();
     if (size == count) return index;
     if (size > count && size < best_size) {
@@ -168,7 +181,7 @@ std::uint32_t size_bins::best_in_trie(std::uint32_t bin, std::uint32_t count) co
     index = vertex.links.child[right ? 1 : 0];
   }
   while (larger != 0) {
-    const range_node& vertex = nodes_[larger];
+    const Record& vertex = nodes_[larger];
     if (vertex.size() < best_size) {
       best = larger;
       best_size = vertex.size();
@@ -178,7 +191,8 @@ std::uint32_t size_bins::best_in_trie(std::uint32_t bin, std::uint32_t count) co
   return best;
 }
 
-std::uint32_t size_bins::find_aligned(const aligned_fit& wanted) const noexcept {
+template <class Record>
+std::uint32_t size_bins<Record>::find_aligned(const aligned_fit& wanted) const noexcept {
   const std::uint64_t sure = std::uint64_t{wanted.count} + wanted.alignment - 1;
   const std::uint32_t last =
       sure <= size_mask ? bin_of(static_cast<std::uint32_t>(sure)) : bin_count_;
@@ -191,16 +205,18 @@ std::uint32_t size_bins::find_aligned(const aligned_fit& wanted) const noexcept 
   return 0;
 }
 
-std::uint32_t size_bins::aligned_in_list(std::uint32_t bin,
-                                         const aligned_fit& wanted) const noexcept {
+template <class Record>
+std::uint32_t size_bins<Record>::aligned_in_list(std::uint32_t bin,
+                                                 const aligned_fit& wanted) const noexcept {
   for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
     if (wanted.fits(nodes_[index])) return index;
   }
   return 0;
 }
 
-std::uint32_t size_bins::aligned_in_trie(std::uint32_t bin,
-                                         const aligned_fit& wanted) const noexcept {
+template <class Record>
+std::uint32_t size_bins<Record>::aligned_in_trie(std::uint32_t bin,
+                                                 const aligned_fit& wanted) const noexcept {
   std::array<std::uint32_t, depth_max + 2> stack{
       heads_[bin]};  // each level leaves at most one sibling behind
   std::size_t height = 1;
@@ -218,7 +234,8 @@ std::uint32_t size_bins::aligned_in_trie(std::uint32_t bin,
   return 0;
 }
 
-std::uint32_t size_bins::largest() const noexcept {
+template <class Record>
+std::uint32_t size_bins<Record>::largest() const noexcept {
   if (summary_ == 0) return 0;
   const auto word = 63 - static_cast<std::uint32_t>(std::countl_zero(summary_));
   const std::uint32_t bin =
@@ -227,7 +244,7 @@ std::uint32_t size_bins::largest() const noexcept {
   const bool trie = counts_[bin] == trie_mode;
   std::uint32_t size_max = 0;
   for (std::uint32_t index = heads_[bin]; index != 0;) {
-    const range_node& node = nodes_[index];
+    const Record& node = nodes_[index];
     if (node.size() > size_max) size_max = node.size();
     const std::uint32_t larger =
         node.links.child[1] != 0 ? node.links.child[1] : node.links.child[0];
@@ -236,26 +253,19 @@ std::uint32_t size_bins::largest() const noexcept {
   return size_max;
 }
 
-struct size_bins::survey {
-  const record_bits* live;
-  std::uint32_t count = 0;
-
-  [[nodiscard]] bool is_live(std::uint32_t index) const noexcept {
-    return live != nullptr && live->test(index);
-  }
-};
-
-const char* size_bins::broken_bin(std::uint32_t bin, survey& seen) const noexcept {
+template <class Record>
+const char* size_bins<Record>::broken_bin(std::uint32_t bin,
+                                          std::uint32_t& seen_count) const noexcept {
   const bool marked = (words_[bin / 64] >> (bin % 64) & 1) != 0;
   if (marked != (heads_[bin] != 0)) return "a bin's bit disagrees with its head";
   if (!marked) return nullptr;
   const bool trie = bin >= exact_bins && counts_[bin] == trie_mode;
-  return trie ? broken_trie(bin, seen) : broken_list(bin, seen);
+  return trie ? broken_trie(bin, seen_count) : broken_list(bin, seen_count);
 }
 
-const char* size_bins::broken_invariant(std::uint32_t expected_count,
-                                        const record_bits* live) const noexcept {
-  survey seen{live};
+template <class Record>
+const char* size_bins<Record>::broken_invariant(std::uint32_t expected_count) const noexcept {
+  std::uint32_t seen_count = 0;
   for (std::uint32_t first = 0; first < bin_count_; first += 64) {
     const std::uint32_t last = std::min(first + 64, bin_count_);
     const std::uint64_t word = words_[first / 64];
@@ -263,19 +273,20 @@ const char* size_bins::broken_invariant(std::uint32_t expected_count,
       return "a summary bit disagrees with its word";
     if (word == 0 && !any_set(heads_ + first, last - first)) continue;
     for (std::uint32_t bin = first; bin < last; ++bin) {
-      const char* const broken = broken_bin(bin, seen);
+      const char* const broken = broken_bin(bin, seen_count);
       if (broken != nullptr) return broken;
     }
   }
-  return seen.count == expected_count ? nullptr : "the bins do not hold every free block";
+  return seen_count == expected_count ? nullptr : "the bins do not hold every free block";
 }
 
-const char* size_bins::broken_list(std::uint32_t bin, survey& seen) const noexcept {
+template <class Record>
+const char* size_bins<Record>::broken_list(std::uint32_t bin,
+                                           std::uint32_t& seen_count) const noexcept {
   std::uint32_t length = 0;
   std::uint32_t previous = 0;
   for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
-    const range_node& node = nodes_[index];
-    if (seen.is_live(index)) return "a live block is in a bin's list";
+    const Record& node = nodes_[index];
     if ((node.size_word & ring_bit) != 0) return "a block in a list is marked as a ring's";
     if (bin_of(node.size()) != bin) return "a block is in the list of another size's bin";
     if (previous != 0 && node.links.previous != previous) return "a list's links disagree";
@@ -284,11 +295,13 @@ const char* size_bins::broken_list(std::uint32_t bin, survey& seen) const noexce
   }
   if (bin >= exact_bins && length != counts_[bin])
     return "a wide bin's count disagrees with its list";
-  seen.count += length;
+  seen_count += length;
   return nullptr;
 }
 
-const char* size_bins::broken_trie(std::uint32_t bin, survey& seen) const noexcept {
+template <class Record>
+const char* size_bins<Record>::broken_trie(std::uint32_t bin,
+                                           std::uint32_t& seen_count) const noexcept {
   struct step {
     std::uint32_t vertex;
     std::uint32_t open_bits;  // bits of the size that the path has not fixed
@@ -300,12 +313,12 @@ const char* size_bins::broken_trie(std::uint32_t bin, survey& seen) const noexce
   std::size_t height = 1;
   while (height != 0) {
     const step at = stack[--height];
-    const range_node& node = nodes_[at.vertex];
+    const Record& node = nodes_[at.vertex];
     if (bin_of(node.size()) != bin) return "a block is in the trie of another size's bin";
     if ((node.size() & ~at.open_bits) != at.path)
       return "a trie vertex is not where its size leads";
     if ((node.size_word & ring_bit) != 0) return "a trie vertex is marked as a ring's";
-    const char* const broken = broken_ring(at.vertex, seen);
+    const char* const broken = broken_ring(at.vertex, seen_count);
     if (broken != nullptr) return broken;
     const std::uint32_t below = at.open_bits >> 1;
     for (std::uint32_t side = 0; side < 2; ++side) {
@@ -318,21 +331,25 @@ const char* size_bins::broken_trie(std::uint32_t bin, survey& seen) const noexce
   return nullptr;
 }
 
-const char* size_bins::broken_ring(std::uint32_t vertex, survey& seen) const noexcept {
+template <class Record>
+const char* size_bins<Record>::broken_ring(std::uint32_t vertex,
+                                           std::uint32_t& seen_count) const noexcept {
   const std::uint32_t size = nodes_[vertex].size();
   std::uint32_t member = vertex;
   do {
-    const range_node& node = nodes_[member];
+    const Record& node = nodes_[member];
     const std::uint32_t next = node.links.next;
-    if (seen.is_live(member)) return "a live block is in a trie";
     if (node.size() != size) return "a ring holds two sizes";
     if (member != vertex && (node.size_word & ring_bit) == 0)
       return "a ring's member is not marked";
     if (nodes_[next].links.previous != member) return "a ring's links disagree";
-    ++seen.count;
+    ++seen_count;
     member = next;
   } while (member != vertex);
   return nullptr;
 }
+
+template class size_bins<hole_record>;
+template class size_bins<region_record>;
 
 }  // namespace vmm

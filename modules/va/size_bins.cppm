@@ -24,42 +24,9 @@ module;
 export module vmm.va:size_bins;
 
 import vmm.backend;
-import :host_memory;
+import :records;
 
 namespace vmm {
-
-/// Sixteen bytes that belong to a live block's owner. Zero when the block is handed out.
-export struct owner_words {
-  std::uint64_t first = 0;
-  std::uint64_t second = 0;
-};
-
-/// What a free block in a bin keeps where a live block keeps its owner's words.
-struct free_links {
-  std::uint32_t next;
-  std::uint32_t previous;  // of a list's head: not used
-  std::uint32_t child[2];  // in a trie only
-};
-
-inline constexpr std::uint32_t live_bit = 1u << 31;  // of those who keep no record_bits
-inline constexpr std::uint32_t ring_bit = 1u << 30;
-inline constexpr std::uint32_t size_mask = ring_bit - 1;
-
-/// One block, live or free: 32 bytes, two in a cache line.
-struct range_node {
-  std::uint32_t offset;
-  std::uint32_t size_word;  // size in granules, live_bit, ring_bit
-  std::uint32_t before;     // neighbours in address order; 0 at the ends
-  std::uint32_t after;
-  union {
-    free_links links;
-    owner_words owner;
-  };
-
-  [[nodiscard]] inline std::uint32_t size() const noexcept { return size_word & size_mask; }
-  [[nodiscard]] inline bool live() const noexcept { return (size_word & live_bit) != 0; }
-};
-static_assert(sizeof(range_node) == 32);
 
 /// A search among holes for `count` granules whose offset plus `origin` is a multiple of
 /// `alignment`, a power of two.
@@ -72,11 +39,13 @@ struct aligned_fit {
   [[nodiscard]] inline std::uint32_t lead(std::uint32_t offset) const noexcept {
     return (0u - (offset + origin)) & (alignment - 1);
   }
-  [[nodiscard]] inline bool fits(const range_node& hole) const noexcept {
+  [[nodiscard]] inline bool fits(const auto& hole) const noexcept {
     return std::uint64_t{lead(hole.offset)} + count <= hole.size();
   }
 };
 
+/// Over `Record`s, each with an offset, a size word and bin_links: hole_record or region_record.
+template <class Record>
 class size_bins {
  public:
   static constexpr std::uint32_t exact_bins = 256;
@@ -91,7 +60,7 @@ class size_bins {
 
   /// Bytes that attach() needs, zeroed, for blocks of at most `size_max` granules.
   [[nodiscard]] static std::size_t table_bytes(std::uint32_t size_max) noexcept;
-  void attach(range_node* nodes, std::byte* table, std::uint32_t size_max) noexcept;
+  void attach(Record* nodes, std::byte* table, std::uint32_t size_max) noexcept;
 
   inline void insert(std::uint32_t index) noexcept { insert(index, nodes_[index].size()); }
 
@@ -155,10 +124,8 @@ class size_bins {
   /// Size of the largest hole; 0 when there is none.
   [[nodiscard]] std::uint32_t largest() const noexcept;
 
-  /// nullptr when I1 to I4 hold and the bins hold `expected_count` blocks, none of them `live`;
-  /// else what is broken.
-  [[nodiscard]] const char* broken_invariant(std::uint32_t expected_count,
-                                             const record_bits* live = nullptr) const noexcept;
+  /// nullptr when I1 to I4 hold and the bins hold `expected_count` blocks, else what is broken.
+  [[nodiscard]] const char* broken_invariant(std::uint32_t expected_count) const noexcept;
 
  private:
   static constexpr std::uint32_t no_bin = ~0u;
@@ -166,7 +133,7 @@ class size_bins {
   static constexpr std::uint8_t trie_mode = 255;
 
   inline void push(std::uint32_t index, std::uint32_t bin) noexcept {
-    range_node* const nodes = nodes_;
+    Record* const nodes = nodes_;
     std::uint32_t& head = heads_[bin];
     const std::uint32_t next = head;
     head = index;
@@ -176,7 +143,7 @@ class size_bins {
   }
 
   inline void unlink(std::uint32_t index, std::uint32_t bin) noexcept {
-    range_node* const nodes = nodes_;
+    Record* const nodes = nodes_;
     const std::uint32_t next = nodes[index].links.next;
     if (heads_[bin] == index) {
       heads_[bin] = next;
@@ -246,13 +213,15 @@ class size_bins {
                                               const aligned_fit& wanted) const noexcept;
   [[nodiscard]] std::uint32_t aligned_in_trie(std::uint32_t bin,
                                               const aligned_fit& wanted) const noexcept;
-  struct survey;  // what the validator has seen so far
-  [[nodiscard]] const char* broken_bin(std::uint32_t bin, survey& seen) const noexcept;
-  [[nodiscard]] const char* broken_list(std::uint32_t bin, survey& seen) const noexcept;
-  [[nodiscard]] const char* broken_trie(std::uint32_t bin, survey& seen) const noexcept;
-  [[nodiscard]] const char* broken_ring(std::uint32_t vertex, survey& seen) const noexcept;
+  [[nodiscard]] const char* broken_bin(std::uint32_t bin, std::uint32_t& seen_count) const noexcept;
+  [[nodiscard]] const char* broken_list(std::uint32_t bin,
+                                        std::uint32_t& seen_count) const noexcept;
+  [[nodiscard]] const char* broken_trie(std::uint32_t bin,
+                                        std::uint32_t& seen_count) const noexcept;
+  [[nodiscard]] const char* broken_ring(std::uint32_t vertex,
+                                        std::uint32_t& seen_count) const noexcept;
 
-  range_node* nodes_ = nullptr;
+  Record* nodes_ = nullptr;
   std::uint64_t* words_ = nullptr;
   std::uint32_t* heads_ = nullptr;
   std::uint8_t* counts_ = nullptr;  // of wide bins: blocks in the list, or trie_mode

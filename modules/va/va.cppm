@@ -12,14 +12,18 @@
 // :first_fit        the lowest place with room
 // :page_starts      the first region of each page
 // :host_memory      the arrays that records lie in
+// :block_table      the records of a range's blocks and holes
+// :records          what is written down of blocks, holes and regions
 export module vmm.va;
 
 export import vmm.backend;
 export import :address_index;
 export import :address_space;
+export import :block_table;
 export import :first_fit;
 export import :host_memory;
 export import :page_starts;
 export import :range_allocator;
+export import :records;
 export import :region_map;
 export import :size_bins;

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.va:records - what is written down of blocks, holes and regions. Not exported.
+//
+// Most blocks of a range are live, and any of them may be freed next; few are free, and which are
+// used next is known. So a block has 16 bytes, and what only a free one needs lies apart, in a
+// record that it takes when it is freed: at 100,000 blocks the first fit a processor's second
+// cache, and the second are few enough to be in it always. A region of a region_map has all of its
+// own in one cache line, with a note behind it.
+//
+// Thread safety: values only.
+module;
+#include <cstddef>
+#include <cstdint>
+
+export module vmm.va:records;
+
+namespace vmm {
+
+/// Sixteen bytes that belong to a live block's owner. Zero when the block is handed out.
+export struct owner_words {
+  std::uint64_t first = 0;
+  std::uint64_t second = 0;
+};
+
+inline constexpr std::uint32_t live_bit = 1u << 31;  // of a region that no list holds
+inline constexpr std::uint32_t ring_bit = 1u << 30;
+inline constexpr std::uint32_t size_mask = ring_bit - 1;
+
+/// What size_bins writes into what it holds.
+struct bin_links {
+  std::uint32_t next;
+  std::uint32_t previous;  // of a list's head: not used
+  std::uint32_t child[2];  // in a trie only
+};
+
+/// One block, live or free.
+struct block_record {
+  std::uint32_t place;   // where it begins; of a free block: its hole
+  std::uint32_t size;    // in granules, 0 in a record that is no block
+  std::uint32_t before;  // neighbours in address order; 0 at the ends
+  std::uint32_t after;
+};
+static_assert(sizeof(block_record) == 16);
+
+/// What is known of a block without touching its record: bits of an enumeration, since plain bytes
+/// may alias everything that a caller holds in registers.
+enum class block_state : std::uint8_t {
+  none = 0,
+  live = 1,
+  behind_hole = 2,  // the block before it is free
+  owned = 4,        // its owner's words are set
+};
+
+[[nodiscard]] constexpr bool has(block_state state, block_state bit) noexcept {
+  return (static_cast<std::uint32_t>(state) & static_cast<std::uint32_t>(bit)) != 0;
+}
+[[nodiscard]] constexpr block_state with(block_state state, block_state bit) noexcept {
+  return static_cast<block_state>(static_cast<std::uint32_t>(state) |
+                                  static_cast<std::uint32_t>(bit));
+}
+[[nodiscard]] constexpr block_state without(block_state state, block_state bit) noexcept {
+  return static_cast<block_state>(static_cast<std::uint32_t>(state) &
+                                  ~static_cast<std::uint32_t>(bit));
+}
+
+/// What a free block has besides.
+struct hole_record {
+  std::uint32_t offset;
+  std::uint32_t size_word;  // size in granules, ring_bit; 0 in a record that is no hole
+  std::uint32_t block;
+  std::uint32_t spare;  // of record n: the n-th spare one, which need not be this
+  bin_links links;
+
+  [[nodiscard]] inline std::uint32_t size() const noexcept { return size_word & size_mask; }
+};
+static_assert(sizeof(hole_record) == 32);
+
+/// One region, listed or not.
+struct region_record {
+  std::uint32_t offset;
+  std::uint32_t size_word;  // size in granules, live_bit, ring_bit
+  std::uint32_t before;     // neighbours in address order; 0 at the ends
+  std::uint32_t after;
+  bin_links links;
+
+  [[nodiscard]] inline std::uint32_t size() const noexcept { return size_word & size_mask; }
+  [[nodiscard]] inline bool live() const noexcept { return (size_word & live_bit) != 0; }
+};
+static_assert(sizeof(region_record) == 32);
+
+}  // namespace vmm
