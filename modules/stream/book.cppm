@@ -273,6 +273,11 @@ class pool_book {
   [[nodiscard]] inline bool wants_reaping() const noexcept {
     return rules_.unmap_early && stale_.count() != 0;
   }
+  /// How many zombies to unmap before there may be more: those beyond the policy's count.
+  [[nodiscard]] inline std::size_t surplus_zombies() const noexcept {
+    const std::uint64_t count = stale_.count();
+    return count > rules_.zombie_count_max ? count - rules_.zombie_count_max : 0;
+  }
 
   // ---- other streams' free memory ----
   /// The streams whose best region for `count` is there, with the point to ask for; at most as many
@@ -315,10 +320,15 @@ class pool_book {
   [[nodiscard]] inline std::uint64_t zombie_count() const noexcept { return stale_.count(); }
   [[nodiscard]] address address_of(const view& v) const noexcept;
 
-  /// Claims whole slabs whose memory and addresses nothing uses any more, largest first, until they
-  /// have `size_bytes` or there are no more. Errors: out_of_host_memory; what is claimed is in
-  /// `out`.
-  [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<slab*>& out) noexcept;
+  /// Begins a walk over the whole slabs, each stream's largest first, that ends when it has claimed
+  /// `size_bytes` or has looked at as many as there are now. One walk at a time, under the lock of
+  /// growth.
+  void begin_walk(std::uint64_t size_bytes) noexcept;
+  /// Goes on with the walk, past `looks_max` slabs at most, and claims those whose memory and
+  /// addresses nothing uses any more. False when the walk has ended. Where the next one ceased to
+  /// be whole between two calls, the rest of its stream is left out. Errors: out_of_host_memory;
+  /// what is claimed is in `out`.
+  [[nodiscard]] result<bool> claim_idle(std::size_t looks_max, std::vector<slab*>& out) noexcept;
   /// All its views are unmapped: its addresses are a hole, and its record is gone.
   [[nodiscard]] piece& slab_unmapped(slab& gone) noexcept;
   void slab_stays(slab& kept) noexcept;
@@ -538,6 +548,13 @@ class pool_book {
   view_list<&view::in_queue> stale_;
   view_list<&view::in_ends> ends_;
   pool_statistics numbers_;
+  struct slab_walk {
+    slab* next = nullptr;  // null: the next stream has not been begun
+    std::size_t streams_begun = 0;
+    std::uint64_t bytes_left = 0;
+    std::uint64_t looks_left = 0;
+  };
+  slab_walk walk_;
 };
 
 }  // namespace vmm

@@ -639,21 +639,28 @@ bool pool_book::is_idle(const slab& s) const noexcept {
   return true;
 }
 
-status pool_book::claim_idle(std::uint64_t size_bytes, std::vector<slab*>& out) noexcept {
-  std::uint64_t claimed_bytes = 0;
-  for (const auto& record : streams_) {
-    for (slab* s = record->whole.largest(); s != nullptr && claimed_bytes < size_bytes;) {
-      slab* const next = record->whole.next_smaller(*s, s->count_pages);
-      if (is_idle(*s)) {
-        if (status room = reserve_more(out, 1); !room) return room;
-        if (status detached = detach_regions(*s); !detached) return detached;
-        out.push_back(s);
-        claimed_bytes += s->memory->size_bytes;
-      }
-      s = next;
+void pool_book::begin_walk(std::uint64_t size_bytes) noexcept {
+  walk_ = {.bytes_left = size_bytes, .looks_left = slab_count_ + streams_.size()};
+}
+
+result<bool> pool_book::claim_idle(std::size_t looks_max, std::vector<slab*>& out) noexcept {
+  for (std::size_t looks = 0; looks < looks_max; ++looks) {
+    if (walk_.bytes_left == 0 || walk_.looks_left == 0) return false;
+    --walk_.looks_left;
+    if (walk_.next == nullptr || !walk_.next->is_whole) {
+      if (walk_.streams_begun == streams_.size()) return false;
+      walk_.next = streams_[walk_.streams_begun++]->whole.largest();
+      continue;
     }
+    slab& s = *walk_.next;
+    walk_.next = streams_[s.stream]->whole.next_smaller(s, s.count_pages);
+    if (!is_idle(s)) continue;
+    if (status room = reserve_more(out, 1); !room) return room.error();
+    if (status detached = detach_regions(s); !detached) return detached.error();
+    out.push_back(&s);
+    walk_.bytes_left -= std::min(walk_.bytes_left, s.memory->size_bytes);
   }
-  return {};
+  return true;
 }
 
 piece& pool_book::slab_unmapped(slab& gone) noexcept {

@@ -292,6 +292,8 @@ class stream_pool {
   [[nodiscard]] status ask_streams();
   void reap_in_steps();
   [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes);
+  [[nodiscard]] std::size_t surplus_zombies();
+  [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<slab*>& claimed);
   [[nodiscard]] status dissolve_idle(std::uint64_t size_bytes);
   [[nodiscard]] status dissolve(slab& gone);
   void write_shortage(const book_request& request, const error& cause);
@@ -526,7 +528,8 @@ result<address> stream_pool<B>::allocate_slowly(std::uint64_t size_bytes, stream
   tend_retired();
   const result<std::uint32_t> number = enter_stream(stream);
   if (!number) return number.error();
-  if (options_.rules.unmap_early) reap(reap_count);
+  const std::size_t surplus = surplus_zombies();
+  if (options_.rules.unmap_early || surplus != 0) reap(std::max(reap_count, surplus));
   const book_request request{count, *number};
   const result<address> at = reuse(request);
   if (!at || *at) return at;
@@ -1199,16 +1202,34 @@ void stream_pool<B>::reap(std::size_t count_max) {
   }
 }
 
+template <backend B>
+std::size_t stream_pool<B>::surplus_zombies() {
+  const short_lock lock(state_mutex_);
+  return parts_->book.surplus_zombies();
+}
+
+// Claims whole idle slabs, looking at a few at a time: allocate and free go on in between.
+template <backend B>
+status stream_pool<B>::claim_idle(std::uint64_t size_bytes, std::vector<slab*>& claimed) {
+  constexpr std::size_t looks_max = 64;
+  {
+    const short_lock lock(state_mutex_);
+    parts_->book.begin_walk(size_bytes);
+  }
+  result<bool> more = true;
+  while (more && *more) {
+    const short_lock lock(state_mutex_);
+    more = parts_->book.claim_idle(looks_max, claimed);
+  }
+  return more ? status{} : more.error();
+}
+
 // Takes whole idle slabs apart: their memory goes to the cache, their addresses become holes.
 template <backend B>
 status stream_pool<B>::dissolve_idle(std::uint64_t size_bytes) {
   pool_book& book = parts_->book;
   std::vector<slab*> claimed;
-  status outcome;
-  {
-    const short_lock lock(state_mutex_);
-    outcome = book.claim_idle(size_bytes, claimed);
-  }
+  status outcome = claim_idle(size_bytes, claimed);
   for (slab* gone : claimed) {
     const status dissolved = outcome ? dissolve(*gone) : outcome;
     if (dissolved) continue;

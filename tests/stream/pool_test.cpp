@@ -6,6 +6,7 @@
 // kernels are left running, driver calls are counted, and after every test the driver's ledger and
 // its list of misuses are empty and the pool's validator passes.
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -215,6 +216,40 @@ TEST_F(Pool, ZombiesGoWhenTheirWorkHasFinished) {
   for (const address at : {whole, wall, other, third}) free(at, a);
 }
 
+TEST_F(Pool, ZombiesStayWithinThePolicysCount) {
+  pool_options options = moving();
+  options.rules.zombie_count_max = 3;
+  open(options);
+  std::vector<address> kept;
+  for (int i = 0; i < 20; ++i) {
+    const address first = allocate(2 * MiB, a);
+    kept.push_back(allocate(2 * MiB, a));
+    const address second = allocate(2 * MiB, a);
+    kept.push_back(allocate(2 * MiB, a));
+    free(first, a);
+    free(second, a);
+    kept.push_back(allocate(4 * MiB, a));
+    ASSERT_TRUE(driver.finish_all());
+    EXPECT_LE(managed->statistics().zombie_count, 3u + 1u) << "the one of this round, and three";
+  }
+  EXPECT_EQ(managed->statistics().moved_count, 20u);
+  for (const address at : kept) free(at, a);
+}
+
+TEST_F(Pool, TrimFindsTheIdleAmongTheBusy) {
+  open(moving());
+  std::vector<address> busy;
+  std::vector<address> idle;
+  for (int i = 0; i < 100; ++i) busy.push_back(allocate(2 * MiB, b));
+  for (int i = 0; i < 150; ++i) idle.push_back(allocate(2 * MiB, a));
+  for (const address at : busy) run(b, {at, 2 * MiB}, 1e6);
+  for (const address at : busy) free(at, b);
+  for (const address at : idle) free(at, a);
+  EXPECT_EQ(managed->trim(0).released_bytes, 300 * MiB) << "more handles than one look sees";
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(managed->trim(0).released_bytes, 200 * MiB);
+}
+
 TEST_F(Pool, StatisticsAddUp) {
   open(moving());
   const address first = allocate(4 * MiB, a);
@@ -391,6 +426,27 @@ TEST_F(Pool, ThreadsOnTheirOwnStreams) {
   EXPECT_EQ(managed->statistics().live_bytes, 0u);
   managed.reset();
   for (const stream_handle stream : streams) EXPECT_TRUE(driver.destroy_stream(stream));
+}
+
+// A slab that the walk over idle ones is about to look at is taken meanwhile.
+TEST_F(Pool, TrimWalksBesideAllocations) {
+  open(moving());
+  std::vector<address> blocks;
+  for (int i = 0; i < 300; ++i) blocks.push_back(allocate(2 * MiB, a));
+  for (const address at : blocks) free(at, a);
+  std::atomic<bool> done = false;
+  std::thread trimming([&] {
+    while (!done) (void)managed->trim(64 * MiB);
+  });
+  std::uint64_t state = 1;
+  for (int i = 0; i < 2000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const address at = allocate(((state >> 33) % 200 + 1) * MiB, a);
+    free(at, a);
+  }
+  done = true;
+  trimming.join();
+  validate();
 }
 
 }  // namespace
