@@ -291,31 +291,39 @@ void pool_book::leave_whole(slab& s) noexcept {
   streams_[s.stream]->whole.remove(s, s.count_pages);
 }
 
+// The view that the range begins in. Most ranges lie in one view, which is not whole before and
+// after.
 view* pool_book::hold(segment& in, granule_range what) noexcept {
-  std::uint32_t at = what.offset;
-  view* const first = in.pages[at >> unit_shift_];
-  for (view* v = first;; v = in.pages[at >> unit_shift_]) {
-    const std::uint32_t end = std::min(v->offset + v->count_granules, what.end());
-    if (v->live_granules == 0 && v->of->is_whole) leave_whole(*v->of);
-    v->live_granules += end - at;
-    at = end;
-    if (at >= what.end()) break;
-  }
   live_granules_ += what.count;
-  peak_live_granules_ = std::max(peak_live_granules_, live_granules_);
+  if (live_granules_ > peak_live_granules_) peak_live_granules_ = live_granules_;
+  view* const first = in.pages[what.offset >> unit_shift_];
+  const std::uint32_t room = first->offset + first->count_granules - what.offset;
+  if (what.count > room || first->live_granules == 0) {
+    hold_views(in, what);
+  } else {
+    first->live_granules += what.count;
+  }
   return first;
+}
+
+void pool_book::hold_views(segment& in, granule_range what) noexcept {
+  std::uint32_t at = what.offset;
+  while (at < what.end()) {
+    view& v = *in.pages[at >> unit_shift_];
+    const std::uint32_t end = std::min(v.offset + v.count_granules, what.end());
+    if (v.live_granules == 0 && v.of->is_whole) leave_whole(*v.of);
+    v.live_granules += end - at;
+    at = end;
+  }
 }
 
 void pool_book::release(segment& in, region_id block, std::uint32_t stream) noexcept {
   const granule_range what = in.regions.where(block);
-  std::uint32_t at = what.offset;
-  for (view* v = static_cast<view*>(in.regions.link(block));; v = in.pages[at >> unit_shift_]) {
-    const std::uint32_t end = std::min(v->offset + v->count_granules, what.end());
-    v->live_granules -= end - at;
-    if (v->live_granules == 0) enter_whole(*v->of, stream);
-    at = end;
-    if (at >= what.end()) break;
-  }
+  view& first = *static_cast<view*>(in.regions.link(block));
+  const std::uint32_t room = first.offset + first.count_granules - what.offset;
+  if (what.count > room || first.live_granules == what.count)
+    return release_range(in, what, stream);
+  first.live_granules -= what.count;
   live_granules_ -= what.count;
 }
 
@@ -441,6 +449,8 @@ address pool_book::place(const book_request& request, bool& starved) noexcept {
 }
 
 pool_book::segment* pool_book::segment_around(address at) noexcept {
+  if (at.value - first_range_.base.value < first_range_.size_bytes) [[likely]]
+    return first_segment_;
   for (const auto& in : segments_) {
     if (in->where.range.contains(at)) return in.get();
   }

@@ -454,6 +454,7 @@ class pool_book {
   }
   [[nodiscard]] region_id pick(const segment& in, const book_request& request) const noexcept;
   view* hold(segment& in, granule_range what) noexcept;
+  void hold_views(segment& in, granule_range what) noexcept;
   void release(segment& in, region_id block, std::uint32_t stream) noexcept;
   void enter_whole(slab& s, std::uint32_t stream) noexcept;
   void leave_whole(slab& s) noexcept;
@@ -525,6 +526,8 @@ class pool_book {
   std::uint32_t unit_shift_;
   std::uint32_t page_granules_;
   std::uint32_t lowest_granules_;  // smallest request of the lowest-fit rule; max: never
+  address_range first_range_{};    // of the first segment, which most pools need alone
+  segment* first_segment_ = nullptr;
   std::vector<std::unique_ptr<segment>> segments_;
   std::vector<std::unique_ptr<stream_record>> streams_;
   struct stream_slot {

@@ -53,6 +53,10 @@ status pool_book::add_segment(const extent& where) noexcept {
   } catch (const std::bad_alloc&) {
     return no_host_memory;
   }
+  if (first_segment_ == nullptr) {
+    first_segment_ = segments_.back().get();
+    first_range_ = where.range;
+  }
   region_map& map = segments_.back()->regions;
   map.list(map.first(), hole_kind);
   return {};

@@ -11,6 +11,9 @@
 // I1  A word above the leaves is at least the largest of the sixteen below it; a leaf is 0 when no
 //     place begins in its slot.
 //
+// Slots are counted from the low end, and only as many levels are in use as the highest slot that
+// ever had a place needs.
+//
 // A place that goes or shrinks leaves the words above it as they are: a search that finds one of
 // them too large puts it right and goes on from there, so that each change is paid for once.
 //
@@ -41,7 +44,9 @@ class first_fit {
   inline void set(std::uint32_t slot, std::uint32_t size) noexcept {
     words_[slot] = size;
     std::uint32_t index = slot / fanout;
-    for (std::uint32_t level = 1; level < level_count_; ++level, index /= fanout) {
+    if (index >= reach_) [[unlikely]]
+      widen(index);
+    for (std::uint32_t level = 1; level < used_count_; ++level, index /= fanout) {
       std::uint32_t& above = words_[begin_[level] + index];
       if (size <= above) return;
       above = size;
@@ -49,25 +54,7 @@ class first_fit {
   }
 
   /// The lowest slot whose place is `size` long or longer; none when there is none.
-  [[nodiscard]] inline std::uint32_t find(std::uint32_t size) const noexcept {
-    if (level_count_ == 0) return none;
-    std::uint32_t index = 0;  // of a node: sixteen words of a level
-    std::uint32_t level = level_count_ - 1;
-    for (;;) {
-      const std::uint32_t* const words = words_ + begin_[level] + index * fanout;
-      std::uint32_t child = 0;
-      while (child < fanout && words[child] < size) ++child;
-      if (child == fanout) {
-        if (level + 1 == level_count_) return none;
-        words_[begin_[level + 1] + index] = largest_of(words);  // it promised too much
-        ++level;
-        index /= fanout;
-        continue;
-      }
-      index = index * fanout + child;
-      if (level-- == 0) return index;
-    }
-  }
+  [[nodiscard]] std::uint32_t find(std::uint32_t size) const noexcept;
 
   [[nodiscard]] inline std::uint32_t size_at(std::uint32_t slot) const noexcept {
     return words_[slot];
@@ -87,12 +74,15 @@ class first_fit {
     }
     return size_max;
   }
+  void widen(std::uint32_t leaf_node) noexcept;
 
   reserved_memory memory_{};
   std::uint32_t* words_ = nullptr;
   std::array<std::uint32_t, level_count_max> begin_{};  // first word of each level, leaves first
   std::array<std::uint32_t, level_count_max> count_{};  // words of each level, a multiple of fanout
   std::uint32_t level_count_ = 0;
+  std::uint32_t used_count_ = 1;  // levels in use; those above are all 0
+  std::uint32_t reach_ = 1;       // nodes of the lowest level that those in use cover
 };
 
 }  // namespace vmm

@@ -38,6 +38,12 @@ class page_starts {
     firsts_[page] = region;
     if (was != (region != 0)) flip(page);
   }
+  /// Where `from` is written down, `to`, which is not 0 either, takes its place. As often as not it
+  /// is, so there is no branch.
+  inline void replace(std::uint32_t page, std::uint32_t from, std::uint32_t to) noexcept {
+    const std::uint32_t first = firsts_[page];
+    firsts_[page] = first == from ? to : first;
+  }
 
   /// The first page from `page` on in which a region begins; page_count() when there is none.
   [[nodiscard]] std::uint32_t next(std::uint32_t page) const noexcept;
@@ -50,15 +56,12 @@ class page_starts {
   static constexpr std::uint32_t level_count_max = 6;
 
   inline void flip(std::uint32_t page) noexcept {
-    std::uint32_t index = page;
-    for (std::uint32_t level = 0; level < level_count_; ++level) {
-      std::uint64_t& word = bits_[begin_[level] + index / 64];
-      const std::uint64_t before = word;
-      word ^= std::uint64_t{1} << (index % 64);
-      if (before != 0 && word != 0) return;
-      index /= 64;
-    }
+    std::uint64_t& word = bits_[page / 64];
+    const std::uint64_t before = word;
+    word ^= std::uint64_t{1} << (page % 64);
+    if (before == 0 || word == 0) flip_above(page / 64);
   }
+  void flip_above(std::uint32_t word) noexcept;
 
   reserved_memory memory_{};
   std::uint64_t* bits_ = nullptr;

@@ -354,7 +354,7 @@ inline region_id region_map::take_front(region_id id, std::uint32_t count) noexc
   node.before = taken;
   note_of(taken) = note_record{0, region_kind::unlisted, 0, nullptr};
   const std::uint32_t page = all.offset >> page_shift_;
-  if (starts_.at(page) == index) starts_.set(page, taken);
+  starts_.replace(page, index, taken);
   resize_listed(index, {all.offset + count, all.count - count});
   if ((all.offset + count) >> page_shift_ != page) note_start(index);
   return static_cast<region_id>(taken);
@@ -382,7 +382,7 @@ inline void region_map::absorb_left(region_id id) noexcept {
   check(!node.live() && left.live() && gone != 0, "a listed region absorbs what it cannot");
   forget_start(index);
   const std::uint32_t page = left.offset >> page_shift_;
-  if (starts_.at(page) == gone) starts_.set(page, index);
+  starts_.replace(page, gone, index);
   const granule_range all{left.offset, left.size() + node.size()};
   node.before = left.before;
   nodes_[left.before].after = index;

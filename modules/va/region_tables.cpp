@@ -3,6 +3,10 @@
 //
 // The cold halves of first_fit and page_starts.
 module;
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -39,18 +43,72 @@ result<first_fit> first_fit::create(std::uint32_t slot_count) noexcept {
   return result<first_fit>(std::move(made));
 }
 
+namespace {
+
+// Which of sixteen words are `size` or larger, a bit each. Both are below 2^31.
+[[nodiscard]] inline std::uint32_t reaching(const std::uint32_t* words,
+                                            std::uint32_t size) noexcept {
+#if defined(__SSE2__)
+  const __m128i below = _mm_set1_epi32(static_cast<int>(size) - 1);
+  const auto four = [&](int which) {
+    const auto* const from = reinterpret_cast<const __m128i*>(words) + which;
+    return _mm_cmpgt_epi32(_mm_load_si128(from), below);
+  };
+  const __m128i low = _mm_packs_epi32(four(0), four(1));
+  const __m128i high = _mm_packs_epi32(four(2), four(3));
+  return static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_packs_epi16(low, high)));
+#else
+  std::uint32_t mask = 0;
+  for (std::uint32_t child = 0; child < 16; ++child)
+    mask |= (words[child] >= size ? 1U : 0U) << child;
+  return mask;
+#endif
+}
+
+}  // namespace
+
+// Takes the levels in use that `leaf_node` needs.
+void first_fit::widen(std::uint32_t leaf_node) noexcept {
+  while (leaf_node >= reach_) {
+    check(used_count_ < level_count_, "a place is noted beyond the last slot");
+    words_[begin_[used_count_]] = largest_of(words_ + begin_[used_count_ - 1]);
+    reach_ *= fanout;
+    ++used_count_;
+  }
+}
+
+std::uint32_t first_fit::find(std::uint32_t size) const noexcept {
+  if (level_count_ == 0) return none;
+  std::uint32_t index = 0;  // of a node: sixteen words of a level
+  std::uint32_t level = used_count_ - 1;
+  for (;;) {
+    const std::uint32_t* const words = words_ + begin_[level] + index * fanout;
+    const std::uint32_t large_enough = reaching(words, size);
+    if (large_enough == 0) [[unlikely]] {
+      if (level + 1 == used_count_) return none;
+      words_[begin_[level + 1] + index] = largest_of(words);  // it promised too much
+      ++level;
+      index /= fanout;
+      continue;
+    }
+    index = index * fanout + static_cast<std::uint32_t>(std::countr_zero(large_enough));
+    if (level-- == 0) return index;
+  }
+}
+
 const char* first_fit::broken_invariant(std::uint32_t place_count) const noexcept {
   std::uint32_t seen_count = 0;
   for (std::uint32_t level = 0; level < level_count_; ++level) {
     for (std::uint32_t index = 0; index < count_[level]; index += fanout) {
       const std::uint32_t* const words = words_ + begin_[level] + index;
-      const bool top = level + 1 == level_count_;
+      const bool top = level + 1 >= used_count_;
       const bool empty = !any_set(words, fanout);
       if (empty && (top || words_[begin_[level + 1] + index / fanout] == 0)) continue;
       if (level == 0) {
         seen_count += static_cast<std::uint32_t>(
             std::count_if(words, words + fanout, [](std::uint32_t size) { return size != 0; }));
       }
+      if (level >= used_count_) return "a level that is not in use is not empty";
       if (top) continue;
       if (words_[begin_[level + 1] + index / fanout] < largest_of(words))
         return "a word above is smaller than one of those below it";
@@ -81,6 +139,18 @@ result<page_starts> page_starts::create(std::uint32_t page_count) noexcept {
   made.bits_ = reinterpret_cast<std::uint64_t*>(made.memory_.data());
   made.firsts_ = reinterpret_cast<std::uint32_t*>(made.memory_.data() + bits_bytes);
   return result<page_starts>(std::move(made));
+}
+
+// A word of the lowest level has become 0, or is so no more.
+void page_starts::flip_above(std::uint32_t word) noexcept {
+  std::uint32_t index = word;
+  for (std::uint32_t level = 1; level < level_count_; ++level) {
+    std::uint64_t& above = bits_[begin_[level] + index / 64];
+    const std::uint64_t before = above;
+    above ^= std::uint64_t{1} << (index % 64);
+    if (before != 0 && above != 0) return;
+    index /= 64;
+  }
 }
 
 std::uint32_t page_starts::next(std::uint32_t page) const noexcept {

@@ -42,7 +42,7 @@ void size_bins<Record>::insert_wide(std::uint32_t index, std::uint32_t bin) noex
   if (counts_[bin] == trie_mode) {
     insert_in_trie(index, bin);
   } else {
-    push(index, bin);
+    push_wide(index, bin);
     ++counts_[bin];
   }
 }

@@ -155,12 +155,21 @@ class size_bins {
     nodes[next].links.previous = previous;
   }
 
+  // Wide bins hold one block as often as none, so the mark is made without asking.
+  inline void push_wide(std::uint32_t index, std::uint32_t bin) noexcept {
+    Record* const nodes = nodes_;
+    const std::uint32_t next = heads_[bin];
+    heads_[bin] = index;
+    nodes[index].links.next = next;
+    nodes[next].links.previous = index;
+    mark(bin);
+  }
+
   inline void put_in(std::uint32_t index, std::uint32_t bin) noexcept {
-    if (bin >= exact_bins) {
-      if (counts_[bin] >= list_limit) return insert_wide(index, bin);
-      ++counts_[bin];
-    }
-    push(index, bin);
+    if (bin < exact_bins) return push(index, bin);
+    if (counts_[bin] >= list_limit) return insert_wide(index, bin);
+    ++counts_[bin];
+    push_wide(index, bin);
   }
 
   inline void take_out(std::uint32_t index, std::uint32_t bin) noexcept {
@@ -178,8 +187,9 @@ class size_bins {
   }
 
   inline void unmark(std::uint32_t bin) noexcept {
-    words_[bin / 64] &= ~(std::uint64_t{1} << (bin % 64));
-    if (words_[bin / 64] == 0) summary_ &= ~(std::uint64_t{1} << (bin / 64));
+    const std::uint64_t word = words_[bin / 64] & ~(std::uint64_t{1} << (bin % 64));
+    words_[bin / 64] = word;
+    summary_ &= ~(std::uint64_t{word == 0} << (bin / 64));
   }
 
   /// The first bin from `bin` on that holds a block.
