@@ -60,6 +60,8 @@ struct erased_backend {
   virtual bool can_capture(stream_handle) const = 0;
   virtual result<capture_info> query_capture(stream_handle) = 0;
   virtual capture_mode exchange_capture_mode(capture_mode) = 0;
+  virtual bool push_context() = 0;
+  virtual void pop_context() = 0;
   virtual status copy(const copy_request&) = 0;
   virtual status fill(const fill_request&) = 0;
   virtual status write(address, std::span<const std::byte>) = 0;
@@ -156,6 +158,10 @@ export class any_backend {
   capture_mode exchange_capture_mode(capture_mode mode) {
     return face_->exchange_capture_mode(mode);
   }
+
+  // context_backend: false where the driver inside has no context
+  [[nodiscard]] bool push_context() { return face_->push_context(); }
+  void pop_context() { face_->pop_context(); }
 
   // copy_backend
   [[nodiscard]] status copy(const copy_request& r) { return face_->copy(r); }
@@ -293,6 +299,17 @@ struct erased_model final : erased_backend {
     } else {
       return mode;
     }
+  }
+
+  bool push_context() override {
+    if constexpr (context_backend<B>) {
+      return driver.push_context();
+    } else {
+      return false;
+    }
+  }
+  void pop_context() override {
+    if constexpr (context_backend<B>) driver.pop_context();
   }
 
   status copy(const copy_request& r) override {

@@ -81,6 +81,14 @@ concept capture_backend =
       { b.exchange_capture_mode(mode) } -> std::same_as<capture_mode>;  // the one before
     };
 
+/// Tools beside vmm see only what a thread does with the device's context current on it. Every
+/// other call sees to that for itself.
+export template <class B>
+concept context_backend = backend<B> && requires(B& b) {
+  { b.push_context() } -> std::same_as<bool>;  // false: it could not be; nothing is to be popped
+  { b.pop_context() } -> std::same_as<void>;
+};
+
 /// Bytes can be moved. copy and fill are in stream order; write and read return when the bytes have
 /// arrived.
 export template <class B>

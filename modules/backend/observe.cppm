@@ -326,6 +326,18 @@ class observed_backend {
     return driver_.exchange_capture_mode(mode);
   }
 
+  // context_backend: no calls on a device either
+  [[nodiscard]] bool push_context()
+    requires context_backend<B>
+  {
+    return driver_.push_context();
+  }
+  void pop_context()
+    requires context_backend<B>
+  {
+    driver_.pop_context();
+  }
+
   // copy_backend
   [[nodiscard]] status copy(const copy_request& r)
     requires copy_backend<B>

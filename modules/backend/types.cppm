@@ -225,7 +225,10 @@ export struct features {
   bool exact_hint = false;            ///< reserve at a free hint always gives the hint
   bool lazy_commit = false;           ///< create may succeed for memory that is not there yet
   bool unmap_may_stall = false;       ///< unmap or release can take milliseconds under running work
-  bool fresh_memory_zero = false;   ///< observed, not promised: newly created memory reads as zero
+  bool fresh_memory_zero = false;  ///< observed, not promised: newly created memory reads as zero
+  bool contents_stay =
+      false;  ///< contents stay at their addresses when memory is mapped elsewhere: for whoever
+              ///< moves nothing but free memory
   bool host_accessible = false;     ///< the host may dereference mapped addresses
   bool streams = false;             ///< work is asynchronous; events tell when it has finished
   bool capture = false;             ///< streams can be captured into graphs, and tell

@@ -37,6 +37,7 @@ struct notes {
   std::vector<std::uint64_t> values;
   bool failing = false;
   bool destroyed = false;
+  int contexts = 0;  // pushed and not popped
 };
 
 // Notes the call and its arguments; answers `value`, or the same error every time.
@@ -111,8 +112,9 @@ class bare_driver {
     return {};
   }
 
- private:
   notes* book_;
+
+ private:
   vmm::features can_{.host_accessible = true, .max_mapping_count = 12};
 };
 
@@ -147,6 +149,11 @@ class full_driver : public bare_driver {
   }
   [[nodiscard]] bool can_capture(vmm::stream_handle s) const { return number(s) == 46; }
   vmm::capture_mode exchange_capture_mode(vmm::capture_mode mode) { return mode; }
+  bool push_context() {
+    ++book_->contexts;
+    return true;
+  }
+  void pop_context() { --book_->contexts; }
   status copy(const vmm::copy_request& r) {
     return note(call::copy, r.target.value, r.source.value, r.size_bytes, number(r.stream));
   }
@@ -194,11 +201,13 @@ class full_driver : public bare_driver {
 template <class B>
 concept every_refinement =
     vmm::stream_backend<B> && vmm::copy_backend<B> && vmm::retain_backend<B> &&
-    vmm::property_backend<B> && vmm::sharing_backend<B> && vmm::multicast_backend<B>;
+    vmm::property_backend<B> && vmm::sharing_backend<B> && vmm::multicast_backend<B> &&
+    vmm::context_backend<B>;
 template <class B>
-concept no_refinement = vmm::backend<B> && !vmm::stream_backend<B> && !vmm::copy_backend<B> &&
-                        !vmm::retain_backend<B> && !vmm::property_backend<B> &&
-                        !vmm::sharing_backend<B> && !vmm::multicast_backend<B>;
+concept no_refinement =
+    vmm::backend<B> && !vmm::stream_backend<B> && !vmm::copy_backend<B> &&
+    !vmm::retain_backend<B> && !vmm::property_backend<B> && !vmm::sharing_backend<B> &&
+    !vmm::multicast_backend<B> && !vmm::context_backend<B>;
 
 static_assert(no_refinement<bare_driver>);
 static_assert(every_refinement<full_driver>);
@@ -387,6 +396,24 @@ TEST(Observed, CanStandInsideAnAnyBackend) {
   counter->reset();
   EXPECT_TRUE(again->unmap({}).has_value() || book.failing);
   EXPECT_EQ(counter->calls(call::unmap), 2u) << "seen by both";
+}
+
+// A tool's calls go between the two, whatever stands before the driver.
+TEST(Adaptors, PassAContextOn) {
+  notes book;
+  auto counter = std::make_shared<vmm::call_counter>();
+  auto any = vmm::any_backend::own(vmm::observed_backend(full_driver(book), counter));
+  ASSERT_TRUE(any);
+  EXPECT_TRUE(any->push_context());
+  EXPECT_EQ(book.contexts, 1);
+  any->pop_context();
+  EXPECT_EQ(book.contexts, 0);
+  EXPECT_EQ(counter->calls(), 0u) << "no call on a device";
+  auto bare = vmm::any_backend::own(bare_driver(book));
+  ASSERT_TRUE(bare);
+  EXPECT_FALSE(bare->push_context()) << "it has none";
+  bare->pop_context();
+  EXPECT_EQ(book.contexts, 0);
 }
 
 std::vector<std::string> lines_of(std::FILE* file) {
