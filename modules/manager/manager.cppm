@@ -120,8 +120,8 @@ class manager {
   ~manager();
 
   /// Reads the granularity and checks the options against it; the first allocation does it where
-  /// nobody has. Errors: bad_option, out_of_host_memory, what query_granularity answers; a later
-  /// call tries again.
+  /// nobody has. Errors: bad_option, not_supported (the backend's contents_stay),
+  /// out_of_host_memory, what query_granularity answers; a later call tries again.
   [[nodiscard]] status set_up();
 
   /// Errors: invalid_argument, out_of_memory (after the caches were drained), over_budget,
@@ -279,6 +279,12 @@ result<engine_options> manager<B>::plan_engine() {
   like.shareable = options_.shareable;
   like.compressible = options_.compressible;
   like.rdma_capable = options_.rdma_capable;
+  if (driver_.feature_set().contents_stay) {
+    return refuse(
+        errc::not_supported,
+        "the backend keeps contents at their addresses (VMM_CUDA_MEMORY=plain): blocks of "
+        "a manager could not move; only a stream_pool works there");
+  }
   const result<std::uint64_t> queried = query_unit(like);
   if (!queried) return queried.error();
   const std::uint64_t unit_bytes = *queried;

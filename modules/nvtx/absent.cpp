@@ -24,6 +24,8 @@ result<std::unique_ptr<nvtx_declarer>> nvtx_declarer::open() {
                 "configure again");
 }
 
+void nvtx_declarer::reserved(address_range) {}
+void nvtx_declarer::unreserved(address_range) {}
 void nvtx_declarer::mapped(address_range) {}
 void nvtx_declarer::unmapped(address_range) {}
 void nvtx_declarer::allocated(address_range) {}

@@ -28,14 +28,13 @@ struct nvtx_declarer::state {
 
   void declare_region(const heap& in, address_range part);
   void drop_regions(address_range within);
-  // The first heap that reaches into the range, or any behind it.
-  [[nodiscard]] std::map<std::uint64_t, heap>::iterator first_heap(address_range range);
+  // The heap that the block lies in, if a tool has taken note of it.
+  [[nodiscard]] const heap* heap_of(address_range block) const;
 
   mutable std::mutex mutex;
   nvtxDomainHandle_t domain = nullptr;
   std::map<std::uint64_t, heap> heaps;             // by address
   std::map<std::uint64_t, std::uint64_t> regions;  // address to size
-  std::map<std::uint64_t, std::uint64_t> blocks;   // likewise
 };
 
 namespace {
@@ -88,12 +87,12 @@ void nvtx_declarer::state::drop_regions(address_range within) {
   }
 }
 
-std::map<std::uint64_t, nvtx_declarer::state::heap>::iterator nvtx_declarer::state::first_heap(
-    address_range range) {
-  auto next = heaps.lower_bound(range.base.value);
-  if (next == heaps.begin()) return next;
-  const auto before = std::prev(next);
-  return before->first + before->second.size_bytes > range.base.value ? before : next;
+const nvtx_declarer::state::heap* nvtx_declarer::state::heap_of(address_range block) const {
+  auto found = heaps.upper_bound(block.base.value);
+  if (found == heaps.begin()) return nullptr;
+  --found;
+  const address_range whole{address{found->first}, found->second.size_bytes};
+  return found->second.handle != nullptr && whole.contains(block) ? &found->second : nullptr;
 }
 
 nvtx_declarer::nvtx_declarer(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
@@ -114,9 +113,9 @@ result<std::unique_ptr<nvtx_declarer>> nvtx_declarer::open() {
   return refuse(errc::out_of_host_memory, "no host memory is left for declared blocks");
 }
 
-void nvtx_declarer::mapped(address_range memory) {
+void nvtx_declarer::reserved(address_range addresses) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  const nvtxMemVirtualRangeDesc_t range = native(memory);
+  const nvtxMemVirtualRangeDesc_t range = native(addresses);
   nvtxMemHeapDesc_t heap{};
   heap.extCompatID = NVTX_EXT_COMPATID_MEM;
   heap.structSize = sizeof heap;
@@ -124,38 +123,38 @@ void nvtx_declarer::mapped(address_range memory) {
   heap.type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
   heap.typeSpecificDescSize = sizeof range;
   heap.typeSpecificDesc = &range;
-  state_->heaps[memory.base.value] = {memory.size_bytes,
-                                      nvtxMemHeapRegister(state_->domain, &heap)};
+  state_->heaps[addresses.base.value] = {addresses.size_bytes,
+                                         nvtxMemHeapRegister(state_->domain, &heap)};
 }
 
-void nvtx_declarer::unmapped(address_range memory) {
+void nvtx_declarer::unreserved(address_range addresses) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  const auto found = state_->heaps.find(memory.base.value);
+  const auto found = state_->heaps.find(addresses.base.value);
   if (found == state_->heaps.end()) return;
-  state_->drop_regions(memory);
+  state_->drop_regions(addresses);
   if (found->second.handle != nullptr) nvtxMemHeapUnregister(state_->domain, found->second.handle);
   state_->heaps.erase(found);
+}
+
+// What lies in a heap is allowed block by block, whatever is behind it.
+void nvtx_declarer::mapped(address_range) {}
+
+// Blocks that were freed without a word end here.
+void nvtx_declarer::unmapped(address_range memory) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->drop_regions(memory);
 }
 
 void nvtx_declarer::allocated(address_range block) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->drop_regions(block);  // of blocks that were freed without a word
-  state_->blocks[block.base.value] = block.size_bytes;
-  for (auto next = state_->first_heap(block);
-       next != state_->heaps.end() && next->first < block.end().value; ++next) {
-    const std::uint64_t low = std::max(next->first, block.base.value);
-    const std::uint64_t high = std::min(next->first + next->second.size_bytes, block.end().value);
-    if (next->second.handle != nullptr)
-      state_->declare_region(next->second, {address{low}, high - low});
-  }
+  if (const state::heap* in = state_->heap_of(block)) state_->declare_region(*in, block);
 }
 
 void nvtx_declarer::freed(address block) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  const auto found = state_->blocks.find(block.value);
-  if (found == state_->blocks.end()) return;
-  state_->drop_regions({block, found->second});
-  state_->blocks.erase(found);
+  const auto found = state_->regions.find(block.value);
+  if (found != state_->regions.end()) state_->drop_regions({block, found->second});
 }
 
 std::uint64_t nvtx_declarer::heap_count() const {

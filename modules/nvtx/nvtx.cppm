@@ -5,12 +5,12 @@
 //
 // To a checker the memory of a pool is one large allocation: a kernel that runs over the end of one
 // block into the next is nothing it could see. nvtx_declarer, given to a pool as its watcher, says
-// what is mapped (a heap that nobody may touch) and which bytes of it are blocks (regions that
-// anybody may). compute-sanitizer listens when it is started with --nvtx yes. Where no tool
-// listens, nothing happens.
+// where the pool's addresses are (a heap that nobody may touch) and which bytes of them are blocks
+// (regions that anybody may). compute-sanitizer listens when it is started with --nvtx yes; it
+// takes plain memory only: open the CUDA backend with cuda_memory::plain, docs/checking.md. Where
+// no tool listens, nothing happens.
 //
-// I1  Declared regions do not overlap, and each lies in one declared heap: a block that lies in
-//     several mappings is several regions.
+// I1  Declared regions do not overlap, and each lies in one declared heap.
 //
 // Thread safety: all of it, one lock. Cost: for a program that is being debugged.
 module;
@@ -32,14 +32,16 @@ export class nvtx_declarer final : public block_watcher {
   nvtx_declarer(const nvtx_declarer&) = delete;
   nvtx_declarer& operator=(const nvtx_declarer&) = delete;
 
+  void reserved(address_range addresses) override;
+  void unreserved(address_range addresses) override;
   void mapped(address_range memory) override;
   void unmapped(address_range memory) override;
   void allocated(address_range block) override;
   void freed(address block) override;
 
-  /// Mappings that a tool has taken note of; 0 where none listens.
+  /// Reservations that a tool has taken note of; 0 where none listens or it refuses them.
   [[nodiscard]] std::uint64_t heap_count() const;
-  /// Regions declared now. A block across mappings counts more than once.
+  /// Regions declared now: one a block, in heaps that a tool has taken note of.
   [[nodiscard]] std::uint64_t region_count() const;
 
  private:

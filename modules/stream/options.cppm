@@ -63,13 +63,17 @@ export enum class capture_rule : std::uint8_t {
   unchecked,       // nobody asks the driver: no stream of this pool is ever captured
 };
 
-/// Told of every mapping and every block of a pool, for tools that check who uses what. While a
-/// pool has a watcher its allocations and frees take turns. A block that is freed while it is
-/// pinned, or that a captured graph may use, is not told as freed: another one that is told there
-/// ends it. Called from any thread; may throw nothing and calls nothing of the pool.
+/// Told of every reservation, mapping and block of a pool, for tools that check who uses what.
+/// While a pool has a watcher its allocations and frees take turns. A block that is freed while it
+/// is pinned, or that a captured graph may use, is not told as freed: another one that is told
+/// there ends it. Called from any thread, with the device's context current on it where the backend
+/// is a context_backend; may throw nothing and calls nothing of the pool.
 export class block_watcher {
  public:
   virtual ~block_watcher() = default;
+  /// Before anything is mapped there, and after nothing is.
+  virtual void reserved(address_range addresses) = 0;
+  virtual void unreserved(address_range addresses) = 0;
   /// Before any block lies there, and after none does.
   virtual void mapped(address_range memory) = 0;
   virtual void unmapped(address_range memory) = 0;

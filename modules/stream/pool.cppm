@@ -217,6 +217,20 @@ class stream_pool {
     capture_mode before_ = capture_mode::any_thread;
   };
 
+  // Tells the watcher, if there is one. What it tells a tool may be for the current device only.
+  template <class Words>
+  void tell(Words&& words) {
+    if (options_.watcher == nullptr) [[likely]]
+      return;
+    if constexpr (context_backend<B>) {
+      const bool is_current = driver_.push_context();
+      words(*options_.watcher);
+      if (is_current) driver_.pop_context();
+    } else {
+      words(*options_.watcher);
+    }
+  }
+
   // Whether a call on this stream takes more than the book: a watcher, or the driver's word that
   // the stream is not being captured.
   [[nodiscard]] inline bool watches(stream_handle stream) const noexcept {
@@ -425,7 +439,7 @@ result<address> stream_pool<B>::allocate_watched(std::uint64_t size_bytes, strea
   if (options_.watcher != nullptr) [[unlikely]] {
     const std::lock_guard<std::recursive_mutex> turn(watcher_mutex_);
     const result<address> at = allocate_asking(size_bytes, stream);
-    if (at) options_.watcher->allocated({*at, size_bytes});
+    if (at) tell([&](block_watcher& who) { who.allocated({*at, size_bytes}); });
     return at;
   }
   return allocate_asking(size_bytes, stream);
@@ -487,7 +501,7 @@ status stream_pool<B>::free_watched(address at, stream_handle stream) {
       is_held = parts_->book.is_held(at);
     }
     const status freed = free_known(at, stream);
-    if (freed && !is_held) options_.watcher->freed(at);
+    if (freed && !is_held) tell([&](block_watcher& who) { who.freed(at); });
     return freed;
   }
   return free_known(at, stream);
@@ -1093,6 +1107,7 @@ status stream_pool<B>::add_segment(std::uint64_t needed_bytes) {
         added = book.add_segment(*space);
       }
       if (!added) parts_->space.free(*space);
+      if (added) tell([&](block_watcher& who) { who.reserved(space->range); });
       return added;
     }
     const errc code = space.error().code;
@@ -1125,11 +1140,11 @@ status stream_pool<B>::carry_out(growth_plan& plan, piece_list& fresh,
   const remap_outcome mapped =
       parts_->remaps.map({plan.at, std::span<piece* const>(plan.pieces), handle});
   standing_count = mapped.result ? 0 : mapped.mapped_count;
-  if (mapped.result && options_.watcher != nullptr) [[unlikely]] {
+  if (!mapped.result) return mapped.result;
+  tell([&](block_watcher& who) {
     for (const window_place& place : plan.places)
-      options_.watcher->mapped(
-          {parts_->book.address_of(*place.where), place.of->memory->size_bytes});
-  }
+      who.mapped({parts_->book.address_of(*place.where), place.of->memory->size_bytes});
+  });
   return mapped.result;
 }
 
@@ -1168,8 +1183,7 @@ status stream_pool<B>::unmap_view(view& gone, remap_kind kind) {
   }
   piece* const part = gone.memory;
   const status unmapped = parts_->remaps.unmap({at, std::span<piece* const>(&part, 1), {}}).result;
-  if (unmapped && options_.watcher != nullptr) [[unlikely]]
-    options_.watcher->unmapped({at, part->size_bytes});
+  if (unmapped) tell([&](block_watcher& who) { who.unmapped({at, part->size_bytes}); });
   return unmapped;
 }
 
@@ -1393,7 +1407,11 @@ status stream_pool<B>::close() {
   }
   if (!outcome) return outcome;
   if (book.zombie_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
-  for (std::size_t i = 0; i < book.segment_count(); ++i) parts_->space.free(book.segment_extent(i));
+  for (std::size_t i = 0; i < book.segment_count(); ++i) {
+    const extent gone = book.segment_extent(i);
+    tell([&](block_watcher& who) { who.unreserved(gone.range); });
+    parts_->space.free(gone);
+  }
   for (int attempt = 0; attempt < close_attempts; ++attempt) {
     outcome = parts_->space.close();
     if (outcome) break;
