@@ -65,6 +65,8 @@ result<bool> cuda_driver::query_event(event_handle) { return absent(); }
 status cuda_driver::wait_event(stream_handle, event_handle) { return absent(); }
 result<capture_info> cuda_driver::query_capture(stream_handle) { return absent(); }
 capture_mode cuda_driver::exchange_capture_mode(capture_mode mode) { return mode; }
+bool cuda_driver::push_context() noexcept { return false; }
+void cuda_driver::pop_context() noexcept {}
 status cuda_driver::synchronize_event(event_handle) { return absent(); }
 status cuda_driver::copy(const copy_request&) { return absent(); }
 status cuda_driver::fill(const fill_request&) { return absent(); }

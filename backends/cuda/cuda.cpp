@@ -17,6 +17,7 @@ module;
 module vmm.cuda;
 
 import vmm.backend;
+import :plain;
 
 namespace vmm {
 namespace {
@@ -264,6 +265,7 @@ struct cuda_driver::state {
   CUstream transfers = nullptr;  // read and write run here
   std::int32_t ordinal = 0;
   bool multicast_allowed = false;
+  std::unique_ptr<plain_space> plain;  // null: memory is mapped
   features can;
   cuda_description description;
 
@@ -300,6 +302,9 @@ struct cuda_driver::state {
   [[nodiscard]] status find_device();
   [[nodiscard]] status read_device();
   [[nodiscard]] status take_context();
+  [[nodiscard]] status make_plain();
+  [[nodiscard]] result<address_range> reserve_plain(const reserve_request& request);
+  [[nodiscard]] status free_plain(address_range range);
   [[nodiscard]] int attribute(CUdevice_attribute which) const noexcept {
     int value = 0;
     return cu.device_get_attribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
@@ -332,6 +337,16 @@ const char* library_name(const cuda_options& options) noexcept {
   if (options.driver_library != nullptr) return options.driver_library;
   const char* named = std::getenv("VMM_CUDA_LIBRARY");
   return named != nullptr && *named != '\0' ? named : "libcuda.so.1";
+}
+
+// Whether memory is to be plain.
+result<bool> wants_plain(const cuda_options& options) noexcept {
+  if (options.memory != cuda_memory::from_environment) return options.memory == cuda_memory::plain;
+  std::string_view named = "mapped";
+  read_text_option("VMM_CUDA_MEMORY", named);
+  if (named != "mapped" && named != "plain")
+    return refuse(errc::bad_option, "VMM_CUDA_MEMORY takes one of mapped, plain");
+  return named == "plain";
 }
 
 // An error of open(): there is no usable device, whatever word the driver has for it.
@@ -444,6 +459,12 @@ result<cuda_driver> cuda_driver::open(const cuda_options& options) {
   if (options.device < 0) {
     return refuse(errc::bad_option, "cuda_options::device is a device number: 0 or more");
   }
+  const result<bool> plain = wants_plain(options);
+  if (!plain) return plain.error();
+  if (*plain && options.allow_multicast) {
+    return refuse(errc::bad_option,
+                  "plain memory (cuda_options::memory, VMM_CUDA_MEMORY) cannot be multicast");
+  }
   std::unique_ptr<state> opened(new (std::nothrow) state);
   if (!opened) return refuse(errc::out_of_host_memory, "no host memory for the CUDA backend");
   const cuda::load_options load{library_name(options), options.allow_multicast};
@@ -455,7 +476,63 @@ result<cuda_driver> cuda_driver::open(const cuda_options& options) {
   if (const status found = opened->find_device(); !found) return found.error();
   if (const status readable = opened->read_device(); !readable) return readable.error();
   if (const status current = opened->take_context(); !current) return current.error();
+  if (*plain) {
+    if (const status made = opened->make_plain(); !made) return made.error();
+  }
   return cuda_driver(std::move(opened));
+}
+
+// ---- plain memory ------------------------------------------------------------------------------
+
+// What the device grants for plain memory, and the accounts of it.
+status cuda_driver::state::make_plain() {
+  physical_request like;
+  like.where = vmm::device(ordinal);
+  const CUmemAllocationProp prop = native(like, can);
+  std::size_t granule_bytes = 0;
+  status outcome = run(call::query_granularity, [&](const entry_points& points) {
+    return points.mem_get_granularity(&granule_bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  });
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  if (outcome) {
+    outcome = run(call::memory_info, [&](const entry_points& points) {
+      return points.mem_get_info(&free_bytes, &total_bytes);
+    });
+  }
+  if (!outcome) return outcome;
+  const plain_space::limits known{granule_bytes, total_bytes, like.where};
+  plain.reset(new (std::nothrow) plain_space(known));
+  if (plain == nullptr) return refuse(errc::out_of_host_memory, "no host memory for plain memory");
+  plain_space::restrict_features(known, can);
+  return {};
+}
+
+// The driver does not say to what it aligns: the range is taken out of a larger one.
+result<address_range> cuda_driver::state::reserve_plain(const reserve_request& request) {
+  const result<std::uint64_t> alignment_bytes = plain->check_reserve(request);
+  if (!alignment_bytes) return alignment_bytes.error();
+  CUdeviceptr origin = 0;
+  const status taken = run(call::reserve, [&](const entry_points& points) {
+    return points.mem_alloc(&origin, request.size_bytes + *alignment_bytes);
+  });
+  if (!taken) return taken.error();
+  const address_range range{{round_up(origin, *alignment_bytes)}, request.size_bytes};
+  const status added = plain->add(range, {origin});
+  if (added) return range;
+  static_cast<void>(
+      run(call::reserve, [&](const entry_points& points) { return points.mem_free(origin); }));
+  return added.error();
+}
+
+status cuda_driver::state::free_plain(address_range range) {
+  const result<address> origin = plain->begin_removal(range);
+  if (!origin) return origin.error();
+  const status freed = run(call::free_reservation, [&](const entry_points& points) {
+    return points.mem_free(origin->value);
+  });
+  plain->end_removal(range, freed.has_value());
+  return freed;
 }
 
 // ---- virtual memory ----------------------------------------------------------------------------
@@ -507,6 +584,8 @@ result<memory_info> cuda_driver::query_memory(location who) {
 }
 
 result<address_range> cuda_driver::reserve(const reserve_request& request) {
+  if (state_->plain) [[unlikely]]
+    return state_->reserve_plain(request);
   CUdeviceptr base = 0;
   const status outcome = state_->run(call::reserve, [&](const entry_points& cu) {
     return cu.mem_address_reserve(&base, request.size_bytes, request.alignment_bytes,
@@ -517,12 +596,16 @@ result<address_range> cuda_driver::reserve(const reserve_request& request) {
 }
 
 status cuda_driver::free_reservation(address_range range) {
+  if (state_->plain) [[unlikely]]
+    return state_->free_plain(range);
   return state_->run(call::free_reservation, [&](const entry_points& cu) {
     return cu.mem_address_free(range.base.value, range.size_bytes);
   });
 }
 
 result<physical_handle> cuda_driver::create(const physical_request& request) {
+  if (state_->plain) [[unlikely]]
+    return state_->plain->create(request);
   if (request.rdma_capable && !state_->can.rdma) {
     return error{errc::not_supported, call::create, 0, "",
                  "the device cannot make memory that RDMA can reach"};
@@ -535,11 +618,15 @@ result<physical_handle> cuda_driver::create(const physical_request& request) {
 }
 
 status cuda_driver::release(physical_handle handle) {
+  if (state_->plain) [[unlikely]]
+    return state_->plain->release(handle);
   return state_->run(call::release,
                      [&](const entry_points& cu) { return cu.mem_release(native(handle)); });
 }
 
 status cuda_driver::map(const map_request& request) {
+  if (state_->plain) [[unlikely]]
+    return state_->plain->map(request);
   return state_->run(call::map, [&](const entry_points& cu) {
     return cu.mem_map(request.at.value, request.size_bytes, request.offset_bytes,
                       native(request.memory), 0);
@@ -547,12 +634,16 @@ status cuda_driver::map(const map_request& request) {
 }
 
 status cuda_driver::unmap(address_range range) {
+  if (state_->plain) [[unlikely]]
+    return state_->plain->unmap(range);
   return state_->run(call::unmap, [&](const entry_points& cu) {
     return cu.mem_unmap(range.base.value, range.size_bytes);
   });
 }
 
 status cuda_driver::set_access(address_range range, std::span<const access_grant> grants) {
+  if (state_->plain) [[unlikely]]
+    return state_->plain->set_access(range, grants);
   std::array<CUmemAccessDesc, inline_grant_count> few{};
   std::vector<CUmemAccessDesc> many;
   CUmemAccessDesc* wanted = few.data();
@@ -575,6 +666,8 @@ status cuda_driver::set_access(address_range range, std::span<const access_grant
 }
 
 result<access> cuda_driver::get_access(address at, location who) {
+  if (state_->plain) [[unlikely]]
+    return state_->plain->get_access(at, who);
   const CUmemLocation where = native(who);
   unsigned long long flags = 0;
   const status outcome = state_->run(call::get_access, [&](const entry_points& cu) {
@@ -586,6 +679,8 @@ result<access> cuda_driver::get_access(address at, location who) {
 }
 
 result<physical_handle> cuda_driver::retain(address at) {
+  if (state_->plain) [[unlikely]]
+    return plain_space::unsupported(call::retain);
   CUmemGenericAllocationHandle made = 0;
   return state_->make<physical_handle>(call::retain, made, [&](const entry_points& cu) {
     return cu.mem_retain(&made, reinterpret_cast<void*>(static_cast<std::uintptr_t>(at.value)));
@@ -593,6 +688,8 @@ result<physical_handle> cuda_driver::retain(address at) {
 }
 
 result<physical_properties> cuda_driver::get_properties(physical_handle handle) {
+  if (state_->plain) [[unlikely]]
+    return state_->plain->get_properties(handle);
   CUmemAllocationProp prop{};
   const status outcome = state_->run(call::get_properties, [&](const entry_points& cu) {
     return cu.mem_get_properties(&prop, native(handle));
@@ -702,6 +799,17 @@ capture_mode cuda_driver::exchange_capture_mode(capture_mode mode) {
                                                           : capture_mode::any_thread;
 }
 
+// ---- the context of tools beside vmm -----------------------------------------------------------
+
+bool cuda_driver::push_context() noexcept {
+  return !cuda::in_forked_child() && state_->cu.context_push(state_->context) == CUDA_SUCCESS;
+}
+
+void cuda_driver::pop_context() noexcept {
+  CUcontext popped = nullptr;
+  static_cast<void>(state_->cu.context_pop(&popped));
+}
+
 // ---- bytes -------------------------------------------------------------------------------------
 
 status cuda_driver::copy(const copy_request& request) {
@@ -737,6 +845,8 @@ status cuda_driver::read(std::span<std::byte> target, address at) {
 // ---- sharing -----------------------------------------------------------------------------------
 
 result<shared_handle> cuda_driver::export_handle(physical_handle handle, share_kind kind) {
+  if (state_->plain) [[unlikely]]
+    return plain_space::unsupported(call::export_handle);
   shared_handle out;
   out.kind = kind;
   int descriptor = -1;
@@ -755,6 +865,8 @@ result<shared_handle> cuda_driver::export_handle(physical_handle handle, share_k
 }
 
 result<physical_handle> cuda_driver::import_handle(const shared_handle& shared) {
+  if (state_->plain) [[unlikely]]
+    return plain_space::unsupported(call::import_handle);
   if (shared.kind != share_kind::posix_fd && shared.kind != share_kind::fabric) {
     return error{errc::not_supported, call::import_handle, 0, "",
                  "this backend imports descriptors and fabric handles"};

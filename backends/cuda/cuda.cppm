@@ -32,11 +32,22 @@ import vmm.backend;
 
 namespace vmm {
 
+/// What lies behind a reservation.
+export enum class cuda_memory : std::uint8_t {
+  from_environment,  // VMM_CUDA_MEMORY (mapped or plain), else mapped
+  mapped,            // what is mapped there: the driver's virtual memory management
+  /// cuMemAlloc memory, all of it, from reserve to free_reservation; create, map and set_access
+  /// only keep accounts, and contents stay at their addresses (features::contents_stay). For
+  /// debugging: compute-sanitizer takes no other memory as the heap of a pool. docs/checking.md.
+  plain,
+};
+
 export struct cuda_options {
   std::int32_t device = 0;  ///< as the driver counts the visible devices
   const char* driver_library =
       nullptr;  ///< the driver's library; null: $VMM_CUDA_LIBRARY, else libcuda.so.1
   bool allow_multicast = false;  ///< see I5; a program that uses multicast asks for it by name
+  cuda_memory memory = cuda_memory::from_environment;  ///< plain excludes allow_multicast
 };
 
 /// Who the device is, for reports. Texts end with a null.
@@ -104,6 +115,11 @@ export class cuda_driver {
     return static_cast<std::uint64_t>(stream) > 1;
   }
   capture_mode exchange_capture_mode(capture_mode mode);
+
+  // `context_backend`. Pushes the device's primary context on the calling thread, for tools that
+  // look at the current one.
+  [[nodiscard]] bool push_context() noexcept;
+  void pop_context() noexcept;
 
   // `copy_backend`. read and write use a stream of their own and return when it is done; they wait
   // for no other work.

@@ -69,6 +69,8 @@ void find_memory_calls(finder& find, entry_points& to) noexcept {
   find.require("cuMemGetAllocationPropertiesFromHandle", 10020, to.mem_get_properties);
   find.require("cuMemExportToShareableHandle", 10020, to.mem_export);
   find.require("cuMemImportFromShareableHandle", 10020, to.mem_import);
+  find.require("cuMemAlloc", 3020, to.mem_alloc);
+  find.require("cuMemFree", 3020, to.mem_free);
 }
 
 void find_work_calls(finder& find, entry_points& to) noexcept {

@@ -48,6 +48,9 @@ struct entry_points {
   PFN_cuMemGetAllocationPropertiesFromHandle_v10020 mem_get_properties = nullptr;
   PFN_cuMemExportToShareableHandle_v10020 mem_export = nullptr;
   PFN_cuMemImportFromShareableHandle_v10020 mem_import = nullptr;
+  // Plain memory, for cuda_memory::plain.
+  PFN_cuMemAlloc_v3020 mem_alloc = nullptr;
+  PFN_cuMemFree_v3020 mem_free = nullptr;
   // Streams, events, bytes. Stream 0 is the legacy default stream.
   PFN_cuStreamCreate_v2000 stream_create = nullptr;
   PFN_cuStreamDestroy_v4000 stream_destroy = nullptr;

@@ -199,6 +199,13 @@ TYPED_TEST_P(Conformance, ContentsFollowTheMemory) {
   }
   this->unmapped(this->slots(range, 0, 2));
   this->unmapped(this->slots(range, 4, 2));
+  if (this->can().contents_stay) {
+    this->usable(this->slots(range, 0, 2), second);
+    this->usable(this->slots(range, 4, 2), first);
+    this->expect_bytes(range.base, 10);
+    this->expect_bytes(range.base + 5 * this->unit(), 21);
+    return;
+  }
   this->usable(this->slots(range, 1, 2), second);
   this->usable(this->slots(range, 5, 2), first);
   for (std::uint64_t i = 0; i < 2; ++i) {

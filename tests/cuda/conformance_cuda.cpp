@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal and method: those of conformance.h, for the CUDA backend on the machine's first device.
+// Goal and method: those of conformance.h, for the CUDA backend on the machine's first device, in
+// plain memory where VMM_CUDA_MEMORY says so.
 #include <unistd.h>
 
 #include "../conformance/conformance.h"
@@ -24,6 +25,8 @@ struct cuda_device {
   // As vmm-fidelity found it: a hole between two mappings and the end of a reservation are
   // overlooked, and a handle that was released crashes the process.
   static conformance::unseen unseen() {
+    const auto made = driver::open();
+    if (made && made->feature_set().contents_stay) return {.bad_bytes = true};
     return {.access_over_hole = true, .past_reservation = true, .stale_handle = true};
   }
   // The driver keeps its own books; the leak check of vmm-fidelity reads them.

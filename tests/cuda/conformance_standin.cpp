@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal and method: those of conformance.h, for the CUDA backend on the stand-in for libcuda.
+// Goal and method: those of conformance.h, for the CUDA backend on the stand-in for libcuda, with
+// memory that is mapped and with plain memory.
 #include <unistd.h>
 
 #include "../conformance/conformance.h"
@@ -17,9 +18,9 @@ struct cuda_on_the_standin {
   using driver = vmm::cuda_driver;
   static constexpr bool memory_is_ours_alone = true;
 
-  static opened<driver> make() {
+  static opened<driver> make(vmm::cuda_memory memory = vmm::cuda_memory::mapped) {
     cuda_test::standin().reset(nullptr);
-    auto made = driver::open({.driver_library = VMM_STANDIN_LIBRARY});
+    auto made = driver::open({.driver_library = VMM_STANDIN_LIBRARY, .memory = memory});
     if (!made) return {std::nullopt, vmm::describe(made.error())};
     return {std::move(*made), {}};
   }
@@ -38,7 +39,14 @@ struct cuda_on_the_standin {
   }
 };
 
+struct plain_memory : cuda_on_the_standin {
+  static opened<driver> make() { return cuda_on_the_standin::make(vmm::cuda_memory::plain); }
+  // Whatever is reserved can be read and written.
+  static conformance::unseen unseen() { return {.bad_bytes = true}; }
+};
+
 VMM_CONFORMANCE(cuda_on_the_standin);
+VMM_CONFORMANCE(plain_memory);
 
 }  // namespace
 }  // namespace conformance

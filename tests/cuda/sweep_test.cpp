@@ -270,6 +270,45 @@ TEST_F(Sweep, EveryEntryPointWithEveryCode) {
   EXPECT_EQ(injected_, possible);
 }
 
+std::vector<step> plain_steps() {
+  std::vector<step> all{
+      {call::reserve,
+       {"cuMemAlloc"},
+       [](life& l) { return store(l.driver.reserve({.size_bytes = granule}), l.range); }},
+  };
+  const std::vector<step> between = work_steps();
+  all.insert(all.end(), between.begin(), between.end());
+  all.insert(all.end(), {{call::destroy_event,
+                          {"cuEventDestroy"},
+                          [](life& l) { return l.driver.destroy_event(l.event); }},
+                         {call::destroy_stream,
+                          {"cuStreamDestroy"},
+                          [](life& l) { return l.driver.destroy_stream(l.stream); }},
+                         {call::free_reservation, {"cuMemFree"}, [](life& l) {
+                            return l.driver.free_reservation(l.range);
+                          }}});
+  return all;
+}
+
+// In plain memory the other calls reach no entry point.
+TEST_F(Sweep, EveryEntryPointOfPlainMemory) {
+  {
+    auto opened = cuda_driver::open(
+        {.driver_library = VMM_STANDIN_LIBRARY, .memory = vmm::cuda_memory::plain});
+    ASSERT_TRUE(opened);
+    life l(*opened);
+    for (const step& each : plain_steps()) {
+      sweep(each, l);
+      if (HasFatalFailure()) return;
+      const vmm::status outcome = each.run(l);
+      ASSERT_TRUE(outcome) << vmm::describe(outcome.error());
+    }
+  }
+  EXPECT_TRUE(fake().check_empty()) << fake().report();
+  EXPECT_EQ(fake().misuse_count(), 0u);
+  EXPECT_EQ(injected_, possible_count(plain_steps()));
+}
+
 // The calls of open(), each with each code: the error is reported and no reference is kept.
 TEST_F(Sweep, EveryCallOfOpen) {
   for (const char* symbol :
@@ -285,6 +324,23 @@ TEST_F(Sweep, EveryCallOfOpen) {
     }
   }
   EXPECT_TRUE(cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY}));
+  EXPECT_TRUE(fake().check_empty()) << fake().report();
+}
+
+TEST_F(Sweep, WhatOpenAsksForPlainMemory) {
+  const vmm::cuda_options plain{.driver_library = VMM_STANDIN_LIBRARY,
+                                .memory = vmm::cuda_memory::plain};
+  for (const char* symbol : {"cuMemGetAllocationGranularity", "cuMemGetInfo"}) {
+    for (const int code : codes) {
+      standin().fail(symbol, code, 1, false);
+      const auto opened = cuda_driver::open(plain);
+      standin().clear_failures();
+      ASSERT_FALSE(opened) << symbol << " answered " << code;
+      EXPECT_EQ(opened.error().native, code) << symbol;
+      EXPECT_EQ(standin().context_references(0), 0) << symbol;
+    }
+  }
+  EXPECT_TRUE(cuda_driver::open(plain));
   EXPECT_TRUE(fake().check_empty()) << fake().report();
 }
 

@@ -12,7 +12,8 @@ extern "C" {
 struct vmm_standin_setup {
   int device_count_less_two;        ///< added to two: -2 is a machine without a device
   unsigned long long device_bytes;  ///< memory of each device; 0: as the fake driver's cuda profile
-  bool no_vmm;                      ///< the device says that it has no virtual memory management
+  unsigned long long plain_shift_bytes;  ///< what cuMemAlloc answers lies that far behind a granule
+  bool no_vmm;  ///< the device says that it has no virtual memory management
   bool no_rdma;
   bool no_compression;
 };

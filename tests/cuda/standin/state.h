@@ -50,6 +50,7 @@ struct planned_failure {
 struct plain_allocation {
   std::uint64_t memory = 0;
   std::uint64_t size_bytes = 0;
+  std::uint64_t shift_bytes = 0;
 };
 
 /// A descriptor given out: the write end of a pipe, known by its inode wherever it is passed. Once

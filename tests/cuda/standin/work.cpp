@@ -44,7 +44,8 @@ constexpr std::uint64_t plain_unit_bytes = 2ull << 20;
 
 // cuMemAlloc over the same memory: one reservation with one handle.
 vmm::result<vmm::address_range> allocate_plain(vmm::fake_driver& fake, std::uint64_t size_bytes) {
-  const std::uint64_t whole = vmm::round_up(size_bytes, plain_unit_bytes);
+  const std::uint64_t shift_bytes = standin::the().setup.plain_shift_bytes;
+  const std::uint64_t whole = vmm::round_up(size_bytes + shift_bytes, plain_unit_bytes);
   const vmm::location where = vmm::device(standin::context_stack().back()->device);
   const auto memory = fake.create({.size_bytes = whole, .where = where});
   if (!memory) return memory.error();
@@ -55,8 +56,9 @@ vmm::result<vmm::address_range> allocate_plain(vmm::fake_driver& fake, std::uint
   if (outcome) {
     standin::state& s = standin::the();
     const std::lock_guard<std::mutex> hold(s.mutex);
-    s.plain[range->base.value] = {static_cast<std::uint64_t>(*memory), whole};
-    return *range;
+    const vmm::address given = range->base + shift_bytes;
+    s.plain[given.value] = {static_cast<std::uint64_t>(*memory), whole, shift_bytes};
+    return vmm::address_range{given, size_bytes};
   }
   if (range) {
     static_cast<void>(fake.unmap(*range));
@@ -76,7 +78,7 @@ CUresult free_plain(vmm::fake_driver& fake, CUdeviceptr at) {
     old = found->second;
     s.plain.erase(found);
   }
-  const vmm::address_range range{{at}, old.size_bytes};
+  const vmm::address_range range{{at - old.shift_bytes}, old.size_bytes};
   static_cast<void>(fake.unmap(range));
   static_cast<void>(fake.release(static_cast<vmm::physical_handle>(old.memory)));
   return code_of(fake.free_reservation(range));

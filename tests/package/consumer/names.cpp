@@ -27,6 +27,7 @@ using vmm::call_log;
 using vmm::call_observer;
 using vmm::call_record;
 using vmm::capture_backend;
+using vmm::context_backend;
 using vmm::capture_info;
 using vmm::capture_mode;
 using vmm::capture_state;
@@ -117,6 +118,7 @@ using vmm::host_options;
 // vmm.cuda
 using vmm::cuda_description;
 using vmm::cuda_driver;
+using vmm::cuda_memory;
 using vmm::cuda_options;
 
 // vmm.intrusive

@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: when operator new fails for a record of plain memory, the call says so and changes nothing.
+// [R2] Method: operator new fails, once and for ever, in each call that makes a record; the same
+// call then works.
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "../support/failing_new.h"
+#include "workbench.hpp"
+
+import vmm.backend;
+import vmm.cuda;
+import vmm.fake;
+
+namespace {
+
+using failing_new::plan;
+using vmm::errc;
+
+constexpr std::uint64_t granule = std::uint64_t{2} << 20;
+
+// Runs `call` with its first allocation failing.
+template <class Call>
+errc code_without_memory(bool forever, Call&& call) {
+  plan = {.armed = true, .fail_at = 1, .forever = forever};
+  const auto answer = call();
+  const std::uint64_t struck_count = plan.struck_count;
+  plan = {};
+  EXPECT_GT(struck_count, 0u) << "the call makes no record";
+  return answer ? errc::none : answer.error().code;
+}
+
+TEST(PlainAllocations, EachRecordMayFail) {
+  cuda_test::standin().reset(nullptr);
+  {
+    auto driver = vmm::cuda_driver::open(
+        {.driver_library = VMM_STANDIN_LIBRARY, .memory = vmm::cuda_memory::plain});
+    ASSERT_TRUE(driver);
+    const vmm::physical_request wanted{.size_bytes = granule, .where = driver->home()};
+    const auto range = driver->reserve({.size_bytes = granule});
+    ASSERT_TRUE(range);
+    for (const bool forever : {false, true}) {
+      EXPECT_EQ(code_without_memory(forever, [&] { return driver->create(wanted); }),
+                errc::out_of_host_memory);
+    }
+    const auto memory = driver->create(wanted);
+    ASSERT_TRUE(memory);
+    const vmm::map_request whole{range->base, granule, *memory, 0};
+    for (const bool forever : {false, true}) {
+      EXPECT_EQ(code_without_memory(forever, [&] { return driver->map(whole); }),
+                errc::out_of_host_memory);
+      EXPECT_FALSE(driver->get_access(range->base, driver->home())) << "nothing is mapped";
+    }
+    EXPECT_TRUE(driver->map(whole));
+    EXPECT_TRUE(driver->unmap(*range));
+    EXPECT_TRUE(driver->release(*memory));
+    EXPECT_TRUE(driver->free_reservation(*range));
+  }
+  auto& left = *static_cast<vmm::fake_driver*>(cuda_test::standin().fake());
+  EXPECT_TRUE(left.check_empty()) << left.report();
+}
+
+}  // namespace

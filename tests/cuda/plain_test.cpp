@@ -1,0 +1,348 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: in plain memory a stream pool works as in memory that is mapped, whoever needs more is
+// refused, and what a watcher tells a tool is told with the device's context current. [G4]
+// Method: the CUDA backend on the stand-in, with cuda_memory::plain or VMM_CUDA_MEMORY; contents
+// are compared while blocks are reused, split and merged, and every call for memory fails once and
+// for ever. That it keeps the contract otherwise is conformance_standin's.
+#include <cuda.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "workbench.hpp"
+
+import vmm.backend;
+import vmm.backends;
+import vmm.cuda;
+import vmm.fake;
+import vmm.manager;
+import vmm.stream;
+import vmm.vector;
+
+namespace {
+
+using cuda_test::standin;
+using vmm::address;
+using vmm::address_range;
+using vmm::cuda_driver;
+using vmm::cuda_memory;
+using vmm::errc;
+
+constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+
+vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(standin().fake()); }
+
+class Plain : public testing::Test {
+ protected:
+  void SetUp() override {
+    ::unsetenv("VMM_CUDA_MEMORY");
+    standin().reset(nullptr);
+  }
+  void TearDown() override {
+    ::unsetenv("VMM_CUDA_MEMORY");
+    standin().clear_failures();
+    EXPECT_TRUE(fake().check_empty()) << fake().report();
+    EXPECT_EQ(fake().misuse_count(), 0u);
+  }
+  static vmm::result<cuda_driver> open(cuda_memory memory) {
+    return cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY, .memory = memory});
+  }
+  static bool is_plain(cuda_memory memory) {
+    const auto opened = open(memory);
+    EXPECT_TRUE(opened);
+    return opened && opened->feature_set().contents_stay;
+  }
+};
+
+vmm::pool_options modest() {
+  vmm::pool_options options;
+  options.reservation_bytes = 64 * MiB;
+  return options;
+}
+
+// Made before a pool that uses it, and destroyed after.
+struct own_stream {
+  explicit own_stream(cuda_driver& on) : driver(on), handle(*on.create_stream()) {}
+  ~own_stream() { EXPECT_TRUE(driver.destroy_stream(handle)); }
+  own_stream(const own_stream&) = delete;
+  own_stream& operator=(const own_stream&) = delete;
+  cuda_driver& driver;
+  vmm::stream_handle handle;
+};
+
+// ---- who gets it --------------------------------------------------------------------------------
+
+TEST_F(Plain, IsForThoseWhoSaySo) {
+  EXPECT_FALSE(is_plain(cuda_memory::from_environment));
+  EXPECT_TRUE(is_plain(cuda_memory::plain));
+  ::setenv("VMM_CUDA_MEMORY", "plain", 1);
+  EXPECT_TRUE(is_plain(cuda_memory::from_environment));
+  EXPECT_FALSE(is_plain(cuda_memory::mapped)) << "the program's word counts";
+  for (const char* value : {"mapped", ""}) {
+    ::setenv("VMM_CUDA_MEMORY", value, 1);
+    EXPECT_FALSE(is_plain(cuda_memory::from_environment)) << value;
+  }
+}
+
+TEST_F(Plain, ValuesThatItCannotHaveAreRefused) {
+  for (const char* value : {"Plain", "plain ", "1", "cuMemAlloc"}) {
+    ::setenv("VMM_CUDA_MEMORY", value, 1);
+    const auto opened = open(cuda_memory::from_environment);
+    ASSERT_FALSE(opened) << value;
+    EXPECT_EQ(opened.error().code, errc::bad_option);
+    EXPECT_STREQ(opened.error().detail, "VMM_CUDA_MEMORY takes one of mapped, plain");
+    EXPECT_TRUE(open(cuda_memory::mapped)) << "nobody reads it then";
+  }
+  ::setenv("VMM_CUDA_MEMORY", "plain", 1);
+  const auto team =
+      cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY, .allow_multicast = true});
+  ASSERT_FALSE(team);
+  EXPECT_EQ(team.error().code, errc::bad_option);
+}
+
+TEST_F(Plain, SaysWhatItCannot) {
+  auto driver = open(cuda_memory::plain);
+  ASSERT_TRUE(driver);
+  const vmm::features& can = driver->feature_set();
+  EXPECT_TRUE(can.contents_stay);
+  EXPECT_TRUE(can.streams && can.copy && can.capture && can.spanning_unmap);
+  EXPECT_EQ(can.alias, vmm::alias_level::none);
+  EXPECT_EQ(can.read_only, vmm::read_only_level::refused);
+  EXPECT_FALSE(can.export_posix_fd || can.export_fabric || can.retain || can.rdma ||
+               can.compression || can.fresh_memory_zero || can.multicast);
+}
+
+// A manager moves blocks with their contents.
+TEST_F(Plain, AManagerRefusesIt) {
+  auto driver = open(cuda_memory::plain);
+  ASSERT_TRUE(driver);
+  vmm::manager<cuda_driver> memory(*driver);
+  for (const vmm::errc code : {memory.set_up().error().code, memory.allocate(64).error().code})
+    EXPECT_EQ(code, errc::not_supported);
+  EXPECT_NE(std::string(memory.set_up().error().detail).find("VMM_CUDA_MEMORY=plain"),
+            std::string::npos);
+  vmm::vector<int, cuda_driver> numbers(memory, *driver);
+  const vmm::status grown = numbers.emplace_back(1);
+  ASSERT_FALSE(grown);
+  EXPECT_EQ(grown.error().code, errc::not_supported);
+}
+
+// ---- reservations -------------------------------------------------------------------------------
+
+TEST_F(Plain, IsThereFromReserveToFree) {
+  vmm_standin_setup shifted{};
+  shifted.plain_shift_bytes = 512;  // a driver that aligns to no granule
+  standin().reset(&shifted);
+  auto driver = open(cuda_memory::plain);
+  ASSERT_TRUE(driver);
+  const std::uint64_t before = driver->query_memory(driver->home())->free_bytes;
+  const auto small = driver->reserve({.size_bytes = 4 * MiB});
+  const auto aligned = driver->reserve({.size_bytes = 2 * MiB, .alignment_bytes = 16 * MiB});
+  ASSERT_TRUE(small && aligned);
+  EXPECT_EQ(small->base.value % (2 * MiB), 0u);
+  EXPECT_EQ(aligned->base.value % (16 * MiB), 0u);
+  EXPECT_EQ(standin().calls("cuMemAlloc"), 2u);
+  EXPECT_LE(driver->query_memory(driver->home())->free_bytes, before - 6 * MiB);
+  const std::array<std::byte, 3> some{std::byte{1}, std::byte{2}, std::byte{3}};
+  std::array<std::byte, 3> seen{};
+  for (const address_range each : {*small, *aligned}) {
+    EXPECT_TRUE(driver->write(address{each.end().value - 3}, some));
+    EXPECT_TRUE(driver->read(seen, address{each.end().value - 3}));
+    EXPECT_EQ(seen, some);
+    EXPECT_TRUE(driver->free_reservation(each));
+  }
+  EXPECT_EQ(driver->query_memory(driver->home())->free_bytes, before);
+}
+
+TEST_F(Plain, MappingMakesNoDriverCall) {
+  auto driver = open(cuda_memory::plain);
+  ASSERT_TRUE(driver);
+  {
+    const own_stream stream(*driver);
+    vmm::stream_pool<cuda_driver> pool(*driver, modest());
+    const auto at = pool.allocate(5 * MiB, stream.handle);
+    ASSERT_TRUE(at);
+    EXPECT_TRUE(pool.free(*at, stream.handle));
+  }
+  for (const char* symbol : {"cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess",
+                             "cuMemUnmap", "cuMemRelease", "cuMemAddressFree"})
+    EXPECT_EQ(standin().calls(symbol), 0u) << symbol;
+  EXPECT_EQ(standin().calls("cuMemAlloc"), 1u);
+  EXPECT_EQ(standin().calls("cuMemFree"), 1u);
+}
+
+// ---- a pool on it -------------------------------------------------------------------------------
+
+// Blocks that come and go; each holds its own number, in its first and last byte, until it goes.
+class player {
+ public:
+  player(const own_stream& stream, vmm::stream_pool<cuda_driver>& pool)
+      : driver_(stream.driver), pool_(pool), stream_(stream.handle) {}
+
+  void play(int count) {
+    for (int i = 0; i < count; ++i) {
+      if (live_.size() < 10 || (live_.size() < 40 && random_() % 2 == 0)) {
+        make();
+      } else {
+        drop();
+      }
+      if (i % 100 == 50) (void)pool_.trim(0);
+    }
+    while (!live_.empty()) drop();
+    EXPECT_TRUE(pool_.validate());
+  }
+
+ private:
+  struct block {
+    address first;
+    address last;
+    std::byte mark;
+  };
+  void make() {
+    const std::uint64_t size = 2 + random_() % (random_() % 8 == 0 ? 5 * MiB : 5000);
+    const auto at = pool_.allocate(size, stream_);
+    ASSERT_TRUE(at) << vmm::describe(at.error());
+    live_.push_back({*at, *at + (size - 1), static_cast<std::byte>(random_())});
+    EXPECT_TRUE(driver_.synchronize_stream(stream_));
+    for (const address each : {live_.back().first, live_.back().last})
+      EXPECT_TRUE(driver_.write(each, std::span(&live_.back().mark, 1)));
+  }
+  void drop() {
+    std::swap(live_[random_() % live_.size()], live_.back());
+    std::byte seen{};
+    for (const address each : {live_.back().first, live_.back().last}) {
+      EXPECT_TRUE(driver_.read(std::span(&seen, 1), each));
+      EXPECT_EQ(seen, live_.back().mark) << "two blocks share a byte";
+    }
+    EXPECT_TRUE(pool_.free(live_.back().first, stream_));
+    live_.pop_back();
+  }
+
+  cuda_driver& driver_;
+  vmm::stream_pool<cuda_driver>& pool_;
+  vmm::stream_handle stream_;
+  std::mt19937_64 random_{3};
+  std::vector<block> live_;
+};
+
+TEST_F(Plain, APoolKeepsItsBlocksApart) {
+  auto driver = open(cuda_memory::plain);
+  ASSERT_TRUE(driver);
+  const own_stream stream(*driver);
+  vmm::stream_pool<cuda_driver> pool(*driver, modest());
+  player(stream, pool).play(1500);
+  EXPECT_GT(pool.statistics().peak_mapped_bytes, 8 * MiB);
+}
+
+// What the driver has no memory for is halved until it has.
+TEST_F(Plain, APoolTakesLessWhereItsReservationIsMoreThanTheDevice) {
+  vmm_standin_setup small{};
+  small.device_bytes = 256 * MiB;
+  standin().reset(&small);
+  auto driver = open(cuda_memory::plain);
+  ASSERT_TRUE(driver);
+  const own_stream stream(*driver);
+  vmm::stream_pool<cuda_driver> pool(*driver);
+  player(stream, pool).play(100);
+  EXPECT_LE(standin().calls("cuMemAlloc"), 3u) << "more than the device has is not asked for";
+}
+
+// Its reservation fails, once and for ever, and giving it back fails once.
+TEST_F(Plain, APoolStandsEveryFailureOfTheMemory) {
+  constexpr auto plain_stream = vmm::stream_handle::default_stream;
+  for (const int code : {1, 2, 4, 201, 700, 999}) {
+    for (const bool forever : {false, true}) {
+      auto driver = open(cuda_memory::plain);
+      ASSERT_TRUE(driver);
+      vmm::stream_pool<cuda_driver> pool(*driver, modest());
+      standin().fail("cuMemAlloc", code, 1, forever);
+      const auto first = pool.allocate(40 * MiB, plain_stream);
+      ASSERT_FALSE(first) << code;
+      EXPECT_EQ(first.error().native, code);
+      EXPECT_EQ(pool.allocate(40 * MiB, plain_stream).has_value(), !forever) << code;
+      standin().clear_failures();
+      EXPECT_TRUE(pool.validate());
+      EXPECT_TRUE(pool.allocate(40 * MiB, plain_stream));
+      standin().fail("cuMemFree", code, 1, false);  // it is tried again when the pool goes
+    }
+    EXPECT_TRUE(fake().check_empty()) << code << fake().report();
+  }
+}
+
+// ---- the context of those who are told ----------------------------------------------------------
+
+CUcontext current_context() {
+  CUcontext now = nullptr;
+  EXPECT_EQ(standin().find<CUresult(CUcontext*)>("cuCtxGetCurrent")(&now), CUDA_SUCCESS);
+  return now;
+}
+
+struct context_witness final : vmm::block_watcher {
+  void reserved(address_range) override { look(0); }
+  void unreserved(address_range) override { look(1); }
+  void mapped(address_range) override { look(2); }
+  void unmapped(address_range) override { look(3); }
+  void allocated(address_range) override { look(4); }
+  void freed(address) override { look(5); }
+
+  void look(std::size_t what) {
+    ++told[what];
+    EXPECT_EQ(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(current_context())), mine)
+        << what;
+  }
+  std::uint64_t mine = 0;
+  std::array<int, 6> told{};
+};
+
+template <class Driver>
+void play_on_a_thread(Driver& driver, context_witness& seen) {
+  std::thread([&] {
+    EXPECT_EQ(current_context(), nullptr) << "this thread never touched CUDA";
+    {
+      vmm::pool_options options = modest();
+      options.watcher = &seen;
+      vmm::stream_pool<Driver> pool(driver, options);
+      const auto at = pool.allocate(100, vmm::stream_handle::default_stream);
+      ASSERT_TRUE(at);
+      EXPECT_TRUE(pool.free(*at, vmm::stream_handle::default_stream));
+    }
+    EXPECT_EQ(current_context(), nullptr) << "and is left as it was";
+  }).join();
+  for (const int count : seen.told) EXPECT_EQ(count, 1);
+}
+
+TEST_F(Plain, AWatcherIsToldWithTheContextCurrent) {
+  for (const cuda_memory memory : {cuda_memory::plain, cuda_memory::mapped}) {
+    auto driver = open(memory);
+    ASSERT_TRUE(driver);
+    context_witness seen;
+    seen.mine = driver->native_context();
+    play_on_a_thread(*driver, seen);
+  }
+}
+
+TEST_F(Plain, SoItIsBehindADriverChosenByName) {
+  ::setenv("VMM_CUDA_LIBRARY", VMM_STANDIN_LIBRARY, 1);
+  ::setenv("VMM_CUDA_MEMORY", "plain", 1);
+  auto opened = vmm::open_backend("cuda");
+  ASSERT_TRUE(opened);
+  EXPECT_TRUE(opened->feature_set().contents_stay);
+  context_witness seen;
+  seen.mine = vmm::driver_in<cuda_driver>(*opened)->native_context();
+  play_on_a_thread(*opened, seen);
+  ::unsetenv("VMM_CUDA_LIBRARY");
+}
+
+}  // namespace
