@@ -504,7 +504,7 @@ status cuda_driver::state::make_plain() {
   const plain_space::limits known{granule_bytes, total_bytes, like.where};
   plain.reset(new (std::nothrow) plain_space(known));
   if (plain == nullptr) return refuse(errc::out_of_host_memory, "no host memory for plain memory");
-  plain_space::restrict_features(known, can);
+  plain_space::restrict_features(can);
   return {};
 }
 
@@ -516,7 +516,14 @@ result<address_range> cuda_driver::state::reserve_plain(const reserve_request& r
   const status taken = run(call::reserve, [&](const entry_points& points) {
     return points.mem_alloc(&origin, request.size_bytes + *alignment_bytes);
   });
-  if (!taken) return taken.error();
+  if (!taken) {
+    error why = taken.error();
+    if (why.native == CUDA_ERROR_OUT_OF_MEMORY) {  // not of addresses, as from cuMemAddressReserve
+      why.code = errc::out_of_memory;
+      why.detail = "the device has no memory of this size left: free some, or reserve less";
+    }
+    return why;
+  }
   const address_range range{{round_up(origin, *alignment_bytes)}, request.size_bytes};
   const status added = plain->add(range, {origin});
   if (added) return range;

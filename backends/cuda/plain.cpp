@@ -38,9 +38,9 @@ error plain_space::unsupported(call where) noexcept {
   return refused(errc::not_supported, where, only_mapped);
 }
 
-void plain_space::restrict_features(const limits& known, features& can) noexcept {
+void plain_space::restrict_features(features& can) noexcept {
   can.contents_stay = true;
-  can.max_reservation_bytes = known.device_bytes;
+  can.max_reservation_bytes = 0;  // less than the device has; how much is not known
   can.alias = alias_level::none;
   can.read_only = read_only_level::refused;
   for (bool* each :

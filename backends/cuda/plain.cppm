@@ -36,7 +36,7 @@ class plain_space {
   plain_space& operator=(const plain_space&) = delete;
 
   /// Takes away what needs memory that is mapped.
-  static void restrict_features(const limits& known, features& can) noexcept;
+  static void restrict_features(features& can) noexcept;
   [[nodiscard]] static error unsupported(call where) noexcept;
 
   /// The alignment to keep. Errors: invalid_argument, out_of_addresses (more than the device has).

@@ -254,6 +254,7 @@ class stream_pool {
     return failure.code == errc::not_permitted && failure.where == call::none;
   }
   static constexpr std::size_t reap_count = 8;
+  static constexpr std::size_t reap_count_max = 64;  // by one growth that is not short of memory
   static constexpr std::uint64_t trim_step_bytes = std::uint64_t{256} << 20;
   static constexpr int close_attempts = 3;  // a fault that strikes once leaves no trace
   static constexpr std::size_t foreign_count_max = 64;
@@ -543,7 +544,8 @@ result<address> stream_pool<B>::allocate_slowly(std::uint64_t size_bytes, stream
   const result<std::uint32_t> number = enter_stream(stream);
   if (!number) return number.error();
   const std::size_t surplus = surplus_zombies();
-  if (options_.rules.unmap_early || surplus != 0) reap(std::max(reap_count, surplus));
+  if (options_.rules.unmap_early || surplus != 0)
+    reap(std::clamp(surplus, reap_count, reap_count_max));
   const book_request request{count, *number};
   const result<address> at = reuse(request);
   if (!at || *at) return at;

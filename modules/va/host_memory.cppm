@@ -8,7 +8,8 @@
 // I2  data() stays the same until the object is destroyed, so that indices into it stay good.
 //
 // Thread safety: none of its own. Cost: reserve and the destructor make one system call; commit
-// makes one each time the committed part doubles.
+// makes one each time the committed part doubles, and where that passes 2 MiB it has the system
+// move the first 2 MiB into a huge page, once.
 module;
 #include <cstddef>
 #include <cstdint>

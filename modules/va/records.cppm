@@ -68,7 +68,7 @@ enum class block_state : std::uint8_t {
 /// What a free block has besides.
 struct hole_record {
   std::uint32_t offset;
-  std::uint32_t size_word;  // size in granules, ring_bit; 0 in a record that is no hole
+  std::uint32_t size_word;  // size in granules, ring_bit
   std::uint32_t block;
   std::uint32_t spare;  // of record n: the n-th spare one, which need not be this
   bin_links links;

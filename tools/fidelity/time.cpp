@@ -34,7 +34,7 @@ std::string fixed(double value, int digits) {
 constexpr vmm::fidelity::script yardstick{
     "yardstick, 16 MiB", vmm::fidelity::pattern::make_and_drop, 16 * vmm::fidelity::mib, 64, 1};
 
-/// What the fake predicts: work of the host, and waiting for the device to clear memory, which takes
+/// What the fake predicts: work of the host, and waiting for the device to clear memory, which is
 /// as long on a slower host.
 struct prediction {
   double host_us = 0;
