@@ -4,6 +4,9 @@
 // Streams, and what needs no driver: allocate, free, other streams' memory.
 module;
 #include <sys/mman.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -13,6 +16,7 @@ module;
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <new>
@@ -73,22 +77,120 @@ void quick_lock::lock_slowly() noexcept {
   }
 }
 
+std::uint32_t start_table::places_of(const bucket& in, std::uint32_t offset) noexcept {
+#if defined(__SSE2__)
+  const __m128i wanted = _mm_set1_epi32(static_cast<int>(offset));
+  const auto four = [&](int which) {
+    const auto* const from = reinterpret_cast<const __m128i*>(in.offsets) + which;
+    return _mm_cmpeq_epi32(_mm_load_si128(from), wanted);
+  };
+  const __m128i eight = _mm_packs_epi32(four(0), four(1));
+  return static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_packs_epi16(eight, _mm_setzero_si128())));
+#else
+  std::uint32_t found = 0;
+  for (std::uint32_t place = 0; place < places; ++place)
+    found |= (in.offsets[place] == offset ? 1U : 0U) << place;
+  return found;
+#endif
+}
+
+void start_table::insert(std::uint32_t offset, region_id region) noexcept {
+  std::uint32_t at = home(offset);
+  std::uint32_t room = places_of(buckets_[at], nowhere);
+  while (room == 0) [[unlikely]] {
+    at = (at + 1) & mask_;
+    room = places_of(buckets_[at], nowhere);
+  }
+  const auto place = static_cast<std::uint32_t>(std::countr_zero(room));
+  buckets_[at].offsets[place] = offset;
+  buckets_[at].regions[place] = region;
+  ++count_;
+}
+
+region_id start_table::take(std::uint32_t offset) noexcept {
+  if (count_ == 0) return region_id::none;
+  for (std::uint32_t at = home(offset);; at = (at + 1) & mask_) {
+    bucket& in = buckets_[at];
+    const std::uint32_t found = places_of(in, offset);
+    const bool is_full = places_of(in, nowhere) == 0;
+    if (found != 0) [[likely]] {
+      const auto place = static_cast<std::uint32_t>(std::countr_zero(found));
+      in.offsets[place] = nowhere;
+      --count_;
+      const region_id taken = in.regions[place];
+      if (is_full) [[unlikely]]
+        fill_gap(at, place);
+      return taken;
+    }
+    if (!is_full) return region_id::none;
+  }
+}
+
+region_id start_table::find(std::uint32_t offset) const noexcept {
+  if (count_ == 0) return region_id::none;
+  for (std::uint32_t at = home(offset);; at = (at + 1) & mask_) {
+    const bucket& in = buckets_[at];
+    if (const std::uint32_t found = places_of(in, offset); found != 0)
+      return in.regions[std::countr_zero(found)];
+    if (places_of(in, nowhere) != 0) return region_id::none;
+  }
+}
+
+// A full bucket has lost an entry: a later one that had to pass it takes its place, and so on.
+[[gnu::noinline]] void start_table::fill_gap(std::uint32_t gap, std::uint32_t place) noexcept {
+  for (std::uint32_t at = (gap + 1) & mask_;; at = (at + 1) & mask_) {
+    bucket& in = buckets_[at];
+    const bool is_full = places_of(in, nowhere) == 0;
+    for (std::uint32_t from = 0; from < places; ++from) {
+      if (in.offsets[from] == nowhere) continue;
+      const std::uint32_t walked = (at - home(in.offsets[from])) & mask_;
+      if (walked < ((at - gap) & mask_)) continue;
+      buckets_[gap].offsets[place] = std::exchange(in.offsets[from], nowhere);
+      buckets_[gap].regions[place] = in.regions[from];
+      gap = at;
+      place = from;
+      break;
+    }
+    if (!is_full) return;
+  }
+}
+
 bool start_table::grow() noexcept {
-  const std::uint64_t wanted = slots_ == nullptr ? first_slots : slot_count() * 2;
-  void* const memory = ::operator new[](wanted * sizeof(slot), std::nothrow);
+  const std::uint32_t old_count = bucket_count();
+  const std::uint32_t wanted = old_count == 0 ? first_buckets : old_count * 2;
+  const std::size_t size_bytes = wanted * sizeof(bucket);
+  void* const memory = ::operator new(size_bytes, std::align_val_t{alignof(bucket)}, std::nothrow);
   if (memory == nullptr) return false;
-  prefer_huge_pages(memory, wanted * sizeof(slot));
-  std::unique_ptr<slot[]> larger{static_cast<slot*>(memory)};
-  std::uninitialized_default_construct_n(larger.get(), wanted);
-  const std::uint64_t old_count = slot_count();
-  std::swap(slots_, larger);
-  mask_ = static_cast<std::uint32_t>(wanted - 1);
+  prefer_huge_pages(memory, size_bytes);
+  std::memset(memory, 0xFF, size_bytes);
+  std::unique_ptr<bucket[], free_buckets> larger{static_cast<bucket*>(memory)};
+  std::swap(buckets_, larger);
+  mask_ = wanted - 1;
+  count_max_ = wanted * (places / 2);
   const std::uint32_t before = std::exchange(count_, 0);
-  for (std::uint64_t i = 0; i < old_count; ++i) {
-    if (larger[i].region != region_id::none) insert(larger[i].offset, larger[i].region);
+  for (std::uint32_t i = 0; i < old_count; ++i) {
+    for (std::uint32_t place = 0; place < places; ++place) {
+      if (larger[i].offsets[place] != nowhere)
+        insert(larger[i].offsets[place], larger[i].regions[place]);
+    }
   }
   check(count_ == before, "a table of blocks lost one while growing");
   return true;
+}
+
+const char* start_table::broken_invariant() const noexcept {
+  std::uint32_t seen_count = 0;
+  for (std::uint32_t i = 0; i < bucket_count(); ++i) {
+    for (const std::uint32_t offset : buckets_[i].offsets) {
+      if (offset == nowhere) continue;
+      ++seen_count;
+      for (std::uint32_t at = home(offset); at != i; at = (at + 1) & mask_) {
+        if (places_of(buckets_[at], nowhere) != 0) return "a block is not where it is looked for";
+      }
+    }
+  }
+  if (seen_count != count_) return "the count of a table of blocks is wrong";
+  return count_ <= count_max_ ? nullptr : "a table of blocks is too full";
 }
 
 slab* slab_bins::at_least(std::uint32_t pages, std::uint32_t granules) const noexcept {
@@ -133,6 +235,7 @@ pool_book::pool_book(const setup& how) noexcept
       unit_bytes_(how.unit_bytes),
       page_bytes_(how.page_bytes),
       segment_bytes_(how.segment_bytes),
+      plain_bytes_max_(how.rules.whole_pages ? how.page_bytes - 1 : how.segment_bytes),
       unit_granules_(granules(how.unit_bytes)),
       unit_shift_(static_cast<std::uint32_t>(std::countr_zero(unit_granules_))),
       page_granules_(granules(how.page_bytes)),

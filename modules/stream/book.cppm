@@ -221,10 +221,10 @@ class pool_book {
   void merge_passed(std::uint32_t stream) noexcept;
   /// Granules for a request; 0 when it is larger than any segment.
   [[nodiscard]] inline std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept {
-    if (size_bytes == 0 || size_bytes > segment_bytes_) return 0;
-    const bool pages = rules_.whole_pages && size_bytes >= page_bytes_;
-    const std::uint64_t rounded =
-        pages ? round_up(size_bytes, page_bytes_) : round_up(size_bytes, granule_bytes);
+    if (size_bytes - 1 < plain_bytes_max_) [[likely]]
+      return static_cast<std::uint32_t>((size_bytes + granule_bytes - 1) / granule_bytes);
+    if (!rules_.whole_pages || size_bytes == 0 || size_bytes > segment_bytes_) return 0;
+    const std::uint64_t rounded = round_up(size_bytes, page_bytes_);
     return rounded > segment_bytes_ ? 0 : static_cast<std::uint32_t>(rounded / granule_bytes);
   }
   /// From what is free for the stream; no address when nothing fits.
@@ -522,6 +522,7 @@ class pool_book {
   std::uint64_t unit_bytes_;
   std::uint64_t page_bytes_;
   std::uint64_t segment_bytes_;
+  std::uint64_t plain_bytes_max_;  // requests up to here take what they ask for
   std::uint32_t unit_granules_;
   std::uint32_t unit_shift_;
   std::uint32_t page_granules_;

@@ -255,8 +255,10 @@ status pool_book::validate() const noexcept {
       if (const char* broken = broken_region(*in, r, sums); broken != nullptr)
         return refuse(errc::internal, broken);
     }
-    if (const char* broken = broken_views(*in, sums); broken != nullptr)
-      return refuse(errc::internal, broken);
+    for (const char* broken :
+         {broken_views(*in, sums), in->starts.broken_invariant(), in->held.broken_invariant()}) {
+      if (broken != nullptr) return refuse(errc::internal, broken);
+    }
   }
   const char* broken = nullptr;
   if (sums.live != live_granules_) broken = "the count of live granules is wrong";

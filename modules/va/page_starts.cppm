@@ -34,9 +34,13 @@ class page_starts {
 
   /// Writes down the first region that begins in `page`; 0 when none does.
   inline void set(std::uint32_t page, std::uint32_t region) noexcept {
-    const bool was = firsts_[page] != 0;
+    const bool changes = (firsts_[page] != 0) != (region != 0);
     firsts_[page] = region;
-    if (was != (region != 0)) flip(page);
+    std::uint64_t& word = bits_[page / 64];
+    const std::uint64_t before = word;
+    word ^= std::uint64_t{changes} << (page % 64);
+    if ((before == 0) != (word == 0)) [[unlikely]]
+      flip_above(page / 64);
   }
   /// Where `from` is written down, `to`, which is not 0 either, takes its place. As often as not it
   /// is, so there is no branch.
@@ -55,12 +59,6 @@ class page_starts {
  private:
   static constexpr std::uint32_t level_count_max = 6;
 
-  inline void flip(std::uint32_t page) noexcept {
-    std::uint64_t& word = bits_[page / 64];
-    const std::uint64_t before = word;
-    word ^= std::uint64_t{1} << (page % 64);
-    if (before == 0 || word == 0) flip_above(page / 64);
-  }
   void flip_above(std::uint32_t word) noexcept;
 
   reserved_memory memory_{};

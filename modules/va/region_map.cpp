@@ -50,9 +50,13 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   result<page_starts> starts =
       page_starts::create(parts(options.count_granules, options.page_granules));
   if (!starts) return starts.error();
+  result<reserved_memory> marks = reserved_memory::reserve(made.limit_ / stride);
+  if (!marks) return marks.error();
   made.node_memory_ = std::move(*nodes);
+  made.mark_memory_ = std::move(*marks);
   made.starts_ = std::move(*starts);
   made.nodes_ = reinterpret_cast<region_record*>(made.node_memory_.data());
+  made.marks_ = reinterpret_cast<kind_mark*>(made.mark_memory_.data());
   constexpr error no_memory = refuse(errc::out_of_host_memory, "no host memory for a region map");
   if (!made.commit(2 * stride)) return no_memory;
   try {
@@ -64,7 +68,7 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   made.nodes_[stride] = region_record{0, options.count_granules | live_bit, 0, 0, {bin_links{}}};
   made.note_of(stride) = note_record{0, region_kind::unlisted, 0, nullptr};
   made.used_ = 2 * stride;
-  made.note_start(stride);
+  made.starts_.set(0, stride);
   return result<region_map>(std::move(made));
 }
 
@@ -74,7 +78,9 @@ bool region_map::commit(std::uint32_t count) noexcept {
   if (!node_memory_.commit(std::uint64_t{count} * sizeof(region_record))) return false;
   const std::uint64_t room =
       node_memory_.committed_bytes() / sizeof(region_record) / stride * stride;
-  committed_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, limit_));
+  const std::uint64_t granted = std::min<std::uint64_t>(room, limit_);
+  if (!mark_memory_.commit(granted / stride)) return false;
+  committed_ = static_cast<std::uint32_t>(granted);
   return true;
 }
 
@@ -136,7 +142,9 @@ const char* region_map::broken_chain(std::uint32_t& region_count) const noexcept
     const region_record& node = nodes_[index];
     if (node.before != before) return "neighbour links disagree";
     if (node.offset != offset || node.size() == 0) return "regions do not tile the range";
-    if (node.live() != (note_of(index).kind == region_kind::unlisted))
+    const region_kind noted = note_of(index).kind;
+    if (node.live() != (noted == region_kind::unlisted) ||
+        kind(static_cast<region_id>(index)) != noted)
       return "a region's kind disagrees with its mark";
     const std::uint32_t page = offset >> page_shift_;
     for (; page_next < page; ++page_next) {
@@ -189,8 +197,11 @@ status region_map::validate() const noexcept {
   const char* broken = broken_chain(region_count);
   if (broken == nullptr) broken = broken_kinds();
   std::uint32_t spare_count = 0;
-  for (std::uint32_t index = spare_; index != 0 && spare_count < used_; index = nodes_[index].after)
+  for (std::uint32_t index = spare_; index != 0 && spare_count < used_;
+       index = nodes_[index].after) {
     ++spare_count;
+    if (mark_of(index) != kind_mark::unlisted) broken = "a spare record has a kind";
+  }
   if (spare_count != spare_count_ || (1 + region_count + spare_count) * stride != used_)
     broken = "a record is neither a region nor spare";
   if (broken != nullptr) return refuse(errc::internal, broken);

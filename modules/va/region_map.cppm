@@ -18,9 +18,10 @@
 //
 // Thread safety: none, the caller has the lock. Cost: a few cache lines a call, and one path of a
 // trie (22 records) for listed sizes above 255 granules; no allocation but in provide and add_kind,
-// and there in doublings. Memory: 64 bytes a region; 15 KiB a kind and 4.3 bytes a slot, as
+// and there in doublings. Memory: 65 bytes a region; 24 KiB a kind and 4.3 bytes a slot, as
 // touched.
 module;
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -84,7 +85,12 @@ export class region_map {
     const region_record& node = node_of(id);
     return {node.offset, node.size()};
   }
-  [[nodiscard]] inline region_kind kind(region_id id) const noexcept { return note_of(id).kind; }
+  [[nodiscard]] inline region_kind kind(region_id id) const noexcept {
+    const kind_mark mark = mark_of(index_of(id));
+    if (mark == kind_mark::other) [[unlikely]]
+      return note_of(id).kind;
+    return static_cast<region_kind>(mark);
+  }
   [[nodiscard]] inline bool listed(region_id id) const noexcept {
     return kind(id) != region_kind::unlisted;
   }
@@ -170,6 +176,10 @@ export class region_map {
     void* link;
   };
   static_assert(sizeof(note_record) <= sizeof(region_record));
+  // A region's kind where it is below 255: a byte, apart from the records, so that asking after a
+  // neighbour does not fetch its record. An enumeration, since plain bytes may alias everything
+  // that a caller holds in registers.
+  enum class kind_mark : std::uint8_t { unlisted = 0, other = 255 };
   struct kind_state {
     size_bins<region_record> bins{};
     first_fit large{};
@@ -193,6 +203,14 @@ export class region_map {
   [[nodiscard]] inline note_record& note_of(region_id id) const noexcept {
     return note_of(index_of(id));
   }
+  [[nodiscard]] inline kind_mark& mark_of(std::uint32_t index) const noexcept {
+    return marks_[index / stride];
+  }
+  inline void set_kind(std::uint32_t index, region_kind kind) noexcept {
+    constexpr auto other = static_cast<std::uint32_t>(kind_mark::other);
+    note_of(index).kind = kind;
+    mark_of(index) = static_cast<kind_mark>(std::min(static_cast<std::uint32_t>(kind), other));
+  }
   [[nodiscard]] inline const kind_state& kind_of(region_kind kind) const noexcept {
     return kinds_[static_cast<std::uint32_t>(kind)];
   }
@@ -201,17 +219,19 @@ export class region_map {
   void resize_listed(std::uint32_t index, granule_range to) noexcept;
   [[nodiscard]] std::uint32_t new_record() noexcept;
   void drop_record(std::uint32_t index) noexcept;
-  void note_start(std::uint32_t index) noexcept;
-  void forget_start(std::uint32_t index) noexcept;
+  void note_start(std::uint32_t index, std::uint32_t offset_before) noexcept;
+  void forget_start(std::uint32_t index, std::uint32_t offset_before) noexcept;
   [[nodiscard]] const char* broken_chain(std::uint32_t& region_count) const noexcept;
   [[nodiscard]] const char* broken_kinds() const noexcept;
   [[nodiscard]] const char* broken_large(const kind_state& state, region_kind kind) const noexcept;
 
   reserved_memory node_memory_{};
+  reserved_memory mark_memory_{};
   page_starts starts_{};
   std::vector<kind_state> kinds_{};  // the first one is not used
   region_record* nodes_ = nullptr;
-  std::uint32_t spare_ = 0;  // unused records, linked through `after`
+  kind_mark* marks_ = nullptr;  // of spare records: unlisted
+  std::uint32_t spare_ = 0;     // unused records, linked through `after`
   std::uint32_t spare_count_ = 0;
   std::uint32_t used_ = stride;  // records that have ever been in use, the first two with them
   std::uint32_t committed_ = 0;
@@ -222,16 +242,17 @@ export class region_map {
   std::uint32_t slot_shift_ = 0;
 };
 
-inline void region_map::note_start(std::uint32_t index) noexcept {
+/// A region has begun to begin where it does; `offset_before` is where its neighbour on the left
+/// begins. The first to begin in its page is the one whose neighbour begins in an earlier one.
+inline void region_map::note_start(std::uint32_t index, std::uint32_t offset_before) noexcept {
   const std::uint32_t page = nodes_[index].offset >> page_shift_;
-  const std::uint32_t known = starts_.at(page);
-  if (known == 0 || nodes_[known].offset > nodes_[index].offset) starts_.set(page, index);
+  if (page != offset_before >> page_shift_) starts_.set(page, index);
 }
 
-/// Before the region's links are undone.
-inline void region_map::forget_start(std::uint32_t index) noexcept {
+/// It no longer does. Before the region's links are undone.
+inline void region_map::forget_start(std::uint32_t index, std::uint32_t offset_before) noexcept {
   const std::uint32_t page = nodes_[index].offset >> page_shift_;
-  if (starts_.at(page) != index) return;
+  if (page == offset_before >> page_shift_) return;
   const std::uint32_t next = nodes_[index].after;
   const bool same_page = next != 0 && nodes_[next].offset >> page_shift_ == page;
   starts_.set(page, same_page ? next : 0);
@@ -243,7 +264,7 @@ inline void region_map::list(region_id id, region_kind kind) noexcept {
   check(node.live() && kind != region_kind::unlisted, "a region is listed twice, or as unlisted");
   kind_state& state = kinds_[static_cast<std::uint32_t>(kind)];
   node.size_word &= size_mask;
-  note_of(index).kind = kind;
+  set_kind(index, kind);
   std::construct_at(&node.links);
   state.bins.insert(index);
   state.granules += node.size();
@@ -265,7 +286,7 @@ inline void region_map::unlist(region_id id) noexcept {
   --state.count;
   if (slot_granules_ != 0 && node.size() >= slot_granules_)
     state.large.set(node.offset >> slot_shift_, 0);
-  note_of(index).kind = region_kind::unlisted;
+  set_kind(index, region_kind::unlisted);
   node.size_word |= live_bit;
 }
 
@@ -302,7 +323,7 @@ inline region_id region_map::cut(region_id id, std::uint32_t count_left) noexcep
   left.after = rest;
   left.size_word = count_left | live_bit;
   note_of(rest) = note_of(index);
-  note_start(rest);
+  note_start(rest, left.offset);
   return static_cast<region_id>(rest);
 }
 
@@ -313,7 +334,7 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   region_record& right = nodes_[gone];
   check(left.live() && right.live() && left.after == gone && gone != 0,
         "regions are joined that are no unlisted neighbours");
-  forget_start(gone);
+  forget_start(gone, left.offset);
   left.size_word += right.size();
   left.after = right.after;
   nodes_[right.after].before = index;
@@ -321,7 +342,8 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
 }
 
 /// Moves a listed region's borders, and it in its kind's tables. Links and starts are the caller's.
-inline void region_map::resize_listed(std::uint32_t index, granule_range to) noexcept {
+[[gnu::always_inline]] inline void region_map::resize_listed(std::uint32_t index,
+                                                             granule_range to) noexcept {
   region_record& node = nodes_[index];
   kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
   const granule_range from{node.offset, node.size()};
@@ -356,7 +378,7 @@ inline region_id region_map::take_front(region_id id, std::uint32_t count) noexc
   const std::uint32_t page = all.offset >> page_shift_;
   starts_.replace(page, index, taken);
   resize_listed(index, {all.offset + count, all.count - count});
-  if ((all.offset + count) >> page_shift_ != page) note_start(index);
+  note_start(index, all.offset);
   return static_cast<region_id>(taken);
 }
 
@@ -366,7 +388,7 @@ inline void region_map::absorb_right(region_id id) noexcept {
   const std::uint32_t gone = node.after;
   region_record& right = nodes_[gone];
   check(!node.live() && right.live() && gone != 0, "a listed region absorbs what it cannot");
-  forget_start(gone);
+  forget_start(gone, node.offset);
   const std::uint32_t count = node.size() + right.size();
   node.after = right.after;
   nodes_[right.after].before = index;
@@ -380,7 +402,7 @@ inline void region_map::absorb_left(region_id id) noexcept {
   const std::uint32_t gone = node.before;
   region_record& left = nodes_[gone];
   check(!node.live() && left.live() && gone != 0, "a listed region absorbs what it cannot");
-  forget_start(index);
+  forget_start(index, left.offset);
   const std::uint32_t page = left.offset >> page_shift_;
   starts_.replace(page, gone, index);
   const granule_range all{left.offset, left.size() + node.size()};

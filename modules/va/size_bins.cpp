@@ -22,8 +22,7 @@ std::size_t size_bins<Record>::table_bytes(std::uint32_t size_max) noexcept {
   const std::size_t bins = bin_of(size_max) + 1;
   const std::size_t words =
       bins / 64 + 1;  // one bit past the last bin exists, so that a search may start there
-  return words * sizeof(std::uint64_t) +
-         round_up(bins * sizeof(std::uint32_t) + bins, sizeof(std::uint64_t));
+  return words * sizeof(std::uint64_t) + bins * sizeof(bin_entry);
 }
 
 template <class Record>
@@ -31,39 +30,24 @@ void size_bins<Record>::attach(Record* nodes, std::byte* table, std::uint32_t si
   nodes_ = nodes;
   bin_count_ = bin_of(size_max) + 1;
   words_ = reinterpret_cast<std::uint64_t*>(table);
-  heads_ = reinterpret_cast<std::uint32_t*>(words_ + bin_count_ / 64 + 1);
-  counts_ = reinterpret_cast<std::uint8_t*>(heads_ + bin_count_);
+  bins_ = reinterpret_cast<bin_entry*>(words_ + bin_count_ / 64 + 1);
+  const std::uint32_t exact = std::min(exact_bins, bin_count_);
+  for (std::uint32_t bin = 0; bin < exact; ++bin) bins_[bin].load = exact_load;
   summary_ = 0;
 }
 
+// A list that is as long as one may be turns into a trie first.
 template <class Record>
-void size_bins<Record>::insert_wide(std::uint32_t index, std::uint32_t bin) noexcept {
-  if (counts_[bin] == list_limit) turn_into_trie(bin);
-  if (counts_[bin] == trie_mode) {
-    insert_in_trie(index, bin);
-  } else {
-    push_wide(index, bin);
-    ++counts_[bin];
-  }
-}
-
-template <class Record>
-void size_bins<Record>::remove_wide(std::uint32_t index, std::uint32_t bin) noexcept {
-  if (counts_[bin] == trie_mode) {
-    remove_from_trie(index, bin);
-  } else {
-    check(counts_[bin] != 0, "a free block is not in the bin of its size");
-    unlink(index, bin);
-    --counts_[bin];
-  }
+void size_bins<Record>::put_in_trie(std::uint32_t index, std::uint32_t bin) noexcept {
+  if (!is_trie(bin)) turn_into_trie(bin);
+  insert_in_trie(index, bin);
 }
 
 template <class Record>
 void size_bins<Record>::turn_into_trie(std::uint32_t bin) noexcept {
-  std::uint32_t index = heads_[bin];
-  heads_[bin] = 0;
-  counts_[bin] = trie_mode;
-  for (std::uint32_t left = list_limit; left != 0; --left) {
+  std::uint32_t index = bins_[bin].head;
+  bins_[bin] = {0, trie_load};
+  for (std::int32_t left = list_limit; left != 0; --left) {
     const std::uint32_t next = nodes_[index].links.next;
     insert_in_trie(index, bin);
     index = next;
@@ -75,7 +59,7 @@ template <class Record>
 void size_bins<Record>::insert_in_trie(std::uint32_t index, std::uint32_t bin) noexcept {
   Record& node = nodes_[index];
   const std::uint32_t size = node.size();
-  std::uint32_t* link = &heads_[bin];
+  std::uint32_t* link = &bins_[bin].head;
   for (std::uint32_t bit = top_bit(bin); *link != 0; bit >>= 1) {
     Record& vertex = nodes_[*link];
     if (vertex.size() == size) {
@@ -95,7 +79,7 @@ void size_bins<Record>::insert_in_trie(std::uint32_t index, std::uint32_t bin) n
 template <class Record>
 std::uint32_t* size_bins<Record>::link_to(std::uint32_t index, std::uint32_t bin) noexcept {
   const std::uint32_t size = nodes_[index].size();
-  std::uint32_t* link = &heads_[bin];
+  std::uint32_t* link = &bins_[bin].head;
   for (std::uint32_t bit = top_bit(bin); *link != index; bit >>= 1) {
     check(*link != 0, "a free block is not in the trie of its bin");
     link = &nodes_[*link].links.child[(size & bit) != 0 ? 1 : 0];
@@ -132,15 +116,15 @@ void size_bins<Record>::remove_from_trie(std::uint32_t index, std::uint32_t bin)
     nodes_[heir].links.child[0] = node.links.child[0];
     nodes_[heir].links.child[1] = node.links.child[1];
     *link = heir;
-  } else if (heads_[bin] == 0) {
-    counts_[bin] = 0;
+  } else if (bins_[bin].head == 0) {
+    bins_[bin].load = 0;
     unmark(bin);
   }
 }
 
 template <class Record>
 std::uint32_t size_bins<Record>::best_in(std::uint32_t bin, std::uint32_t count) const noexcept {
-  if (counts_[bin] != trie_mode) return best_in_list(bin, count);
+  if (!is_trie(bin)) return best_in_list(bin, count);
   const std::uint32_t best = best_in_trie(bin, count);
   return best == 0 ? 0 : nodes_[best].links.next;  // a ring member leaves the trie's shape alone
 }
@@ -150,7 +134,7 @@ std::uint32_t size_bins<Record>::best_in_list(std::uint32_t bin,
                                               std::uint32_t count) const noexcept {
   std::uint32_t best = 0;
   std::uint32_t best_size = ~0u;
-  for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
+  for (std::uint32_t index = bins_[bin].head; index != 0; index = nodes_[index].links.next) {
     const std::uint32_t size = nodes_[index].size();
     if (size >= count && size < best_size) {
       best = index;
@@ -167,7 +151,7 @@ std::uint32_t size_bins<Record>::best_in_trie(std::uint32_t bin,
   std::uint32_t best = 0;
   std::uint32_t best_size = ~0u;
   std::uint32_t larger = 0;  // the nearest subtree in which every size is larger than `count`
-  std::uint32_t index = heads_[bin];
+  std::uint32_t index = bins_[bin].head;
   for (std::uint32_t bit = top_bit(bin); index != 0; bit >>= 1) {
     const Record& vertex = nodes_[index];
     const std::uint32_t size = vertex.size();
@@ -198,7 +182,7 @@ std::uint32_t size_bins<Record>::find_aligned(const aligned_fit& wanted) const n
       sure <= size_mask ? bin_of(static_cast<std::uint32_t>(sure)) : bin_count_;
   for (std::uint32_t bin = next_filled(bin_of(wanted.count)); bin <= last;
        bin = next_filled(bin + 1)) {
-    const bool trie = bin >= exact_bins && counts_[bin] == trie_mode;
+    const bool trie = is_trie(bin);
     const std::uint32_t found = trie ? aligned_in_trie(bin, wanted) : aligned_in_list(bin, wanted);
     if (found != 0) return found;
   }
@@ -208,7 +192,7 @@ std::uint32_t size_bins<Record>::find_aligned(const aligned_fit& wanted) const n
 template <class Record>
 std::uint32_t size_bins<Record>::aligned_in_list(std::uint32_t bin,
                                                  const aligned_fit& wanted) const noexcept {
-  for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
+  for (std::uint32_t index = bins_[bin].head; index != 0; index = nodes_[index].links.next) {
     if (wanted.fits(nodes_[index])) return index;
   }
   return 0;
@@ -218,7 +202,7 @@ template <class Record>
 std::uint32_t size_bins<Record>::aligned_in_trie(std::uint32_t bin,
                                                  const aligned_fit& wanted) const noexcept {
   std::array<std::uint32_t, depth_max + 2> stack{
-      heads_[bin]};  // each level leaves at most one sibling behind
+      bins_[bin].head};  // each level leaves at most one sibling behind
   std::size_t height = 1;
   while (height != 0) {
     const std::uint32_t vertex = stack[--height];
@@ -241,9 +225,9 @@ std::uint32_t size_bins<Record>::largest() const noexcept {
   const std::uint32_t bin =
       word * 64 + 63 - static_cast<std::uint32_t>(std::countl_zero(words_[word]));
   if (bin < exact_bins) return bin;
-  const bool trie = counts_[bin] == trie_mode;
+  const bool trie = is_trie(bin);
   std::uint32_t size_max = 0;
-  for (std::uint32_t index = heads_[bin]; index != 0;) {
+  for (std::uint32_t index = bins_[bin].head; index != 0;) {
     const Record& node = nodes_[index];
     if (node.size() > size_max) size_max = node.size();
     const std::uint32_t larger =
@@ -257,9 +241,11 @@ template <class Record>
 const char* size_bins<Record>::broken_bin(std::uint32_t bin,
                                           std::uint32_t& seen_count) const noexcept {
   const bool marked = (words_[bin / 64] >> (bin % 64) & 1) != 0;
-  if (marked != (heads_[bin] != 0)) return "a bin's bit disagrees with its head";
+  if (marked != (bins_[bin].head != 0)) return "a bin's bit disagrees with its head";
+  if (!marked && bins_[bin].load != (bin < exact_bins ? exact_load : 0))
+    return "an empty bin has a load";
   if (!marked) return nullptr;
-  const bool trie = bin >= exact_bins && counts_[bin] == trie_mode;
+  const bool trie = is_trie(bin);
   return trie ? broken_trie(bin, seen_count) : broken_list(bin, seen_count);
 }
 
@@ -271,7 +257,10 @@ const char* size_bins<Record>::broken_invariant(std::uint32_t expected_count) co
     const std::uint64_t word = words_[first / 64];
     if ((summary_ >> (first / 64) & 1) != (word != 0 ? 1u : 0u))
       return "a summary bit disagrees with its word";
-    if (word == 0 && !any_set(heads_ + first, last - first)) continue;
+    const auto* const entries = reinterpret_cast<const std::uint32_t*>(bins_ + first);
+    constexpr std::size_t entry_words = sizeof(bin_entry) / sizeof(std::uint32_t);
+    const bool empty = word == 0 && first >= exact_bins;
+    if (empty && !any_set(entries, (last - first) * entry_words)) continue;
     for (std::uint32_t bin = first; bin < last; ++bin) {
       const char* const broken = broken_bin(bin, seen_count);
       if (broken != nullptr) return broken;
@@ -285,7 +274,7 @@ const char* size_bins<Record>::broken_list(std::uint32_t bin,
                                            std::uint32_t& seen_count) const noexcept {
   std::uint32_t length = 0;
   std::uint32_t previous = 0;
-  for (std::uint32_t index = heads_[bin]; index != 0; index = nodes_[index].links.next) {
+  for (std::uint32_t index = bins_[bin].head; index != 0; index = nodes_[index].links.next) {
     const Record& node = nodes_[index];
     if ((node.size_word & ring_bit) != 0) return "a block in a list is marked as a ring's";
     if (bin_of(node.size()) != bin) return "a block is in the list of another size's bin";
@@ -293,8 +282,8 @@ const char* size_bins<Record>::broken_list(std::uint32_t bin,
     previous = index;
     ++length;
   }
-  if (bin >= exact_bins && length != counts_[bin])
-    return "a wide bin's count disagrees with its list";
+  if (std::int64_t{bins_[bin].load} - (bin < exact_bins ? exact_load : 0) != length)
+    return "a bin's load disagrees with its list";
   seen_count += length;
   return nullptr;
 }
@@ -308,8 +297,8 @@ const char* size_bins<Record>::broken_trie(std::uint32_t bin,
     std::uint32_t path;       // the bits that it has fixed
   };
   const std::uint32_t open_bits = top_bit(bin) * 2 - 1;
-  const std::uint32_t prefix = nodes_[heads_[bin]].size() & ~open_bits;
-  std::array<step, depth_max + 2> stack{step{heads_[bin], open_bits, prefix}};
+  const std::uint32_t prefix = nodes_[bins_[bin].head].size() & ~open_bits;
+  std::array<step, depth_max + 2> stack{step{bins_[bin].head, open_bits, prefix}};
   std::size_t height = 1;
   while (height != 0) {
     const step at = stack[--height];

@@ -8,11 +8,14 @@
 //     when the word is not 0.
 // I2  Bins below exact_bins hold one size each, as a list, last in first out. Above, each octave
 //     has 128 bins.
-// I3  A wide bin is a list of at most list_limit blocks, or a bitwise trie: a vertex at depth d
-//     agrees with its path in the d highest bits below the bin's own, and blocks of one size form a
-//     ring around one vertex. A vertex has no link to its parent: its size leads there.
-// I4  Only ring members that are no vertex carry ring_bit.
-// I5  Index 0 is a real record that is never in a bin; unlinking writes to it instead of asking.
+// I3  A bin's load is the length of its list, counted from 0 in a wide bin and from exact_load in
+//     an exact one, so that one comparison tells where a list is too long.
+// I4  A wide bin is a list of at most list_limit blocks, or, with trie_load, a bitwise trie: a
+//     vertex at depth d agrees with its path in the d highest bits below the bin's own, and blocks
+//     of one size form a ring around one vertex. A vertex has no link to its parent: its size leads
+//     there.
+// I5  Only ring members that are no vertex carry ring_bit.
+// I6  Index 0 is a real record that is never in a bin; unlinking writes to it instead of asking.
 //
 // Thread safety: none of its own. Cost: constant, plus a trie's depth in a wide bin, which the bits
 // of the bin's width bound (22), not the number of blocks; find_aligned is linear.
@@ -20,6 +23,7 @@ module;
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 export module vmm.va:size_bins;
 
@@ -50,12 +54,12 @@ class size_bins {
  public:
   static constexpr std::uint32_t exact_bins = 256;
   static constexpr std::uint32_t bins_per_octave = 128;
-  static constexpr std::uint32_t list_limit = 8;
+  static constexpr std::int32_t list_limit = 8;
 
+  // Without a branch: sizes on either side of exact_bins come in no order.
   [[nodiscard]] static inline std::uint32_t bin_of(std::uint32_t size) noexcept {
-    if (size < exact_bins) return size;
-    const auto exponent = static_cast<std::uint32_t>(std::bit_width(size)) - 1;  // at least 8
-    return (exponent - 7) * bins_per_octave + (size >> (exponent - 7));
+    const auto octave = static_cast<std::uint32_t>(std::bit_width(size | bins_per_octave)) - 8;
+    return octave * bins_per_octave + (size >> octave);
   }
 
   /// Bytes that attach() needs, zeroed, for blocks of at most `size_max` granules.
@@ -66,28 +70,18 @@ class size_bins {
 
   /// The same, for a caller that has the block's size at hand.
   inline void insert(std::uint32_t index, std::uint32_t size) noexcept {
-    const std::uint32_t bin = bin_of(size);
-    if (bin >= exact_bins) {
-      insert_wide(index, bin);
-    } else {
-      push(index, bin);
-    }
+    put_in(index, bin_of(size));
   }
 
   inline void remove(std::uint32_t index) noexcept {
-    const std::uint32_t bin = bin_of(nodes_[index].size());
-    if (bin >= exact_bins) {
-      remove_wide(index, bin);
-    } else {
-      unlink(index, bin);
-    }
+    take_out(index, bin_of(nodes_[index].size()));
   }
 
   /// Gives a block in the bins another size; within a list it stays where it is.
   inline void resize(std::uint32_t index, std::uint32_t size) noexcept {
     const std::uint32_t before = bin_of(nodes_[index].size());
     const std::uint32_t bin = bin_of(size);
-    const bool stays = bin == before && counts_[bin] != trie_mode;
+    const bool stays = bin == before && bins_[bin].load <= list_limit;
     if (!stays) take_out(index, before);
     nodes_[index].size_word = size;
     if (!stays) put_in(index, bin);
@@ -95,10 +89,11 @@ class size_bins {
 
   /// Takes out a hole of exactly `count` granules, fewer than exact_bins; 0 when there is none.
   [[nodiscard]] inline std::uint32_t pop_exact(std::uint32_t count) noexcept {
-    const std::uint32_t head = heads_[count];
+    bin_entry& from = bins_[count];
+    const std::uint32_t head = from.head;
     if (head == 0) return 0;
     const std::uint32_t next = nodes_[head].links.next;
-    heads_[count] = next;
+    from = {next, from.load - 1};
     if (next == 0) unmark(count);
     return head;
   }
@@ -114,7 +109,7 @@ class size_bins {
     }
     bin = next_filled(bin);
     if (bin == no_bin) return 0;
-    return bin < exact_bins ? heads_[bin] : best_in(bin, 0);
+    return bin < exact_bins ? bins_[bin].head : best_in(bin, 0);
   }
 
   /// A hole that `wanted` fits into, among those too small to be sure of it by size. 0 when there
@@ -124,30 +119,39 @@ class size_bins {
   /// Size of the largest hole; 0 when there is none.
   [[nodiscard]] std::uint32_t largest() const noexcept;
 
-  /// nullptr when I1 to I4 hold and the bins hold `expected_count` blocks, else what is broken.
+  /// nullptr when I1 to I5 hold and the bins hold `expected_count` blocks, else what is broken.
   [[nodiscard]] const char* broken_invariant(std::uint32_t expected_count) const noexcept;
 
  private:
+  struct bin_entry {
+    std::uint32_t head;
+    std::int32_t load;
+  };
   static constexpr std::uint32_t no_bin = ~0u;
   static constexpr std::uint32_t depth_max = 22;
-  static constexpr std::uint8_t trie_mode = 255;
+  static constexpr std::int32_t exact_load = std::numeric_limits<std::int32_t>::min();
+  static constexpr std::int32_t trie_load = std::numeric_limits<std::int32_t>::max();
 
+  // Bins hold one block as often as none, so the mark is made without asking.
   inline void push(std::uint32_t index, std::uint32_t bin) noexcept {
     Record* const nodes = nodes_;
-    std::uint32_t& head = heads_[bin];
-    const std::uint32_t next = head;
-    head = index;
+    bin_entry& into = bins_[bin];
+    const std::uint32_t next = into.head;
+    into = {index, into.load + 1};
     nodes[index].links.next = next;
     nodes[next].links.previous = index;
-    if (next == 0) mark(bin);
+    mark(bin);
   }
 
   inline void unlink(std::uint32_t index, std::uint32_t bin) noexcept {
     Record* const nodes = nodes_;
+    bin_entry& from = bins_[bin];
+    check(from.head != 0, "a free block is not in the bin of its size");
     const std::uint32_t next = nodes[index].links.next;
-    if (heads_[bin] == index) {
-      heads_[bin] = next;
-      if (next == 0) unmark(bin);
+    --from.load;
+    if (from.head == index) {
+      from.head = next;
+      unmark_where(next == 0, bin);
       return;
     }
     const std::uint32_t previous = nodes[index].links.previous;
@@ -155,35 +159,28 @@ class size_bins {
     nodes[next].links.previous = previous;
   }
 
-  // Wide bins hold one block as often as none, so the mark is made without asking.
-  inline void push_wide(std::uint32_t index, std::uint32_t bin) noexcept {
-    Record* const nodes = nodes_;
-    const std::uint32_t next = heads_[bin];
-    heads_[bin] = index;
-    nodes[index].links.next = next;
-    nodes[next].links.previous = index;
-    mark(bin);
-  }
-
   inline void put_in(std::uint32_t index, std::uint32_t bin) noexcept {
-    if (bin < exact_bins) return push(index, bin);
-    if (counts_[bin] >= list_limit) return insert_wide(index, bin);
-    ++counts_[bin];
-    push_wide(index, bin);
+    if (bins_[bin].load >= list_limit) [[unlikely]]
+      return put_in_trie(index, bin);
+    push(index, bin);
   }
 
   inline void take_out(std::uint32_t index, std::uint32_t bin) noexcept {
-    if (bin >= exact_bins) {
-      if (counts_[bin] == trie_mode) return remove_from_trie(index, bin);
-      check(counts_[bin] != 0, "a free block is not in the bin of its size");
-      --counts_[bin];
-    }
+    if (bins_[bin].load > list_limit) [[unlikely]]
+      return remove_from_trie(index, bin);
     unlink(index, bin);
   }
 
   inline void mark(std::uint32_t bin) noexcept {
     words_[bin / 64] |= std::uint64_t{1} << (bin % 64);
     summary_ |= std::uint64_t{1} << (bin / 64);
+  }
+
+  // Half of the time, and in no order, so there is no branch.
+  inline void unmark_where(bool is_empty, std::uint32_t bin) noexcept {
+    const std::uint64_t word = words_[bin / 64] & ~(std::uint64_t{is_empty} << (bin % 64));
+    words_[bin / 64] = word;
+    summary_ &= ~(std::uint64_t{word == 0} << (bin / 64));
   }
 
   inline void unmark(std::uint32_t bin) noexcept {
@@ -210,8 +207,10 @@ class size_bins {
     return 1u << (bin / bins_per_octave - 2);
   }
 
-  void insert_wide(std::uint32_t index, std::uint32_t bin) noexcept;
-  void remove_wide(std::uint32_t index, std::uint32_t bin) noexcept;
+  [[nodiscard]] inline bool is_trie(std::uint32_t bin) const noexcept {
+    return bins_[bin].load == trie_load;
+  }
+  void put_in_trie(std::uint32_t index, std::uint32_t bin) noexcept;
   void insert_in_trie(std::uint32_t index, std::uint32_t bin) noexcept;
   void remove_from_trie(std::uint32_t index, std::uint32_t bin) noexcept;
   void turn_into_trie(std::uint32_t bin) noexcept;
@@ -233,8 +232,7 @@ class size_bins {
 
   Record* nodes_ = nullptr;
   std::uint64_t* words_ = nullptr;
-  std::uint32_t* heads_ = nullptr;
-  std::uint8_t* counts_ = nullptr;  // of wide bins: blocks in the list, or trie_mode
+  bin_entry* bins_ = nullptr;
   std::uint64_t summary_ = 0;
   std::uint32_t bin_count_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -393,6 +394,27 @@ TEST_F(Pool, ManyStreamsKeepTheirOwn) {
   ASSERT_TRUE(driver.finish_all());
   managed.reset();
   for (const stream_handle stream : streams) EXPECT_TRUE(driver.destroy_stream(stream));
+}
+
+// The table of blocks is as full as it gets: some of its buckets overflow into the next ones.
+TEST_F(Pool, ManyBlocksAreFoundAndForgotten) {
+  constexpr std::size_t live_count = 8190;
+  constexpr int rounds = 12'000;
+  open();
+  std::vector<address> blocks(live_count);
+  std::mt19937 random(3);
+  const auto take = [&] { return allocate((1 + random() % 3) * 512, a); };
+  for (address& block : blocks) block = take();
+  validate();
+  for (int round = 0; round < rounds; ++round) {
+    address& block = blocks[random() % live_count];
+    free(block, a);
+    EXPECT_EQ(managed->free(block, a).error().code, errc::not_allocated);
+    block = take();
+    if (round % 3000 == 0) validate();
+  }
+  for (const address block : blocks) free(block, a);
+  EXPECT_EQ(managed->statistics().live_count, 0u);
 }
 
 TEST_F(Pool, ThreadsOnTheirOwnStreams) {
