@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: the recorder turns a history of PyTorch's allocator into a trace, and refuses what it lost.
+Method: histories by hand and a random one, which is held against a naive model; what is written is
+also played by vmm-replay, the strict reader of traces.
+
+    python3 record_test.py FOLDER_OF_RECORDER VMM_REPLAY
+"""
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FOLDER, REPLAY = sys.argv[1:3]
+sys.dont_write_bytecode = True
+sys.path.insert(0, FOLDER)
+import record  # noqa: E402
+
+
+def ask(address, size, stream=0):
+    return {"action": "alloc", "addr": address, "size": size, "stream": stream}
+
+
+def free(address, size=1, stream=0):
+    return [{"action": action, "addr": address, "size": size, "stream": stream}
+            for action in ("free_requested", "free_completed")]
+
+
+class Convert(unittest.TestCase):
+    def test_gives_the_lowest_free_number(self):
+        history = [ask(10, 100), ask(20, 200), ask(30, 300), *free(20), *free(10), ask(40, 400),
+                   ask(50, 500), ask(60, 600)]
+        self.assertEqual(record.convert(history), [
+            "a 0 100 0", "a 1 200 0", "a 2 300 0", "f 1", "f 0", "a 0 400 0", "a 1 500 0",
+            "a 3 600 0"])
+
+    def test_takes_a_free_when_it_has_completed(self):
+        requested, completed = free(10)
+        history = [ask(10, 1), requested, ask(20, 2), completed, ask(10, 3)]
+        self.assertEqual(record.convert(history, counted=(3, 1)),
+                         ["a 0 1 0", "a 1 2 0", "f 0", "a 0 3 0"])
+
+    def test_leaves_live_what_has_not_completed(self):
+        self.assertEqual(record.convert([ask(10, 1), free(10)[0]], counted=(1, 1)), ["a 0 1 0"])
+
+    def test_numbers_streams_as_they_appear_with_the_default_first(self):
+        history = [ask(1, 1, 7777), ask(2, 1, 5), ask(3, 1, 0), ask(4, 1, 7777)]
+        self.assertEqual([line.split()[3] for line in record.convert(history)],
+                         ["1", "2", "0", "1"])
+
+    def test_puts_what_was_live_before_at_the_head(self):
+        before = [{"addr": 90, "size": 9, "stream": 4}, {"addr": 80, "size": 8, "stream": 0}]
+        history = [*free(90), ask(90, 1)]
+        self.assertEqual(record.convert(history, [(0, 0)], before, (1, 1)),
+                         ["a 0 8 0", "a 1 9 1", "i 0", "f 1", "a 1 1 0"])
+
+    def test_marks_iterations_where_they_began(self):
+        requested, completed = free(10)
+        history = [ask(10, 1), requested, completed, ask(20, 2), *free(20)]
+        marks = [(0, 0), (1, 1), (1, 1), (2, 2)]
+        self.assertEqual(record.convert(history, marks), [
+            "i 0", "a 0 1 0", "f 0", "i 1", "i 2", "a 0 2 0", "f 0", "i 3"])
+
+    def test_leaves_out_what_the_allocator_does_for_itself(self):
+        history = [{"action": "segment_alloc", "addr": 10, "size": 2 << 20, "stream": 0},
+                   ask(10, 1), {"action": "snapshot"}, *free(10),
+                   {"action": "segment_free", "addr": 10, "size": 2 << 20, "stream": 0}]
+        self.assertEqual(record.convert(history, counted=(1, 1)), ["a 0 1 0", "f 0"])
+
+    def test_refuses_what_is_not_whole(self):
+        whole = [ask(10, 1), ask(20, 2), *free(10)]
+        cases = {
+            "were made": dict(history=whole[1:2], counted=(2, 0)),
+            "is not live": dict(history=whole[1:]),
+            "while it is live": dict(history=[ask(10, 1), ask(10, 1)]),
+            "a request of 0 bytes": dict(history=[ask(10, 0)]),
+            "iteration 1 began at no place": dict(history=whole, marks=[(1, 0), (0, 1)]),
+            "iteration 0 began at no place": dict(history=whole, marks=[(3, 0)]),
+            "'moved' is no action": dict(history=[{"action": "moved", "addr": 1}]),
+        }
+        for words, arguments in cases.items():
+            with self.subTest(words), self.assertRaisesRegex(ValueError, words):
+                record.convert(**arguments)
+
+    def test_agrees_with_a_naive_model(self):
+        dice = random.Random(1)
+        history, live, expected, lines = [], {}, 0, []
+        for address in range(1, 4000):
+            history.append(ask(address, dice.randint(1, 1 << 20), dice.choice((0, 11, 12))))
+            live[address] = history[-1]["size"]
+            expected = max(expected, sum(-(-size // 512) * 512 for size in live.values()))
+            if dice.random() < 0.99:
+                gone = dice.choice(list(live))
+                history += free(gone, live.pop(gone))
+        lines = record.convert(history)
+        figures = record.figures_of(lines)
+        self.assertEqual(figures["allocations"], 3999)
+        self.assertEqual(figures["peak_live_bytes"], expected)
+        self.assertEqual(figures["streams"], 3)
+        most = max(int(line.split()[1]) for line in lines)
+        self.assertLess(most, 3999 - figures["frees"] + 20, "numbers are used again")
+
+
+class Write(unittest.TestCase):
+    def test_gives_the_same_bytes_and_a_trace_that_replays(self):
+        history = [ask(1 << 30, 5 << 20), ask(2 << 30, 700, 9), *free(1 << 30), ask(1, 3 << 20)]
+        lines = record.convert(history, [(0, 0), (2, 1)])
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name) for name in ("a.trace.gz", "b.trace.gz", "c.trace")]
+            for path in paths:
+                record.write_trace(path, lines)
+            packed = []
+            for path in paths:
+                with open(path, "rb") as file:
+                    packed.append(file.read())
+            self.assertEqual(packed[0], packed[1])
+            self.assertEqual(packed[0][3:8], bytes(5), "neither a name nor a time")
+            self.assertEqual(gzip.decompress(packed[0]), packed[2])
+            for path in (paths[0], paths[2]):
+                told = json.loads(subprocess.run(
+                    [REPLAY, path, "--policy", "pool", "--json"], check=True,
+                    capture_output=True).stdout)
+                figures = record.figures_of(lines)
+                for key in ("allocations", "frees", "iterations", "peak_live_bytes"):
+                    self.assertEqual(told[key], figures[key], key)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
