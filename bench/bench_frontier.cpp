@@ -86,19 +86,32 @@ struct figure {
   double whole_ms = 0;  // they are
 };
 
+/// One for each that the trace names; its 0 is the default stream. They carry no work.
+std::vector<vmm::stream_handle> open_streams(vmm::fake_driver& driver, const trace& input) {
+  std::uint16_t last = 0;
+  for (const vmm::tools::event& each : input.events) last = std::max(last, each.stream);
+  std::vector<vmm::stream_handle> streams{vmm::stream_handle::default_stream};
+  while (streams.size() <= last) {
+    const vmm::result<vmm::stream_handle> made = driver.create_stream();
+    if (!made) fail(describe(made.error()));
+    streams.push_back(*made);
+  }
+  return streams;
+}
+
 figure measure(const trace& input, const pool_policy& rules) {
-  constexpr vmm::stream_handle stream = vmm::stream_handle::default_stream;
   vmm::pool_options options;
   options.rules = rules;
   vmm::fake_driver driver;
+  const std::vector<vmm::stream_handle> streams = open_streams(driver, input);
   vmm::stream_pool<vmm::fake_driver> pool(driver, options);
   std::vector<vmm::address> live(input.slot_count);
   for (const vmm::tools::event& now : input.events) {
     if (now.kind == event_kind::allocate) {
-      const vmm::result<vmm::address> at = pool.allocate(now.size_bytes, stream);
+      const vmm::result<vmm::address> at = pool.allocate(now.size_bytes, streams[now.stream]);
       if (!at) fail(describe(at.error()));
       live[now.slot] = *at;
-    } else if (!pool.free(live[now.slot], stream)) {
+    } else if (!pool.free(live[now.slot], streams[now.stream])) {
       fail("the pool refused a free");
     }
   }
