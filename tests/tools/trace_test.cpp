@@ -219,7 +219,8 @@ TEST(TraceFile, ShippedTracesAreAsTheirReadmeSays) {
     std::size_t iteration_count;
   };
   for (const row& expected :
-       {row{"beam_kv", 92496, 1.030, 30}, row{"maskrcnn_train", 31287, 15.273, 14}}) {
+       {row{"beam_kv", 92496, 1.030, 30}, row{"maskrcnn_train", 31287, 15.273, 14},
+        row{"speech", 37861, 4.394, 60}, row{"neighbours", 49681, 8.208, 80}}) {
     const std::string path = std::string(VMM_TRACES_FOLDER) + "/" + expected.name + ".trace.gz";
     const read_outcome outcome = vmm::tools::read_trace(path);
     ASSERT_TRUE(outcome) << vmm::tools::describe(outcome.trouble);
