@@ -512,10 +512,13 @@ class pool_book {
     std::uint64_t slab_granules = 0;
     std::uint64_t zombies = 0;
     std::uint64_t pinned = 0;
+    std::uint64_t started = 0;  // blocks of one segment in either of its tables
+    std::uint64_t held = 0;
   };
   [[nodiscard]] const char* broken_region(const segment& in, region_id region,
                                           tally& sums) const noexcept;
   [[nodiscard]] const char* broken_views(const segment& in, tally& sums) const noexcept;
+  [[nodiscard]] const char* broken_tables(const segment& in, tally& sums) const noexcept;
   [[nodiscard]] const char* broken_slab(const segment& in, const view& v) const noexcept;
 
   pool_policy rules_;

@@ -8,6 +8,7 @@ module;
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <utility>
 #include <vector>
 
 module vmm.stream;
@@ -192,6 +193,8 @@ const char* pool_book::broken_region(const segment& in, region_id region,
   const bool held = in.held.find(where.offset) == region;
   if (started && regions.word(region) != 0) return "a block that is not held has a note";
   if (held && hold_of(in, region).pins != 0) ++sums.pinned;
+  sums.started += started ? 1U : 0U;
+  sums.held += held ? 1U : 0U;
   return started != held ? nullptr : "a block is in no table, or in both";
 }
 
@@ -246,6 +249,16 @@ const char* pool_book::broken_views(const segment& in, tally& sums) const noexce
   return nullptr;
 }
 
+// After all of its regions.
+const char* pool_book::broken_tables(const segment& in, tally& sums) const noexcept {
+  const std::uint64_t started = std::exchange(sums.started, 0);
+  const std::uint64_t held = std::exchange(sums.held, 0);
+  if (const char* broken = in.starts.broken_invariant(); broken != nullptr) return broken;
+  if (const char* broken = in.held.broken_invariant(); broken != nullptr) return broken;
+  const bool agree = started == in.starts.count() && held == in.held.count();
+  return agree ? nullptr : "a table of blocks has one that is not live";
+}
+
 status pool_book::validate() const noexcept {
   tally sums;
   for (const auto& in : segments_) {
@@ -255,8 +268,7 @@ status pool_book::validate() const noexcept {
       if (const char* broken = broken_region(*in, r, sums); broken != nullptr)
         return refuse(errc::internal, broken);
     }
-    for (const char* broken :
-         {broken_views(*in, sums), in->starts.broken_invariant(), in->held.broken_invariant()}) {
+    for (const char* broken : {broken_views(*in, sums), broken_tables(*in, sums)}) {
       if (broken != nullptr) return refuse(errc::internal, broken);
     }
   }

@@ -123,6 +123,8 @@ export class region_map {
 
   /// The smallest region of this kind with `count` granules or more; the latest listed of equals.
   [[nodiscard]] inline region_id best_fit(region_kind kind, std::uint32_t count) const noexcept {
+    if (count > count_granules_) [[unlikely]]
+      return region_id::none;  // the bins of such sizes are not there
     return static_cast<region_id>(kind_of(kind).bins.find(count));
   }
   /// The lowest region of this kind with `count` granules or more. `count` is a slot or more.

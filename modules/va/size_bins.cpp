@@ -272,7 +272,10 @@ const char* size_bins<Record>::broken_invariant(std::uint32_t expected_count) co
 template <class Record>
 const char* size_bins<Record>::broken_list(std::uint32_t bin,
                                            std::uint32_t& seen_count) const noexcept {
-  std::uint32_t length = 0;
+  const bool exact = bin < exact_bins;
+  const std::int64_t expected = std::int64_t{bins_[bin].load} - (exact ? exact_load : 0);
+  if (!exact && expected > list_limit) return "a bin's list is too long";
+  std::int64_t length = 0;
   std::uint32_t previous = 0;
   for (std::uint32_t index = bins_[bin].head; index != 0; index = nodes_[index].links.next) {
     const Record& node = nodes_[index];
@@ -280,11 +283,10 @@ const char* size_bins<Record>::broken_list(std::uint32_t bin,
     if (bin_of(node.size()) != bin) return "a block is in the list of another size's bin";
     if (previous != 0 && node.links.previous != previous) return "a list's links disagree";
     previous = index;
-    ++length;
+    if (++length > expected) break;
   }
-  if (std::int64_t{bins_[bin].load} - (bin < exact_bins ? exact_load : 0) != length)
-    return "a bin's load disagrees with its list";
-  seen_count += length;
+  if (length != expected) return "a bin's load disagrees with its list";
+  seen_count += static_cast<std::uint32_t>(length);
   return nullptr;
 }
 

@@ -98,8 +98,8 @@ class size_bins {
     return head;
   }
 
-  /// The smallest hole of at least `count` granules; the latest freed among equals. 0 when there is
-  /// none.
+  /// The smallest hole of at least `count` granules, no more than attach() was told of; the latest
+  /// freed among equals. 0 when there is none.
   [[nodiscard]] inline std::uint32_t find(std::uint32_t count) const noexcept {
     std::uint32_t bin = bin_of(count);
     if (bin >= exact_bins) {

@@ -374,10 +374,11 @@ TEST_F(Pool, BlocksLeftAliveAreGivenBackByTheDestructor) {
   managed.reset();  // waits: TearDown finds no misuse and an empty ledger
 }
 
+// More than the map of regions has a byte for.
 TEST_F(Pool, ManyStreamsKeepTheirOwn) {
   open();
   std::vector<stream_handle> streams;
-  for (int i = 0; i < 100; ++i) streams.push_back(*driver.create_stream());
+  for (int i = 0; i < 300; ++i) streams.push_back(*driver.create_stream());
   std::vector<address> blocks;
   for (const stream_handle stream : streams) {
     blocks.push_back(allocate(1 * MiB, stream));

@@ -78,6 +78,52 @@ TEST(RegionMap, KindsDoNotSeeEachOther) {
   EXPECT_TRUE(map.validate());
 }
 
+// The tables of a small range end before the bins of such sizes would begin.
+TEST(RegionMap, NothingFitsThatIsLongerThanTheRange) {
+  for (const std::uint32_t granules : {1u, 10u, 63u, 64u, 255u, 256u, 1000u, 131'072u}) {
+    region_map map = made({granules, 16, 64, 100});
+    const region_kind a = *map.add_kind();
+    map.list(map.first(), a);
+    EXPECT_EQ(map.best_fit(a, granules), map.first());
+    for (std::uint32_t count = granules + 1; count <= vmm::max_range_granules;
+         count += count / 7 + 1)
+      ASSERT_EQ(map.best_fit(a, count), region_id::none) << count << " of " << granules;
+    EXPECT_EQ(map.best_fit(a, vmm::max_range_granules), region_id::none);
+    EXPECT_EQ(map.lowest_fit(a, vmm::max_range_granules), region_id::none);
+  }
+}
+
+// Kinds below 255 are a byte beside the records, those above are looked up.
+TEST(RegionMap, KindsOfMoreThanAByteAreToldApart) {
+  constexpr std::uint32_t kind_count = 520;
+  region_map map = made({kind_count * 4, 16, 64, kind_count * 2});
+  std::vector<region_kind> kinds;
+  for (std::uint32_t i = 0; i < kind_count; ++i) kinds.push_back(*map.add_kind());
+  std::vector<region_id> regions;
+  ASSERT_TRUE(map.provide(kind_count));
+  for (region_id left = map.first(); regions.size() < kind_count; left = map.after(left)) {
+    if (regions.size() + 1 < kind_count) (void)map.cut(left, 4);
+    regions.push_back(left);
+  }
+  for (std::size_t i = 0; i < kind_count; ++i) map.list(regions[i], kinds[i]);
+  ASSERT_TRUE(map.validate());
+  for (std::size_t i = 0; i < kind_count; ++i) {
+    ASSERT_EQ(map.kind(regions[i]), kinds[i]);
+    ASSERT_EQ(map.best_fit(kinds[i], 1), regions[i]);
+    ASSERT_EQ(map.listed_granules(kinds[i]), 4u);
+  }
+  for (std::size_t i = 0; i + 1 < kind_count; i += 2) {
+    ASSERT_EQ(map.kind(map.take_front(regions[i], 1)), region_kind::unlisted);
+    map.unlist(regions[i + 1]);
+    ASSERT_EQ(map.kind(regions[i + 1]), region_kind::unlisted);
+    map.absorb_right(regions[i]);
+    ASSERT_EQ(map.kind(regions[i]), kinds[i]);
+    ASSERT_EQ(map.where(regions[i]).count, 7u);
+    ASSERT_EQ(map.best_fit(kinds[i + 1], 1), region_id::none);
+  }
+  EXPECT_TRUE(map.validate()) << "and no spare record has a kind";
+}
+
 TEST(RegionMap, NotesStayWithTheirRegions) {
   region_map map = made({1000, 16, 64, 100});
   const region_kind a = *map.add_kind();
