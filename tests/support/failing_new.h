@@ -43,6 +43,22 @@ void* operator new(std::size_t size_bytes) {
 void* operator new(std::size_t size_bytes, const std::nothrow_t&) noexcept {
   return failing_new::strikes() ? nullptr : std::malloc(size_bytes);
 }
+void* operator new(std::size_t size_bytes, std::align_val_t alignment,
+                   const std::nothrow_t&) noexcept {
+  if (failing_new::strikes()) return nullptr;
+  const auto unit = static_cast<std::size_t>(alignment);
+  return std::aligned_alloc(unit, (size_bytes + unit - 1) / unit * unit);
+}
+void* operator new(std::size_t size_bytes, std::align_val_t alignment) {
+  void* const memory = operator new(size_bytes, alignment, std::nothrow);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
