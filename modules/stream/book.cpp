@@ -190,7 +190,8 @@ const char* start_table::broken_invariant() const noexcept {
     }
   }
   if (seen_count != count_) return "the count of a table of blocks is wrong";
-  return count_ <= count_max_ ? nullptr : "a table of blocks is too full";
+  const bool half = count_ <= std::uint64_t{bucket_count()} * (places / 2);
+  return half ? nullptr : "a table of blocks is too full";
 }
 
 slab* slab_bins::at_least(std::uint32_t pages, std::uint32_t granules) const noexcept {

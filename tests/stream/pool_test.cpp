@@ -5,6 +5,7 @@
 // has by G8; nothing is used while unfinished work may touch it. Method: on the fake driver;
 // kernels are left running, driver calls are counted, and after every test the driver's ledger and
 // its list of misuses are empty and the pool's validator passes.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -288,6 +289,36 @@ TEST_F(Pool, MisuseIsRefused) {
   EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated);
 }
 
+// Granules of 512 bytes; with whole_pages a request of a page or more takes pages.
+TEST_F(Pool, ARequestIsRoundedUpAtItsBorders) {
+  constexpr std::uint64_t page = 2 * MiB;
+  constexpr std::uint64_t longest = 64 * MiB;
+  constexpr std::uint64_t most = ~std::uint64_t{0};
+  for (const bool whole_pages : {false, true}) {
+    pool_options options;
+    options.page_bytes = page;
+    options.reservation_bytes = longest;
+    options.rules.whole_pages = whole_pages;
+    open(options);
+    for (const std::uint64_t size :
+         {std::uint64_t{1}, std::uint64_t{511}, std::uint64_t{512}, std::uint64_t{513}, page - 512,
+          page - 511, page - 1, page, page + 1, longest - page + 1, longest - 1, longest}) {
+      const std::uint64_t unit = whole_pages && size >= page ? page : 512;
+      const address at = allocate(size, a);
+      EXPECT_EQ(managed->statistics().live_bytes, (size + unit - 1) / unit * unit) << size;
+      run(a, {at, size}, 1);
+      free(at, a);
+      ASSERT_TRUE(driver.finish_all());
+      (void)managed->trim(0);
+    }
+    EXPECT_EQ(managed->allocate(0, a).error().code, errc::invalid_argument);
+    for (const std::uint64_t size : {longest + 1, longest + page, most - 511, most - 510, most})
+      EXPECT_EQ(managed->allocate(size, a).error().code, errc::out_of_addresses) << size;
+    validate();
+    managed.reset();
+  }
+}
+
 TEST_F(Pool, TrimGivesIdleHandlesBack) {
   open();
   const address large = allocate(512 * MiB, a);
@@ -416,6 +447,40 @@ TEST_F(Pool, ManyBlocksAreFoundAndForgotten) {
   }
   for (const address block : blocks) free(block, a);
   EXPECT_EQ(managed->statistics().live_count, 0u);
+}
+
+// Blocks that begin where the table of blocks would have all of them in its last two places and its
+// first: the walks to most of them are long, over the table's end, and a gap is filled from afar.
+TEST_F(Pool, BlocksThatWouldAllBeInOnePlaceOfTheirTable) {
+  constexpr std::uint32_t bucket_count = 128;  // of a table with 512 blocks at most
+  constexpr std::uint32_t last = 512 * 200;
+  std::vector<std::uint32_t> starts;
+  for (std::uint32_t at = 0; at < last && starts.size() <= 500; ++at) {
+    const std::uint64_t mixed = at * std::uint64_t{0x9E3779B97F4A7C15} >> 32;
+    if ((mixed + 2) % bucket_count < 3) starts.push_back(at);
+  }
+  ASSERT_EQ(starts.size(), 501u);
+  open();
+  std::vector<address> blocks;
+  for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
+    blocks.push_back(allocate((starts[i + 1] - starts[i]) * std::uint64_t{512}, a));
+    ASSERT_EQ(blocks[i] - blocks[0], starts[i] * std::uint64_t{512});
+  }
+  validate();
+  std::mt19937 random(4);
+  for (int round = 0; round < 400; ++round) {
+    const std::size_t i = random() % blocks.size();
+    free(blocks[i], a);
+    EXPECT_EQ(managed->free(blocks[i], a).error().code, errc::not_allocated);
+    if (round % 8 == 0) validate();
+    EXPECT_EQ(allocate((starts[i + 1] - starts[i]) * std::uint64_t{512}, a), blocks[i]);
+  }
+  std::shuffle(blocks.begin(), blocks.end(), random);
+  for (const address block : blocks) {
+    free(block, a);
+    EXPECT_EQ(managed->free(block, a).error().code, errc::not_allocated);
+    if (managed->statistics().live_count % 8 == 0) validate();
+  }
 }
 
 TEST_F(Pool, ThreadsOnTheirOwnStreams) {
