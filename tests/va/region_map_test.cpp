@@ -124,6 +124,79 @@ TEST(RegionMap, KindsOfMoreThanAByteAreToldApart) {
   EXPECT_TRUE(map.validate()) << "and no spare record has a kind";
 }
 
+// More regions than a list may have grow and shrink where they lie, all of them in one bin, with
+// something unlisted between them.
+class OneBin : public testing::Test {
+ protected:
+  static constexpr std::uint32_t least = 59'904;
+  static constexpr std::uint32_t most = least + 255;
+  static constexpr std::uint32_t count = 24;
+
+  void SetUp() override {
+    ASSERT_TRUE(map.provide(2 * count));
+    for (region_id at = map.first(); listed.size() < count; at = map.last()) {
+      if (listed.size() + 1 < count) (void)map.cut(at, 61'000);
+      (void)map.cut(at, least + up_to(255));
+      map.list(at, kind);
+      listed.push_back(at);
+    }
+  }
+  std::uint32_t up_to(std::uint32_t limit) {
+    return static_cast<std::uint32_t>(random() % (limit + 1));
+  }
+  std::uint32_t size_of(region_id id) const { return map.where(id).count; }
+  // By how much it may grow into `gap`, of which something stays.
+  std::uint32_t room(region_id id, region_id gap) const {
+    return gap == region_id::none ? 0 : std::min(most - size_of(id), size_of(gap) - 1);
+  }
+  void shrink_left(region_id id) {
+    const std::uint32_t by = up_to(size_of(id) - least);
+    if (by == 0) return;
+    const region_id front = map.take_front(id, by);
+    if (const region_id gap = map.before(front); gap != region_id::none) map.join(gap, front);
+  }
+  void grow_right(region_id id) {
+    const region_id gap = map.after(id);
+    const std::uint32_t by = up_to(room(id, gap));
+    if (by == 0) return;
+    (void)map.cut(gap, by);
+    map.absorb_right(id);
+  }
+  void grow_left(region_id id) {
+    const region_id gap = map.before(id);
+    const std::uint32_t by = up_to(room(id, gap));
+    if (by == 0) return;
+    (void)map.cut(gap, size_of(gap) - by);
+    map.absorb_left(id);
+  }
+
+  std::mt19937 random{5};
+  region_map map = made({count * 61'000, 16, 64, 100});
+  region_kind kind = *map.add_kind();
+  std::vector<region_id> listed;
+};
+
+TEST_F(OneBin, RegionsChangeTheirSizes) {
+  for (int round = 0; round < 1000; ++round) {
+    ASSERT_TRUE(map.provide(1));
+    const region_id id = listed[random() % count];
+    switch (random() % 3) {
+      case 0: shrink_left(id); break;
+      case 1: grow_right(id); break;
+      default: grow_left(id); break;
+    }
+    const std::uint32_t wanted = least + up_to(255);
+    std::uint32_t best = most + 1;
+    for (const region_id other : listed) {
+      if (size_of(other) >= wanted) best = std::min(best, size_of(other));
+    }
+    const region_id found = map.best_fit(kind, wanted);
+    ASSERT_EQ(found == region_id::none ? most + 1 : size_of(found), best) << round;
+    const vmm::status valid = map.validate();
+    ASSERT_TRUE(valid) << valid.error().detail;
+  }
+}
+
 TEST(RegionMap, NotesStayWithTheirRegions) {
   region_map map = made({1000, 16, 64, 100});
   const region_kind a = *map.add_kind();
