@@ -59,6 +59,12 @@ class Plain : public testing::Test {
   static vmm::result<cuda_driver> open(cuda_memory memory) {
     return cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY, .memory = memory});
   }
+  // To 256 MiB.
+  static void shrink_device() {
+    vmm_standin_setup small{};
+    small.device_bytes = 256 * MiB;
+    standin().reset(&small);
+  }
   static bool is_plain(cuda_memory memory) {
     const auto opened = open(memory);
     EXPECT_TRUE(opened);
@@ -248,9 +254,7 @@ TEST_F(Plain, APoolKeepsItsBlocksApart) {
 
 // A device that is full is short of memory, which a pool knows what to do about, not of addresses.
 TEST_F(Plain, AFullDeviceIsShortOfMemory) {
-  vmm_standin_setup small{};
-  small.device_bytes = 256 * MiB;
-  standin().reset(&small);
+  shrink_device();
   auto driver = open(cuda_memory::plain);
   ASSERT_TRUE(driver);
   const auto first = driver->reserve({.size_bytes = 160 * MiB});
@@ -263,9 +267,7 @@ TEST_F(Plain, AFullDeviceIsShortOfMemory) {
 
 // What the driver has no memory for is halved until it has.
 TEST_F(Plain, APoolTakesLessWhereItsReservationIsMoreThanTheDevice) {
-  vmm_standin_setup small{};
-  small.device_bytes = 256 * MiB;
-  standin().reset(&small);
+  shrink_device();
   auto driver = open(cuda_memory::plain);
   ASSERT_TRUE(driver);
   const own_stream stream(*driver);

@@ -246,29 +246,32 @@ class Sweep : public testing::Test {
     }
   }
 
+  // The steps in their order, each with every failure first.
+  void sweep_life(const std::vector<step>& steps, vmm::cuda_memory memory) {
+    {
+      auto opened = cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY, .memory = memory});
+      ASSERT_TRUE(opened);
+      life l(*opened);
+      for (const step& each : steps) {
+        sweep(each, l);
+        if (HasFatalFailure()) return;
+        const vmm::status outcome = each.run(l);
+        ASSERT_TRUE(outcome) << vmm::describe(outcome.error());
+      }
+    }
+    EXPECT_TRUE(fake().check_empty()) << fake().report();
+    EXPECT_EQ(fake().misuse_count(), 0u);
+    EXPECT_EQ(standin().context_references(0), 0);
+    EXPECT_EQ(standin().context_references(1), 0);
+    const std::size_t possible = possible_count(steps);
+    std::printf("%zu of %zu possible failures injected\n", injected_, possible);
+    EXPECT_EQ(injected_, possible);
+  }
+
   std::size_t injected_ = 0;
 };
 
-TEST_F(Sweep, EveryEntryPointWithEveryCode) {
-  {
-    auto opened = cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY});
-    ASSERT_TRUE(opened);
-    life l(*opened);
-    for (const step& each : all_steps()) {
-      sweep(each, l);
-      if (HasFatalFailure()) return;
-      const vmm::status outcome = each.run(l);
-      ASSERT_TRUE(outcome) << vmm::describe(outcome.error());
-    }
-  }
-  EXPECT_TRUE(fake().check_empty()) << fake().report();
-  EXPECT_EQ(fake().misuse_count(), 0u);
-  EXPECT_EQ(standin().context_references(0), 0);
-  EXPECT_EQ(standin().context_references(1), 0);
-  const std::size_t possible = possible_count(all_steps());
-  std::printf("%zu of %zu possible failures injected\n", injected_, possible);
-  EXPECT_EQ(injected_, possible);
-}
+TEST_F(Sweep, EveryEntryPointWithEveryCode) { sweep_life(all_steps(), vmm::cuda_memory::mapped); }
 
 std::vector<step> plain_steps() {
   std::vector<step> all{
@@ -291,23 +294,7 @@ std::vector<step> plain_steps() {
 }
 
 // In plain memory the other calls reach no entry point.
-TEST_F(Sweep, EveryEntryPointOfPlainMemory) {
-  {
-    auto opened = cuda_driver::open(
-        {.driver_library = VMM_STANDIN_LIBRARY, .memory = vmm::cuda_memory::plain});
-    ASSERT_TRUE(opened);
-    life l(*opened);
-    for (const step& each : plain_steps()) {
-      sweep(each, l);
-      if (HasFatalFailure()) return;
-      const vmm::status outcome = each.run(l);
-      ASSERT_TRUE(outcome) << vmm::describe(outcome.error());
-    }
-  }
-  EXPECT_TRUE(fake().check_empty()) << fake().report();
-  EXPECT_EQ(fake().misuse_count(), 0u);
-  EXPECT_EQ(injected_, possible_count(plain_steps()));
-}
+TEST_F(Sweep, EveryEntryPointOfPlainMemory) { sweep_life(plain_steps(), vmm::cuda_memory::plain); }
 
 // The calls of open(), each with each code: the error is reported and no reference is kept.
 TEST_F(Sweep, EveryCallOfOpen) {
