@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "must.hpp"
+
 import vmm.cuda;
 import vmm.kernels;
 import vmm.stream;
@@ -34,22 +36,6 @@ constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint64_t source_seed = 17;
 constexpr std::uint64_t second_seed = 99;
 constexpr std::size_t launches_a_sample = 4;
-
-[[noreturn]] void stop(std::string_view text) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "bench_memory: %.*s\n", static_cast<int>(text.size()), text.data());
-  std::exit(2);
-}
-
-void must(const vmm::status& outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()));
-}
-
-template <class T>
-T must(vmm::result<T> outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()));
-  return std::move(*outcome);
-}
 
 struct settings {
   std::string markdown;

@@ -31,6 +31,8 @@
 
 #include "peers/peer.h"
 
+#include "must.hpp"
+
 import vmm.cuda;
 import vmm.replay;
 import vmm.stream;
@@ -39,22 +41,6 @@ import vmm.trace;
 namespace {
 
 constexpr auto pause = std::chrono::milliseconds(150);
-
-[[noreturn]] void stop(std::string_view text) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "bench_pool: %.*s\n", static_cast<int>(text.size()), text.data());
-  std::exit(2);
-}
-
-void must(const vmm::status& outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()));
-}
-
-template <class T>
-T must(vmm::result<T> outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()));
-  return std::move(*outcome);
-}
 
 struct settings {
   std::vector<std::string> traces;

@@ -11,13 +11,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "must.hpp"
 
 import vmm.cuda;
 import vmm.kernels;
@@ -29,22 +30,6 @@ constexpr std::uint64_t mib = 1 << 20;
 constexpr std::size_t repeat_count = 5;
 constexpr std::uint64_t spin_ns = 60'000'000;
 constexpr auto pause = std::chrono::milliseconds(20);
-
-[[noreturn]] void stop(std::string_view text) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "bench_release: %.*s\n", static_cast<int>(text.size()), text.data());
-  std::exit(2);
-}
-
-void must(const vmm::status& outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()));
-}
-
-template <class T>
-T must(vmm::result<T> outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()));
-  return std::move(*outcome);
-}
 
 template <class Work>
 double time_us(Work&& work) {

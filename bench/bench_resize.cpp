@@ -23,6 +23,8 @@
 #include <string_view>
 #include <vector>
 
+#include "must.hpp"
+
 import vmm.backend;
 import vmm.cuda;
 import vmm.kernels;
@@ -32,19 +34,6 @@ namespace {
 
 constexpr std::uint64_t mib = 1ull << 20;
 constexpr std::uint64_t seed = 0x5eed;
-
-[[noreturn]] void stop(const std::string& why) {
-  std::fprintf(stderr, "bench_resize: %s\n", why.c_str());
-  std::exit(1);
-}
-template <class T>
-T must(const vmm::result<T>& outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()));
-  return *outcome;
-}
-void must(const vmm::status& outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()));
-}
 
 // ---- the device, the clock and the contents -----------------------------------------------------
 

@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a benchmark does about what should not have happened: it says so and ends with 2. It imports
+// what it uses, so it is the last include of a file.
+#ifndef VMM_BENCH_MUST_HPP
+#define VMM_BENCH_MUST_HPP
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+import vmm.backend;
+
+[[noreturn]] inline void stop(std::string_view text) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s: %.*s\n", program_invocation_short_name, static_cast<int>(text.size()),
+               text.data());
+  std::exit(2);
+}
+
+inline void must(const vmm::status& outcome) {
+  if (!outcome) stop(vmm::describe(outcome.error()));
+}
+
+template <class T>
+T must(vmm::result<T> outcome) {
+  if (!outcome) stop(vmm::describe(outcome.error()));
+  return std::move(*outcome);
+}
+
+#endif
