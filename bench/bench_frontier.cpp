@@ -65,6 +65,12 @@ std::vector<setting> settings() {
     add("headroom", value, [percent](pool_policy& rules) { rules.headroom = percent / 100.0; });
   }
   add("headroom", "none: nothing moves", [](pool_policy& rules) { rules.headroom = 1000; });
+  for (const std::uint64_t size : {4u, 8u, 16u, 32u}) {
+    add("smallest that may move, MiB", std::to_string(size),
+        [size](pool_policy& rules) { rules.harvest_bytes = size * mib; });
+  }
+  add("smallest that may move, MiB", "1 / 64 of the peak",
+      [](pool_policy& rules) { rules.harvest_bytes = std::numeric_limits<std::uint64_t>::max(); });
   for (const std::uint64_t size : {32u, 16u, 8u}) {
     add("fine handles always, MiB", std::to_string(size), [size](pool_policy& rules) {
       rules.fine_handle_bytes = size * mib;
@@ -213,9 +219,10 @@ class panel {
     return out;
   }
   [[nodiscard]] static const char* color(const char* knob) {
-    switch (knob[0] == 'h' ? knob[1] : knob[0]) {
+    switch (knob[0] == 'f' ? knob[0] : knob[1]) {
       case 'a': return "#c2410c";  // handles
       case 'e': return "#1d4ed8";  // headroom
+      case 'm': return "#0e7490";  // smallest that may move
       case 'f': return "#15803d";  // fine handles
       default: return "#9333ea";   // spend
     }

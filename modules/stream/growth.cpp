@@ -120,6 +120,7 @@ std::uint64_t pool_book::headroom(const book_request& request,
 bool pool_book::may_move(const book_request& request, const growth_effort& effort) const noexcept {
   if (!effort.move) return false;
   if (effort.all_whole || rules_.harvest_share == 0) return true;
+  if (request.count_granules * granule_bytes >= rules_.harvest_bytes) return true;
   return std::uint64_t{request.count_granules} * rules_.harvest_share >= peak_live_granules_;
 }
 

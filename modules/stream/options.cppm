@@ -30,8 +30,10 @@ export struct pool_policy {
   /// live bytes, and slack_bytes more. From 0 to 1000.
   double headroom = 1.02;
   std::uint64_t slack_bytes = std::uint64_t{4} << 20;
-  /// Smaller requests than this share of the live bytes' peak (1 / harvest_share) move nothing.
+  /// Requests smaller than both move nothing: than this share of the live bytes' peak
+  /// (1 / harvest_share; 0: any request may move memory), and than harvest_bytes.
   std::uint32_t harvest_share = 64;
+  std::uint64_t harvest_bytes = std::uint64_t{16} << 20;
   /// New memory is at least this share of what is held (1 / growth_share), within the headroom.
   std::uint32_t growth_share = 32;
   std::uint64_t window_gap_bytes = std::uint64_t{4} << 30;  ///< addresses left for growth in place

@@ -180,6 +180,8 @@ TEST(PoolOptions, TheEndsOfTheRangesWork) {
   works([](auto& o) { o.rules.headroom = 1000; });
   works([](auto& o) { o.rules.growth_share = 1; });
   works([](auto& o) { o.rules.harvest_share = ~0u; });
+  works([](auto& o) { o.rules.harvest_bytes = most; });
+  works([](auto& o) { o.rules.harvest_bytes = 0; });
   works([](auto& o) { o.reservation_bytes = most; });
   works([](auto& o) { o.page_bytes = 3 * MiB; });
   works([](auto& o) { o.budget_bytes = 64 * MiB; });
