@@ -4,7 +4,9 @@
 // bench_pool: recorded traces through the stream-ordered pool and through other allocators on a
 // CUDA device, in one process and interleaved: vmm's pool, cuMemAllocAsync, and what a library of
 // peers (bench/peers/peer.h) brings. Each round takes every allocator from nothing through the
-// trace once and then through some warm passes. No kernel runs: times are the host's.
+// trace once and then through some warm passes. No kernel runs: times are the host's. A shared host
+// changes its speed by up to two within a minute, so ratios are taken within a round, which lasts a
+// few seconds, and the median of the rounds is told.
 //
 // All allocators are called through one virtual call an event. A pause after each leaves the device
 // time to clear what was given back, so that nobody pays for the one before.
@@ -21,6 +23,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,7 +50,7 @@ struct settings {
   std::string peers;  // a library
   std::string markdown;
   std::string head;
-  unsigned round_count = 3;
+  unsigned round_count = 9;
   unsigned warm_count = 4;
 };
 
@@ -211,8 +214,9 @@ class subject {
 };
 
 struct figures {
-  std::vector<double> first_ms{};  // a pass from nothing
-  std::vector<double> warm_ns{};   // an event of a warm pass
+  std::vector<double> first_ms{};  // a pass from nothing, by round
+  std::vector<double> warm_ns{};   // an event of a round's warm passes: their median, by round
+  double best_warm_ns = std::numeric_limits<double>::infinity();  // of a single pass
   std::uint64_t reserved_bytes = 0;
   std::uint64_t device_bytes = 0;  // by which the device's free memory fell in the first pass
 };
@@ -220,6 +224,13 @@ struct figures {
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[values.size() / 2];
+}
+
+/// The median of what `one` is of `other`, each value beside the other's of the same round.
+double median_ratio(const std::vector<double>& one, const std::vector<double>& other) {
+  std::vector<double> ratios(one.size());
+  std::transform(one.begin(), one.end(), other.begin(), ratios.begin(), std::divides<>());
+  return median(std::move(ratios));
 }
 
 class bench {
@@ -271,10 +282,13 @@ class bench {
     into.device_bytes =
         std::max(into.device_bytes, free_before - std::min(free_before, free_after));
     (void)player.reset();
+    std::vector<double> warm_ns;
     for (unsigned i = 0; i < how_.warm_count; ++i) {
-      into.warm_ns.push_back(passed(player.play()) / static_cast<double>(input.events.size()));
+      warm_ns.push_back(passed(player.play()) / static_cast<double>(input.events.size()));
       (void)player.reset();
+      into.best_warm_ns = std::min(into.best_warm_ns, warm_ns.back());
     }
+    into.warm_ns.push_back(median(std::move(warm_ns)));
     must(driver_.synchronize_stream(streams[0]));
     who.close();
     std::this_thread::sleep_for(pause);
@@ -309,16 +323,16 @@ std::string rows(const vmm::tools::trace& input, const bench& from,
                  const std::vector<figures>& seen) {
   std::string text;
   const auto live = static_cast<double>(input.peak_live_bytes);
-  const double own_ns = median(seen.front().warm_ns);
+  const figures& own = seen.front();
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const figures& f = seen[i];
     const double warm_ns = median(f.warm_ns);
     const double first_ms = median(f.first_ms);
     const double warm_ms = warm_ns * static_cast<double>(input.events.size()) / 1e6;
     text += "| " + input.name + " | " + from.all()[i]->name() + " | " + number(warm_ns, 1) + " | " +
-            number(*std::min_element(f.warm_ns.begin(), f.warm_ns.end()), 1) + " | " +
-            number(warm_ns / own_ns, 2) + " | " + number(first_ms, 1) + " | " +
-            number(first_ms - warm_ms, 1) + " | " +
+            number(f.best_warm_ns, 1) + " | " + number(median_ratio(f.warm_ns, own.warm_ns), 2) +
+            " | " + number(f.best_warm_ns / own.best_warm_ns, 2) + " | " + number(first_ms, 1) +
+            " | " + number(first_ms - warm_ms, 1) + " | " +
             number(static_cast<double>(f.reserved_bytes) / live, 3) + " | " +
             number(static_cast<double>(f.device_bytes) / live, 3) + " |\n";
   }
@@ -326,9 +340,9 @@ std::string rows(const vmm::tools::trace& input, const bench& from,
 }
 
 constexpr const char* table_head =
-    "| trace | allocator | warm, ns an event | best | by the pool's | from nothing, ms | of which "
-    "growth, ms | peak reserved / peak live | device's own / peak live |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+    "| trace | allocator | warm, ns an event | best | by the pool's | best by its best | from "
+    "nothing, ms | of which growth, ms | peak reserved / peak live | device's own / peak live |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
 
 void publish(const settings& how, const vmm::cuda_driver& driver, const std::string& table) {
   std::fputs(table.c_str(), stdout);
@@ -339,7 +353,9 @@ void publish(const settings& how, const vmm::cuda_driver& driver, const std::str
        << "Recorded traces, one process, " << how.round_count
        << " interleaved rounds; each takes an allocator from nothing through the trace and then "
        << how.warm_count
-       << " times more. Medians; host time; no kernel runs. A trace's first stream is the default "
+       << " times more. Medians; host time; no kernel runs. By the pool's: the median of the "
+          "rounds' ratios, since a shared host changes its speed from round to round. A trace's "
+          "first stream is the default "
           "stream, for all of them, as it was where the trace was recorded; on a created stream "
           "the pool asks the driver at each call whether it is being captured. Growth is the first "
           "pass less a warm "
