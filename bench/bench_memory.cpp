@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +23,7 @@
 #include <vector>
 
 #include "must.hpp"
+#include "report.hpp"
 
 import vmm.cuda;
 import vmm.kernels;
@@ -259,17 +259,6 @@ struct make {
   std::array<std::vector<double>, kernel_count> samples{};
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-std::string number(double value, int digits) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
-}
-
 // GB/s by the bytes that have to move; for gather, words a nanosecond.
 double rate(kernel which, std::uint64_t array_bytes, double us) {
   const auto bytes = static_cast<double>(array_bytes);
@@ -336,20 +325,20 @@ void measure(vmm::cuda_driver& driver, std::vector<make>& all, const settings& h
   }
 }
 
-void publish(const settings& how, const vmm::cuda_driver& driver, const std::string& table) {
-  std::fputs(table.c_str(), stdout);
-  if (how.markdown.empty()) return;
-  std::ofstream file(how.markdown, std::ios::binary);
-  file << "# Kernels on memory of different make\n\n"
-       << (how.head.empty() ? driver.description().device_name : how.head) << ".\n\n"
-       << "Three arrays of " << how.array_bytes / mib << " MiB of each make, all there at once; "
-       << "medians of " << how.round_count << " interleaved rounds of " << launches_a_sample
-       << " launches. memcpy is the driver's own copy, copy a kernel; triad reads two arrays and "
-          "writes one; gather reads 64-bit words in a scattered order and writes them in order. "
-          "Bytes read and written are counted. The last four columns are cuMemAlloc's time by this "
-          "memory's: above 1 is faster than cuMemAlloc. Targets were checked on the device.\n\n"
-       << table << "\nCommand: `./run bench memory`.\n";
-  if (!file.flush()) stop("cannot write " + how.markdown);
+page page_of(const settings& how, const vmm::cuda_driver& driver) {
+  return {.path = how.markdown,
+          .title = "Kernels on memory of different make",
+          .head = how.head.empty() ? driver.description().device_name : how.head,
+          .about = "Three arrays of " + std::to_string(how.array_bytes / mib) +
+                   " MiB of each make, all there at once; medians of " +
+                   std::to_string(how.round_count) + " interleaved rounds of " +
+                   std::to_string(launches_a_sample) +
+                   " launches. memcpy is the driver's own copy, copy a kernel; triad reads two "
+                   "arrays and writes one; gather reads 64-bit words in a scattered order and "
+                   "writes them in order. Bytes read and written are counted. The last four "
+                   "columns are cuMemAlloc's time by this memory's: above 1 is faster than "
+                   "cuMemAlloc. Targets were checked on the device.",
+          .command = "./run bench memory"};
 }
 
 bool read_settings(int count, char** words, settings& into) {
@@ -393,6 +382,6 @@ int main(int count, char** words) {
   }
   std::vector<make> all = make_all(*driver, how);
   measure(*driver, all, how);
-  publish(how, *driver, table_of(all, how.array_bytes));
+  publish(page_of(how, *driver), table_of(all, how.array_bytes));
   return 0;
 }

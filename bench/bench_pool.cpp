@@ -8,33 +8,25 @@
 // changes its speed by up to two within a minute, so ratios are taken within a round, which lasts a
 // few seconds, and the median of the rounds is told.
 //
-// All allocators are called through one virtual call an event. A pause after each leaves the device
+// A pause after each leaves the device
 // time to clear what was given back, so that nobody pays for the one before.
-#include <cuda.h>
-#include <cudaTypedefs.h>
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "peers/peer.h"
-
-#include "must.hpp"
+#include "contenders.hpp"
+#include "report.hpp"
 
 import vmm.cuda;
 import vmm.replay;
@@ -52,144 +44,6 @@ struct settings {
   std::string head;
   unsigned round_count = 9;
   unsigned warm_count = 4;
-};
-
-void* native(vmm::stream_handle stream) {
-  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(stream));
-}
-
-// ---- allocators ---------------------------------------------------------------------------------
-
-class contender {
- public:
-  explicit contender(std::string name) : name_(std::move(name)) {}
-  contender(const contender&) = delete;
-  contender& operator=(const contender&) = delete;
-  virtual ~contender() = default;
-
-  [[nodiscard]] const std::string& name() const { return name_; }
-  /// Whether the trace's stream 0 is a stream of its own and not the default one.
-  [[nodiscard]] virtual bool on_created_stream() const { return false; }
-  virtual void open() = 0;
-  [[nodiscard]] virtual vmm::result<vmm::address> allocate(std::uint64_t size_bytes,
-                                                           vmm::stream_handle stream) = 0;
-  [[nodiscard]] virtual vmm::status free(vmm::address at, vmm::stream_handle stream) = 0;
-  [[nodiscard]] virtual std::uint64_t peak_reserved_bytes() = 0;
-  virtual void close() = 0;
-
- private:
-  std::string name_;
-};
-
-class vmm_pool : public contender {
- public:
-  vmm_pool(vmm::cuda_driver& driver, bool created_stream)
-      : contender(created_stream ? "vmm, pool, on a created stream" : "vmm, pool"),
-        driver_(driver),
-        on_created_stream_(created_stream) {}
-  [[nodiscard]] bool on_created_stream() const override { return on_created_stream_; }
-  void open() override { pool_.emplace(driver_, options_); }
-  [[nodiscard]] vmm::result<vmm::address> allocate(std::uint64_t size_bytes,
-                                                   vmm::stream_handle stream) override {
-    return pool_->allocate(size_bytes, stream);
-  }
-  [[nodiscard]] vmm::status free(vmm::address at, vmm::stream_handle stream) override {
-    return pool_->free(at, stream);
-  }
-  [[nodiscard]] std::uint64_t peak_reserved_bytes() override {
-    return pool_->statistics().peak_mapped_bytes;
-  }
-  void close() override { pool_.reset(); }
-
- private:
-  vmm::cuda_driver& driver_;
-  bool on_created_stream_;
-  vmm::pool_options options_;
-  std::optional<vmm::stream_pool<vmm::cuda_driver>> pool_;
-};
-
-vmm::error refused(const char* detail) { return vmm::refuse(vmm::errc::out_of_memory, detail); }
-
-/// The driver's own pool, which keeps what is freed.
-class driver_pool : public contender {
- public:
-  explicit driver_pool(vmm::cuda_driver& driver)
-      : contender("cuMemAllocAsync"),
-        allocate_(find<PFN_cuMemAllocAsync_v11020>(driver, "cuMemAllocAsync")),
-        free_(find<PFN_cuMemFreeAsync_v11020>(driver, "cuMemFreeAsync")),
-        trim_(find<PFN_cuMemPoolTrimTo_v11020>(driver, "cuMemPoolTrimTo")),
-        set_(find<PFN_cuMemPoolSetAttribute_v11020>(driver, "cuMemPoolSetAttribute")),
-        get_(find<PFN_cuMemPoolGetAttribute_v11020>(driver, "cuMemPoolGetAttribute")) {
-    const auto default_pool =
-        find<PFN_cuDeviceGetDefaultMemPool_v11020>(driver, "cuDeviceGetDefaultMemPool");
-    if (default_pool(&pool_, driver.home().ordinal) != CUDA_SUCCESS) stop("no asynchronous pool");
-    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, ~std::uint64_t{0});
-  }
-  void open() override { set(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0); }
-  [[nodiscard]] vmm::result<vmm::address> allocate(std::uint64_t size_bytes,
-                                                   vmm::stream_handle stream) override {
-    CUdeviceptr at = 0;
-    const CUresult code = allocate_(&at, size_bytes, static_cast<CUstream>(native(stream)));
-    if (code != CUDA_SUCCESS) return refused("cuMemAllocAsync refuses");
-    return vmm::address{at};
-  }
-  [[nodiscard]] vmm::status free(vmm::address at, vmm::stream_handle stream) override {
-    const CUresult code = free_(at.value, static_cast<CUstream>(native(stream)));
-    if (code != CUDA_SUCCESS) return refused("cuMemFreeAsync refuses");
-    return {};
-  }
-  [[nodiscard]] std::uint64_t peak_reserved_bytes() override {
-    std::uint64_t bytes = 0;
-    (void)get_(pool_, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &bytes);
-    return bytes;
-  }
-  void close() override {
-    if (trim_(pool_, 0) != CUDA_SUCCESS) stop("cuMemPoolTrimTo refuses");
-  }
-
- private:
-  template <class Function>
-  static Function find(const vmm::cuda_driver& driver, const char* symbol) {
-    void* const found = driver.entry_point(symbol, 11020);
-    if (found == nullptr) stop(std::string("the driver has no ") + symbol);
-    return reinterpret_cast<Function>(found);
-  }
-  void set(CUmemPool_attribute what, std::uint64_t value) {
-    if (set_(pool_, what, &value) != CUDA_SUCCESS) stop("cuMemPoolSetAttribute refuses");
-  }
-
-  PFN_cuMemAllocAsync_v11020 allocate_;
-  PFN_cuMemFreeAsync_v11020 free_;
-  PFN_cuMemPoolTrimTo_v11020 trim_;
-  PFN_cuMemPoolSetAttribute_v11020 set_;
-  PFN_cuMemPoolGetAttribute_v11020 get_;
-  CUmemoryPool pool_ = nullptr;
-};
-
-class peer_allocator : public contender {
- public:
-  explicit peer_allocator(const vmm_peer& peer) : contender(peer.name), peer_(peer) {}
-  void open() override { expect(peer_.open()); }
-  [[nodiscard]] vmm::result<vmm::address> allocate(std::uint64_t size_bytes,
-                                                   vmm::stream_handle stream) override {
-    void* const at = peer_.allocate(size_bytes, native(stream));
-    if (at == nullptr) return refused("a peer refuses to allocate");
-    return vmm::address{reinterpret_cast<std::uintptr_t>(at)};
-  }
-  [[nodiscard]] vmm::status free(vmm::address at, vmm::stream_handle stream) override {
-    const auto value = static_cast<std::uintptr_t>(at.value);
-    if (peer_.release(reinterpret_cast<void*>(value), native(stream)) != 0)
-      return refused("a peer refuses to free");
-    return {};
-  }
-  [[nodiscard]] std::uint64_t peak_reserved_bytes() override { return peer_.peak_reserved_bytes(); }
-  void close() override { expect(peer_.close()); }
-
- private:
-  void expect(int code) {
-    if (code != 0) stop(name() + ": " + peer_.describe());
-  }
-  vmm_peer peer_;
 };
 
 // ---- measuring ----------------------------------------------------------------------------------
@@ -221,11 +75,6 @@ struct figures {
   std::uint64_t device_bytes = 0;  // by which the device's free memory fell in the first pass
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
 /// The median of what `one` is of `other`, each value beside the other's of the same round.
 double median_ratio(const std::vector<double>& one, const std::vector<double>& other) {
   std::vector<double> ratios(one.size());
@@ -233,23 +82,31 @@ double median_ratio(const std::vector<double>& one, const std::vector<double>& o
   return median(std::move(ratios));
 }
 
+struct entrant {
+  std::unique_ptr<contender> who;
+  bool on_created_stream = false;  // and the trace's stream 0 is not the default one
+};
+
 class bench {
  public:
   bench(vmm::cuda_driver& driver, const settings& how) : driver_(driver), how_(how) {}
 
-  void add(std::unique_ptr<contender> who) { all_.push_back(std::move(who)); }
+  /// The first that is added is the one that the others' times are told in.
+  void add(std::unique_ptr<contender> who, bool on_created_stream = false) {
+    all_.push_back({std::move(who), on_created_stream});
+  }
 
   [[nodiscard]] std::vector<figures> run(const vmm::tools::trace& input) {
     open_streams(input);
     std::vector<figures> out(all_.size());
     for (unsigned round = 0; round < how_.round_count; ++round) {
-      for (std::size_t i = 0; i < all_.size(); ++i) take(*all_[i], input, out[i]);
+      for (std::size_t i = 0; i < all_.size(); ++i) take(all_[i], input, out[i]);
     }
     for (std::size_t i = 1; i < streams_.size(); ++i) must(driver_.destroy_stream(streams_[i]));
     must(driver_.destroy_stream(created_));
     return out;
   }
-  [[nodiscard]] const std::vector<std::unique_ptr<contender>>& all() const { return all_; }
+  [[nodiscard]] const std::vector<entrant>& all() const { return all_; }
 
  private:
   void open_streams(const vmm::tools::trace& input) {
@@ -264,11 +121,12 @@ class bench {
     return must(driver_.query_memory(driver_.home())).free_bytes;
   }
 
-  void take(contender& who, const vmm::tools::trace& input, figures& into) {
+  void take(const entrant& each, const vmm::tools::trace& input, figures& into) {
+    contender& who = *each.who;
     who.open();
     const std::uint64_t free_before = free_bytes();
     std::vector<vmm::stream_handle> streams = streams_;
-    if (who.on_created_stream()) streams[0] = created_;
+    if (each.on_created_stream) streams[0] = created_;
     subject under_test{who, streams};
     vmm::tools::replayer player{under_test, input};
     const auto passed = [&](const vmm::tools::timed_pass& pass) {
@@ -296,28 +154,12 @@ class bench {
 
   vmm::cuda_driver& driver_;
   const settings& how_;
-  std::vector<std::unique_ptr<contender>> all_;
+  std::vector<entrant> all_;
   std::vector<vmm::stream_handle> streams_;
   vmm::stream_handle created_{};
 };
 
-void add_peers(bench& to, const std::string& library) {
-  void* const opened = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (opened == nullptr) stop(::dlerror());
-  const auto list = reinterpret_cast<vmm_peers_function>(::dlsym(opened, "vmm_peers"));
-  if (list == nullptr) stop(library + " is no library of peers");
-  const vmm_peer* first = nullptr;
-  const int count = list(&first);
-  for (int i = 0; i < count; ++i) to.add(std::make_unique<peer_allocator>(first[i]));
-}
-
 // ---- the table ----------------------------------------------------------------------------------
-
-std::string number(double value, int digits) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
-}
 
 std::string rows(const vmm::tools::trace& input, const bench& from,
                  const std::vector<figures>& seen) {
@@ -329,10 +171,11 @@ std::string rows(const vmm::tools::trace& input, const bench& from,
     const double warm_ns = median(f.warm_ns);
     const double first_ms = median(f.first_ms);
     const double warm_ms = warm_ns * static_cast<double>(input.events.size()) / 1e6;
-    text += "| " + input.name + " | " + from.all()[i]->name() + " | " + number(warm_ns, 1) + " | " +
-            number(f.best_warm_ns, 1) + " | " + number(median_ratio(f.warm_ns, own.warm_ns), 2) +
-            " | " + number(f.best_warm_ns / own.best_warm_ns, 2) + " | " + number(first_ms, 1) +
-            " | " + number(first_ms - warm_ms, 1) + " | " +
+    text += "| " + input.name + " | " + from.all()[i].who->name() + " | " + number(warm_ns, 1) +
+            " | " + number(f.best_warm_ns, 1) + " | " +
+            number(median_ratio(f.warm_ns, own.warm_ns), 2) + " | " +
+            number(f.best_warm_ns / own.best_warm_ns, 2) + " | " + number(first_ms, 1) + " | " +
+            number(first_ms - warm_ms, 1) + " | " +
             number(static_cast<double>(f.reserved_bytes) / live, 3) + " | " +
             number(static_cast<double>(f.device_bytes) / live, 3) + " |\n";
   }
@@ -344,26 +187,24 @@ constexpr const char* table_head =
     "nothing, ms | of which growth, ms | peak reserved / peak live | device's own / peak live |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
 
-void publish(const settings& how, const vmm::cuda_driver& driver, const std::string& table) {
-  std::fputs(table.c_str(), stdout);
-  if (how.markdown.empty()) return;
-  std::ofstream file(how.markdown, std::ios::binary);
-  file << "# Traces through the pool and through other allocators\n\n"
-       << (how.head.empty() ? driver.description().device_name : how.head) << ".\n\n"
-       << "Recorded traces, one process, " << how.round_count
-       << " interleaved rounds; each takes an allocator from nothing through the trace and then "
-       << how.warm_count
-       << " times more. Medians; host time; no kernel runs. By the pool's: the median of the "
-          "rounds' ratios, since a shared host changes its speed from round to round. A trace's "
-          "first stream is the default "
-          "stream, for all of them, as it was where the trace was recorded; on a created stream "
-          "the pool asks the driver at each call whether it is being captured. Growth is the first "
-          "pass less a warm "
-          "one: the driver's calls, and what an allocator does around them. Reserved is the "
-          "allocator's own account; the device's own is by how much its free memory fell over the "
-          "first pass. Live bytes are requests rounded up to 512.\n\n"
-       << table << "\nCommand: `scripts/gpu.sh pool`.\n";
-  if (!file.flush()) stop("cannot write " + how.markdown);
+page page_of(const settings& how, const vmm::cuda_driver& driver) {
+  return {
+      .path = how.markdown,
+      .title = "Traces through the pool and through other allocators",
+      .head = how.head.empty() ? driver.description().device_name : how.head,
+      .about = "Recorded traces, one process, " + std::to_string(how.round_count) +
+               " interleaved rounds; each takes an allocator from nothing through the trace and "
+               "then " +
+               std::to_string(how.warm_count) +
+               " times more. Medians; host time; no kernel runs. By the pool's: the median of the "
+               "rounds' ratios, since a shared host changes its speed from round to round. A "
+               "trace's first stream is the default stream, for all of them, as it was where the "
+               "trace was recorded; on a created stream the pool asks the driver at each call "
+               "whether it is being captured. Growth is the first pass less a warm one: the "
+               "driver's calls, and what an allocator does around them. Reserved is the "
+               "allocator's own account; the device's own is by how much its free memory fell over "
+               "the first pass. Live bytes are requests rounded up to 512.",
+      .command = "scripts/gpu.sh pool"};
 }
 
 bool read_settings(int count, char** words, settings& into) {
@@ -408,20 +249,20 @@ int main(int count, char** words) {
     std::printf("no CUDA device: %s\n", vmm::describe(driver.error()).c_str());
     return 2;
   }
-  const auto set =
-      reinterpret_cast<PFN_cuCtxSetCurrent_v4000>(driver->entry_point("cuCtxSetCurrent", 4000));
-  set(reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(driver->native_context())));
+  enter(*driver);
   bench all(*driver, how);
-  all.add(std::make_unique<vmm_pool>(*driver, false));
-  all.add(std::make_unique<vmm_pool>(*driver, true));
+  all.add(std::make_unique<vmm_pool>("vmm, pool", *driver));
+  all.add(std::make_unique<vmm_pool>("vmm, pool, on a created stream", *driver), true);
   all.add(std::make_unique<driver_pool>(*driver));
-  if (!how.peers.empty()) add_peers(all, how.peers);
+  if (!how.peers.empty()) {
+    for (std::unique_ptr<contender>& each : open_peers(how.peers)) all.add(std::move(each));
+  }
   std::string table = table_head;
   for (const std::string& path : how.traces) {
     const vmm::tools::read_outcome input = vmm::tools::read_trace(path);
     if (!input) stop(vmm::tools::describe(input.trouble));
     table += rows(*input.value, all, all.run(*input.value));
   }
-  publish(how, *driver, table);
+  publish(page_of(how, *driver), table);
   return 0;
 }

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "must.hpp"
+#include "report.hpp"
 
 import vmm.cuda;
 import vmm.kernels;
@@ -37,17 +37,6 @@ double time_us(Work&& work) {
   work();
   const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - begin;
   return taken.count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
-std::string number(double value, int digits) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
 }
 
 struct rig {
@@ -212,16 +201,6 @@ std::string pool_table(rig& r, const std::vector<std::uint64_t>& handle_sizes,
   return text;
 }
 
-void publish(const std::string& path, const std::string& head, const std::string& tables) {
-  std::fputs(tables.c_str(), stdout);
-  if (path.empty()) return;
-  std::ofstream file(path, std::ios::binary);
-  file << "# Giving memory back, and who waits\n\n"
-       << head << ".\n\n"
-       << tables << "\nCommand: `./run bench release`.\n";
-  if (!file.flush()) stop("cannot write " + path);
-}
-
 }  // namespace
 
 int main(int count, char** words) {
@@ -264,6 +243,11 @@ int main(int count, char** words) {
       std::string(is_quick ? "0.5" : "8") + " GiB free.\n\n" +
       pool_table(r, handle_sizes, (is_quick ? 512 : 8192) * mib);
   must(driver->destroy_stream(r.busy));
-  publish(markdown, head, tables);
+  publish({.path = markdown,
+           .title = "Giving memory back, and who waits",
+           .head = head,
+           .about = "",
+           .command = "./run bench release"},
+          tables);
   return 0;
 }

@@ -17,13 +17,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "must.hpp"
+#include "report.hpp"
 
 import vmm.backend;
 import vmm.cuda;
@@ -302,11 +302,6 @@ double run(rig& r, manager& m, std::uint64_t size, std::size_t which) {
   }
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 std::array<double, way_count> measure(rig& r, std::uint64_t size, unsigned repeat_count) {
   manager m(r.driver);
   std::array<std::vector<double>, way_count> all;
@@ -320,12 +315,6 @@ std::array<double, way_count> measure(rig& r, std::uint64_t size, unsigned repea
   std::array<double, way_count> out{};
   for (std::size_t which = 0; which < way_count; ++which) out[which] = median(all[which]);
   return out;
-}
-
-std::string number(double value, int digits) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
 }
 
 std::string size_text(std::uint64_t bytes) {
@@ -393,17 +382,14 @@ bool read_settings(int count, char** words, settings& into) {
   return true;
 }
 
-void publish(const settings& how, const vmm::cuda_driver& driver, const std::string& tables) {
-  std::fputs(tables.c_str(), stdout);
-  if (how.markdown.empty()) return;
-  std::ofstream file(how.markdown, std::ios::binary);
-  file << "# Doubling a buffer with its data\n\n"
-       << how.head << (how.head.empty() ? "" : ", ") << driver.description().device_name << ".\n\n"
-       << "Microseconds, medians of " << how.repeat_count
-       << " interleaved runs, the stream synchronised at the end, contents checked on the device "
-          "after each run.\n\n"
-       << tables << "\nCommand: `./run bench resize`.\n";
-  if (!file) stop("cannot write " + how.markdown);
+page page_of(const settings& how, const vmm::cuda_driver& driver) {
+  return {.path = how.markdown,
+          .title = "Doubling a buffer with its data",
+          .head = how.head + (how.head.empty() ? "" : ", ") + driver.description().device_name,
+          .about = "Microseconds, medians of " + std::to_string(how.repeat_count) +
+                   " interleaved runs, the stream synchronised at the end, contents checked on "
+                   "the device after each run.",
+          .command = "./run bench resize"};
 }
 
 }  // namespace
@@ -427,6 +413,6 @@ int main(int count, char** words) {
   std::vector<line> lines;
   for (const std::uint64_t size : sizes)
     lines.push_back({size, measure(r, size, how.repeat_count)});
-  publish(how, *driver, times_table(lines) + "\n" + ratios_table(lines));
+  publish(page_of(how, *driver), times_table(lines) + "\n" + ratios_table(lines));
   return 0;
 }

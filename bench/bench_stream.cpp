@@ -33,7 +33,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <mutex>
@@ -45,6 +44,8 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "report.hpp"
 
 import vmm.fake;
 import vmm.stream;
@@ -63,12 +64,6 @@ constexpr std::uint64_t mib = 1 << 20;
 [[noreturn]] void fail(const std::string& why) {
   std::fprintf(stderr, "bench_stream: %s\n", why.c_str());
   std::exit(1);
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 double ns_since(clock_type::time_point start) {

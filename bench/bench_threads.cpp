@@ -5,55 +5,27 @@
 // stream: on one stream pool that all share, on a pool for each thread, and on the C library's
 // malloc. The driver is the fake one; when warm the pool does not call it.
 //
-// Each thread keeps a fixed number of blocks live and replaces one after the other, in an order and
-// with sizes (512 bytes to 64 KiB, as many in each doubling) that its own generator draws. An event
-// is one allocation or one free. "ns" is wall time over the events of all threads, "CPU" the
+// What the threads do is in churn.hpp. "ns" is wall time over the events of all threads, "CPU" the
 // processor time that they took; "speed-up" is how many times the events of one thread are served
 // in that time. The best of the rounds, in which the three take turns. --json prints one object;
 // --events N sets the events of all threads.
 #include <algorithm>
-#include <array>
-#include <barrier>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "churn.hpp"
 
 import vmm.fake;
 import vmm.stream;
 
 namespace {
 
-constexpr std::array<unsigned, 5> thread_counts{1, 2, 4, 8, 16};
-constexpr std::size_t live_count = 256;
 constexpr int rounds = 7;
-
-void need(bool fine) {
-  if (fine) return;
-  std::fprintf(stderr, "bench_threads: a call failed that must not\n");
-  std::exit(1);
-}
-
-class generator {
- public:
-  explicit generator(std::uint64_t seed) : state_(seed * 2 + 1) {}
-  [[nodiscard]] std::uint32_t next() {
-    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
-    return static_cast<std::uint32_t>(state_ >> 33);
-  }
-  [[nodiscard]] std::uint64_t size_bytes() {
-    const std::uint64_t base = 512ULL << (next() % 7);
-    return base + next() % base;
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 using pool = vmm::stream_pool<vmm::fake_driver>;
 
@@ -62,20 +34,15 @@ class pool_source {
  public:
   explicit pool_source(unsigned streams)
       : managed_(std::make_unique<pool>(driver_, vmm::pool_options::from_environment({}).value())) {
-    for (unsigned i = 0; i < streams; ++i) {
-      const auto made = driver_.create_stream();
-      need(static_cast<bool>(made));
-      streams_.push_back(*made);
-    }
+    for (unsigned i = 0; i < streams; ++i) streams_.push_back(must(driver_.create_stream()));
   }
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned stream) {
-    const auto at = managed_->allocate(size_bytes, streams_[stream]);
-    need(static_cast<bool>(at));
-    return reinterpret_cast<void*>(at->value);
+    const vmm::address at = must(managed_->allocate(size_bytes, streams_[stream]));
+    return reinterpret_cast<void*>(at.value);
   }
   void give(void* at, unsigned stream) {
     const vmm::address where{reinterpret_cast<std::uintptr_t>(at)};
-    need(static_cast<bool>(managed_->free(where, streams_[stream])));
+    must(managed_->free(where, streams_[stream]));
   }
 
  private:
@@ -118,63 +85,12 @@ class c_library {
   explicit c_library(unsigned) {}
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned) {
     void* const at = std::malloc(size_bytes);
-    need(at != nullptr);
+    if (at == nullptr) stop("malloc has no memory");
     *static_cast<volatile char*>(at) = 0;  // so that the pair is not taken out
     return at;
   }
   void give(void* at, unsigned) { std::free(at); }
 };
-
-template <class Source>
-void churn(Source& source, unsigned thread, std::uint64_t pairs, std::vector<void*>& live,
-           generator& random) {
-  for (std::uint64_t i = 0; i < pairs; ++i) {
-    void*& slot = live[random.next() % live_count];
-    source.give(slot, thread);
-    slot = source.take(random.size_bytes(), thread);
-  }
-}
-
-// Nanoseconds an event, over the events of all threads.
-struct figure {
-  double wall_ns = 1e300;
-  double cpu_ns = 1e300;
-};
-
-double process_ns() {
-  std::timespec now{};
-  need(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) == 0);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
-
-template <class Source>
-void measure(unsigned threads, std::uint64_t pairs, figure& best) {
-  Source source(threads);
-  std::barrier ready(threads + 1);
-  std::vector<std::thread> running;
-  for (unsigned thread = 0; thread < threads; ++thread) {
-    running.emplace_back([&, thread] {
-      generator random(thread + 1);
-      std::vector<void*> live(live_count);
-      for (void*& slot : live) slot = source.take(random.size_bytes(), thread);
-      churn(source, thread, pairs / 4, live, random);  // warm
-      ready.arrive_and_wait();
-      churn(source, thread, pairs, live, random);
-      ready.arrive_and_wait();
-      for (void* slot : live) source.give(slot, thread);
-    });
-  }
-  ready.arrive_and_wait();
-  const auto begin = std::chrono::steady_clock::now();
-  const double cpu_begin = process_ns();
-  ready.arrive_and_wait();
-  const double cpu = process_ns() - cpu_begin;
-  const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begin;
-  for (std::thread& each : running) each.join();
-  const double events = 2.0 * static_cast<double>(pairs) * threads;
-  best.wall_ns = std::min(best.wall_ns, taken.count() / events);
-  best.cpu_ns = std::min(best.cpu_ns, cpu / events);
-}
 
 struct row {
   unsigned threads = 0;
@@ -183,13 +99,19 @@ struct row {
   figure by_library{};
 };
 
+template <class Source>
+void measure_new(unsigned threads, std::uint64_t pairs, figure& best) {
+  Source source(threads);
+  measure(source, threads, pairs, best);
+}
+
 row measure_all(unsigned threads, std::uint64_t events) {
   const std::uint64_t pairs = std::max<std::uint64_t>(1, events / 2 / threads);
   row found{threads};
   for (int round = 0; round < rounds; ++round) {
-    measure<shared_pool>(threads, pairs, found.shared);
-    measure<own_pools>(threads, pairs, found.own);
-    measure<c_library>(threads, pairs, found.by_library);
+    measure_new<shared_pool>(threads, pairs, found.shared);
+    measure_new<own_pools>(threads, pairs, found.own);
+    measure_new<c_library>(threads, pairs, found.by_library);
   }
   return found;
 }

@@ -25,6 +25,8 @@
 #include <utility>
 #include <vector>
 
+#include "report.hpp"
+
 import vmm.va;
 
 namespace {
@@ -136,12 +138,6 @@ std::vector<std::uint16_t> draw_sizes() {
     size = static_cast<std::uint16_t>(drawn);
   }
   return sizes;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// One allocator, its live blocks, and the random requests that it is sent.

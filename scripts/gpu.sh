@@ -34,6 +34,7 @@ usage: scripts/gpu.sh [build] [WORD...]
   memory       copy, triad and gather on the pool's memory and on handles of one size
   release      what giving memory back costs, and who waits for it
   pool         the traces through the pool, cuMemAllocAsync and PyTorch's allocators
+  sharing      1 to 16 threads on one allocator: the pool and the same others
   rounds       10,000 rounds of free, reuse and defragment while kernels run
   streams      the traces with real work on four streams
   host         what the pool costs a host with many cores: bench threads, bench stream
@@ -51,8 +52,8 @@ say() { printf '%s\n' "$*" >&2; }
 # ---- build --------------------------------------------------------------------------------------
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
-         vmm-replay vmm-soak bench_memory bench_pool bench_release bench_threads bench_stream
-         vmm-overflow vmm-graph vmm-trace)
+         vmm-replay vmm-soak bench_memory bench_pool bench_release bench_sharing
+         bench_threads bench_stream vmm-overflow vmm-graph vmm-trace)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -364,7 +365,8 @@ print(u.find_spec("torch").submodule_search_locations[0])' 2>/dev/null) || retur
     -I"$cuda/include" -L"$torch/lib" -Wl,-rpath,"$torch/lib" -lc10_cuda -lc10 -o "$1"
 }
 
-pool() {
+# beside_peers PROGRAM ARGUMENTS...: with PyTorch's allocators, and as a failure without them.
+beside_peers() {
   local options=() code=0
   if build_peers "$scratch/peers.so"; then
     options=(--peers "$scratch/peers.so")
@@ -372,11 +374,16 @@ pool() {
     printf 'PyTorch is not here or does not build: its allocators are left out\n'
     code=1
   fi
-  mapfile -t traces < <(trace_paths)
-  "$programs/bench_pool" "${traces[@]}" ${options[@]+"${options[@]}"} \
-    --head "$(date +%F), $machine" --markdown "$results/pool-$slug.md" || code=$?
+  "$@" ${options[@]+"${options[@]}"} --head "$(date +%F), $machine" || code=$?
   return $code
 }
+
+pool() {
+  mapfile -t traces < <(trace_paths)
+  beside_peers "$programs/bench_pool" "${traces[@]}" --markdown "$results/pool-$slug.md"
+}
+
+sharing() { beside_peers "$programs/bench_sharing" --markdown "$results/sharing-$slug.md"; }
 
 # add_streams TITLE COMMAND...: the command's table as a section of one page.
 add_streams() {
@@ -512,7 +519,7 @@ CASES
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory release pool host rounds streams watched overflow graph predict)
+           memory release pool sharing host rounds streams watched overflow graph predict)
 
 declare -a summary=()
 failures=0

@@ -1,10 +1,12 @@
 /* SPDX-FileCopyrightText: 2026 The vmm authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * An allocator of somebody else's as bench_pool sees it: a shared library that exports vmm_peers.
+ * An allocator of somebody else's as bench_pool and bench_sharing see it: a shared library that
+ * exports vmm_peers.
  * C only, so that it may be built by another compiler against another C++ library.
  *
- * One thread calls, and the device's primary context is current in it. */
+ * Several threads call allocate and release at once, one the others; the device's primary context
+ * is current in each. */
 #ifndef VMM_BENCH_PEERS_PEER_H
 #define VMM_BENCH_PEERS_PEER_H
 
@@ -26,7 +28,7 @@ struct vmm_peer {
   uint64_t (*peak_reserved_bytes)(void);
   /* Gives everything back to the device. 0: done. */
   int (*close)(void);
-  /* What went wrong last. */
+  /* What went wrong last in this thread. */
   const char* (*describe)(void);
 };
 

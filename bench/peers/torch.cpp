@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// PyTorch's caching allocator and its expandable segments as peers of bench_pool. Built where
-// PyTorch is installed (scripts/gpu.sh pool), with its headers and libraries:
+// PyTorch's caching allocator and its expandable segments as peers of bench_pool and bench_sharing.
+// Built where PyTorch is installed (scripts/gpu.sh pool), with its headers and libraries:
 //   c++ -shared -fPIC -std=c++20 -O2 torch.cpp -I... -L... -lc10_cuda -lc10
 #include <c10/cuda/CUDACachingAllocator.h>
 #if __has_include(<c10/core/AllocatorConfig.h>)
@@ -19,7 +19,7 @@ namespace {
 
 namespace pytorch = c10::cuda::CUDACachingAllocator;
 
-std::string last_problem;
+thread_local std::string last_problem;
 
 // The work's answer, or `refused` where it throws: nothing may pass through a C interface.
 template <class Work, class Answer>

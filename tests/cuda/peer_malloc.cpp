@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A library of peers for the test of bench_pool: the C library's malloc, with its bytes counted.
+// A library of peers for the tests of bench_pool and bench_sharing: the C library's malloc, with its bytes counted.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <mutex>
 #include <unordered_map>
 
 #include "../../bench/peers/peer.h"
@@ -12,6 +13,8 @@
 namespace {
 
 constexpr std::uint64_t bytes_max = 1 << 20;  // no host memory is taken for what a GPU would hold
+
+std::mutex guard;  // of all below
 
 std::unordered_map<void*, std::uint64_t>& sizes() {
   static std::unordered_map<void*, std::uint64_t> all;
@@ -21,6 +24,7 @@ std::uint64_t held_bytes = 0;
 std::uint64_t peak_bytes = 0;
 
 int open() {
+  const std::lock_guard held(guard);
   peak_bytes = held_bytes;
   return 0;
 }
@@ -28,6 +32,7 @@ int open() {
 void* allocate(std::uint64_t size_bytes, void*) {
   void* const at = std::malloc(std::min(size_bytes, bytes_max));
   if (at == nullptr) return nullptr;
+  const std::lock_guard held(guard);
   sizes()[at] = size_bytes;
   held_bytes += size_bytes;
   peak_bytes = std::max(peak_bytes, held_bytes);
@@ -35,6 +40,7 @@ void* allocate(std::uint64_t size_bytes, void*) {
 }
 
 int release(void* at, void*) {
+  const std::lock_guard held(guard);
   const auto found = sizes().find(at);
   if (found == sizes().end()) return 1;
   held_bytes -= found->second;
@@ -43,8 +49,16 @@ int release(void* at, void*) {
   return 0;
 }
 
-std::uint64_t peak_reserved_bytes() { return peak_bytes; }
-int close() { return held_bytes == 0 ? 0 : 1; }
+std::uint64_t peak_reserved_bytes() {
+  const std::lock_guard held(guard);
+  return peak_bytes;
+}
+
+int close() {
+  const std::lock_guard held(guard);
+  return held_bytes == 0 ? 0 : 1;
+}
+
 const char* describe() { return "not everything was given back"; }
 
 constexpr vmm_peer peers[] = {
