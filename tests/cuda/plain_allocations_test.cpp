@@ -33,6 +33,35 @@ errc code_without_memory(bool forever, Call&& call) {
   return answer ? errc::none : answer.error().code;
 }
 
+// The record is the last allocation of a reservation; those before it are the stand-in's.
+TEST(PlainAllocations, TheRecordOfAReservationMayFail) {
+  cuda_test::standin().reset(nullptr);
+  {
+    auto driver = vmm::cuda_driver::open(
+        {.driver_library = VMM_STANDIN_LIBRARY, .memory = vmm::cuda_memory::plain});
+    ASSERT_TRUE(driver);
+    std::uint64_t last = 0;
+    for (int round = 0; round < 2; ++round) {  // the first one fills what the stand-in keeps
+      plan = {.armed = true};
+      const auto range = driver->reserve({.size_bytes = granule});
+      last = plan.seen_count;
+      plan = {};
+      ASSERT_TRUE(range);
+      ASSERT_TRUE(driver->free_reservation(*range));
+    }
+    plan = {.armed = true, .fail_at = last};
+    const auto refused = driver->reserve({.size_bytes = granule});
+    const std::uint64_t struck_count = plan.struck_count;
+    plan = {};
+    EXPECT_EQ(struck_count, 1u);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, errc::out_of_host_memory);
+    EXPECT_EQ(cuda_test::standin().calls("cuMemFree"), 3u) << "what the driver gave goes back";
+  }
+  auto& left = *static_cast<vmm::fake_driver*>(cuda_test::standin().fake());
+  EXPECT_TRUE(left.check_empty()) << left.report();
+}
+
 TEST(PlainAllocations, EachRecordMayFail) {
   cuda_test::standin().reset(nullptr);
   {
