@@ -13,6 +13,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -157,29 +158,34 @@ TEST_F(Pool, MovesWholeHandlesInsteadOfCreating) {
 }
 
 // A hundred handles of 8 MiB lie free between live ones. A request that none of them takes moves
-// memory where it is as large as harvest_bytes, or its share of the peak, and has some made where
-// it is neither.
+// memory where it is as large as harvest_bytes, or its share of the peak (25 MiB), and has some
+// made where it is neither.
 TEST_F(Pool, SmallRequestsMoveNothing) {
   constexpr std::size_t count = 200;
-  pool_options options = moving();
-  options.rules.handle_bytes = 8 * MiB;
-  options.rules.harvest_share = 64;
-  options.rules.harvest_bytes = 16 * MiB;
-  open(options);
-  std::vector<address> blocks;
-  for (std::size_t i = 0; i < count; ++i) blocks.push_back(allocate(8 * MiB, a));
-  for (std::size_t i = 0; i < count; i += 2) free(blocks[i], a);
-  ASSERT_GT(managed->statistics().peak_live_bytes / 64, 16 * MiB) << "the share asks for more";
-  const auto before = managed->statistics();
-  const address small = allocate(15 * MiB, a);
-  const auto made = managed->statistics();
-  EXPECT_GT(made.made_count, before.made_count);
-  EXPECT_EQ(made.moved_count, before.moved_count);
-  const address large = allocate(16 * MiB, a);
-  EXPECT_EQ(managed->statistics().made_count, made.made_count);
-  EXPECT_GT(managed->statistics().moved_count, made.moved_count);
-  for (const address at : {small, large}) free(at, a);
-  for (std::size_t i = 1; i < count; i += 2) free(blocks[i], a);
+  for (const auto& [harvest_bytes, enough] :
+       {std::pair{16 * MiB, 16 * MiB}, std::pair{64 * MiB, 25 * MiB}}) {
+    pool_options options = moving();
+    options.rules.handle_bytes = 8 * MiB;
+    options.rules.harvest_share = 64;
+    options.rules.harvest_bytes = harvest_bytes;
+    open(options);
+    std::vector<address> blocks;
+    for (std::size_t i = 0; i < count; ++i) blocks.push_back(allocate(8 * MiB, a));
+    for (std::size_t i = 0; i < count; i += 2) free(blocks[i], a);
+    ASSERT_EQ(managed->statistics().peak_live_bytes / 64, 25 * MiB);
+    const auto before = managed->statistics();
+    const address small = allocate(enough - 512, a);
+    const auto made = managed->statistics();
+    EXPECT_GT(made.made_count, before.made_count);
+    EXPECT_EQ(made.moved_count, before.moved_count);
+    const address large = allocate(enough, a);
+    EXPECT_EQ(managed->statistics().made_count, made.made_count);
+    EXPECT_GT(managed->statistics().moved_count, made.moved_count);
+    for (const address at : {small, large}) free(at, a);
+    for (std::size_t i = 1; i < count; i += 2) free(blocks[i], a);
+    validate();
+    managed.reset();
+  }
 }
 
 // Free memory lies in twelve handles of 64 MiB, none of them whole, and none of it takes 100 MiB.
