@@ -129,5 +129,65 @@ class Write(unittest.TestCase):
                     self.assertEqual(told[key], figures[key], key)
 
 
+# As much of PyTorch as the recorder asks of it: memory() hands a block out for as long as it is held.
+STANDIN = """
+import types
+history, counts = [], [0, 0]
+class memory:
+    def __init__(self):
+        counts[0] += 1
+        self.address = counts[0] << 12
+        self.tell("alloc")
+    def __del__(self):
+        counts[1] += 1
+        self.tell("free_requested")
+        self.tell("free_completed")
+    def tell(self, action):
+        history.append({"action": action, "addr": self.address, "size": 100, "stream": 0})
+def nothing(*_, **__):
+    return None
+cuda = types.SimpleNamespace(
+    init=nothing, synchronize=nothing, reset_peak_memory_stats=nothing, current_device=lambda: 0,
+    memory_stats=lambda device: {},
+    memory_stats_as_nested_dict=lambda device: {
+        "allocation": {"all": {"allocated": counts[0], "freed": counts[1]}}},
+    memory=types.SimpleNamespace(
+        _record_memory_history=nothing,
+        _snapshot=lambda: {"segments": [], "device_traces": [list(history)]}))
+"""
+
+
+class Run(unittest.TestCase):
+    def check(self, program, code, lines):
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "out.trace")
+            for name, text in (("torch.py", STANDIN), ("program.py", program)):
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(text)
+            ended = subprocess.run(
+                [sys.executable, "-B", os.path.join(FOLDER, "record.py"), out,
+                 os.path.join(folder, "program.py")], capture_output=True,
+                env={**os.environ, "PYTHONPATH": folder})
+            self.assertEqual(ended.returncode, code, ended.stderr)
+            self.assertEqual(os.path.exists(out), lines is not None)
+            if lines is not None:
+                with open(out) as file:
+                    self.assertEqual(file.read().split("\n")[:-1], lines)
+
+    def test_leaves_live_what_the_program_held_at_its_end(self):
+        held = "import record, sys, torch\nrecord.iteration()\nheld = torch.memory()\n"
+        for end in ("", "sys.exit()", "sys.exit(0)"):
+            with self.subTest(end):
+                self.check(held + end, 0, ["i 0", "a 0 100 0"])
+
+    def test_says_that_a_program_failed(self):
+        for end in ("sys.exit(2)", "sys.exit(7)", "sys.exit('no')", "raise RuntimeError"):
+            with self.subTest(end):
+                self.check("import sys, torch\nheld = torch.memory()\n" + end, 1, None)
+
+    def test_writes_no_trace_without_an_allocation(self):
+        self.check("import record\nrecord.iteration()", 1, None)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

@@ -219,16 +219,17 @@ def iteration():
 
 
 def _run(program, arguments):
-    """Runs the program as python3 would. Its globals: while they are held, so is its memory."""
+    """Runs the program as python3 would. While what it answers is held, so is its memory."""
     sys.argv = [program, *arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(program))
     sys.modules["record"] = sys.modules["__main__"]
     try:
         return runpy.run_path(program, run_name="__main__")
     except SystemExit as end:
-        if end.code not in (None, 0):
-            raise
-        return {}
+        if end.code in (None, 0):
+            return end  # it holds the frames, and so the globals
+        print(f"record: the program ended with {end.code}", file=sys.stderr)
+        sys.exit(1)
 
 
 def _describe(figures):
@@ -263,11 +264,11 @@ def main():
         print(f"record: {trouble}", file=sys.stderr)
         return 1
     del held
-    if lines:
+    if options.out != "-":
+        if figures["allocations"] == 0:
+            print("record: the program allocated nothing; no trace is written", file=sys.stderr)
+            return 1
         write_trace(options.out, lines)
-    elif options.out != "-":
-        print("record: the program allocated nothing; no trace is written", file=sys.stderr)
-        return 1
     if options.json:
         print(json.dumps({"trace": os.path.basename(options.out), **figures}))
     print(f"record: {_describe(figures)}", file=sys.stderr)
