@@ -18,7 +18,7 @@
 //
 // Thread safety: none, the caller has the lock. Cost: a few cache lines a call, and one path of a
 // trie (22 records) for listed sizes above 255 granules; no allocation but in provide and add_kind,
-// and there in doublings. Memory: 65 bytes a region; 24 KiB a kind and 4.3 bytes a slot, as
+// and there in doublings. Memory: 65 bytes a region; 24 KiB a kind and 8.3 bytes a slot, as
 // touched.
 module;
 #include <algorithm>
@@ -121,7 +121,8 @@ export class region_map {
   /// The region that covers a granule. Cost: the regions of one page, in the worst case.
   [[nodiscard]] region_id find(std::uint32_t offset) const noexcept;
 
-  /// The smallest region of this kind with `count` granules or more; the latest listed of equals.
+  /// The smallest region of this kind with `count` granules or more; of equals the latest listed,
+  /// or any where more than a few regions of about this size are listed.
   [[nodiscard]] inline region_id best_fit(region_kind kind, std::uint32_t count) const noexcept {
     if (count > count_granules_) [[unlikely]]
       return region_id::none;  // the bins of such sizes are not there

@@ -19,7 +19,8 @@ namespace vmm {
 
 template <class Record>
 std::size_t size_bins<Record>::table_bytes(std::uint32_t size_max) noexcept {
-  const std::size_t bins = bin_of(size_max) + 1;
+  // Exact bins are looked into without a question whether the range is that long.
+  const std::size_t bins = std::max(bin_of(size_max) + 1, exact_bins);
   const std::size_t words =
       bins / 64 + 1;  // one bit past the last bin exists, so that a search may start there
   return words * sizeof(std::uint64_t) + bins * sizeof(bin_entry);
@@ -242,8 +243,8 @@ const char* size_bins<Record>::broken_bin(std::uint32_t bin,
                                           std::uint32_t& seen_count) const noexcept {
   const bool marked = (words_[bin / 64] >> (bin % 64) & 1) != 0;
   if (marked != (bins_[bin].head != 0)) return "a bin's bit disagrees with its head";
-  if (!marked && bins_[bin].load != (bin < exact_bins ? exact_load : 0))
-    return "an empty bin has a load";
+  if (bin < exact_bins && bins_[bin].load != exact_load) return "an exact bin's load has changed";
+  if (!marked && bin >= exact_bins && bins_[bin].load != 0) return "an empty bin has a load";
   if (!marked) return nullptr;
   const bool trie = is_trie(bin);
   return trie ? broken_trie(bin, seen_count) : broken_list(bin, seen_count);
@@ -273,9 +274,9 @@ template <class Record>
 const char* size_bins<Record>::broken_list(std::uint32_t bin,
                                            std::uint32_t& seen_count) const noexcept {
   const bool exact = bin < exact_bins;
-  const std::int64_t expected = std::int64_t{bins_[bin].load} - (exact ? exact_load : 0);
-  if (!exact && expected > list_limit) return "a bin's list is too long";
-  std::int64_t length = 0;
+  const std::uint32_t expected = exact ? ~0u : static_cast<std::uint32_t>(bins_[bin].load);
+  if (!exact && bins_[bin].load > list_limit) return "a bin's list is too long";
+  std::uint32_t length = 0;
   std::uint32_t previous = 0;
   for (std::uint32_t index = bins_[bin].head; index != 0; index = nodes_[index].links.next) {
     const Record& node = nodes_[index];
@@ -285,8 +286,8 @@ const char* size_bins<Record>::broken_list(std::uint32_t bin,
     previous = index;
     if (++length > expected) break;
   }
-  if (length != expected) return "a bin's load disagrees with its list";
-  seen_count += static_cast<std::uint32_t>(length);
+  if (!exact && length != expected) return "a bin's load disagrees with its list";
+  seen_count += length;
   return nullptr;
 }
 

@@ -8,8 +8,8 @@
 //     when the word is not 0.
 // I2  Bins below exact_bins hold one size each, as a list, last in first out. Above, each octave
 //     has 128 bins.
-// I3  A bin's load is the length of its list, counted from 0 in a wide bin and from exact_load in
-//     an exact one, so that one comparison tells where a list is too long.
+// I3  A wide bin's load is the length of its list; an exact bin's is always exact_load, so that one
+//     comparison tells where a list is too long.
 // I4  A wide bin is a list of at most list_limit blocks, or, with trie_load, a bitwise trie: a
 //     vertex at depth d agrees with its path in the d highest bits below the bin's own, and blocks
 //     of one size form a ring around one vertex. A vertex has no link to its parent: its size leads
@@ -66,10 +66,12 @@ class size_bins {
   [[nodiscard]] static std::size_t table_bytes(std::uint32_t size_max) noexcept;
   void attach(Record* nodes, std::byte* table, std::uint32_t size_max) noexcept;
 
-  inline void insert(std::uint32_t index) noexcept { insert(index, nodes_[index].size()); }
+  inline void insert(std::uint32_t index) noexcept { put_in(index, bin_of(nodes_[index].size())); }
 
-  /// The same, for a caller that has the block's size at hand.
+  /// The same, for a caller that has the block's size at hand and nearly only exact ones.
   inline void insert(std::uint32_t index, std::uint32_t size) noexcept {
+    if (size < exact_bins) [[likely]]
+      return push_exact(index, size);
     put_in(index, bin_of(size));
   }
 
@@ -89,17 +91,16 @@ class size_bins {
 
   /// Takes out a hole of exactly `count` granules, fewer than exact_bins; 0 when there is none.
   [[nodiscard]] inline std::uint32_t pop_exact(std::uint32_t count) noexcept {
-    bin_entry& from = bins_[count];
-    const std::uint32_t head = from.head;
+    const std::uint32_t head = bins_[count].head;
     if (head == 0) return 0;
     const std::uint32_t next = nodes_[head].links.next;
-    from = {next, from.load - 1};
+    bins_[count].head = next;
     if (next == 0) unmark(count);
     return head;
   }
 
-  /// The smallest hole of at least `count` granules, no more than attach() was told of; the latest
-  /// freed among equals. 0 when there is none.
+  /// The smallest hole of at least `count` granules, no more than attach() was told of; of equals
+  /// the latest freed while their bin is a list, any where it is a trie. 0 when there is none.
   [[nodiscard]] inline std::uint32_t find(std::uint32_t count) const noexcept {
     std::uint32_t bin = bin_of(count);
     if (bin >= exact_bins) {
@@ -132,12 +133,21 @@ class size_bins {
   static constexpr std::int32_t exact_load = std::numeric_limits<std::int32_t>::min();
   static constexpr std::int32_t trie_load = std::numeric_limits<std::int32_t>::max();
 
+  inline void push_exact(std::uint32_t index, std::uint32_t bin) noexcept {
+    Record* const nodes = nodes_;
+    const std::uint32_t next = bins_[bin].head;
+    bins_[bin].head = index;
+    nodes[index].links.next = next;
+    nodes[next].links.previous = index;
+    if (next == 0) mark(bin);
+  }
+
   // Bins hold one block as often as none, so the mark is made without asking.
   inline void push(std::uint32_t index, std::uint32_t bin) noexcept {
     Record* const nodes = nodes_;
     bin_entry& into = bins_[bin];
     const std::uint32_t next = into.head;
-    into = {index, into.load + 1};
+    into = {index, into.load + (bin >= exact_bins ? 1 : 0)};
     nodes[index].links.next = next;
     nodes[next].links.previous = index;
     mark(bin);
@@ -148,7 +158,7 @@ class size_bins {
     bin_entry& from = bins_[bin];
     check(from.head != 0, "a free block is not in the bin of its size");
     const std::uint32_t next = nodes[index].links.next;
-    --from.load;
+    from.load -= bin >= exact_bins ? 1 : 0;
     if (from.head == index) {
       from.head = next;
       unmark_where(next == 0, bin);
@@ -183,11 +193,7 @@ class size_bins {
     summary_ &= ~(std::uint64_t{word == 0} << (bin / 64));
   }
 
-  inline void unmark(std::uint32_t bin) noexcept {
-    const std::uint64_t word = words_[bin / 64] & ~(std::uint64_t{1} << (bin % 64));
-    words_[bin / 64] = word;
-    summary_ &= ~(std::uint64_t{word == 0} << (bin / 64));
-  }
+  inline void unmark(std::uint32_t bin) noexcept { unmark_where(true, bin); }
 
   /// The first bin from `bin` on that holds a block.
   [[nodiscard]] inline std::uint32_t next_filled(std::uint32_t bin) const noexcept {
