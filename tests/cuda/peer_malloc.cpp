@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A library of peers for the tests of bench_pool and bench_sharing: the C library's malloc, with its bytes counted.
+// A library of peers for the tests of bench_pool and bench_sharing: the C library's malloc, with
+// its bytes counted.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -129,7 +129,7 @@ class Write(unittest.TestCase):
                     self.assertEqual(told[key], figures[key], key)
 
 
-# As much of PyTorch as the recorder asks of it: memory() hands a block out for as long as it is held.
+# As much of PyTorch as the recorder asks of it: memory() is a block for as long as it is held.
 STANDIN = """
 import types
 history, counts = [], [0, 0]
