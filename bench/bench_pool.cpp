@@ -8,8 +8,8 @@
 // changes its speed by up to two within a minute, so ratios are taken within a round, which lasts a
 // few seconds, and the median of the rounds is told.
 //
-// A pause after each leaves the device
-// time to clear what was given back, so that nobody pays for the one before.
+// A pause after each leaves the device time to clear what was given back, so that nobody pays for
+// the one before.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
