@@ -385,7 +385,7 @@ bool read_settings(int count, char** words, settings& into) {
 page page_of(const settings& how, const vmm::cuda_driver& driver) {
   return {.path = how.markdown,
           .title = "Doubling a buffer with its data",
-          .head = how.head + (how.head.empty() ? "" : ", ") + driver.description().device_name,
+          .head = how.head.empty() ? driver.description().device_name : how.head,
           .about = "Microseconds, medians of " + std::to_string(how.repeat_count) +
                    " interleaved runs, the stream synchronised at the end, contents checked on "
                    "the device after each run.",

@@ -230,8 +230,8 @@ predicted_table() {
 play_predictions() {
   local name path
   for name in "$@"; do
-    path=$root/traces/$name.trace.gz
-    [[ -f $path ]] || path=$scratch/$name.trace
+    path=$scratch/$name.trace  # a program that was generated; else a recorded one
+    [[ -f $path ]] || path=$root/traces/$name.trace.gz
     sleep 0.25
     "$programs/vmm-fidelity" predict --trace "$path" >>"$scratch/predicted-$name" || return 1
   done
