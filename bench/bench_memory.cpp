@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "device.hpp"
 #include "must.hpp"
 #include "report.hpp"
 
@@ -328,7 +329,7 @@ void measure(vmm::cuda_driver& driver, std::vector<make>& all, const settings& h
 page page_of(const settings& how, const vmm::cuda_driver& driver) {
   return {.path = how.markdown,
           .title = "Kernels on memory of different make",
-          .head = how.head.empty() ? driver.description().device_name : how.head,
+          .head = head_of(how.head, driver),
           .about = "Three arrays of " + std::to_string(how.array_bytes / mib) +
                    " MiB of each make, all there at once; medians of " +
                    std::to_string(how.round_count) + " interleaved rounds of " +
@@ -375,13 +376,9 @@ int main(int count, char** words) {
         stderr);
     return 2;
   }
-  auto driver = vmm::cuda_driver::open();
-  if (!driver) {
-    std::printf("no CUDA device: %s\n", vmm::describe(driver.error()).c_str());
-    return 2;
-  }
-  std::vector<make> all = make_all(*driver, how);
-  measure(*driver, all, how);
-  publish(page_of(how, *driver), table_of(all, how.array_bytes));
+  vmm::cuda_driver driver = open_device();
+  std::vector<make> all = make_all(driver, how);
+  measure(driver, all, how);
+  publish(page_of(how, driver), table_of(all, how.array_bytes));
   return 0;
 }

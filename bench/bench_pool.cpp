@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "contenders.hpp"
+#include "device.hpp"
 #include "report.hpp"
 
 import vmm.cuda;
@@ -191,7 +192,7 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
   return {
       .path = how.markdown,
       .title = "Traces through the pool and through other allocators",
-      .head = how.head.empty() ? driver.description().device_name : how.head,
+      .head = head_of(how.head, driver),
       .about = "Recorded traces, one process, " + std::to_string(how.round_count) +
                " interleaved rounds; each takes an allocator from nothing through the trace and "
                "then " +
@@ -244,16 +245,12 @@ int main(int count, char** words) {
         stderr);
     return 2;
   }
-  auto driver = vmm::cuda_driver::open();
-  if (!driver) {
-    std::printf("no CUDA device: %s\n", vmm::describe(driver.error()).c_str());
-    return 2;
-  }
-  enter(*driver);
-  bench all(*driver, how);
-  all.add(std::make_unique<vmm_pool>("vmm, pool", *driver));
-  all.add(std::make_unique<vmm_pool>("vmm, pool, on a created stream", *driver), true);
-  all.add(std::make_unique<driver_pool>(*driver));
+  vmm::cuda_driver driver = open_device();
+  enter(driver);
+  bench all(driver, how);
+  all.add(std::make_unique<vmm_pool>("vmm, pool", driver));
+  all.add(std::make_unique<vmm_pool>("vmm, pool, on a created stream", driver), true);
+  all.add(std::make_unique<driver_pool>(driver));
   if (!how.peers.empty()) {
     for (std::unique_ptr<contender>& each : open_peers(how.peers)) all.add(std::move(each));
   }
@@ -263,6 +260,6 @@ int main(int count, char** words) {
     if (!input) stop(vmm::tools::describe(input.trouble));
     table += rows(*input.value, all, all.run(*input.value));
   }
-  publish(page_of(how, *driver), table);
+  publish(page_of(how, driver), table);
   return 0;
 }

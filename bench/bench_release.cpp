@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "device.hpp"
 #include "must.hpp"
 #include "report.hpp"
 
@@ -220,15 +221,10 @@ int main(int count, char** words) {
       return 2;
     }
   }
-  auto driver = vmm::cuda_driver::open();
-  if (!driver) {
-    std::printf("no CUDA device: %s\n", vmm::describe(driver.error()).c_str());
-    return 2;
-  }
-  if (head.empty()) head = driver->description().device_name;
-  auto kernels = vmm::tools::kernel_set::load(*driver);
+  vmm::cuda_driver driver = open_device();
+  auto kernels = vmm::tools::kernel_set::load(driver);
   if (!kernels) stop(vmm::describe(kernels.error()));
-  rig r{*driver, std::move(*kernels), must(driver->create_stream())};
+  rig r{driver, std::move(*kernels), must(driver.create_stream())};
   const std::vector<std::uint64_t> sizes =
       is_quick ? std::vector<std::uint64_t>{2 * mib, 64 * mib}
                : std::vector<std::uint64_t>{2 * mib, 64 * mib, 128 * mib, 256 * mib, 1024 * mib};
@@ -242,10 +238,10 @@ int main(int count, char** words) {
       "trims the pool and a kernel runs. Each pool has " +
       std::string(is_quick ? "0.5" : "8") + " GiB free.\n\n" +
       pool_table(r, handle_sizes, (is_quick ? 512 : 8192) * mib);
-  must(driver->destroy_stream(r.busy));
+  must(driver.destroy_stream(r.busy));
   publish({.path = markdown,
            .title = "Giving memory back, and who waits",
-           .head = head,
+           .head = head_of(head, driver),
            .about = "",
            .command = "./run bench release"},
           tables);

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device.hpp"
 #include "must.hpp"
 #include "report.hpp"
 
@@ -385,7 +386,7 @@ bool read_settings(int count, char** words, settings& into) {
 page page_of(const settings& how, const vmm::cuda_driver& driver) {
   return {.path = how.markdown,
           .title = "Doubling a buffer with its data",
-          .head = how.head.empty() ? driver.description().device_name : how.head,
+          .head = head_of(how.head, driver),
           .about = "Microseconds, medians of " + std::to_string(how.repeat_count) +
                    " interleaved runs, the stream synchronised at the end, contents checked on "
                    "the device after each run.",
@@ -401,18 +402,14 @@ int main(int count, char** words) {
                stderr);
     return 2;
   }
-  auto driver = vmm::cuda_driver::open();
-  if (!driver) {
-    std::printf("no CUDA device: %s\n", vmm::describe(driver.error()).c_str());
-    return 2;
-  }
+  vmm::cuda_driver driver = open_device();
   const std::vector<std::uint64_t> sizes =
       how.quick ? std::vector<std::uint64_t>{8 * mib, 64 * mib}
                 : std::vector<std::uint64_t>{64 * mib, 512 * mib, 1536 * mib, 8192 * mib};
-  rig r(*driver);
+  rig r(driver);
   std::vector<line> lines;
   for (const std::uint64_t size : sizes)
     lines.push_back({size, measure(r, size, how.repeat_count)});
-  publish(page_of(how, *driver), times_table(lines) + "\n" + ratios_table(lines));
+  publish(page_of(how, driver), times_table(lines) + "\n" + ratios_table(lines));
   return 0;
 }

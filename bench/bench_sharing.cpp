@@ -18,6 +18,7 @@
 
 #include "churn.hpp"
 #include "contenders.hpp"
+#include "device.hpp"
 #include "report.hpp"
 
 import vmm.cuda;
@@ -104,7 +105,7 @@ std::string table_of(vmm::cuda_driver& driver, const contenders& all, const sett
 page page_of(const settings& how, const vmm::cuda_driver& driver) {
   return {.path = how.markdown,
           .title = "Threads that share an allocator",
-          .head = how.head.empty() ? driver.description().device_name : how.head,
+          .head = head_of(how.head, driver),
           .about = "Each thread has a stream that it created, keeps " + std::to_string(live_count) +
                    " blocks live and replaces one after the other, in an order and with sizes of "
                    "512 bytes to 64 KiB that its generator draws. Nanoseconds of wall time over "
@@ -150,21 +151,17 @@ int main(int count, char** words) {
         stderr);
     return 2;
   }
-  auto driver = vmm::cuda_driver::open();
-  if (!driver) {
-    std::printf("no CUDA device: %s\n", vmm::describe(driver.error()).c_str());
-    return 2;
-  }
-  enter(*driver);
+  vmm::cuda_driver driver = open_device();
+  enter(driver);
   contenders all;
-  all.push_back(std::make_unique<vmm_pool>("vmm, pool", *driver));
+  all.push_back(std::make_unique<vmm_pool>("vmm, pool", driver));
   vmm::pool_options unchecked;
   unchecked.capture = vmm::capture_rule::unchecked;
-  all.push_back(std::make_unique<vmm_pool>("the same, asking nothing", *driver, unchecked));
-  all.push_back(std::make_unique<driver_pool>(*driver));
+  all.push_back(std::make_unique<vmm_pool>("the same, asking nothing", driver, unchecked));
+  all.push_back(std::make_unique<driver_pool>(driver));
   if (!how.peers.empty()) {
     for (std::unique_ptr<contender>& each : open_peers(how.peers)) all.push_back(std::move(each));
   }
-  publish(page_of(how, *driver), table_of(*driver, all, how));
+  publish(page_of(how, driver), table_of(driver, all, how));
   return 0;
 }

@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The device of benchmarks that need one. The last include of a file, as must.hpp is.
+#ifndef VMM_BENCH_DEVICE_HPP
+#define VMM_BENCH_DEVICE_HPP
+
+#include <string>
+#include <utility>
+
+#include "must.hpp"
+
+import vmm.cuda;
+
+/// The first device's driver; ends the program where there is none.
+inline vmm::cuda_driver open_device() {
+  vmm::result<vmm::cuda_driver> driver = vmm::cuda_driver::open();
+  if (!driver) stop("no CUDA device: " + vmm::describe(driver.error()));
+  return must(std::move(driver));
+}
+
+/// When and on what something was measured: as given, else the device's name.
+inline std::string head_of(const std::string& given, const vmm::cuda_driver& driver) {
+  return given.empty() ? driver.description().device_name : given;
+}
+
+#endif
