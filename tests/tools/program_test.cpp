@@ -245,8 +245,9 @@ TEST_F(Program, TheDemoGrowsReplaysAndDraws) {
       run_program(demo, "--backend host --up-to 8MiB --trace " + file("tiny.trace", tiny) +
                             " --svg " + path("demo.svg"));
   ASSERT_EQ(got.code, 0) << got.out << got.err;
-  for (const char* text : {"Driver: host", "2 MiB to 4 MiB", "4 MiB to 8 MiB", "bytes copied",
-                           "replaying: 100 %\n", "Replay of tiny on the fake driver"}) {
+  for (const char* text :
+       {"Driver: host", "2 MiB to 4 MiB", "4 MiB to 8 MiB", "bytes copied", "replaying: 100 %\n",
+        "Replay of tiny on the fake driver", "va_pool             pool\n"}) {
     EXPECT_NE(got.out.find(text), std::string::npos) << text << " in\n" << got.out;
   }
   EXPECT_EQ(got.out.find("8 MiB to 16 MiB"), std::string::npos);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm-demo: what vmm does, seen in some seconds on any machine. A vector that grows by mapping
-// against one that grows by copying; then a recorded workload. On the GPU where there is one, else
+// against one that grows by copying; then a recorded workload, in two ways. On the GPU where there is one, else
 // on this machine's memory and on the fake driver.
 //
 // Exit codes: 0 all well; 1 something failed; 2 the command line is wrong.
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -161,8 +162,41 @@ class progress_line {
   std::uint64_t told_quarter_ = 0;
 };
 
+using vmm::tools::replay_report;
+
+[[nodiscard]] int keep_picture(const std::string& svg, const std::string& path) {
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  bool is_written = file != nullptr;
+  if (file != nullptr) {
+    is_written = std::fwrite(svg.data(), 1, svg.size(), file) == svg.size();
+    is_written = std::fclose(file) == 0 && is_written;
+  }
+  if (!is_written) return fail(path + ": the picture cannot be written there");
+  std::printf("\n  The address space at the peak, as a picture: %s\n", path.c_str());
+  return 0;
+}
+
+void show_both(const replay_report& one, const replay_report& other) {
+  const auto row = [](const char* what, const std::string& left, const std::string& right) {
+    std::printf("  %-22s %16s %16s\n", what, left.c_str(), right.c_str());
+  };
+  const auto calls = [](const replay_report& each) {
+    return vmm::tools::show_count(
+        std::accumulate(each.driver_calls.begin(), each.driver_calls.end(), std::uint64_t{0}));
+  };
+  const auto in_driver = [](const replay_report& each) {
+    return each.driver_us ? show_time(*each.driver_us * 1e3) : std::string("unknown");
+  };
+  row("", one.policy, other.policy);
+  row("peak reserved", vmm::tools::show_bytes(one.peak_reserved_bytes),
+      vmm::tools::show_bytes(other.peak_reserved_bytes));
+  row("reserved over live", vmm::tools::show_number(one.ratio(), 3),
+      vmm::tools::show_number(other.ratio(), 3));
+  row("driver calls", calls(one), calls(other));
+  row("time in the driver", in_driver(one), in_driver(other));
+}
+
 [[nodiscard]] int show_replay(const command_line& wanted, const char* backend) {
-  const std::string& picture_path = wanted.picture_path;
   const vmm::tools::read_outcome input = vmm::tools::read_trace(wanted.trace_path);
   if (!input) return fail(vmm::tools::describe(input.trouble));
   vmm::tools::run_options options;
@@ -180,15 +214,19 @@ class progress_line {
   const vmm::tools::run_outcome outcome = vmm::tools::run_replay(*input.value, options);
   if (!outcome.report) return fail(outcome.problem);
   std::printf("\n%s", vmm::tools::to_text(*outcome.report).c_str());
-  std::FILE* const file = std::fopen(picture_path.c_str(), "wb");
-  bool is_written = file != nullptr;
-  if (file != nullptr) {
-    is_written = std::fwrite(outcome.svg.data(), 1, outcome.svg.size(), file) == outcome.svg.size();
-    is_written = std::fclose(file) == 0 && is_written;
-  }
-  if (!is_written) return fail(picture_path + ": the picture cannot be written there");
-  std::printf("\n  The address space at the peak, as a picture: %s\n", picture_path.c_str());
-  return outcome.report->failures.count == 0 ? 0 : fail("the trace was not served in full");
+  if (const int code = keep_picture(outcome.svg, wanted.picture_path); code != 0) return code;
+
+  std::printf(
+      "\n3. The same requests, served by the stream-ordered pool: small blocks share memory, and\n"
+      "   free memory is moved by mapping before more is created.\n\n");
+  options.draw = false;
+  options.progress = nullptr;
+  options.policy = "pool";
+  const vmm::tools::run_outcome pooled = vmm::tools::run_replay(*input.value, options);
+  if (!pooled.report) return fail(pooled.problem);
+  show_both(*outcome.report, *pooled.report);
+  const bool all_served = outcome.report->failures.count == 0 && pooled.report->failures.count == 0;
+  return all_served ? 0 : fail("the trace was not served in full");
 }
 
 // ---- the program ---------------------------------------------------------------------
