@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm-demo: what vmm does, seen in some seconds on any machine. A vector that grows by mapping
-// against one that grows by copying; then a recorded workload, in two ways. On the GPU where there is one, else
-// on this machine's memory and on the fake driver.
+// against one that grows by copying; then a recorded workload, in two ways. On the GPU where there
+// is one, else on this machine's memory and on the fake driver.
 //
 // Exit codes: 0 all well; 1 something failed; 2 the command line is wrong.
 #include <unistd.h>
