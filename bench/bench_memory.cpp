@@ -38,9 +38,7 @@ constexpr std::uint64_t source_seed = 17;
 constexpr std::uint64_t second_seed = 99;
 constexpr std::size_t launches_a_sample = 4;
 
-struct settings {
-  std::string markdown;
-  std::string head;
+struct settings : report_words {
   std::string trace;  // played through the pool before its second set of arrays
   std::uint64_t array_bytes = 4096 * mib;
   unsigned round_count = 9;
@@ -346,19 +344,15 @@ bool read_settings(int count, char** words, settings& into) {
   for (int i = 1; i + 1 < count; i += 2) {
     const std::string_view word = words[i];
     const char* const value = words[i + 1];
-    if (word == "--markdown") {
-      into.markdown = value;
-    } else if (word == "--head") {
-      into.head = value;
-    } else if (word == "--trace") {
+    if (word == "--trace") {
       into.trace = value;
     } else if (word == "--array") {
       const auto bytes = vmm::parse_bytes(value);
       if (!bytes || *bytes < 2 * mib || (*bytes & (*bytes - 1)) != 0) return false;
       into.array_bytes = *bytes;
     } else if (word == "--rounds") {
-      into.round_count = static_cast<unsigned>(std::max(1, std::atoi(value)));
-    } else {
+      into.round_count = count_of(value);
+    } else if (!into.take(word, value)) {
       return false;
     }
   }

@@ -38,11 +38,9 @@ namespace {
 
 constexpr auto pause = std::chrono::milliseconds(150);
 
-struct settings {
+struct settings : report_words {
   std::vector<std::string> traces;
   std::string peers;  // a library
-  std::string markdown;
-  std::string head;
   unsigned round_count = 9;
   unsigned warm_count = 4;
 };
@@ -219,15 +217,11 @@ bool read_settings(int count, char** words, settings& into) {
     const char* const value = words[++i];
     if (word == "--peers") {
       into.peers = value;
-    } else if (word == "--markdown") {
-      into.markdown = value;
-    } else if (word == "--head") {
-      into.head = value;
     } else if (word == "--rounds") {
-      into.round_count = static_cast<unsigned>(std::max(1, std::atoi(value)));
+      into.round_count = count_of(value);
     } else if (word == "--warm") {
-      into.warm_count = static_cast<unsigned>(std::max(1, std::atoi(value)));
-    } else {
+      into.warm_count = count_of(value);
+    } else if (!into.take(word, value)) {
       return false;
     }
   }

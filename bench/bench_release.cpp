@@ -205,17 +205,14 @@ std::string pool_table(rig& r, const std::vector<std::uint64_t>& handle_sizes,
 }  // namespace
 
 int main(int count, char** words) {
-  std::string markdown;
-  std::string head;
+  report_words told;
   bool is_quick = false;
   for (int i = 1; i < count; ++i) {
     const std::string_view word = words[i];
     if (word == "--quick") {
       is_quick = true;
-    } else if (word == "--markdown" && i + 1 < count) {
-      markdown = words[++i];
-    } else if (word == "--head" && i + 1 < count) {
-      head = words[++i];
+    } else if (i + 1 < count && told.take(word, words[i + 1])) {
+      ++i;
     } else {
       std::fputs("usage: bench_release [--quick] [--markdown FILE] [--head TEXT]\n", stderr);
       return 2;
@@ -239,9 +236,9 @@ int main(int count, char** words) {
       std::string(is_quick ? "0.5" : "8") + " GiB free.\n\n" +
       pool_table(r, handle_sizes, (is_quick ? 512 : 8192) * mib);
   must(driver.destroy_stream(r.busy));
-  publish({.path = markdown,
+  publish({.path = told.markdown,
            .title = "Giving memory back, and who waits",
-           .head = head_of(head, driver),
+           .head = head_of(told.head, driver),
            .about = "",
            .command = "./run bench release"},
           tables);

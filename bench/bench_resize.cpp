@@ -358,9 +358,7 @@ std::string ratios_table(const std::vector<line>& lines) {
   return text;
 }
 
-struct settings {
-  std::string markdown;
-  std::string head = "";  // a line for the report: day, driver
+struct settings : report_words {
   unsigned repeat_count = 15;
   bool quick = false;
 };
@@ -370,12 +368,10 @@ bool read_settings(int count, char** words, settings& into) {
     const std::string_view word = words[i];
     if (word == "--quick") {
       into.quick = true;
-    } else if (word == "--markdown" && i + 1 < count) {
-      into.markdown = words[++i];
-    } else if (word == "--head" && i + 1 < count) {
-      into.head = words[++i];
     } else if (word == "--repeat" && i + 1 < count) {
-      into.repeat_count = static_cast<unsigned>(std::max(1, std::atoi(words[++i])));
+      into.repeat_count = count_of(words[++i]);
+    } else if (i + 1 < count && into.take(word, words[i + 1])) {
+      ++i;
     } else {
       return false;
     }

@@ -26,10 +26,8 @@ import vmm.stream;
 
 namespace {
 
-struct settings {
+struct settings : report_words {
   std::string peers;  // a library
-  std::string markdown;
-  std::string head;
   unsigned round_count = 5;
   std::uint64_t event_count = 400'000;  // of all threads
 };
@@ -125,15 +123,11 @@ bool read_settings(int count, char** words, settings& into) {
     const char* const value = words[i + 1];
     if (word == "--peers") {
       into.peers = value;
-    } else if (word == "--markdown") {
-      into.markdown = value;
-    } else if (word == "--head") {
-      into.head = value;
     } else if (word == "--rounds") {
-      into.round_count = static_cast<unsigned>(std::max(1, std::atoi(value)));
+      into.round_count = count_of(value);
     } else if (word == "--events") {
       into.event_count = std::strtoull(value, nullptr, 10);
-    } else {
+    } else if (!into.take(word, value)) {
       return false;
     }
   }

@@ -106,6 +106,7 @@ void measure(Source& source, unsigned threads, std::uint64_t pairs, figure& best
   }
   const double events = 2.0 * static_cast<double>(pairs) * threads;
   const std::chrono::duration<double, std::nano> taken = whole.end - whole.begin;
+  if (cpu_ns > 1.05 * threads * taken.count()) stop("more processor time was taken than there was");
   best.wall_ns = std::min(best.wall_ns, taken.count() / events);
   best.cpu_ns = std::min(best.cpu_ns, cpu_ns / events);
 }

@@ -9,8 +9,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "must.hpp"
@@ -27,6 +29,24 @@ inline std::string number(double value, int digits) {
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), "%.*f", digits, value);
   return text.data();
+}
+
+/// The words of a command line that say where a page goes and what stands at its head.
+struct report_words {
+  std::string markdown;
+  std::string head;
+
+  /// Whether `word` was one of them.
+  bool take(std::string_view word, const char* value) {
+    if (word == "--markdown") markdown = value;
+    if (word == "--head") head = value;
+    return word == "--markdown" || word == "--head";
+  }
+};
+
+/// A count on a command line: 1 where it is less, or no number.
+inline unsigned count_of(const char* value) {
+  return static_cast<unsigned>(std::max(1, std::atoi(value)));
 }
 
 /// A page of Markdown around tables.
