@@ -89,6 +89,8 @@ class basic_stream_program {
   [[nodiscard]] std::uint64_t operations() const { return operations_; }
   [[nodiscard]] std::uint64_t failures() const { return failures_; }
   [[nodiscard]] std::uint64_t faults() const { return driver_.faults_struck(); }
+  /// Of the pool before it goes away.
+  [[nodiscard]] const vmm::pool_statistics& last_statistics() const { return last_; }
 
  private:
   using pool = vmm::stream_pool<Driver>;
@@ -423,6 +425,7 @@ class basic_stream_program {
         free(last, false);
       }
     }
+    last_ = pool_->statistics();
     if (closing_fault_ % 4 == 0) plan_fault(closing_fault_ / 4, closing_how_, false);
     pool_.reset();
     driver_.clear_faults();
@@ -457,6 +460,7 @@ class basic_stream_program {
   std::uint64_t failures_ = 0;
   const char* wrong_ = nullptr;
   std::string detail_;
+  vmm::pool_statistics last_{};
 };
 
 using stream_program = basic_stream_program<vmm::fake_driver>;

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The random schedules of tests/stream/program.hpp over a driver that records. The model and the
+// validators of that program run in the pool's own tests.
+#include "runs.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../stream/program.hpp"
+#include "recording_driver.hpp"
+
+namespace golden {
+namespace {
+
+// By name, so that a field that is added changes no hash.
+std::string show(const vmm::pool_statistics& of) {
+  std::string out;
+  const auto add = [&out](std::string_view name, std::uint64_t value) {
+    out += std::string(name) + "=" + std::to_string(value) + "\n";
+  };
+  add("reserved_bytes", of.reserved_bytes);
+  add("mapped_bytes", of.mapped_bytes);
+  add("live_bytes", of.live_bytes);
+  add("peak_live_bytes", of.peak_live_bytes);
+  add("peak_mapped_bytes", of.peak_mapped_bytes);
+  add("reusable_bytes", of.reusable_bytes);
+  add("captured_bytes", of.captured_bytes);
+  add("hole_bytes", of.hole_bytes);
+  add("zombie_bytes", of.zombie_bytes);
+  add("live_count", of.live_count);
+  add("zombie_count", of.zombie_count);
+  add("pinned_count", of.pinned_count);
+  add("stream_count", of.stream_count);
+  add("grown_count", of.grown_count);
+  add("made_count", of.made_count);
+  add("moved_count", of.moved_count);
+  add("moved_bytes", of.moved_bytes);
+  add("foreign_count", of.foreign_count);
+  add("wait_count", of.wait_count);
+  add("mark_count", of.mark_count);
+  add("blocked_count", of.blocked_count);
+  return out;
+}
+
+}  // namespace
+
+seeded_run run_pool(std::uint64_t seed) {
+  const auto recorder = std::make_shared<call_recorder>();
+  const std::vector<std::uint8_t> bytes = random_program(seed);
+  basic_stream_program<recording_driver> program{byte_source{bytes}, recorder};
+  seeded_run out;
+  if (const char* wrong = program.run({.validate_every = 64}); wrong != nullptr)
+    out.problem = std::string(wrong) + ": " + program.detail();
+  const vmm::pool_statistics& last = program.last_statistics();
+  out.statistics = show(last);
+  out.calls = recorder->text();
+  text_hash statistics;
+  statistics.add(out.statistics);
+  row& line = out.line;
+  line.name = std::to_string(seed);
+  line.add("operations", program.operations());
+  line.add("refused", program.failures());
+  line.add("faults", program.faults());
+  line.add("driver_calls", recorder->count());
+  line.add("made", last.made_count);
+  line.add("moved", last.moved_count);
+  line.add("waits", last.wait_count);
+  line.add("blocked", last.blocked_count);
+  line.add("peak_mapped_bytes", last.peak_mapped_bytes);
+  line.figures.push_back({"statistics", statistics.text()});
+  line.figures.push_back({"calls", recorder->hash()});
+  return out;
+}
+
+}  // namespace golden

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The program vmm-replay over every shipped trace, on the fake driver, without the library's
+// environment variables. Its JSON is read by name: what it says besides changes nothing here.
+#include "runs.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../tools/strict_json.hpp"
+
+namespace golden {
+
+#ifdef VMM_REPLAY_PROGRAM
+namespace {
+
+// All but wall times, and what is the same in all lines.
+constexpr std::string_view figures[] = {
+    "events", "allocations", "frees",    "iterations", "peak_live_bytes", "peak_reserved_bytes",
+    "ratio",  "driver_us",   "failures", "notes"};
+
+std::string output_of(const std::string& command) {
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return {};
+  std::string out;
+  std::array<char, 4096> part{};
+  for (std::size_t count = 1; count != 0;) {
+    count = std::fread(part.data(), 1, part.size(), pipe);
+    out.append(part.data(), count);
+  }
+  return pclose(pipe) == -1 ? std::string{} : out;
+}
+
+std::vector<std::string> trace_names() {
+  std::vector<std::string> out;
+  constexpr std::string_view ending = ".trace.gz";
+  for (const auto& each : std::filesystem::directory_iterator(VMM_TRACES_FOLDER)) {
+    const std::string file = each.path().filename().string();
+    if (file.ends_with(ending)) out.push_back(file.substr(0, file.size() - ending.size()));
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+row replay(const std::string& trace, std::string_view policy) {
+  row out;
+  out.name = std::string(policy) + " " + trace;
+  std::string text = output_of("env -i '" VMM_REPLAY_PROGRAM "' '" VMM_TRACES_FOLDER "/" + trace +
+                               ".trace.gz' --backend fake --json --policy " + std::string(policy));
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  const auto said = vmm::tests::json_reader::read(text);
+  if (!said) return out;
+  for (const std::string_view name : figures) {
+    const auto found = said->find(std::string(name));
+    if (found == said->end()) continue;
+    std::string value = found->second;
+    std::ranges::replace(value, ' ', '_');  // of the notes
+    out.figures.push_back({std::string(name), std::move(value)});
+  }
+  for (const auto& [name, value] : *said) {
+    if (name.starts_with(call_prefix) && value != "0") out.figures.push_back({name, value});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string why_no_replays() { return {}; }
+
+table run_replays(std::string_view policy) {
+  table out;
+  for (const std::string& trace : trace_names()) out.push_back(replay(trace, policy));
+  return out;
+}
+
+#else
+std::string why_no_replays() {
+  return "replays take minutes where nothing is optimised: the release preset runs them";
+}
+
+table run_replays(std::string_view) { return {}; }
+#endif
+
+}  // namespace golden
