@@ -23,7 +23,8 @@ endif()
 function(vmm_library_defaults target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_compile_definitions(${target} PUBLIC VMM_CHECK_LEVEL=${VMM_CHECK_LEVEL})
+  target_compile_definitions(${target} PUBLIC VMM_CHECK_LEVEL=${VMM_CHECK_LEVEL}
+                             VMM_SCHEDULE_POINTS=$<BOOL:${VMM_SCHEDULE_POINTS}>)
   vmm_warnings(${target})
 endfunction()
 
@@ -33,7 +34,7 @@ endfunction()
 function(vmm_warnings target)
   if(PROJECT_IS_TOP_LEVEL)
     set(warnings -Wall -Wextra -Wpedantic -Wconversion -Wshadow
-                 $<$<CXX_COMPILER_ID:Clang>:-Werror>)
+                 $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety> $<$<CXX_COMPILER_ID:Clang>:-Werror>)
     target_compile_options(${target} PRIVATE "$<BUILD_INTERFACE:${warnings}>")
   endif()
 endfunction()

@@ -16,6 +16,7 @@ export import vmm.optimizer;
 export import vmm.physical;
 export import vmm.reservation;
 export import vmm.stream;
+export import vmm.sync;
 export import vmm.timeline;
 export import vmm.tracker;
 export import vmm.va;

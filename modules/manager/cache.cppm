@@ -9,13 +9,15 @@
 module;
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
+
+#include "../sync/thread_annotations.h"
 
 export module vmm.manager:cache;
 
 import vmm.backend;
 import vmm.intrusive;
 import vmm.optimizer;
+import vmm.sync;
 
 namespace vmm {
 
@@ -39,18 +41,18 @@ class range_cache {
   /// Calls visitor(const block&) for each cached block, under the lock.
   template <class Visitor>
   void visit(Visitor&& visitor) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     for (const index_node* node = by_size_.first(); node != nullptr; node = by_size_.next(*node)) {
       visitor(static_cast<const block&>(*node));
     }
   }
 
  private:
-  [[nodiscard]] block* take(index_node* found) noexcept;
+  [[nodiscard]] block* take(index_node* found) noexcept VMM_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  ordered_index by_size_;
-  std::uint64_t size_bytes_ = 0;
+  mutable sync::mutex mutex_;
+  ordered_index by_size_ VMM_GUARDED_BY(mutex_);
+  std::uint64_t size_bytes_ VMM_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace vmm

@@ -4,7 +4,6 @@ module;
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <mutex>
 #include <string_view>
 
 module vmm.manager;
@@ -12,6 +11,7 @@ module vmm.manager;
 import vmm.backend;
 import vmm.intrusive;
 import vmm.optimizer;
+import vmm.sync;
 
 namespace vmm {
 
@@ -76,7 +76,7 @@ result<manager_options> manager_options::from_environment(const manager_options&
 }
 
 void range_cache::put(block& freed) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   by_size_.insert(freed, freed.sizes.mapped_bytes);
   size_bytes_ += freed.sizes.mapped_bytes;
 }
@@ -90,38 +90,38 @@ block* range_cache::take(index_node* found) noexcept {
 }
 
 block* range_cache::take_exact(std::uint64_t mapped_bytes) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   index_node* const found = by_size_.at_least(mapped_bytes);
   return take(found != nullptr && found->key == mapped_bytes ? found : nullptr);
 }
 
 block* range_cache::take_smaller(std::uint64_t mapped_bytes) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return mapped_bytes == 0 ? nullptr : take(by_size_.at_most(mapped_bytes - 1));
 }
 
 block* range_cache::take_larger(std::uint64_t mapped_bytes) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return take(by_size_.at_least(mapped_bytes + 1));
 }
 
 block* range_cache::take_largest() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return take(by_size_.last());
 }
 
 std::size_t range_cache::size() const noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return by_size_.size();
 }
 
 std::uint64_t range_cache::size_bytes() const noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return size_bytes_;
 }
 
 bool range_cache::validate() const noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   if (!by_size_.validate()) return false;
   std::uint64_t sum_bytes = 0;
   for (const index_node* node = by_size_.first(); node != nullptr; node = by_size_.next(*node)) {

@@ -27,7 +27,6 @@ module;
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
@@ -41,6 +40,7 @@ export import vmm.tracker;
 import :cache;
 import vmm.optimizer;
 import vmm.reservation;
+import vmm.sync;
 import vmm.timeline;
 import vmm.va;
 
@@ -175,12 +175,12 @@ class manager {
 
  private:
   struct counters {
-    std::atomic<std::uint64_t> reused_range_count = 0;
-    std::atomic<std::uint64_t> grown_range_count = 0;
-    std::atomic<std::uint64_t> unbound_range_count = 0;
-    std::atomic<std::uint64_t> remapped_copy_count = 0;
-    std::atomic<std::uint64_t> real_copy_count = 0;
-    std::atomic<std::uint64_t> recovery_count = 0;
+    sync::atomic<std::uint64_t> reused_range_count = 0;
+    sync::atomic<std::uint64_t> grown_range_count = 0;
+    sync::atomic<std::uint64_t> unbound_range_count = 0;
+    sync::atomic<std::uint64_t> remapped_copy_count = 0;
+    sync::atomic<std::uint64_t> real_copy_count = 0;
+    sync::atomic<std::uint64_t> recovery_count = 0;
   };
 
   static constexpr std::uint64_t size_bytes_max = std::uint64_t{1} << 56;
@@ -223,7 +223,7 @@ class manager {
   [[nodiscard]] auto with_recovery(Operation&& operation) {
     auto outcome = operation();
     if (outcome || !is_shortage(outcome.error().code)) return outcome;
-    const std::lock_guard<std::mutex> recovering(recovery_mutex_);
+    const sync::lock_guard<sync::mutex> recovering(recovery_mutex_);
     counts_.recovery_count.fetch_add(1, std::memory_order_relaxed);
     for (int left = recovery_attempts; left > 0 && !outcome; --left) {
       if (!is_shortage(outcome.error().code)) return outcome;
@@ -246,9 +246,9 @@ class manager {
 
   B& driver_;
   manager_options options_;
-  std::mutex set_up_mutex_;
-  std::mutex recovery_mutex_;
-  std::atomic<bool> is_set_up_ = false;
+  sync::mutex set_up_mutex_;
+  sync::mutex recovery_mutex_;
+  sync::atomic<bool> is_set_up_ = false;
   std::uint64_t unit_bytes_ = 0;   // sizes are multiples of it
   std::uint64_t place_bytes_ = 0;  // addresses are multiples of it
   std::unique_ptr<engine<B>> engine_;
@@ -261,7 +261,7 @@ class manager {
 template <backend B>
 status manager<B>::set_up() {
   if (is_set_up_.load(std::memory_order_acquire)) return {};
-  const std::lock_guard<std::mutex> lock(set_up_mutex_);
+  const sync::lock_guard<sync::mutex> lock(set_up_mutex_);
   if (engine_ != nullptr) return {};
   const result<engine_options> plan = plan_engine();
   if (!plan) return plan.error();

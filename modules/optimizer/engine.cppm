@@ -26,10 +26,11 @@ module;
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
+
+#include "../sync/thread_annotations.h"
 
 export module vmm.optimizer:engine;
 
@@ -37,6 +38,7 @@ import vmm.backend;
 import vmm.intrusive;
 import vmm.physical;
 import vmm.reservation;
+import vmm.sync;
 import vmm.timeline;
 import vmm.tracker;
 import vmm.va;
@@ -65,11 +67,11 @@ class retired_queue {
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
 
  private:
-  mutable std::mutex mutex_;
-  block* first_ = nullptr;
-  block* last_ = nullptr;
-  std::size_t count_ = 0;
-  std::uint64_t size_bytes_ = 0;
+  mutable sync::mutex mutex_;
+  block* first_ VMM_GUARDED_BY(mutex_) = nullptr;
+  block* last_ VMM_GUARDED_BY(mutex_) = nullptr;
+  std::size_t count_ VMM_GUARDED_BY(mutex_) = 0;
+  std::uint64_t size_bytes_ VMM_GUARDED_BY(mutex_) = 0;
 };
 
 /// Blocks are made and recycled here.
@@ -79,8 +81,8 @@ class block_store {
   void release(block& gone) noexcept;
 
  private:
-  std::mutex mutex_;
-  object_pool<block> pool_;
+  sync::mutex mutex_;
+  object_pool<block> pool_ VMM_GUARDED_BY(mutex_);
 };
 
 /// How many of the leading pieces are needed for `size_bytes`.

@@ -3,7 +3,6 @@
 module;
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <vector>
 
@@ -12,6 +11,7 @@ module vmm.optimizer;
 import vmm.backend;
 import vmm.intrusive;
 import vmm.physical;
+import vmm.sync;
 import vmm.timeline;
 import vmm.tracker;
 import vmm.va;
@@ -19,7 +19,7 @@ import vmm.va;
 namespace vmm {
 
 void retired_queue::push(block& range) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   range.next_free = nullptr;
   if (last_ == nullptr) {
     first_ = &range;
@@ -32,7 +32,7 @@ void retired_queue::push(block& range) noexcept {
 }
 
 block* retired_queue::pop() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   block* const range = first_;
   if (range == nullptr) return nullptr;
   first_ = range->next_free;
@@ -44,17 +44,17 @@ block* retired_queue::pop() noexcept {
 }
 
 std::size_t retired_queue::size() const noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return count_;
 }
 
 std::uint64_t retired_queue::size_bytes() const noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return size_bytes_;
 }
 
 result<block*> block_store::acquire() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   block* const blank = pool_.acquire();
   if (blank == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for a block");
@@ -63,7 +63,7 @@ result<block*> block_store::acquire() noexcept {
 }
 
 void block_store::release(block& gone) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   gone.base = address{};
   gone.sizes = range_sizes{};
   gone.stream = stream_handle::default_stream;

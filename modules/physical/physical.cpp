@@ -4,7 +4,6 @@ module;
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -12,6 +11,7 @@ module vmm.physical;
 
 import vmm.backend;
 import vmm.intrusive;
+import vmm.sync;
 import vmm.timeline;
 
 namespace vmm {
@@ -22,7 +22,7 @@ piece_store::~piece_store() {
 
 piece* piece_store::take(const wanted& want) noexcept {
   check(want.remaining_bytes <= want.request_bytes, "more is missing than was asked for");
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   auto* const found = static_cast<piece*>(cache_.at_most(want.remaining_bytes));
   if (found == nullptr) return nullptr;
   const bool exact = found->size_bytes == want.remaining_bytes;
@@ -38,7 +38,7 @@ piece* piece_store::take(const wanted& want) noexcept {
 }
 
 result<piece*> piece_store::admit(std::uint64_t size_bytes) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   if (options_.budget_bytes != 0 && (size_bytes > options_.budget_bytes ||
                                      numbers_.held_bytes > options_.budget_bytes - size_bytes)) {
     return refuse(errc::over_budget,
@@ -59,7 +59,7 @@ result<piece*> piece_store::admit(std::uint64_t size_bytes) noexcept {
 
 void piece_store::abandon(piece& blank) noexcept {
   check(blank.handle == physical_handle::none, "a piece that the driver made is not a blank one");
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   numbers_.held_bytes -= blank.size_bytes;
   --numbers_.held_count;
   pool_.release(blank);
@@ -67,14 +67,14 @@ void piece_store::abandon(piece& blank) noexcept {
 
 void piece_store::confirm(piece& fresh, physical_handle handle) noexcept {
   check(handle != physical_handle::none, "a driver that creates memory gives a handle");
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   fresh.handle = handle;
   ++numbers_.created_count;
   numbers_.peak_held_bytes = std::max(numbers_.peak_held_bytes, numbers_.held_bytes);
 }
 
 piece* piece_store::take_releasable(std::uint64_t limit_bytes) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   if (numbers_.cached_bytes <= limit_bytes) return nullptr;
   for (index_node* node = cache_.last(); node != nullptr; node = cache_.previous(*node)) {
     auto& candidate = static_cast<piece&>(*node);
@@ -90,7 +90,7 @@ piece* piece_store::take_releasable(std::uint64_t limit_bytes) noexcept {
 void piece_store::released(piece& gone) noexcept {
   check(!gone.linked && gone.mapping_count == 0,
         "a piece is released while it is cached or mapped");
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   numbers_.held_bytes -= gone.size_bytes;
   --numbers_.held_count;
   ++numbers_.released_count;
@@ -100,20 +100,20 @@ void piece_store::released(piece& gone) noexcept {
 }
 
 void piece_store::put_back(piece& kept) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   check(kept.holder_count == 0, "a piece that is held is put back into the cache");
   cache_if_idle(kept);
 }
 
 void piece_store::add_holder(piece& held) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   check(held.holder_count > 0 && !held.linked, "a cached piece is held without being taken");
   ++held.holder_count;
   held.was_shared = true;
 }
 
 void piece_store::drop_holder(piece& held, const ticket_ref& last_use) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   check(held.holder_count > 0, "a piece is dropped that nobody holds");
   if (--held.holder_count > 0) return;
   // A range that its stream never used may be freed before the work of the piece's previous holder
@@ -128,19 +128,19 @@ void piece_store::drop_holder(piece& held, const ticket_ref& last_use) noexcept 
 }
 
 void piece_store::add_mapping(piece& mapped) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   ++mapped.mapping_count;
 }
 
 void piece_store::drop_mapping(piece& mapped) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   check(mapped.mapping_count > 0, "a mapping is undone that the piece does not have");
   --mapped.mapping_count;
   if (mapped.holder_count == 0 && !mapped.linked) cache_if_idle(mapped);
 }
 
 bool piece_store::any_shared(std::span<piece* const> pieces) const noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return std::any_of(pieces.begin(), pieces.end(),
                      [](const piece* held) { return held->holder_count > 1; });
 }
@@ -158,12 +158,12 @@ void piece_store::cache_if_idle(piece& held) noexcept {
 }
 
 physical_statistics piece_store::statistics() const noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return numbers_;
 }
 
 std::uint64_t piece_store::still_mapped_bytes() const noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   std::uint64_t sum_bytes = 0;
   for (index_node* node = cache_.first(); node != nullptr; node = cache_.next(*node)) {
     const auto& cached = static_cast<const piece&>(*node);
@@ -173,7 +173,7 @@ std::uint64_t piece_store::still_mapped_bytes() const noexcept {
 }
 
 bool piece_store::validate() const noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   if (!cache_.validate() || cache_.size() != numbers_.cached_count) return false;
   if (numbers_.cached_bytes > numbers_.held_bytes || numbers_.cached_count > numbers_.held_count)
     return false;

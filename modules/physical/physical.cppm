@@ -25,15 +25,17 @@ module;
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <span>
 #include <vector>
+
+#include "../sync/thread_annotations.h"
 
 export module vmm.physical;
 
 import vmm.backend;
 import vmm.intrusive;
+import vmm.sync;
 import vmm.timeline;
 
 namespace vmm {
@@ -134,13 +136,13 @@ class piece_store {
   [[nodiscard]] bool validate() const noexcept;
 
  private:
-  void cache_if_idle(piece& held) noexcept;
+  void cache_if_idle(piece& held) noexcept VMM_REQUIRES(mutex_);
 
   physical_options options_;
-  mutable std::mutex mutex_;
-  ordered_index cache_;  // by size
-  object_pool<piece> pool_;
-  physical_statistics numbers_;
+  mutable sync::mutex mutex_;
+  ordered_index cache_ VMM_GUARDED_BY(mutex_);  // by size
+  object_pool<piece> pool_ VMM_GUARDED_BY(mutex_);
+  physical_statistics numbers_ VMM_GUARDED_BY(mutex_);
 };
 
 /// Creates, gathers, keeps and releases physical memory on one backend.

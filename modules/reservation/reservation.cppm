@@ -16,13 +16,15 @@
 module;
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <vector>
+
+#include "../sync/thread_annotations.h"
 
 export module vmm.reservation;
 
 import vmm.backend;
+import vmm.sync;
 import vmm.va;
 
 namespace vmm {
@@ -47,7 +49,7 @@ class reservation_space {
   /// Frees every reservation. All extents must have come back.
   /// Errors: what free_reservation answers; the ranges that are left stay usable.
   [[nodiscard]] status close() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     check(space_.statistics().live_bytes == 0,
           "address space is given up while extents of it are in use");
     while (!held_.empty()) {
@@ -63,7 +65,7 @@ class reservation_space {
   [[nodiscard]] result<extent> allocate(const address_request& request) {
     result<extent> found = try_allocate(request);
     if (found || found.error().code != errc::out_of_addresses) return found;
-    const std::lock_guard<std::mutex> growing(growth_mutex_);
+    const sync::lock_guard<sync::mutex> growing(growth_mutex_);
     found = try_allocate(request);  // another thread may have reserved meanwhile
     if (found || found.error().code != errc::out_of_addresses) return found;
     const result<address_range> range = reserve_for(request);
@@ -72,26 +74,26 @@ class reservation_space {
   }
 
   void free(const extent& gone) noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     space_.free(gone.id);
   }
 
   /// Lengthens the extent into the free addresses behind it. Errors: out_of_addresses.
   [[nodiscard]] status grow(extent& grown, std::uint64_t size_bytes) noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     return update(grown, space_.grow(grown.id, size_bytes));
   }
 
   /// Cuts the extent and frees its tail. Errors: out_of_host_memory; nothing is changed.
   [[nodiscard]] status shrink(extent& shrunk, std::uint64_t size_bytes) noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     return update(shrunk, space_.shrink(shrunk.id, size_bytes));
   }
 
   /// Cuts the extent to its first `keep_bytes` and returns the rest.
   /// Errors: out_of_host_memory; nothing is changed.
   [[nodiscard]] result<extent> split(extent& cut, std::uint64_t keep_bytes) noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     const result<extent> rest = space_.split(cut.id, keep_bytes);
     if (rest) cut.range.size_bytes = keep_bytes;
     return rest;
@@ -99,17 +101,17 @@ class reservation_space {
 
   /// Whether the address lies in one of the reservations.
   [[nodiscard]] bool contains(address at) const noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     return space_.contains(at);
   }
 
   [[nodiscard]] address_space_statistics statistics() const noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     return space_.statistics();
   }
 
   [[nodiscard]] bool validate() const noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     return space_.validate().has_value();
   }
 
@@ -117,7 +119,7 @@ class reservation_space {
   /// the lock.
   template <class Visitor>
   void visit(Visitor&& visitor) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     space_.visit([&visitor](const extent& part, bool is_live) { visitor(part.range, is_live); });
   }
 
@@ -129,7 +131,7 @@ class reservation_space {
   }
 
   [[nodiscard]] result<extent> try_allocate(const address_request& request) noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const sync::lock_guard<sync::mutex> lock(mutex_);
     return space_.allocate(request);
   }
 
@@ -158,7 +160,7 @@ class reservation_space {
   [[nodiscard]] result<extent> allocate_in(address_range range, const address_request& request) {
     status added;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const sync::lock_guard<sync::mutex> lock(mutex_);
       added = add(range);
       if (added) return space_.allocate(request);
     }
@@ -166,7 +168,7 @@ class reservation_space {
     return added.error();
   }
 
-  [[nodiscard]] status add(address_range range) noexcept {
+  [[nodiscard]] status add(address_range range) noexcept VMM_REQUIRES(mutex_) {
     try {
       held_.reserve(held_.size() + 1);
     } catch (const std::bad_alloc&) {
@@ -185,10 +187,10 @@ class reservation_space {
 
   B& driver_;
   reservation_options options_;
-  std::mutex growth_mutex_;
-  mutable std::mutex mutex_;
-  address_space space_;
-  std::vector<held_range> held_;
+  sync::mutex growth_mutex_;
+  mutable sync::mutex mutex_;
+  address_space space_ VMM_GUARDED_BY(mutex_);
+  std::vector<held_range> held_ VMM_GUARDED_BY(mutex_);
 };
 
 }  // namespace vmm

@@ -12,7 +12,6 @@ module;
 #include <array>
 #include <atomic>
 #include <bit>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -21,7 +20,6 @@ module;
 #include <memory>
 #include <new>
 #include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -55,27 +53,6 @@ void prefer_huge_pages(void* memory, std::size_t size_bytes) noexcept {
 }
 
 }  // namespace
-
-// Most waits end within a few hundred nanoseconds. Where they do not, the holder has lost its
-// processor, and looking on would only keep it from getting another one.
-void quick_lock::lock_slowly() noexcept {
-  constexpr std::uint32_t looks_max = 100;
-  constexpr std::uint32_t yields_max = 32;
-  constexpr std::uint32_t sleep_us_max = 128;
-  std::uint32_t sleep_us = 1;
-  for (std::uint32_t looks = 0;; ++looks) {
-    if (!is_held_.load(std::memory_order_relaxed) &&
-        !is_held_.exchange(true, std::memory_order_acquire))
-      return;
-    if (looks < looks_max) continue;
-    if (looks < looks_max + yields_max) {
-      std::this_thread::yield();
-      continue;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(sleep_us));
-    sleep_us = std::min(sleep_us * 2, sleep_us_max);
-  }
-}
 
 std::uint32_t start_table::places_of(const bucket& in, std::uint32_t offset) noexcept {
 #if defined(__SSE2__)

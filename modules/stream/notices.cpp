@@ -4,13 +4,13 @@ module;
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <vector>
 
 module vmm.stream;
 
 import vmm.backend;
+import vmm.sync;
 
 namespace vmm {
 
@@ -32,7 +32,7 @@ void remap_board::check_not_telling() const noexcept {
 result<remap_subscription> remap_board::add(remap_callback callback, void* context) noexcept {
   if (callback == nullptr) return refuse(errc::invalid_argument, "a subscription has a callback");
   check_not_telling();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   try {
     listeners_.push_back({callback, context, last_number_ + 1});
   } catch (const std::bad_alloc&) {
@@ -45,7 +45,7 @@ result<remap_subscription> remap_board::add(remap_callback callback, void* conte
 
 status remap_board::remove(remap_subscription gone) noexcept {
   check_not_telling();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   const auto found = std::find_if(listeners_.begin(), listeners_.end(), [&](const listener& each) {
     return each.number == static_cast<std::uint64_t>(gone);
   });
@@ -57,7 +57,7 @@ status remap_board::remove(remap_subscription gone) noexcept {
 }
 
 void remap_board::tell(const remap_notice& notice) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   telling_.store(this_thread(), std::memory_order_relaxed);
   for (const listener& each : listeners_) each.callback(each.context, notice);
   telling_.store(0, std::memory_order_relaxed);

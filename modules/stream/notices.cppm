@@ -16,12 +16,14 @@
 module;
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
+
+#include "../sync/thread_annotations.h"
 
 export module vmm.stream:notices;
 
 import vmm.backend;
+import vmm.sync;
 
 namespace vmm {
 
@@ -67,11 +69,11 @@ class remap_board {
     void* context = nullptr;
     std::uint64_t number = 0;
   };
-  std::mutex mutex_;  // held over the callbacks
-  std::vector<listener> listeners_;
-  std::uint64_t last_number_ = 0;
-  std::atomic<std::size_t> count_ = 0;
-  std::atomic<std::uint64_t> telling_ = 0;  // the thread
+  sync::mutex mutex_;  // held over the callbacks
+  std::vector<listener> listeners_ VMM_GUARDED_BY(mutex_);
+  std::uint64_t last_number_ VMM_GUARDED_BY(mutex_) = 0;
+  sync::atomic<std::size_t> count_ = 0;
+  sync::atomic<std::uint64_t> telling_ = 0;  // the thread
 };
 
 }  // namespace vmm

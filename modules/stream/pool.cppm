@@ -31,7 +31,6 @@ module;
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <span>
 #include <utility>
@@ -44,11 +43,11 @@ export import :notices;
 export import :options;
 export import vmm.backend;
 export import vmm.physical;
-import :lock;
 import :slabs;
 import :start_table;
 import vmm.optimizer;
 import vmm.reservation;
+import vmm.sync;
 import vmm.timeline;
 import vmm.va;
 
@@ -192,8 +191,8 @@ class stream_pool {
     remapper<B> remaps;
     pool_book book;
   };
-  using short_lock = std::lock_guard<quick_lock>;
-  using long_lock = std::lock_guard<std::mutex>;
+  using short_lock = sync::lock_guard<sync::spin_lock>;
+  using long_lock = sync::lock_guard<sync::mutex>;
 
   // For its life the calling thread's driver calls do not disturb captures that are under way.
   class undisturbed {
@@ -323,14 +322,14 @@ class stream_pool {
   B& driver_;
   pool_options options_;
   const bool watches_capture_;
-  const bool watches_;                  // or there is a watcher
-  std::recursive_mutex watcher_mutex_;  // before the others; taken where there is a watcher
-  std::mutex growth_mutex_;             // before the next two; held while the driver is called
-  std::mutex release_mutex_;            // held while memory goes back to the driver
-  quick_lock state_mutex_;              // the book
-  std::atomic<bool> is_set_up_ = false;
+  const bool watches_;                   // or there is a watcher
+  sync::recursive_mutex watcher_mutex_;  // before the others; taken where there is a watcher
+  sync::mutex growth_mutex_;             // before the next two; held while the driver is called
+  sync::mutex release_mutex_;            // held while memory goes back to the driver
+  sync::spin_lock state_mutex_;          // the book
+  sync::atomic<bool> is_set_up_ = false;
   remap_board board_;
-  std::atomic<std::uint64_t> remap_epoch_ = 0;
+  sync::atomic<std::uint64_t> remap_epoch_ = 0;
   bool may_alias_ = false;
   bool may_wait_ = true;  // of a growth: no stream that would be waited for is being captured
   std::unique_ptr<parts> parts_;
@@ -438,7 +437,7 @@ result<address> stream_pool<B>::allocate(std::uint64_t size_bytes, stream_handle
 template <backend B>
 result<address> stream_pool<B>::allocate_watched(std::uint64_t size_bytes, stream_handle stream) {
   if (options_.watcher != nullptr) [[unlikely]] {
-    const std::lock_guard<std::recursive_mutex> turn(watcher_mutex_);
+    const sync::lock_guard<sync::recursive_mutex> turn(watcher_mutex_);
     const result<address> at = allocate_asking(size_bytes, stream);
     if (at) tell([&](block_watcher& who) { who.allocated({*at, size_bytes}); });
     return at;
@@ -495,7 +494,7 @@ status stream_pool<B>::free_watched(address at, stream_handle stream) {
       return free_captured(at, stream, *seen);
   }
   if (options_.watcher != nullptr) [[unlikely]] {
-    const std::lock_guard<std::recursive_mutex> turn(watcher_mutex_);
+    const sync::lock_guard<sync::recursive_mutex> turn(watcher_mutex_);
     bool is_held = false;
     {
       const short_lock lock(state_mutex_);

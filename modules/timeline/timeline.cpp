@@ -3,18 +3,18 @@
 module;
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <utility>
 
 module vmm.timeline;
 
 import vmm.backend;
 import vmm.intrusive;
+import vmm.sync;
 
 namespace vmm {
 
 ticket* ticket_home::acquire() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   ticket* point = with_event_;
   if (point != nullptr) {
     with_event_ = point->next_free;
@@ -33,7 +33,7 @@ ticket* ticket_home::acquire() noexcept {
 void ticket_home::recycle(ticket& point) noexcept {
   check(point.reference_count.load(std::memory_order_relaxed) == 0,
         "a ticket is recycled while referred to");
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   if (point.event == event_handle::none) {
     pool_.release(point);
     return;
@@ -43,7 +43,7 @@ void ticket_home::recycle(ticket& point) noexcept {
 }
 
 event_handle ticket_home::take_event() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   if (with_event_ == nullptr) return event_handle::none;
   ticket* const point = with_event_;
   with_event_ = point->next_free;

@@ -19,13 +19,15 @@
 module;
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <utility>
+
+#include "../sync/thread_annotations.h"
 
 export module vmm.timeline;
 
 import vmm.backend;
 import vmm.intrusive;
+import vmm.sync;
 
 namespace vmm {
 
@@ -38,8 +40,8 @@ inline constexpr stream_handle stream_gone = static_cast<stream_handle>(~std::ui
 export struct ticket {
   event_handle event = event_handle::none;
   stream_handle stream = stream_handle::default_stream;
-  std::atomic<std::uint32_t> reference_count = 0;
-  std::atomic<bool> has_passed = false;
+  sync::atomic<std::uint32_t> reference_count = 0;
+  sync::atomic<bool> has_passed = false;
   ticket_home* home = nullptr;
   ticket* next_free = nullptr;
 };
@@ -54,9 +56,9 @@ class ticket_home {
   [[nodiscard]] event_handle take_event() noexcept;
 
  private:
-  std::mutex mutex_;
-  object_pool<ticket> pool_;
-  ticket* with_event_ = nullptr;  // given back, event kept for the next mark
+  sync::mutex mutex_;
+  object_pool<ticket> pool_ VMM_GUARDED_BY(mutex_);
+  ticket* with_event_ VMM_GUARDED_BY(mutex_) = nullptr;  // given back, event kept for the next mark
 };
 
 /// A counted reference to a ticket, or to none (which has passed).

@@ -3,9 +3,7 @@
 module;
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <new>
-#include <shared_mutex>
 #include <vector>
 
 module vmm.tracker;
@@ -13,6 +11,7 @@ module vmm.tracker;
 import vmm.backend;
 import vmm.intrusive;
 import vmm.physical;
+import vmm.sync;
 
 namespace vmm {
 namespace {
@@ -41,7 +40,7 @@ bool tracker::overlaps_other(address_range range, const tracked_range* self) con
 
 status tracker::insert_claimed(tracked_range& range) noexcept {
   check(sizes_fit(range.sizes), "a record's sizes contradict one another");
-  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  const sync::lock_guard<sync::shared_mutex> lock(mutex_);
   if (overlaps_other(space_of(range), nullptr)) {
     return refuse(errc::overlap, "the range overlaps an allocation that is already tracked");
   }
@@ -52,7 +51,7 @@ status tracker::insert_claimed(tracked_range& range) noexcept {
 }
 
 result<tracked_range*> tracker::claim(address base) noexcept {
-  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  const sync::lock_guard<sync::shared_mutex> lock(mutex_);
   tracked_range* const found = containing(base);
   if (found == nullptr) {
     return refuse(errc::not_allocated,
@@ -70,13 +69,13 @@ result<tracked_range*> tracker::claim(address base) noexcept {
 }
 
 void tracker::unclaim(tracked_range& range) noexcept {
-  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  const sync::lock_guard<sync::shared_mutex> lock(mutex_);
   check(range.claimed && range.linked, "a record is given up that was not claimed");
   range.claimed = false;
 }
 
 void tracker::erase(tracked_range& range) noexcept {
-  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  const sync::lock_guard<sync::shared_mutex> lock(mutex_);
   check(range.claimed && range.linked, "a record is taken out that was not claimed");
   by_base_.erase(range);
   range.claimed = false;
@@ -85,7 +84,7 @@ void tracker::erase(tracked_range& range) noexcept {
 
 status tracker::relocate(tracked_range& range, const placement& to, piece_list& pieces) noexcept {
   check(sizes_fit(to.sizes), "a record's sizes contradict one another");
-  const std::lock_guard<std::shared_mutex> lock(mutex_);
+  const sync::lock_guard<sync::shared_mutex> lock(mutex_);
   check(range.claimed && range.linked, "a record is moved that was not claimed");
   if (overlaps_other({to.base, to.sizes.reserved_bytes}, &range)) {
     return refuse(errc::overlap, "the range overlaps an allocation that is already tracked");
@@ -103,7 +102,7 @@ status tracker::relocate(tracked_range& range, const placement& to, piece_list& 
 }
 
 result<range_info> tracker::find(address at) const noexcept {
-  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  const sync::shared_guard lock(mutex_);
   const tracked_range* const found = containing(at);
   if (found == nullptr) {
     return refuse(errc::not_allocated,
@@ -120,7 +119,7 @@ result<range_info> tracker::find(address at) const noexcept {
 }
 
 bool tracker::covers(address_range range) const noexcept {
-  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  const sync::shared_guard lock(mutex_);
   const tracked_range* const found = containing(range.base);
   if (found == nullptr) return false;
   const std::uint64_t inside = range.base - found->base;
@@ -129,17 +128,17 @@ bool tracker::covers(address_range range) const noexcept {
 }
 
 address tracker::lowest() const noexcept {
-  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  const sync::shared_guard lock(mutex_);
   return by_base_.empty() ? address{} : address{by_base_.first()->key};
 }
 
 std::size_t tracker::size() const noexcept {
-  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  const sync::shared_guard lock(mutex_);
   return by_base_.size();
 }
 
 range_sizes tracker::totals() const noexcept {
-  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  const sync::shared_guard lock(mutex_);
   return totals_;
 }
 
@@ -150,7 +149,7 @@ void tracker::count(const range_sizes& added, const range_sizes& taken) noexcept
 }
 
 bool tracker::validate() const noexcept {
-  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  const sync::shared_guard lock(mutex_);
   if (!by_base_.validate()) return false;
   address end{};
   range_sizes sums{};

@@ -21,14 +21,16 @@
 module;
 #include <cstddef>
 #include <cstdint>
-#include <shared_mutex>
 #include <vector>
+
+#include "../sync/thread_annotations.h"
 
 export module vmm.tracker;
 
 import vmm.backend;
 import vmm.intrusive;
 import vmm.physical;
+import vmm.sync;
 
 namespace vmm {
 
@@ -95,7 +97,7 @@ export class tracker {
   /// not call back.
   template <class Visitor>
   void visit(Visitor&& visitor) const {
-    const std::shared_lock<std::shared_mutex> lock(mutex_);
+    const sync::shared_guard lock(mutex_);
     for (const index_node* node = by_base_.first(); node != nullptr; node = by_base_.next(*node)) {
       visitor(static_cast<const tracked_range&>(*node));
     }
@@ -110,14 +112,15 @@ export class tracker {
   [[nodiscard]] bool validate() const noexcept;
 
  private:
-  [[nodiscard]] tracked_range* containing(address at) const noexcept;
-  [[nodiscard]] bool overlaps_other(address_range range, const tracked_range* self) const noexcept;
+  [[nodiscard]] tracked_range* containing(address at) const noexcept VMM_REQUIRES_SHARED(mutex_);
+  [[nodiscard]] bool overlaps_other(address_range range, const tracked_range* self) const noexcept
+      VMM_REQUIRES_SHARED(mutex_);
 
-  void count(const range_sizes& added, const range_sizes& taken) noexcept;
+  void count(const range_sizes& added, const range_sizes& taken) noexcept VMM_REQUIRES(mutex_);
 
-  mutable std::shared_mutex mutex_;
-  ordered_index by_base_;
-  range_sizes totals_{};
+  mutable sync::shared_mutex mutex_;
+  ordered_index by_base_ VMM_GUARDED_BY(mutex_);
+  range_sizes totals_ VMM_GUARDED_BY(mutex_){};
 };
 
 }  // namespace vmm

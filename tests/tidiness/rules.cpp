@@ -48,6 +48,7 @@ struct layer {
 constexpr int registry_rank = 10;
 constexpr std::array layers{
     layer{"vmm.backend", 0},
+    layer{"vmm.sync", 0},
     layer{"vmm.fake", 1, true},
     layer{"vmm.host", 1, true},
     layer{"vmm.cuda", 1, true},

@@ -126,6 +126,19 @@ using vmm::index_node;
 using vmm::object_pool;
 using vmm::ordered_index;
 
+// vmm.sync
+using vmm::sync::atomic;
+using vmm::sync::has_schedule_points;
+using vmm::sync::lock_guard;
+using vmm::sync::mutex;
+using vmm::sync::recursive_mutex;
+using vmm::sync::schedule_observer;
+using vmm::sync::set_schedule_observer;
+using vmm::sync::shared_guard;
+using vmm::sync::shared_mutex;
+using vmm::sync::spin_lock;
+using vmm::sync::step;
+
 // vmm.timeline
 using vmm::ticket;
 using vmm::ticket_ref;

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+module vmm.sync;
+
+namespace vmm::sync {
+
+namespace {
+
+// Relaxed: it must not order the threads that it watches.
+std::atomic<schedule_observer*> observer_in_use = nullptr;
+
+}  // namespace
+
+schedule_observer* set_schedule_observer(schedule_observer* observer) noexcept {
+  return observer_in_use.exchange(observer, std::memory_order_relaxed);
+}
+
+void announce(step what, const void* object) noexcept {
+  schedule_observer* const observer = observer_in_use.load(std::memory_order_relaxed);
+  if (observer != nullptr) observer->reach(what, object);
+}
+
+// Most waits end within a few hundred nanoseconds. Where they do not, the holder has lost its
+// processor, and looking on would only keep it from getting another one.
+void spin_lock::lock_slowly() noexcept {
+  constexpr std::uint32_t looks_max = 100;
+  constexpr std::uint32_t yields_max = 32;
+  constexpr std::uint32_t sleep_us_max = 128;
+  std::uint32_t sleep_us = 1;
+  for (std::uint32_t looks = 0;; ++looks) {
+    if (!is_held_.load(std::memory_order_relaxed) &&
+        !is_held_.exchange(true, std::memory_order_acquire))
+      return;
+    if (looks < looks_max) continue;
+    if (looks < looks_max + yields_max) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(sleep_us));
+    sleep_us = std::min(sleep_us * 2, sleep_us_max);
+  }
+}
+
+}  // namespace vmm::sync
