@@ -42,6 +42,27 @@ result<policy> policy::by_name(std::string_view name) noexcept {
   return refuse(errc::bad_option, "a policy is one of va_pool, keep_mapped, virtual_caching");
 }
 
+namespace {
+
+// No device has more address space.
+constexpr std::uint64_t option_bytes_max = std::uint64_t{1} << 56;
+
+}  // namespace
+
+status manager_options::validate() const noexcept {
+  // Not a number compares false with everything.
+  if (!(rules.fragment_ratio >= 0 && rules.fragment_ratio <= 1)) {
+    return refuse(errc::bad_option, "policy::fragment_ratio is a number from 0 to 1");
+  }
+  if (rules.chunk_bytes > option_bytes_max) {
+    return refuse(errc::bad_option, "policy::chunk_bytes is at most 2^56, or 0 for no chunks");
+  }
+  if (reservation_bytes == 0 || reservation_bytes > option_bytes_max) {
+    return refuse(errc::bad_option, "manager_options::reservation_bytes is from 1 to 2^56");
+  }
+  return {};
+}
+
 result<manager_options> manager_options::from_environment(const manager_options& base) noexcept {
   manager_options options = base;
   if (const char* name = std::getenv("VMM_POLICY"); name != nullptr && *name != '\0') {
@@ -57,20 +78,24 @@ result<manager_options> manager_options::from_environment(const manager_options&
   if (read && !(options.rules.fragment_ratio >= 0 && options.rules.fragment_ratio <= 1)) {
     read = refuse(errc::bad_option, ratio_detail);
   }
-  if (read) {
-    read = read_bytes_option(
-        "VMM_CHUNK_SIZE", options.rules.chunk_bytes,
-        "VMM_CHUNK_SIZE takes bytes with a unit, such as 20MiB, or 0 for no chunks");
+  constexpr const char* chunk_detail =
+      "VMM_CHUNK_SIZE takes bytes with a unit, such as 20MiB, at most 64PiB, or 0 for no chunks";
+  if (read) read = read_bytes_option("VMM_CHUNK_SIZE", options.rules.chunk_bytes, chunk_detail);
+  if (read && options.rules.chunk_bytes > option_bytes_max) {
+    read = refuse(errc::bad_option, chunk_detail);
   }
   constexpr const char* space_detail =
-      "VMM_VA_SIZE takes bytes with a unit, such as 8TiB, and not 0";
+      "VMM_VA_SIZE takes bytes with a unit, such as 8TiB, not 0 and at most 64PiB";
   if (read) read = read_bytes_option("VMM_VA_SIZE", options.reservation_bytes, space_detail);
-  if (read && options.reservation_bytes == 0) read = refuse(errc::bad_option, space_detail);
+  if (read && (options.reservation_bytes == 0 || options.reservation_bytes > option_bytes_max)) {
+    read = refuse(errc::bad_option, space_detail);
+  }
   if (read) {
     read =
         read_bytes_option("VMM_BUDGET", options.budget_bytes,
                           "VMM_BUDGET takes bytes with a unit, such as 40GiB, or 0 for no budget");
   }
+  if (read) read = options.validate();
   if (!read) return read.error();
   return options;
 }

@@ -36,12 +36,12 @@ export module vmm.manager;
 export import :policy;
 export import vmm.backend;
 export import vmm.physical;
+export import vmm.timeline;
 export import vmm.tracker;
 import :cache;
 import vmm.optimizer;
 import vmm.reservation;
 import vmm.sync;
-import vmm.timeline;
 import vmm.va;
 
 namespace vmm {
@@ -67,7 +67,7 @@ export struct resize_request {
 export enum class copy_mode : std::uint8_t {
   copy,   // bytes are copied; source and target are independent afterwards
   alias,  // both addresses may show the same memory until one of them is freed: write to neither
-          // before that. What the target held behind the copied bytes is unspecified afterwards
+          // before that, and before the work that the freed one was given has finished. What the target held behind the copied bytes is unspecified afterwards
   move,   // the source is given up: its memory may move to the target; only free it afterwards.
           // What the target held behind the copied bytes is unspecified afterwards
 };
@@ -119,13 +119,19 @@ class manager {
   /// driver will not take back stays with the process, and a line on stderr says so.
   ~manager();
 
-  /// Reads the granularity and checks the options against it; the first allocation does it where
-  /// nobody has. Errors: bad_option, not_supported (the backend's contents_stay),
-  /// out_of_host_memory, what query_granularity answers; a later call tries again.
+  /// Checks the options, first among themselves (manager_options::validate), then against the
+  /// device's granularity; the first allocation does it where nobody has. Errors: bad_option (the
+  /// detail names the option and its range; every later call answers the same), not_supported (the
+  /// backend's contents_stay), out_of_host_memory, what query_granularity answers; after these a
+  /// later call tries again.
   [[nodiscard]] status set_up();
 
+  /// A block. Its bytes are not known. Its stream is ordered, on the device, behind the work of
+  /// those who had its memory before; other streams are the caller's to order behind that one, and
+  /// the host waits in settle().
   /// Errors: invalid_argument, out_of_memory (after the caches were drained), over_budget,
-  /// out_of_addresses, out_of_host_memory, driver errors. [F1]
+  /// out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and not_supported as
+  /// set_up(), driver errors. [F1]
   [[nodiscard]] result<address> allocate(const allocate_request& request);
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes) {
     return allocate(allocate_request{size_bytes});
@@ -137,19 +143,46 @@ class manager {
   /// (inside a block), in_use (another thread is at it), driver errors; the block is as before.
   [[nodiscard]] status free(address at);
   [[nodiscard]] status free(address at, stream_handle last_use);
-  /// Frees at once: the caller promises that no unfinished work uses the block.
+  /// Frees at once: the caller promises that no unfinished work of his uses the block. Work of those
+  /// who had its memory before may be unfinished. Errors: as free.
   [[nodiscard]] status free_idle(address at);
 
   /// Changes the size and keeps the data: in place where the addresses behind the block are free,
   /// else by mapping the same memory at a new address, which is returned. No byte is copied. The
   /// old addresses stay mapped until the work given to the block's stream has finished. [E1, B3]
-  /// Errors: as allocate and free; out_of_addresses when the block may not move and cannot grow.
-  /// The block is as before.
+  /// Requires: other streams that use the block are ordered behind its stream before they use what
+  /// was added, and before it when the block may move or shrink.
+  /// Errors: as allocate and free; invalid_argument (a size of 0, or the block's memory is gone);
+  /// out_of_addresses when the block may not move and cannot grow. The block is as before, but for
+  /// device_lost: where a driver maps no memory twice (alias_level::none), the old mapping is undone
+  /// before the new one is made, and a driver that refuses the new one and then the old one again,
+  /// each time, leaves the block without contents. Its address and sizes.user_bytes = 0 are found,
+  /// and free() is the only call that takes it. What of its memory still stands mapped goes back
+  /// with it.
   [[nodiscard]] result<address> resize(const resize_request& request);
 
-  /// Copies in the order of `request.stream`. alias and move remap where both ends are whole, idle
+  /// Blocks the calling thread until the host may touch the block's bytes: until the work of those
+  /// who had its memory before has finished. The block's stream is ordered behind that work, the
+  /// host is not. Does not wait for any other work: what the caller gave the block he orders
+  /// himself. To be called after allocate, and after a resize that added memory, before the host's
+  /// first write or read there.
+  /// Errors: unknown_address, not_allocated, in_use, invalid_argument (inside a block, or its memory
+  /// is gone), what synchronize_event answers; a later call tries again.
+  /// Cost: O(pieces); a driver call only for work that is not known to have finished.
+  [[nodiscard]] status settle(address at);
+
+  /// A point behind all that `stream` has been given so far; the manager outlives it. Errors: as
+  /// set_up; out_of_host_memory, what create_event and record_event answer.
+  [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
+  /// Blocks the calling thread until the work before a point of this manager has finished. No
+  /// driver call where that is known. Errors: what synchronize_event answers.
+  [[nodiscard]] status wait(const ticket_ref& point);
+
+  /// Copies in the order of `request.stream`, which the caller orders behind the streams of both
+  /// blocks. alias and move remap where both ends are whole, idle
   /// blocks that fit, and copy bytes otherwise; only the time tells. [E2-E4] Errors: not_supported
-  /// where bytes must be copied and the backend cannot; device_lost; driver errors.
+  /// where bytes must be copied and the backend cannot; driver errors; device_lost as resize, for
+  /// either block.
   [[nodiscard]] status copy(const copy_request& request, copy_mode mode = copy_mode::copy);
 
   /// What is known of the block that `at` lies in. Errors: unknown_address, not_allocated,
@@ -239,10 +272,6 @@ class manager {
     }
     return outcome;
   }
-  [[nodiscard]] static bool is_shortage(errc code) noexcept {
-    return code == errc::out_of_memory || code == errc::over_budget ||
-           code == errc::out_of_mappings;
-  }
 
   B& driver_;
   manager_options options_;
@@ -274,6 +303,7 @@ status manager<B>::set_up() {
 
 template <backend B>
 result<engine_options> manager<B>::plan_engine() {
+  if (status valid = options_.validate(); !valid) return valid.error();
   physical_request like;
   like.where = options_.use_location ? options_.where : driver_.home();
   like.shareable = options_.shareable;
@@ -291,10 +321,8 @@ result<engine_options> manager<B>::plan_engine() {
   const policy& rules = options_.rules;
   if (rules.chunk_bytes % unit_bytes != 0) {
     return refuse(errc::bad_option,
-                  "the chunk size must be a multiple of the device's granularity");
-  }
-  if (!(rules.fragment_ratio >= 0 && rules.fragment_ratio <= 1)) {
-    return refuse(errc::bad_option, "the fragment ratio must be a number from 0 to 1");
+                  "policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's granularity, "
+                  "or 0 for no chunks");
   }
   engine_options plan;
   plan.physical.like = like;
@@ -529,8 +557,10 @@ status manager<B>::free_after(block& gone, const ticket_ref& last_use) {
   const ticket_ref until = is_older ? gone.last_use : last_use;
   const bool whole = gone.holds_pieces && gone.sizes.user_bytes > 0 && gone.locked_count == 0;
   const bool plain = gone.sizes.reserved_bytes == gone.sizes.mapped_bytes;
+  // A range is reused behind one ticket. Memory that was shared may still be in use by the block it
+  // was shared with, which has a ticket of its own: only unmapping everywhere waits for both.
   if (options_.rules.on_free == free_rule::keep_mapped && whole && plain &&
-      !engine_->is_shared(gone)) {
+      !engine_->was_shared(gone)) {
     gone.last_use = until;
     engine_->records().erase(gone);
     cache_.put(gone);
@@ -586,6 +616,31 @@ status manager<B>::grow(block& grown, const resize_request& request, resize_plan
   if (!last_use) return last_use.error();
   plan.last_use = *last_use;
   return with_recovery([&] { return engine_->move(grown, plan); });
+}
+
+// ---- what the host must be behind ----------------------------------------------------
+
+template <backend B>
+status manager<B>::settle(address at) {
+  const result<block*> claimed = claim(at);
+  if (!claimed) return claimed.error();
+  const status settled = (*claimed)->sizes.user_bytes == 0
+                             ? refuse(errc::invalid_argument,
+                                      "the block's memory is gone: it can only be freed")
+                             : engine_->settle(**claimed);
+  engine_->records().unclaim(**claimed);
+  return settled;
+}
+
+template <backend B>
+result<ticket_ref> manager<B>::mark(stream_handle stream) {
+  if (status ready = set_up(); !ready) return ready.error();
+  return engine_->time().mark(stream);
+}
+
+template <backend B>
+status manager<B>::wait(const ticket_ref& point) {
+  return point.known_passed() ? status{} : engine_->time().wait(point);
 }
 
 // ---- copy ----------------------------------------------------------------------------

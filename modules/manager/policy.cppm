@@ -58,8 +58,14 @@ export struct manager_options {
   bool compressible = false;
   bool rdma_capable = false;
 
+  /// Checks what needs no device: rules.fragment_ratio is a number from 0 to 1, rules.chunk_bytes
+  /// is at most 2^56, reservation_bytes is from 1 to 2^56. Errors: bad_option; the detail names the
+  /// option and its range. Cost: constant, no driver call.
+  [[nodiscard]] status validate() const noexcept;
+
   /// `base`, changed by VMM_POLICY, VMM_FRAG_RATIO, VMM_CHUNK_SIZE, VMM_VA_SIZE and VMM_BUDGET
-  /// where they are set. Errors: bad_option; the detail names the variable and what it may be.
+  /// where they are set. Errors: bad_option; the detail names the variable and what it may be, or the
+  /// option of `base` that validate() refuses.
   [[nodiscard]] static result<manager_options> from_environment(
       const manager_options& base) noexcept;
 };

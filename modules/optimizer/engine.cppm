@@ -171,6 +171,11 @@ class engine {
     return ordered;
   }
 
+  /// Blocks the calling thread until the work that order() names has finished: then the host may
+  /// touch the block's bytes, but for work of the block's own user. Errors: what synchronize_event
+  /// answers.
+  [[nodiscard]] status settle(const block& used);
+
   /// Unmaps up to `count_max` retired ranges whose tickets have passed. Failures are counted and
   /// tried again.
   void reap(std::size_t count_max);
@@ -191,6 +196,11 @@ class engine {
   /// Whether any of the block's pieces is held by another block too. O(pieces).
   [[nodiscard]] bool is_shared(const block& range) const noexcept {
     return memory_.any_shared(range.pieces);
+  }
+  /// Whether one of the block's pieces was held by several blocks and not cached since: another
+  /// block's unfinished work may use it, and no ticket here says so. O(pieces).
+  [[nodiscard]] bool was_shared(const block& range) const noexcept {
+    return memory_.any_was_shared(range.pieces);
   }
   [[nodiscard]] bool validate() const noexcept {
     return memory_.validate() && space_.validate() && records_.validate();
@@ -511,6 +521,16 @@ status engine<B>::order_pieces(stream_handle user, std::span<piece* const> piece
     if (status ordered = time_.order(user, part->last_use); !ordered) return ordered;
   }
   return {};
+}
+
+template <backend B>
+status engine<B>::settle(const block& used) {
+  status settled = time_.wait(used.last_use);
+  for (const piece* part : used.pieces) {
+    if (!settled) return settled;
+    settled = time_.wait(part->last_use);
+  }
+  return settled;
 }
 
 template <backend B>

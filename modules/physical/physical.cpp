@@ -145,6 +145,12 @@ bool piece_store::any_shared(std::span<piece* const> pieces) const noexcept {
                      [](const piece* held) { return held->holder_count > 1; });
 }
 
+bool piece_store::any_was_shared(std::span<piece* const> pieces) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(pieces.begin(), pieces.end(),
+                     [](const piece* held) { return held->was_shared; });
+}
+
 // A piece nobody holds goes to the cache at once where the next user can be ordered behind the last
 // one's work, else when its last mapping is undone, which happens only after that work.
 void piece_store::cache_if_idle(piece& held) noexcept {

@@ -65,6 +65,12 @@ export template <class T>
   }
 }
 
+/// Whether an error says that memory ran short: giving cached memory back, or asking for less, may
+/// help.
+export [[nodiscard]] constexpr bool is_shortage(errc code) noexcept {
+  return code == errc::out_of_memory || code == errc::over_budget || code == errc::out_of_mappings;
+}
+
 export struct physical_options {
   physical_request like{};  ///< placement and properties of every piece; its size is ignored
   std::uint64_t granularity_bytes = 0;  ///< sizes of pieces and requests are multiples of it
@@ -128,6 +134,8 @@ class piece_store {
   void drop_mapping(piece& mapped) noexcept;
   /// Whether several ranges hold one of the pieces.
   [[nodiscard]] bool any_shared(std::span<piece* const> pieces) const noexcept;
+  /// Whether several ranges have held one of the pieces since it was last cached.
+  [[nodiscard]] bool any_was_shared(std::span<piece* const> pieces) const noexcept;
 
   [[nodiscard]] physical_statistics statistics() const noexcept;
   [[nodiscard]] std::uint64_t still_mapped_bytes() const noexcept;
@@ -198,6 +206,9 @@ class physical_pool {
   void drop_mapping(piece& mapped) noexcept { store_.drop_mapping(mapped); }
   [[nodiscard]] bool any_shared(std::span<piece* const> pieces) const noexcept {
     return store_.any_shared(pieces);
+  }
+  [[nodiscard]] bool any_was_shared(std::span<piece* const> pieces) const noexcept {
+    return store_.any_was_shared(pieces);
   }
 
   /// Releases cached pieces, largest first, until at most `limit_bytes` stay cached; 0 drains. [C4]

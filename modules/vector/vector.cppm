@@ -12,11 +12,26 @@
 // I2  A failed operation, or one in which an element's constructor throws, leaves the vector as it
 //     was.
 // I3  Elements of a trivially copyable type are never copied from one address to another.
+// I4  The host touches an element's bytes only when the work of those who had its memory before and
+//     the vector's own fills of these bytes have finished. Elements that are alive were written by
+//     the host after that, or by a fill, which follows that work in stream order.
+//
+// Order. A vector has one stream: its memory comes, goes and is zeroed in the order of that stream.
+// What the vector queues itself, and what others left unfinished in its memory, the host waits for
+// where it must: once, and for nothing else. A fill is behind what the stream was given before it,
+// so that waiting for a fill waits for that too. The caller orders his own work:
+// - kernels on other streams behind the vector's stream before they use elements that resize made;
+// - kernels on other streams before the vector's stream when he calls what may move or give back
+//   memory: growth, shrink_to_fit, the destructor;
+// - kernels that use an element finish before the host reads it, before it is overwritten (taken off
+//   and appended again), and, where elements are not trivially copyable, before a growth;
+// - the stream lives as long as the vector, and is not captured during a call.
 //
 // Errors are values: every operation that needs memory returns one. Thread safety: as std::vector.
 // Cost: amortised by doubling, as std::vector; a growth costs driver calls by pieces, not by bytes.
 // With a backend whose memory the host cannot reach, elements are trivially copyable, and each
-// write or read is one call of the backend: append whole spans.
+// write or read is one call of the backend: append whole spans. Where the host can reach it, an
+// operation returns when the host may touch every element.
 module;
 #include <algorithm>
 #include <bit>
@@ -31,6 +46,8 @@ export module vmm.vector;
 
 export import vmm.backend;
 export import vmm.manager;
+import vmm.physical;
+import vmm.timeline;
 
 namespace vmm {
 
@@ -44,25 +61,33 @@ class vector {
   using manager_type = manager<Backend>;
 
   /// An empty vector. `growth_count` elements of address space are kept free behind it, so that it
-  /// grows to that size without moving. Allocates nothing.
-  vector(manager_type& memory, Backend& driver, std::uint64_t growth_count = 0) noexcept
-      : memory_(&memory), driver_(&driver), growth_count_(growth_count) {}
+  /// grows to that size without moving. `stream` outlives the vector, whose memory comes, goes and
+  /// is zeroed in its order. Allocates nothing.
+  vector(manager_type& memory, Backend& driver, std::uint64_t growth_count = 0,
+         stream_handle stream = stream_handle::default_stream) noexcept
+      : memory_(&memory), driver_(&driver), growth_count_(growth_count), stream_(stream) {}
   vector(const vector&) = delete;
   vector& operator=(const vector&) = delete;
   vector(vector&& other) noexcept
       : memory_(other.memory_),
         driver_(other.driver_),
         growth_count_(other.growth_count_),
+        stream_(other.stream_),
         base_(std::exchange(other.base_, address{})),
         size_(std::exchange(other.size_, 0)),
-        capacity_(std::exchange(other.capacity_, 0)) {}
+        capacity_(std::exchange(other.capacity_, 0)),
+        settled_count_(std::exchange(other.settled_count_, 0)),
+        fills_(std::exchange(other.fills_, {})) {}
   vector& operator=(vector&& other) noexcept {
     std::swap(memory_, other.memory_);
     std::swap(driver_, other.driver_);
     std::swap(growth_count_, other.growth_count_);
+    std::swap(stream_, other.stream_);
     std::swap(base_, other.base_);
     std::swap(size_, other.size_);
     std::swap(capacity_, other.capacity_);
+    std::swap(settled_count_, other.settled_count_);
+    std::swap(fills_, other.fills_);
     return *this;
   }
   /// Memory that cannot be given back stays with the manager, which frees it when it goes away.
@@ -74,6 +99,8 @@ class vector {
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  /// The stream in whose order the memory comes, goes and is zeroed.
+  [[nodiscard]] stream_handle stream() const noexcept { return stream_; }
   /// Where the elements lie, for kernels; none while nothing is allocated.
   [[nodiscard]] address data_address() const noexcept { return base_; }
 
@@ -99,19 +126,23 @@ class vector {
     return data()[index];
   }
 
-  /// Copies elements to host memory, on any backend; the work that writes them has finished.
-  /// Errors: invalid_argument (past the end), what read answers.
+  /// Copies elements to host memory, on any backend. Requires: the caller's work that writes them
+  /// has finished. Waits for resize where it has not yet made them.
+  /// Errors: invalid_argument (past the end), what read and the waiting answer.
   [[nodiscard]] status read(std::uint64_t first, std::span<T> target) const
     requires std::is_trivially_copyable_v<T>
   {
     if (first > size_ || target.size() > size_ - first) {
       return refuse(errc::invalid_argument, "the elements asked for reach past the vector's end");
     }
-    return target.empty() ? status{} : driver_->read(std::as_writable_bytes(target), place(first));
+    if (target.empty()) return {};
+    if (status made = finish_fills(first, first + target.size()); !made) return made;
+    return driver_->read(std::as_writable_bytes(target), place(first));
   }
 
   /// Adds an element made of the arguments at the end. What its constructor throws is passed on.
-  /// Errors: out_of_memory and what else manager::resize answers.
+  /// May wait, as append. Errors: out_of_memory and what else manager::resize answers; what the
+  /// waiting answers.
   template <class... Arguments>
   [[nodiscard]] status emplace_back(Arguments&&... arguments) {
     if constexpr (std::is_trivially_copyable_v<T>) {
@@ -120,7 +151,7 @@ class vector {
     } else {
       // Made first: an argument may be an element of this vector, which may have to move.
       T element(std::forward<Arguments>(arguments)...);
-      if (status room = make_room(1); !room) return room;
+      if (status room = make_host_room(1); !room) return room;
       std::construct_at(pointer(size_), std::move_if_noexcept(element));
       ++size_;
       return {};
@@ -129,13 +160,15 @@ class vector {
   [[nodiscard]] status push_back(const T& element) { return emplace_back(element); }
   [[nodiscard]] status push_back(T&& element) { return emplace_back(std::move(element)); }
 
-  /// Adds copies of the elements at the end. They may be this vector's own.
+  /// Adds copies of the elements at the end. They may be this vector's own. Waits until nobody who
+  /// had the memory before works on it, and for an earlier resize that zeroes these very places.
+  /// Errors: as emplace_back; what write answers.
   [[nodiscard]] status append(std::span<const T> elements)
     requires std::is_copy_constructible_v<T>
   {
     if (elements.empty()) return {};
     const std::uint64_t own_index = index_of(elements.data());
-    if (status room = make_room(elements.size()); !room) return room;
+    if (status room = make_host_room(elements.size()); !room) return room;
     if (own_index != no_index) elements = {pointer(own_index), elements.size()};
     if constexpr (std::is_trivially_copyable_v<T>) {
       if (status written = driver_->write(place(size_), std::as_bytes(elements)); !written) {
@@ -155,16 +188,19 @@ class vector {
   /// Ends every element; the memory stays.
   void clear() noexcept { destroy(0); }
 
-  /// Makes the vector `count` elements long; new ones are value-initialised (zero for numbers).
+  /// Makes the vector `count` elements long; new ones are value-initialised (zero for numbers). On
+  /// memory that the host cannot reach zeros are queued in the vector's stream, and the call does
+  /// not wait for them. Errors: as emplace_back; what fill and write answer.
   [[nodiscard]] status resize(std::uint64_t count) {
     if (count <= size_) {
       destroy(count);
       return {};
     }
-    if (status room = make_room(count - size_); !room) return room;
     if constexpr (std::is_trivially_copyable_v<T>) {
+      if (status room = make_room(count - size_); !room) return room;
       if (status filled = fill_default(count); !filled) return filled;
     } else {
+      if (status room = make_host_room(count - size_); !room) return room;
       std::uninitialized_value_construct(pointer(size_), pointer(count));
     }
     size_ = count;
@@ -182,7 +218,8 @@ class vector {
     if (size_ == 0) {
       if (status freed = memory_->free(base_); !freed) return freed;
       base_ = address{};
-      capacity_ = 0;
+      capacity_ = settled_count_ = 0;
+      fills_ = {};
       return {};
     }
     return set_capacity(size_);
@@ -223,9 +260,44 @@ class vector {
     if (size_ + count <= capacity_) return {};
     const std::uint64_t doubled = std::max(size_ + count, std::min(2 * capacity_, count_max));
     const status done = set_capacity(doubled);
-    const bool is_short = !done && (done.error().code == errc::out_of_memory ||
-                                    done.error().code == errc::over_budget);
+    const bool is_short = !done && is_shortage(done.error().code);
     return is_short && doubled > size_ + count ? set_capacity(size_ + count) : done;
+  }
+
+  // Room that the host may write.
+  [[nodiscard]] status make_host_room(std::uint64_t count) {
+    if constexpr (!std::is_trivially_copyable_v<T>) require_host_access();
+    if (status room = make_room(count); !room) return room;
+    return settle(size_, size_ + count);
+  }
+
+  // Before the host writes elements [first, end) of the block.
+  [[nodiscard]] status settle(std::uint64_t first, std::uint64_t end) {
+    if (end > settled_count_) {
+      if (status settled = memory_->settle(base_); !settled) return settled;
+      settled_count_ = capacity_;
+    }
+    return finish_fills(first, end);
+  }
+
+  // Before the host touches elements [first, end). Changes nothing, so that threads may read side
+  // by side: the point itself remembers that it has passed.
+  [[nodiscard]] status finish_fills(std::uint64_t first, std::uint64_t end) const {
+    if (first >= fills_.end || end <= fills_.begin) return {};
+    if (fills_.is_marked) return memory_->wait(fills_.point);
+    if constexpr (stream_backend<Backend>) return driver_->synchronize_stream(stream_);
+    return {};
+  }
+
+  // Zeros are queued for elements [first, end). Where no point can be marked behind them the whole
+  // stream is waited for.
+  void note_fill(std::uint64_t first, std::uint64_t end) noexcept {
+    const bool is_over = fills_.is_marked && fills_.point.known_passed();
+    fills_.begin = is_over ? first : std::min(fills_.begin, first);
+    fills_.end = is_over ? end : std::max(fills_.end, end);
+    result<ticket_ref> point = memory_->mark(stream_);
+    fills_.is_marked = point.has_value();
+    fills_.point = point ? std::move(*point) : ticket_ref{};
   }
 
   [[nodiscard]] status set_capacity(std::uint64_t count) {
@@ -235,14 +307,15 @@ class vector {
     const std::uint64_t size_bytes = std::max(count, size_) * sizeof(T);
     const std::uint64_t wished_bytes = std::min(growth_count_, count_max) * sizeof(T);
     const std::uint64_t growth_bytes = wished_bytes > size_bytes ? wished_bytes - size_bytes : 0;
-    const result<address> at = base_
-                                   ? regrow(size_bytes, growth_bytes)
-                                   : memory_->allocate(allocate_request{size_bytes, growth_bytes});
+    const result<address> at =
+        base_ ? regrow(size_bytes, growth_bytes)
+              : memory_->allocate(allocate_request{size_bytes, growth_bytes, 0, stream_});
     if (!at) return at.error();
     base_ = *at;
     // What granules make of the size is usable too.
     const std::uint64_t unit = memory_->granularity_bytes();
     capacity_ = round_up(size_bytes, unit) / sizeof(T);
+    settled_count_ = std::min(settled_count_, capacity_);
     return {};
   }
 
@@ -263,8 +336,13 @@ class vector {
   // copied where moving might throw half-way.
   [[nodiscard]] result<address> move_elements(std::uint64_t size_bytes,
                                               std::uint64_t growth_bytes) {
-    const result<address> at = memory_->allocate(allocate_request{size_bytes, growth_bytes});
+    const result<address> at =
+        memory_->allocate(allocate_request{size_bytes, growth_bytes, 0, stream_});
     if (!at) return at;
+    if (status settled = memory_->settle(*at); !settled) {
+      (void)memory_->free(*at);
+      return settled.error();
+    }
     T* const target = std::bit_cast<T*>(static_cast<std::uintptr_t>(at->value));
     try {
       if constexpr (std::is_nothrow_move_constructible_v<T> || !std::is_copy_constructible_v<T>) {
@@ -287,19 +365,35 @@ class vector {
     const auto bytes = std::as_bytes(std::span<const T>(&element, 1));
     const bool is_zero =
         std::all_of(bytes.begin(), bytes.end(), [](std::byte one) { return one == std::byte{0}; });
-    if (is_zero) return driver_->fill({tail, 0, stream_handle::default_stream});
+    if (is_zero) {
+      if (status filled = driver_->fill({tail, 0, stream_}); !filled) return filled;
+      note_fill(size_, count);
+      return driver_->feature_set().host_accessible ? finish_fills(size_, count) : status{};
+    }
+    if (status settled = settle(size_, count); !settled) return settled;
     for (std::uint64_t i = size_; i < count; ++i) {
       if (status written = driver_->write(place(i), bytes); !written) return written;
     }
     return {};
   }
 
+  // Elements that queued fills may still zero.
+  struct pending_fills {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    ticket_ref point;       // behind the newest, which is behind the others
+    bool is_marked = true;  // the point is: false where marking it failed
+  };
+
   manager_type* memory_;
   Backend* driver_;
   std::uint64_t growth_count_;
+  stream_handle stream_;
   address base_{};
   std::uint64_t size_ = 0;
   std::uint64_t capacity_ = 0;
+  std::uint64_t settled_count_ = 0;  // of these elements earlier users of the memory have finished
+  pending_fills fills_;
 };
 
 }  // namespace vmm

@@ -276,6 +276,206 @@ TEST_F(OnFake, StaysAsItWasWhenAnyCallFails) {
   }
 }
 
+// ---- device work that has not finished: the fake finishes it when the test says so
+
+struct policy_case {
+  const char* name;
+  vmm::policy rules;
+  vmm::alias_level alias;
+};
+
+class OnBusyFake : public testing::TestWithParam<policy_case> {
+ protected:
+  using manager = vmm::manager<vmm::fake_driver>;
+  using vector = vmm::vector<std::uint32_t, vmm::fake_driver>;
+  static constexpr std::uint64_t count = 20 * MiB / 4;  // a chunk of every policy
+  static constexpr std::uint64_t tag = 0x7777'7777'7777'7777U;
+
+  OnBusyFake() {
+    vmm::fake::profile plays = vmm::fake::profile::cuda();
+    plays.can.alias = GetParam().alias;
+    driver = vmm::fake_driver(plays);
+    driver.set_manual(true);
+    for (vmm::stream_handle& each : streams) each = driver.create_stream().value();
+    vmm::manager_options options;
+    options.rules = GetParam().rules;
+    managed = std::make_unique<manager>(driver, options);
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::uint32_t>(i + 1);
+  }
+  void TearDown() override {
+    EXPECT_TRUE(driver.finish_all());
+    managed.reset();
+    for (const vmm::stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+    for (const vmm::fake::misuse& each : driver.misuses())
+      ADD_FAILURE() << vmm::fake::name_of(each.kind) << ": " << each.detail;
+  }
+  void launch(vmm::stream_handle stream, vmm::address_range range) {
+    ASSERT_TRUE(driver.launch(stream, {.name = "use", .writes = {&range, 1}, .tag = tag}));
+  }
+  // A freed block that an unfinished kernel of the first stream writes.
+  void leave_in_use(std::uint64_t size_bytes) {
+    const auto at = managed->allocate({size_bytes, 0, 0, streams[0]});
+    ASSERT_TRUE(at);
+    launch(streams[0], {*at, size_bytes});
+    ASSERT_TRUE(managed->free(*at));
+  }
+  void expect_numbers(const vector& in, std::uint64_t first, const char* when) {
+    std::vector<std::uint32_t> seen(numbers.size());
+    ASSERT_TRUE(in.read(first, seen));
+    EXPECT_TRUE(std::equal(seen.begin(), seen.end(), numbers.begin())) << when;
+  }
+
+  vmm::fake_driver driver;
+  std::unique_ptr<manager> managed;
+  std::array<vmm::stream_handle, 2> streams{};
+  std::array<std::uint32_t, 1000> numbers{};
+};
+
+TEST_P(OnBusyFake, WhatIsAppendedOutlivesTheWorkOfWhoeverHadTheMemory) {
+  leave_in_use(20 * MiB);
+  vector some(*managed, driver);
+  ASSERT_TRUE(some.reserve(count));
+  ASSERT_TRUE(some.append(numbers));
+  EXPECT_EQ(managed->statistics().created_count, 1u) << "the memory serves again";
+  expect_numbers(some, 0, "at once");
+  ASSERT_TRUE(driver.finish_all());
+  expect_numbers(some, 0, "when the earlier user's kernel has finished");
+}
+
+TEST_P(OnBusyFake, WhatIsAppendedBehindAGrowthOutlivesIt) {
+  vector some(*managed, driver);
+  ASSERT_TRUE(some.resize(count - 500));
+  leave_in_use(20 * MiB);
+  ASSERT_TRUE(some.append(numbers));  // over the end of the first piece
+  expect_numbers(some, count - 500, "at once");
+  ASSERT_TRUE(driver.finish_all());
+  expect_numbers(some, count - 500, "when everything has finished");
+}
+
+TEST_P(OnBusyFake, WhatIsAppendedIsNotZeroedByAnEarlierResize) {
+  vector some(*managed, driver);
+  ASSERT_TRUE(some.resize(5000));
+  ASSERT_TRUE(some.resize(100));
+  ASSERT_TRUE(some.append(numbers));
+  expect_numbers(some, 100, "at once");
+  ASSERT_TRUE(driver.finish_all());
+  expect_numbers(some, 100, "when everything has finished");
+}
+
+TEST_P(OnBusyFake, WhatResizeMadeReadsAsZeroAtOnce) {
+  leave_in_use(20 * MiB);
+  vector some(*managed, driver);
+  ASSERT_TRUE(some.resize(1000));
+  std::vector<std::uint32_t> seen(1000, 5);
+  ASSERT_TRUE(some.read(0, seen));
+  EXPECT_EQ(seen, std::vector<std::uint32_t>(1000, 0));
+}
+
+TEST_P(OnBusyFake, AThrowawayVectorLeavesItsFillsToTheNextUser) {
+  {
+    vector first(*managed, driver, 0, streams[1]);
+    ASSERT_TRUE(first.resize(count));
+  }
+  vector second(*managed, driver);
+  ASSERT_TRUE(second.reserve(count));
+  ASSERT_TRUE(second.append(numbers));
+  ASSERT_TRUE(driver.finish_all());
+  expect_numbers(second, 0, "when the first vector's zeros have been written");
+}
+
+TEST_P(OnBusyFake, ShrinkingAndComingBackWaitsForTheOldFills) {
+  vector some(*managed, driver, 0, streams[1]);
+  ASSERT_TRUE(some.resize(2 * count));
+  ASSERT_TRUE(some.resize(10));
+  ASSERT_TRUE(some.shrink_to_fit());
+  ASSERT_TRUE(some.append(numbers));
+  expect_numbers(some, 10, "at once");
+  ASSERT_TRUE(some.resize(0));
+  ASSERT_TRUE(some.shrink_to_fit());
+  ASSERT_TRUE(some.append(numbers));
+  ASSERT_TRUE(driver.finish_all());
+  expect_numbers(some, 0, "when everything has finished");
+}
+
+// The caller's kernels are his: nothing but the vector's own work and that of earlier users is
+// waited for, and each once.
+TEST_P(OnBusyFake, WaitsForNothingElse) {
+  vector some(*managed, driver, 0, streams[1]);
+  ASSERT_TRUE(some.resize(2000));
+  std::vector<std::uint32_t> seen(1);
+  ASSERT_TRUE(some.read(1999, seen));
+  EXPECT_EQ(driver.calls(call::synchronize_event), 1u);
+  launch(streams[1], {some.data_address(), 4000});
+  launch(streams[0], {});
+  ASSERT_TRUE(some.append(numbers));
+  expect_numbers(some, 2000, "behind the caller's kernel");
+  ASSERT_TRUE(some.resize(4000));
+  ASSERT_TRUE(some.append(numbers));  // beside the zeros
+  expect_numbers(some, 4000, "beside the zeros");
+  EXPECT_EQ(driver.calls(call::synchronize_event), 1u);
+  EXPECT_EQ(driver.calls(call::synchronize_stream), 0u);
+  EXPECT_EQ(driver.ledger().pending_work, 3u);
+}
+
+TEST_P(OnBusyFake, AFillThatCannotBeMarkedIsWaitedForWithItsStream) {
+  const auto failures = driver.possible_errors(call::record_event);
+  ASSERT_FALSE(failures.empty());
+  vector some(*managed, driver, 0, streams[1]);
+  ASSERT_TRUE(some.append(numbers));
+  driver.fail({call::record_event, 1, true, failures.front()});
+  ASSERT_TRUE(some.resize(2000));
+  driver.clear_faults();
+  some.pop_back();
+  launch(streams[0], {});
+  ASSERT_TRUE(some.append(numbers));
+  expect_numbers(some, 1999, "at once");
+  EXPECT_EQ(driver.ledger().pending_work, 1u);
+  ASSERT_TRUE(driver.finish_all());
+  expect_numbers(some, 1999, "when everything has finished");
+}
+
+TEST_P(OnBusyFake, AWaitThatFailsLeavesTheVectorAsItWas) {
+  for (const vmm::fake::native_error& failure : driver.possible_errors(call::synchronize_event)) {
+    leave_in_use(20 * MiB);
+    vector some(*managed, driver, 0, streams[1]);
+    ASSERT_TRUE(some.reserve(count));
+    ASSERT_TRUE(some.resize(1500));
+    ASSERT_TRUE(some.resize(1000));
+    driver.fail({call::synchronize_event, 1, true, failure});
+    EXPECT_FALSE(some.append(numbers));
+    EXPECT_EQ(some.size(), 1000u);
+    std::vector<std::uint32_t> seen(1000, 5);
+    EXPECT_FALSE(some.read(0, seen));
+    driver.clear_faults();
+    ASSERT_TRUE(some.read(0, seen));
+    EXPECT_EQ(seen, std::vector<std::uint32_t>(1000, 0));
+    ASSERT_TRUE(some.append(numbers));
+    expect_numbers(some, 1000, "after the failure");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Policies, OnBusyFake,
+    testing::Values(
+        policy_case{"va_pool", vmm::policy::va_pool(), vmm::alias_level::coherent},
+        policy_case{"keep_mapped", vmm::policy::keep_mapped(), vmm::alias_level::coherent},
+        policy_case{"virtual_caching", vmm::policy::virtual_caching(), vmm::alias_level::coherent},
+        policy_case{"no_alias", vmm::policy::keep_mapped(), vmm::alias_level::none}),
+    [](const testing::TestParamInfo<policy_case>& each) { return std::string(each.param.name); });
+
+// A limit on mappings is a shortage too: what is needed may fit where double does not.
+TEST_F(OnFake, TakesWhatIsLeftWhenMappingsRunShort) {
+  vector<std::uint32_t> numbers(*managed, driver);
+  ASSERT_TRUE(numbers.resize(2 * MiB / 4));
+  ASSERT_TRUE(managed->drain().failure.code == errc::none);
+  // Two recoveries and the first try meet the limit; the smaller request does not.
+  for (int i = 0; i < 3; ++i)
+    driver.fail({call::map, 1, false, {errc::out_of_mappings, 12, "INJECTED"}});
+  EXPECT_TRUE(numbers.push_back(1));
+  EXPECT_EQ(numbers.size(), 2 * MiB / 4 + 1);
+}
+
 TEST_F(OnFake, TakesWhatIsLeftWhenDoublingIsTooMuch) {
   vmm::manager_options options;
   options.budget_bytes = 24 * MiB;

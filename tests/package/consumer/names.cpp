@@ -145,6 +145,7 @@ using vmm::ticket_ref;
 using vmm::timeline;
 
 // vmm.physical
+using vmm::is_shortage;
 using vmm::physical_options;
 using vmm::physical_pool;
 using vmm::physical_statistics;
