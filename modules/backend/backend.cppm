@@ -7,11 +7,13 @@
 // :result      result<T>, error, assertions      :types     addresses, handles, requests, features
 // :concepts    backend and its refinements       :environment  options from environment variables
 // :any         a backend chosen at run time      :observe      calls counted, logged, made to fail
+// :process     what a forked child is refused
 export module vmm.backend;
 
 export import :any;
 export import :concepts;
 export import :environment;
 export import :observe;
+export import :process;
 export import :result;
 export import :types;

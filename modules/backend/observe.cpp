@@ -102,6 +102,8 @@ result<std::shared_ptr<call_log>> call_log::open(std::string_view destination) n
     if (file == nullptr)
       return refuse(errc::bad_option,
                     "the log file cannot be opened: name stderr or a writable path");
+    // A line is written when it is complete: a forked child has no half of it to write again.
+    (void)std::setvbuf(file.get(), nullptr, _IOLBF, BUFSIZ);
     auto made = std::make_shared<call_log>(*file);
     file.release();
     made->owned_ = true;
@@ -112,7 +114,7 @@ result<std::shared_ptr<call_log>> call_log::open(std::string_view destination) n
 }
 
 call_log::~call_log() {
-  if (owned_) std::fclose(sink_);
+  if (owned_ && made_in_.is_here()) std::fclose(sink_);
 }
 
 void call_log::after(const call_record& record) noexcept {

@@ -12,6 +12,7 @@
 //
 // I1  after() is called once for every before(), also for a call that before() refused.
 // I2  An answer passes unchanged; a refusal of before() gets the call's kind as its place.
+// I3  In a forked child every call is refused, and no observer sees it.
 //
 // Thread safety: that of B; the observers here take calls from any thread.
 // Cost: the observer's, and copying some 100 bytes. A counter: at most two relaxed additions. A
@@ -33,6 +34,7 @@ module;
 export module vmm.backend:observe;
 
 import :concepts;
+import :process;
 import :result;
 import :types;
 
@@ -115,6 +117,7 @@ export class call_log {
  private:
   std::FILE* sink_;
   bool owned_ = false;
+  process_mark made_in_;
   std::atomic<std::uint64_t> lines_{0};
 };
 
@@ -426,6 +429,8 @@ class observed_backend {
 
   template <class Work>
   auto tell(call kind, const call_facts& arguments, Work&& work) -> decltype(work()) {
+    if (!made_in_.is_here()) [[unlikely]]
+      return refuse_forked(kind);
     call_record record{.kind = kind, .arguments = arguments};
     if (const status allowed = observer_->before(record); !allowed) {
       error refused = allowed.error();
@@ -446,6 +451,7 @@ class observed_backend {
 
   B driver_;
   std::shared_ptr<Observer> observer_;
+  process_mark made_in_;
 };
 
 }  // namespace vmm

@@ -38,7 +38,7 @@ export enum class errc : std::uint8_t {
   overlap,             // the range overlaps one that is already recorded or mapped
   in_use,         // the object is still mapped, pinned, shared, or being changed by another thread
   not_supported,  // the backend or the device cannot do this
-  not_permitted,  // it could, but this process may not
+  not_permitted,  // it could, but this process may not: no right to it, or a forked child
   unavailable,    // no driver, no device, or a library that is not there
   device_lost,    // the device or its context no longer works
   foreign_error,  // an earlier failure of somebody else's work shows up in this call
