@@ -5,7 +5,8 @@
 //
 // `backend` is the least that every driver can honestly do; further concepts refine it. Code asks
 // for the least it needs. What each call requires, leaves behind and may answer stands in
-// docs/contract.md, and tests/conformance holds every backend to it.
+// docs/contract.md, and tests/conformance holds every backend to it. A driver may lack the members
+// of a refinement: generic code asks for the concept, or takes an any_backend, which has them all.
 //
 // Rules for every implementation:
 // I1  A failed call changes nothing; one that cannot undo what it did reports device_lost.
@@ -29,29 +30,92 @@ import :types;
 
 namespace vmm {
 
-/// Reserve addresses, create physical memory, join the two, and say who may use them.
-export template <class B>
-concept backend = requires(B& b, const B& c, const physical_request& physical,
-                           const reserve_request& reserve, const map_request& mapping,
-                           address_range range, physical_handle handle, address at, location who,
-                           std::span<const access_grant> grants) {
-  { c.name() } -> std::convertible_to<std::string_view>;
-  { c.feature_set() } -> std::convertible_to<const features&>;
-  {
-    c.home()
-  }
-  -> std::same_as<location>;  // where this object's memory is made unless a request says otherwise
-  { b.query_granularity(physical) } -> std::same_as<result<granularity>>;
-  { b.query_memory(who) } -> std::same_as<result<memory_info>>;
-  { b.reserve(reserve) } -> std::same_as<result<address_range>>;
+// The members of a backend, a concept each: a compiler's message then names the one that is
+// missing or answers something else.
+template <class B>
+concept has_name = requires(const B& b) {
+  { b.name() } -> std::convertible_to<std::string_view>;
+};
+template <class B>
+concept has_feature_set = requires(const B& b) {
+  { b.feature_set() } -> std::convertible_to<const features&>;
+};
+template <class B>
+concept has_home = requires(const B& b) {
+  { b.home() } -> std::same_as<location>;
+};
+template <class B>
+concept has_query_granularity = requires(B& b, const physical_request& request) {
+  { b.query_granularity(request) } -> std::same_as<result<granularity>>;
+};
+template <class B>
+concept has_query_memory = requires(B& b, location where) {
+  { b.query_memory(where) } -> std::same_as<result<memory_info>>;
+};
+template <class B>
+concept has_reserve = requires(B& b, const reserve_request& request) {
+  { b.reserve(request) } -> std::same_as<result<address_range>>;
+};
+template <class B>
+concept has_free_reservation = requires(B& b, address_range range) {
   { b.free_reservation(range) } -> std::same_as<status>;
-  { b.create(physical) } -> std::same_as<result<physical_handle>>;
+};
+template <class B>
+concept has_create = requires(B& b, const physical_request& request) {
+  { b.create(request) } -> std::same_as<result<physical_handle>>;
+};
+template <class B>
+concept has_release = requires(B& b, physical_handle handle) {
   { b.release(handle) } -> std::same_as<status>;
-  { b.map(mapping) } -> std::same_as<status>;
+};
+template <class B>
+concept has_map = requires(B& b, const map_request& request) {
+  { b.map(request) } -> std::same_as<status>;
+};
+template <class B>
+concept has_unmap = requires(B& b, address_range range) {
   { b.unmap(range) } -> std::same_as<status>;
+};
+template <class B>
+concept has_set_access = requires(B& b, address_range range, std::span<const access_grant> grants) {
   { b.set_access(range, grants) } -> std::same_as<status>;
+};
+template <class B>
+concept has_get_access = requires(B& b, address at, location who) {
   { b.get_access(at, who) } -> std::same_as<result<access>>;
 };
+
+/// Reserve addresses, create physical memory, join the two, and say who may use them. home() is
+/// where this object's memory is made unless a request says otherwise.
+export template <class B>
+concept backend =
+    has_name<B> && has_feature_set<B> && has_home<B> && has_query_granularity<B> &&
+    has_query_memory<B> && has_reserve<B> && has_free_reservation<B> && has_create<B> &&
+    has_release<B> && has_map<B> && has_unmap<B> && has_set_access<B> && has_get_access<B>;
+
+/// Compiles for a class that satisfies backend. For any other the message says which member is
+/// missing, or has other arguments or another result, and how it is declared.
+export template <class B>
+consteval bool check_backend() {
+  static_assert(has_name<B>, "a backend has `std::string_view name() const`");
+  static_assert(has_feature_set<B>, "a backend has `const features& feature_set() const`");
+  static_assert(has_home<B>, "a backend has `location home() const`");
+  static_assert(has_query_granularity<B>,
+                "a backend has `result<granularity> query_granularity(const physical_request&)`");
+  static_assert(has_query_memory<B>, "a backend has `result<memory_info> query_memory(location)`");
+  static_assert(has_reserve<B>,
+                "a backend has `result<address_range> reserve(const reserve_request&)`");
+  static_assert(has_free_reservation<B>, "a backend has `status free_reservation(address_range)`");
+  static_assert(has_create<B>,
+                "a backend has `result<physical_handle> create(const physical_request&)`");
+  static_assert(has_release<B>, "a backend has `status release(physical_handle)`");
+  static_assert(has_map<B>, "a backend has `status map(const map_request&)`");
+  static_assert(has_unmap<B>, "a backend has `status unmap(address_range)`");
+  static_assert(has_set_access<B>,
+                "a backend has `status set_access(address_range, std::span<const access_grant>)`");
+  static_assert(has_get_access<B>, "a backend has `result<access> get_access(address, location)`");
+  return backend<B>;
+}
 
 /// Device work is asynchronous: streams order it, events mark points in it.
 export template <class B>

@@ -32,6 +32,7 @@ using vmm::capture_info;
 using vmm::capture_mode;
 using vmm::capture_state;
 using vmm::check;
+using vmm::check_backend;
 using vmm::check_level;
 using vmm::copy_backend;
 using vmm::copy_request;

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: whoever writes a driver and forgets a member, or declares it otherwise, reads which one.
+// Method: this file does not compile, and refused.cmake reads what the compiler says. The class
+// lacks create; its unmap answers another type.
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+import vmm.backend;
+
+namespace {
+
+struct incomplete_driver {
+  std::string_view name() const;
+  const vmm::features& feature_set() const;
+  vmm::location home() const;
+  vmm::result<vmm::granularity> query_granularity(const vmm::physical_request& request);
+  vmm::result<vmm::memory_info> query_memory(vmm::location where);
+  vmm::result<vmm::address_range> reserve(const vmm::reserve_request& request);
+  vmm::status free_reservation(vmm::address_range range);
+  vmm::status release(vmm::physical_handle handle);
+  vmm::status map(const vmm::map_request& request);
+  bool unmap(vmm::address_range range);
+  vmm::status set_access(vmm::address_range range, std::span<const vmm::access_grant> grants);
+  vmm::result<vmm::access> get_access(vmm::address at, vmm::location who);
+};
+
+#ifdef VMM_TEST_CHECK
+static_assert(vmm::check_backend<incomplete_driver>());
+#else
+template <vmm::backend Driver>
+void use(Driver& driver);
+
+void use_it(incomplete_driver& driver) { use(driver); }
+#endif
+
+}  // namespace
