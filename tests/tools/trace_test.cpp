@@ -113,9 +113,7 @@ TEST(Trace, RefusesWhatIsNotAnEvent) {
   EXPECT_EQ(refusal("a 1 5 0\nx 1\n"), "t.trace:2: unknown event 'x'" + forms);
   EXPECT_EQ(refusal("a 1 5 0\n# note\n"), "t.trace:2: unknown event '#'" + forms);
   EXPECT_EQ(refusal("alloc 1 5 0\n"), "t.trace:1: unknown event 'alloc'" + forms);
-  EXPECT_EQ(refusal(" a 1 5 0\n"), "t.trace:1: unknown event ''" + forms);
   EXPECT_EQ(refusal("a 1 5\n"), "t.trace:1: too few fields in 'a 1 5'" + forms);
-  EXPECT_EQ(refusal("a 1 5 0 \n"), "t.trace:1: too many fields in 'a 1 5 0 '" + forms);
   EXPECT_EQ(refusal("a 1 5 0 9 9 9\n"), "t.trace:1: too many fields in 'a 1 5 0 9 9 9'" + forms);
   EXPECT_EQ(refusal("f\n"), "t.trace:1: too few fields in 'f'" + forms);
   EXPECT_EQ(refusal("i 1 2\n"), "t.trace:1: too many fields in 'i 1 2'" + forms);
@@ -125,6 +123,78 @@ TEST(Trace, RefusesWhatIsNotAnEvent) {
   EXPECT_EQ(
       refusal("i 1\n"),
       "t.trace:2: the trace ends without an allocation; expected at least one 'a ID BYTES STREAM'");
+}
+
+TEST(Trace, TakesTheLineEndsAndTheByteOrderMarkOfOtherSystems) {
+  const std::string text{small};
+  std::string windows = "\xef\xbb\xbf";
+  for (const char c : text) windows += c == '\n' ? std::string("\r\n") : std::string(1, c);
+  for (const std::string& form : {windows, gzip(windows)}) {
+    const read_outcome got = parse(form);
+    ASSERT_TRUE(got) << vmm::tools::describe(got.trouble);
+    EXPECT_EQ(got.value->events.size(), 7u);
+    EXPECT_EQ(got.value->peak_live_bytes, 2560u);
+  }
+  EXPECT_EQ(refusal("a 1 5 0\nf 1\r"), "") << "the last newline may be missing here too";
+  EXPECT_NE(refusal("a 1 5 0\n\xef\xbb\xbf"
+                    "f 1\n"),
+            "")
+      << "the mark stands at the head only";
+}
+
+TEST(Trace, NamesBlanksThatStandWrong) {
+  const std::string expected = "; expected fields with one space between them";
+  EXPECT_EQ(refusal(" a 1 5 0\n"),
+            "t.trace:1: a blank before the first field of ' a 1 5 0'" + expected);
+  EXPECT_EQ(refusal("a 1 5 0 \n"),
+            "t.trace:1: a blank after the last field of 'a 1 5 0 '" + expected);
+  EXPECT_EQ(refusal("a 1 5 0\nf  1\n"), "t.trace:2: two blanks in a row in 'f  1'" + expected);
+  EXPECT_EQ(refusal("a\t1 5 0\n"), "t.trace:1: a tab in the line 'a\\x091 5 0'" + expected);
+  EXPECT_EQ(refusal("a 1 5 0\rf 1\n"),
+            "t.trace:1: a carriage return inside the line 'a 1 5 0\\x0df 1'" + expected);
+}
+
+TEST(Trace, NamesFilesOfAnotherKind) {
+  using namespace std::string_literals;
+  struct row {
+    std::string text;
+    const char* what;
+    const char* advice;
+  };
+  const std::string pointer =
+      "version https://git-lfs.example/spec/v1\noid sha256:4d7a2146\nsize 12345\n";
+  for (const row& each : {row{"\xfd"s
+                              "7zXZ\0\0\4"s,
+                              "compressed by xz", "xz -d"},
+                          row{"\x28\xb5\x2f\xfd\x04"s, "compressed by zstd", "zstd -d"},
+                          row{"BZh91AY"s, "compressed by bzip2", "bzip2 -d"},
+                          row{"PK\3\4"s, "a zip archive", "unzip"},
+                          row{"\xff\xfe"
+                              "a\0 \0"s,
+                              "UTF-16", "ASCII"},
+                          row{pointer, "a Git LFS pointer", "git lfs pull"}}) {
+    const std::string text = refusal(each.text);
+    EXPECT_EQ(text.find("t.trace:1: the file is "), 0u) << text;
+    EXPECT_NE(text.find(each.what), std::string::npos) << text;
+    EXPECT_NE(text.find(each.advice), std::string::npos) << text;
+  }
+}
+
+std::string repeated(std::string_view line, std::size_t count) {
+  std::string text;
+  text.reserve(line.size() * count);
+  for (std::size_t i = 0; i < count; ++i) text += line;
+  return text;
+}
+
+// A member of gzip may be repeated: 64 times 2^20 marks are 70 KiB, and 256 MiB of text.
+TEST(Trace, RefusesMoreMarksThanItsLimit) {
+  const std::string most = repeated("i 1\n", vmm::tools::iteration_count_max);
+  EXPECT_EQ(refusal(most + "a 1 5 0\n"), "");
+  const std::string refused =
+      "t.trace:1048577: the trace has too many marks of iterations; expected at most 1048576";
+  EXPECT_EQ(refusal(most + "i 1\na 1 5 0\n"), refused);
+  EXPECT_EQ(refusal(repeated(gzip(most), 64)), refused);
 }
 
 TEST(Trace, RefusesNumbersThatAreNone) {
@@ -143,8 +213,6 @@ TEST(Trace, RefusesNumbersThatAreNone) {
   EXPECT_EQ(refusal("i one\n"), "t.trace:1: iteration number is 'one'" + ids);
   EXPECT_EQ(refusal("a 1 5 65536\n"),
             "t.trace:1: stream is '65536'; expected a decimal number from 0 to 65535");
-  EXPECT_EQ(refusal("a 1 5 0\r\n"),
-            "t.trace:1: stream is '0\\x0d'; expected a decimal number from 0 to 65535");
 }
 
 TEST(Trace, RefusesIdsUsedWrongly) {

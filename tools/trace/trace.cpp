@@ -51,6 +51,42 @@ std::string quoted(std::string_view text) {
   return out + (text.size() > shown_max ? "...'" : "'");
 }
 
+/// Files that are no trace and no gzip, told by their first bytes. Each is named with what turns it
+/// into one.
+struct foreign_form {
+  std::string_view magic;
+  const char* what;
+  const char* expected;
+};
+
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+constexpr std::string_view lfs_pointer = "version https://git-lfs";
+constexpr std::array foreign_forms = {
+    foreign_form{{"\xfd\x37zXZ\0", 6},
+                 "the file is compressed by xz",
+                 "plain text or gzip: unpack it with 'xz -d'"},
+    foreign_form{"\x28\xb5\x2f\xfd", "the file is compressed by zstd",
+                 "plain text or gzip: unpack it with 'zstd -d'"},
+    foreign_form{"BZh", "the file is compressed by bzip2",
+                 "plain text or gzip: unpack it with 'bzip2 -d'"},
+    foreign_form{"PK\x03\x04", "the file is a zip archive",
+                 "plain text or gzip: unpack it with 'unzip'"},
+    foreign_form{"\xff\xfe", "the file is UTF-16 text", "ASCII text"},
+    foreign_form{"\xfe\xff", "the file is UTF-16 text", "ASCII text"},
+    foreign_form{lfs_pointer, "the file is a Git LFS pointer, not the trace itself",
+                 "the contents: fetch them with 'git lfs pull'"},
+};
+
+/// What is wrong with the blanks of a line; nullptr when fields stand apart as they must.
+const char* misplaced_blank(std::string_view line) {
+  if (line.find('\r') != std::string_view::npos) return "a carriage return inside the line ";
+  if (line.find('\t') != std::string_view::npos) return "a tab in the line ";
+  if (line.starts_with(' ')) return "a blank before the first field of ";
+  if (line.ends_with(' ')) return "a blank after the last field of ";
+  if (line.find("  ") != std::string_view::npos) return "two blanks in a row in ";
+  return nullptr;
+}
+
 /// The fields of a line, separated by single spaces. One more than any event has room for, to
 /// notice surplus.
 struct fields {
@@ -68,6 +104,8 @@ fields split(std::string_view line) {
   }
   return out;
 }
+
+std::string at_most(std::uint64_t count) { return "at most " + std::to_string(count); }
 
 /// Turns text into a trace, line by line. After the first refusal it takes nothing more.
 class parser {
@@ -133,7 +171,11 @@ class parser {
   }
 
   bool take_line(std::string_view line) {
+    if (line_ == 1 && line.starts_with(byte_order_mark)) line.remove_prefix(byte_order_mark.size());
+    if (line.ends_with('\r')) line.remove_suffix(1);  // lines may end as they do on Windows
     if (line.empty()) return refuse("the line is empty", event_forms);
+    if (const char* const blank = misplaced_blank(line); blank != nullptr)
+      return refuse(blank + quoted(line), "fields with one space between them");
     const fields field = split(line);
     const std::string_view letter = field.text[0];
     if (letter != "a" && letter != "f" && letter != "i") {
@@ -147,7 +189,7 @@ class parser {
     }
     if (letter == "i") return take_iteration(field);
     if (out_.events.size() >= event_count_max)
-      return refuse("the trace has too many events", "at most 67108864");
+      return refuse("the trace has too many events", at_most(event_count_max));
     return letter == "a" ? take_allocation(field) : take_free(field);
   }
 
@@ -170,6 +212,8 @@ class parser {
   bool take_iteration(const fields& field) {
     std::uint64_t number = 0;
     if (!take_number(field.text[1], {"iteration number", 0, UINT64_MAX}, number)) return false;
+    if (out_.iterations.size() >= iteration_count_max)
+      return refuse("the trace has too many marks of iterations", at_most(iteration_count_max));
     out_.iterations.push_back({number, out_.events.size()});
     return true;
   }
@@ -186,6 +230,8 @@ class parser {
       return refuse("more than 256 TiB would be live after allocation " + std::to_string(id),
                     "a trace of one device");
     }
+    if (live_.size() >= live_count_max)
+      return refuse("too many allocations are live at once", at_most(live_count_max));
     const live_block block{size_bytes, next_slot(), static_cast<std::uint16_t>(stream)};
     if (!live_.emplace(id, block).second) {
       return refuse("allocation id " + std::to_string(id) + " is already live",
@@ -254,7 +300,7 @@ class decoder {
 
   bool feed(std::span<const std::byte> bytes) {
     if (bytes.empty()) return true;
-    if (form_ == form::unknown && !begin(bytes[0])) return false;
+    if (form_ == form::unknown && !begin(bytes)) return false;
     if (form_ == form::plain)
       return sink_.feed({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     return inflate_all(bytes);
@@ -271,8 +317,12 @@ class decoder {
   enum class form : std::uint8_t { unknown, plain, gzip };
   static constexpr std::byte gzip_first_byte{0x1f};  // no line of a trace begins with it
 
-  bool begin(std::byte first) {
-    if (first != gzip_first_byte) {
+  bool begin(std::span<const std::byte> bytes) {
+    const std::string_view head{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    for (const foreign_form& each : foreign_forms) {
+      if (head.starts_with(each.magic)) return sink_.refuse(each.what, each.expected);
+    }
+    if (bytes[0] != gzip_first_byte) {
       form_ = form::plain;
       return true;
     }

@@ -12,8 +12,11 @@
 // I2  A free names a slot that is live, and carries the size that was allocated there.
 // I3  Live bytes (requests rounded up to `live_unit_bytes`) never exceed `live_bytes_max`.
 //
-// Thread safety: values only. Cost: linear in the file; memory is 16 bytes an event and 40 a live
-// allocation.
+// Traces are untrusted input: whatever grows with the file has a limit below, also where a small
+// compressed file stands for a long text.
+//
+// Thread safety: values only. Cost: linear in the file; memory is 16 bytes an event, 16 a mark and
+// 80 a live allocation. At every limit at once that is 3 GiB.
 module;
 #include <cstddef>
 #include <cstdint>
@@ -32,9 +35,11 @@ namespace vmm::tools {
 export inline constexpr std::uint64_t live_unit_bytes = 512;
 /// More live bytes than this (256 TiB) fit no address space: the trace is refused.
 export inline constexpr std::uint64_t live_bytes_max = std::uint64_t{1} << 48;
-/// More events than this are refused, so that a small compressed file cannot take all of the host's
-/// memory.
+/// More events, marks of iterations or allocations live at once than these are refused, so that a
+/// small compressed file cannot take all of the host's memory.
 export inline constexpr std::uint64_t event_count_max = std::uint64_t{1} << 26;
+export inline constexpr std::uint64_t iteration_count_max = std::uint64_t{1} << 20;
+export inline constexpr std::uint64_t live_count_max = std::uint64_t{1} << 24;
 
 export enum class event_kind : std::uint8_t { allocate, free };
 
