@@ -20,7 +20,10 @@ configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/vmmConfig.cmake.in"
                               INSTALL_DESTINATION ${vmm_package_folder})
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/vmmConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
+configure_file("${CMAKE_CURRENT_LIST_DIR}/VmmRequirements.cmake"
+               "${CMAKE_CURRENT_BINARY_DIR}/VmmRequirements.cmake" COPYONLY)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/vmmConfig.cmake"
+              "${CMAKE_CURRENT_BINARY_DIR}/VmmRequirements.cmake"
               "${CMAKE_CURRENT_BINARY_DIR}/vmmConfigVersion.cmake"
         DESTINATION ${vmm_package_folder} COMPONENT development)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"

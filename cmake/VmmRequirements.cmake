@@ -1,0 +1,41 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+# What whoever compiles vmm's interface units needs: vmm's own build and every project that uses it.
+# Installed beside vmmConfig.cmake.
+
+# vmm_missing_requirement(RESULT): what the configuration at hand lacks, with the flags to pass;
+# empty when it lacks nothing.
+function(vmm_missing_requirement result)
+  set(id "${CMAKE_CXX_COMPILER_ID}")
+  set(compiler "${id} ${CMAKE_CXX_COMPILER_VERSION}")
+  set(advice "Configure an empty build folder with -G Ninja -DCMAKE_CXX_COMPILER=clang++-19")
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+  get_directory_property(options COMPILE_OPTIONS)
+  set(flags " ${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${build_type}} ${options} ")
+  set(what "")
+  if(CMAKE_VERSION VERSION_LESS 3.28)
+    set(what "C++ modules need CMake 3.28 or newer; this is ${CMAKE_VERSION}")
+  elseif(NOT CMAKE_GENERATOR MATCHES "Ninja")
+    set(what "C++ modules need the Ninja generator; this is ${CMAKE_GENERATOR}. ${advice}")
+  elseif(NOT id)
+    set(what "vmm needs C++ among the project's LANGUAGES before it is looked for")
+  elseif(id STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 18)
+    set(what "vmm needs Clang 18 or newer (19 is what it is tested with)")
+    string(APPEND what "; this is ${compiler}. ${advice}")
+  elseif(id STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 16)
+    set(what "vmm needs Clang 18 or newer (or, best effort, GCC 16)")
+    string(APPEND what "; this is ${compiler}, which mistranslates modules. ${advice}")
+  elseif(NOT id MATCHES "^(Clang|GNU)$")
+    set(what "vmm needs Clang 18 or newer; this is ${compiler}. ${advice}")
+  elseif(id STREQUAL "Clang" AND NOT CMAKE_CXX_COMPILER_CLANG_SCAN_DEPS)
+    set(what "C++ modules need the clang-scan-deps of ${compiler}")
+    string(APPEND what " (Debian and Ubuntu: the package clang-tools-19)")
+  elseif(flags MATCHES "[ ;]-fno-exceptions[ ;]")
+    set(what "vmm's interface units are compiled with this project's flags, and do not compile")
+    string(APPEND what " with -fno-exceptions: take it out of the flags of C++")
+  elseif(CMAKE_CXX_STANDARD MATCHES "^(98|11|14|17)$")
+    set(what "vmm is C++20; CMAKE_CXX_STANDARD is ${CMAKE_CXX_STANDARD}. ")
+    string(APPEND what "Configure with -DCMAKE_CXX_STANDARD=20")
+  endif()
+  set(${result} "${what}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Goal: a project that cannot compile vmm is told so by find_package and by add_subdirectory, with
+# the flags to pass, before any target of vmm is used; vmm's own presets are not advised.
+# Method: the project in refused/ is configured with pretended compilers, generators and flags.
+#   VMM_SOURCE   vmm's source    VMM_BINARY   its build, which has the package's files
+#   MAKE         the ninja       WORK         where this test may write
+set(advice "Configure an empty build folder with -G Ninja -DCMAKE_CXX_COMPILER=clang++-19")
+
+# expect(TEXT GENERATOR ARGUMENT...): both ways in end with TEXT.
+function(expect text generator)
+  foreach(way IN ITEMS "-Dvmm_DIR=${VMM_BINARY}" "-DVMM_CMAKE=${VMM_SOURCE}/cmake")
+    set(folder "${WORK}/refused")
+    file(REMOVE_RECURSE "${folder}")
+    set(make "")
+    if(generator STREQUAL "Ninja")
+      set(make "-DCMAKE_MAKE_PROGRAM=${MAKE}")
+    endif()
+    execute_process(COMMAND ${CMAKE_COMMAND} -S "${VMM_SOURCE}/tests/package/refused" -B "${folder}"
+                            -G "${generator}" ${make} ${way} ${ARGN}
+                    RESULT_VARIABLE outcome OUTPUT_VARIABLE output ERROR_VARIABLE output)
+    string(REGEX REPLACE "[ \n]+" " " output "${output}")
+    string(FIND "${output}" "${text}" position)
+    string(FIND "${output}" "preset" advised)
+    if(outcome EQUAL 0 OR position EQUAL -1 OR NOT advised EQUAL -1)
+      message(SEND_ERROR "${way} ${ARGN}\nended with ${outcome}, where it should say\n${text}\n"
+                         "and nothing of presets:\n${output}")
+    endif()
+  endforeach()
+endfunction()
+
+function(expect_of_compiler text id version)
+  expect("${text}" Ninja -DCMAKE_CXX_COMPILER_ID=${id} -DCMAKE_CXX_COMPILER_VERSION=${version}
+         ${ARGN})
+endfunction()
+
+set(scanner -DCMAKE_CXX_COMPILER_CLANG_SCAN_DEPS=/usr/bin/clang-scan-deps-19)
+expect_of_compiler("this is GNU 12.2.0, which mistranslates modules. ${advice}" GNU 12.2.0)
+expect_of_compiler("this is Clang 14.0.6. ${advice}" Clang 14.0.6 ${scanner})
+expect_of_compiler("vmm needs Clang 18 or newer; this is MSVC 19.40. ${advice}" MSVC 19.40)
+expect_of_compiler("C++ modules need the clang-scan-deps of Clang 19.1.7" Clang 19.1.7)
+expect_of_compiler("do not compile with -fno-exceptions" Clang 19.1.7 ${scanner}
+                   "-DCMAKE_CXX_FLAGS=-O2 -fno-exceptions")
+expect_of_compiler("do not compile with -fno-exceptions" Clang 19.1.7 ${scanner}
+                   -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-fno-exceptions)
+expect_of_compiler("vmm is C++20; CMAKE_CXX_STANDARD is 17" Clang 19.1.7 ${scanner}
+                   -DCMAKE_CXX_STANDARD=17)
+expect("C++ modules need the Ninja generator; this is Unix Makefiles. ${advice}" "Unix Makefiles"
+       -DCMAKE_CXX_COMPILER_ID=Clang -DCMAKE_CXX_COMPILER_VERSION=19.1.7)
+expect("vmm needs C++ among the project's LANGUAGES" Ninja)
