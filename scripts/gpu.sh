@@ -537,6 +537,11 @@ run_word() {
 
 main() {
   local words=("$@") word
+  case ${1:-} in help | --help | -h) help; exit ;; esac
+  for word in "$@"; do
+    [[ " build all ${all_words[*]} " == *" $word "* ]] ||
+      { say "gpu: there is no word '$word'"; help >&2; exit 2; }
+  done
   if [[ ${#words[@]} -eq 0 ]]; then
     words=(all)
     command -v clang++-19 >/dev/null && words=(build all)
