@@ -72,6 +72,8 @@ export class cuda_driver {
   /// A moved-from object may only be destroyed or assigned to.
   cuda_driver(cuda_driver&&) noexcept;
   cuda_driver& operator=(cuda_driver&&) noexcept;
+  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  [[nodiscard]] user_count& users() noexcept { return users_; }
 
   // The concept `backend`. Each member is one driver call of the same name; contracts stand in
   // docs/contract.md.
@@ -158,6 +160,7 @@ export class cuda_driver {
   struct state;
   explicit cuda_driver(std::unique_ptr<state> opened) noexcept;
   std::unique_ptr<state> state_;
+  user_count users_;
 };
 
 }  // namespace vmm

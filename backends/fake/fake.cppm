@@ -69,6 +69,8 @@ export class fake_driver {
   ~fake_driver();
   fake_driver(fake_driver&&) noexcept;
   fake_driver& operator=(fake_driver&&) noexcept;
+  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  [[nodiscard]] user_count& users() noexcept { return users_; }
 
   // backend
   [[nodiscard]] std::string_view name() const noexcept;
@@ -207,6 +209,7 @@ export class fake_driver {
 
  private:
   std::unique_ptr<fake::driver_state> state_;
+  user_count users_;
 };
 
 static_assert(backend<fake_driver>);

@@ -79,6 +79,8 @@ export class host_driver {
   ~host_driver();
   host_driver(host_driver&&) noexcept;
   host_driver& operator=(host_driver&&) noexcept;
+  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  [[nodiscard]] user_count& users() noexcept { return users_; }
 
   // backend
   [[nodiscard]] std::string_view name() const noexcept { return "host"; }
@@ -118,6 +120,7 @@ export class host_driver {
   struct state;
   explicit host_driver(std::unique_ptr<state> made) noexcept;
   std::unique_ptr<state> state_;
+  user_count users_;
 };
 
 static_assert(copy_backend<host_driver>);

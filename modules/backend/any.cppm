@@ -25,6 +25,7 @@ export module vmm.backend:any;
 import :concepts;
 import :result;
 import :types;
+import :users;
 
 namespace vmm {
 
@@ -105,6 +106,9 @@ export class any_backend {
     auto* found = dynamic_cast<erased_model<B>*>(face_.get());
     return found == nullptr ? nullptr : found->owned.get();
   }
+
+  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  [[nodiscard]] user_count& users() noexcept { return users_; }
 
   // backend
   [[nodiscard]] std::string_view name() const { return face_->name(); }
@@ -206,6 +210,7 @@ export class any_backend {
   explicit any_backend(std::unique_ptr<erased_backend> made) noexcept : face_(std::move(made)) {}
 
   std::unique_ptr<erased_backend> face_;
+  user_count users_;
 };
 
 template <class B>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 module;
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
@@ -104,6 +105,47 @@ void fail_check(const char* what, std::source_location where) noexcept {
                static_cast<unsigned>(where.line()), where.function_name());
   std::fflush(stderr);
   std::abort();
+}
+
+// ---- users ---------------------------------------------------------------------------
+
+void user_count::add() noexcept {
+  check(!is_gone_, "a pool or manager is made on a driver that was moved from");
+  count_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void user_count::remove() noexcept {
+  const std::uint32_t before = count_.fetch_sub(1, std::memory_order_release);
+  check(before > 0, "an object loses a user that it does not have");
+}
+
+void user_count::take(user_count& other) noexcept {
+  check(other.count() == 0,
+        "a driver is moved while a pool or manager uses it: move it before they are made");
+  is_gone_ = std::exchange(other.is_gone_, true);
+}
+
+void user_count::check_replaced() const noexcept {
+  check(count() == 0,
+        "a driver is assigned to while a pool or manager uses it: destroy those first");
+}
+
+void user_count::fail_destroyed() const noexcept {
+  fail_check(what_ == used_object::manager
+                 ? "a manager is destroyed while a vector uses it: destroy the vectors first"
+                 : "a driver is destroyed while a pool or manager uses it: destroy those first",
+             std::source_location::current());
+}
+
+void print_live_blocks(void*, const live_blocks& left) noexcept {
+  static std::atomic<std::uint32_t> report_count = 0;
+  const std::uint32_t number = report_count.fetch_add(1, std::memory_order_relaxed);
+  if (number >= live_report_count_max) return;
+  const bool is_last = number + 1 == live_report_count_max;
+  std::fprintf(stderr, "vmm: a %s ends with %llu live blocks of %llu bytes; it gives them back%s\n",
+               left.owner, static_cast<unsigned long long>(left.count),
+               static_cast<unsigned long long>(left.size_bytes),
+               is_last ? " (no further report is printed)" : "");
 }
 
 namespace {

@@ -8,6 +8,7 @@
 // :concepts    backend and its refinements       :environment  options from environment variables
 // :any         a backend chosen at run time      :observe      calls counted, logged, made to fail
 // :process     what a forked child is refused
+// :users       who must go before an object does
 export module vmm.backend;
 
 export import :any;
@@ -17,3 +18,4 @@ export import :observe;
 export import :process;
 export import :result;
 export import :types;
+export import :users;

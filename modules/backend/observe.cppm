@@ -37,6 +37,7 @@ import :concepts;
 import :process;
 import :result;
 import :types;
+import :users;
 
 namespace vmm {
 
@@ -219,6 +220,8 @@ class observed_backend {
 
   [[nodiscard]] B& driver() noexcept { return driver_; }
   [[nodiscard]] Observer& observer() noexcept { return *observer_; }
+  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  [[nodiscard]] user_count& users() noexcept { return users_; }
 
   // backend
   [[nodiscard]] std::string_view name() const { return driver_.name(); }
@@ -452,6 +455,7 @@ class observed_backend {
   B driver_;
   std::shared_ptr<Observer> observer_;
   process_mark made_in_;
+  user_count users_;
 };
 
 }  // namespace vmm

@@ -51,6 +51,9 @@ using vmm::host;
 using vmm::host_node;
 using vmm::leave_behind;
 using vmm::leave_parts_behind;
+using vmm::live_blocks;
+using vmm::live_report;
+using vmm::live_report_count_max;
 using vmm::location;
 using vmm::map_request;
 using vmm::memory_info;
@@ -67,6 +70,7 @@ using vmm::physical_handle;
 using vmm::physical_properties;
 using vmm::physical_request;
 using vmm::process_mark;
+using vmm::print_live_blocks;
 using vmm::property_backend;
 using vmm::read_bytes_option;
 using vmm::read_number_option;
@@ -85,6 +89,9 @@ using vmm::sharing_backend;
 using vmm::status;
 using vmm::stream_backend;
 using vmm::stream_handle;
+using vmm::use_of;
+using vmm::used_object;
+using vmm::user_count;
 
 // vmm.fake
 using vmm::fake_driver;
