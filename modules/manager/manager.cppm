@@ -112,12 +112,15 @@ class manager {
 
   /// `driver` outlives the manager. Makes no driver call.
   explicit manager(B& driver, const manager_options& options = {}) noexcept
-      : driver_(driver), options_(options) {}
+      : driver_(driver), driver_use_(driver), options_(options) {}
   manager(const manager&) = delete;
   manager& operator=(const manager&) = delete;
-  /// Frees what is still allocated, waiting for its work, and gives everything back. What the
-  /// driver will not take back stays with the process, and a line on stderr says so.
+  /// Frees what is still allocated, waiting for its work, and gives everything back; no vector uses
+  /// it any more. What the driver will not take back stays with the process, and a line on stderr
+  /// says so. Blocks that are live are told to options().at_end before.
   ~manager();
+  /// The vectors over this manager; it does not go while there are any.
+  [[nodiscard]] user_count& users() noexcept { return users_; }
 
   /// Checks the options, first among themselves (manager_options::validate), then against the
   /// device's granularity; the first allocation does it where nobody has. Errors: bad_option (the
@@ -248,6 +251,7 @@ class manager {
   [[nodiscard]] status real_copy(const copy_request& request);
   [[nodiscard]] status drain_ranges(std::uint64_t limit_bytes);
   [[nodiscard]] status close();
+  void report_live() noexcept;
 
   // Runs `operation`; when memory is short, gives back what is kept and runs it again, then waits
   // for unfinished work on freed memory, oldest first, until it succeeds or nothing is left to wait
@@ -274,6 +278,7 @@ class manager {
   }
 
   B& driver_;
+  use_of driver_use_;
   manager_options options_;
   sync::mutex set_up_mutex_;
   sync::mutex recovery_mutex_;
@@ -283,6 +288,7 @@ class manager {
   std::unique_ptr<engine<B>> engine_;
   range_cache cache_;
   counters counts_;
+  user_count users_{used_object::manager};
 };
 
 // ---- set-up --------------------------------------------------------------------------
@@ -359,13 +365,24 @@ result<std::uint64_t> manager<B>::query_unit(physical_request like) {
 
 template <backend B>
 manager<B>::~manager() {
+  users_.check_destroyed();
   if (engine_ == nullptr) return;
+  report_live();
   for (int left = close_attempts; left > 0; --left) {
     if (close()) return;
   }
   std::fputs("vmm: the driver did not take all memory back; the rest stays with the process\n",
              stderr);
   (void)engine_.release();
+}
+
+template <backend B>
+void manager<B>::report_live() noexcept {
+  if (options_.at_end.hook == nullptr) return;
+  const std::uint64_t count = engine_->records().size();
+  if (count == 0) return;
+  const std::uint64_t size_bytes = engine_->records().totals().user_bytes;
+  options_.at_end.hook(options_.at_end.context, {"manager", count, size_bytes});
 }
 
 template <backend B>

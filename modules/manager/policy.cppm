@@ -57,6 +57,7 @@ export struct manager_options {
   share_kind shareable = share_kind::none;  ///< properties of all physical memory
   bool compressible = false;
   bool rdma_capable = false;
+  live_report at_end{};  ///< is told of blocks that are live when the manager goes away
 
   /// Checks what needs no device: rules.fragment_ratio is a number from 0 to 1, rules.chunk_bytes
   /// is at most 2^56, reservation_bytes is from 1 to 2^56. Errors: bad_option; the detail names the

@@ -65,11 +65,16 @@ class vector {
   /// is zeroed in its order. Allocates nothing.
   vector(manager_type& memory, Backend& driver, std::uint64_t growth_count = 0,
          stream_handle stream = stream_handle::default_stream) noexcept
-      : memory_(&memory), driver_(&driver), growth_count_(growth_count), stream_(stream) {}
+      : memory_(&memory),
+        memory_use_(memory),
+        driver_(&driver),
+        growth_count_(growth_count),
+        stream_(stream) {}
   vector(const vector&) = delete;
   vector& operator=(const vector&) = delete;
   vector(vector&& other) noexcept
       : memory_(other.memory_),
+        memory_use_(other.memory_use_),
         driver_(other.driver_),
         growth_count_(other.growth_count_),
         stream_(other.stream_),
@@ -80,6 +85,7 @@ class vector {
         fills_(std::exchange(other.fills_, {})) {}
   vector& operator=(vector&& other) noexcept {
     std::swap(memory_, other.memory_);
+    std::swap(memory_use_, other.memory_use_);
     std::swap(driver_, other.driver_);
     std::swap(growth_count_, other.growth_count_);
     std::swap(stream_, other.stream_);
@@ -386,6 +392,7 @@ class vector {
   };
 
   manager_type* memory_;
+  use_of memory_use_;
   Backend* driver_;
   std::uint64_t growth_count_;
   stream_handle stream_;
