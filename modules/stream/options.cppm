@@ -98,6 +98,7 @@ export struct pool_options {
   block_watcher* watcher = nullptr;  ///< outlives the pool; for debugging
   bool use_location = false;         ///< memory is made at `where`, not at the backend's home
   location where{};
+  live_report at_end{};  ///< is told of blocks that are live when the pool goes away
 
   /// `base`, changed by VPMM_VA_SIZE, VPMM_PAGE_SIZE, VPMM_PAGES, and then by VMM_VA_SIZE,
   /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY, VMM_POOL_CAPTURE and VMM_BUDGET, where

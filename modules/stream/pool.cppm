@@ -77,6 +77,7 @@ class stream_pool {
   /// forgotten. Makes no driver call.
   explicit stream_pool(B& driver, const pool_options& options = {}) noexcept
       : driver_(driver),
+        driver_use_(driver),
         options_(options),
         watches_capture_(capture_backend<B> && driver.feature_set().capture &&
                          options.capture != capture_rule::unchecked),
@@ -86,7 +87,8 @@ class stream_pool {
   /// No stream that the pool knows is being captured, and no captured graph that uses its memory is
   /// launched again.
   /// Waits for the work of every stream that the pool knows and gives everything back. What the
-  /// driver will not take back stays with the process, and a line on stderr says so.
+  /// driver will not take back stays with the process, and a line on stderr says so. Blocks that
+  /// are live are told to options().at_end before.
   ~stream_pool();
 
   /// Reads the granularity, checks the options and maps the pages asked for; the first allocation
@@ -314,12 +316,14 @@ class stream_pool {
   [[nodiscard]] status finish_stream(std::uint32_t stream);
   [[nodiscard]] status finish_streams();
   [[nodiscard]] status close();
+  void report_live() noexcept;
   [[nodiscard]] static bool is_shortage(errc code) noexcept {
     return code == errc::out_of_memory || code == errc::over_budget ||
            code == errc::out_of_mappings;
   }
 
   B& driver_;
+  use_of driver_use_;
   pool_options options_;
   const bool watches_capture_;
   const bool watches_;                   // or there is a watcher
@@ -1358,11 +1362,20 @@ trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
 template <backend B>
 stream_pool<B>::~stream_pool() {
   if (parts_ == nullptr) return;
+  report_live();
   const status closed = close();
   if (closed) return;
   std::fprintf(stderr, "vmm: a stream pool could not give everything back: %s, %s\n",
                name_of(closed.error().code), closed.error().detail);
   (void)parts_.release();  // the driver still has it: taking the records away would only hide that
+}
+
+template <backend B>
+void stream_pool<B>::report_live() noexcept {
+  if (options_.at_end.hook == nullptr) return;
+  const pool_statistics now = parts_->book.statistics();
+  if (now.live_count == 0) return;
+  options_.at_end.hook(options_.at_end.context, {"stream pool", now.live_count, now.live_bytes});
 }
 
 // Waits for all work of every stream. One that the driver no longer knows is taken as finished:
