@@ -149,12 +149,19 @@ struct memory_numbers {
   std::uint64_t unmapped_bytes = 0;  // held, but behind no address
 };
 
+// A trace may end with live blocks.
+template <class Options>
+[[nodiscard]] Options quiet_at_end(Options options) {
+  options.at_end.hook = nullptr;
+  return options;
+}
+
 template <class Driver>
 class manager_subject {
  public:
   using options = manager_options;
 
-  manager_subject(Driver& driver, const options& rules) : manager_(driver, rules) {}
+  manager_subject(Driver& driver, const options& rules) : manager_(driver, quiet_at_end(rules)) {}
 
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream) {
     return manager_.allocate({.size_bytes = size_bytes, .stream = stream});
@@ -209,7 +216,7 @@ class pool_subject {
  public:
   using options = pool_options;
 
-  pool_subject(Driver& driver, const options& rules) : pool_(driver, rules) {}
+  pool_subject(Driver& driver, const options& rules) : pool_(driver, quiet_at_end(rules)) {}
 
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream) {
     return pool_.allocate(size_bytes, stream);
