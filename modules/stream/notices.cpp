@@ -5,6 +5,7 @@ module;
 #include <atomic>
 #include <cstdint>
 #include <new>
+#include <utility>
 #include <vector>
 
 module vmm.stream;
@@ -22,9 +23,19 @@ std::uint64_t this_thread() noexcept {
   return reinterpret_cast<std::uintptr_t>(&mark);
 }
 
+thread_local const remap_board* watched = nullptr;
+
 }  // namespace
 
+watcher_turn::watcher_turn(const remap_board& of) noexcept : before_(std::exchange(watched, &of)) {}
+watcher_turn::~watcher_turn() { watched = before_; }
+
+void remap_board::check_not_watching() const noexcept {
+  check(watched != this, "a block watcher calls the pool that calls it");
+}
+
 void remap_board::check_not_telling() const noexcept {
+  check_not_watching();
   check(telling_.load(std::memory_order_relaxed) != this_thread(),
         "a remap callback calls what it must not: see remap_callback");
 }

@@ -60,8 +60,10 @@ class remap_board {
     return count_.load(std::memory_order_relaxed) == 0;
   }
   void tell(const remap_notice& notice) noexcept;
-  /// Ends the process when the calling thread is inside a callback of this board.
+  /// Ends the process when the calling thread is inside a callback of this board or a watcher.
   void check_not_telling() const noexcept;
+  /// Ends the process when the calling thread is inside the watcher of the pool with this board.
+  void check_not_watching() const noexcept;
 
  private:
   struct listener {
@@ -74,6 +76,18 @@ class remap_board {
   std::uint64_t last_number_ VMM_GUARDED_BY(mutex_) = 0;
   sync::atomic<std::size_t> count_ = 0;
   sync::atomic<std::uint64_t> telling_ = 0;  // the thread
+};
+
+// While it lives the calling thread is inside the watcher of the pool with this board.
+class watcher_turn {
+ public:
+  explicit watcher_turn(const remap_board& of) noexcept;
+  ~watcher_turn();
+  watcher_turn(const watcher_turn&) = delete;
+  watcher_turn& operator=(const watcher_turn&) = delete;
+
+ private:
+  const remap_board* before_;
 };
 
 }  // namespace vmm

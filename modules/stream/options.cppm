@@ -69,7 +69,8 @@ export enum class capture_rule : std::uint8_t {
 /// While a pool has a watcher its allocations and frees take turns. A block that is freed while it
 /// is pinned, or that a captured graph may use, is not told as freed: another one that is told
 /// there ends it. Called from any thread, with the device's context current on it where the backend
-/// is a context_backend; may throw nothing and calls nothing of the pool.
+/// is a context_backend; may throw nothing and calls nothing of the pool: a call that could change
+/// blocks or mappings ends the process.
 export class block_watcher {
  public:
   virtual ~block_watcher() = default;

@@ -223,6 +223,7 @@ class stream_pool {
   void tell(Words&& words) {
     if (options_.watcher == nullptr) [[likely]]
       return;
+    const watcher_turn turn(board_);
     if constexpr (context_backend<B>) {
       const bool is_current = driver_.push_context();
       words(*options_.watcher);
@@ -441,6 +442,7 @@ result<address> stream_pool<B>::allocate(std::uint64_t size_bytes, stream_handle
 template <backend B>
 result<address> stream_pool<B>::allocate_watched(std::uint64_t size_bytes, stream_handle stream) {
   if (options_.watcher != nullptr) [[unlikely]] {
+    board_.check_not_watching();
     const sync::lock_guard<sync::recursive_mutex> turn(watcher_mutex_);
     const result<address> at = allocate_asking(size_bytes, stream);
     if (at) tell([&](block_watcher& who) { who.allocated({*at, size_bytes}); });
@@ -498,6 +500,7 @@ status stream_pool<B>::free_watched(address at, stream_handle stream) {
       return free_captured(at, stream, *seen);
   }
   if (options_.watcher != nullptr) [[unlikely]] {
+    board_.check_not_watching();
     const sync::lock_guard<sync::recursive_mutex> turn(watcher_mutex_);
     bool is_held = false;
     {
