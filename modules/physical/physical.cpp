@@ -146,7 +146,7 @@ bool piece_store::any_shared(std::span<piece* const> pieces) const noexcept {
 }
 
 bool piece_store::any_was_shared(std::span<piece* const> pieces) const noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return std::any_of(pieces.begin(), pieces.end(),
                      [](const piece* held) { return held->was_shared; });
 }
