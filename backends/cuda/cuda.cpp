@@ -245,9 +245,6 @@ class current_context {
   bool pushed_ = false;
 };
 
-constexpr const char* forked_detail =
-    "this process was forked after the CUDA driver was started, which the driver does not survive: "
-    "open the device in the child, or start the child with spawn";
 constexpr const char* no_capture_detail =
     "the CUDA driver has no calls that tell whether a stream is being captured";
 constexpr const char* multicast_detail =
@@ -259,6 +256,7 @@ constexpr const char* multicast_detail =
 // ---- the object --------------------------------------------------------------------------------
 
 struct cuda_driver::state {
+  process_mark made_in;
   entry_points cu;
   CUdevice device = 0;
   CUcontext context = nullptr;
@@ -270,7 +268,7 @@ struct cuda_driver::state {
   cuda_description description;
 
   ~state() {
-    if (context == nullptr || cuda::in_forked_child()) return;
+    if (context == nullptr) return;
     if (transfers != nullptr) {
       const current_context current(cu, context);
       static_cast<void>(cu.stream_destroy(transfers));
@@ -282,8 +280,8 @@ struct cuda_driver::state {
   // how it went.
   template <class Body>
   [[nodiscard]] status run(call where, Body&& body) {
-    if (cuda::in_forked_child()) [[unlikely]]
-      return error{errc::unavailable, where, 0, "", forked_detail};
+    if (!made_in.is_here()) [[unlikely]]
+      return refuse_forked(where);
     const current_context current(cu, context);
     CUresult code = current.failure();
     if (code == CUDA_SUCCESS) code = body(cu);
@@ -312,9 +310,20 @@ struct cuda_driver::state {
 };
 
 cuda_driver::cuda_driver(std::unique_ptr<state> opened) noexcept : state_(std::move(opened)) {}
-cuda_driver::~cuda_driver() = default;
+cuda_driver::~cuda_driver() { leave_if_forked(); }
 cuda_driver::cuda_driver(cuda_driver&&) noexcept = default;
-cuda_driver& cuda_driver::operator=(cuda_driver&&) noexcept = default;
+cuda_driver& cuda_driver::operator=(cuda_driver&& other) noexcept {
+  if (this != &other) {
+    leave_if_forked();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+// The context is the parent's: the CUDA driver's own state does not survive a fork.
+void cuda_driver::leave_if_forked() noexcept {
+  if (state_ != nullptr && !state_->made_in.is_here()) leave_behind(state_.release());
+}
 
 const features& cuda_driver::feature_set() const noexcept { return state_->can; }
 location cuda_driver::home() const noexcept { return vmm::device(state_->ordinal); }
@@ -324,6 +333,7 @@ std::uint64_t cuda_driver::native_context() const noexcept {
 }
 
 void* cuda_driver::entry_point(const char* symbol, std::int32_t version) const noexcept {
+  if (!state_->made_in.is_here()) return nullptr;
   if (!state_->multicast_allowed && std::string_view(symbol).starts_with("cuMulticast"))
     return nullptr;
   return state_->cu.find(symbol, version);
@@ -421,6 +431,12 @@ status cuda_driver::state::read_device() {
 
 status cuda_driver::state::find_device() {
   if (const CUresult code = cu.init(0); code != CUDA_SUCCESS) {
+    if (code == CUDA_ERROR_NOT_INITIALIZED) {
+      return unusable(
+          cu, code,
+          "the CUDA driver does not start in a process that was forked after its parent "
+          "had started it: start the child with exec (spawn), or fork before");
+    }
     return unusable(cu, code,
                     code == CUDA_ERROR_NO_DEVICE ? "the CUDA driver is there but sees no device: "
                                                    "look at CUDA_VISIBLE_DEVICES and nvidia-smi"
@@ -774,6 +790,8 @@ status cuda_driver::synchronize_event(event_handle event) {
 
 result<capture_info> cuda_driver::query_capture(stream_handle stream) {
   const entry_points& cu = state_->cu;
+  if (!state_->made_in.is_here()) [[unlikely]]
+    return refuse_forked(call::query_capture);
   if (!state_->can.capture)
     return error{errc::not_supported, call::query_capture, 0, "", no_capture_detail};
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -798,7 +816,7 @@ result<capture_info> cuda_driver::query_capture(stream_handle stream) {
 }
 
 capture_mode cuda_driver::exchange_capture_mode(capture_mode mode) {
-  if (!state_->can.capture) return mode;
+  if (!state_->can.capture || !state_->made_in.is_here()) return mode;
   CUstreamCaptureMode exchanged = native(mode);
   if (state_->cu.exchange_capture_mode(&exchanged) != CUDA_SUCCESS) return mode;
   if (exchanged == CU_STREAM_CAPTURE_MODE_RELAXED) return capture_mode::relaxed;
@@ -809,12 +827,12 @@ capture_mode cuda_driver::exchange_capture_mode(capture_mode mode) {
 // ---- the context of tools beside vmm -----------------------------------------------------------
 
 bool cuda_driver::push_context() noexcept {
-  return !cuda::in_forked_child() && state_->cu.context_push(state_->context) == CUDA_SUCCESS;
+  return state_->made_in.is_here() && state_->cu.context_push(state_->context) == CUDA_SUCCESS;
 }
 
 void cuda_driver::pop_context() noexcept {
   CUcontext popped = nullptr;
-  static_cast<void>(state_->cu.context_pop(&popped));
+  if (state_->made_in.is_here()) static_cast<void>(state_->cu.context_pop(&popped));
 }
 
 // ---- bytes -------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@
 //     own name for it.
 // I4  No lock is held over a driver call; the object is constant after open().
 // I5  Multicast calls are not even looked up unless options.allow_multicast says so.
+// I6  A forked child is refused every call before the driver is reached, and destroying its copy
+//     changes nothing.
 //
 // Thread safety: all members may be called from any thread at once. Destroy the object when no call
 // is running. Cost: the driver's own, and about 20 ns to look at the current context (more where it
@@ -159,6 +161,7 @@ export class cuda_driver {
  private:
   struct state;
   explicit cuda_driver(std::unique_ptr<state> opened) noexcept;
+  void leave_if_forked() noexcept;
   std::unique_ptr<state> state_;
   user_count users_;
 };

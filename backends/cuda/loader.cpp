@@ -3,20 +3,9 @@
 #include "loader.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-
-#include <atomic>
 
 namespace vmm::cuda {
 namespace {
-
-std::atomic<bool> forked_child{false};
-
-void watch_for_fork() noexcept {
-  static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { forked_child.store(true, std::memory_order_relaxed); });
-  static_cast<void>(registered);
-}
 
 // Looks entry points up one by one and remembers whether a required one was missing.
 class finder {
@@ -136,10 +125,7 @@ const char* load_driver(const load_options& options, entry_points& points) noexc
   if (!find.complete()) {
     return "the CUDA driver lacks a call that vmm needs: install a driver for CUDA 11.3 or newer";
   }
-  watch_for_fork();
   return nullptr;
 }
-
-bool in_forked_child() noexcept { return forked_child.load(std::memory_order_relaxed); }
 
 }  // namespace vmm::cuda

@@ -92,7 +92,4 @@ struct load_options {
 /// Fills `points`. Returns null, or a static text that says what is missing and what to do.
 [[nodiscard]] const char* load_driver(const load_options& options, entry_points& points) noexcept;
 
-/// True in a process that was forked after load_driver: the driver's state did not come along.
-[[nodiscard]] bool in_forked_child() noexcept;
-
 }  // namespace vmm::cuda

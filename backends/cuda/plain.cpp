@@ -78,6 +78,7 @@ status plain_space::add(address_range range, address origin) noexcept {
 }
 
 result<address> plain_space::begin_removal(address_range range) noexcept {
+  if (!made_in_.is_here()) return refuse_forked(call::free_reservation);
   const lock hold(mutex_);
   const auto found = reservations_.find(range.base.value);
   const bool is_known = found != reservations_.end() && !found->second.is_going &&
@@ -113,6 +114,7 @@ bool plain_space::is_reserved(address_range range) const noexcept {
 // ---- handles -----------------------------------------------------------------------------------
 
 result<physical_handle> plain_space::create(const physical_request& request) noexcept {
+  if (!made_in_.is_here()) return refuse_forked(call::create);
   if (!(request.where == limits_.home) || request.shareable != share_kind::none ||
       request.rdma_capable)
     return unsupported(call::create);
@@ -135,6 +137,7 @@ result<physical_handle> plain_space::create(const physical_request& request) noe
 }
 
 status plain_space::release(physical_handle handle) noexcept {
+  if (!made_in_.is_here()) return refuse_forked(call::release);
   const lock hold(mutex_);
   const auto found = memories_.find(static_cast<std::uint64_t>(handle));
   if (found == memories_.end())
@@ -147,6 +150,7 @@ status plain_space::release(physical_handle handle) noexcept {
 }
 
 result<physical_properties> plain_space::get_properties(physical_handle handle) const noexcept {
+  if (!made_in_.is_here()) return refuse_forked(call::get_properties);
   const lock hold(mutex_);
   if (!memories_.contains(static_cast<std::uint64_t>(handle)))
     return refused(errc::invalid_argument, call::get_properties, "no such handle");
@@ -174,6 +178,7 @@ bool plain_space::is_tiled(address_range range) const noexcept {
 }
 
 status plain_space::map(const map_request& request) noexcept {
+  if (!made_in_.is_here()) return refuse_forked(call::map);
   const lock hold(mutex_);
   const auto found = memories_.find(static_cast<std::uint64_t>(request.memory));
   if (found == memories_.end()) return refused(errc::invalid_argument, call::map, "no such handle");
@@ -201,6 +206,7 @@ status plain_space::map(const map_request& request) noexcept {
 }
 
 status plain_space::unmap(address_range range) noexcept {
+  if (!made_in_.is_here()) return refuse_forked(call::unmap);
   const lock hold(mutex_);
   if (!is_tiled(range)) {
     return refused(errc::invalid_argument, call::unmap,
@@ -215,6 +221,7 @@ status plain_space::unmap(address_range range) noexcept {
 }
 
 status plain_space::set_access(address_range range, std::span<const access_grant> grants) noexcept {
+  if (!made_in_.is_here()) return refuse_forked(call::set_access);
   for (const access_grant& each : grants) {
     if (!(each.who == limits_.home) || each.rights == access::read)
       return unsupported(call::set_access);
@@ -231,6 +238,7 @@ status plain_space::set_access(address_range range, std::span<const access_grant
 }
 
 result<access> plain_space::get_access(address at, location who) const noexcept {
+  if (!made_in_.is_here()) return refuse_forked(call::get_access);
   if (!(who == limits_.home)) return unsupported(call::get_access);
   const lock hold(mutex_);
   auto found = mappings_.upper_bound(at.value);

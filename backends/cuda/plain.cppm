@@ -10,6 +10,7 @@
 // I1  Mappings do not overlap; each lies in one reservation and is the whole of one handle.
 // I2  A handle has at most one mapping. The handles together are not larger than the device.
 // I3  A failed call changes nothing; what may throw comes before the first change.
+// I4  A forked child is refused before the lock is taken.
 //
 // Thread safety: all of it, one lock. Cost: logarithmic; for a program that is being debugged.
 module;
@@ -82,6 +83,7 @@ class plain_space {
   [[nodiscard]] bool is_tiled(address_range range) const noexcept;
 
   limits limits_;
+  process_mark made_in_;
   mutable std::mutex mutex_;
   std::map<std::uint64_t, reservation> reservations_;  // by address
   std::map<std::uint64_t, memory> memories_;           // by handle

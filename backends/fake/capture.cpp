@@ -172,7 +172,8 @@ status driver_state::capture_wait(stream_handle stream, const event_record& even
 
 result<capture_info> fake_driver::query_capture(stream_handle stream) {
   driver_state& s = *state_;
-  if (!s.noisy.load(std::memory_order_relaxed) && s.plays.can.capture) [[likely]]
+  const bool is_quiet = !s.noisy.load(std::memory_order_relaxed) && s.plays.can.capture;
+  if (is_quiet && s.world->made_in.is_here()) [[likely]]
     return capture_info{};
   return s.run<capture_info>(call::query_capture, [&]() -> result<capture_info> {
     if (!s.plays.can.capture) {

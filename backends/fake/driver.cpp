@@ -82,9 +82,20 @@ fake_driver::fake_driver(const fake::profile& plays)
     : state_(std::make_unique<driver_state>(plays, std::make_shared<fake::world_state>(plays))) {}
 fake_driver::fake_driver(const fake::profile& plays, fake::world& machine)
     : state_(std::make_unique<driver_state>(plays, machine.state_)) {}
-fake_driver::~fake_driver() = default;
+fake_driver::~fake_driver() { leave_if_forked(); }
 fake_driver::fake_driver(fake_driver&&) noexcept = default;
-fake_driver& fake_driver::operator=(fake_driver&&) noexcept = default;
+fake_driver& fake_driver::operator=(fake_driver&& other) noexcept {
+  if (this != &other) {
+    leave_if_forked();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+// The lock of the world may be held by a thread that a forked child does not have.
+void fake_driver::leave_if_forked() noexcept {
+  if (state_ != nullptr && !state_->world->made_in.is_here()) leave_behind(state_.release());
+}
 
 std::string_view fake_driver::name() const noexcept { return state_->plays.name; }
 const features& fake_driver::feature_set() const noexcept { return state_->plays.can; }

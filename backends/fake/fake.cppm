@@ -10,6 +10,8 @@
 // I1  A failed call changes nothing, except where a trap of the profile says so.
 // I2  Memory lives while a handle or a mapping refers to it, in any driver of the same world.
 // I3  now_ns never goes back; busy_ns is the part of it that calls took, without waiting.
+// I4  A forked child is refused every driver call, and destroying its copy changes nothing. What a
+//     test asks beside the calls is for the process that made the world.
 //
 // Thread safety: any call from any thread; one lock for all drivers of a world.
 // Cost: O(log n) in the live mappings or reservations, plus O(1) for each mapping touched. No
@@ -208,11 +210,12 @@ export class fake_driver {
   [[nodiscard]] result<std::uint64_t> read_tag(address at);
 
  private:
+  void leave_if_forked() noexcept;
   std::unique_ptr<fake::driver_state> state_;
   user_count users_;
 };
 
-static_assert(backend<fake_driver>);
+static_assert(check_backend<fake_driver>());
 static_assert(retain_backend<fake_driver>);
 static_assert(property_backend<fake_driver>);
 static_assert(stream_backend<fake_driver>);

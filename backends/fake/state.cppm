@@ -252,6 +252,7 @@ struct world_state {
     }
   }
 
+  process_mark made_in;  // of every driver on it: a forked child has none of them
   std::mutex mutex;
   slab<memory> memories;
   slab<descriptor_record> descriptors;
@@ -405,6 +406,8 @@ struct driver_state {
   /// Runs a body under the lock and keeps bad_alloc inside.
   template <class T, class Body>
   [[nodiscard]] result<T> look(Body&& body) {
+    if (!world->made_in.is_here()) [[unlikely]]
+      return refuse_forked();
     const std::lock_guard<std::mutex> hold(world->mutex);
     try {
       if (!moments.empty()) settle();
@@ -417,6 +420,8 @@ struct driver_state {
   /// A driver call: counts it, fails it if that is planned, runs it, and charges a refusal.
   template <class T, class Body>
   [[nodiscard]] result<T> run(call where, Body&& body) {
+    if (!world->made_in.is_here()) [[unlikely]]
+      return refuse_forked(where);
     return look<T>([&]() -> result<T> {
       ++call_counts[static_cast<std::size_t>(where)];
       if (!faults.empty()) [[unlikely]] {
