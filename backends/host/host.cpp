@@ -348,9 +348,12 @@ status host_driver::state::obtain(memory& fresh) noexcept {
   if (fresh.shareable != share_kind::none) {
     const linux_os::opened made = linux_os::open_memory_file(fresh.pages.size_bytes, pages, true);
     if (made.failure != 0) {
-      return kernel_error(
-          call::create, errc::out_of_memory, made.failure,
-          "no file for shareable memory: release some, or raise the limit on open files");
+      const char* detail = made.failure == EFBIG
+                               ? "shareable memory is a file, and larger than the limit on file "
+                                 "sizes (ulimit -f): raise it"
+                               : "no file for shareable memory: release some, or raise the limit "
+                                 "on open files";
+      return kernel_error(call::create, errc::out_of_memory, made.failure, detail);
     }
     file = fresh.own_file = made.descriptor;
   } else {
@@ -470,6 +473,10 @@ result<host_driver> host_driver::open(const host_options& options) noexcept {
   made->can = host_features(options);
   made->pages = options.huge_pages ? linux_os::page_kind::huge : linux_os::page_kind::normal;
   const linux_os::opened file = linux_os::open_memory_file(shared_file_bytes, made->pages, false);
+  if (file.failure == EFBIG) {
+    return kernel_error(call::none, errc::unavailable, file.failure,
+                        "the limit on file sizes leaves no memory file: raise it (ulimit -f)");
+  }
   if (file.failure != 0) {
     return kernel_error(call::none, errc::unavailable, file.failure,
                         "this system makes no memory files (memfd_create)");

@@ -57,7 +57,8 @@ struct memory_figures {
 inline constexpr std::uint64_t huge_page_bytes = 2ull << 20;
 
 /// An unlinked memory file of `size_bytes`, close-on-exec. Nothing is committed. `sealed` files
-/// keep their size for ever.
+/// keep their size for ever. EFBIG under a limit of file size (RLIMIT_FSIZE); its signal is kept
+/// from the program.
 [[nodiscard]] opened open_memory_file(std::uint64_t size_bytes, page_kind pages,
                                       bool sealed) noexcept;
 [[nodiscard]] opened duplicate(int descriptor) noexcept;
