@@ -89,16 +89,18 @@ error no_host_memory(call where) noexcept {
                   "operator new failed in the host driver's table");
 }
 
+error too_many_mappings(call where) noexcept {
+  return kernel_error(
+      where, errc::out_of_mappings, ENOMEM,
+      "the process has as many kernel mappings as it may: map larger pieces, or raise "
+      "vm.max_map_count");
+}
+
 // The kernel says ENOMEM both for its own memory and for too many mappings.
 error mapping_error(call where, int number) noexcept {
   if (number != ENOMEM)
     return kernel_error(where, errc::internal, number, "the kernel refused to change a mapping");
-  if (linux_os::mapping_limit_reached()) {
-    return kernel_error(
-        where, errc::out_of_mappings, number,
-        "the process has as many kernel mappings as it may: map larger pieces, or raise "
-        "vm.max_map_count");
-  }
+  if (linux_os::mapping_limit_reached()) return too_many_mappings(where);
   return kernel_error(where, errc::out_of_host_memory, number,
                       "the kernel has no memory for its own tables");
 }
@@ -511,10 +513,12 @@ result<memory_info> host_driver::query_memory(location where) noexcept {
 
 namespace {
 
-// An aligned range of the size asked for, wherever the kernel puts it.
+// An aligned range of the size asked for, wherever the kernel puts it. ENOMEM is the kernel's word
+// for too large a size, ENOSPC here for too many mappings.
 linux_os::placed reserve_aligned(std::uint64_t size_bytes, std::uint64_t alignment_bytes) noexcept {
   const std::uint64_t extra = alignment_bytes - linux_os::page_size_bytes();
   const linux_os::placed wide = linux_os::reserve({0, size_bytes + extra});
+  if (wide.failure == ENOMEM && linux_os::no_mapping_left()) return {0, ENOSPC};
   if (wide.failure != 0 || extra == 0) return wide;
   const std::uint64_t base = round_up(wide.base, alignment_bytes);
   const std::uint64_t head = base - wide.base;
@@ -524,7 +528,7 @@ linux_os::placed reserve_aligned(std::uint64_t size_bytes, std::uint64_t alignme
   if (failure == 0 && head != 0) failure = linux_os::unreserve({wide.base, head});
   if (failure == 0) return {base, 0};
   (void)linux_os::unreserve({wide.base, size_bytes + extra});
-  return {0, failure};
+  return {0, failure == ENOMEM ? ENOSPC : failure};
 }
 
 }  // namespace
@@ -554,10 +558,10 @@ result<address_range> host_driver::reserve(const reserve_request& request) noexc
     place = linux_os::reserve({request.hint.value, size});
   if (place.failure != 0) place = reserve_aligned(size, alignment);
   if (place.failure != 0) {
-    if (place.failure == ENOMEM && linux_os::mapping_limit_reached())
-      return mapping_error(call::reserve, ENOMEM);
+    if (place.failure == ENOSPC) return too_many_mappings(call::reserve);
     return kernel_error(call::reserve, errc::out_of_addresses, place.failure,
-                        "no range of that size is free in this process");
+                        "no range of that size is free in this process, or its limit on address "
+                        "space is lower (ulimit -v)");
   }
   if (!allocates([&] { state_->reservations.emplace(place.base, size); })) {
     (void)state_->with_spare([&] { return linux_os::unreserve({place.base, size}); });

@@ -301,6 +301,12 @@ bool mapping_limit_reached() noexcept {
   return lines + mapping_count_slack >= limit;
 }
 
+bool no_mapping_left() noexcept {
+  const placed page = reserve({0, page_size_bytes()});
+  if (page.failure == 0) (void)unreserve({page.base, page_size_bytes()});
+  return page.failure != 0 && mapping_limit_reached();
+}
+
 memory_figures query_memory(page_kind pages) noexcept {
   std::array<char, 4096> buffer;
   const std::string_view text = read_start("/proc/meminfo", buffer);

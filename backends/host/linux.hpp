@@ -81,6 +81,9 @@ void close(int descriptor) noexcept;
 /// True when the process has (nearly) as many kernel mappings as it may have. Reads /proc; for
 /// error paths.
 [[nodiscard]] bool mapping_limit_reached() noexcept;
+/// The same question after ENOMEM for new addresses. Reads nothing where a single page is still to
+/// be had: then the size was what the kernel refused.
+[[nodiscard]] bool no_mapping_left() noexcept;
 /// The kernel's limit on the mappings of a process; 0 when it cannot be read.
 [[nodiscard]] std::uint64_t mapping_limit() noexcept;
 
