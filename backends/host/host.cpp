@@ -156,6 +156,7 @@ bool wraps(address base, std::uint64_t size_bytes) noexcept {
 }  // namespace
 
 struct host_driver::state {
+  process_mark made_in;
   host_options options{};
   granularity granule{};
   features can{};
@@ -425,9 +426,21 @@ bool host_driver::state::restore_rights(address_range range) noexcept {
 }
 
 host_driver::host_driver(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
-host_driver::~host_driver() = default;
+host_driver::~host_driver() { leave_if_forked(); }
 host_driver::host_driver(host_driver&&) noexcept = default;
-host_driver& host_driver::operator=(host_driver&&) noexcept = default;
+host_driver& host_driver::operator=(host_driver&& other) noexcept {
+  if (this != &other) {
+    leave_if_forked();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+// The table may have been changing at the fork, and the ranges and descriptors in it are the
+// parent's.
+void host_driver::leave_if_forked() noexcept {
+  if (state_ != nullptr && !state_->made_in.is_here()) leave_behind(state_.release());
+}
 
 namespace {
 
@@ -491,6 +504,7 @@ result<host_driver> host_driver::open(const host_options& options) noexcept {
 const features& host_driver::feature_set() const noexcept { return state_->can; }
 
 result<granularity> host_driver::query_granularity(const physical_request& request) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::query_granularity);
   if (request.where != host()) {
     return unknown_place(call::query_granularity, request.where);
   }
@@ -498,6 +512,7 @@ result<granularity> host_driver::query_granularity(const physical_request& reque
 }
 
 result<memory_info> host_driver::query_memory(location where) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::memory_info);
   if (where != host()) return unknown_place(call::memory_info, where);
   const linux_os::memory_figures now = linux_os::query_memory(state_->pages);
   if (now.failure != 0) return figures_error(call::memory_info, errc::unavailable, now.failure);
@@ -534,6 +549,7 @@ linux_os::placed reserve_aligned(std::uint64_t size_bytes, std::uint64_t alignme
 }  // namespace
 
 result<address_range> host_driver::reserve(const reserve_request& request) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::reserve);
   const std::uint64_t size = request.size_bytes;
   const std::uint64_t wanted = request.alignment_bytes;
   if (size == 0 || !state_->aligned(size)) {
@@ -571,6 +587,7 @@ result<address_range> host_driver::reserve(const reserve_request& request) noexc
 }
 
 status host_driver::free_reservation(address_range range) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::free_reservation);
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   const auto found = state_->reservations.find(range.base.value);
   if (found == state_->reservations.end() || found->second != range.size_bytes) {
@@ -588,6 +605,7 @@ status host_driver::free_reservation(address_range range) noexcept {
 }
 
 result<physical_handle> host_driver::create(const physical_request& request) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::create);
   if (request.where != host()) {
     return unknown_place(call::create, request.where);
   }
@@ -620,6 +638,7 @@ result<physical_handle> host_driver::create(const physical_request& request) noe
 }
 
 status host_driver::release(physical_handle handle) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::release);
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   memory* behind = state_->find(handle);
   if (behind == nullptr) return unknown_handle(call::release);
@@ -629,6 +648,7 @@ status host_driver::release(physical_handle handle) noexcept {
 }
 
 status host_driver::map(const map_request& request) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::map);
   const address_range range{request.at, request.size_bytes};
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   if (!state_->well_formed(range) || !state_->aligned(request.offset_bytes)) {
@@ -664,6 +684,7 @@ status host_driver::map(const map_request& request) noexcept {
 }
 
 status host_driver::unmap(address_range range) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::unmap);
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   if (!state_->well_formed(range)) {
     return bad_call(call::unmap, errc::invalid_argument,
@@ -713,6 +734,7 @@ result<access> rights_in(std::span<const access_grant> grants) noexcept {
 }  // namespace
 
 status host_driver::set_access(address_range range, std::span<const access_grant> grants) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::set_access);
   const result<access> wanted = rights_in(grants);
   if (!wanted) return wanted.error();
   const access rights = *wanted;
@@ -742,6 +764,7 @@ status host_driver::set_access(address_range range, std::span<const access_grant
 }
 
 result<access> host_driver::get_access(address at, location who) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::get_access);
   if (who != host()) {
     return unknown_place(call::get_access, who);
   }
@@ -759,6 +782,7 @@ constexpr const char* streamless = "the host driver has no streams but the defau
 }  // namespace
 
 status host_driver::copy(const copy_request& request) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::copy);
   if (request.stream != stream_handle::default_stream) {
     return bad_call(call::copy, errc::invalid_argument, streamless);
   }
@@ -775,6 +799,7 @@ status host_driver::copy(const copy_request& request) noexcept {
 }
 
 status host_driver::fill(const fill_request& request) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::fill);
   if (request.stream != stream_handle::default_stream) {
     return bad_call(call::fill, errc::invalid_argument, streamless);
   }
@@ -787,6 +812,7 @@ status host_driver::fill(const fill_request& request) noexcept {
 }
 
 status host_driver::write(address at, std::span<const std::byte> source) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::write);
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   const status writable = state_->usable(call::write, {at, source.size()}, access::read_write);
   if (!writable) return writable;
@@ -795,6 +821,7 @@ status host_driver::write(address at, std::span<const std::byte> source) noexcep
 }
 
 status host_driver::read(std::span<std::byte> target, address at) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::read);
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   const status readable = state_->usable(call::read, {at, target.size()}, access::read);
   if (!readable) return readable;
@@ -803,6 +830,7 @@ status host_driver::read(std::span<std::byte> target, address at) noexcept {
 }
 
 result<physical_handle> host_driver::retain(address at) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::retain);
   const std::unique_lock<std::shared_mutex> hold(state_->guard);
   const piece* mapped = state_->piece_at(at);
   if (mapped == nullptr)
@@ -816,6 +844,7 @@ result<physical_handle> host_driver::retain(address at) noexcept {
 }
 
 result<physical_properties> host_driver::get_properties(physical_handle handle) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::get_properties);
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   const memory* behind = state_->find(handle);
   if (behind == nullptr) {
@@ -825,6 +854,7 @@ result<physical_properties> host_driver::get_properties(physical_handle handle) 
 }
 
 result<shared_handle> host_driver::export_handle(physical_handle handle, share_kind kind) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::export_handle);
   if (kind != share_kind::posix_fd) {
     return bad_call(call::export_handle, errc::not_supported,
                     "the host driver shares memory as posix_fd only");
@@ -851,6 +881,7 @@ result<shared_handle> host_driver::export_handle(physical_handle handle, share_k
 }
 
 result<physical_handle> host_driver::import_handle(const shared_handle& shared) noexcept {
+  if (!state_->made_in.is_here()) return refuse_forked(call::import_handle);
   if (shared.kind != share_kind::posix_fd) {
     return bad_call(call::import_handle, errc::not_supported,
                     "the host driver shares memory as posix_fd only");
@@ -890,6 +921,7 @@ result<physical_handle> host_driver::import_handle(const shared_handle& shared) 
 }
 
 host_ledger host_driver::ledger() const noexcept {
+  if (!state_->made_in.is_here()) return {};
   const std::shared_lock<std::shared_mutex> hold(state_->guard);
   host_ledger count;
   count.reservations = state_->reservations.size();

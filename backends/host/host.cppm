@@ -11,10 +11,13 @@
 //     last of them.
 // I3  Unless commit is lazy, memory is there when create returns; more than there is, is refused.
 // I4  Unmapping and freeing work also when the process is at its limit of kernel mappings.
+// I5  A forked child reaches none of the memory: it has holes where the parent has mappings, every
+//     call of it is refused with not_permitted, and destroying its copy changes nothing.
 //
 // Memory that is not shareable is an extent of one file: it costs no descriptor, and neighbouring
 // extents become one kernel mapping. Each shareable memory has a file of its own, sealed so that a
-// peer cannot shrink it.
+// peer cannot shrink it. A forked child has copies of the descriptors, which keep shareable memory
+// alive until it ends or calls exec.
 //
 // Thread safety: any call from any thread; copies run side by side, all else one after another.
 // Cost: O(log n) in live reservations and mappings plus the system call; 0.1 ms a MiB committed.
@@ -119,6 +122,7 @@ export class host_driver {
  private:
   struct state;
   explicit host_driver(std::unique_ptr<state> made) noexcept;
+  void leave_if_forked() noexcept;
   std::unique_ptr<state> state_;
   user_count users_;
 };

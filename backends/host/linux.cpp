@@ -264,7 +264,11 @@ int unreserve(span where) noexcept {
 int map(span where, int descriptor, std::uint64_t offset_bytes) noexcept {
   void* base = ::mmap(pointer(where.base), where.size_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
                       descriptor, static_cast<off_t>(offset_bytes));
-  return base == MAP_FAILED ? errno : 0;
+  if (base == MAP_FAILED) return errno;
+  // A child that is forked from now on has a hole here, not the parent's bytes.
+  if (::madvise(base, where.size_bytes, MADV_DONTFORK) == 0) return 0;
+  const int failure = errno;
+  return unmap(where) == 0 ? failure : EIO;
 }
 
 int unmap(span where) noexcept {

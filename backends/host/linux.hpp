@@ -73,13 +73,14 @@ void close(int descriptor) noexcept;
 /// Addresses with nothing behind them. `base` 0: anywhere; else exactly there or EEXIST.
 [[nodiscard]] placed reserve(span where) noexcept;
 [[nodiscard]] int unreserve(span where) noexcept;
-/// Puts file memory, without access, over reserved addresses, and takes it away again.
+/// Puts file memory, without access, over reserved addresses, and takes it away again. A forked
+/// child finds nothing there.
 [[nodiscard]] int map(span where, int descriptor, std::uint64_t offset_bytes) noexcept;
 [[nodiscard]] int unmap(span where) noexcept;
 [[nodiscard]] int protect(span where, protection rights) noexcept;
 
-/// True when the process has (nearly) as many kernel mappings as it may have. Reads /proc; for
-/// error paths.
+/// True when the process has (nearly) as many kernel mappings as it may have. Reads all of
+/// /proc/self/maps; for error paths that are rare.
 [[nodiscard]] bool mapping_limit_reached() noexcept;
 /// The same question after ENOMEM for new addresses. Reads nothing where a single page is still to
 /// be had: then the size was what the kernel refused.
