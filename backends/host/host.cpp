@@ -779,7 +779,42 @@ namespace {
 
 constexpr const char* streamless = "the host driver has no streams but the default one";
 
+error no_streams(const process_mark& made_in, call where) noexcept {
+  if (!made_in.is_here()) return refuse_forked(where);
+  return bad_call(where, errc::not_supported,
+                  "the host driver has no streams and no events: work is finished when a call "
+                  "returns");
+}
+
 }  // namespace
+
+result<stream_handle> host_driver::create_stream() noexcept {
+  return no_streams(state_->made_in, call::create_stream);
+}
+status host_driver::destroy_stream(stream_handle) noexcept {
+  return no_streams(state_->made_in, call::destroy_stream);
+}
+status host_driver::synchronize_stream(stream_handle) noexcept {
+  return no_streams(state_->made_in, call::synchronize_stream);
+}
+result<event_handle> host_driver::create_event() noexcept {
+  return no_streams(state_->made_in, call::create_event);
+}
+status host_driver::destroy_event(event_handle) noexcept {
+  return no_streams(state_->made_in, call::destroy_event);
+}
+status host_driver::record_event(event_handle, stream_handle) noexcept {
+  return no_streams(state_->made_in, call::record_event);
+}
+result<bool> host_driver::query_event(event_handle) noexcept {
+  return no_streams(state_->made_in, call::query_event);
+}
+status host_driver::wait_event(stream_handle, event_handle) noexcept {
+  return no_streams(state_->made_in, call::wait_event);
+}
+status host_driver::synchronize_event(event_handle) noexcept {
+  return no_streams(state_->made_in, call::synchronize_event);
+}
 
 status host_driver::copy(const copy_request& request) noexcept {
   if (!state_->made_in.is_here()) return refuse_forked(call::copy);

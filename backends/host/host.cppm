@@ -69,9 +69,9 @@ export struct host_ledger {
   }
 };
 
-/// Satisfies backend, copy_backend, retain_backend, property_backend and sharing_backend;
-/// docs/contract.md says what each call requires, leaves and answers. Work is done when a call
-/// returns, so there are no streams.
+/// Satisfies backend, stream_backend, copy_backend, retain_backend, property_backend and
+/// sharing_backend; docs/contract.md says what each call requires, leaves and answers. Work is done
+/// when a call returns, so the calls of stream_backend answer not_supported.
 export class host_driver {
  public:
   /// Errors: bad_option (a size that is not as host_options says), unavailable (no memory files on
@@ -101,6 +101,17 @@ export class host_driver {
                                   std::span<const access_grant> grants) noexcept;
   [[nodiscard]] result<access> get_access(address at, location who) noexcept;
 
+  // stream_backend: features::streams is false, and each answers not_supported
+  [[nodiscard]] result<stream_handle> create_stream() noexcept;
+  [[nodiscard]] status destroy_stream(stream_handle stream) noexcept;
+  [[nodiscard]] status synchronize_stream(stream_handle stream) noexcept;
+  [[nodiscard]] result<event_handle> create_event() noexcept;
+  [[nodiscard]] status destroy_event(event_handle event) noexcept;
+  [[nodiscard]] status record_event(event_handle event, stream_handle stream) noexcept;
+  [[nodiscard]] result<bool> query_event(event_handle event) noexcept;
+  [[nodiscard]] status wait_event(stream_handle stream, event_handle event) noexcept;
+  [[nodiscard]] status synchronize_event(event_handle event) noexcept;
+
   // copy_backend; the only stream is the default one, and the work is done when the call returns
   [[nodiscard]] status copy(const copy_request& request) noexcept;
   [[nodiscard]] status fill(const fill_request& request) noexcept;
@@ -127,6 +138,8 @@ export class host_driver {
   user_count users_;
 };
 
+static_assert(check_backend<host_driver>());
+static_assert(stream_backend<host_driver>);
 static_assert(copy_backend<host_driver>);
 static_assert(retain_backend<host_driver>);
 static_assert(property_backend<host_driver>);

@@ -606,4 +606,29 @@ TEST_F(Host, ThreadsDoNotDisturbEachOther) {
   for (const bool each : right) EXPECT_TRUE(each);
 }
 
+// Generic code that is written against stream_backend compiles, and reads in features that there is
+// nothing to call.
+TEST(HostStreams, AreNotSupportedAndSaySo) {
+  auto opened = vmm::host_driver::open();
+  auto& driver = *opened;
+  EXPECT_FALSE(driver.feature_set().streams);
+  const vmm::stream_handle stream = vmm::stream_handle::default_stream;
+  const vmm::event_handle event{1};
+  const auto expect_refused = [](const auto& answer, vmm::call where) {
+    ASSERT_FALSE(answer) << vmm::name_of(where);
+    EXPECT_EQ(answer.error().code, vmm::errc::not_supported) << vmm::name_of(where);
+    EXPECT_EQ(answer.error().where, where);
+  };
+  using enum vmm::call;
+  expect_refused(driver.create_stream(), create_stream);
+  expect_refused(driver.destroy_stream(stream), destroy_stream);
+  expect_refused(driver.synchronize_stream(stream), synchronize_stream);
+  expect_refused(driver.create_event(), create_event);
+  expect_refused(driver.destroy_event(event), destroy_event);
+  expect_refused(driver.record_event(event, stream), record_event);
+  expect_refused(driver.query_event(event), query_event);
+  expect_refused(driver.wait_event(stream, event), wait_event);
+  expect_refused(driver.synchronize_event(event), synchronize_event);
+}
+
 }  // namespace

@@ -268,6 +268,7 @@ class bench_rig {
     for (const event& each : input.events) last = std::max(last, each.stream);
     streams_.assign(std::size_t{last} + 1, stream_handle::default_stream);
     if constexpr (stream_backend<driver_type>) {
+      if (!ground_->driver().feature_set().streams) return {};
       for (std::size_t i = 1; i < streams_.size(); ++i) {
         const result<stream_handle> made = ground_->driver().create_stream();
         if (!made) return made.error();
@@ -293,7 +294,8 @@ class bench_rig {
   [[nodiscard]] std::string close() {
     subject_.reset();
     if constexpr (stream_backend<driver_type>) {
-      for (std::size_t i = 1; i < streams_.size(); ++i) {
+      const bool has_streams = ground_->driver().feature_set().streams;
+      for (std::size_t i = 1; has_streams && i < streams_.size(); ++i) {
         if (const status gone = ground_->driver().destroy_stream(streams_[i]); !gone) {
           return describe(gone.error());
         }
