@@ -13,6 +13,7 @@
 // other call looks at the count.
 module;
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <utility>
 
@@ -64,6 +65,7 @@ export class user_count {
 export class use_of {
  public:
   template <class Used>
+    requires(!std::same_as<Used, use_of>)  // copying is not using
   explicit use_of(Used& used) noexcept {
     if constexpr (requires { used.users().add(); }) {
       count_ = &used.users();
