@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: every wrong use of a manager and of a vector is answered as docs/misuse.md says. [R12]
+// Method: one test a row; a refused call leaves the manager as it was, which the validator and the
+// ledger check at the end.
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fixture.hpp"
+
+import vmm.host;
+import vmm.vector;
+
+namespace misuse {
+
+using vmm::address;
+using vmm::errc;
+using vmm::stream_handle;
+
+TEST_F(ManagerMisuse, FreedTwice) {
+  const address at = allocate(4 * MiB);
+  EXPECT_TRUE(manager->free(at));
+  EXPECT_EQ(code_of(manager->free(at)), errc::not_allocated);
+  EXPECT_EQ(code_of(manager->free(at, b)), errc::not_allocated);
+  EXPECT_EQ(code_of(manager->free_idle(at)), errc::not_allocated);
+}
+
+TEST_F(ManagerMisuse, FreedTwiceAfterReuse) {
+  const address at = allocate(4 * MiB);
+  EXPECT_TRUE(manager->free_idle(at));
+  ASSERT_EQ(allocate(4 * MiB), at) << "the address is handed out again";
+  EXPECT_EQ(code_of(manager->free(at)), errc::none) << "the address names the new block";
+  EXPECT_EQ(code_of(manager->free(at)), errc::not_allocated) << "its owner is told";
+}
+
+TEST_F(ManagerMisuse, FreedInside) {
+  const address at = allocate(4 * MiB);
+  for (const std::uint64_t offset : {std::uint64_t{1}, 2 * MiB, 4 * MiB - 1}) {
+    EXPECT_EQ(code_of(manager->free(at + offset)), errc::invalid_argument) << offset;
+    EXPECT_EQ(code_of(manager->resize({.at = at + offset, .size_bytes = MiB})),
+              errc::invalid_argument);
+  }
+  EXPECT_EQ(code_of(manager->free(at + 4 * MiB)), errc::not_allocated) << "behind it";
+  EXPECT_TRUE(manager->free(at));
+}
+
+TEST_F(ManagerMisuse, ForeignAddress) {
+  EXPECT_EQ(code_of(manager->free(address{4096})), errc::unknown_address) << "before set-up";
+  const address at = allocate(4 * MiB);
+  int local = 0;
+  for (const address foreign : {address{1}, address{reinterpret_cast<std::uintptr_t>(&local)},
+                                address{~std::uint64_t{0}}}) {
+    EXPECT_EQ(code_of(manager->free(foreign)), errc::unknown_address);
+    EXPECT_EQ(code_of(manager->find(foreign)), errc::unknown_address);
+  }
+  EXPECT_TRUE(manager->free(at));
+}
+
+TEST_F(ManagerMisuse, NullAddress) {
+  const address at = allocate(4 * MiB);
+  EXPECT_EQ(code_of(manager->free(address{})), errc::unknown_address);
+  EXPECT_TRUE(manager->free(at));
+}
+
+TEST_F(ManagerMisuse, AddressOfAnotherManager) {
+  const address at = allocate(4 * MiB);
+  fake_manager second(driver);
+  const auto theirs = second.allocate(4 * MiB);
+  ASSERT_TRUE(theirs);
+  EXPECT_EQ(code_of(manager->free(*theirs)), errc::unknown_address);
+  EXPECT_EQ(code_of(second.resize({.at = at, .size_bytes = MiB})), errc::unknown_address);
+  EXPECT_TRUE(second.free(*theirs));
+  EXPECT_TRUE(manager->free(at));
+}
+
+TEST_F(ManagerMisuse, SizesThatCannotBe) {
+  EXPECT_EQ(code_of(manager->allocate(0)), errc::invalid_argument);
+  EXPECT_NE(code_of(manager->allocate(~std::uint64_t{0})), errc::none);
+  EXPECT_EQ(code_of(manager->allocate({.size_bytes = MiB, .alignment_bytes = 3})),
+            errc::invalid_argument);
+  const address at = allocate(4 * MiB);
+  EXPECT_EQ(code_of(manager->resize({.at = at, .size_bytes = 0})), errc::invalid_argument);
+  EXPECT_TRUE(manager->free(at));
+}
+
+TEST_F(ManagerMisuse, StreamThatNeverWas) {
+  is_told_of_streams = true;
+  const address at = allocate(4 * MiB);
+  EXPECT_EQ(code_of(manager->free(at, static_cast<stream_handle>(0x7777))), errc::invalid_argument);
+  EXPECT_TRUE(manager->free(at)) << "the block is as before";
+}
+
+TEST_F(ManagerMisuse, StreamThatWasDestroyed) {
+  is_told_of_streams = true;
+  const stream_handle gone = *driver.create_stream();
+  const auto at = manager->allocate({.size_bytes = MiB, .stream = gone});
+  ASSERT_TRUE(at);
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  EXPECT_EQ(code_of(manager->free(*at)), errc::invalid_argument);
+  EXPECT_TRUE(manager->free(*at, a)) << "on a stream that lives";
+}
+
+TEST_F(ManagerMisuse, StreamOfAnotherDevice) {
+  is_told_of_streams = true;
+  vmm::fake_driver other;
+  stream_handle theirs = a;
+  for (int i = 0; i < 4; ++i) theirs = *other.create_stream();
+  const address at = allocate(4 * MiB);
+  EXPECT_EQ(code_of(manager->free(at, theirs)), errc::invalid_argument);
+  EXPECT_TRUE(manager->free(at));
+}
+
+TEST_F(ManagerMisuse, ResizedAfterFree) {
+  const address at = allocate(4 * MiB);
+  EXPECT_TRUE(manager->free(at));
+  EXPECT_EQ(code_of(manager->resize({.at = at, .size_bytes = 8 * MiB})), errc::not_allocated);
+}
+
+TEST_F(ManagerMisuse, CopyOutsideOfABlock) {
+  const address at = allocate(4 * MiB);
+  const address to = allocate(4 * MiB);
+  for (const vmm::copy_mode mode :
+       {vmm::copy_mode::copy, vmm::copy_mode::alias, vmm::copy_mode::move}) {
+    EXPECT_EQ(code_of(manager->copy({to, at, 4 * MiB + 1, a}, mode)), errc::not_allocated);
+    EXPECT_EQ(code_of(manager->copy({to + MiB, at, 4 * MiB, a}, mode)), errc::not_allocated);
+    EXPECT_EQ(code_of(manager->copy({to, at + 8, ~std::uint64_t{0}, a}, mode)), errc::not_allocated)
+        << "the end is no 64-bit number";
+  }
+  EXPECT_TRUE(manager->free(to));
+  EXPECT_EQ(code_of(manager->copy({to, at, MiB, a})), errc::not_allocated) << "a freed target";
+  EXPECT_TRUE(manager->free(at));
+}
+
+TEST_F(ManagerMisuse, FreedByTwoThreads) {
+  constexpr int rounds = 20;
+  for (int round = 0; round < rounds; ++round) {
+    const address at = allocate(4 * MiB);
+    std::array<std::atomic<int>, 2> counts{};  // taken, refused
+    const auto one = [&] {
+      const errc code = code_of(manager->free(at));
+      if (code == errc::none) ++counts[0];
+      if (code == errc::not_allocated || code == errc::in_use) ++counts[1];
+    };
+    std::thread other(one);
+    one();
+    other.join();
+    ASSERT_EQ(counts[0].load(), 1);
+    ASSERT_EQ(counts[1].load(), 1);
+  }
+}
+
+TEST_F(ManagerMisuse, OptionsOutOfRange) {
+  std::vector<vmm::manager_options> wrong(3);
+  wrong[0].rules.chunk_bytes = 3;
+  wrong[1].rules.fragment_ratio = 2;
+  wrong[2].rules.fragment_ratio = -1;
+  for (const vmm::manager_options& options : wrong) {
+    fake_manager refused(driver, options);
+    EXPECT_EQ(code_of(refused.set_up()), errc::bad_option);
+    EXPECT_EQ(code_of(refused.allocate(MiB)), errc::bad_option);
+  }
+}
+
+// ---- vector --------------------------------------------------------------------------
+
+class VectorMisuse : public testing::Test {
+ protected:
+  VectorMisuse() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  vmm::host_driver driver = vmm::host_driver::open().value();
+  vmm::manager<vmm::host_driver> manager{driver};
+  vmm::vector<int, vmm::host_driver> numbers{manager, driver};
+};
+
+TEST_F(VectorMisuse, ReadPastTheEnd) {
+  ASSERT_TRUE(numbers.push_back(7));
+  std::array<int, 2> target{};
+  EXPECT_EQ(code_of(numbers.read(0, target)), errc::invalid_argument);
+  EXPECT_EQ(code_of(numbers.read(2, std::span<int>{})), errc::invalid_argument);
+  EXPECT_EQ(code_of(numbers.read(~std::uint64_t{0}, target)), errc::invalid_argument);
+}
+
+using VectorMisuseDeathTest = VectorMisuse;
+
+TEST_F(VectorMisuseDeathTest, IndexPastTheEnd) {
+  ASSERT_TRUE(numbers.push_back(7));
+  EXPECT_DEATH((void)numbers[1], check_failed("a vector has no element of that index"));
+}
+
+TEST_F(VectorMisuseDeathTest, PopOfAnEmptyVector) {
+  EXPECT_DEATH(numbers.pop_back(), check_failed("an element is taken off an empty vector"));
+}
+
+TEST_F(VectorMisuseDeathTest, HostAccessWhereThereIsNone) {
+  vmm::fake_driver device;
+  fake_manager memory(device);
+  vmm::vector<int, vmm::fake_driver> far(memory, device);
+  EXPECT_DEATH(
+      (void)far.data(),
+      check_failed("this backend's memory is not for the host: use read\\(\\) and append"));
+}
+
+}  // namespace misuse

@@ -1,0 +1,332 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: every wrong use of a pool is answered as docs/misuse.md says. [R12] Method: one test a row;
+// a refused call leaves the pool as it was, which the validator and the ledger check at the end. A
+// use that ends the process does so in a child, with its text.
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fixture.hpp"
+
+namespace misuse {
+
+using vmm::address;
+using vmm::errc;
+using vmm::remap_notice;
+using vmm::stream_handle;
+
+constexpr errc inside_a_block = errc::not_allocated;
+
+TEST_F(PoolMisuse, FreedTwice) {
+  open();
+  const address at = allocate(4 * KiB, a);
+  const address other = allocate(4 * KiB, a);
+  free(at, a);
+  EXPECT_EQ(code_of(pool->free(at, a)), errc::not_allocated);
+  EXPECT_EQ(code_of(pool->free(at, b)), errc::not_allocated) << "on another stream";
+  free(other, a);
+  EXPECT_EQ(code_of(pool->free(at, a)), errc::not_allocated) << "coalesced with its neighbour";
+  (void)pool->trim(0);
+  EXPECT_EQ(code_of(pool->free(at, a)), errc::not_allocated) << "unmapped";
+}
+
+TEST_F(PoolMisuse, FreedTwiceAfterReuse) {
+  open();
+  const address at = allocate(4 * KiB, a);
+  free(at, a);
+  ASSERT_EQ(allocate(4 * KiB, a), at) << "the address is handed out again";
+  EXPECT_EQ(code_of(pool->free(at, a)), errc::none) << "the address names the new block";
+  EXPECT_EQ(code_of(pool->free(at, a)), errc::not_allocated) << "its owner is told";
+}
+
+TEST_F(PoolMisuse, FreedTwiceAfterReuseInside) {
+  open();
+  const address first = allocate(4 * KiB, a);
+  const address second = allocate(4 * KiB, a);
+  free(first, a);
+  free(second, a);
+  const address whole = allocate(8 * KiB, a);
+  ASSERT_EQ(whole, first);
+  EXPECT_EQ(code_of(pool->free(second, a)), inside_a_block);
+  free(whole, a);
+}
+
+TEST_F(PoolMisuse, FreedInside) {
+  open();
+  const address at = allocate(4 * KiB, a);
+  for (const std::uint64_t offset : {std::uint64_t{1}, std::uint64_t{512}, 4 * KiB - 1})
+    EXPECT_EQ(code_of(pool->free(at + offset, a)), inside_a_block) << offset;
+  EXPECT_EQ(code_of(pool->free(at + 4 * KiB, a)), errc::not_allocated) << "behind it";
+  free(at, a);
+}
+
+TEST_F(PoolMisuse, ForeignAddress) {
+  open();
+  EXPECT_EQ(code_of(pool->free(address{4096}, a)), errc::unknown_address) << "before set-up";
+  const address at = allocate(4 * KiB, a);
+  int local = 0;
+  for (const address foreign : {address{1}, address{reinterpret_cast<std::uintptr_t>(&local)},
+                                address{~std::uint64_t{0}}}) {
+    EXPECT_EQ(code_of(pool->free(foreign, a)), errc::unknown_address);
+    EXPECT_EQ(code_of(pool->pin(foreign)), errc::unknown_address);
+    EXPECT_EQ(code_of(pool->unpin(foreign)), errc::unknown_address);
+  }
+  free(at, a);
+}
+
+TEST_F(PoolMisuse, NullAddress) {
+  open();
+  const address at = allocate(4 * KiB, a);
+  EXPECT_EQ(code_of(pool->free(address{}, a)), errc::unknown_address);
+  EXPECT_EQ(code_of(pool->pin(address{})), errc::unknown_address);
+  free(at, a);
+}
+
+TEST_F(PoolMisuse, AddressOfAnotherPool) {
+  open();
+  const address at = allocate(4 * KiB, a);
+  fake_pool second(driver);
+  const auto theirs = second.allocate(4 * KiB, a);
+  ASSERT_TRUE(theirs);
+  EXPECT_EQ(code_of(pool->free(*theirs, a)), errc::unknown_address);
+  EXPECT_EQ(code_of(second.free(at, a)), errc::unknown_address);
+  fake_manager third(driver);
+  EXPECT_EQ(code_of(third.free(at)), errc::unknown_address) << "a manager that has no block";
+  EXPECT_TRUE(second.free(*theirs, a));
+  free(at, a);
+}
+
+TEST_F(PoolMisuse, SizesThatCannotBe) {
+  open();
+  EXPECT_EQ(code_of(pool->allocate(0, a)), errc::invalid_argument);
+  EXPECT_EQ(code_of(pool->allocate(~std::uint64_t{0}, a)), errc::out_of_addresses);
+  EXPECT_EQ(code_of(pool->allocate(std::uint64_t{1} << 63, a)), errc::out_of_addresses);
+}
+
+// The pool makes no driver call to free: a driver that knows its streams refuses the first question
+// about the stream, and forget() ends that.
+TEST_F(PoolMisuse, StreamThatNeverWas) {
+  is_told_of_streams = true;
+  open(moving());
+  const auto never = static_cast<stream_handle>(0x7777);
+  const address at = allocate(4 * MiB, a);
+  EXPECT_TRUE(pool->free(at, never));
+  EXPECT_EQ(code_of(pool->allocate(4 * MiB, a)), errc::invalid_argument);
+  EXPECT_EQ(code_of(pool->synchronize()), errc::invalid_argument);
+  EXPECT_EQ(code_of(pool->forget(never)), errc::invalid_argument) << "its work cannot be asked for";
+}
+
+TEST_F(PoolMisuse, StreamThatWasDestroyed) {
+  is_told_of_streams = true;
+  open(moving());
+  const stream_handle gone = *driver.create_stream();
+  const address at = allocate(4 * MiB, gone);
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  EXPECT_TRUE(pool->free(at, gone));
+  EXPECT_EQ(code_of(pool->allocate(4 * MiB, a)), errc::invalid_argument);
+}
+
+TEST_F(PoolMisuse, StreamOfAnotherDevice) {
+  is_told_of_streams = true;
+  open(moving());
+  vmm::fake_driver other;
+  stream_handle theirs = a;
+  for (int i = 0; i < 4; ++i) theirs = *other.create_stream();
+  const address at = allocate(4 * MiB, a);
+  EXPECT_TRUE(pool->free(at, theirs));
+  EXPECT_EQ(code_of(pool->allocate(4 * MiB, a)), errc::invalid_argument);
+}
+
+TEST_F(PoolMisuse, Pins) {
+  open();
+  const address at = allocate(4 * KiB, a);
+  EXPECT_EQ(code_of(pool->unpin(at)), errc::invalid_argument) << "not pinned";
+  EXPECT_EQ(code_of(pool->pin(at + 512)), inside_a_block);
+  EXPECT_TRUE(pool->pin(at));
+  free(at, a);
+  EXPECT_EQ(code_of(pool->free(at, a)), errc::not_allocated) << "freed while pinned";
+  EXPECT_EQ(code_of(pool->pin(at)), errc::not_allocated);
+  EXPECT_TRUE(pool->unpin(at));
+  EXPECT_EQ(code_of(pool->unpin(at)), errc::not_allocated) << "gone with its last pin";
+}
+
+TEST_F(PoolMisuse, ForgottenWhileInUse) {
+  vmm::pool_options options;
+  options.capture = vmm::capture_rule::private_memory;
+  open(options);
+  const address at = allocate(4 * KiB, a);
+  free(at, a);
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
+  EXPECT_EQ(code_of(pool->forget(a)), errc::in_use) << "it is being captured";
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph);
+  EXPECT_TRUE(driver.destroy_graph(*graph));
+  EXPECT_TRUE(pool->forget(a));
+  EXPECT_TRUE(pool->forget(a)) << "a stream that the pool does not know is no error";
+}
+
+using PoolMisuseDeathTest = PoolMisuse;
+
+struct caller {
+  fake_pool* pool;
+  stream_handle stream;
+  int what = 0;
+  static void hear(void* context, const remap_notice&) {
+    auto& self = *static_cast<caller*>(context);
+    switch (self.what) {
+      case 0: (void)self.pool->allocate(64 * MiB, self.stream); break;
+      case 1: (void)self.pool->trim(0); break;
+      case 2: (void)self.pool->synchronize(); break;
+      case 3: (void)self.pool->forget(self.stream); break;
+      case 4: (void)self.pool->subscribe(&caller::hear, context); break;
+      default: (void)self.pool->unsubscribe(vmm::remap_subscription{1}); break;
+    }
+  }
+};
+
+TEST_F(PoolMisuseDeathTest, CallInARemapCallback) {
+  open(moving());
+  free(allocate(8 * MiB, a), a);
+  caller calls{pool.get(), a};
+  for (calls.what = 0; calls.what < 6; ++calls.what) {
+    EXPECT_DEATH(
+        {
+          (void)pool->subscribe(&caller::hear, &calls);
+          (void)pool->trim(0);
+        },
+        check_failed("a remap callback calls what it must not: see remap_callback"))
+        << calls.what;
+  }
+}
+
+class meddler : public vmm::block_watcher {
+ public:
+  void reserved(vmm::address_range) override {}
+  void unreserved(vmm::address_range) override {}
+  void mapped(vmm::address_range) override {}
+  void unmapped(vmm::address_range) override {}
+  void allocated(vmm::address_range block) override {
+    if (what == 0) (void)pool->allocate(512, stream);
+    if (what == 1) (void)pool->free(block.base, stream);
+    if (what == 2) (void)pool->trim(0);
+  }
+  void freed(address) override {}
+  fake_pool* pool = nullptr;
+  stream_handle stream{};
+  int what = 0;
+};
+
+TEST_F(PoolMisuseDeathTest, CallInAWatcher) {
+  meddler watcher;
+  vmm::pool_options options;
+  options.watcher = &watcher;
+  open(options);
+  watcher.pool = pool.get();
+  watcher.stream = a;
+  for (watcher.what = 0; watcher.what < 3; ++watcher.what) {
+    EXPECT_DEATH((void)pool->allocate(512, a),
+                 check_failed("a block watcher calls the pool that calls it"))
+        << watcher.what;
+  }
+}
+
+TEST_F(PoolMisuse, CaptureReleasedWrongly) {
+  vmm::pool_options options;
+  options.capture = vmm::capture_rule::private_memory;
+  open(options);
+  EXPECT_EQ(code_of(pool->capture_number(a)), errc::invalid_argument) << "not being captured";
+  EXPECT_TRUE(pool->release_capture(77, a)) << "a number that the pool does not know";
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
+  const auto number = pool->capture_number(a);
+  ASSERT_TRUE(number);
+  const address at = allocate(4 * KiB, a);
+  EXPECT_EQ(code_of(pool->release_capture(*number, a)), errc::in_use) << "under way";
+  free(at, a);
+  EXPECT_EQ(code_of(pool->free(at, a)), errc::not_allocated);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph);
+  EXPECT_TRUE(driver.destroy_graph(*graph));
+  EXPECT_TRUE(pool->release_capture(*number, a));
+  EXPECT_TRUE(pool->release_capture(*number, a)) << "released before: not known any more";
+}
+
+TEST_F(PoolMisuse, BlockOfAnotherGraph) {
+  vmm::pool_options options;
+  options.capture = vmm::capture_rule::private_memory;
+  open(options);
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
+  const std::uint64_t first = *pool->capture_number(a);
+  const address at = allocate(4 * KiB, a);
+  ASSERT_TRUE(driver.destroy_graph(*driver.end_capture(a)));
+  ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::relaxed));
+  const std::uint64_t second = *pool->capture_number(b);
+  EXPECT_EQ(code_of(pool->free(at, b)), errc::not_permitted);
+  ASSERT_TRUE(driver.destroy_graph(*driver.end_capture(b)));
+  EXPECT_TRUE(pool->release_capture(second, b));
+  EXPECT_TRUE(pool->release_capture(first, a));
+  free(at, a);
+}
+
+TEST_F(PoolMisuse, CapturedStreamWithoutARule) {
+  open();
+  const address at = allocate(4 * KiB, a);
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
+  EXPECT_EQ(code_of(pool->allocate(4 * KiB, a)), errc::not_permitted);
+  EXPECT_EQ(code_of(pool->free(at, a)), errc::not_permitted);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph) << "the capture is not spoiled";
+  EXPECT_TRUE(driver.destroy_graph(*graph));
+  free(at, a);
+}
+
+TEST_F(PoolMisuse, UnsubscribedTwice) {
+  open();
+  EXPECT_EQ(code_of(pool->subscribe(nullptr, nullptr)), errc::invalid_argument);
+  const auto made = pool->subscribe([](void*, const remap_notice&) {}, nullptr);
+  ASSERT_TRUE(made);
+  EXPECT_TRUE(pool->unsubscribe(*made));
+  EXPECT_EQ(code_of(pool->unsubscribe(*made)), errc::invalid_argument);
+  EXPECT_EQ(code_of(pool->unsubscribe(vmm::remap_subscription{99})), errc::invalid_argument);
+}
+
+TEST_F(PoolMisuse, FreedByTwoThreads) {
+  open();
+  constexpr int rounds = 50;
+  for (int round = 0; round < rounds; ++round) {
+    const address at = allocate(4 * KiB, a);
+    std::array<std::atomic<int>, 2> counts{};  // taken, refused
+    const auto one = [&] {
+      const errc code = code_of(pool->free(at, a));
+      if (code == errc::none) ++counts[0];
+      if (code == errc::not_allocated) ++counts[1];
+    };
+    std::thread other(one);
+    one();
+    other.join();
+    ASSERT_EQ(counts[0].load(), 1);
+    ASSERT_EQ(counts[1].load(), 1);
+  }
+}
+
+TEST_F(PoolMisuse, OptionsOutOfRange) {
+  std::vector<vmm::pool_options> wrong(5);
+  wrong[0].rules.lowest_fit_bytes = 3;
+  wrong[1].rules.headroom = -1;
+  wrong[2].rules.headroom = 1e9;
+  wrong[3].reservation_bytes = 1;
+  wrong[4].page_count = std::uint64_t{1} << 40;
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    open(wrong[i]);
+    EXPECT_EQ(code_of(pool->set_up()), errc::bad_option) << i;
+    EXPECT_EQ(code_of(pool->allocate(4 * KiB, a)), errc::bad_option) << i;
+  }
+}
+
+}  // namespace misuse
