@@ -121,6 +121,34 @@ TEST(RangeAllocator, AlignsFromItsOrigin) {
   EXPECT_EQ(range.where(take(range, 3)).offset, 0u);  // the edge that was given back
 }
 
+// A hole of count + alignment - 1 granules takes the block wherever it begins; one less does not.
+TEST(RangeAllocator, AnAlignedBlockNeedsRoomForItsWorstPlace) {
+  range_allocator range = make(64);
+  (void)take(range, 1);
+  const block_id hole = take(range, 5 + 4 - 2);
+  const block_id wall = take(range, 1);
+  range.free(hole);
+  ASSERT_EQ(layout(range), "1 -7 1 -55") << "its first aligned granule is its fourth";
+  const granule_range where = range.where(take(range, 5, 4));
+  EXPECT_EQ(where.offset, 12u) << "behind the wall";
+  EXPECT_EQ(range.where(wall), (granule_range{8, 1}));
+  EXPECT_TRUE(range.validate());
+}
+
+TEST(RangeAllocator, OwnersWordsGoWithTheirBlock) {
+  range_allocator range = make(16);
+  const block_id first = take(range, 4);
+  const block_id second = take(range, 4);
+  (void)take(range, 4);
+  for (const block_id freed : {first, second}) {
+    range.set_owner(freed, {7, 9});
+    range.free(freed);
+    EXPECT_TRUE(range.validate());
+  }
+  EXPECT_EQ(range.owner(take(range, 4)).first, 0u);
+  EXPECT_EQ(range.owner(take(range, 4)).second, 0u);
+}
+
 TEST(RangeAllocator, FindsTheOneAlignedHoleAmongMany) {
   range_allocator range = make(1 << 16);
   std::vector<block_id> holes;
