@@ -72,8 +72,15 @@ function(vmm_allocation_test)
   endif()
 endfunction()
 
-# vmm_program(name sources...): a tool, example or benchmark.
+# vmm_program(name sources...): a tool, example or benchmark, with what they all do when they start
+# and when they cannot go on (tools/program/program.cpp).
 function(vmm_program name)
+  vmm_bare_program(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE vmm_program_start)
+endfunction()
+
+# vmm_bare_program(name sources...): without that, for whoever has a main of its own.
+function(vmm_bare_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE vmm::vmm)
   vmm_warnings(${name})

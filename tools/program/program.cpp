@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every program of this project does beside its own work; cmake/VmmLibrary.cmake links it into
+// each of them. When a program starts, environment variables that are misspelt are named on stderr.
+// An exception that nothing in the program catches, on any thread, ends it with a message and the
+// exit code 4 instead of an abort.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "variables.hpp"
+
+namespace {
+
+constexpr int exit_broken_off = 4;
+
+/// Without an exception in flight this is a program's fault, which aborts as it always does.
+[[noreturn]] void break_off() noexcept {
+  const std::exception_ptr thrown = std::current_exception();
+  if (!thrown) std::abort();
+  std::fflush(stdout);
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "%s: this process gets no more memory\n", program_invocation_short_name);
+  } catch (const std::exception& unforeseen) {
+    std::fprintf(stderr, "%s: an error that it does not expect: %s\n",
+                 program_invocation_short_name, unforeseen.what());
+  } catch (...) {
+    std::fprintf(stderr, "%s: an error that it does not expect\n", program_invocation_short_name);
+  }
+  std::_Exit(exit_broken_off);
+}
+
+[[maybe_unused]] const bool is_prepared = [] {
+  std::set_terminate(&break_off);
+  const std::string unknown = vmm::tools::unknown_variables(program_invocation_short_name, environ);
+  std::fputs(unknown.c_str(), stderr);
+  return true;
+}();
+
+}  // namespace
