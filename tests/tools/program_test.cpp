@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include "strict_json.hpp"
 #include "strict_xml.hpp"
@@ -62,9 +63,9 @@ class Program : public testing::Test {
   }
   finished run_program(const std::string& named, const std::string& arguments,
                        const std::string& environment = "") const {
-    const std::string command = "env -u VMM_POLICY -u VMM_FRAG_RATIO -u VMM_BUDGET " + environment +
-                                " '" + named + "' " + arguments + " >'" + path("out") + "' 2>'" +
-                                path("err") + "'";
+    const std::string command =
+        "env -u VMM_POLICY -u VMM_FRAG_RATIO -u VMM_BUDGET -u VMM_BACKEND " + environment + " '" +
+        named + "' " + arguments + " >'" + path("out") + "' 2>'" + path("err") + "'";
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(path("out")), read(path("err"))};
   }
@@ -219,12 +220,101 @@ TEST_F(Program, FailuresAreReportedAndInTheExitCode) {
   const auto members = json_reader::read(got.out.substr(0, got.out.size() - 1));
   ASSERT_TRUE(members.has_value()) << got.out << got.err;
   EXPECT_EQ(members->at("failures"), "1");
+  EXPECT_EQ(members->at("first_failure.event"), "1");
+  EXPECT_EQ(members->at("first_failure.error"), "\"over budget\"");
+  EXPECT_EQ(members->at("first_failure.call"), "\"none\"");
+  EXPECT_EQ(members->at("first_failure.native"), "0");
+  EXPECT_EQ(members->at("first_failure.text").find("\"over budget: "), 0u);
+  EXPECT_EQ(got.err.find("vmm-replay: calls that failed: 1; the first at event 1: over budget: "),
+            0u)
+      << got.err;
+  const finished well = run(file("tiny.trace", tiny) + " --json");
+  EXPECT_NE(well.out.find("\"first_failure\": null"), std::string::npos) << well.out;
+}
+
+TEST_F(Program, AFailureOfTheDriverHasItsOwnWords) {
+  const finished got = run(file("huge.trace", "a 1 281474976710656 0\n") + " --json");
+  EXPECT_EQ(got.code, 1);
+  const auto members = json_reader::read(got.out.substr(0, got.out.size() - 1));
+  ASSERT_TRUE(members.has_value()) << got.out;
+  EXPECT_EQ(members->at("failures"), "1");
+  EXPECT_NE(members->at("first_failure.error"), "\"none\"");
+  EXPECT_NE(members->at("first_failure.call"), "\"none\"");
+  EXPECT_NE(members->at("first_failure.native"), "0");
+  EXPECT_NE(members->at("first_failure.native_name"), "\"\"");
+  EXPECT_NE(got.err, "");
+}
+
+/// 2^20 marks as one member of gzip.
+std::string marks() {
+  std::string text;
+  for (int i = 0; i < 1 << 20; ++i) text += "i 1\n";
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, static_cast<uLong>(text.size())), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(text.data());
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+// 64 members are 67 million lines in 300 KB.
+TEST_F(Program, ASmallFileOfManyMarksIsRefusedInLittleMemory) {
+  const std::string member = marks();
+  std::string bomb;
+  for (int i = 0; i < 64; ++i) bomb += member;
+  const std::string path = file("bomb.trace.gz", bomb);
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  const std::string limit;  // a sanitizer takes all of the address space for itself
+#else
+  const std::string limit = "ulimit -v 200000; ";
+#endif
+#else
+  const std::string limit = "ulimit -v 200000; ";
+#endif
+  const std::string command = limit + "'" + program + "' '" + path + "' 2>'" + this->path("err") +
+                              "' >'" + this->path("out") + "'";
+  const int status = std::system(command.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_EQ(read(this->path("err")), "vmm-replay: " + path +
+                                         ":1048577: the trace has too many marks of iterations; "
+                                         "expected at most 1048576\n");
+}
+
+TEST_F(Program, APictureThatCannotBeKeptHasTheSystemsReasonAndTheReportStands) {
+  const finished full = run(file("tiny.trace", tiny) + " --svg /dev/full");
+  EXPECT_EQ(full.code, 1);
+  EXPECT_EQ(full.err, "vmm-replay: /dev/full: cannot be written: No space left on device\n");
+  EXPECT_EQ(full.out.find("Replay of tiny on the fake driver"), 0u);
+  EXPECT_EQ(full.out.find("picture"), std::string::npos);
+  // What was there before stays when the replay is refused, and no empty file is left behind.
+  const std::string kept = file("kept.svg", "mine");
+  EXPECT_EQ(run(path("tiny.trace") + " --svg " + kept, "VMM_CHUNK_SIZE=3").code, 2);
+  EXPECT_EQ(read(kept), "mine");
+  EXPECT_EQ(run(path("tiny.trace") + " --svg " + path("new.svg"), "VMM_CHUNK_SIZE=3").code, 2);
+  EXPECT_FALSE(std::filesystem::exists(path("new.svg")));
+  EXPECT_EQ(run(path("tiny.trace") + " --svg " + kept).code, 0);
+  EXPECT_EQ(xml_checker::complaint(read(kept)), "");
+}
+
+TEST_F(Program, TheEnvironmentsBackendIsTheDefault) {
+  const std::string trace = file("tiny.trace", tiny);
+  EXPECT_NE(run(trace, "VMM_BACKEND=host").out.find("on the host driver"), std::string::npos);
+  EXPECT_NE(run(trace + " --backend fake", "VMM_BACKEND=host").out.find("on the fake driver"),
+            std::string::npos);
 }
 
 TEST_F(Program, WhatCannotBeWrittenIsToldInTheExitCode) {
   const finished picture = run(file("tiny.trace", tiny) + " --svg " + path("no/such/x.svg"));
   EXPECT_EQ(picture.code, 1);
-  EXPECT_NE(picture.err.find("the picture cannot be written there"), std::string::npos);
+  EXPECT_NE(picture.err.find("x.svg: cannot be written: No such file or directory"),
+            std::string::npos);
   const std::string command = "'" + program + "' " + path("tiny.trace") + " >/dev/full 2>/dev/null";
   const int status = std::system(command.c_str());
   ASSERT_TRUE(WIFEXITED(status));

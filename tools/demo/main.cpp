@@ -5,7 +5,9 @@
 // against one that grows by copying; then a recorded workload, in two ways. On the GPU where there
 // is one, else on this machine's memory and on the fake driver.
 //
-// Exit codes: 0 all well; 1 something failed; 2 the command line is wrong.
+// The command line, the variables, the trace and the picture's place are looked at before anything
+// is shown. Exit codes: 0 all well; 1 something failed; 2 the command line, a variable or the trace
+// is wrong; 4 the program's own memory ran out.
 #include <unistd.h>
 
 #include <cstdint>
@@ -16,9 +18,11 @@
 #include <string_view>
 #include <utility>
 
+#include "../program/output.hpp"
 #include "race.hpp"
 
 import vmm.replay;
+import vmm.trace;
 
 namespace {
 
@@ -107,7 +111,8 @@ constexpr const char* usage =
     "usage: vmm-demo [--backend NAME] [--up-to SIZE] [--trace FILE] [--svg FILE]\n"
     "\n"
     "A vector that grows by mapping against one that copies, then the replay of a trace.\n"
-    "  --backend NAME  cuda or host (default: the GPU where there is one, else host)\n"
+    "  --backend NAME  cuda or host (default: VMM_BACKEND, else the GPU where there is one, else\n"
+    "                  host)\n"
     "  --up-to SIZE    the largest vector, 4MiB to 16GiB (default: 1GiB, on a GPU 8GiB)\n"
     "  --trace FILE    the trace to replay (default: Mask R-CNN training, from traces/)\n"
     "  --svg FILE      where the picture goes (default: vmm-demo.svg in the build folder)\n";
@@ -119,6 +124,12 @@ struct command_line {
   std::string picture_path = VMM_DEMO_PICTURE;
 };
 
+std::string take_backend(command_line& into, const std::string& name, std::string_view value) {
+  into.backend = value;
+  if (value == "cuda" || value == "host") return "";
+  return name + " takes cuda or host; not '" + into.backend + "'";
+}
+
 /// Empty when the option was taken, else what is wrong with it.
 std::string take_option(command_line& into, const std::string& name, const char* value) {
   if (name != "--backend" && name != "--up-to" && name != "--trace" && name != "--svg")
@@ -126,11 +137,7 @@ std::string take_option(command_line& into, const std::string& name, const char*
   if (value == nullptr || *value == '\0') return name + " takes a value";
   if (name == "--trace") into.trace_path = value;
   if (name == "--svg") into.picture_path = value;
-  if (name == "--backend") {
-    into.backend = value;
-    if (into.backend != "cuda" && into.backend != "host")
-      return "--backend takes cuda or host; not '" + into.backend + "'";
-  }
+  if (name == "--backend") return take_backend(into, name, value);
   if (name != "--up-to") return "";
   const std::optional<std::uint64_t> size_bytes = vmm::parse_bytes(value);
   if (!size_bytes || *size_bytes < demo::first_target_bytes || *size_bytes > wish_max_bytes)
@@ -164,18 +171,6 @@ class progress_line {
 
 using vmm::tools::replay_report;
 
-[[nodiscard]] int keep_picture(const std::string& svg, const std::string& path) {
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  bool is_written = file != nullptr;
-  if (file != nullptr) {
-    is_written = std::fwrite(svg.data(), 1, svg.size(), file) == svg.size();
-    is_written = std::fclose(file) == 0 && is_written;
-  }
-  if (!is_written) return fail(path + ": the picture cannot be written there");
-  std::printf("\n  The address space at the peak, as a picture: %s\n", path.c_str());
-  return 0;
-}
-
 void show_both(const replay_report& one, const replay_report& other) {
   const auto row = [](const char* what, const std::string& left, const std::string& right) {
     std::printf("  %-22s %16s %16s\n", what, left.c_str(), right.c_str());
@@ -196,25 +191,54 @@ void show_both(const replay_report& one, const replay_report& other) {
   row("time in the driver", in_driver(one), in_driver(other));
 }
 
-[[nodiscard]] int show_replay(const command_line& wanted, const char* backend) {
-  const vmm::tools::read_outcome input = vmm::tools::read_trace(wanted.trace_path);
-  if (!input) return fail(vmm::tools::describe(input.trouble));
+/// What stands ready before the first line is printed.
+struct prepared {
+  vmm::tools::trace input;
+  vmm::tools::output_file picture;
+};
+
+[[nodiscard]] int refuse_to_start(const std::string& why) {
+  (void)fail(why);
+  return 2;
+}
+
+/// Reads the trace, opens the picture's file and tries the environment's options on the fake
+/// driver. 0, or the exit code.
+[[nodiscard]] int prepare(const command_line& wanted, prepared& into) {
+  vmm::tools::read_outcome read = vmm::tools::read_trace(wanted.trace_path);
+  if (!read) return refuse_to_start(vmm::tools::describe(read.trouble));
+  into.input = std::move(*read.value);
+  for (const char* const policy : {"", "pool"}) {
+    vmm::tools::run_options options;
+    options.policy = policy;
+    options.plays = false;
+    const vmm::tools::run_outcome tried = vmm::tools::run_replay(into.input, options);
+    if (tried.report) continue;
+    return tried.is_callers_fault ? refuse_to_start(tried.problem) : fail(tried.problem);
+  }
+  const std::string why = into.picture.open(wanted.picture_path);
+  return why.empty() ? 0 : fail(why);
+}
+
+[[nodiscard]] int show_replay(const command_line& wanted, prepared& ready, const char* backend) {
+  const vmm::tools::trace& input = ready.input;
   vmm::tools::run_options options;
   options.backend = backend;
   options.draw = true;
   std::printf(
       "\n2. A real workload: every allocation that a training run (%s) made on a GPU, in\n"
       "   order, on %s.\n\n",
-      input.value->name.c_str(),
+      input.name.c_str(),
       options.backend == "fake"
           ? "vmm's fake driver, which has a real GPU driver's rules and prices"
           : "this GPU");
-  progress_line progress{input.value->events.size()};
+  progress_line progress{input.events.size()};
   options.progress = [&progress](std::uint64_t done) { progress(done); };
-  const vmm::tools::run_outcome outcome = vmm::tools::run_replay(*input.value, options);
+  const vmm::tools::run_outcome outcome = vmm::tools::run_replay(input, options);
   if (!outcome.report) return fail(outcome.problem);
   std::printf("\n%s", vmm::tools::to_text(*outcome.report).c_str());
-  if (const int code = keep_picture(outcome.svg, wanted.picture_path); code != 0) return code;
+  if (const std::string why = ready.picture.write(outcome.svg); !why.empty()) return fail(why);
+  std::printf("\n  The address space at the peak, as a picture: %s\n", wanted.picture_path.c_str());
 
   std::printf(
       "\n3. The same requests, served by the stream-ordered pool: small blocks share memory, and\n"
@@ -222,7 +246,7 @@ void show_both(const replay_report& one, const replay_report& other) {
   options.draw = false;
   options.progress = nullptr;
   options.policy = "pool";
-  const vmm::tools::run_outcome pooled = vmm::tools::run_replay(*input.value, options);
+  const vmm::tools::run_outcome pooled = vmm::tools::run_replay(input, options);
   if (!pooled.report) return fail(pooled.problem);
   show_both(*outcome.report, *pooled.report);
   const bool all_served = outcome.report->failures.count == 0 && pooled.report->failures.count == 0;
@@ -231,17 +255,17 @@ void show_both(const replay_report& one, const replay_report& other) {
 
 // ---- the program ---------------------------------------------------------------------
 
-int run_on_gpu(vmm::cuda_driver driver, const command_line& wanted) {
+int run_on_gpu(vmm::cuda_driver driver, const command_line& wanted, prepared& ready) {
   std::printf("Driver: cuda. There is a GPU here: %s.\n\n", driver.description().device_name);
   auto stage = demo::gpu_stage::open(driver);
   if (!stage) return fail(vmm::describe(stage.error()));
   const std::uint64_t bytes =
       wanted.wished_bytes != 0 ? wanted.wished_bytes : last_target_on_gpu_bytes;
   if (const int code = show_growth(*stage, bytes); code != 0) return code;
-  return show_replay(wanted, "cuda");
+  return show_replay(wanted, ready, "cuda");
 }
 
-int run_on_host(const std::string& reason, const command_line& wanted) {
+int run_on_host(const std::string& reason, const command_line& wanted, prepared& ready) {
   std::printf("Driver: host, this machine's own memory, since %s.\n\n", reason.c_str());
   auto driver = vmm::host_driver::open();
   if (!driver) return fail(vmm::describe(driver.error()));
@@ -249,30 +273,38 @@ int run_on_host(const std::string& reason, const command_line& wanted) {
   const std::uint64_t bytes =
       wanted.wished_bytes != 0 ? wanted.wished_bytes : last_target_on_host_bytes;
   if (const int code = show_growth(stage, bytes); code != 0) return code;
-  return show_replay(wanted, "fake");
+  return show_replay(wanted, ready, "fake");
 }
 
 int run(const command_line& wanted) {
+  prepared ready;
+  if (const int code = prepare(wanted, ready); code != 0) return code;
   std::puts("vmm grows memory by mapping, not by copying.\n");
-  if (wanted.backend == "host") return run_on_host("the command line asks for it", wanted);
+  if (wanted.backend == "host") return run_on_host("it is asked for", wanted, ready);
   auto gpu = vmm::cuda_driver::open();
-  if (gpu) return run_on_gpu(std::move(*gpu), wanted);
+  if (gpu) return run_on_gpu(std::move(*gpu), wanted, ready);
   const std::string reason = vmm::describe(gpu.error());
   if (wanted.backend == "cuda") return fail("there is no GPU to use here: " + reason);
-  return run_on_host("there is no GPU to use here\n(" + reason + ")", wanted);
+  return run_on_host("there is no GPU to use here\n(" + reason + ")", wanted, ready);
 }
 
 }  // namespace
 
 int main(int count, char** words) {
   command_line wanted;
-  for (int i = 1; i < count; i += 2) {
-    if (std::string_view(words[i]) == "--help") return std::fputs(usage, stdout) < 0 ? 1 : 0;
-    const std::string problem =
-        take_option(wanted, words[i], i + 1 < count ? words[i + 1] : nullptr);
-    if (problem.empty()) continue;
-    std::fprintf(stderr, "vmm-demo: %s\n%s", problem.c_str(), usage);
-    return 2;
+  std::string problem;
+  for (int i = 1; i < count && problem.empty(); i += 2) {
+    if (std::string_view(words[i]) == "--help") {
+      const std::string why = vmm::tools::print(usage);
+      return why.empty() ? 0 : fail(why);
+    }
+    problem = take_option(wanted, words[i], i + 1 < count ? words[i + 1] : nullptr);
   }
-  return run(wanted);
+  std::string_view backend;
+  vmm::read_text_option("VMM_BACKEND", backend);
+  if (problem.empty() && wanted.backend.empty() && !backend.empty())
+    problem = take_backend(wanted, "VMM_BACKEND", backend);
+  if (problem.empty()) return run(wanted);
+  std::fprintf(stderr, "vmm-demo: %s\n%s", problem.c_str(), usage);
+  return 2;
 }

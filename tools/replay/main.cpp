@@ -4,7 +4,8 @@
 // vmm-replay: plays an allocation trace through vmm's manager and reports. docs/replay.md
 //
 // Exit codes: 0 all served; 1 something failed (an allocation, the driver, a file to write); 2 the
-// command line, the environment or the trace is wrong.
+// command line, the environment or the trace is wrong; 4 the program's own memory ran out.
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
@@ -14,6 +15,9 @@
 #include <string_view>
 #include <utility>
 
+#include "../program/output.hpp"
+
+import vmm.backend;
 import vmm.replay;
 import vmm.trace;
 
@@ -26,7 +30,8 @@ constexpr const char* help =
     "Plays the allocation trace FILE (plain or gzip; traces/README.md) through vmm's manager and\n"
     "reports time, memory and driver calls.\n"
     "\n"
-    "  --backend NAME  fake: a GPU's driver in plain memory, with its rules and prices (default)\n"
+    "  --backend NAME  fake: a GPU's driver in plain memory, with its rules and prices (default;\n"
+    "                  without the option VMM_BACKEND decides)\n"
     "                  host: this machine's memory, mapped but never touched\n"
     "                  cuda: the first GPU, with its own account of the memory taken\n"
     "  --policy NAME   of the manager: va_pool (default), keep_mapped or virtual_caching; without "
@@ -38,7 +43,9 @@ constexpr const char* help =
     "  --help          this text\n"
     "\n"
     "The environment variables of the library (VMM_FRAG_RATIO, VMM_VA_SIZE and so on) apply.\n"
-    "Exit code: 0 all served, 1 something failed, 2 the command line or the trace is wrong.\n";
+    "VMM_LOG does not: the program times its calls to the driver and logs none.\n"
+    "Exit code: 0 all served; 1 something failed; 2 the command line, a variable or the trace is\n"
+    "wrong; 4 the program's own memory ran out.\n";
 
 constexpr int exit_failed = 1;
 constexpr int exit_misused = 2;
@@ -66,6 +73,9 @@ class reader {
     if (problem_.empty() && !out_.wants_help && out_.trace_path.empty()) {
       problem_ = "which trace? The first argument is a file";
     }
+    std::string_view backend;
+    if (!has_backend_) vmm::read_text_option("VMM_BACKEND", backend);
+    if (!backend.empty()) take_backend("VMM_BACKEND", backend);
     if (!problem_.empty()) return std::nullopt;
     return out_;
   }
@@ -77,13 +87,14 @@ class reader {
     const std::string_view name = word.substr(0, equals);
     if (equals != std::string_view::npos) attached_ = word.substr(equals + 1);
     if (name == "--backend") {
-      take_backend(value_of(name));
+      take_backend(name, value_of(name));
+      has_backend_ = true;
     } else if (name == "--policy") {
-      out_.run.policy = value_of(name);
+      take_text(name, out_.run.policy);
     } else if (name == "--repeat") {
       take_repeat(value_of(name));
     } else if (name == "--svg") {
-      out_.svg_path = value_of(name);
+      take_text(name, out_.svg_path);
       out_.run.draw = true;
     } else if (name == "--json") {
       out_.is_json = true;
@@ -104,11 +115,16 @@ class reader {
     return {};
   }
 
-  void take_backend(std::string_view value) {
+  void take_text(std::string_view name, std::string& into) {
+    into = value_of(name);
+    if (problem_.empty() && into.empty()) problem_ = std::string(name) + " takes a value";
+  }
+
+  void take_backend(std::string_view name, std::string_view value) {
     if (!problem_.empty()) return;
     if (value != "fake" && value != "host" && value != "cuda") {
-      problem_ = "--backend takes one of " + std::string(vmm::tools::replay_backends) + "; not '" +
-                 std::string(value) + "'";
+      problem_ = std::string(name) + " takes one of " + std::string(vmm::tools::replay_backends) +
+                 "; not '" + std::string(value) + "'";
     }
     out_.run.backend = value;
   }
@@ -139,38 +155,40 @@ class reader {
   char** words_;
   int next_ = 1;
   std::optional<std::string_view> attached_;
+  bool has_backend_ = false;
   command_line out_;
   std::string problem_;
 };
 
-/// False when not all of it could be written.
-bool write_file(const std::string& path, const std::string& text) {
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return false;
-  const bool is_whole = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  return std::fclose(file) == 0 && is_whole;
-}
-
-bool print(const std::string& text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-         std::fflush(stdout) == 0;
+/// The report, and the failures of the replay for whoever reads only stderr.
+int show(const vmm::tools::replay_report& report, const command_line& wanted, bool has_picture) {
+  std::string text =
+      wanted.is_json ? vmm::tools::to_json(report) + "\n" : vmm::tools::to_text(report);
+  if (has_picture && !wanted.is_json) text += "  picture: " + wanted.svg_path + "\n";
+  if (const std::string why = vmm::tools::print(text); !why.empty())
+    return complain(why, exit_failed);
+  if (report.failures.count == 0) return 0;
+  return complain("calls that failed: " + vmm::tools::to_text(report.failures), exit_failed);
 }
 
 int replay(const command_line& wanted) {
   const vmm::tools::read_outcome input = vmm::tools::read_trace(wanted.trace_path);
   if (!input) return complain(vmm::tools::describe(input.trouble), exit_misused);
+  vmm::tools::output_file picture;
+  if (wanted.run.draw) {
+    if (const std::string why = picture.open(wanted.svg_path); !why.empty())
+      return complain(why, exit_failed);
+  }
   const vmm::tools::run_outcome outcome = vmm::tools::run_replay(*input.value, wanted.run);
   if (!outcome.report) {
     return complain(outcome.problem, outcome.is_callers_fault ? exit_misused : exit_failed);
   }
-  if (wanted.run.draw && !write_file(wanted.svg_path, outcome.svg)) {
-    return complain(wanted.svg_path + ": the picture cannot be written there", exit_failed);
+  int code = 0;
+  if (wanted.run.draw) {
+    if (const std::string why = picture.write(outcome.svg); !why.empty())
+      code = complain(why, exit_failed);
   }
-  std::string text = wanted.is_json ? vmm::tools::to_json(*outcome.report) + "\n"
-                                    : vmm::tools::to_text(*outcome.report);
-  if (wanted.run.draw && !wanted.is_json) text += "  picture: " + wanted.svg_path + "\n";
-  if (!print(text)) return complain("the report cannot be written", exit_failed);
-  return outcome.report->failures.count == 0 ? 0 : exit_failed;
+  return std::max(show(*outcome.report, wanted, wanted.run.draw && code == 0), code);
 }
 
 }  // namespace
@@ -183,6 +201,9 @@ int main(int count, char** words) {
     std::fputs(usage, stderr);
     return exit_misused;
   }
-  if (wanted->wants_help) return print(std::string(usage) + help) ? 0 : exit_failed;
+  if (wanted->wants_help) {
+    const std::string why = vmm::tools::print(std::string(usage) + help);
+    return why.empty() ? 0 : complain(why, exit_failed);
+  }
   return replay(*wanted);
 }

@@ -102,6 +102,20 @@ std::string times_json(const replay_report& report) {
   return out.text();
 }
 
+/// The first failure as an object; null when there was none.
+std::string failure_json(const failure_list& failures) {
+  if (failures.count == 0) return "null";
+  const error& why = failures.first.why;
+  json_object out;
+  out.put("event", failures.first.event);
+  out.put("error", json_string(name_of(why.code)));
+  out.put("call", json_string(name_of(why.where)));
+  out.put("native", std::to_string(why.native));
+  out.put("native_name", json_string(why.native_name));
+  out.put("text", json_string(describe(why)));
+  return out.text();
+}
+
 std::string notes_json(const std::vector<std::string>& notes) {
   std::string out = "[";
   for (const std::string& note : notes) out += (out.size() > 1 ? ", " : "") + json_string(note);
@@ -133,13 +147,6 @@ std::string time_text(const replay_report& report) {
                    show_number(*report.best_warm_ns_per_event(), 0) + " ns best, " +
                        show_number(*report.median_warm_ns_per_event(), 0) + " ns median of " +
                        std::to_string(report.warm_passes_ns.size()));
-}
-
-std::string failures_text(const failure_list& failures) {
-  if (failures.count == 0) return row("failures", "none");
-  return row("failures", show_count(failures.count) + "; the first at event " +
-                             show_count(failures.first.event) + ": " +
-                             describe(failures.first.why));
 }
 
 }  // namespace
@@ -191,8 +198,15 @@ std::string to_json(const replay_report& report) {
   out.put("driver_us_by_call", report.driver_us_is_virtual ? "null" : times_json(report));
   out.put("driver_clock", report.driver_us_is_virtual ? "\"virtual\"" : "\"wall\"");
   out.put("failures", report.failures.count);
+  out.put("first_failure", failure_json(report.failures));
   out.put("notes", notes_json(report.notes));
   return out.text();
+}
+
+std::string to_text(const failure_list& failures) {
+  if (failures.count == 0) return "none";
+  return show_count(failures.count) + "; the first at event " + show_count(failures.first.event) +
+         ": " + describe(failures.first.why);
 }
 
 std::string to_text(const replay_report& report) {
@@ -217,7 +231,7 @@ std::string to_text(const replay_report& report) {
                    (report.driver_us_is_virtual ? " (virtual: what a real GPU's driver would take)"
                                                 : " (measured)"));
   }
-  out += failures_text(report.failures);
+  out += row("failures", to_text(report.failures));
   for (const std::string& note : report.notes) out += "  note: " + note + "\n";
   return out;
 }

@@ -21,7 +21,7 @@ namespace vmm::tools {
 
 /// One call that an allocator could not serve.
 export struct failure {
-  std::uint64_t event = 0;
+  std::uint64_t event = 0;  ///< counted from 0
   error why{};
 };
 
@@ -86,6 +86,8 @@ export struct replay_report {
 /// One JSON object on one line, without a newline. Times and the ratio are numbers; what is not
 /// known is null.
 export [[nodiscard]] std::string to_json(const replay_report& report);
+/// How many failed, and why the first did: part of a line for people.
+export [[nodiscard]] std::string to_text(const failure_list& failures);
 /// Some lines for people, each ended by a newline.
 export [[nodiscard]] std::string to_text(const replay_report& report);
 

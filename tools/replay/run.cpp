@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 module;
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@ module;
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -163,6 +165,11 @@ class manager_subject {
 
   manager_subject(Driver& driver, const options& rules) : manager_(driver, quiet_at_end(rules)) {}
 
+  /// Variables whose values only the driver can tell to be wrong.
+  static constexpr std::array variables = {"VMM_CHUNK_SIZE", "VMM_VA_SIZE"};
+
+  [[nodiscard]] status set_up() { return manager_.set_up(); }
+
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream) {
     return manager_.allocate({.size_bytes = size_bytes, .stream = stream});
   }
@@ -217,6 +224,11 @@ class pool_subject {
   using options = pool_options;
 
   pool_subject(Driver& driver, const options& rules) : pool_(driver, quiet_at_end(rules)) {}
+
+  static constexpr std::array variables = {"VMM_VA_SIZE",    "VPMM_VA_SIZE",   "VMM_POOL_PAGE_SIZE",
+                                           "VPMM_PAGE_SIZE", "VMM_POOL_PAGES", "VPMM_PAGES"};
+
+  [[nodiscard]] status set_up() { return pool_.set_up(); }
 
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream) {
     return pool_.allocate(size_bytes, stream);
@@ -375,6 +387,27 @@ run_outcome refused(std::string problem) {
   return out;
 }
 
+/// Why a replay ended early; no text when it did not.
+struct trouble {
+  std::string text;
+  bool is_callers_fault = false;
+};
+
+/// An option that does not fit the driver came from one of `variables`: those that are set stand
+/// before the reason.
+template <std::size_t Count>
+trouble cause_of(const error& why, const std::array<const char*, Count>& variables) {
+  if (why.code != errc::bad_option) return {describe(why)};
+  std::string set;
+  for (const char* const name : variables) {
+    std::string_view value;
+    read_text_option(name, value);
+    if (value.empty()) continue;
+    set += (set.empty() ? "" : ", ") + std::string(name) + "=" + std::string(value);
+  }
+  return {set + (set.empty() ? "" : ": ") + why.detail, true};
+}
+
 template <class Rig, class Ground, class Options>
 [[nodiscard]] result<std::unique_ptr<Rig>> open_rig(const trace& input, const Options& rules) {
   result<std::unique_ptr<Ground>> ground = Ground::open();
@@ -386,13 +419,16 @@ template <class Rig, class Ground, class Options>
 
 /// Fills the report's measured part.
 template <class Ground, template <class> class Subject, class Options>
-[[nodiscard]] std::string measure(const trace& input, const run_options& options,
-                                  const Options& rules, replay_report& report) {
+[[nodiscard]] trouble measure(const trace& input, const run_options& options, const Options& rules,
+                              replay_report& report) {
   auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, rules);
-  if (!opened) return describe(opened.error());
+  if (!opened) return {describe(opened.error())};
   bench_rig<Ground, Subject>& rig = **opened;
-  replayer player{rig, input};
   const meter_reading before = rig.ground().read();
+  if (const status ready = rig.subject().set_up(); !ready)
+    return cause_of(ready.error(), bench_rig<Ground, Subject>::subject_type::variables);
+  if (!options.plays) return {rig.close()};
+  replayer player{rig, input};
   const timed_pass first = player.play(options.progress);
   const meter_reading after = rig.ground().read();
   report.first_pass_ns = first.elapsed_ns;
@@ -415,7 +451,7 @@ template <class Ground, template <class> class Subject, class Options>
   if (warm_failure_count != 0) {
     report.notes.push_back(show_count(warm_failure_count) + " failures after the first pass");
   }
-  return rig.close();
+  return {rig.close()};
 }
 
 /// One more pass, untimed, that asks the device's driver how much memory is gone.
@@ -465,12 +501,14 @@ run_outcome run_on(const trace& input, const run_options& options, const Options
   report.iteration_count = input.iterations.size();
   report.peak_live_bytes = input.peak_live_bytes;
   report.driver_us_is_virtual = Ground::is_virtual;
-  out.problem = measure<Ground, Subject>(input, options, rules, report);
+  trouble met = measure<Ground, Subject>(input, options, rules, report);
+  out.problem = std::move(met.text);
+  out.is_callers_fault = met.is_callers_fault;
   if constexpr (requires(Ground& g) { g.free_bytes(); }) {
-    if (out.problem.empty() && options.asks_device)
+    if (out.problem.empty() && options.asks_device && options.plays)
       out.problem = measure_device<Ground, Subject>(input, rules, report);
   }
-  if (out.problem.empty() && options.draw) {
+  if (out.problem.empty() && options.draw && options.plays) {
     out.problem = draw_peak<Ground, Subject>(input, rules, report, out.svg);
   }
   if (out.problem.empty()) out.report = std::move(report);

@@ -10,6 +10,9 @@
 // On the host driver memory is committed lazily and never touched, so that a trace may hold more
 // than the machine has; the report says so.
 //
+// The allocator is set up before the clock runs: its calls to the driver count among those of the
+// first pass, its time does not, and options that it refuses end the replay before the first event.
+//
 // On a CUDA device no kernel runs. One more pass, untimed, asks the driver after each event that
 // created memory how much is free, so that the report has the device's own peak beside ours.
 //
@@ -37,6 +40,9 @@ export struct run_options {
   std::string policy{};  ///< empty: VMM_POLICY, and without that va_pool
   std::uint32_t warm_pass_count = 0;
   bool draw = false;
+  /// false: no pass is made. The options and the environment are tried on the driver, and the
+  /// report says nothing.
+  bool plays = true;
   bool asks_device = true;  ///< on a CUDA device: make the pass that asks for its own peak
   /// Called now and then during the first pass with the events done; its time is not counted.
   std::function<void(std::uint64_t)> progress{};

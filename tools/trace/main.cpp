@@ -3,40 +3,63 @@
 //
 // vmm-trace: writes a generated allocation trace to standard output. docs/replay.md
 //
-// Exit codes: 0 written; 1 the output cannot be written; 2 the command line is wrong.
+// Exit codes: 0 written; 1 the output cannot be written; 2 the command line is wrong; 4 the
+// program's own memory ran out.
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>
 
+#include "../program/output.hpp"
+
 import vmm.trace_generator;
 
 namespace {
 
+std::string usage() {
+  std::string text =
+      "usage: vmm-trace KIND [SEED] > FILE; SEED is a whole number from 0 on (1 otherwise), and "
+      "KIND "
+      "is one of\n";
+  for (const vmm::tools::trace_kind& kind : vmm::tools::trace_kinds()) {
+    std::string name = kind.name;
+    name.resize(10, ' ');
+    text += "  " + name + " " + kind.what + "\n";
+  }
+  return text;
+}
+
 int complain(const std::string& text) {
-  std::fprintf(stderr, "vmm-trace: %s\nusage: vmm-trace KIND [SEED] > FILE; KIND is one of\n",
-               text.c_str());
-  for (const vmm::tools::trace_kind& kind : vmm::tools::trace_kinds())
-    std::fprintf(stderr, "  %-10s %s\n", kind.name, kind.what);
+  std::fprintf(stderr, "vmm-trace: %s\n%s", text.c_str(), usage().c_str());
   return 2;
+}
+
+int print(const std::string& text) {
+  const std::string why = vmm::tools::print(text);
+  if (why.empty()) return 0;
+  std::fprintf(stderr, "vmm-trace: %s\n", why.c_str());
+  return 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2 || argc > 3) return complain("which kind of program?");
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--help" || word == "-h") return print(usage());
+    if (word.starts_with("-")) return complain("there is no option " + std::string(word));
+  }
+  if (argc < 2) return print(usage());
+  if (argc > 3) return complain("one seed at most; '" + std::string(argv[3]) + "' is one too many");
   std::uint64_t seed = 1;
   if (argc == 3) {
     const std::string_view word = argv[2];
     const auto read = std::from_chars(word.data(), word.data() + word.size(), seed);
     if (read.ec != std::errc{} || read.ptr != word.data() + word.size())
-      return complain("a seed is a whole number from 0 on");
+      return complain("a seed is a whole number from 0 on; not '" + std::string(word) + "'");
   }
   const std::string text = vmm::tools::generate_trace(argv[1], seed);
   if (text.empty()) return complain("there is no kind '" + std::string(argv[1]) + "'");
-  const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (whole && std::fflush(stdout) == 0) return 0;
-  std::fprintf(stderr, "vmm-trace: standard output takes no more\n");
-  return 1;
+  return print(text);
 }

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What programs write: a file that is opened before the work and written after it, and standard
+// output. Both say with the system's reason why something could not be written.
+#ifndef VMM_TOOLS_PROGRAM_OUTPUT_HPP
+#define VMM_TOOLS_PROGRAM_OUTPUT_HPP
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace vmm::tools {
+
+/// A file whose contents come at the end of a program's work. open() shows at its beginning that
+/// the file can be written, and leaves what stands in it. A file that open() made and that is never
+/// written is removed.
+class output_file {
+ public:
+  output_file() = default;
+  output_file(const output_file&) = delete;
+  output_file& operator=(const output_file&) = delete;
+  ~output_file() {
+    if (descriptor_ < 0) return;
+    ::close(descriptor_);
+    if (is_new_) ::unlink(path_.c_str());
+  }
+
+  /// Empty, or why the file cannot be written.
+  [[nodiscard]] std::string open(const std::string& path) {
+    path_ = path;
+    descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    is_new_ = descriptor_ >= 0;
+    if (!is_new_ && errno == EEXIST) descriptor_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    return descriptor_ >= 0 ? "" : complaint();
+  }
+
+  /// Once, after open(): replaces the contents. Empty, or why they are not whole.
+  [[nodiscard]] std::string write(std::string_view text) {
+    const int descriptor = std::exchange(descriptor_, -1);
+    // What is no regular file cannot be cut, and need not be.
+    bool is_whole = ::ftruncate(descriptor, 0) == 0 || errno == EINVAL;
+    while (is_whole && !text.empty()) {
+      const ::ssize_t written = ::write(descriptor, text.data(), text.size());
+      is_whole = written > 0 || (written < 0 && errno == EINTR);
+      if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    const std::string why = is_whole ? "" : complaint();
+    const bool is_closed = ::close(descriptor) == 0;
+    return is_closed || !why.empty() ? why : complaint();
+  }
+
+ private:
+  [[nodiscard]] std::string complaint() const {
+    return path_ + ": cannot be written: " + std::strerror(errno);
+  }
+
+  std::string path_;
+  int descriptor_ = -1;
+  bool is_new_ = false;
+};
+
+/// Writes `text` and whatever standard output holds back. Empty, or why it is not whole.
+[[nodiscard]] inline std::string print(std::string_view text) {
+  const bool is_whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (is_whole && std::fflush(stdout) == 0) return "";
+  return std::string("standard output cannot be written: ") + std::strerror(errno);
+}
+
+}  // namespace vmm::tools
+
+#endif
