@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "../tools/program/usage.hpp"
+
 import vmm.fake;
 
 namespace {
@@ -82,12 +84,15 @@ double drivers_per_second() {
   return rounds / seconds_since(begin);
 }
 
+constexpr const char* usage = "usage: bench_fake [--json]\n";
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool json = argc > 1 && std::string_view{argv[1]} == "--json";
+  vmm::tools::answer_help(argc, argv, usage);
+  const bool json = argc == 2 && std::string_view{argv[1]} == "--json";
   if (argc > 1 && !json) {
-    std::fprintf(stderr, "usage: bench_fake [--json]\n");
+    std::fputs(usage, stderr);
     return 2;
   }
   if (json) {

@@ -22,6 +22,9 @@
 #include <utility>
 #include <vector>
 
+#include "../tools/program/output.hpp"
+#include "../tools/program/usage.hpp"
+
 import vmm.fake;
 import vmm.stream;
 import vmm.trace;
@@ -328,16 +331,12 @@ std::string draw(const std::vector<setting>& all, const std::vector<column>& col
   return svg + "</svg>\n";
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) fail("cannot write " + path);
-  const bool whole = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) != 0 || !whole) fail("cannot write all of " + path);
-}
+constexpr const char* usage = "usage: bench_frontier [--json] [--svg FILE] [TRACE...]\n";
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  vmm::tools::answer_help(argc, argv, usage);
   bool json = false;
   std::string svg_path;
   std::vector<std::string> files;
@@ -348,7 +347,7 @@ int main(int argc, char** argv) {
     } else if (word == "--svg" && i + 1 < argc) {
       svg_path = argv[++i];
     } else if (word.starts_with("-")) {
-      std::fprintf(stderr, "usage: bench_frontier [--json] [--svg FILE] [TRACE...]\n");
+      std::fputs(usage, stderr);
       return 2;
     } else {
       files.emplace_back(word);
@@ -358,6 +357,10 @@ int main(int argc, char** argv) {
     for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv"})
       files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
   }
+  vmm::tools::output_file plot;
+  if (!svg_path.empty()) {
+    if (const std::string why = plot.open(svg_path); !why.empty()) fail(why);
+  }
   const std::vector<setting> all = settings();
   std::vector<column> columns;
   for (const std::string& file : files) columns.push_back(measure_all(file, all));
@@ -366,6 +369,7 @@ int main(int argc, char** argv) {
   } else {
     print_table(all, columns);
   }
-  if (!svg_path.empty()) write_file(svg_path, draw(all, columns));
+  if (svg_path.empty()) return 0;
+  if (const std::string why = plot.write(draw(all, columns)); !why.empty()) fail(why);
   return 0;
 }

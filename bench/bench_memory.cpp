@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "../tools/program/usage.hpp"
 #include "device.hpp"
 #include "must.hpp"
 #include "report.hpp"
@@ -359,15 +360,17 @@ bool read_settings(int count, char** words, settings& into) {
   return count % 2 == 1;
 }
 
+constexpr const char* usage =
+    "usage: bench_memory [--array SIZE] [--rounds N] [--trace FILE] [--markdown FILE] "
+    "[--head TEXT]\nSIZE is a power of two from 2MiB on; four gigabytes otherwise.\n";
+
 }  // namespace
 
 int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
   settings how;
   if (!read_settings(count, words, how)) {
-    std::fputs(
-        "usage: bench_memory [--array SIZE] [--rounds N] [--trace FILE] [--markdown FILE] "
-        "[--head TEXT]\nSIZE is a power of two from 2MiB on; four gigabytes otherwise.\n",
-        stderr);
+    std::fputs(usage, stderr);
     return 2;
   }
   vmm::cuda_driver driver = open_device();

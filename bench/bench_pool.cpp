@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "../tools/program/usage.hpp"
 #include "contenders.hpp"
 #include "device.hpp"
 #include "report.hpp"
@@ -228,15 +229,17 @@ bool read_settings(int count, char** words, settings& into) {
   return !into.traces.empty();
 }
 
+constexpr const char* usage =
+    "usage: bench_pool TRACE... [--peers LIBRARY] [--rounds N] [--warm N] [--markdown FILE] "
+    "[--head TEXT]\n";
+
 }  // namespace
 
 int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
   settings how;
   if (!read_settings(count, words, how)) {
-    std::fputs(
-        "usage: bench_pool TRACE... [--peers LIBRARY] [--rounds N] [--warm N] [--markdown FILE] "
-        "[--head TEXT]\n",
-        stderr);
+    std::fputs(usage, stderr);
     return 2;
   }
   vmm::cuda_driver driver = open_device();

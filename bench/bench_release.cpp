@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "../tools/program/usage.hpp"
 #include "device.hpp"
 #include "must.hpp"
 #include "report.hpp"
@@ -202,9 +203,12 @@ std::string pool_table(rig& r, const std::vector<std::uint64_t>& handle_sizes,
   return text;
 }
 
+constexpr const char* usage = "usage: bench_release [--quick] [--markdown FILE] [--head TEXT]\n";
+
 }  // namespace
 
 int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
   report_words told;
   bool is_quick = false;
   for (int i = 1; i < count; ++i) {
@@ -214,7 +218,7 @@ int main(int count, char** words) {
     } else if (i + 1 < count && told.take(word, words[i + 1])) {
       ++i;
     } else {
-      std::fputs("usage: bench_release [--quick] [--markdown FILE] [--head TEXT]\n", stderr);
+      std::fputs(usage, stderr);
       return 2;
     }
   }

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../tools/program/usage.hpp"
 #include "device.hpp"
 #include "must.hpp"
 #include "report.hpp"
@@ -389,13 +390,16 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
           .command = "./run bench resize"};
 }
 
+constexpr const char* usage =
+    "usage: bench_resize [--quick] [--repeat N] [--markdown FILE] [--head TEXT]\n";
+
 }  // namespace
 
 int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
   settings how;
   if (!read_settings(count, words, how)) {
-    std::fputs("usage: bench_resize [--quick] [--repeat N] [--markdown FILE] [--head TEXT]\n",
-               stderr);
+    std::fputs(usage, stderr);
     return 2;
   }
   vmm::cuda_driver driver = open_device();

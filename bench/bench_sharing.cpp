@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "../tools/program/usage.hpp"
 #include "churn.hpp"
 #include "contenders.hpp"
 #include "device.hpp"
@@ -126,7 +127,7 @@ bool read_settings(int count, char** words, settings& into) {
     } else if (word == "--rounds") {
       into.round_count = count_of(value);
     } else if (word == "--events") {
-      into.event_count = std::strtoull(value, nullptr, 10);
+      into.event_count = count_of(value);
     } else if (!into.take(word, value)) {
       return false;
     }
@@ -134,15 +135,17 @@ bool read_settings(int count, char** words, settings& into) {
   return count % 2 == 1;
 }
 
+constexpr const char* usage =
+    "usage: bench_sharing [--peers LIBRARY] [--rounds N] [--events N] [--markdown FILE] "
+    "[--head TEXT]\n";
+
 }  // namespace
 
 int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
   settings how;
   if (!read_settings(count, words, how)) {
-    std::fputs(
-        "usage: bench_sharing [--peers LIBRARY] [--rounds N] [--events N] [--markdown FILE] "
-        "[--head TEXT]\n",
-        stderr);
+    std::fputs(usage, stderr);
     return 2;
   }
   vmm::cuda_driver driver = open_device();

@@ -45,6 +45,7 @@
 #include <utility>
 #include <vector>
 
+#include "../tools/program/usage.hpp"
 #include "report.hpp"
 
 import vmm.fake;
@@ -529,17 +530,20 @@ void print_lives(const report& all) {
 #endif
 }
 
-[[noreturn]] void usage() {
-  std::fprintf(stderr,
-               "usage: bench_stream [--json] [--traces | --live] [TRACE...]\n"
-               "  --traces, --live   only one half\n"
-               "  TRACE              trace files; without one, those of the project\n");
+constexpr const char* usage =
+    "usage: bench_stream [--json] [--traces | --live] [TRACE...]\n"
+    "  --traces, --live   only one half\n"
+    "  TRACE              trace files; without one, those of the project\n";
+
+[[noreturn]] void misuse() {
+  std::fputs(usage, stderr);
   std::exit(2);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  vmm::tools::answer_help(argc, argv, usage);
   bool json = false;
   bool traces = true;
   bool lives = true;
@@ -553,12 +557,12 @@ int main(int argc, char** argv) {
     } else if (word == "--live") {
       traces = false;
     } else if (word.starts_with("-")) {
-      usage();
+      misuse();
     } else {
       files.emplace_back(word);
     }
   }
-  if (!traces && !lives) usage();
+  if (!traces && !lives) misuse();
   if (files.empty()) {
     for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv"})
       files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");

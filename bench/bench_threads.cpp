@@ -14,10 +14,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "../tools/program/usage.hpp"
 #include "churn.hpp"
 
 import vmm.fake;
@@ -150,21 +152,29 @@ void print_json(const std::vector<row>& rows) {
   std::printf("]}\n");
 }
 
+constexpr const char* usage =
+    "usage: bench_threads [--json] [--events N]\n"
+    "N is a whole number from 1 on (2000000 otherwise).\n";
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  vmm::tools::answer_help(argc, argv, usage);
   bool json = false;
   std::uint64_t events = 2'000'000;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--json") {
       json = true;
-    } else if (word == "--events" && i + 1 < argc) {
-      events = std::strtoull(argv[++i], nullptr, 10);
-    } else {
-      std::fprintf(stderr, "usage: bench_threads [--json] [--events N]\n");
+      continue;
+    }
+    const auto count = word == "--events" && i + 1 < argc ? vmm::tools::read_count(argv[++i], 1)
+                                                          : std::optional<std::uint64_t>{};
+    if (!count) {
+      std::fputs(usage, stderr);
       return 2;
     }
+    events = *count;
   }
   std::vector<row> rows;
   for (const unsigned threads : thread_counts) rows.push_back(measure_all(threads, events));

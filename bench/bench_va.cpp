@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "../tools/program/usage.hpp"
 #include "report.hpp"
 
 import vmm.va;
@@ -342,12 +343,15 @@ void print_table(const report& all) {
 #endif
 }
 
+constexpr const char* usage = "usage: bench_va [--json]\n";
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  vmm::tools::answer_help(argc, argv, usage);
   const bool json = argc == 2 && std::strcmp(argv[1], "--json") == 0;
   if (argc > 1 && !json) {
-    std::fprintf(stderr, "usage: bench_va [--json]\n");
+    std::fputs(usage, stderr);
     return 2;
   }
   report all;

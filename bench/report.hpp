@@ -7,14 +7,18 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "../tools/program/output.hpp"
+#include "../tools/program/usage.hpp"
 #include "must.hpp"
 
 /// The middle value, the upper of two; 0 of none.
@@ -44,9 +48,12 @@ struct report_words {
   }
 };
 
-/// A count on a command line: 1 where it is less, or no number.
+/// A count on a command line; ends the program where it is none.
 inline unsigned count_of(const char* value) {
-  return static_cast<unsigned>(std::max(1, std::atoi(value)));
+  const std::optional<std::uint64_t> count = vmm::tools::read_count(value, 1);
+  if (!count || *count > UINT_MAX)
+    stop("a count is a whole number from 1 on; not '" + std::string(value) + "'");
+  return static_cast<unsigned>(*count);
 }
 
 /// A page of Markdown around tables.
@@ -60,13 +67,15 @@ struct page {
 
 /// Prints the tables, and writes the page where it has a path; ends the program where it cannot.
 inline void publish(const page& about, const std::string& tables) {
-  std::fputs(tables.c_str(), stdout);
+  if (const std::string why = vmm::tools::print(tables); !why.empty()) stop(why);
   if (about.path.empty()) return;
-  std::ofstream file(about.path, std::ios::binary);
-  file << "# " << about.title << "\n\n" << about.head << ".\n\n";
-  if (!about.about.empty()) file << about.about << "\n\n";
-  file << tables << "\nCommand: `" << about.command << "`.\n";
-  if (!file.flush()) stop("cannot write " + about.path);
+  std::string text = "# " + about.title + "\n\n" + about.head + ".\n\n";
+  if (!about.about.empty()) text += about.about + "\n\n";
+  text += tables + "\nCommand: `" + about.command + "`.\n";
+  vmm::tools::output_file file;
+  std::string why = file.open(about.path);
+  if (why.empty()) why = file.write(text);
+  if (!why.empty()) stop(why);
 }
 
 #endif

@@ -6,12 +6,14 @@
 //
 // Usage: example_gpu_vector [largest size in MiB, default 4096]
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <span>
+#include <string_view>
+#include <system_error>
 
 import vmm;
 import vmm.kernels;
@@ -132,10 +134,20 @@ int run(vmm::cuda_driver& driver, vmm::tools::kernel_set& kernels, std::uint64_t
   return stayed && wrong_count == 0 ? 0 : 1;
 }
 
+bool read_mib(std::string_view text, std::uint64_t& into) {
+  const char* const end = text.data() + text.size();
+  const auto [rest, failure] = std::from_chars(text.data(), end, into);
+  return failure == std::errc{} && rest == end && into >= 128 && into <= 1048576;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
-  const std::uint64_t largest = count > 1 ? std::strtoull(words[1], nullptr, 10) : 4096;
+  std::uint64_t largest = 4096;
+  if (count > 2 || (count == 2 && !read_mib(words[1], largest))) {
+    std::fputs("usage: example_gpu_vector [MIB]; the largest size, from 128 to 1048576\n", stderr);
+    return 2;
+  }
   auto driver = vmm::cuda_driver::open();
   if (!driver) return fail(driver.error());
   std::printf("%s\n", driver->description().device_name);

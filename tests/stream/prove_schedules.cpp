@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../tools/program/usage.hpp"
 #include "program.hpp"
 
 namespace {
@@ -127,13 +128,16 @@ void run_all(const wishes& wish, progress& done, std::chrono::steady_clock::time
   for (std::thread& each : threads) each.join();
 }
 
+constexpr const char* usage =
+    "usage: prove_schedules [COUNT] [--first SEED] [--threads N]; numbers from 1 on\n";
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  vmm::tools::answer_help(argc, argv, usage);
   const std::optional<wishes> wish = read(argc, argv);
   if (!wish) {
-    std::fprintf(stderr, "usage: %s [COUNT] [--first SEED] [--threads N]; numbers from 1 on\n",
-                 argv[0]);
+    std::fputs(usage, stderr);
     return 2;
   }
   progress done;

@@ -199,7 +199,7 @@ TEST(Trace, RefusesMoreMarksThanItsLimit) {
 
 TEST(Trace, RefusesNumbersThatAreNone) {
   const std::string sizes = "; expected a decimal number from 1 to 281474976710656";
-  for (const char* bad : {"0", "-1", "+1", "1.5", "0x10", "12k", "", "281474976710657",
+  for (const char* bad : {"0", "-1", "+1", "1.5", "0x10", "12k", "281474976710657",
                           "18446744073709551616", "99999999999999999999999999"}) {
     EXPECT_EQ(refusal("a 7 " + std::string(bad) + " 0\n"),
               "t.trace:1: size in bytes is '" + std::string(bad).substr(0, 24) +

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "../program/usage.hpp"
 #include "program.hpp"
 
 namespace {
@@ -86,6 +87,7 @@ constexpr word words[] = {
 }  // namespace
 
 int main(int count, char** arguments) {
+  vmm::tools::answer_help(count, arguments, help);
   fidelity::settings how;
   how.program = arguments[0];
   if (count >= 2 && read_options(count - 2, arguments + 2, how)) {

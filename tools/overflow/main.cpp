@@ -22,7 +22,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -31,9 +30,10 @@
 #include <optional>
 #include <random>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
+
+#include "../program/usage.hpp"
 
 import vmm;
 import vmm.kernels;
@@ -246,32 +246,23 @@ vmm::status work(vmm::cuda_driver& driver, vmm::nvtx_declarer& declarer, std::ui
   return workload(driver, *kernels, memory).run(count);
 }
 
-int usage() {
-  std::fprintf(stderr,
-               "usage: vmm-overflow [--planted | --gap | --freed | --trimmed | --workload COUNT | "
-               "--ask]\n");
-  return 2;
-}
-
-// The number of blocks of a workload.
-std::optional<std::uint64_t> count_of(std::string_view text) {
-  std::uint64_t count = 0;
-  const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (failure != std::errc{} || rest != text.data() + text.size() || count == 0)
-    return std::nullopt;
-  return count;
-}
+constexpr const char* usage =
+    "usage: vmm-overflow [--planted | --gap | --freed | --trimmed | --workload COUNT | --ask]\n"
+    "COUNT, the number of blocks of a workload, is from 1 on.\n";
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  vmm::tools::answer_help(argc, argv, usage);
   const std::string_view word = argc > 1 ? argv[1] : "";
   constexpr std::array<std::string_view, 6> plain{"",        "--planted", "--gap",
                                                   "--freed", "--trimmed", "--ask"};
   const bool works = word == "--workload" && argc == 3;
-  const auto count = works ? count_of(argv[2]) : std::nullopt;
-  if (works ? !count : argc > 2 || std::find(plain.begin(), plain.end(), word) == plain.end())
-    return usage();
+  const auto count = works ? vmm::tools::read_count(argv[2], 1) : std::nullopt;
+  if (works ? !count : argc > 2 || std::find(plain.begin(), plain.end(), word) == plain.end()) {
+    std::fputs(usage, stderr);
+    return 2;
+  }
   auto declarer = vmm::nvtx_declarer::open();
   if (!declarer) return fail(declarer.error());
   auto driver = vmm::cuda_driver::open({.memory = vmm::cuda_memory::plain});

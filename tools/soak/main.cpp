@@ -9,6 +9,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "../program/usage.hpp"
 #include "rig.hpp"
 
 namespace {
@@ -62,6 +63,7 @@ bool read_words(int count, char** words, soak::settings& how) {
 }  // namespace
 
 int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, help);
   soak::settings how;
   if (count >= 2 && read_words(count - 2, words + 2, how)) {
     const std::string_view word = words[1];

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: ./run says nothing of its own when nothing is to be done, configures again when a folder is
+// new, lists names that can be typed, works through a symbolic link, and says what a word needs.
+// Method: the script in a folder of its own, with a cmake and a ninja that write down how they are
+// called and programs that say so; and this build's rules, in which no list is made anew.
+#include <chrono>
+#include <filesystem>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "command.hpp"
+
+namespace {
+
+using vmm::tests::finished;
+using vmm::tests::text_of_file;
+
+const std::string source = VMM_SOURCE_FOLDER;
+
+class RunScript : public vmm::tests::CommandTest {
+ protected:
+  void SetUp() override {
+    CommandTest::SetUp();
+    std::filesystem::create_directories(path("tests/old"));
+    std::filesystem::create_directories(path("elsewhere"));
+    for (const char* copied : {"run", "CMakePresets.json"})
+      std::filesystem::copy(source + "/" + copied, path(copied));
+    file("tests/old/CMakeLists.txt", "");
+    script("bin/cmake",
+           "if [[ $1 == --version ]]; then echo 'cmake version 3.31.0'; exit; fi\n"
+           "echo configured | tee -a '" +
+               path("log") +
+               "'\n"
+               "mkdir -p build/$2/bench; touch build/$2/build.ninja");
+    script("bin/ninja",
+           "case \"$*\" in *targets*) echo 'bench_va: phony'; echo 'bench_fake: phony' ;;\n"
+           "*' -n '*) echo 'ninja: no work to do.' ;; *) echo built | tee -a '" +
+               path("log") + "' ;; esac");
+    for (const char* name : {"clang++-19", "clang-scan-deps-19", "llvm-symbolizer-19"})
+      script(std::string("bin/") + name, "");
+    script("build/release/bench/bench_va", "echo \"va: $*\"");
+    if (ask("./run bench --no-install").code != 0)
+      GTEST_SKIP() << "headers of Boost, zlib or GoogleTest are not where the script looks";
+  }
+
+  [[nodiscard]] finished ask(const std::string& command) const {
+    return run(command, "PATH='" + path("bin") + "':\"$PATH\"");
+  }
+};
+
+TEST_F(RunScript, SaysNothingWhenNothingIsToBeDone) {
+  const finished first = ask("./run bench va --json");
+  EXPECT_EQ(first.out, "va: --json\n");
+  EXPECT_EQ(first.err, "configured\n");
+  const finished second = ask("./run bench va --json");
+  EXPECT_EQ(second.code, 0);
+  EXPECT_EQ(second.out, "va: --json\n");
+  EXPECT_EQ(second.err, "");
+}
+
+TEST_F(RunScript, TheBuildMakesNoListAnew) {
+  const std::string rules = text_of_file(std::string(VMM_BUILD_FOLDER) + "/build.ninja");
+  ASSERT_FALSE(rules.empty());
+  EXPECT_EQ(rules.find("VerifyGlobs"), std::string::npos) << "ninja says so in each build";
+}
+
+TEST_F(RunScript, ConfiguresAgainForANewFolder) {
+  (void)ask("./run bench");
+  const auto later = std::filesystem::file_time_type::clock::now() + std::chrono::seconds(5);
+  std::filesystem::last_write_time(file("tests/new/CMakeLists.txt", ""), later);
+  EXPECT_EQ(ask("./run bench").err, "configured\n");
+}
+
+TEST_F(RunScript, ListsNamesThatCanBeTyped) {
+  const finished names = ask("./run bench");
+  EXPECT_EQ(names.code, 0);
+  EXPECT_EQ(names.out, "usage: ./run bench NAME; NAME is one of: fake va \n");
+  const finished wrong = ask("./run bench vb");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_EQ(wrong.out, "");
+  EXPECT_EQ(wrong.err, "run: there is no bench 'vb'; NAME is one of: fake va \n");
+  EXPECT_EQ(ask("./run bench bench_va").out, "va: \n") << "with the program's prefix too";
+}
+
+TEST_F(RunScript, WorksThroughASymbolicLink) {
+  std::filesystem::create_symlink("../run", path("elsewhere/vmm-run"));
+  std::filesystem::create_symlink("vmm-run", path("elsewhere/again"));
+  const finished got = ask("elsewhere/again bench va");
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.out, "va: \n");
+}
+
+TEST_F(RunScript, SaysWhatEachWordNeeds) {
+  script("scripts/gpu.sh", "exit 0");
+  struct row {
+    const char* word;
+    const char* package;
+  };
+  for (const row& each :
+       {row{"demo", "(clang-19)"}, row{"replay", "(ninja-build)"}, row{"prove", "(libgtest-dev)"},
+        row{"test", "(libclang-rt-19-dev)"}, row{"fuzz", "(libclang-rt-19-dev)"},
+        row{"test", "(llvm-19)"}, row{"gpu", "(lld-19)"}, row{"gpu", "cuda (-)"}}) {
+    const finished got = ask(std::string("./run ") + each.word + " --no-install");
+    EXPECT_NE(got.out.find(each.package), std::string::npos) << each.word << ": " << got.out;
+    EXPECT_EQ(got.err, "");
+  }
+}
+
+}  // namespace

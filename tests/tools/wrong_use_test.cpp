@@ -1,0 +1,249 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: every program and every word of ./run refuses a wrong command line or variable with the
+// exit code that its documentation gives, a message that names it, and nothing on standard output;
+// and answers --help on standard output.
+// Method: tables of command lines. Where a program would work for long if it took what is wrong,
+// the refusal has to come first for the test to end.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "command.hpp"
+
+namespace {
+
+const std::string build = VMM_BUILD_FOLDER;
+const std::string source = VMM_SOURCE_FOLDER;
+const std::string tiny = "a 1 3145728 0\na 2 1 0\nf 1\n";
+
+/// In arguments @ is the path of a good trace.
+struct row {
+  const char* program;
+  const char* arguments;
+  const char* environment;
+  int code;
+  const char* message;
+};
+
+class WrongUse : public vmm::tests::CommandTest {
+ protected:
+  [[nodiscard]] static std::string path_of(const std::string& program) {
+    return (program.starts_with("run") || program.starts_with("scripts") ? source : build) + "/" +
+           program;
+  }
+
+  void expect(const row& each) const {
+    std::string arguments = each.arguments;
+    const std::string trace = file("tiny.trace", tiny);
+    for (std::size_t at = arguments.find('@'); at != std::string::npos; at = arguments.find('@'))
+      arguments.replace(at, 1, trace);
+    const std::string program = path_of(each.program);
+    ASSERT_TRUE(std::filesystem::exists(program)) << program;
+    const auto got = run("'" + program + "' " + arguments, each.environment);
+    SCOPED_TRACE(std::string(each.environment) + " " + each.program + " " + each.arguments);
+    EXPECT_EQ(got.code, each.code);
+    EXPECT_EQ(got.out, "");
+    EXPECT_NE(got.err.find(each.message), std::string::npos) << got.err;
+  }
+};
+
+TEST_F(WrongUse, OfReplay) {
+  const char* const replay = "tools/vmm-replay";
+  for (const row& each : std::vector<row>{
+           {replay, "", "", 2, "vmm-replay: which trace? The first argument is a file\nusage:"},
+           {replay, "''", "", 2, "vmm-replay: the trace's name is empty"},
+           {replay, "@ @", "", 2, "is one too many"},
+           {replay, "@ --fast", "", 2, "there is no option --fast"},
+           {replay, "@ --backend ''", "", 2, "--backend takes one of fake, host, cuda; not ''"},
+           {replay, "@ --policy ''", "", 2, "--policy takes a value"},
+           {replay, "@ --policy=", "", 2, "--policy takes a value"},
+           {replay, "@ --policy best", "", 2, "a policy is one of"},
+           {replay, "@ --repeat ''", "", 2, "--repeat takes a number from 0 to 1000; not ''"},
+           {replay, "@ --svg ''", "", 2, "--svg takes a value"},
+           {replay, "@ --svg no/such/x.svg", "", 1,
+            "no/such/x.svg: cannot be written: No such file"},
+           {replay, "@ --svg .", "", 1, ".: cannot be written: Is a directory"},
+           {replay, "none.trace", "", 2, "none.trace: cannot be read: No such file"},
+           {replay, "@", "VMM_BACKEND=nonsense", 2, "VMM_BACKEND takes one of fake, host, cuda"},
+           {replay, "@", "VMM_POLICY=best", 2, "VMM_POLICY takes one of"},
+           {replay, "@", "VMM_FRAG_RATIO=2", 2, "VMM_FRAG_RATIO takes a number from 0 to 1"},
+           {replay, "@", "VMM_BUDGET=much", 2, "VMM_BUDGET takes bytes"},
+           {replay, "@", "VMM_VA_SIZE=0", 2, "VMM_VA_SIZE takes bytes"},
+           {replay, "@", "VMM_CHUNK_SIZE=3", 2,
+            "VMM_CHUNK_SIZE=3: the chunk size must be a multiple of the device's granularity"},
+           {replay, "@ --policy pool", "VMM_VA_SIZE=1", 2,
+            "VMM_VA_SIZE=1: the address space reserved at a time holds no page"},
+           {replay, "@ --policy pool", "VMM_POOL_PAGES=99999999999", 2,
+            "VMM_POOL_PAGES=99999999999: the pages to map first do not fit"},
+           {replay, "@ --policy pool", "VMM_POOL_PAGES=-1", 2,
+            "VMM_POOL_PAGES takes a whole number"},
+           {replay, "@ --policy pool --backend host", "VMM_VA_SIZE=1", 2, "VMM_VA_SIZE=1: "},
+           {replay, "@ --policy pool", "VMM_POOL_CAPTURE=maybe", 2,
+            "VMM_POOL_CAPTURE takes one of"},
+       }) {
+    expect(each);
+  }
+}
+
+TEST_F(WrongUse, OfTheDemoAndTheTraceWriter) {
+  const char* const demo = "tools/vmm-demo";
+  const char* const trace = "tools/vmm-trace";
+  for (const row& each : std::vector<row>{
+           {demo, "--up-to 2MiB", "", 2, "--up-to takes a size from 4MiB to 16GiB; not '2MiB'"},
+           {demo, "--up-to", "", 2, "--up-to takes a value"},
+           {demo, "banana", "", 2, "there is no option banana"},
+           {demo, "--backend fake", "", 2, "--backend takes cuda or host; not 'fake'"},
+           {demo, "", "VMM_BACKEND=fake", 2, "VMM_BACKEND takes cuda or host; not 'fake'"},
+           {demo, "--trace none.trace", "", 2, "none.trace: cannot be read: No such file"},
+           {demo, "--trace @ --svg no/x.svg", "", 1, "no/x.svg: cannot be written: No such file"},
+           {demo, "--trace @ --svg x.svg", "VMM_CHUNK_SIZE=3", 2,
+            "VMM_CHUNK_SIZE=3: the chunk size"},
+           {demo, "--trace @ --svg x.svg", "VMM_POOL_PAGES=x", 2, "VMM_POOL_PAGES takes"},
+           {trace, "nonsense", "", 2, "there is no kind 'nonsense'"},
+           {trace, "--fast", "", 2, "there is no option --fast"},
+           {trace, "pictures one", "", 2, "a seed is a whole number from 0 on; not 'one'"},
+           {trace, "pictures -1", "", 2, "there is no option -1"},
+           {trace, "pictures 1 2", "", 2, "one seed at most; '2' is one too many"},
+       }) {
+    expect(each);
+  }
+}
+
+TEST_F(WrongUse, OfBenchmarksAndTools) {
+  const char* const usage = "usage: ";
+  for (const row& each : std::vector<row>{
+           {"bench/bench_va", "--fast", "", 2, usage},
+           {"bench/bench_va", "--json more", "", 2, usage},
+           {"bench/bench_fake", "--json more", "", 2, usage},
+           {"bench/bench_threads", "--events many", "", 2, usage},
+           {"bench/bench_threads", "--events 0", "", 2, usage},
+           {"bench/bench_threads", "--events", "", 2, usage},
+           {"bench/bench_stream", "--fast", "", 2, usage},
+           {"bench/bench_stream", "--live --traces", "", 2, usage},
+           {"bench/bench_stream", "--traces none.trace", "", 1, "none.trace: cannot be read"},
+           {"bench/bench_frontier", "--svg", "", 2, usage},
+           {"bench/bench_frontier", "--svg no/x.svg @", "", 1,
+            "no/x.svg: cannot be written: No such"},
+           {"bench/bench_frontier", "none.trace", "", 1, "none.trace: cannot be read"},
+           {"tools/soak/vmm-soak", "", "", 2, usage},
+           {"tools/soak/vmm-soak", "banana", "", 2, usage},
+           {"tools/soak/vmm-soak", "rounds --count many", "", 2, usage},
+           {"tools/fidelity/vmm-fidelity", "", "", 2, usage},
+           {"tools/fidelity/vmm-fidelity", "random --count", "", 2, usage},
+           {"tools/fidelity/vmm-fidelity", "nonsense", "", 2, usage},
+           {"tools/vmm-overflow", "--nonsense", "", 2, usage},
+           {"tools/vmm-overflow", "--workload 0", "", 2, usage},
+           {"tests/stream/prove_schedules", "many", "", 2, usage},
+           {"tests/stream/prove_schedules", "--threads", "", 2, usage},
+           {"fuzz/replay_trace", "", "", 2, usage},
+       }) {
+    expect(each);
+  }
+}
+
+TEST_F(WrongUse, OfProgramsForAGpu) {
+#if !VMM_HAS_CUDA
+  GTEST_SKIP() << "built without cuda.h";
+#endif
+  const char* const usage = "usage: ";
+  const char* const count = "a count is a whole number from 1 on; not ";
+  for (const row& each : std::vector<row>{
+           {"bench/bench_memory", "--array 3MiB", "", 2, usage},
+           {"bench/bench_memory", "--rounds", "", 2, usage},
+           {"bench/bench_memory", "--rounds x", "", 2, count},
+           {"bench/bench_pool", "", "", 2, usage},
+           {"bench/bench_pool", "@ --warm 0", "", 2, count},
+           {"bench/bench_release", "--slow", "", 2, usage},
+           {"bench/bench_resize", "--repeat -1", "", 2, count},
+           {"bench/bench_sharing", "--events 1e6", "", 2, count},
+           {"examples/example_gpu_vector", "banana", "", 2, usage},
+           {"examples/example_gpu_vector", "12banana", "", 2, usage},
+           {"examples/example_gpu_vector", "256 512", "", 2, usage},
+       }) {
+    expect(each);
+  }
+}
+
+TEST_F(WrongUse, OfRun) {
+  for (const row& each : std::vector<row>{
+           {"run", "nonsense", "", 2, "run: there is no word 'nonsense'\nusage:"},
+           {"run", "test banana", "", 2, "test takes --preset NAME"},
+           {"run", "test --preset", "", 2, "--preset takes a name"},
+           {"run", "test --preset nonsense", "", 2, "there is no preset 'nonsense' for tests"},
+           {"run", "fuzz va", "", 2, "usage: ./run fuzz TARGET SECONDS"},
+           {"run", "fuzz va ten", "", 2, "usage: ./run fuzz TARGET SECONDS"},
+           {"run", "gpu nonsense", "", 2, "there is no word 'nonsense' for gpu"},
+           {"run", "docs", "", 3, "'docs' belongs to a later release"},
+           {"scripts/gpu.sh", "nonsense", "", 2, "gpu: there is no word 'nonsense'"},
+       }) {
+    expect(each);
+  }
+}
+
+TEST_F(WrongUse, OfVariablesIsNamed) {
+  const auto got = run(path_of("tools/vmm-replay") + " " + file("tiny.trace", tiny),
+                       "VMM_POLICI=pool VMM_ZZZZZZZZZZ=1");
+  EXPECT_EQ(got.code, 0);
+  EXPECT_NE(got.err.find("vmm-replay: vmm has no variable VMM_POLICI; the nearest is VMM_POLICY\n"),
+            std::string::npos)
+      << got.err;
+  EXPECT_NE(got.err.find("vmm-replay: vmm has no variable VMM_ZZZZZZZZZZ; docs/environment.md"),
+            std::string::npos)
+      << got.err;
+}
+
+TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
+  std::vector<std::string> lines = {"tools/vmm-replay --help",
+                                    "tools/vmm-demo --help",
+                                    "tools/vmm-trace --help",
+                                    "tools/vmm-trace",
+                                    "bench/bench_va --help",
+                                    "bench/bench_fake --help",
+                                    "bench/bench_threads --help",
+                                    "bench/bench_stream --help",
+                                    "bench/bench_frontier --help",
+                                    "tools/soak/vmm-soak --help",
+                                    "tools/fidelity/vmm-fidelity --help",
+                                    "tools/vmm-overflow --help",
+                                    "tests/stream/prove_schedules --help"};
+  for (const char* of_run : {"run", "run help", "run --help", "run test --help", "run fuzz --help",
+                             "run bench --help", "run gpu --help", "scripts/gpu.sh --help"})
+    lines.emplace_back(of_run);
+#if VMM_HAS_CUDA
+  for (const char* name : {"memory", "pool", "release", "resize", "sharing"})
+    lines.push_back("bench/bench_" + std::string(name) + " --help");
+#endif
+  for (const std::string& line : lines) {
+    const auto got = run(path_of(line));
+    EXPECT_EQ(got.code, 0) << line;
+    EXPECT_EQ(got.out.find("usage: "), 0u) << line << ": " << got.out;
+    EXPECT_EQ(got.err, "") << line;
+  }
+}
+
+// A program that throws, as a program does whose memory ends (ulimit -v), on its main thread and on
+// another.
+TEST_F(WrongUse, ExceptionsEndAProgramWithAMessageAndItsCode) {
+  struct ending {
+    const char* word;
+    int code;
+    const char* message;
+  };
+  for (const ending& each :
+       {ending{"memory", 4, "unforeseen: this process gets no more memory\n"},
+        ending{"thread", 4, "unforeseen: this process gets no more memory\n"},
+        ending{"text", 4, "unforeseen: an error that it does not expect: why\n"},
+        ending{"number", 4, "unforeseen: an error that it does not expect\n"},
+        ending{"nothing", 0, ""}}) {
+    const auto got = run(path_of("tests/tools/unforeseen") + " " + each.word);
+    EXPECT_EQ(got.code, each.code) << each.word;
+    EXPECT_EQ(got.out, "begun\n") << each.word;
+    EXPECT_EQ(got.err, each.message) << each.word;
+  }
+}
+
+}  // namespace
