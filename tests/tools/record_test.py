@@ -158,16 +158,19 @@ cuda = types.SimpleNamespace(
 
 
 class Run(unittest.TestCase):
+    def run_record(self, program, folder, out):
+        for name, text in (("torch.py", STANDIN), ("program.py", program)):
+            with open(os.path.join(folder, name), "w") as file:
+                file.write(text)
+        return subprocess.run(
+            [sys.executable, "-B", os.path.join(FOLDER, "record.py"), out,
+             os.path.join(folder, "program.py")], capture_output=True,
+            env={**os.environ, "PYTHONPATH": folder})
+
     def check(self, program, code, lines):
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "out.trace")
-            for name, text in (("torch.py", STANDIN), ("program.py", program)):
-                with open(os.path.join(folder, name), "w") as file:
-                    file.write(text)
-            ended = subprocess.run(
-                [sys.executable, "-B", os.path.join(FOLDER, "record.py"), out,
-                 os.path.join(folder, "program.py")], capture_output=True,
-                env={**os.environ, "PYTHONPATH": folder})
+            ended = self.run_record(program, folder, out)
             self.assertEqual(ended.returncode, code, ended.stderr)
             self.assertEqual(os.path.exists(out), lines is not None)
             if lines is not None:
@@ -187,6 +190,19 @@ class Run(unittest.TestCase):
 
     def test_writes_no_trace_without_an_allocation(self):
         self.check("import record\nrecord.iteration()", 1, None)
+
+    def test_says_why_the_trace_cannot_be_written(self):
+        program = "import torch\nprint('it ran')\nheld = torch.memory()\n"
+        with tempfile.TemporaryDirectory() as folder:
+            for out, code, ran, why in (("no/out.trace", 2, b"", b"No such file or directory"),
+                                        (".", 2, b"", b"Is a directory"),
+                                        ("/dev/full", 1, b"it ran\n", b"No space left on device")):
+                with self.subTest(out):
+                    path = os.path.join(folder, out)
+                    ended = self.run_record(program, folder, path)
+                    self.assertEqual((ended.returncode, ended.stdout), (code, ran), ended.stderr)
+                    self.assertEqual(ended.stderr, b"record: " + path.encode() +
+                                     b": cannot be written: " + why + b"\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ numbered in the order in which they first appear. What was live before the recor
 at the head of the trace. The same history gives the same bytes. Requests and frees are counted by
 PyTorch itself too: a history that does not have them all is refused.
 
-Exit codes: 0 recorded; 1 the program failed or the history is not whole; 2 the command line.
+Exit codes: 0 recorded; 1 the program failed, the history is not whole or the trace could not be
+written in full; 2 the command line is wrong or OUT cannot be opened.
 """
 
 import argparse
@@ -232,6 +233,18 @@ def _run(program, arguments):
         sys.exit(1)
 
 
+def _why_not_writable(path):
+    """Nothing, or the system's reason. What stands in the file stays, and no new one is left."""
+    was_there = os.path.exists(path)
+    try:
+        open(path, "ab").close()
+        if not was_there:
+            os.remove(path)
+    except OSError as trouble:
+        return trouble.strerror
+    return ""
+
+
 def _describe(figures):
     gib = 1 << 30
     held = figures["torch_peak_reserved_bytes"] / gib
@@ -256,6 +269,10 @@ def main():
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
+    trouble = _why_not_writable(options.out) if options.out != "-" else ""
+    if trouble:  # before a program runs whose recording would be lost
+        print(f"record: {options.out}: cannot be written: {trouble}", file=sys.stderr)
+        return 2
     _recording = Recording(options.max_entries, with_history=options.out != "-")
     held = _run(options.program, options.arguments)
     try:
@@ -268,7 +285,11 @@ def main():
         if figures["allocations"] == 0:
             print("record: the program allocated nothing; no trace is written", file=sys.stderr)
             return 1
-        write_trace(options.out, lines)
+        try:
+            write_trace(options.out, lines)
+        except OSError as trouble:
+            print(f"record: {options.out}: cannot be written: {trouble.strerror}", file=sys.stderr)
+            return 1
     if options.json:
         print(json.dumps({"trace": os.path.basename(options.out), **figures}))
     print(f"record: {_describe(figures)}", file=sys.stderr)
