@@ -4,6 +4,7 @@ module;
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include <sys/mman.h>
@@ -47,7 +48,8 @@ void prefer_huge_pages(std::byte* base, std::uint64_t used_bytes,
                        std::uint64_t size_bytes) noexcept {
   constexpr int collapse = 25;  // MADV_COLLAPSE: from Linux 6.1 on, and not in every header
   (void)::madvise(base, size_bytes, MADV_HUGEPAGE);
-  if (used_bytes < huge_page_bytes) (void)::madvise(base, huge_page_bytes, collapse);
+  const bool is_used = used_bytes != 0;  // where nothing is there, nothing moves
+  if (is_used && used_bytes < huge_page_bytes) (void)::madvise(base, huge_page_bytes, collapse);
 }
 
 }  // namespace
@@ -63,8 +65,8 @@ result<reserved_memory> reserved_memory::reserve(std::uint64_t size_bytes) noexc
   std::byte* const base = map_aligned(rounded);
   if (base == nullptr) {
     return refuse(errc::out_of_host_memory,
-                  "the system refused host address space for block records; lower max_blocks or "
-                  "raise ulimit -v");
+                  "the system refused host address space for block records: raise ulimit -v, or "
+                  "lower reservation_bytes (VMM_VA_SIZE)");
   }
   reserved_memory memory;
   memory.base_ = base;
@@ -80,6 +82,15 @@ bool reserved_memory::commit(std::uint64_t size_bytes) noexcept {
   if (::mprotect(base_, target, PROT_READ | PROT_WRITE) != 0) return false;
   if (target >= huge_page_bytes) prefer_huge_pages(base_, committed_bytes_, target);
   committed_bytes_ = target;
+  return true;
+}
+
+bool reserved_memory::extend(std::uint64_t size_bytes) noexcept {
+  check(size_bytes > reserved_bytes_, "host memory is extended to less than it is");
+  result<reserved_memory> larger = reserve(size_bytes);
+  if (!larger || !larger->commit(committed_bytes_)) return false;
+  if (committed_bytes_ != 0) std::memcpy(larger->base_, base_, committed_bytes_);
+  std::swap(*this, *larger);
   return true;
 }
 

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:host_memory - host memory that never moves and is paid for only as it grows. Not
-// exported.
+// vmm.va:host_memory - host memory that moves only when it is extended, and is paid for only as it
+// grows. Not exported.
 //
 // I1  The first committed_bytes() bytes are readable and writable, and were zero when committed.
-// I2  data() stays the same until the object is destroyed, so that indices into it stay good.
+// I2  data() stays the same until extend() or the destructor; indices into it stay good.
 //
 // Thread safety: none of its own. Cost: reserve and the destructor make one system call; commit
 // makes one each time the committed part doubles, and where that passes 2 MiB it has the system
@@ -45,6 +45,11 @@ class reserved_memory {
   /// no memory for it.
   [[nodiscard]] bool commit(std::uint64_t size_bytes) noexcept;
 
+  /// Makes room to commit `size_bytes`, more than now; data() changes and what is committed is
+  /// copied. False, and nothing changed, when the system has no addresses or memory for it.
+  [[nodiscard]] bool extend(std::uint64_t size_bytes) noexcept;
+
+  [[nodiscard]] inline std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }
   [[nodiscard]] inline std::byte* data() const noexcept { return base_; }
   [[nodiscard]] inline std::uint64_t committed_bytes() const noexcept { return committed_bytes_; }
 

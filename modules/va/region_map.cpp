@@ -44,8 +44,9 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   if (options.slot_granules != 0)
     made.slot_shift_ = static_cast<std::uint32_t>(std::countr_zero(options.slot_granules));
   made.limit_ = (std::min(options.max_regions, options.count_granules) + 1) * stride;
+  const std::uint32_t first = std::min(made.limit_, (first_regions + 1) * stride);
   result<reserved_memory> nodes =
-      reserved_memory::reserve(std::uint64_t{made.limit_} * sizeof(region_record));
+      reserved_memory::reserve(std::uint64_t{first} * sizeof(region_record));
   if (!nodes) return nodes.error();
   result<page_starts> starts =
       page_starts::create(parts(options.count_granules, options.page_granules));
@@ -75,12 +76,24 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
 /// Memory for the first `count` records.
 bool region_map::commit(std::uint32_t count) noexcept {
   if (count > limit_) return false;
-  if (!node_memory_.commit(std::uint64_t{count} * sizeof(region_record))) return false;
+  const std::uint64_t size_bytes = std::uint64_t{count} * sizeof(region_record);
+  if (size_bytes > node_memory_.reserved_bytes() && !extend(size_bytes)) return false;
+  if (!node_memory_.commit(size_bytes)) return false;
   const std::uint64_t room =
       node_memory_.committed_bytes() / sizeof(region_record) / stride * stride;
   const std::uint64_t granted = std::min<std::uint64_t>(room, limit_);
   if (!mark_memory_.commit(granted / stride)) return false;
   committed_ = static_cast<std::uint32_t>(granted);
+  return true;
+}
+
+// Whoever keeps the address of the records is given the new one.
+bool region_map::extend(std::uint64_t size_bytes) noexcept {
+  const std::uint64_t limit_bytes = std::uint64_t{limit_} * sizeof(region_record);
+  const std::uint64_t twice = node_memory_.reserved_bytes() * 2;
+  if (!node_memory_.extend(std::min(std::max(size_bytes, twice), limit_bytes))) return false;
+  nodes_ = reinterpret_cast<region_record*>(node_memory_.data());
+  for (kind_state& each : kinds_) each.bins.rebase(nodes_);
   return true;
 }
 

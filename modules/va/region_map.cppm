@@ -18,8 +18,8 @@
 //
 // Thread safety: none, the caller has the lock. Cost: a few cache lines a call, and one path of a
 // trie (22 records) for listed sizes above 255 granules; no allocation but in provide and add_kind,
-// and there in doublings. Memory: 65 bytes a region; 24 KiB a kind and 8.3 bytes a slot, as
-// touched.
+// and there in doublings, where the records move. Memory: 65 bytes a region; 24 KiB a kind and 8.3
+// bytes a slot, as touched.
 module;
 #include <algorithm>
 #include <cstddef>
@@ -218,6 +218,10 @@ export class region_map {
     return kinds_[static_cast<std::uint32_t>(kind)];
   }
   [[nodiscard]] bool commit(std::uint32_t count) noexcept;
+  [[nodiscard]] bool extend(std::uint64_t size_bytes) noexcept;
+  // Addresses are taken for as many at first, and for twice as many whenever those are used up: a
+  // limit of address space need not pay for regions that never come.
+  static constexpr std::uint32_t first_regions = 1u << 20;
   [[nodiscard]] result<kind_state> make_kind() const noexcept;
   void resize_listed(std::uint32_t index, granule_range to) noexcept;
   [[nodiscard]] std::uint32_t new_record() noexcept;

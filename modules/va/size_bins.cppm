@@ -66,6 +66,9 @@ class size_bins {
   [[nodiscard]] static std::size_t table_bytes(std::uint32_t size_max) noexcept;
   void attach(Record* nodes, std::byte* table, std::uint32_t size_max) noexcept;
 
+  /// The records lie elsewhere now, with the same contents.
+  inline void rebase(Record* nodes) noexcept { nodes_ = nodes; }
+
   inline void insert(std::uint32_t index) noexcept { put_in(index, bin_of(nodes_[index].size())); }
 
   /// The same, for a caller that has the block's size at hand and nearly only exact ones.

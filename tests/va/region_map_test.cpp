@@ -6,6 +6,7 @@
 // programs beside a naive model (a vector of regions), compared after each operation.
 #include <algorithm>
 #include <cstdint>
+#include <fstream>
 #include <random>
 #include <vector>
 
@@ -56,6 +57,49 @@ TEST(RegionMap, SaysWhenThereIsNoRecordForACut) {
   EXPECT_FALSE(map.provide(1));
   map.join(map.first(), map.after(map.first()));
   EXPECT_TRUE(map.provide(1)) << "a join gives a record back";
+  EXPECT_TRUE(map.validate());
+}
+
+// Address space that the process has taken, in bytes.
+std::uint64_t taken_bytes() {
+  constexpr std::uint64_t page_bytes = 4096;
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t pages = 0;
+  statm >> pages;
+  return pages * page_bytes;
+}
+
+// A process under `ulimit -v` pays for the regions that there are, not for all that there may be.
+TEST(RegionMap, TakesAddressesForTheRegionsThatCome) {
+  const std::uint64_t before = taken_bytes();
+  ASSERT_NE(before, 0u);
+  const region_map map = made({vmm::max_range_granules, 4096, 32768});
+  EXPECT_LT(taken_bytes() - before, std::uint64_t{128} << 20);
+}
+
+// More regions than addresses are taken for at first: the records move, listed ones with them.
+TEST(RegionMap, KeepsEveryRegionWhenItsRecordsMove) {
+  constexpr std::uint32_t region_count = 1'200'000;
+  region_map map = made({vmm::max_range_granules, 4096, 32768});
+  const region_kind low = *map.add_kind();
+  const region_kind high = *map.add_kind();
+  region_id rest = map.first();
+  for (std::uint32_t i = 0; i < region_count; ++i) {
+    ASSERT_TRUE(map.provide(1));
+    const region_id cut = rest;
+    rest = map.cut(cut, 1 + i % 300);
+    map.set_note(cut, {i, 7});
+    map.list(cut, i % 2 == 0 ? low : high);
+  }
+  EXPECT_TRUE(map.validate());
+  EXPECT_EQ(map.listed_count(low), region_count / 2);
+  std::uint64_t number = 0;
+  for (region_id each = map.first(); each != rest; each = map.after(each), ++number)
+    ASSERT_EQ(map.word(each), number);
+  const region_id found = map.best_fit(high, 299);
+  ASSERT_NE(found, region_id::none);
+  EXPECT_GE(map.where(found).count, 299u);
+  map.unlist(found);
   EXPECT_TRUE(map.validate());
 }
 
