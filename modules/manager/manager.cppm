@@ -339,7 +339,7 @@ result<engine_options> manager<B>::plan_engine() {
   plan.physical.reuse_while_mapped = driver_.feature_set().alias != alias_level::none;
   plan.reservation.reservation_bytes = options_.reservation_bytes;
   plan.reservation.granularity_bytes = unit_bytes;
-  plan.grant = {driver_.home(), access::read_write};
+  plan.grants = grants_for(driver_.home(), like.where);
   // Every range is a multiple of the chunk, so that any cached chunk serves any request.
   unit_bytes_ = std::max(unit_bytes, rules.chunk_bytes);
   place_bytes_ = unit_bytes;

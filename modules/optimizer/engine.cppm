@@ -99,7 +99,7 @@ class block_store {
 export struct engine_options {
   physical_options physical{};
   reservation_options reservation{};
-  access_grant grant{};
+  grant_list grants{};
 };
 
 /// Sizes of a block to be, and the stream that uses it first.
@@ -124,7 +124,7 @@ class engine {
       : time_(driver),
         memory_(driver, options.physical),
         space_(driver, options.reservation),
-        remaps_(driver, time_, memory_, options.grant),
+        remaps_(driver, time_, memory_, options.grants),
         may_alias_(driver.feature_set().alias != alias_level::none) {}
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;

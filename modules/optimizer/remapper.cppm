@@ -14,6 +14,7 @@
 // piece, one set-access call a range (the driver charges for each mapping all the same), one unmap
 // call a range where it may span several mappings. No heap allocation.
 module;
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,6 +27,33 @@ import vmm.physical;
 import vmm.timeline;
 
 namespace vmm {
+
+/// The locations that use memory of one kind, each with its rights: the device that works on it,
+/// and, where it lies elsewhere, that place.
+export class grant_list {
+ public:
+  grant_list() = default;
+  grant_list(const access_grant& only) noexcept : grants_{only, {}}, count_(1) {}
+  grant_list(const access_grant& first, const access_grant& second) noexcept
+      : grants_{first, second}, count_(2) {}
+
+  [[nodiscard]] std::span<const access_grant> all() const noexcept {
+    return std::span(grants_).first(count_);
+  }
+
+ private:
+  std::array<access_grant, 2> grants_{};
+  std::size_t count_ = 0;
+};
+
+/// Reads and writes for the device that works (`home`) and for the place where memory lies
+/// (`where`): one grant where that is the same. The rights do not differ, so that a driver without
+/// access_per_location takes them too.
+export [[nodiscard]] inline grant_list grants_for(location home, location where) noexcept {
+  const access_grant works{home, access::read_write};
+  if (home == where) return works;
+  return {works, access_grant{where, access::read_write}};
+}
 
 /// Pieces side by side from `at` on.
 export struct mapping_plan {
@@ -51,8 +79,9 @@ export struct remap_outcome {
 export template <backend B>
 class remapper {
  public:
-  remapper(B& driver, timeline<B>& time, physical_pool<B>& memory, access_grant grant) noexcept
-      : driver_(driver), time_(time), memory_(memory), grant_(grant) {}
+  remapper(B& driver, timeline<B>& time, physical_pool<B>& memory,
+           const grant_list& grants) noexcept
+      : driver_(driver), time_(time), memory_(memory), grants_(grants) {}
   remapper(const remapper&) = delete;
   remapper& operator=(const remapper&) = delete;
 
@@ -71,7 +100,7 @@ class remapper {
       ++mapped_count;
       at = at + part->size_bytes;
     }
-    const status allowed = driver_.set_access({plan.at, plan.size_bytes()}, std::span(&grant_, 1));
+    const status allowed = driver_.set_access({plan.at, plan.size_bytes()}, grants_.all());
     if (!allowed) return undo(plan, mapped_count, allowed);
     return {status{}, mapped_count};
   }
@@ -159,7 +188,7 @@ class remapper {
   B& driver_;
   timeline<B>& time_;
   physical_pool<B>& memory_;
-  access_grant grant_;
+  grant_list grants_;
 };
 
 }  // namespace vmm

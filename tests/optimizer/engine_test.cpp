@@ -64,7 +64,7 @@ class EngineOn : public testing::Test {
     options.physical.reuse_while_mapped = kind.aliases;
     options.reservation.reservation_bytes = 256 * MiB;
     options.reservation.granularity_bytes = granule;
-    options.grant = {driver.home(), vmm::access::read_write};
+    options.grants = vmm::grants_for(driver.home(), driver.home());
     engine.emplace(driver, options);
   }
   void TearDown() override {

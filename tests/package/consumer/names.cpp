@@ -181,6 +181,8 @@ using vmm::block;
 using vmm::block_request;
 using vmm::engine;
 using vmm::engine_options;
+using vmm::grant_list;
+using vmm::grants_for;
 using vmm::mapping_plan;
 using vmm::remap_outcome;
 using vmm::remapper;
