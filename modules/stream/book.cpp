@@ -229,131 +229,23 @@ pool_book::~pool_book() {
 
 // ---- streams -------------------------------------------------------------------------
 
-std::uint32_t pool_book::look_up_stream(stream_handle stream) noexcept {
-  if (stream_table_.empty()) return no_stream;
-  const std::size_t mask = stream_table_.size() - 1;
-  std::size_t at = home_of(stream, mask);
-  while (stream_table_[at].stream != no_stream) {
-    if (stream_table_[at].handle == stream) {
-      last_handle_ = stream;
-      last_stream_ = stream_table_[at].stream;
-      return last_stream_;
-    }
-    at = (at + 1) & mask;
-  }
-  return no_stream;
-}
-
-// A record for a stream that is in no table yet: one that nobody uses any more, or a new one.
+// What the record needs in every segment comes first: adding it to the streams is the last step.
 result<std::uint32_t> pool_book::add_record(stream_handle stream, stream_phase phase) noexcept {
-  if (!unused_.empty()) {
-    const std::uint32_t number = unused_.back();
-    unused_.pop_back();
-    stream_record& record = *streams_[number];
-    record.handle = stream;
-    record.phase = phase;
-    record.last_epoch = record.passed_epoch = clock_;
-    record.keeper = number;
-    return number;
+  const std::uint32_t number = progress_.next_number();
+  if (number == memory_of_.size()) {
+    if (status room = reserve_more(memory_of_, 1); !room) return no_host_memory;
+    std::unique_ptr<stream_memory> made{new (std::nothrow) stream_memory};
+    if (made == nullptr) return no_host_memory;
+    memory_of_.push_back(std::move(made));
   }
-  const std::uint32_t records_max = phase == stream_phase::active ? max_streams : max_records;
-  if (streams_.size() >= records_max) {
-    return refuse(errc::invalid_argument,
-                  "a pool serves 4000 streams at a time: forget() those that are gone");
-  }
-  try {
-    auto made = std::make_unique<stream_record>();
-    made->handle = stream;
-    made->phase = phase;
-    made->last_epoch = made->passed_epoch = clock_;
-    made->keeper = static_cast<std::uint32_t>(streams_.size());
-    streams_.reserve(streams_.size() + 1);
-    retired_.reserve(streams_.capacity());
-    unused_.reserve(streams_.capacity());
-    const auto kinds_wanted = static_cast<std::uint32_t>(streams_.size()) + first_stream_kind;
-    for (const auto& in : segments_) {
-      while (in->regions.kind_count() < kinds_wanted) {
-        if (const auto kind = in->regions.add_kind(); !kind) return kind.error();
-      }
-    }
-    streams_.push_back(std::move(made));
-    return static_cast<std::uint32_t>(streams_.size() - 1);
-  } catch (const std::bad_alloc&) {
-    return no_host_memory;
-  }
-}
-
-result<std::uint32_t> pool_book::add_stream(stream_handle stream) noexcept {
-  check(look_up_stream(stream) == no_stream, "a stream is added twice");
-  std::vector<stream_slot> table;
-  if ((streams_.size() + 1) * 2 > stream_table_.size()) {
-    try {
-      table.resize(std::max<std::size_t>(16, stream_table_.size() * 2));
-    } catch (const std::bad_alloc&) {
-      return no_host_memory;
+  for (const auto& in : segments_) {
+    while (in->regions.kind_count() < number + first_stream_kind) {
+      if (const auto kind = in->regions.add_kind(); !kind) return kind.error();
     }
   }
-  const result<std::uint32_t> number = add_record(stream, stream_phase::active);
-  if (!number) return number;
-  const auto enter = [](std::vector<stream_slot>& into, const stream_slot& what) {
-    std::size_t at = home_of(what.handle, into.size() - 1);
-    while (into[at].stream != no_stream) at = (at + 1) & (into.size() - 1);
-    into[at] = what;
-  };
-  if (!table.empty()) {
-    for (const stream_slot& old : stream_table_) {
-      if (old.stream != no_stream) enter(table, old);
-    }
-    stream_table_ = std::move(table);
-  }
-  enter(stream_table_, {stream, *number});
-  return number;
-}
-
-stream_handle pool_book::handle_of(std::uint32_t stream) const noexcept {
-  return streams_[stream]->handle;
-}
-
-std::uint32_t pool_book::stream_count() const noexcept {
-  return static_cast<std::uint32_t>(streams_.size());
-}
-
-bool pool_book::passed(const stream_point& point) const noexcept {
-  return point.epoch <= streams_[point.stream]->passed_epoch;
-}
-
-stream_point pool_book::last_point(std::uint32_t stream) const noexcept {
-  const stream_record& record = *streams_[stream];
-  const bool waited_for =
-      record.phase == stream_phase::active || record.phase == stream_phase::retired;
-  return {stream, waited_for ? record.last_epoch : 0};
-}
-
-// At most marks_max are kept; where there are more, the one before the newest is given up: a later
-// one stands for it.
-void pool_book::add_mark(const stream_point& point, ticket_ref mark) noexcept {
-  stream_record& record = *streams_[point.stream];
-  if (record.mark_count == marks_max) --record.mark_count;
-  record.marks[record.mark_count++] = {point, std::move(mark)};
-}
-
-void pool_book::note_passed(const stream_point& point) noexcept {
-  stream_record& record = *streams_[point.stream];
-  record.passed_epoch = std::max(record.passed_epoch, point.epoch);
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < record.mark_count; ++i) {
-    if (record.marks[i].at.epoch > record.passed_epoch)
-      record.marks[kept++] = std::move(record.marks[i]);
-  }
-  for (std::size_t i = kept; i < record.mark_count; ++i) record.marks[i] = known_mark{};
-  record.mark_count = kept;
-}
-
-std::size_t pool_book::marks_of(std::uint32_t stream,
-                                std::array<known_mark, marks_max>& out) const noexcept {
-  const stream_record& record = *streams_[stream];
-  for (std::size_t i = 0; i < record.mark_count; ++i) out[i] = record.marks[i];
-  return record.mark_count;
+  const result<std::uint32_t> added = progress_.add(stream, phase);
+  if (added) memory_of_[*added]->keeper = *added;
+  return added;
 }
 
 // ---- slabs ---------------------------------------------------------------------------
@@ -362,14 +254,14 @@ void pool_book::enter_whole(slab& s, std::uint32_t stream) noexcept {
   check(!s.is_whole && s.current->live_granules == 0, "a slab in use is entered as whole");
   s.is_whole = true;
   s.stream = stream;
-  s.whole_since = clock_;
-  streams_[stream]->whole.add(s, s.count_pages);
+  s.whole_since = progress_.clock();
+  memory_of_[stream]->whole.add(s, s.count_pages);
 }
 
 void pool_book::leave_whole(slab& s) noexcept {
   check(s.is_whole, "a slab leaves a list that it is not in");
   s.is_whole = false;
-  streams_[s.stream]->whole.remove(s, s.count_pages);
+  memory_of_[s.stream]->whole.remove(s, s.count_pages);
 }
 
 // The view that the range begins in. Most ranges lie in one view, which is not whole before and
@@ -415,7 +307,7 @@ bool pool_book::absorbs(const segment& in, region_id neighbour,
   const region_kind kind = in.regions.kind(neighbour);
   if (kind == kind_of(stream)) return true;
   return is_free_kind(kind) && passed({stream_of(kind), in.regions.word(neighbour)}) &&
-         streams_[stream]->phase != stream_phase::capture;
+         phase_of(stream) != stream_phase::capture;
 }
 
 // What merges for this stream: its own, and what other streams have finished with. [G4]
@@ -424,7 +316,7 @@ void pool_book::make_free(segment& in, region_id region, const stream_point& sin
   const region_kind own = kind_of(since.stream);
   const region_id left = regions.before(region);
   const region_id right = regions.after(region);
-  if (streams_.size() > 1 && (absorbs(in, left, since.stream) || absorbs(in, right, since.stream)))
+  if (stream_count() > 1 && (absorbs(in, left, since.stream) || absorbs(in, right, since.stream)))
     return merge_free(in, region, since);
   std::uint64_t epoch = since.epoch;
   region_id kept = region;
@@ -547,10 +439,9 @@ status pool_book::free(address at, std::uint32_t stream) noexcept {
       offset_bytes % granule_bytes == 0 ? in->starts.take(granules(offset_bytes)) : region_id::none;
   if (block == region_id::none) [[unlikely]]
     return free_held(*in, offset_bytes, stream);
-  const std::uint64_t now = ++clock_;
-  streams_[stream]->last_epoch = now;
+  const stream_point now = progress_.advance(stream);
   release(*in, block, stream);
-  make_free(*in, block, {stream, now});
+  make_free(*in, block, now);
   return {};
 }
 

@@ -16,7 +16,9 @@
 // I7  A live block is in its segment's table of starts, or, pinned or given to a captured graph, in
 //     its table of held blocks; free() looks there only when the first has no such block.
 // I8  A record of a stream is used again only when nothing is listed under it and no held block
-//     names it. Epochs only grow, so a point that was kept of the former use has passed.
+//     names it.
+//
+// What is known of the streams' work is stream_progress's, which the book owns: progress().
 //
 // Thread safety: none of its own; the pool holds its lock around every call and makes no driver
 // call inside. Cost: allocate and free are those of region_map, plus O(1) for each slab that the
@@ -39,6 +41,7 @@ import vmm.physical;
 import vmm.timeline;
 import vmm.va;
 import :options;
+import :progress;
 import :slabs;
 import :start_table;
 
@@ -91,6 +94,20 @@ export struct pool_statistics {
   std::uint64_t blocked_count = 0;  ///< times a caller was made to wait: memory was short
 };
 
+/// What was tried for the last request that memory was too short for, and what held it.
+export struct shortage_report {
+  std::uint64_t request_bytes = 0;
+  stream_handle stream = stream_handle::default_stream;
+  errc failure = errc::none;  ///< what the last try to create memory answered
+  bool trimmed = false;       ///< cached memory went back to the driver to make room
+  bool blocked = false;       ///< the caller was made to wait for the work of a stream
+  std::uint64_t live_bytes = 0;
+  std::uint64_t reusable_bytes = 0;  ///< free, in stretches too small for the request
+  std::uint64_t largest_free_bytes = 0;
+  std::uint64_t held_bytes = 0;
+  std::uint64_t budget_bytes = 0;  ///< 0: none
+};
+
 /// A request in the book's units, by a known stream.
 struct book_request {
   std::uint32_t count_granules = 0;
@@ -138,15 +155,6 @@ struct foreign_claim {
   stream_point last_use{};
 };
 
-/// Whom the record of a stream serves.
-enum class stream_phase : std::uint8_t {
-  unused,   // nobody: it goes to the next new stream
-  active,   // a stream that callers name
-  retired,  // a stream that callers have forgotten and whose work may be unfinished
-  commons,  // everyone: what forgotten streams left
-  capture,  // a graph that is captured, or was: free for nobody else until it is released
-};
-
 /// Where claim_foreign() looks.
 struct foreign_search {
   bool passed_only = false;  ///< only at what unfinished work cannot use
@@ -167,48 +175,22 @@ class pool_book {
   ~pool_book();
 
   // ---- streams ----
-  static constexpr std::uint32_t no_stream = ~0u;
-  static constexpr std::uint32_t max_streams = 4000;
+  static constexpr std::uint32_t no_stream = stream_progress::no_stream;
   static constexpr std::uint32_t streams_looked_at_max = 64;  // where memory is not short
+  [[nodiscard]] inline stream_progress& progress() noexcept { return progress_; }
   [[nodiscard]] inline std::uint32_t find_stream(stream_handle stream) noexcept {
-    if (stream == last_handle_ && last_stream_ != no_stream) [[likely]]
-      return last_stream_;
-    return look_up_stream(stream);
+    return progress_.find(stream);
   }
-  /// Errors: out_of_host_memory, invalid_argument (too many streams).
-  [[nodiscard]] result<std::uint32_t> add_stream(stream_handle stream) noexcept;
-  [[nodiscard]] stream_handle handle_of(std::uint32_t stream) const noexcept;
-  /// Records, those not in use with them.
-  [[nodiscard]] std::uint32_t stream_count() const noexcept;
-  [[nodiscard]] inline stream_phase phase_of(std::uint32_t stream) const noexcept {
-    return streams_[stream]->phase;
+  /// Errors: out_of_host_memory, in_use (too many streams).
+  [[nodiscard]] result<std::uint32_t> add_stream(stream_handle stream) noexcept {
+    return add_record(stream, stream_phase::active);
   }
-  [[nodiscard]] bool passed(const stream_point& point) const noexcept;
-  [[nodiscard]] inline std::uint64_t clock() const noexcept { return clock_; }
-  /// The last point of a stream that anything waits for; one that has passed where nothing does.
-  [[nodiscard]] stream_point last_point(std::uint32_t stream) const noexcept;
-  /// last_point() for a stream that is to be forgotten. Where freed blocks that are pinned name it,
-  /// that is now: they are free when all the work that it has been given so far has finished.
+  /// The last point of a stream that is to be forgotten. Where freed blocks that are pinned name
+  /// it, that is now: they are free when all the work that it has been given so far has finished.
   [[nodiscard]] stream_point leaving_point(std::uint32_t stream) noexcept;
-  /// A mark made at `point.epoch` or later.
-  void add_mark(const stream_point& point, ticket_ref mark) noexcept;
-  void note_passed(const stream_point& point) noexcept;
-  struct known_mark {
-    stream_point at{};
-    ticket_ref mark{};
-  };
-  static constexpr std::size_t marks_max = 4;
-  /// The marks of a stream that have not passed, oldest first; returns how many.
-  [[nodiscard]] std::size_t marks_of(std::uint32_t stream,
-                                     std::array<known_mark, marks_max>& out) const noexcept;
-  /// A mark of the stream stands for all that was ever freed on it, or all of that has passed.
-  [[nodiscard]] bool all_marked(std::uint32_t stream) const noexcept;
-  /// Nobody names the stream any more; all_marked() came before. What is free for it goes to
-  /// everyone once its last point has passed. Errors: out_of_host_memory.
-  [[nodiscard]] status retire_stream(std::uint32_t stream) noexcept;
-  /// A retired stream, each in turn; no_stream when there is none.
-  [[nodiscard]] std::uint32_t next_retired() noexcept;
-  [[nodiscard]] std::size_t retired_count() const noexcept { return retired_.size(); }
+  /// Makes the record of what forgotten streams leave, which every retired stream needs.
+  /// Errors: out_of_host_memory, in_use (no record is left).
+  [[nodiscard]] status provide_commons() noexcept;
   /// Gives some of what a retired stream that has passed left to everyone, and its record back when
   /// nothing is left. Cost: O(1) for each of at most 1024 regions, and for each whole slab.
   void clear_retired(std::uint32_t stream) noexcept;
@@ -232,23 +214,25 @@ class pool_book {
   [[nodiscard]] result<address> allocate(const book_request& request) noexcept;
   /// The same, with the error as a flag that is set.
   [[nodiscard]] address place(const book_request& request, bool& starved) noexcept;
-  /// Errors: unknown_address, not_allocated.
+  /// Errors: unknown_address, not_allocated, invalid_argument (inside a block).
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
   /// What free() would answer, and nothing is changed.
   [[nodiscard]] status knows(address at) noexcept;
-  /// Errors: unknown_address, not_allocated, out_of_host_memory, invalid_argument (2^32 pins).
+  /// Errors: unknown_address, not_allocated, out_of_host_memory, invalid_argument (2^32 pins, or
+  /// inside a block).
   [[nodiscard]] status pin(address at) noexcept;
   /// Live, and pinned or a captured graph's.
   [[nodiscard]] bool is_held(address at) noexcept {
     const result<found_block> found = find_block(at);
     return found && found->is_held;
   }
-  /// Errors: unknown_address, not_allocated, invalid_argument (it is not pinned).
+  /// Errors: unknown_address, not_allocated, invalid_argument (it is not pinned, or the address is
+  /// inside a block).
   [[nodiscard]] status unpin(address at) noexcept;
 
   // ---- captured graphs ----
   /// The record of what a stream of a capture may take. Errors: out_of_host_memory,
-  /// invalid_argument (too many).
+  /// in_use (too many).
   [[nodiscard]] result<std::uint32_t> enter_capture(std::uint64_t id,
                                                     stream_handle stream) noexcept;
   /// From what such a record has; no address when nothing fits. Errors: out_of_host_memory.
@@ -266,10 +250,6 @@ class pool_book {
   /// graph is forgotten; its live blocks are as any others then. Cost: O(1) for each of at most
   /// 1024 regions, and at the last the held blocks.
   [[nodiscard]] bool release_capture(std::uint64_t id, const stream_point& to) noexcept;
-  /// All that the stream has been given so far.
-  [[nodiscard]] inline stream_point now(std::uint32_t stream) noexcept {
-    return {stream, streams_[stream]->last_epoch = ++clock_};
-  }
   [[nodiscard]] inline bool wants_reaping() const noexcept {
     return rules_.unmap_early && stale_.count() != 0;
   }
@@ -340,6 +320,9 @@ class pool_book {
   inline void count_wait() noexcept { ++numbers_.wait_count; }
   inline void count_mark() noexcept { ++numbers_.mark_count; }
   inline void count_blocked() noexcept { ++numbers_.blocked_count; }
+  /// Fills in what the book has of the report, and keeps it.
+  void write_shortage(const book_request& request, shortage_report report) noexcept;
+  [[nodiscard]] const shortage_report& last_shortage() const noexcept { return shortage_; }
   [[nodiscard]] std::uint64_t live_count() const noexcept;
   [[nodiscard]] std::uint64_t largest_free_bytes() const noexcept;
   /// Appends all regions in address order. Errors: out_of_host_memory.
@@ -366,19 +349,13 @@ class pool_book {
   };
   static constexpr region_kind hole_kind = static_cast<region_kind>(1);
   static constexpr std::uint32_t first_stream_kind = 2;
-  struct stream_record {
-    stream_handle handle = stream_handle::default_stream;
-    std::uint64_t last_epoch = 0;    // newest free, or zombie
-    std::uint64_t passed_epoch = 0;  // all frees up to here have passed
-    std::array<known_mark, marks_max> marks{};
-    std::size_t mark_count = 0;
+  // What lies under the record of a stream.
+  struct stream_memory {
     slab_bins whole{};
     std::uint64_t held_count = 0;  // blocks held that name this record
     std::uint32_t keeper = 0;      // of a capture: the record of what nobody may take
-    stream_phase phase = stream_phase::active;
   };
   static constexpr std::uint32_t regions_moved_max = 1024;
-  static constexpr std::uint32_t max_records = region_map::max_kinds - first_stream_kind - 1;
   struct capture_entry {
     std::uint64_t id = 0;
     std::uint32_t keeper = no_stream;
@@ -426,11 +403,13 @@ class pool_book {
   // An unlisted live region that is in neither table becomes free for the stream.
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
 
-  [[nodiscard]] static std::size_t home_of(stream_handle stream, std::size_t mask) noexcept {
-    const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
-    return static_cast<std::size_t>(mixed >> 32) & mask;
-  }
+  // Free or live: the region that the address lies in decides what is wrong with it.
+  [[nodiscard]] static error no_block_at(const segment& in, std::uint64_t offset_bytes) noexcept;
+
   [[nodiscard]] const capture_entry* find_capture(std::uint64_t id) const noexcept;
+  // Where the capture stands in the list, added if need be.
+  [[nodiscard]] result<std::size_t> provide_capture(std::uint64_t id,
+                                                    stream_handle stream) noexcept;
   // Whose the block is when it is freed in, or outside of, a capture.
   [[nodiscard]] result<std::uint32_t> heir_of(const found_block& block,
                                               std::uint32_t record) const noexcept;
@@ -438,16 +417,20 @@ class pool_book {
   void release_range(segment& in, granule_range what, std::uint32_t stream) noexcept;
   void keep_free(segment& in, region_id region, const stream_point& since) noexcept;
   void forget_captured(const capture_entry& gone, std::uint32_t heir) noexcept;
-  [[nodiscard]] status provide_commons() noexcept;
 
+  [[nodiscard]] inline std::uint32_t stream_count() const noexcept { return progress_.count(); }
+  [[nodiscard]] inline stream_phase phase_of(std::uint32_t stream) const noexcept {
+    return progress_.phase_of(stream);
+  }
+  [[nodiscard]] inline bool passed(const stream_point& point) const noexcept {
+    return progress_.passed(point);
+  }
   [[nodiscard]] result<std::uint32_t> add_record(stream_handle stream, stream_phase phase) noexcept;
-  void leave_table(stream_handle stream) noexcept;
   [[nodiscard]] bool move_free(std::uint32_t from, const stream_point& to) noexcept;
   void recycle(std::uint32_t stream) noexcept;
   // Another stream to look at, the commons first; the stream itself when there is none.
   [[nodiscard]] std::uint32_t other_stream(std::uint32_t stream, std::uint32_t step) const noexcept;
 
-  [[nodiscard]] std::uint32_t look_up_stream(stream_handle stream) noexcept;
   [[nodiscard]] segment* segment_around(address at) noexcept;
   [[nodiscard]] inline address address_in(const segment& in, std::uint32_t offset) const noexcept {
     return in.where.range.base + offset * granule_bytes;
@@ -533,19 +516,10 @@ class pool_book {
   address_range first_range_{};    // of the first segment, which most pools need alone
   segment* first_segment_ = nullptr;
   std::vector<std::unique_ptr<segment>> segments_;
-  std::vector<std::unique_ptr<stream_record>> streams_;
-  struct stream_slot {
-    stream_handle handle{};
-    std::uint32_t stream = no_stream;
-  };
-  std::vector<stream_slot> stream_table_;  // open addressing, a power of two long
-  stream_handle last_handle_ = stream_handle::default_stream;
-  std::uint32_t last_stream_ = no_stream;
-  std::uint32_t commons_ = no_stream;   // the record of what is everyone's
-  std::vector<std::uint32_t> retired_;  // as large as streams_ may get, as is the next one
-  std::vector<std::uint32_t> unused_;
+  stream_progress progress_;
+  std::vector<std::unique_ptr<stream_memory>> memory_of_;  // by record; one more at times
+  std::uint32_t commons_ = no_stream;                      // the record of what is everyone's
   std::vector<capture_entry> captures_;
-  std::uint64_t clock_ = 0;
   std::uint64_t live_granules_ = 0;
   std::uint64_t peak_live_granules_ = 0;
   std::uint64_t slab_granules_ = 0;
@@ -562,6 +536,7 @@ class pool_book {
     std::uint64_t looks_left = 0;
   };
   slab_walk walk_;
+  shortage_report shortage_;
 };
 
 }  // namespace vmm

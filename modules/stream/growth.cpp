@@ -46,8 +46,8 @@ status pool_book::add_segment(const extent& where) noexcept {
     static_cast<view**>(std::calloc(pages, sizeof(view*)))
   };
   if (table == nullptr) return no_host_memory;
+  if (status room = reserve_more(segments_, 1); !room) return no_host_memory;
   try {
-    segments_.reserve(segments_.size() + 1);
     segments_.push_back(std::make_unique<segment>(
         segment{where, std::move(*regions), {}, {}, std::move(table), pages}));
   } catch (const std::bad_alloc&) {
@@ -238,7 +238,7 @@ bool pool_book::may_spend() const noexcept {
   constexpr std::uint64_t make_ns = 26'000;
   constexpr std::uint64_t move_ns = 31'000;
   const std::uint64_t spent_ns = numbers_.made_count * make_ns + numbers_.moved_count * move_ns;
-  const std::uint64_t events = 2 * clock_;  // each free had its allocation
+  const std::uint64_t events = 2 * progress_.clock();  // each free had its allocation
   return spent_ns < events * rules_.spend_ns;
 }
 
@@ -254,14 +254,14 @@ std::uint32_t pool_book::create_size(std::uint32_t rest_granules, std::uint64_t 
 // Own stream first; then the stream whose oldest whole slab is the oldest. [G3]
 slab* pool_book::choose_slab(std::uint32_t stream, std::uint32_t rest_granules,
                              std::uint32_t streams_max) noexcept {
-  const slab_bins* from = &streams_[stream]->whole;
+  const slab_bins* from = &memory_of_[stream]->whole;
   if (from->empty()) {
     const slab* oldest = nullptr;
     const std::uint32_t streams = std::min(stream_count(), streams_max);
     for (std::uint32_t step = 0; step < streams; ++step) {
       const std::uint32_t number = other_stream(stream, step);
       if (number == stream) continue;
-      const slab_bins& other = streams_[number]->whole;
+      const slab_bins& other = memory_of_[number]->whole;
       const slab* const candidate = other.oldest();
       if (candidate == nullptr) continue;
       if (oldest != nullptr && oldest->whole_since <= candidate->whole_since) continue;
@@ -499,14 +499,13 @@ void pool_book::drop_places(growth_plan& plan, std::size_t from) noexcept {
 // Joins the places' regions, and the start before them, to one unlisted region of own memory.
 region_id pool_book::build_window(growth_plan& plan) noexcept {
   segment& in = *segments_[plan.segment];
-  const std::uint64_t now = ++clock_;
-  streams_[plan.request.stream]->last_epoch = now;
+  const stream_point now = progress_.advance(plan.request.stream);
   region_id whole = plan.start;
   for (std::size_t i = 0; i < plan.places.size(); ++i) {
     const window_place& place = plan.places[i];
     slab& s = *place.of;
     if (i < plan.moved.size()) {
-      retire_view(*s.current, {plan.request.stream, now});
+      retire_view(*s.current, now);
       ++numbers_.moved_count;
       numbers_.moved_bytes += s.memory->size_bytes;
     } else {
@@ -526,7 +525,7 @@ region_id pool_book::build_window(growth_plan& plan) noexcept {
   if (plan.start != region_id::none) reenter_start(plan);
   ++numbers_.grown_count;
   numbers_.peak_mapped_bytes = std::max(numbers_.peak_mapped_bytes, slab_granules_ * granule_bytes);
-  in.regions.set_note(whole, {now, claim_tag(plan.request.stream)});
+  in.regions.set_note(whole, {now.epoch, claim_tag(plan.request.stream)});
   return whole;
 }
 
@@ -645,7 +644,7 @@ bool pool_book::is_idle(const slab& s) const noexcept {
 }
 
 void pool_book::begin_walk(std::uint64_t size_bytes) noexcept {
-  walk_ = {.bytes_left = size_bytes, .looks_left = slab_count_ + streams_.size()};
+  walk_ = {.bytes_left = size_bytes, .looks_left = slab_count_ + stream_count()};
 }
 
 result<bool> pool_book::claim_idle(std::size_t looks_max, std::vector<slab*>& out) noexcept {
@@ -653,12 +652,12 @@ result<bool> pool_book::claim_idle(std::size_t looks_max, std::vector<slab*>& ou
     if (walk_.bytes_left == 0 || walk_.looks_left == 0) return false;
     --walk_.looks_left;
     if (walk_.next == nullptr || !walk_.next->is_whole) {
-      if (walk_.streams_begun == streams_.size()) return false;
-      walk_.next = streams_[walk_.streams_begun++]->whole.largest();
+      if (walk_.streams_begun == stream_count()) return false;
+      walk_.next = memory_of_[walk_.streams_begun++]->whole.largest();
       continue;
     }
     slab& s = *walk_.next;
-    walk_.next = streams_[s.stream]->whole.next_smaller(s, s.count_pages);
+    walk_.next = memory_of_[s.stream]->whole.next_smaller(s, s.count_pages);
     if (!is_idle(s)) continue;
     if (status room = reserve_more(out, 1); !room) return room.error();
     if (status detached = detach_regions(s); !detached) return detached.error();

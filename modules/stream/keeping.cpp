@@ -28,8 +28,9 @@ namespace {
 constexpr error no_host_memory =
     refuse(errc::out_of_host_memory, "no host memory is left for the pool's records");
 constexpr error no_block =
-    refuse(errc::not_allocated,
-           "no block begins here: it was freed before, or the address is inside a block");
+    refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
+constexpr error inside_block = refuse(
+    errc::invalid_argument, "the address lies inside a block: pass the one that allocate returned");
 
 }  // namespace
 
@@ -48,18 +49,30 @@ void pool_book::write_hold(segment& in, region_id block, const hold_note& note) 
   in.regions.set_note(block, {word, live | bits});
 }
 
+error pool_book::no_block_at(const segment& in, std::uint64_t offset_bytes) noexcept {
+  const auto offset = static_cast<std::uint32_t>(offset_bytes / granule_bytes);
+  if (offset >= in.regions.count_granules()) return no_block;
+  const region_id around = in.regions.find(offset);
+  const bool is_live = in.regions.kind(around) == region_kind::unlisted &&
+                       state_of(in.regions.tag(around)) == region_state::live;
+  const bool begins_there =
+      in.regions.where(around).offset == offset && offset_bytes % granule_bytes == 0;
+  if (!is_live || begins_there) return no_block;
+  return (in.regions.tag(around) & freed_bit) != 0 ? no_block : inside_block;
+}
+
 result<pool_book::found_block> pool_book::find_block(address at) noexcept {
   segment* const in = segment_around(at);
   if (in == nullptr)
     return refuse(errc::unknown_address, "no block of this pool begins or began here");
   const std::uint64_t offset_bytes = at - in->where.range.base;
-  if (offset_bytes % granule_bytes != 0) return no_block;
+  if (offset_bytes % granule_bytes != 0) return no_block_at(*in, offset_bytes);
   found_block found{in, static_cast<std::uint32_t>(offset_bytes / granule_bytes)};
   found.region = in->starts.find(found.offset);
   if (found.region != region_id::none) return found;
   found.region = in->held.find(found.offset);
   found.is_held = true;
-  if (found.region == region_id::none) return no_block;
+  if (found.region == region_id::none) return no_block_at(*in, offset_bytes);
   return found;
 }
 
@@ -101,7 +114,7 @@ status pool_book::unpin(address at) noexcept {
   --numbers_.pinned_count;
   if (note.freed) {
     (void)in.held.take(found->offset);
-    --streams_[note.stream]->held_count;
+    --memory_of_[note.stream]->held_count;
     settle_free(in, found->region, note.stream);
     return {};
   }
@@ -116,14 +129,14 @@ status pool_book::unpin(address at) noexcept {
 // What the table of starts does not have.
 status pool_book::free_held(segment& in, std::uint64_t offset_bytes,
                             std::uint32_t stream) noexcept {
-  if (offset_bytes % granule_bytes != 0) return no_block;
+  if (offset_bytes % granule_bytes != 0) return no_block_at(in, offset_bytes);
   const auto offset = static_cast<std::uint32_t>(offset_bytes / granule_bytes);
   const region_id block = in.held.find(offset);
-  if (block == region_id::none) return no_block;
+  if (block == region_id::none) return no_block_at(in, offset_bytes);
   hold_note note = hold_of(in, block);
   if (note.freed)
     return refuse(errc::not_allocated, "the block was freed before: it waits for its pins to go");
-  const std::uint32_t heir = note.captured ? streams_[note.stream]->keeper : stream;
+  const std::uint32_t heir = note.captured ? memory_of_[note.stream]->keeper : stream;
   end_hold(note);
   if (note.pins == 0) {
     (void)in.held.take(offset);
@@ -132,7 +145,7 @@ status pool_book::free_held(segment& in, std::uint64_t offset_bytes,
   }
   note.freed = true;
   note.stream = heir;
-  ++streams_[heir]->held_count;
+  ++memory_of_[heir]->held_count;
   write_hold(in, block, note);
   return {};
 }
@@ -140,24 +153,22 @@ status pool_book::free_held(segment& in, std::uint64_t offset_bytes,
 // The block is not the graph's any more; who gets it is settled.
 void pool_book::end_hold(hold_note& note) noexcept {
   if (!note.captured) return;
-  --streams_[note.stream]->held_count;
+  --memory_of_[note.stream]->held_count;
   note.captured = false;
   note.stream = no_stream;
 }
 
 void pool_book::settle_free(segment& in, region_id block, std::uint32_t stream) noexcept {
-  stream_record& record = *streams_[stream];
-  if (record.phase != stream_phase::retired) record.last_epoch = ++clock_;
-  if (record.phase != stream_phase::capture) release(in, block, stream);
-  make_free(in, block, {stream, record.last_epoch});
+  if (phase_of(stream) != stream_phase::retired) (void)progress_.advance(stream);
+  if (phase_of(stream) != stream_phase::capture) release(in, block, stream);
+  make_free(in, block, {stream, progress_.last_epoch(stream)});
 }
 
 // ---- streams that go -----------------------------------------------------------------
 
 stream_point pool_book::leaving_point(std::uint32_t stream) noexcept {
-  stream_record& record = *streams_[stream];
-  if (record.held_count != 0) record.last_epoch = ++clock_;
-  return last_point(stream);
+  if (memory_of_[stream]->held_count != 0) (void)progress_.advance(stream);
+  return progress_.last_point(stream);
 }
 
 std::uint32_t pool_book::other_stream(std::uint32_t stream, std::uint32_t step) const noexcept {
@@ -167,56 +178,14 @@ std::uint32_t pool_book::other_stream(std::uint32_t stream, std::uint32_t step) 
   return phase == stream_phase::active || phase == stream_phase::retired ? other : stream;
 }
 
-bool pool_book::all_marked(std::uint32_t stream) const noexcept {
-  const stream_record& record = *streams_[stream];
-  if (record.last_epoch <= record.passed_epoch) return true;
-  return record.mark_count != 0 &&
-         record.marks[record.mark_count - 1].at.epoch >= record.last_epoch;
-}
-
-// Takes a stream out of the table and moves later entries of the walk down.
-void pool_book::leave_table(stream_handle stream) noexcept {
-  const std::size_t mask = stream_table_.size() - 1;
-  std::size_t gap = home_of(stream, mask);
-  while (stream_table_[gap].handle != stream || stream_table_[gap].stream == no_stream)
-    gap = (gap + 1) & mask;
-  for (std::size_t at = (gap + 1) & mask; stream_table_[at].stream != no_stream;
-       at = (at + 1) & mask) {
-    const std::size_t walked = (at - home_of(stream_table_[at].handle, mask)) & mask;
-    if (walked < ((at - gap) & mask)) continue;
-    stream_table_[gap] = stream_table_[at];
-    gap = at;
-  }
-  stream_table_[gap] = stream_slot{};
-  last_stream_ = no_stream;
-}
-
 status pool_book::provide_commons() noexcept {
   if (commons_ != no_stream) return {};
   const result<std::uint32_t> made =
       add_record(stream_handle::default_stream, stream_phase::commons);
   if (!made) return made.error();
   commons_ = *made;
-  streams_[commons_]->last_epoch = 0;
-  streams_[commons_]->passed_epoch = std::numeric_limits<std::uint64_t>::max();
+  progress_.pass_for_ever(commons_);
   return {};
-}
-
-status pool_book::retire_stream(std::uint32_t stream) noexcept {
-  check(all_marked(stream), "a stream is forgotten without a mark for its last work");
-  if (status provided = provide_commons(); !provided) return provided;
-  leave_table(streams_[stream]->handle);
-  streams_[stream]->phase = stream_phase::retired;
-  retired_.push_back(stream);
-  return {};
-}
-
-std::uint32_t pool_book::next_retired() noexcept {
-  if (retired_.empty()) return no_stream;
-  const std::uint32_t next = retired_.front();
-  retired_.erase(retired_.begin());
-  retired_.push_back(next);
-  return next;
 }
 
 // Lists free regions of one record under another, as many as a short hold of the lock allows; true
@@ -233,7 +202,7 @@ bool pool_book::move_free(std::uint32_t from, const stream_point& to) noexcept {
       make_free(*in, region, to);
     }
   }
-  slab_bins& whole = streams_[from]->whole;
+  slab_bins& whole = memory_of_[from]->whole;
   for (slab* s = whole.largest(); s != nullptr; s = whole.largest()) {
     leave_whole(*s);
     enter_whole(*s, to.stream);
@@ -242,18 +211,14 @@ bool pool_book::move_free(std::uint32_t from, const stream_point& to) noexcept {
 }
 
 void pool_book::recycle(std::uint32_t stream) noexcept {
-  stream_record& record = *streams_[stream];
-  check(record.held_count == 0 && record.whole.empty(), "a record in use is given back");
-  for (std::size_t i = 0; i < record.mark_count; ++i) record.marks[i] = known_mark{};
-  record.mark_count = 0;
-  record.phase = stream_phase::unused;
-  unused_.push_back(stream);
+  const stream_memory& under = *memory_of_[stream];
+  check(under.held_count == 0 && under.whole.empty(), "a record in use is given back");
+  progress_.recycle(stream);
 }
 
 void pool_book::clear_retired(std::uint32_t stream) noexcept {
   check(phase_of(stream) == stream_phase::retired, "a stream is cleared that is not forgotten");
-  if (!move_free(stream, {commons_, 0}) || streams_[stream]->held_count != 0) return;
-  std::erase(retired_, stream);
+  if (!move_free(stream, {commons_, 0}) || memory_of_[stream]->held_count != 0) return;
   recycle(stream);
 }
 
@@ -266,32 +231,34 @@ const pool_book::capture_entry* pool_book::find_capture(std::uint64_t id) const 
   return nullptr;
 }
 
-result<std::uint32_t> pool_book::enter_capture(std::uint64_t id, stream_handle stream) noexcept {
-  const auto known = static_cast<std::size_t>(find_capture(id) - captures_.data());
-  try {
-    if (find_capture(id) == nullptr) {
-      captures_.reserve(captures_.size() + 1);
-      capture_entry made{id};
-      made.records.reserve(4);
-      const result<std::uint32_t> keeper = add_record(stream, stream_phase::capture);
-      if (!keeper) return keeper;
-      made.keeper = *keeper;
-      made.records.push_back(*keeper);
-      captures_.push_back(std::move(made));
-    }
-    capture_entry& entry = captures_[known < captures_.size() ? known : captures_.size() - 1];
-    for (const std::uint32_t record : entry.records) {
-      if (record != entry.keeper && streams_[record]->handle == stream) return record;
-    }
-    entry.records.reserve(entry.records.size() + 1);
-    const result<std::uint32_t> record = add_record(stream, stream_phase::capture);
-    if (!record) return record;
-    streams_[*record]->keeper = entry.keeper;
-    entry.records.push_back(*record);
-    return record;
-  } catch (const std::bad_alloc&) {
-    return no_host_memory;
+result<std::size_t> pool_book::provide_capture(std::uint64_t id, stream_handle stream) noexcept {
+  for (std::size_t known = 0; known < captures_.size(); ++known) {
+    if (captures_[known].id == id) return known;
   }
+  if (status room = reserve_more(captures_, 1); !room) return no_host_memory;
+  capture_entry made{id};
+  if (status room = reserve_more(made.records, 4); !room) return no_host_memory;
+  const result<std::uint32_t> keeper = add_record(stream, stream_phase::capture);
+  if (!keeper) return keeper.error();
+  made.keeper = *keeper;
+  made.records.push_back(*keeper);
+  captures_.push_back(std::move(made));
+  return captures_.size() - 1;
+}
+
+result<std::uint32_t> pool_book::enter_capture(std::uint64_t id, stream_handle stream) noexcept {
+  const result<std::size_t> known = provide_capture(id, stream);
+  if (!known) return known.error();
+  capture_entry& entry = captures_[*known];
+  for (const std::uint32_t record : entry.records) {
+    if (record != entry.keeper && progress_.is_capture_of(record, stream)) return record;
+  }
+  if (status room = reserve_more(entry.records, 1); !room) return no_host_memory;
+  const result<std::uint32_t> record = add_record(stream, stream_phase::capture);
+  if (!record) return record;
+  memory_of_[*record]->keeper = entry.keeper;
+  entry.records.push_back(*record);
+  return record;
 }
 
 status pool_book::give_to_capture(address at, std::uint32_t record) noexcept {
@@ -304,7 +271,7 @@ status pool_book::give_to_capture(address at, std::uint32_t record) noexcept {
     return no_host_memory;
   }
   in.held.insert(found->offset, found->region);
-  ++streams_[record]->held_count;
+  ++memory_of_[record]->held_count;
   write_hold(in, found->region, {0, record, false, true});
   return {};
 }
@@ -342,13 +309,13 @@ result<address> pool_book::allocate_kept(const book_request& request) noexcept {
 
 result<std::uint32_t> pool_book::heir_of(const found_block& block,
                                          std::uint32_t record) const noexcept {
-  const std::uint32_t keeper = streams_[record]->keeper;
+  const std::uint32_t keeper = memory_of_[record]->keeper;
   if (!block.is_held) return keeper;
   const hold_note note = hold_of(*block.in, block.region);
   if (note.freed)
     return refuse(errc::not_allocated, "the block was freed before: it waits for its pins to go");
   if (!note.captured) return keeper;
-  if (streams_[note.stream]->keeper == keeper) return record;
+  if (memory_of_[note.stream]->keeper == keeper) return record;
   return refuse(errc::not_permitted,
                 "the block is another graph's: free it when no stream is being captured");
 }
@@ -367,7 +334,7 @@ status pool_book::free_in_capture(address at, std::uint32_t record) noexcept {
   if (note.pins != 0) {
     note.freed = true;
     note.stream = *heir;
-    ++streams_[*heir]->held_count;
+    ++memory_of_[*heir]->held_count;
     write_hold(in, found->region, note);
     return {};
   }
@@ -382,11 +349,11 @@ void pool_book::forget_captured(const capture_entry& gone, std::uint32_t heir) n
   for (const auto& in : segments_) {
     in->held.each([&](region_id block) {
       hold_note note = hold_of(*in, block);
-      if (note.stream == no_stream || streams_[note.stream]->keeper != gone.keeper) return;
-      --streams_[note.stream]->held_count;
+      if (note.stream == no_stream || memory_of_[note.stream]->keeper != gone.keeper) return;
+      --memory_of_[note.stream]->held_count;
       note.captured = false;
       note.stream = note.freed ? heir : no_stream;
-      if (note.freed) ++streams_[heir]->held_count;
+      if (note.freed) ++memory_of_[heir]->held_count;
       write_hold(*in, block, note);
     });
   }

@@ -62,9 +62,19 @@ pool_statistics pool_book::statistics() const noexcept {
   now.zombie_bytes = stale_.granules() * granule_bytes;
   now.zombie_count = stale_.count();
   now.live_count = live_count();
-  for (const auto& record : streams_)
-    now.stream_count += record->phase == stream_phase::active ? 1U : 0U;
+  for (std::uint32_t stream = 0; stream < stream_count(); ++stream)
+    now.stream_count += phase_of(stream) == stream_phase::active ? 1U : 0U;
   return now;
+}
+
+void pool_book::write_shortage(const book_request& request, shortage_report report) noexcept {
+  const pool_statistics now = statistics();
+  report.request_bytes = request.count_granules * granule_bytes;
+  report.stream = progress_.shown_handle(request.stream);
+  report.live_bytes = now.live_bytes;
+  report.reusable_bytes = now.reusable_bytes;
+  report.largest_free_bytes = largest_free_bytes();
+  shortage_ = report;
 }
 
 status pool_book::list_regions(std::vector<pool_region>& out) const {
@@ -77,7 +87,7 @@ status pool_book::list_regions(std::vector<pool_region>& out) const {
         const region_kind kind = regions.kind(r);
         if (is_free_kind(kind)) {
           shown.kind = pool_region_kind::free;
-          shown.stream = handle_of(stream_of(kind));
+          shown.stream = progress_.shown_handle(stream_of(kind));
         } else if (kind == region_kind::unlisted) {
           const region_state state = state_of(regions.tag(r));
           shown.kind = state == region_state::live    ? pool_region_kind::live
@@ -131,10 +141,7 @@ void pool_book::surrender() noexcept {
         release_range(*in, regions.where(r), stream_of(kind));
     }
   }
-  for (const auto& record : streams_) {
-    note_passed({static_cast<std::uint32_t>(&record - streams_.data()), clock_});
-    record->phase = stream_phase::active;
-  }
+  progress_.surrender();
   commons_ = no_stream;
   captures_.clear();
   numbers_.pinned_count = 0;
@@ -153,7 +160,7 @@ void pool_book::surrender() noexcept {
       if (live && next != region_id::none) r = in->regions.find(end);
     }
   }
-  if (!streams_.empty()) note_passed({0, clock_});
+  if (stream_count() != 0) progress_.note_passed({0, progress_.clock()});
 }
 
 // ---- validation ----------------------------------------------------------------------
@@ -181,7 +188,7 @@ const char* pool_book::broken_region(const segment& in, region_id region,
   sums.owned += where.count;
   if (is_free_kind(kind)) {
     if (regions.kind(regions.before(region)) == kind) return "two free neighbours are not merged";
-    if (regions.word(region) > streams_[stream_of(kind)]->last_epoch)
+    if (regions.word(region) > progress_.last_epoch(stream_of(kind)))
       return "a free region is newer than its stream";
     if (phase_of(stream_of(kind)) == stream_phase::capture) sums.live += where.count;
     return nullptr;

@@ -42,9 +42,11 @@ export struct remap_notice {
 };
 
 /// Called before the change, on the thread that makes it, with no lock that allocate and free on
-/// other threads need while they reuse memory. It may free and pin; it must not allocate, trim,
-/// synchronize, forget, subscribe or unsubscribe on the same pool. Where the driver then refuses
-/// the change, nothing happens to the range; an unmap that is tried again is not told again.
+/// other threads need while they reuse memory, but where the pool has a watcher, whose turns it
+/// takes part in. It may free, pin and unpin, and ask for statistics; it must not allocate, trim,
+/// synchronize, forget, release a capture, validate, subscribe or unsubscribe on the same pool:
+/// that ends the process. Where the driver then refuses the change, nothing happens to the range;
+/// an unmap that is tried again is not told again.
 export using remap_callback = void(*)(void* context, const remap_notice& notice);
 
 /// Names a subscription.

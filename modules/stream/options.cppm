@@ -98,6 +98,7 @@ export struct pool_options {
   capture_rule capture = capture_rule::refuse;
   block_watcher* watcher = nullptr;  ///< outlives the pool; for debugging
   bool use_location = false;         ///< memory is made at `where`, not at the backend's home
+  /// Both the backend's home and this place may read and write it.
   location where{};
   live_report at_end{};  ///< is told of blocks that are live when the pool goes away
 

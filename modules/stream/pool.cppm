@@ -16,11 +16,13 @@
 //     that was idle may have gone back to the driver when memory was short.
 // I4  Physical memory held never exceeds the budget.
 //
+// At most max_streams streams at a time: forget() those that are gone.
+//
 // Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
-// of its own, and no driver call is made under the short one. Cost: allocate and free on one stream
-// make no event and no driver call, but for asking whether the stream is being captured where the
-// options want that and the stream can be; their bookkeeping is O(1) but for a search of fixed
-// depth. Growth costs driver calls by handles moved and created.
+// of its own, and no driver call is made under the short one (vmm.stream:guarded has the order). Cost:
+// allocate and free on one stream make no event and no driver call, but for asking whether the
+// stream is being captured where the options want that and the stream can be; their bookkeeping is
+// O(1) but for a search of fixed depth. Growth costs driver calls by handles moved and created.
 module;
 #include <algorithm>
 #include <array>
@@ -36,6 +38,8 @@ module;
 #include <utility>
 #include <vector>
 
+#include "../sync/thread_annotations.h"
+
 export module vmm.stream;
 
 export import :book;
@@ -43,6 +47,9 @@ export import :notices;
 export import :options;
 export import vmm.backend;
 export import vmm.physical;
+import :gate;
+import :guarded;
+import :progress;
 import :slabs;
 import :start_table;
 import vmm.optimizer;
@@ -53,35 +60,23 @@ import vmm.va;
 
 namespace vmm {
 
-/// What was tried for the last request that memory was too short for, and what held it. All bytes.
-export struct shortage_report {
-  std::uint64_t request_bytes = 0;
-  stream_handle stream = stream_handle::default_stream;
-  errc failure = errc::none;  ///< what the last try to create memory answered
-  bool moved_what_was_free = false;
-  bool trimmed = false;
-  bool blocked = false;  ///< the caller was made to wait for other streams
-  std::uint64_t live_bytes = 0;
-  std::uint64_t reusable_bytes = 0;  ///< free, in stretches too small for the request
-  std::uint64_t largest_free_bytes = 0;
-  std::uint64_t held_bytes = 0;
-  std::uint64_t budget_bytes = 0;  ///< 0: none
-};
-
 export template <backend B>
 class stream_pool {
  public:
   using backend_type = B;
+  /// Streams that a pool serves at a time: those that allocated or freed, or freed what is held for
+  /// them, and were not forgotten. A call on one more answers in_use.
+  static constexpr std::uint32_t max_streams = stream_progress::max_streams;
 
   /// `driver` outlives the pool, and so do the streams that the pool was given and that were not
   /// forgotten. Makes no driver call.
   explicit stream_pool(B& driver, const pool_options& options = {}) noexcept
       : driver_(driver),
         driver_use_(driver),
-        options_(options),
         watches_capture_(capture_backend<B> && driver.feature_set().capture &&
                          options.capture != capture_rule::unchecked),
-        watches_(watches_capture_ || options.watcher != nullptr) {}
+        watches_(watches_capture_ || options.watcher != nullptr),
+        options_(options) {}
   stream_pool(const stream_pool&) = delete;
   stream_pool& operator=(const stream_pool&) = delete;
   /// No stream that the pool knows is being captured, and no captured graph that uses its memory is
@@ -97,16 +92,18 @@ class stream_pool {
   [[nodiscard]] status set_up();
 
   /// Memory for work that `stream` will be given. 512-byte blocks; contents are not specified. [G1]
-  /// Errors: invalid_argument (no bytes, too many streams), out_of_memory, over_budget (both after
-  /// everything was tried: see last_shortage), out_of_addresses, out_of_host_memory, driver errors.
+  /// Errors: invalid_argument (no bytes), in_use (max_streams others are in use), out_of_memory,
+  /// over_budget (both after everything was tried: see last_shortage), out_of_addresses,
+  /// out_of_host_memory, driver errors.
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
 
   /// Gives a block back after all work that `stream` has been given so far. Work on other streams
   /// that uses it must be ordered before that, and so must, used or not, what the stream that it
   /// was allocated on had been given then: the block may have come to it behind that work. No
   /// driver call but the question of `capture`. [G1]
-  /// Errors: unknown_address, not_allocated (freed before, or inside a block), invalid_argument
-  /// (too many streams), out_of_host_memory (a new stream's records); the block is as before.
+  /// Errors: unknown_address, not_allocated (freed before), invalid_argument (inside a block),
+  /// in_use (max_streams others are in use), out_of_host_memory (a new stream's records); the block
+  /// is as before.
   [[nodiscard]] status free(address at, stream_handle stream);
 
   /// Keeps the block that begins at `at` where it is until unpin() was called as often: its address
@@ -114,12 +111,13 @@ class stream_pool {
   /// is that free() does not end that. The address may be freed as usual, and the block is then
   /// given back when the last pin goes. So whoever reaches the memory beside the streams (a network
   /// card, another process, a captured graph) pins it for as long. O(1), no driver call.
-  /// Errors: unknown_address, not_allocated (freed, also while pinned, or inside a block),
-  /// out_of_host_memory.
+  /// Errors: unknown_address, not_allocated (freed, also while pinned), invalid_argument (inside a
+  /// block), out_of_host_memory.
   [[nodiscard]] status pin(address at);
   /// Ends one pin. When it was the last of a block that has been freed, the block is free from then
   /// on, after all work that the freeing stream has been given so far; work that no stream orders
-  /// must have finished. Errors: unknown_address, not_allocated, invalid_argument (not pinned).
+  /// must have finished. Errors: unknown_address, not_allocated, invalid_argument (not pinned, or
+  /// inside a block).
   [[nodiscard]] status unpin(address at);
 
   /// Calls `callback` with `context` before the memory behind an address changes, from the next
@@ -180,21 +178,16 @@ class stream_pool {
  private:
   struct parts {
     parts(B& driver, const physical_options& memory_options,
-          const reservation_options& space_options, const pool_book::setup& book_setup,
-          access_grant grant)
+          const reservation_options& space_options, const grant_list& grants)
         : time(driver),
           memory(driver, memory_options),
           space(driver, space_options),
-          remaps(driver, time, memory, grant),
-          book(book_setup) {}
+          remaps(driver, time, memory, grants) {}
     timeline<B> time;
     physical_pool<B> memory;
     reservation_space<B> space;
     remapper<B> remaps;
-    pool_book book;
   };
-  using short_lock = sync::lock_guard<sync::spin_lock>;
-  using long_lock = sync::lock_guard<sync::mutex>;
 
   // For its life the calling thread's driver calls do not disturb captures that are under way.
   class undisturbed {
@@ -216,6 +209,51 @@ class stream_pool {
     B& driver_;
     bool watches_;
     capture_mode before_ = capture_mode::any_thread;
+  };
+
+  // Where there is a watcher, one thread at a time. A thread that has it may take it again.
+  class watched_turn {
+   public:
+    explicit watched_turn(stream_pool& pool) VMM_NOT_ANALYSED
+        : lock_(pool.options_.watcher == nullptr ? nullptr : &pool.watcher_lock_) {
+      if (lock_ != nullptr) [[unlikely]]
+        lock_->lock();
+    }
+    ~watched_turn() VMM_NOT_ANALYSED {
+      if (lock_ != nullptr) [[unlikely]]
+        lock_->unlock();
+    }
+    watched_turn(const watched_turn&) = delete;
+    watched_turn& operator=(const watched_turn&) = delete;
+
+   private:
+    watcher_lock* lock_;
+  };
+
+  // The way into all that may call the driver for memory, or a remap callback, but for the
+  // destructor, which is alone. It takes, in this order, the only one in which they are taken: the
+  // watcher's lock, that of growth, and the capture mode. The watcher's comes first since a watched
+  // allocation holds it when it turns out to have to grow; and since a remap callback, which runs
+  // under the lock of growth, may free and so take the watcher's, which its thread has then.
+  // A remap callback itself must not come here: that ends the process.
+  class growth_turn {
+   public:
+    explicit growth_turn(stream_pool& pool)
+        : watched_(not_in_callback(pool)),
+          growing_(pool.growth_lock_),
+          capture_(pool.driver_, pool.watches_capture_) {}
+    growth_turn(const growth_turn&) = delete;
+    growth_turn& operator=(const growth_turn&) = delete;
+
+   private:
+    [[nodiscard]] static stream_pool& not_in_callback(stream_pool& pool) {
+      pool.board_.check_not_telling();
+      return pool;
+    }
+
+    watched_turn watched_;
+    sync::lock_guard<growth_lock> growing_;
+    undisturbed capture_;
   };
 
   // Tells the watcher, if there is one. What it tells a tool may be for the current device only.
@@ -264,7 +302,15 @@ class stream_pool {
   static constexpr std::uint64_t segment_bytes_max =
       std::uint64_t{max_range_granules} * granule_bytes;
 
-  [[nodiscard]] result<std::unique_ptr<parts>> make_parts();
+  // The slow entries, where the gate is closed: each finds out why, and whether that is a reason
+  // for this call. What the gate learns to be closed by is asked about here.
+  [[nodiscard]] status enter_closed_to_allocate();
+  [[nodiscard]] status enter_closed_to_free();
+  // Whether there is anything to look at or to give back.
+  [[nodiscard]] inline bool is_ready() const noexcept {
+    return gate_.is_open() || !gate_.is_closed_by(gate_reason::not_set_up);
+  }
+  [[nodiscard]] status make_parts();
   [[nodiscard]] status map_first_pages();
   [[nodiscard]] result<address> allocate_watched(std::uint64_t size_bytes, stream_handle stream);
   [[nodiscard]] result<address> allocate_asking(std::uint64_t size_bytes, stream_handle stream);
@@ -281,6 +327,7 @@ class stream_pool {
   [[nodiscard]] bool may_mark_all();
   [[nodiscard]] result<address> allocate_slowly(std::uint64_t size_bytes, stream_handle stream);
   [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream);
+  [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes);
   [[nodiscard]] result<address> reuse(const book_request& request);
   [[nodiscard]] result<address> reuse_passed(const book_request& request,
                                              std::span<const stream_point> others);
@@ -288,22 +335,27 @@ class stream_pool {
                                                   const foreign_search& how);
   [[nodiscard]] result<address> grow(const book_request& request);
   [[nodiscard]] result<address> grow_short(const book_request& request, error cause);
-  [[nodiscard]] result<address> grow_from_all(const book_request& request);
+  [[nodiscard]] result<address> grow_from_all(const book_request& request, shortage_report& tried);
   trim_report release_cached();
-  [[nodiscard]] result<address> grow_blocking(const book_request& request, error cause);
+  [[nodiscard]] result<address> grow_blocking(const book_request& request, error cause,
+                                              shortage_report& tried);
   [[nodiscard]] status plan_growth(const book_request& request, growth_effort effort);
   [[nodiscard]] result<address> try_growth(const book_request& request,
                                            const growth_effort& effort);
   [[nodiscard]] status carry_out(growth_plan& plan, piece_list& fresh, std::size_t& standing_count);
   [[nodiscard]] status add_segment(std::uint64_t needed_bytes);
   [[nodiscard]] status learn(const stream_point& point);
-  [[nodiscard]] result<ticket_ref> mark_for(const stream_point& point);
+  [[nodiscard]] result<ticket_ref> mark_for(point_answer&& answer);
   [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream);
-  [[nodiscard]] status wait_for(const stream_point& point);
-  [[nodiscard]] status mark_all(std::vector<pool_book::known_mark>& out);
+  [[nodiscard]] result<ticket_ref> record(mark_order&& order);
+  [[nodiscard]] result<bool> wait_for(const stream_point& point);
+  [[nodiscard]] status mark_all(std::vector<known_mark>& out);
   void tend_retired();
   void announce_moves(const growth_plan& plan);
   void announce_unmap(view& gone, remap_kind kind);
+  void call_back(const remap_notice& notice);
+  [[nodiscard]] address address_of(const view& v) noexcept;
+  [[nodiscard]] std::uint64_t zombie_count() noexcept;
   void reap(std::size_t count_max);
   [[nodiscard]] status unmap_view(view& gone, remap_kind kind);
   [[nodiscard]] status ask_streams();
@@ -313,7 +365,6 @@ class stream_pool {
   [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<slab*>& claimed);
   [[nodiscard]] status dissolve_idle(std::uint64_t size_bytes);
   [[nodiscard]] status dissolve(slab& gone);
-  void write_shortage(const book_request& request, const error& cause);
   [[nodiscard]] status finish_stream(std::uint32_t stream);
   [[nodiscard]] status finish_streams();
   [[nodiscard]] status close();
@@ -323,48 +374,56 @@ class stream_pool {
            code == errc::out_of_mappings;
   }
 
+  // What every call reads is side by side.
   B& driver_;
   use_of driver_use_;
-  pool_options options_;
   const bool watches_capture_;
-  const bool watches_;                   // or there is a watcher
-  sync::recursive_mutex watcher_mutex_;  // before the others; taken where there is a watcher
-  sync::mutex growth_mutex_;             // before the next two; held while the driver is called
-  sync::mutex release_mutex_;            // held while memory goes back to the driver
-  sync::spin_lock state_mutex_;          // the book
-  sync::atomic<bool> is_set_up_ = false;
+  const bool watches_;  // or there is a watcher
+  pool_gate gate_;
+  std::unique_ptr<parts> parts_;  // goes after the book, whose marks are its timeline's
+  guarded<pool_book> book_;
+  pool_options options_;
+  watcher_lock watcher_lock_;
+  growth_lock growth_lock_;    // held while the driver is called
+  release_lock release_lock_;  // held while memory goes back to the driver
   remap_board board_;
   sync::atomic<std::uint64_t> remap_epoch_ = 0;
   bool may_alias_ = false;
   bool may_wait_ = true;  // of a growth: no stream that would be waited for is being captured
-  std::unique_ptr<parts> parts_;
-  growth_plan plan_;
-  shortage_report shortage_;
+  growth_plan plan_;      // of the growth that is under way
 };
 
 // ---- set-up --------------------------------------------------------------------------
 
 template <backend B>
 status stream_pool<B>::set_up() {
-  if (is_set_up_.load(std::memory_order_acquire)) return {};
-  board_.check_not_telling();
-  const long_lock growing(growth_mutex_);
-  const undisturbed capture(driver_, watches_capture_);
-  if (is_set_up_.load(std::memory_order_relaxed)) return {};
+  if (is_ready()) return {};
+  const growth_turn turn(*this);
+  if (is_ready()) return {};
   if (parts_ == nullptr) {
-    result<std::unique_ptr<parts>> made = make_parts();
-    if (!made) return made.error();
-    parts_ = std::move(*made);
+    if (status made = make_parts(); !made) return made;
     may_alias_ = driver_.feature_set().alias != alias_level::none;
   }
   if (status mapped = map_first_pages(); !mapped) return mapped;
-  is_set_up_.store(true, std::memory_order_release);
+  gate_.open(gate_reason::not_set_up);
   return {};
 }
 
 template <backend B>
-result<std::unique_ptr<typename stream_pool<B>::parts>> stream_pool<B>::make_parts() {
-  if (status rules = check_rules(options_.rules); !rules) return rules.error();
+status stream_pool<B>::enter_closed_to_allocate() {
+  board_.check_not_telling();
+  check(!gate_.is_closed_by(gate_reason::goes_away), "a pool is used while it is destroyed");
+  return set_up();
+}
+
+template <backend B>
+status stream_pool<B>::enter_closed_to_free() {
+  return is_ready() ? status{} : status{nothing_allocated};
+}
+
+template <backend B>
+status stream_pool<B>::make_parts() {
+  if (status rules = check_rules(options_.rules); !rules) return rules;
   physical_request like;
   like.where = options_.use_location ? options_.where : driver_.home();
   like.size_bytes = page_bytes_min;
@@ -391,10 +450,13 @@ result<std::unique_ptr<typename stream_pool<B>::parts>> stream_pool<B>::make_par
   constexpr std::uint64_t reservation_bytes_max = std::uint64_t{1} << 62;
   const reservation_options space{std::min(options_.reservation_bytes, reservation_bytes_max),
                                   unit_bytes};
-  const pool_book::setup book{options_.rules, unit_bytes, page_bytes, segment_bytes};
+  const pool_book::setup setup{options_.rules, unit_bytes, page_bytes, segment_bytes};
+  const grant_list grants = grants_for(driver_.home(), like.where);
   try {
-    return std::make_unique<parts>(driver_, memory, space, book,
-                                   access_grant{like.where, access::read_write});
+    auto book = std::make_unique<pool_book>(setup);
+    parts_ = std::make_unique<parts>(driver_, memory, space, grants);
+    book_.set(std::move(book));
+    return {};
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a pool");
   }
@@ -403,12 +465,13 @@ result<std::unique_ptr<typename stream_pool<B>::parts>> stream_pool<B>::make_par
 template <backend B>
 status stream_pool<B>::map_first_pages() {
   if (options_.page_count == 0) return {};
-  pool_book& book = parts_->book;
-  if (options_.page_count > book.segment_bytes() / book.page_bytes())
+  const std::uint64_t page_bytes = book_.with([](auto& book) { return book.page_bytes(); });
+  const std::uint64_t segment_bytes = book_.with([](auto& book) { return book.segment_bytes(); });
+  if (options_.page_count > segment_bytes / page_bytes)
     return refuse(errc::bad_option, "the pages to map first do not fit into the address space");
   const result<std::uint32_t> stream = enter_stream(options_.first_stream);
   if (!stream) return stream.error();
-  const std::uint64_t size_bytes = options_.page_count * book.page_bytes();
+  const std::uint64_t size_bytes = options_.page_count * page_bytes;
   const book_request request{static_cast<std::uint32_t>(size_bytes / granule_bytes), *stream};
   growth_effort effort;
   effort.move = false;
@@ -417,11 +480,11 @@ status stream_pool<B>::map_first_pages() {
   std::size_t standing_count = 0;
   const status done = carry_out(plan_, fresh, standing_count);
   {
-    const short_lock lock(state_mutex_);
+    const auto book = book_.lock();
     if (done) {
-      book.commit_free(plan_);
+      book->commit_free(plan_);
     } else {
-      book.abandon(plan_, standing_count);
+      book->abandon(plan_, standing_count);
     }
   }
   if (!done) parts_->memory.give_back(fresh, 0);
@@ -432,8 +495,8 @@ status stream_pool<B>::map_first_pages() {
 
 template <backend B>
 result<address> stream_pool<B>::allocate(std::uint64_t size_bytes, stream_handle stream) {
-  if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]] {
-    if (status ready = set_up(); !ready) return ready.error();
+  if (!gate_.is_open()) [[unlikely]] {
+    if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
   }
   if (watches(stream)) return allocate_watched(size_bytes, stream);
   return allocate_known(size_bytes, stream);
@@ -443,7 +506,7 @@ template <backend B>
 result<address> stream_pool<B>::allocate_watched(std::uint64_t size_bytes, stream_handle stream) {
   if (options_.watcher != nullptr) [[unlikely]] {
     board_.check_not_watching();
-    const sync::lock_guard<sync::recursive_mutex> turn(watcher_mutex_);
+    const watched_turn turn(*this);
     const result<address> at = allocate_asking(size_bytes, stream);
     if (at) tell([&](block_watcher& who) { who.allocated({*at, size_bytes}); });
     return at;
@@ -468,14 +531,13 @@ result<address> stream_pool<B>::allocate_asking(std::uint64_t size_bytes, stream
 template <backend B>
 result<address> stream_pool<B>::allocate_known(std::uint64_t size_bytes, stream_handle stream) {
   {
-    pool_book& book = parts_->book;
-    const short_lock lock(state_mutex_);
-    const book_request request{book.granules_for(size_bytes), book.find_stream(stream)};
+    const auto book = book_.lock();
+    const book_request request{book->granules_for(size_bytes), book->find_stream(stream)};
     const bool plain = request.count_granules != 0 && request.stream != pool_book::no_stream &&
-                       !book.wants_reaping();
+                       !book->wants_reaping();
     if (plain) [[likely]] {
       bool starved = false;
-      if (const address at = book.place(request, starved)) [[likely]]
+      if (const address at = book->place(request, starved)) [[likely]]
         return at;
     }
   }
@@ -484,8 +546,9 @@ result<address> stream_pool<B>::allocate_known(std::uint64_t size_bytes, stream_
 
 template <backend B>
 status stream_pool<B>::free(address at, stream_handle stream) {
-  if (!is_set_up_.load(std::memory_order_acquire)) [[unlikely]]
-    return nothing_allocated;
+  if (!gate_.is_open()) [[unlikely]] {
+    if (status entered = enter_closed_to_free(); !entered) return entered;
+  }
   if (watches(stream)) return free_watched(at, stream);
   return free_known(at, stream);
 }
@@ -501,12 +564,8 @@ status stream_pool<B>::free_watched(address at, stream_handle stream) {
   }
   if (options_.watcher != nullptr) [[unlikely]] {
     board_.check_not_watching();
-    const sync::lock_guard<sync::recursive_mutex> turn(watcher_mutex_);
-    bool is_held = false;
-    {
-      const short_lock lock(state_mutex_);
-      is_held = parts_->book.is_held(at);
-    }
+    const watched_turn turn(*this);
+    const bool is_held = book_.with([&](auto& book) { return book.is_held(at); });
     const status freed = free_known(at, stream);
     if (freed && !is_held) tell([&](block_watcher& who) { who.freed(at); });
     return freed;
@@ -516,86 +575,82 @@ status stream_pool<B>::free_watched(address at, stream_handle stream) {
 
 template <backend B>
 status stream_pool<B>::free_known(address at, stream_handle stream) {
-  const short_lock lock(state_mutex_);
-  pool_book& book = parts_->book;
-  std::uint32_t number = book.find_stream(stream);
+  const auto book = book_.lock();
+  std::uint32_t number = book->find_stream(stream);
   if (number == pool_book::no_stream) [[unlikely]] {
-    if (status known = book.knows(at); !known) return known;
-    const result<std::uint32_t> added = book.add_stream(stream);
+    if (status known = book->knows(at); !known) return known;
+    const result<std::uint32_t> added = book->add_stream(stream);
     if (!added) return added.error();
     number = *added;
   }
-  return book.free(at, number);
+  return book->free(at, number);
 }
 
 template <backend B>
 result<std::uint32_t> stream_pool<B>::enter_stream(stream_handle stream) {
-  const short_lock lock(state_mutex_);
-  const std::uint32_t known = parts_->book.find_stream(stream);
+  const auto book = book_.lock();
+  const std::uint32_t known = book->find_stream(stream);
   if (known != pool_book::no_stream) return known;
-  return parts_->book.add_stream(stream);
+  return book->add_stream(stream);
 }
 
 template <backend B>
 result<address> stream_pool<B>::allocate_slowly(std::uint64_t size_bytes, stream_handle stream) {
-  if (size_bytes == 0) return refuse(errc::invalid_argument, "a block has at least one byte");
-  const std::uint32_t count = parts_->book.granules_for(size_bytes);
-  if (count == 0)
-    return refuse(errc::out_of_addresses,
-                  "the request is larger than a stretch of addresses can be");
-  board_.check_not_telling();
-  const long_lock growing(growth_mutex_);
-  const undisturbed capture(driver_, watches_capture_);
+  const result<std::uint32_t> count = count_granules(size_bytes);
+  if (!count) return count.error();
+  const growth_turn turn(*this);
   tend_retired();
   const result<std::uint32_t> number = enter_stream(stream);
   if (!number) return number.error();
   const std::size_t surplus = surplus_zombies();
   if (options_.rules.unmap_early || surplus != 0)
     reap(std::clamp(surplus, reap_count, reap_count_max));
-  const book_request request{count, *number};
+  const book_request request{*count, *number};
   const result<address> at = reuse(request);
   if (!at || *at) return at;
   return grow(request);
+}
+
+template <backend B>
+result<std::uint32_t> stream_pool<B>::count_granules(std::uint64_t size_bytes) {
+  if (size_bytes == 0) return refuse(errc::invalid_argument, "a block has at least one byte");
+  const std::uint32_t count = book_.with([&](auto& book) { return book.granules_for(size_bytes); });
+  if (count != 0) return count;
+  return refuse(errc::out_of_addresses, "the request is larger than a stretch of addresses can be");
 }
 
 // ---- pins, and streams that go -------------------------------------------------------
 
 template <backend B>
 status stream_pool<B>::pin(address at) {
-  if (!is_set_up_.load(std::memory_order_acquire)) return nothing_allocated;
-  const short_lock lock(state_mutex_);
-  return parts_->book.pin(at);
+  if (!is_ready()) return nothing_allocated;
+  return book_.with([&](auto& book) { return book.pin(at); });
 }
 
 template <backend B>
 status stream_pool<B>::unpin(address at) {
-  if (!is_set_up_.load(std::memory_order_acquire)) return nothing_allocated;
-  const short_lock lock(state_mutex_);
-  return parts_->book.unpin(at);
+  if (!is_ready()) return nothing_allocated;
+  return book_.with([&](auto& book) { return book.unpin(at); });
 }
 
 template <backend B>
 status stream_pool<B>::forget(stream_handle stream) {
-  if (!is_set_up_.load(std::memory_order_acquire)) return {};
-  board_.check_not_telling();
-  const long_lock growing(growth_mutex_);
-  const undisturbed capture(driver_, watches_capture_);
+  if (!is_ready()) return {};
+  const growth_turn turn(*this);
   stream_point last;
   {
-    const short_lock lock(state_mutex_);
-    const std::uint32_t number = parts_->book.find_stream(stream);
+    const auto book = book_.lock();
+    const std::uint32_t number = book->find_stream(stream);
     if (number == pool_book::no_stream) return {};
-    last = parts_->book.leaving_point(number);
+    last = book->leaving_point(number);
   }
   if (status asked = learn(last); !asked) return asked;
   {
-    const short_lock lock(state_mutex_);
-    if (!parts_->book.all_marked(last.stream))
+    const auto book = book_.lock();
+    if (!book->progress().all_marked(last.stream))
       return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");
-    if (status retired = parts_->book.retire_stream(last.stream); !retired) return retired;
-    std::array<pool_book::known_mark, pool_book::marks_max> marks;
-    const std::size_t count = parts_->book.marks_of(last.stream, marks);
-    for (std::size_t i = 0; i < count; ++i) parts_->time.orphan(marks[i].mark);
+    if (status provided = book->provide_commons(); !provided) return provided;
+    book->progress().retire(last.stream, parts_->time);
   }
   tend_retired();
   return {};
@@ -606,23 +661,19 @@ status stream_pool<B>::forget(stream_handle stream) {
 template <backend B>
 void stream_pool<B>::tend_retired() {
   constexpr std::size_t looks_max = 8;
-  pool_book& book = parts_->book;
-  std::size_t looks = looks_max;
-  {
-    const short_lock lock(state_mutex_);
-    looks = std::min(looks, book.retired_count());
-  }
+  std::size_t looks = book_.with([](auto& book) { return book.progress().retired_count(); });
+  looks = std::min(looks, looks_max);
   for (; looks != 0; --looks) {
     stream_point last;
     {
-      const short_lock lock(state_mutex_);
-      const std::uint32_t stream = book.next_retired();
+      const auto book = book_.lock();
+      const std::uint32_t stream = book->progress().next_retired();
       if (stream == pool_book::no_stream) return;
-      last = book.last_point(stream);
+      last = book->progress().last_point(stream);
     }
     if (!learn(last)) continue;
-    const short_lock lock(state_mutex_);
-    if (book.passed(last)) book.clear_retired(last.stream);
+    const auto book = book_.lock();
+    if (book->progress().passed(last)) book->clear_retired(last.stream);
   }
 }
 
@@ -666,26 +717,20 @@ template <backend B>
 result<address> stream_pool<B>::allocate_captured(std::uint64_t size_bytes, stream_handle stream,
                                                   const capture_info& seen) {
   if (status allowed = refuse_capture(seen); !allowed) return allowed.error();
-  if (size_bytes == 0) return refuse(errc::invalid_argument, "a block has at least one byte");
-  const std::uint32_t count = parts_->book.granules_for(size_bytes);
-  if (count == 0)
-    return refuse(errc::out_of_addresses,
-                  "the request is larger than a stretch of addresses can be");
-  board_.check_not_telling();
-  const long_lock growing(growth_mutex_);
-  const undisturbed capture(driver_, watches_capture_);
-  book_request request{count};
+  const result<std::uint32_t> count = count_granules(size_bytes);
+  if (!count) return count.error();
+  const growth_turn turn(*this);
+  book_request request{*count};
   {
-    const short_lock lock(state_mutex_);
-    const result<std::uint32_t> record = parts_->book.enter_capture(seen.id, stream);
+    const auto book = book_.lock();
+    const result<std::uint32_t> record = book->enter_capture(seen.id, stream);
     if (!record) return record.error();
     request.stream = *record;
   }
   const result<address> at = take_for_capture(request);
   if (!at) return at;
-  const short_lock lock(state_mutex_);
-  if (status given = parts_->book.give_to_capture(*at, request.stream); !given)
-    return given.error();
+  const auto book = book_.lock();
+  if (status given = book->give_to_capture(*at, request.stream); !given) return given.error();
   return at;
 }
 
@@ -694,17 +739,17 @@ result<address> stream_pool<B>::take_for_capture(const book_request& request) {
   std::array<stream_point, foreign_count_max> others;
   std::size_t others_count = 0;
   {
-    const short_lock lock(state_mutex_);
-    const result<address> own = parts_->book.allocate_kept(request);
+    const auto book = book_.lock();
+    const result<address> own = book->allocate_kept(request);
     if (!own || *own) return own;
-    others_count = parts_->book.foreign_candidates(request, others);
+    others_count = book->foreign_candidates(request, others);
   }
   const result<address> at = reuse_passed(request, std::span(others).first(others_count));
   if (!at || *at) return at;
   const growth_effort exactly{false, true, 0};
   result<address> grown = try_growth(request, exactly);
   if (grown || !is_shortage(grown.error().code)) return grown;
-  reap(parts_->book.zombie_count());
+  reap(zombie_count());
   if (status given = dissolve_idle(request.count_granules * granule_bytes); !given)
     return given.error();
   (void)parts_->memory.trim(0);
@@ -714,10 +759,10 @@ result<address> stream_pool<B>::take_for_capture(const book_request& request) {
 template <backend B>
 status stream_pool<B>::free_captured(address at, stream_handle stream, const capture_info& seen) {
   if (status allowed = refuse_capture(seen); !allowed) return allowed;
-  const short_lock lock(state_mutex_);
-  const result<std::uint32_t> record = parts_->book.enter_capture(seen.id, stream);
+  const auto book = book_.lock();
+  const result<std::uint32_t> record = book->enter_capture(seen.id, stream);
   if (!record) return record.error();
-  return parts_->book.free_in_capture(at, *record);
+  return book->free_in_capture(at, *record);
 }
 
 template <backend B>
@@ -735,25 +780,20 @@ result<std::uint64_t> stream_pool<B>::capture_number(stream_handle stream) {
 
 template <backend B>
 status stream_pool<B>::release_capture(std::uint64_t number, stream_handle stream) {
-  if (!is_set_up_.load(std::memory_order_acquire)) return {};
+  if (!is_ready()) return {};
+  const growth_turn turn(*this);
   const result<bool> captured = is_captured(stream);
   if (!captured) return captured.error();
   if (*captured)
     return refuse(errc::in_use, "a graph's memory is released on a stream that is being captured");
-  board_.check_not_telling();
-  const long_lock growing(growth_mutex_);
-  const undisturbed capture(driver_, watches_capture_);
-  {
-    const short_lock lock(state_mutex_);
-    if (!parts_->book.knows_capture(number)) return {};
-  }
+  if (!book_.with([&](auto& book) { return book.knows_capture(number); })) return {};
   const result<std::uint32_t> heir = enter_stream(stream);
   if (!heir) return heir.error();
   stream_point freed;
   for (bool done = false; !done;) {
-    const short_lock lock(state_mutex_);
-    freed = parts_->book.now(*heir);
-    done = parts_->book.release_capture(number, freed);
+    const auto book = book_.lock();
+    freed = book->progress().advance(*heir);
+    done = book->release_capture(number, freed);
   }
   (void)learn(freed);  // marks it: the next capture on this stream can make none
   return {};
@@ -764,18 +804,17 @@ status stream_pool<B>::release_capture(std::uint64_t number, stream_handle strea
 template <backend B>
 bool stream_pool<B>::may_mark_all() {
   if (!watches_capture_) return true;
-  pool_book& book = parts_->book;
-  for (std::uint32_t stream = 0; stream < book.stream_count(); ++stream) {
+  for (std::uint32_t stream = 0;; ++stream) {
     stream_handle handle{};
     {
-      const short_lock lock(state_mutex_);
-      if (book.phase_of(stream) != stream_phase::active || book.all_marked(stream)) continue;
-      handle = book.handle_of(stream);
+      const auto book = book_.lock();
+      stream = book->progress().next_unmarked(stream);
+      if (stream == pool_book::no_stream) return true;
+      handle = book->progress().active_handle(stream);
     }
     const result<bool> captured = is_captured(handle);
     if (!captured || *captured) return false;
   }
-  return true;
 }
 
 // ---- what streams have finished ------------------------------------------------------
@@ -784,122 +823,117 @@ bool stream_pool<B>::may_mark_all() {
 // where none covers the point.
 template <backend B>
 status stream_pool<B>::learn(const stream_point& point) {
-  std::array<pool_book::known_mark, pool_book::marks_max> marks;
+  std::array<known_mark, stream_progress::marks_max> marks;
   std::size_t count = 0;
+  point_answer answer;
   {
-    const short_lock lock(state_mutex_);
-    if (parts_->book.passed(point)) return {};
-    count = parts_->book.marks_of(point.stream, marks);
+    const auto book = book_.lock();
+    answer = book->progress().ask(point);
+    if (answer.is == point_answer::kind::passed) return {};
+    count = book->progress().marks_of(point.stream, marks);
   }
-  if (count == 0 || marks[count - 1].at.epoch < point.epoch) {
-    const result<ticket_ref> fresh = mark_for(point);
+  if (answer.is == point_answer::kind::unmarked) {
+    const result<ticket_ref> fresh = record(std::move(answer.order));
     if (!fresh) return is_capture_refusal(fresh.error()) ? status{} : status{fresh.error()};
-    const short_lock lock(state_mutex_);
-    count = parts_->book.marks_of(point.stream, marks);
+    count = book_.with([&](auto& book) { return book.progress().marks_of(point.stream, marks); });
   }
   for (std::size_t i = 0; i < count; ++i) {
     const result<bool> finished = parts_->time.passed(marks[i].mark);
     if (!finished) return finished.error();
     if (!*finished) return {};
-    const short_lock lock(state_mutex_);
-    parts_->book.note_passed(marks[i].at);
+    book_.with([&](auto& book) { book.progress().note_passed(marks[i].at); });
   }
   return {};
 }
 
-// A mark that covers the point: the oldest that does, or a new one.
+// Records the event that a point wants. Under the lock of growth, so that the stream is not
+// forgotten meanwhile.
 template <backend B>
-result<ticket_ref> stream_pool<B>::mark_for(const stream_point& point) {
-  stream_point now{point.stream, 0};
-  stream_handle handle{};
-  {
-    std::array<pool_book::known_mark, pool_book::marks_max> marks;
-    const short_lock lock(state_mutex_);
-    const std::size_t count = parts_->book.marks_of(point.stream, marks);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (marks[i].at.epoch >= point.epoch) return marks[i].mark;
-    }
-    now.epoch = parts_->book.clock();
-    handle = parts_->book.handle_of(point.stream);
-  }
-  result<bool> captured = is_captured(handle);
+result<ticket_ref> stream_pool<B>::record(mark_order&& order) {
+  result<bool> captured = is_captured(order.handle());
   if (!captured) return captured.error();
   if (*captured) return stream_captured;
-  result<ticket_ref> fresh = parts_->time.mark(handle);
+  result<ticket_ref> fresh = parts_->time.mark(order.handle());
   if (!fresh) return fresh;
-  captured = is_captured(handle);  // it may have begun meanwhile: then the mark is not looked at
+  captured = is_captured(order.handle());  // it may have begun meanwhile: then nobody asks the mark
   if (!captured) return captured.error();
   if (*captured) return stream_captured;
-  const short_lock lock(state_mutex_);
-  parts_->book.count_mark();
-  parts_->book.add_mark(now, *fresh);
+  const auto book = book_.lock();
+  book->count_mark();
+  book->progress().add_mark(std::move(order), *fresh);
   return fresh;
+}
+
+// A mark that covers the point: the oldest that does, or a new one; null where it has passed.
+template <backend B>
+result<ticket_ref> stream_pool<B>::mark_for(point_answer&& answer) {
+  if (answer.is == point_answer::kind::unmarked) return record(std::move(answer.order));
+  return std::move(answer.mark);
 }
 
 template <backend B>
 status stream_pool<B>::order_behind(const stream_point& point, std::uint32_t stream) {
-  const result<ticket_ref> mark = mark_for(point);
+  const result<ticket_ref> mark =
+      mark_for(book_.with([&](auto& book) { return book.progress().ask(point); }));
   if (!mark) return mark.error();
   stream_handle handle{};
   {
-    const short_lock lock(state_mutex_);
-    if (parts_->book.passed(point)) return {};
-    handle = parts_->book.handle_of(stream);
-    parts_->book.count_wait();
+    const auto book = book_.lock();
+    if (book->progress().passed(point)) return {};
+    handle = book->progress().active_handle(stream);
+    book->count_wait();
   }
   return parts_->time.order(handle, *mark);
 }
 
+// Whether the calling thread was made to wait.
 template <backend B>
-status stream_pool<B>::wait_for(const stream_point& point) {
+result<bool> stream_pool<B>::wait_for(const stream_point& point) {
+  point_answer answer;
   {
-    const short_lock lock(state_mutex_);
-    if (parts_->book.passed(point)) return {};
-    parts_->book.count_blocked();
+    const auto book = book_.lock();
+    answer = book->progress().ask(point);
+    if (answer.is == point_answer::kind::passed) return false;
+    book->count_blocked();
   }
-  const result<ticket_ref> mark = mark_for(point);
+  const result<ticket_ref> mark = mark_for(std::move(answer));
   if (!mark) return mark.error();
-  if (status waited = parts_->time.wait(*mark); !waited) return waited;
-  const short_lock lock(state_mutex_);
-  parts_->book.note_passed(point);
-  return {};
+  if (status waited = parts_->time.wait(*mark); !waited) return waited.error();
+  book_.with([&](auto& book) { book.progress().note_passed(point); });
+  return true;
 }
 
 template <backend B>
 status stream_pool<B>::synchronize() {
-  if (!is_set_up_.load(std::memory_order_acquire)) return {};
-  board_.check_not_telling();
-  const undisturbed capture(driver_, watches_capture_);
-  std::vector<pool_book::known_mark> marks;
+  if (!is_ready()) return {};
+  std::vector<known_mark> marks;
   if (status marked = mark_all(marks); !marked) return marked;
-  for (const pool_book::known_mark& each : marks) {
+  const undisturbed capture(driver_, watches_capture_);
+  for (const known_mark& each : marks) {
     if (status waited = parts_->time.wait(each.mark); !waited) return waited;
-    const short_lock lock(state_mutex_);
-    parts_->book.note_passed(each.at);
+    book_.with([&](auto& book) { book.progress().note_passed(each.at); });
   }
   return {};
 }
 
-// Marks for what streams have not finished. Waiting for them needs no lock: others grow meanwhile.
+// Marks for what streams have not finished. Waiting for them needs no lock: others grow meanwhile,
+// and streams may be forgotten.
 template <backend B>
-status stream_pool<B>::mark_all(std::vector<pool_book::known_mark>& out) {
-  pool_book& book = parts_->book;
-  const long_lock growing(growth_mutex_);
-  const auto count_streams = [&] {
-    const short_lock lock(state_mutex_);
-    return book.stream_count();
-  };
-  const std::uint32_t count = count_streams();
+status stream_pool<B>::mark_all(std::vector<known_mark>& out) {
+  const growth_turn turn(*this);
+  const std::uint32_t count = book_.with([](auto& book) { return book.progress().count(); });
   if (status room = reserve_more(out, count); !room) return room;
   for (std::uint32_t stream = 0; stream < count; ++stream) {
     stream_point last;
+    point_answer answer;
     {
-      const short_lock lock(state_mutex_);
-      last = book.last_point(stream);
-      if (book.passed(last)) continue;
-      book.count_blocked();
+      const auto book = book_.lock();
+      last = book->progress().last_point(stream);
+      answer = book->progress().ask(last);
+      if (answer.is == point_answer::kind::passed) continue;
+      book->count_blocked();
     }
-    const result<ticket_ref> mark = mark_for(last);
+    const result<ticket_ref> mark = mark_for(std::move(answer));
     if (!mark) return mark.error();
     out.push_back({last, *mark});
   }
@@ -910,14 +944,13 @@ status stream_pool<B>::mark_all(std::vector<pool_book::known_mark>& out) {
 
 template <backend B>
 result<address> stream_pool<B>::reuse(const book_request& request) {
-  pool_book& book = parts_->book;
   std::array<stream_point, foreign_count_max> others;
   std::size_t count = 0;
   {
-    const short_lock lock(state_mutex_);
-    const result<address> own = book.allocate(request);
+    const auto book = book_.lock();
+    const result<address> own = book->allocate(request);
     if (!own || *own) return own;
-    count = book.foreign_candidates(request, others);
+    count = book->foreign_candidates(request, others);
   }
   return reuse_passed(request, std::span(others).first(count));
 }
@@ -926,35 +959,29 @@ result<address> stream_pool<B>::reuse(const book_request& request) {
 template <backend B>
 result<address> stream_pool<B>::reuse_passed(const book_request& request,
                                              std::span<const stream_point> others) {
-  pool_book& book = parts_->book;
   if (others.empty()) return address{};
   for (const stream_point& point : others) {
     if (status asked = learn(point); !asked) return asked.error();
   }
-  const short_lock lock(state_mutex_);
-  const result<foreign_claim> claim = book.claim_foreign(request, {.passed_only = true});
+  const auto book = book_.lock();
+  const result<foreign_claim> claim = book->claim_foreign(request, {.passed_only = true});
   if (!claim) return claim.error();
   if (claim->region == region_id::none) return address{};
-  return book.settle_foreign(*claim);
+  return book->settle_foreign(*claim);
 }
 
 template <backend B>
 result<address> stream_pool<B>::reuse_behind_wait(const book_request& request,
                                                   const foreign_search& how) {
   if (!may_wait_) return address{};
-  pool_book& book = parts_->book;
-  foreign_claim claim;
-  {
-    const short_lock lock(state_mutex_);
-    const result<foreign_claim> found = book.claim_foreign(request, how);
-    if (!found) return found.error();
-    if (found->region == region_id::none) return address{};
-    claim = *found;
-  }
-  const status ordered = order_behind(claim.last_use, request.stream);
-  const short_lock lock(state_mutex_);
-  if (ordered) return book.settle_foreign(claim);
-  book.return_foreign(claim);
+  const result<foreign_claim> claim =
+      book_.with([&](auto& book) { return book.claim_foreign(request, how); });
+  if (!claim) return claim.error();
+  if (claim->region == region_id::none) return address{};
+  const status ordered = order_behind(claim->last_use, request.stream);
+  const auto book = book_.lock();
+  if (ordered) return book->settle_foreign(*claim);
+  book->return_foreign(*claim);
   return ordered.error();
 }
 
@@ -963,11 +990,7 @@ result<address> stream_pool<B>::reuse_behind_wait(const book_request& request,
 template <backend B>
 result<address> stream_pool<B>::grow(const book_request& request) {
   const std::uint64_t held_bytes = parts_->memory.statistics().held_bytes;
-  bool room = false;
-  {
-    const short_lock lock(state_mutex_);
-    room = parts_->book.has_headroom(request, held_bytes);
-  }
+  const bool room = book_.with([&](auto& book) { return book.has_headroom(request, held_bytes); });
   may_wait_ = may_mark_all();
   if (!room) {
     const result<address> waited = reuse_behind_wait(request, {});
@@ -982,32 +1005,32 @@ result<address> stream_pool<B>::grow(const book_request& request) {
 template <backend B>
 result<address> stream_pool<B>::grow_short(const book_request& request, error cause) {
   const std::uint64_t size_bytes = request.count_granules * granule_bytes;
+  shortage_report tried;
   if (status asked = ask_streams(); !asked) return asked.error();
-  {
-    const short_lock lock(state_mutex_);
-    parts_->book.merge_passed(request.stream);
-    const result<address> own = parts_->book.allocate(request);
-    if (!own || *own) return own;
-  }
-  reap(parts_->book.zombie_count());
+  const result<address> own = book_.with([&](auto& book) {
+    book.merge_passed(request.stream);
+    return book.allocate(request);
+  });
+  if (!own || *own) return own;
+  reap(zombie_count());
   if (!may_alias_) {
     if (status given = dissolve_idle(size_bytes); !given) return given.error();
   }
   result<address> grown = reuse_behind_wait(request, {.all_streams = true});
   if (!grown || *grown) return grown;
-  grown = grow_from_all(request);
+  grown = grow_from_all(request, tried);
   if (grown || !is_shortage(grown.error().code)) return grown;
-  return grow_blocking(request, cause);
+  return grow_blocking(request, cause, tried);
 }
 
 // With everything that is whole, and then without what lies in the cache in sizes that do not fit.
 template <backend B>
-result<address> stream_pool<B>::grow_from_all(const book_request& request) {
+result<address> stream_pool<B>::grow_from_all(const book_request& request, shortage_report& tried) {
   const growth_effort effort{may_alias_ && may_wait_, true, 0};
   const std::uint64_t held_bytes = parts_->memory.statistics().held_bytes;
   const result<address> grown = try_growth(request, effort);
   if (grown || !is_shortage(grown.error().code)) return grown;
-  (void)release_cached();
+  if (release_cached().released_count != 0) tried.trimmed = true;
   if (parts_->memory.statistics().held_bytes >= held_bytes) return grown;
   return try_growth(request, effort);
 }
@@ -1015,47 +1038,42 @@ result<address> stream_pool<B>::grow_from_all(const book_request& request) {
 // What another thread is just releasing is gone when this returns: it is not missed.
 template <backend B>
 trim_report stream_pool<B>::release_cached() {
-  const long_lock releasing(release_mutex_);
+  const sync::lock_guard<release_lock> releasing(release_lock_);
   return parts_->memory.trim(0);
 }
 
 // The last step: waits for one stream after the other, and looks again after each.
 template <backend B>
-result<address> stream_pool<B>::grow_blocking(const book_request& request, error cause) {
-  pool_book& book = parts_->book;
-  std::uint32_t count = 0;
-  {
-    const short_lock lock(state_mutex_);
-    count = options_.wait_when_short ? book.stream_count() : 0;
-  }
+result<address> stream_pool<B>::grow_blocking(const book_request& request, error cause,
+                                              shortage_report& tried) {
+  const std::uint32_t streams = book_.with([](auto& book) { return book.progress().count(); });
+  const std::uint32_t count = options_.wait_when_short ? streams : 0;
   for (std::uint32_t step = 0; step < count; ++step) {
     const std::uint32_t stream = (request.stream + step) % count;
-    {
-      stream_point last;
-      {
-        const short_lock lock(state_mutex_);
-        last = book.last_point(stream);
-      }
-      const status waited = wait_for(last);
-      if (!waited && is_capture_refusal(waited.error())) continue;
-      if (!waited) return waited.error();
-    }
-    reap(book.zombie_count());
+    const stream_point last =
+        book_.with([&](auto& book) { return book.progress().last_point(stream); });
+    const result<bool> waited = wait_for(last);
+    if (!waited && is_capture_refusal(waited.error())) continue;
+    if (!waited) return waited.error();
+    tried.blocked = tried.blocked || *waited;
+    reap(zombie_count());
     if (!may_alias_) {
       if (status given = dissolve_idle(request.count_granules * granule_bytes); !given)
         return given.error();
     }
-    {
-      const short_lock lock(state_mutex_);
+    const result<address> own = book_.with([&](auto& book) {
       book.merge_passed(request.stream);
-      const result<address> own = book.allocate(request);
-      if (!own || *own) return own;
-    }
-    const result<address> grown = grow_from_all(request);
+      return book.allocate(request);
+    });
+    if (!own || *own) return own;
+    const result<address> grown = grow_from_all(request, tried);
     if (grown || !is_shortage(grown.error().code)) return grown;
     cause = grown.error();
   }
-  write_shortage(request, cause);
+  tried.failure = cause.code;
+  tried.held_bytes = parts_->memory.statistics().held_bytes;
+  tried.budget_bytes = options_.budget_bytes;
+  book_.with([&](auto& book) { book.write_shortage(request, tried); });
   return cause;
 }
 
@@ -1067,9 +1085,9 @@ result<address> stream_pool<B>::try_growth(const book_request& request,
   std::size_t standing_count = 0;
   const status done = carry_out(plan_, fresh, standing_count);
   {
-    const short_lock lock(state_mutex_);
-    if (done) return parts_->book.commit(plan_);
-    parts_->book.abandon(plan_, standing_count);
+    const auto book = book_.lock();
+    if (done) return book->commit(plan_);
+    book->abandon(plan_, standing_count);
   }
   parts_->memory.give_back(fresh, 0);
   return done.error();
@@ -1085,9 +1103,9 @@ status stream_pool<B>::plan_growth(const book_request& request, growth_effort ef
   for (int tries = 0; tries < tries_max; ++tries) {
     std::uint64_t zombies = 0;
     {
-      const short_lock lock(state_mutex_);
-      planned = parts_->book.plan(request, effort, plan_);
-      zombies = parts_->book.zombie_count();
+      const auto book = book_.lock();
+      planned = book->plan(request, effort, plan_);
+      zombies = book->zombie_count();
     }
     if (planned || planned.error().code != errc::out_of_addresses) return planned;
     if (tries == 0 && zombies != 0) {
@@ -1102,18 +1120,14 @@ status stream_pool<B>::plan_growth(const book_request& request, growth_effort ef
 
 template <backend B>
 status stream_pool<B>::add_segment(std::uint64_t needed_bytes) {
-  pool_book& book = parts_->book;
-  const std::uint64_t least_bytes = std::min(
-      round_up(needed_bytes, book.page_bytes()) + book.page_bytes() * 64, book.segment_bytes());
-  std::uint64_t size_bytes = book.segment_bytes();
+  const std::uint64_t page_bytes = book_.with([](auto& book) { return book.page_bytes(); });
+  std::uint64_t size_bytes = book_.with([](auto& book) { return book.segment_bytes(); });
+  const std::uint64_t least_bytes =
+      std::min(round_up(needed_bytes, page_bytes) + page_bytes * 64, size_bytes);
   for (;;) {
     const result<extent> space = parts_->space.allocate({size_bytes, 0});
     if (space) {
-      status added;
-      {
-        const short_lock lock(state_mutex_);
-        added = book.add_segment(*space);
-      }
+      const status added = book_.with([&](auto& book) { return book.add_segment(*space); });
       if (!added) parts_->space.free(*space);
       if (added) tell([&](block_watcher& who) { who.reserved(space->range); });
       return added;
@@ -1121,12 +1135,13 @@ status stream_pool<B>::add_segment(std::uint64_t needed_bytes) {
     const errc code = space.error().code;
     const bool smaller_may_do = code == errc::out_of_addresses || code == errc::out_of_memory;
     if (!smaller_may_do || size_bytes == least_bytes) return space.error();
-    const std::uint64_t half = size_bytes / 2 / book.page_bytes() * book.page_bytes();
+    const std::uint64_t half = size_bytes / 2 / page_bytes * page_bytes;
     size_bytes = std::max(half, least_bytes);
   }
 }
 
-// The driver's part of a plan. On failure `standing_count` pieces of it are still mapped.
+// The driver's part of a plan. On failure `standing_count` pieces of it are still mapped. Nothing
+// that is mapped has a last use of its own: what unfinished work may use is waited for here.
 template <backend B>
 status stream_pool<B>::carry_out(growth_plan& plan, piece_list& fresh,
                                  std::size_t& standing_count) {
@@ -1138,22 +1153,28 @@ status stream_pool<B>::carry_out(growth_plan& plan, piece_list& fresh,
   for (const stream_point& point : plan.waits) {
     if (status ordered = order_behind(point, plan.request.stream); !ordered) return ordered;
   }
-  stream_handle handle{};
-  {
-    const short_lock lock(state_mutex_);
-    if (status prepared = parts_->book.prepare(plan, fresh); !prepared) return prepared;
-    handle = parts_->book.handle_of(plan.request.stream);
-  }
+  const status prepared = book_.with([&](auto& book) { return book.prepare(plan, fresh); });
+  if (!prepared) return prepared;
   announce_moves(plan);
   const remap_outcome mapped =
-      parts_->remaps.map({plan.at, std::span<piece* const>(plan.pieces), handle});
+      parts_->remaps.map({plan.at, std::span<piece* const>(plan.pieces), {}});
   standing_count = mapped.result ? 0 : mapped.mapped_count;
   if (!mapped.result) return mapped.result;
   tell([&](block_watcher& who) {
     for (const window_place& place : plan.places)
-      who.mapped({parts_->book.address_of(*place.where), place.of->memory->size_bytes});
+      who.mapped({address_of(*place.where), place.of->memory->size_bytes});
   });
   return mapped.result;
+}
+
+template <backend B>
+address stream_pool<B>::address_of(const view& v) noexcept {
+  return book_.with([&](auto& book) { return book.address_of(v); });
+}
+
+template <backend B>
+std::uint64_t stream_pool<B>::zombie_count() noexcept {
+  return book_.with([](auto& book) { return book.zombie_count(); });
 }
 
 // ---- notices -------------------------------------------------------------------------
@@ -1164,10 +1185,8 @@ void stream_pool<B>::announce_moves(const growth_plan& plan) {
   if (plan.moved.empty()) return;
   const std::uint64_t epoch = remap_epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
   if (board_.nobody_listens()) return;
-  for (const slab* moved : plan.moved) {
-    const address_range range{parts_->book.address_of(*moved->current), moved->memory->size_bytes};
-    board_.tell({epoch, remap_kind::moved, range});
-  }
+  for (const slab* moved : plan.moved)
+    call_back({epoch, remap_kind::moved, {address_of(*moved->current), moved->memory->size_bytes}});
 }
 
 template <backend B>
@@ -1175,8 +1194,15 @@ void stream_pool<B>::announce_unmap(view& gone, remap_kind kind) {
   if (std::exchange(gone.is_announced, true)) return;
   const std::uint64_t epoch = remap_epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
   if (board_.nobody_listens()) return;
-  const address_range range{parts_->book.address_of(gone), gone.memory->size_bytes};
-  board_.tell({epoch, kind, range});
+  call_back({epoch, kind, {address_of(gone), gone.memory->size_bytes}});
+}
+
+// One thread at a time: the one that has the lock of growth, or the destructor's.
+template <backend B>
+void stream_pool<B>::call_back(const remap_notice& notice) {
+  gate_.close(gate_reason::callback_runs);
+  board_.tell(notice);
+  gate_.open(gate_reason::callback_runs);
 }
 
 // ---- giving back ---------------------------------------------------------------------
@@ -1184,11 +1210,7 @@ void stream_pool<B>::announce_unmap(view& gone, remap_kind kind) {
 template <backend B>
 status stream_pool<B>::unmap_view(view& gone, remap_kind kind) {
   announce_unmap(gone, kind);
-  address at;
-  {
-    const short_lock lock(state_mutex_);
-    at = parts_->book.address_of(gone);
-  }
+  const address at = address_of(gone);
   piece* const part = gone.memory;
   const status unmapped = parts_->remaps.unmap({at, std::span<piece* const>(&part, 1), {}}).result;
   if (unmapped) tell([&](block_watcher& who) { who.unmapped({at, part->size_bytes}); });
@@ -1199,84 +1221,67 @@ status stream_pool<B>::unmap_view(view& gone, remap_kind kind) {
 // driver refuses stays in the queue.
 template <backend B>
 void stream_pool<B>::reap(std::size_t count_max) {
-  pool_book& book = parts_->book;
   for (std::size_t looked_at = 0; looked_at < count_max; ++looked_at) {
     view* oldest = nullptr;
     stream_point last_use;
     {
-      const short_lock lock(state_mutex_);
-      oldest = book.oldest_zombie();
+      const auto book = book_.lock();
+      oldest = book->oldest_zombie();
       if (oldest == nullptr) return;
       last_use = oldest->last_use;
     }
     bool unmapped = learn(last_use).has_value();
-    if (unmapped) {
-      const short_lock lock(state_mutex_);
-      unmapped = book.passed(last_use);
-    }
+    if (unmapped)
+      unmapped = book_.with([&](auto& book) { return book.progress().passed(last_use); });
     if (unmapped) unmapped = unmap_view(*oldest, remap_kind::unmapped).has_value();
-    const short_lock lock(state_mutex_);
+    const auto book = book_.lock();
     if (unmapped) {
-      book.zombie_unmapped(*oldest);
+      book->zombie_unmapped(*oldest);
     } else {
-      book.zombie_stays(*oldest);
+      book->zombie_stays(*oldest);
     }
   }
 }
 
 template <backend B>
 std::size_t stream_pool<B>::surplus_zombies() {
-  const short_lock lock(state_mutex_);
-  return parts_->book.surplus_zombies();
+  return book_.with([](auto& book) { return book.surplus_zombies(); });
 }
 
 // Claims whole idle slabs, looking at a few at a time: allocate and free go on in between.
 template <backend B>
 status stream_pool<B>::claim_idle(std::uint64_t size_bytes, std::vector<slab*>& claimed) {
   constexpr std::size_t looks_max = 64;
-  {
-    const short_lock lock(state_mutex_);
-    parts_->book.begin_walk(size_bytes);
-  }
+  book_.with([&](auto& book) { book.begin_walk(size_bytes); });
   result<bool> more = true;
-  while (more && *more) {
-    const short_lock lock(state_mutex_);
-    more = parts_->book.claim_idle(looks_max, claimed);
-  }
+  while (more && *more)
+    more = book_.with([&](auto& book) { return book.claim_idle(looks_max, claimed); });
   return more ? status{} : more.error();
 }
 
 // Takes whole idle slabs apart: their memory goes to the cache, their addresses become holes.
 template <backend B>
 status stream_pool<B>::dissolve_idle(std::uint64_t size_bytes) {
-  pool_book& book = parts_->book;
   std::vector<slab*> claimed;
   status outcome = claim_idle(size_bytes, claimed);
   for (slab* gone : claimed) {
     const status dissolved = outcome ? dissolve(*gone) : outcome;
     if (dissolved) continue;
     if (outcome) outcome = dissolved;
-    const short_lock lock(state_mutex_);
-    book.slab_stays(*gone);
+    book_.with([&](auto& book) { book.slab_stays(*gone); });
   }
   return outcome;
 }
 
 template <backend B>
 status stream_pool<B>::dissolve(slab& gone) {
-  pool_book& book = parts_->book;
   while (gone.stale_views != nullptr) {
     if (status unmapped = unmap_view(*gone.stale_views, remap_kind::unmapped); !unmapped)
       return unmapped;
-    const short_lock lock(state_mutex_);
-    book.zombie_unmapped(*gone.stale_views);
+    book_.with([&](auto& book) { book.zombie_unmapped(*gone.stale_views); });
   }
   if (status unmapped = unmap_view(*gone.current, remap_kind::released); !unmapped) return unmapped;
-  piece* memory = nullptr;
-  {
-    const short_lock lock(state_mutex_);
-    memory = &book.slab_unmapped(gone);
-  }
+  piece* const memory = book_.with([&](auto& book) { return &book.slab_unmapped(gone); });
   parts_->memory.drop_holder(*memory, ticket_ref{});
   return {};
 }
@@ -1284,21 +1289,10 @@ status stream_pool<B>::dissolve(slab& gone) {
 // Asks what every stream has finished.
 template <backend B>
 status stream_pool<B>::ask_streams() {
-  pool_book& book = parts_->book;
-  std::uint32_t streams = 0;
-  {
-    const short_lock lock(state_mutex_);
-    streams = book.stream_count();
-  }
+  const std::uint32_t streams = book_.with([](auto& book) { return book.progress().count(); });
   status asked;
-  for (std::uint32_t stream = 0; stream < streams && asked; ++stream) {
-    stream_point last;
-    {
-      const short_lock lock(state_mutex_);
-      last = book.last_point(stream);
-    }
-    asked = learn(last);
-  }
+  for (std::uint32_t stream = 0; stream < streams && asked; ++stream)
+    asked = learn(book_.with([&](auto& book) { return book.progress().last_point(stream); }));
   return asked;
 }
 
@@ -1306,13 +1300,8 @@ status stream_pool<B>::ask_streams() {
 template <backend B>
 void stream_pool<B>::reap_in_steps() {
   constexpr std::uint64_t step = 64;
-  std::uint64_t left = 0;
-  {
-    const short_lock lock(state_mutex_);
-    left = parts_->book.zombie_count();
-  }
-  for (; left != 0; left -= std::min(left, step)) {
-    const long_lock growing(growth_mutex_);
+  for (std::uint64_t left = zombie_count(); left != 0; left -= std::min(left, step)) {
+    const growth_turn turn(*this);
     reap(std::min(left, step));
   }
 }
@@ -1320,11 +1309,8 @@ void stream_pool<B>::reap_in_steps() {
 // Unmaps some of what is free beyond the limit. False when there is no more to unmap.
 template <backend B>
 result<bool> stream_pool<B>::trim_step(std::uint64_t limit_bytes) {
-  const auto numbers = [this] {
-    const short_lock lock(state_mutex_);
-    return parts_->book.statistics();
-  };
-  const long_lock growing(growth_mutex_);
+  const auto numbers = [this] { return book_.with([](auto& book) { return book.statistics(); }); };
+  const growth_turn turn(*this);
   const pool_statistics before = numbers();
   if (before.reusable_bytes <= limit_bytes) return false;
   const std::uint64_t step_bytes = std::min(before.reusable_bytes - limit_bytes, trim_step_bytes);
@@ -1337,16 +1323,15 @@ result<bool> stream_pool<B>::trim_step(std::uint64_t limit_bytes) {
 template <backend B>
 trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
   trim_report report;
-  if (!is_set_up_.load(std::memory_order_acquire)) return report;
-  board_.check_not_telling();
-  const undisturbed capture(driver_, watches_capture_);
+  if (!is_ready()) return report;
   result<bool> unmapped = true;
   {
-    const long_lock growing(growth_mutex_);
+    const growth_turn turn(*this);
     if (status asked = ask_streams(); !asked) unmapped = asked.error();
     tend_retired();
   }
   reap_in_steps();
+  const undisturbed capture(driver_, watches_capture_);  // releasing takes no turn
   bool goes_on = true;
   while (goes_on) {
     if (unmapped) unmapped = trim_step(limit_bytes);
@@ -1365,18 +1350,20 @@ trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
 template <backend B>
 stream_pool<B>::~stream_pool() {
   if (parts_ == nullptr) return;
+  gate_.close(gate_reason::goes_away);
   report_live();
   const status closed = close();
   if (closed) return;
   std::fprintf(stderr, "vmm: a stream pool could not give everything back: %s, %s\n",
                name_of(closed.error().code), closed.error().detail);
-  (void)parts_.release();  // the driver still has it: taking the records away would only hide that
+  book_.leak();  // the driver still has it: taking the records away would only hide that
+  (void)parts_.release();
 }
 
 template <backend B>
 void stream_pool<B>::report_live() noexcept {
   if (options_.at_end.hook == nullptr) return;
-  const pool_statistics now = parts_->book.statistics();
+  const pool_statistics now = book_.with([](auto& book) { return book.statistics(); });
   if (now.live_count == 0) return;
   options_.at_end.hook(options_.at_end.context, {"stream pool", now.live_count, now.live_bytes});
 }
@@ -1385,8 +1372,8 @@ void stream_pool<B>::report_live() noexcept {
 // whoever destroyed it has seen to that.
 template <backend B>
 status stream_pool<B>::finish_streams() {
-  pool_book& book = parts_->book;
-  for (std::uint32_t stream = 0; stream < book.stream_count(); ++stream) {
+  const std::uint32_t streams = book_.with([](auto& book) { return book.progress().count(); });
+  for (std::uint32_t stream = 0; stream < streams; ++stream) {
     status waited;
     for (int attempt = 0; attempt < close_attempts; ++attempt) {
       waited = finish_stream(stream);
@@ -1399,33 +1386,45 @@ status stream_pool<B>::finish_streams() {
 
 template <backend B>
 status stream_pool<B>::finish_stream(std::uint32_t stream) {
-  pool_book& book = parts_->book;
-  if (book.phase_of(stream) != stream_phase::active) return wait_for(book.last_point(stream));
-  const result<bool> captured = is_captured(book.handle_of(stream));
+  stream_handle handle{};
+  stream_point last;
+  bool is_active = false;
+  {
+    const auto book = book_.lock();
+    is_active = book->progress().phase_of(stream) == stream_phase::active;
+    if (is_active) handle = book->progress().active_handle(stream);
+    last = book->progress().last_point(stream);
+  }
+  if (!is_active) {
+    const result<bool> waited = wait_for(last);
+    return waited ? status{} : status{waited.error()};
+  }
+  const result<bool> captured = is_captured(handle);
   if (!captured) return captured.error();
   if (*captured) return stream_captured;
-  const result<ticket_ref> mark = parts_->time.mark(book.handle_of(stream));
+  const result<ticket_ref> mark = parts_->time.mark(handle);
   return mark ? parts_->time.wait(*mark) : status{mark.error()};
 }
 
+// No other thread is here, so no turn is taken; the remap callbacks that run may free and pin.
 template <backend B>
 status stream_pool<B>::close() {
   const undisturbed capture(driver_, watches_capture_);
-  pool_book& book = parts_->book;
   if (status finished = finish_streams(); !finished) return finished;
-  book.surrender();
+  book_.with([](auto& book) { book.surrender(); });
   status outcome;
   for (int attempt = 0; attempt < close_attempts; ++attempt) {
-    reap(book.zombie_count());
-    outcome = dissolve_idle(book.statistics().mapped_bytes);
+    reap(zombie_count());
+    outcome = dissolve_idle(book_.with([](auto& book) { return book.statistics(); }).mapped_bytes);
     const trim_report drained = parts_->memory.trim(0);
     if (outcome && drained.failure.code != errc::none) outcome = drained.failure;
-    if (outcome && book.zombie_count() == 0) break;
+    if (outcome && zombie_count() == 0) break;
   }
   if (!outcome) return outcome;
-  if (book.zombie_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
-  for (std::size_t i = 0; i < book.segment_count(); ++i) {
-    const extent gone = book.segment_extent(i);
+  if (zombie_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
+  const std::size_t count = book_.with([](auto& book) { return book.segment_count(); });
+  for (std::size_t i = 0; i < count; ++i) {
+    const extent gone = book_.with([&](auto& book) { return book.segment_extent(i); });
     tell([&](block_watcher& who) { who.unreserved(gone.range); });
     parts_->space.free(gone);
   }
@@ -1439,56 +1438,35 @@ status stream_pool<B>::close() {
 // ---- looking -------------------------------------------------------------------------
 
 template <backend B>
-void stream_pool<B>::write_shortage(const book_request& request, const error& cause) {
-  const short_lock lock(state_mutex_);
-  const pool_statistics now = parts_->book.statistics();
-  shortage_ = shortage_report{};
-  shortage_.request_bytes = request.count_granules * granule_bytes;
-  shortage_.stream = parts_->book.handle_of(request.stream);
-  shortage_.failure = cause.code;
-  shortage_.moved_what_was_free = may_alias_;
-  shortage_.trimmed = true;
-  shortage_.blocked = options_.wait_when_short;
-  shortage_.live_bytes = now.live_bytes;
-  shortage_.reusable_bytes = now.reusable_bytes;
-  shortage_.largest_free_bytes = parts_->book.largest_free_bytes();
-  shortage_.held_bytes = parts_->memory.statistics().held_bytes;
-  shortage_.budget_bytes = options_.budget_bytes;
-}
-
-template <backend B>
 shortage_report stream_pool<B>::last_shortage() {
-  const short_lock lock(state_mutex_);
-  return shortage_;
+  if (!is_ready()) return {};
+  return book_.with([](auto& book) { return book.last_shortage(); });
 }
 
 template <backend B>
 pool_statistics stream_pool<B>::statistics() {
-  if (!is_set_up_.load(std::memory_order_acquire)) return {};
-  const short_lock lock(state_mutex_);
-  return parts_->book.statistics();
+  if (!is_ready()) return {};
+  return book_.with([](auto& book) { return book.statistics(); });
 }
 
 template <backend B>
 result<std::vector<pool_region>> stream_pool<B>::regions() {
   std::vector<pool_region> out;
-  if (!is_set_up_.load(std::memory_order_acquire)) return out;
-  const short_lock lock(state_mutex_);
-  if (status listed = parts_->book.list_regions(out); !listed) return listed.error();
+  if (!is_ready()) return out;
+  const status listed = book_.with([&](auto& book) { return book.list_regions(out); });
+  if (!listed) return listed.error();
   return out;
 }
 
 template <backend B>
 status stream_pool<B>::validate() {
-  if (!is_set_up_.load(std::memory_order_acquire)) return {};
-  board_.check_not_telling();
-  const long_lock growing(growth_mutex_);
-  const undisturbed capture(driver_, watches_capture_);
-  const short_lock lock(state_mutex_);
-  if (status valid = parts_->book.validate(); !valid) return valid;
+  if (!is_ready()) return {};
+  const growth_turn turn(*this);
+  const auto book = book_.lock();
+  if (status valid = book->validate(); !valid) return valid;
   const std::uint64_t held_bytes = parts_->memory.statistics().held_bytes;
   const std::uint64_t cached_bytes = parts_->memory.statistics().cached_bytes;
-  if (held_bytes - cached_bytes < parts_->book.statistics().mapped_bytes)
+  if (held_bytes - cached_bytes < book->statistics().mapped_bytes)
     return refuse(errc::internal, "the pool maps more memory than it holds");
   if (!parts_->memory.validate() || !parts_->space.validate())
     return refuse(errc::internal, "an account of memory or of addresses is broken");

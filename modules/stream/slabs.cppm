@@ -24,14 +24,9 @@ import vmm.backend;
 import vmm.intrusive;
 import vmm.physical;
 import vmm.va;
+import :progress;
 
 namespace vmm {
-
-/// All that a stream had been given when the pool's clock showed `epoch`.
-struct stream_point {
-  std::uint32_t stream = 0;
-  std::uint64_t epoch = 0;
-};
 
 struct slab;
 

@@ -214,6 +214,14 @@ class atomic {
     reach(step::change, this);
     return value_.fetch_add(value, order);
   }
+  inline T fetch_or(T bits, std::memory_order order) noexcept {
+    reach(step::change, this);
+    return value_.fetch_or(bits, order);
+  }
+  inline T fetch_and(T bits, std::memory_order order) noexcept {
+    reach(step::change, this);
+    return value_.fetch_and(bits, order);
+  }
   inline T fetch_sub(T value, std::memory_order order) noexcept {
     reach(step::change, this);
     return value_.fetch_sub(value, order);

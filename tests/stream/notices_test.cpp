@@ -228,6 +228,93 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocate) {
       "a remap callback calls what it must not");
 }
 
+// Free memory would serve the request: nothing but the callback forbids it.
+TEST_F(NoticesDeathTest, ACallbackMustNotAllocateWhatIsFree) {
+  struct modest {
+    pool* managed;
+    stream_handle stream;
+    static void hear(void* context, const remap_notice&) {
+      auto& self = *static_cast<modest*>(context);
+      (void)self.managed->allocate(512, self.stream);
+    }
+  };
+  open(moving());
+  modest wants{managed.get(), a};
+  const address block = allocate(4096, a);
+  free(allocate(512, a), a);
+  free(allocate(8 * MiB, a), a);
+  EXPECT_DEATH(
+      {
+        (void)managed->subscribe(&modest::hear, &wants);
+        (void)managed->trim(0);
+      },
+      "a remap callback calls what it must not");
+  EXPECT_DEATH(
+      {
+        (void)managed->subscribe(&modest::hear, &wants);
+        managed.reset();
+      },
+      "a remap callback calls what it must not");
+  free(block, a);
+}
+
+TEST_F(NoticesDeathTest, ACallbackMustNotCallWhatMayAnnounce) {
+  struct caller {
+    pool* managed;
+    stream_handle stream;
+    int what = 0;
+    static void hear(void* context, const remap_notice&) {
+      auto& self = *static_cast<caller*>(context);
+      switch (self.what) {
+        case 0: (void)self.managed->trim(0); break;
+        case 1: (void)self.managed->synchronize(); break;
+        case 2: (void)self.managed->forget(self.stream); break;
+        case 3: (void)self.managed->subscribe(&caller::hear, context); break;
+        case 4: (void)self.managed->release_capture(1, self.stream); break;
+        default: (void)self.managed->validate(); break;
+      }
+    }
+  };
+  open(moving());
+  free(allocate(8 * MiB, a), a);
+  caller wants{managed.get(), a};
+  for (wants.what = 0; wants.what < 6; ++wants.what) {
+    EXPECT_DEATH(
+        {
+          (void)managed->subscribe(&caller::hear, &wants);
+          (void)managed->trim(0);
+        },
+        "a remap callback calls what it must not")
+        << wants.what;
+  }
+}
+
+// The gate is closed for one thread only: others go on meanwhile.
+TEST_F(Notices, OthersAllocateWhileACallbackRuns) {
+  struct waiter {
+    pool* managed;
+    stream_handle stream;
+    static void hear(void* context, const remap_notice&) {
+      auto& self = *static_cast<waiter*>(context);
+      std::thread other([&] {
+        const auto at = self.managed->allocate(512, self.stream);
+        ASSERT_TRUE(at);
+        EXPECT_TRUE(self.managed->free(*at, self.stream));
+      });
+      other.join();
+    }
+  };
+  open(moving());
+  waiter waits{managed.get(), a};
+  const address block = allocate(4096, a);
+  free(allocate(8 * MiB, a), a);
+  const auto subscription = managed->subscribe(&waiter::hear, &waits);
+  ASSERT_TRUE(subscription);
+  EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
+  fine(managed->unsubscribe(*subscription));
+  free(block, a);
+}
+
 // The context of a subscription that has ended is gone: the sanitizers see a late call.
 TEST_F(Notices, ManyThreadsComeAndGo) {
   open(moving());

@@ -97,6 +97,25 @@ class PoolHostMemory : public testing::Test {
   std::uint64_t injected_count = 0;
 };
 
+// Lists grow in doublings: a further stream costs its own two records and little more.
+TEST(PoolHostMemoryGrowth, StreamsCostWhatTheyNeed) {
+  constexpr std::uint64_t stream_count = 1000;
+  B driver(vmm::fake_driver(vmm::fake::profile::cuda()), std::make_shared<pause_in_driver>());
+  vmm::stream_pool<B> managed(driver);
+  const auto named = [](std::uint64_t number) {
+    return static_cast<vmm::stream_handle>(number << 40);
+  };
+  std::vector<vmm::address> blocks;
+  for (std::uint64_t i = 0; i <= stream_count; ++i)
+    blocks.push_back(*managed.allocate(512, vmm::stream_handle::default_stream));
+  ASSERT_TRUE(managed.free(blocks.back(), named(stream_count + 1)));
+  plan = {.armed = true};
+  for (std::uint64_t i = 0; i < stream_count; ++i)
+    ASSERT_TRUE(managed.free(blocks[i], named(i + 1)));
+  plan.armed = false;
+  EXPECT_LT(plan.seen_count, 2 * stream_count + 100);
+}
+
 TEST_F(PoolHostMemory, Cuda) { sweep_all(pool_scenarios::variants().at(0)); }
 TEST_F(PoolHostMemory, WithoutAliases) { sweep_all(pool_scenarios::variants().at(1)); }
 TEST_F(PoolHostMemory, Host) { sweep_all(pool_scenarios::variants().at(5)); }

@@ -75,6 +75,27 @@ TEST_F(Shortage, WhatNoStretchOfAddressesCanTakeReservesNone) {
   EXPECT_EQ(managed->statistics().reserved_bytes, before);
 }
 
+// The report says what the failed request did, not what the options allow.
+TEST_F(Shortage, TheReportSaysWhatWasDone) {
+  vmm::pool_options options;
+  options.budget_bytes = 64 * MiB;
+  open(options);
+  const address live = allocate(60 * MiB, a);
+  EXPECT_FALSE(managed->allocate(64 * MiB, a));
+  vmm::shortage_report report = managed->last_shortage();
+  EXPECT_EQ(report.failure, errc::over_budget);
+  EXPECT_FALSE(report.trimmed) << "nothing was cached";
+  EXPECT_FALSE(report.blocked) << "no stream had unfinished work";
+  const address other = allocate(2 * MiB, b);
+  run(b, {other, 2 * MiB}, 500);
+  free(other, b);
+  EXPECT_FALSE(managed->allocate(64 * MiB, a));
+  report = managed->last_shortage();
+  EXPECT_TRUE(report.blocked) << "the caller waited for b";
+  EXPECT_EQ(report.request_bytes, 64 * MiB);
+  free(live, a);
+}
+
 vmm::fake::profile without_aliases() {
   vmm::fake::profile plays = vmm::fake::profile::cuda();
   plays.can.alias = vmm::alias_level::none;

@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:gate - one load that says whether a call on a pool may go straight on. Not exported.
+//
+// I1  The gate is open exactly when no reason to look closer holds.
+// I2  A reason may hold for one thread only (a remap callback runs on it). The gate is closed for
+//     all threads then: the slow entry finds out which reason it is and whether it is the caller's.
+//
+// Thread safety: all of it. Cost: is_open() is one load, close() and open() one exchange.
+module;
+#include <atomic>
+#include <cstdint>
+
+export module vmm.stream:gate;
+
+import vmm.sync;
+
+namespace vmm {
+
+/// Why a call goes through the slow entry. A further reason is a further bit here, and a question
+/// in stream_pool::enter_closed().
+enum class gate_reason : std::uint32_t {
+  not_set_up = 1u << 0,     // no driver call was made yet, or the last set-up failed
+  callback_runs = 1u << 1,  // a remap callback runs, on one thread
+  goes_away = 1u << 2,      // the destructor runs
+};
+
+class pool_gate {
+ public:
+  [[nodiscard]] inline bool is_open() const noexcept {
+    return reasons_.load(std::memory_order_acquire) == 0;
+  }
+  [[nodiscard]] inline bool is_closed_by(gate_reason why) const noexcept {
+    return (reasons_.load(std::memory_order_acquire) & static_cast<std::uint32_t>(why)) != 0;
+  }
+  inline void close(gate_reason why) noexcept {
+    reasons_.fetch_or(static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
+  }
+  inline void open(gate_reason why) noexcept {
+    reasons_.fetch_and(~static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
+  }
+
+ private:
+  sync::atomic<std::uint32_t> reasons_ = static_cast<std::uint32_t>(gate_reason::not_set_up);
+};
+
+}  // namespace vmm

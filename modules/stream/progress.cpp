@@ -1,0 +1,244 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.physical;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr error no_host_memory =
+    refuse(errc::out_of_host_memory, "no host memory is left for a pool's records of streams");
+constexpr std::uint32_t max_records = region_map::max_kinds - 3;  // none, holes, and one in reserve
+
+}  // namespace
+
+// ---- numbers and handles -------------------------------------------------------------
+
+std::uint32_t stream_progress::look_up(stream_handle stream) noexcept {
+  if (table_.empty()) return no_stream;
+  const std::size_t mask = table_.size() - 1;
+  for (std::size_t at = home_of(stream, mask); table_[at].stream != no_stream;
+       at = (at + 1) & mask) {
+    if (table_[at].handle != stream) continue;
+    last_handle_ = stream;
+    last_stream_ = table_[at].stream;
+    return last_stream_;
+  }
+  return no_stream;
+}
+
+void stream_progress::enter(std::vector<stream_slot>& table, const stream_slot& what) noexcept {
+  const std::size_t mask = table.size() - 1;
+  std::size_t at = home_of(what.handle, mask);
+  while (table[at].stream != no_stream) at = (at + 1) & mask;
+  table[at] = what;
+}
+
+// Room for one more active stream, with the table at most half full.
+status stream_progress::provide_slot() noexcept {
+  if ((records_.size() + 1) * 2 <= table_.size()) return {};
+  try {
+    std::vector<stream_slot> larger(std::max<std::size_t>(16, table_.size() * 2));
+    for (const stream_slot& old : table_) {
+      if (old.stream != no_stream) enter(larger, old);
+    }
+    table_ = std::move(larger);
+    return {};
+  } catch (const std::bad_alloc&) {
+    return no_host_memory;
+  }
+}
+
+// A record that nothing uses is the last of `unused_` then.
+status stream_progress::provide_record(stream_phase phase) noexcept {
+  if (!unused_.empty()) return {};
+  if (phase == stream_phase::active && records_.size() >= max_streams) {
+    return refuse(errc::in_use,
+                  "all of a pool's records of streams are in use (stream_pool::max_streams, 4000): "
+                  "forget() the streams that are gone");
+  }
+  if (records_.size() >= max_records) {
+    return refuse(errc::in_use,
+                  "a pool's streams and captured graphs have no record left: forget() the streams "
+                  "and release_capture() the graphs that are gone");
+  }
+  if (status room = reserve_more(records_, 1); !room) return no_host_memory;
+  for (std::vector<std::uint32_t>* list : {&retired_, &unused_}) {
+    if (status room = reserve_more(*list, records_.size() + 1 - list->size()); !room)
+      return no_host_memory;
+  }
+  try {
+    auto made = std::make_unique<stream_record>();
+    made->phase = stream_phase::unused;
+    records_.push_back(std::move(made));
+  } catch (const std::bad_alloc&) {
+    return no_host_memory;
+  }
+  unused_.push_back(count() - 1);
+  return {};
+}
+
+result<std::uint32_t> stream_progress::add(stream_handle stream, stream_phase phase) noexcept {
+  const bool is_active = phase == stream_phase::active;
+  check(!is_active || look_up(stream) == no_stream, "a stream is added twice");
+  if (is_active) {
+    if (status room = provide_slot(); !room) return room.error();
+  }
+  if (status provided = provide_record(phase); !provided) return provided.error();
+  const std::uint32_t number = unused_.back();
+  unused_.pop_back();
+  stream_record& record = *records_[number];
+  check(record.phase == stream_phase::unused && record.mark_count == 0,
+        "a stream's record is taken while it is in use");
+  record.handle = stream;
+  record.phase = phase;
+  record.last_epoch = record.passed_epoch = clock_;
+  if (is_active) enter(table_, {stream, number});
+  return number;
+}
+
+stream_handle stream_progress::active_handle(std::uint32_t stream) const noexcept {
+  const stream_record& record = *records_[stream];
+  check(record.phase == stream_phase::active,
+        "a stream that is forgotten, or no stream's record, is named to the driver");
+  return record.handle;
+}
+
+// Takes a stream out of the table and moves later entries of the walk down.
+void stream_progress::leave_table(stream_handle stream) noexcept {
+  const std::size_t mask = table_.size() - 1;
+  std::size_t gap = home_of(stream, mask);
+  while (table_[gap].handle != stream || table_[gap].stream == no_stream) gap = (gap + 1) & mask;
+  for (std::size_t at = (gap + 1) & mask; table_[at].stream != no_stream; at = (at + 1) & mask) {
+    const std::size_t walked = (at - home_of(table_[at].handle, mask)) & mask;
+    if (walked < ((at - gap) & mask)) continue;
+    table_[gap] = table_[at];
+    gap = at;
+  }
+  table_[gap] = stream_slot{};
+  last_stream_ = no_stream;
+}
+
+void stream_progress::leave(std::uint32_t stream) noexcept {
+  stream_record& record = *records_[stream];
+  check(record.phase == stream_phase::active, "a stream is forgotten twice");
+  check(all_marked(stream), "a stream is forgotten without a mark for its last work");
+  leave_table(record.handle);
+  record.phase = stream_phase::retired;
+  retired_.push_back(stream);
+}
+
+std::uint32_t stream_progress::next_retired() noexcept {
+  if (retired_.empty()) return no_stream;
+  std::rotate(retired_.begin(), retired_.begin() + 1, retired_.end());
+  return retired_.back();
+}
+
+void stream_progress::recycle(std::uint32_t stream) noexcept {
+  stream_record& record = *records_[stream];
+  check(record.phase == stream_phase::retired || record.phase == stream_phase::capture,
+        "the record of a stream in use is given back");
+  if (record.phase == stream_phase::retired) std::erase(retired_, stream);
+  for (std::size_t i = 0; i < record.mark_count; ++i) record.marks[i] = known_mark{};
+  record.mark_count = 0;
+  record.phase = stream_phase::unused;
+  unused_.push_back(stream);
+}
+
+// ---- points --------------------------------------------------------------------------
+
+stream_point stream_progress::last_point(std::uint32_t stream) const noexcept {
+  const stream_record& record = *records_[stream];
+  const bool waited_for =
+      record.phase == stream_phase::active || record.phase == stream_phase::retired;
+  return {stream, waited_for ? record.last_epoch : 0};
+}
+
+point_answer stream_progress::ask(const stream_point& point) const noexcept {
+  point_answer answer;
+  if (passed(point)) return answer;
+  const stream_record& record = *records_[point.stream];
+  for (std::size_t i = 0; i < record.mark_count; ++i) {
+    if (record.marks[i].at.epoch < point.epoch) continue;
+    answer.is = point_answer::kind::marked;
+    answer.mark = record.marks[i].mark;
+    return answer;
+  }
+  answer.is = point_answer::kind::unmarked;
+  answer.order.at_ = {point.stream, clock_};
+  answer.order.handle_ = active_handle(point.stream);
+  return answer;
+}
+
+// At most marks_max are kept; where there are more, the one before the newest is given up: a later
+// one stands for it.
+void stream_progress::add_mark(mark_order&& done, ticket_ref mark) noexcept {
+  stream_record& record = *records_[done.at_.stream];
+  check(record.phase == stream_phase::active && record.handle == done.handle_,
+        "a mark is noted for a stream that was forgotten while it was made");
+  if (record.mark_count == marks_max) --record.mark_count;
+  record.marks[record.mark_count++] = {done.at_, std::move(mark)};
+}
+
+void stream_progress::note_passed(const stream_point& point) noexcept {
+  stream_record& record = *records_[point.stream];
+  record.passed_epoch = std::max(record.passed_epoch, point.epoch);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < record.mark_count; ++i) {
+    if (record.marks[i].at.epoch > record.passed_epoch)
+      record.marks[kept++] = std::move(record.marks[i]);
+  }
+  for (std::size_t i = kept; i < record.mark_count; ++i) record.marks[i] = known_mark{};
+  record.mark_count = kept;
+}
+
+std::size_t stream_progress::marks_of(std::uint32_t stream,
+                                      std::array<known_mark, marks_max>& out) const noexcept {
+  const stream_record& record = *records_[stream];
+  for (std::size_t i = 0; i < record.mark_count; ++i) out[i] = record.marks[i];
+  return record.mark_count;
+}
+
+bool stream_progress::all_marked(std::uint32_t stream) const noexcept {
+  const stream_record& record = *records_[stream];
+  if (record.last_epoch <= record.passed_epoch) return true;
+  return record.mark_count != 0 &&
+         record.marks[record.mark_count - 1].at.epoch >= record.last_epoch;
+}
+
+std::uint32_t stream_progress::next_unmarked(std::uint32_t from) const noexcept {
+  for (std::uint32_t stream = from; stream < count(); ++stream) {
+    if (phase_of(stream) == stream_phase::active && !all_marked(stream)) return stream;
+  }
+  return no_stream;
+}
+
+void stream_progress::pass_for_ever(std::uint32_t stream) noexcept {
+  records_[stream]->last_epoch = 0;
+  records_[stream]->passed_epoch = std::numeric_limits<std::uint64_t>::max();
+}
+
+void stream_progress::surrender() noexcept {
+  for (std::uint32_t stream = 0; stream < count(); ++stream) {
+    note_passed({stream, clock_});
+    records_[stream]->phase = stream_phase::active;
+  }
+}
+
+}  // namespace vmm
