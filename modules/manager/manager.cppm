@@ -15,6 +15,9 @@
 // I3  Addresses are unmapped only when the work that may use them has finished; the host waits for
 //     it only when memory is short and the options allow it, or to move a block without aliases.
 //
+// I4  In a forked child every call is refused with not_permitted (or answers nothing, where there
+//     is no error to answer), takes no lock, and destroying the child's copy changes nothing.
+//
 // Thread safety: all of it. No driver call is made under a lock that another allocation needs, but
 // allocations for which memory is short recover one after the other.
 // Cost: bookkeeping O(log n); driver calls by the number of pieces. With keep_mapped, a request of
@@ -283,6 +286,7 @@ class manager {
   sync::mutex set_up_mutex_;
   sync::mutex recovery_mutex_;
   sync::atomic<bool> is_set_up_ = false;
+  const process_mark made_in_;
   std::uint64_t unit_bytes_ = 0;   // sizes are multiples of it
   std::uint64_t place_bytes_ = 0;  // addresses are multiples of it
   std::unique_ptr<engine<B>> engine_;
@@ -295,6 +299,7 @@ class manager {
 
 template <backend B>
 status manager<B>::set_up() {
+  if (!made_in_.is_here()) return refuse_forked();
   if (is_set_up_.load(std::memory_order_acquire)) return {};
   const sync::lock_guard<sync::mutex> lock(set_up_mutex_);
   if (engine_ != nullptr) return {};
@@ -367,9 +372,13 @@ template <backend B>
 manager<B>::~manager() {
   users_.check_destroyed();
   if (engine_ == nullptr) return;
-  report_live();
-  for (int left = close_attempts; left > 0; --left) {
+  if (made_in_.is_here()) report_live();
+  for (int left = close_attempts; left > 0 && made_in_.is_here(); --left) {
     if (close()) return;
+  }
+  if (!made_in_.is_here()) {  // or forked while it closed
+    leave_behind(engine_.release());
+    return;
   }
   std::fputs("vmm: the driver did not take all memory back; the rest stays with the process\n",
              stderr);
@@ -521,6 +530,7 @@ status manager<B>::unbind(block& cached) {
 
 template <backend B>
 result<block*> manager<B>::claim(address at) {
+  if (!made_in_.is_here()) return refuse_forked();
   if (!is_set_up_.load(std::memory_order_acquire)) {
     return refuse(errc::unknown_address,
                   "the address is not of this manager, which has not allocated anything");
@@ -738,6 +748,7 @@ status manager<B>::real_copy(const copy_request& request) {
 
 template <backend B>
 result<range_info> manager<B>::find(address at) {
+  if (!made_in_.is_here()) return refuse_forked();
   if (!is_set_up_.load(std::memory_order_acquire)) {
     return refuse(errc::unknown_address,
                   "the address is not of this manager, which has not allocated anything");
@@ -760,6 +771,7 @@ status manager<B>::drain_ranges(std::uint64_t limit_bytes) {
 
 template <backend B>
 trim_report manager<B>::trim(std::uint64_t limit_bytes) {
+  if (!made_in_.is_here()) return {.failure = refuse_forked()};
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
   engine_->reap(engine_->retired().size());
   const status drained = drain_ranges(limit_bytes);
@@ -774,7 +786,7 @@ trim_report manager<B>::trim(std::uint64_t limit_bytes) {
 template <backend B>
 manager_statistics manager<B>::statistics() {
   manager_statistics numbers;
-  if (!is_set_up_.load(std::memory_order_acquire)) return numbers;
+  if (!is_set_up_.load(std::memory_order_acquire) || !made_in_.is_here()) return numbers;
   numbers.live_count = engine_->records().size();
   const range_sizes live = engine_->records().totals();
   numbers.user_bytes = live.user_bytes;
@@ -802,6 +814,7 @@ manager_statistics manager<B>::statistics() {
 
 template <backend B>
 result<std::vector<extent_view>> manager<B>::extents() {
+  if (!made_in_.is_here()) return refuse_forked();
   std::vector<extent_view> views;
   if (!is_set_up_.load(std::memory_order_acquire)) return views;
   try {
@@ -832,6 +845,7 @@ result<std::vector<extent_view>> manager<B>::extents() {
 
 template <backend B>
 bool manager<B>::validate() {
+  if (!made_in_.is_here()) return true;
   return !is_set_up_.load(std::memory_order_acquire) || (engine_->validate() && cache_.validate());
 }
 
