@@ -15,6 +15,8 @@
 // I4  The host touches an element's bytes only when the work of those who had its memory before and
 //     the vector's own fills of these bytes have finished. Elements that are alive were written by
 //     the host after that, or by a fill, which follows that work in stream order.
+// I5  In a forked child every operation that answers an error answers not_permitted, no element is
+//     reached or destroyed, and destroying the child's copy changes nothing.
 //
 // Order. A vector has one stream: its memory comes, goes and is zeroed in the order of that stream.
 // What the vector queues itself, and what others left unfinished in its memory, the host waits for
@@ -78,6 +80,7 @@ class vector {
         driver_(other.driver_),
         growth_count_(other.growth_count_),
         stream_(other.stream_),
+        made_in_(other.made_in_),
         base_(std::exchange(other.base_, address{})),
         size_(std::exchange(other.size_, 0)),
         capacity_(std::exchange(other.capacity_, 0)),
@@ -89,6 +92,7 @@ class vector {
     std::swap(driver_, other.driver_);
     std::swap(growth_count_, other.growth_count_);
     std::swap(stream_, other.stream_);
+    std::swap(made_in_, other.made_in_);
     std::swap(base_, other.base_);
     std::swap(size_, other.size_);
     std::swap(capacity_, other.capacity_);
@@ -98,6 +102,7 @@ class vector {
   }
   /// Memory that cannot be given back stays with the manager, which frees it when it goes away.
   ~vector() {
+    if (!made_in_.is_here()) return;
     clear();
     if (base_) (void)memory_->free(base_);
   }
@@ -138,6 +143,7 @@ class vector {
   [[nodiscard]] status read(std::uint64_t first, std::span<T> target) const
     requires std::is_trivially_copyable_v<T>
   {
+    if (!made_in_.is_here()) return refuse_forked();
     if (first > size_ || target.size() > size_ - first) {
       return refuse(errc::invalid_argument, "the elements asked for reach past the vector's end");
     }
@@ -198,6 +204,7 @@ class vector {
   /// memory that the host cannot reach zeros are queued in the vector's stream, and the call does
   /// not wait for them. Errors: as emplace_back; what fill and write answer.
   [[nodiscard]] status resize(std::uint64_t count) {
+    if (!made_in_.is_here()) return refuse_forked();
     if (count <= size_) {
       destroy(count);
       return {};
@@ -215,11 +222,13 @@ class vector {
 
   /// Makes room for `count` elements in all, and no more than granules make of it.
   [[nodiscard]] status reserve(std::uint64_t count) {
+    if (!made_in_.is_here()) return refuse_forked();
     return count <= capacity_ ? status{} : set_capacity(count);
   }
 
   /// Gives whole pieces of memory behind the last element back; an empty vector gives all back.
   [[nodiscard]] status shrink_to_fit() {
+    if (!made_in_.is_here()) return refuse_forked();
     if (!base_) return {};
     if (size_ == 0) {
       if (status freed = memory_->free(base_); !freed) return freed;
@@ -253,13 +262,14 @@ class vector {
 
   void destroy(std::uint64_t from) noexcept {
     if constexpr (!std::is_trivially_destructible_v<T>) {
-      std::destroy(pointer(from), pointer(size_));
+      if (made_in_.is_here()) std::destroy(pointer(from), pointer(size_));
     }
     size_ = from;
   }
 
   // Room for `count` more elements, at least doubling, so that pushing back is amortised O(1).
   [[nodiscard]] status make_room(std::uint64_t count) {
+    if (!made_in_.is_here()) return refuse_forked();
     if (count > count_max - size_) {
       return refuse(errc::invalid_argument, "a vector of that length fits no address space");
     }
@@ -396,6 +406,7 @@ class vector {
   Backend* driver_;
   std::uint64_t growth_count_;
   stream_handle stream_;
+  process_mark made_in_;
   address base_{};
   std::uint64_t size_ = 0;
   std::uint64_t capacity_ = 0;
