@@ -1,19 +1,21 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:gate - one load that says whether a call on a pool may go straight on. Not exported.
+// vmm.stream:gate - whether a call on a pool may go straight on. Not exported.
 //
 // I1  The gate is open exactly when no reason to look closer holds.
 // I2  A reason may hold for one thread only (a remap callback runs on it). The gate is closed for
 //     all threads then: the slow entry finds out which reason it is and whether it is the caller's.
+// I3  It is closed in a forked child.
 //
-// Thread safety: all of it. Cost: is_open() is one load, close() and open() one exchange.
+// Thread safety: all of it. Cost: is_open() is two loads, close() and open() one exchange.
 module;
 #include <atomic>
 #include <cstdint>
 
 export module vmm.stream:gate;
 
+import vmm.backend;
 import vmm.sync;
 
 namespace vmm {
@@ -29,8 +31,10 @@ enum class gate_reason : std::uint32_t {
 class pool_gate {
  public:
   [[nodiscard]] inline bool is_open() const noexcept {
-    return reasons_.load(std::memory_order_acquire) == 0;
+    return reasons_.load(std::memory_order_acquire) == 0 && is_here();
   }
+  /// False in a child that was forked after the gate was made.
+  [[nodiscard]] inline bool is_here() const noexcept { return made_in_.is_here(); }
   [[nodiscard]] inline bool is_closed_by(gate_reason why) const noexcept {
     return (reasons_.load(std::memory_order_acquire) & static_cast<std::uint32_t>(why)) != 0;
   }
@@ -43,6 +47,7 @@ class pool_gate {
 
  private:
   sync::atomic<std::uint32_t> reasons_ = static_cast<std::uint32_t>(gate_reason::not_set_up);
+  const process_mark made_in_;
 };
 
 }  // namespace vmm

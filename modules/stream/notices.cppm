@@ -54,6 +54,12 @@ export enum class remap_subscription : std::uint64_t { none = 0 };
 
 class remap_board {
  public:
+  remap_board() = default;
+  remap_board(const remap_board&) = delete;
+  remap_board& operator=(const remap_board&) = delete;
+  ~remap_board() {
+    if (!made_in_.is_here()) leave_parts_behind(listeners_);
+  }
   /// Errors: invalid_argument (no callback), out_of_host_memory.
   [[nodiscard]] result<remap_subscription> add(remap_callback callback, void* context) noexcept;
   /// Waits until the callback is not running. Errors: invalid_argument (not a live subscription).
@@ -73,6 +79,7 @@ class remap_board {
     void* context = nullptr;
     std::uint64_t number = 0;
   };
+  const process_mark made_in_;
   sync::mutex mutex_;  // held over the callbacks
   std::vector<listener> listeners_ VMM_GUARDED_BY(mutex_);
   std::uint64_t last_number_ VMM_GUARDED_BY(mutex_) = 0;

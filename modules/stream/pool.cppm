@@ -15,12 +15,14 @@
 //     cached memory and serves the next call. Where a handle can be mapped only once, free memory
 //     that was idle may have gone back to the driver when memory was short.
 // I4  Physical memory held never exceeds the budget.
+// I5  In a forked child every call is refused with not_permitted (or answers nothing, where there
+//     is no error to answer), takes no lock, and destroying the child's copy changes nothing.
 //
 // At most max_streams streams at a time: forget() those that are gone.
 //
 // Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
-// of its own, and no driver call is made under the short one (vmm.stream:guarded has the order). Cost:
-// allocate and free on one stream make no event and no driver call, but for asking whether the
+// of its own, and no driver call is made under the short one (vmm.stream:guarded has the order).
+// Cost: allocate and free on one stream make no event and no driver call, but for asking whether the
 // stream is being captured where the options want that and the stream can be; their bookkeeping is
 // O(1) but for a search of fixed depth. Growth costs driver calls by handles moved and created.
 module;
@@ -124,11 +126,13 @@ class stream_pool {
   /// change on; see remap_callback for what it may do. Costs nothing while nobody subscribes.
   /// Errors: invalid_argument (no callback), out_of_host_memory.
   [[nodiscard]] result<remap_subscription> subscribe(remap_callback callback, void* context) {
+    if (const status idle = nothing_to_do(); !idle) return idle.error();
     return board_.add(callback, context);
   }
   /// After it has returned the callback is not running and is not called again. Waits for one that
   /// runs. Errors: invalid_argument (not a live subscription).
   [[nodiscard]] status unsubscribe(remap_subscription subscription) {
+    if (const status idle = nothing_to_do(); !idle) return idle;
     return board_.remove(subscription);
   }
   /// The number of the latest change that has been announced. It grows before the change: two equal
@@ -287,6 +291,13 @@ class stream_pool {
 
   static constexpr error nothing_allocated =
       refuse(errc::unknown_address, "this pool has not allocated anything");
+  [[nodiscard]] error why_not_ready() const noexcept {
+    return gate_.is_here() ? nothing_allocated : refuse_forked();
+  }
+  // Of calls that have nothing to do before the first allocation.
+  [[nodiscard]] status nothing_to_do() const noexcept {
+    return gate_.is_here() ? status{} : status{refuse_forked()};
+  }
   static constexpr error stream_captured =
       refuse(errc::not_permitted,
              "a stream whose memory is to be waited for is being captured into a graph");
@@ -306,9 +317,9 @@ class stream_pool {
   // for this call. What the gate learns to be closed by is asked about here.
   [[nodiscard]] status enter_closed_to_allocate();
   [[nodiscard]] status enter_closed_to_free();
-  // Whether there is anything to look at or to give back.
+  // Whether there is anything to look at or to give back, in this process.
   [[nodiscard]] inline bool is_ready() const noexcept {
-    return gate_.is_open() || !gate_.is_closed_by(gate_reason::not_set_up);
+    return !gate_.is_closed_by(gate_reason::not_set_up) && gate_.is_here();
   }
   [[nodiscard]] status make_parts();
   [[nodiscard]] status map_first_pages();
@@ -397,6 +408,7 @@ class stream_pool {
 
 template <backend B>
 status stream_pool<B>::set_up() {
+  if (!gate_.is_here()) return refuse_forked();
   if (is_ready()) return {};
   const growth_turn turn(*this);
   if (is_ready()) return {};
@@ -411,6 +423,7 @@ status stream_pool<B>::set_up() {
 
 template <backend B>
 status stream_pool<B>::enter_closed_to_allocate() {
+  if (!gate_.is_here()) return refuse_forked();
   board_.check_not_telling();
   check(!gate_.is_closed_by(gate_reason::goes_away), "a pool is used while it is destroyed");
   return set_up();
@@ -418,7 +431,7 @@ status stream_pool<B>::enter_closed_to_allocate() {
 
 template <backend B>
 status stream_pool<B>::enter_closed_to_free() {
-  return is_ready() ? status{} : status{nothing_allocated};
+  return is_ready() ? status{} : status{why_not_ready()};
 }
 
 template <backend B>
@@ -623,19 +636,19 @@ result<std::uint32_t> stream_pool<B>::count_granules(std::uint64_t size_bytes) {
 
 template <backend B>
 status stream_pool<B>::pin(address at) {
-  if (!is_ready()) return nothing_allocated;
+  if (!is_ready()) return why_not_ready();
   return book_.with([&](auto& book) { return book.pin(at); });
 }
 
 template <backend B>
 status stream_pool<B>::unpin(address at) {
-  if (!is_ready()) return nothing_allocated;
+  if (!is_ready()) return why_not_ready();
   return book_.with([&](auto& book) { return book.unpin(at); });
 }
 
 template <backend B>
 status stream_pool<B>::forget(stream_handle stream) {
-  if (!is_ready()) return {};
+  if (!is_ready()) return nothing_to_do();
   const growth_turn turn(*this);
   stream_point last;
   {
@@ -780,7 +793,7 @@ result<std::uint64_t> stream_pool<B>::capture_number(stream_handle stream) {
 
 template <backend B>
 status stream_pool<B>::release_capture(std::uint64_t number, stream_handle stream) {
-  if (!is_ready()) return {};
+  if (!is_ready()) return nothing_to_do();
   const growth_turn turn(*this);
   const result<bool> captured = is_captured(stream);
   if (!captured) return captured.error();
@@ -905,7 +918,7 @@ result<bool> stream_pool<B>::wait_for(const stream_point& point) {
 
 template <backend B>
 status stream_pool<B>::synchronize() {
-  if (!is_ready()) return {};
+  if (!is_ready()) return nothing_to_do();
   std::vector<known_mark> marks;
   if (status marked = mark_all(marks); !marked) return marked;
   const undisturbed capture(driver_, watches_capture_);
@@ -1323,6 +1336,7 @@ result<bool> stream_pool<B>::trim_step(std::uint64_t limit_bytes) {
 template <backend B>
 trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
   trim_report report;
+  if (const status idle = nothing_to_do(); !idle) report.failure = idle.error();
   if (!is_ready()) return report;
   result<bool> unmapped = true;
   {
@@ -1349,11 +1363,18 @@ trim_report stream_pool<B>::trim(std::uint64_t limit_bytes) {
 
 template <backend B>
 stream_pool<B>::~stream_pool() {
-  if (parts_ == nullptr) return;
-  gate_.close(gate_reason::goes_away);
-  report_live();
-  const status closed = close();
+  status closed = nothing_to_do();
+  if (closed && parts_ != nullptr) {
+    gate_.close(gate_reason::goes_away);
+    report_live();
+    closed = close();
+  }
   if (closed) return;
+  if (!gate_.is_here()) {  // or forked while it closed
+    leave_behind(parts_.release());
+    leave_parts_behind(plan_);
+    return;
+  }
   std::fprintf(stderr, "vmm: a stream pool could not give everything back: %s, %s\n",
                name_of(closed.error().code), closed.error().detail);
   book_.leak();  // the driver still has it: taking the records away would only hide that
@@ -1452,6 +1473,7 @@ pool_statistics stream_pool<B>::statistics() {
 template <backend B>
 result<std::vector<pool_region>> stream_pool<B>::regions() {
   std::vector<pool_region> out;
+  if (const status idle = nothing_to_do(); !idle) return idle.error();
   if (!is_ready()) return out;
   const status listed = book_.with([&](auto& book) { return book.list_regions(out); });
   if (!listed) return listed.error();
@@ -1460,7 +1482,7 @@ result<std::vector<pool_region>> stream_pool<B>::regions() {
 
 template <backend B>
 status stream_pool<B>::validate() {
-  if (!is_ready()) return {};
+  if (!is_ready()) return nothing_to_do();
   const growth_turn turn(*this);
   const auto book = book_.lock();
   if (status valid = book->validate(); !valid) return valid;
