@@ -1,0 +1,382 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a limit of the process (address space, file size, open files, kernel mappings) that is
+// reached at any step gives a typed error, costs nothing that was there, and when it is raised the
+// same call works.
+// Method: a child for each limit and step, since a limit is the whole process's. Under the limit
+// each step is tried until it is refused; then the limit is raised and the step is tried again.
+// AddressSanitizer reserves terabytes and maps for itself: limits of address space and of mappings
+// are tried only without it.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "child.hpp"
+
+import vmm.host;
+import vmm.manager;
+import vmm.stream;
+import vmm.vector;
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define VMM_TEST_UNDER_ASAN 1
+#endif
+#endif
+#ifdef VMM_TEST_UNDER_ASAN
+#define VMM_SKIP_UNDER_ASAN() GTEST_SKIP() << "AddressSanitizer itself runs out of it"
+#else
+#define VMM_SKIP_UNDER_ASAN() static_cast<void>(0)
+#endif
+
+namespace {
+
+using process_test::expect;
+using process_test::expect_good;
+using process_test::in_child;
+using vmm::errc;
+
+constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t page = 4096;
+constexpr auto stream = vmm::stream_handle::default_stream;
+
+// The soft limit, for this object's life.
+class limited {
+ public:
+  limited(int which, std::uint64_t value) : which_(which) {
+    expect(::getrlimit(type(), &before_) == 0, "getrlimit");
+    const rlimit lower{value, before_.rlim_max};
+    expect(::setrlimit(type(), &lower) == 0, "setrlimit");
+  }
+  ~limited() { expect(::setrlimit(type(), &before_) == 0, "the limit is raised again"); }
+  limited(const limited&) = delete;
+  limited& operator=(const limited&) = delete;
+
+ private:
+  [[nodiscard]] __rlimit_resource type() const { return static_cast<__rlimit_resource>(which_); }
+  int which_;
+  rlimit before_{};
+};
+
+template <class T>
+void expect_code(const vmm::result<T>& answer, errc code, const char* what) {
+  if (!answer && answer.error().code == code) return;
+  ++process_test::wrong_count;
+  std::fprintf(stderr, "%s: %s\n", what,
+               answer ? "succeeded" : vmm::describe(answer.error()).c_str());
+}
+
+vmm::physical_request memory_of(std::uint64_t size_bytes, vmm::share_kind kind) {
+  return {.size_bytes = size_bytes, .where = vmm::host(), .shareable = kind};
+}
+
+// ---- file size -----------------------------------------------------------------------
+
+TEST(FileSizeLimit, OpeningAnswersAnErrorAndNoSignal) {
+  VMM_SKIP_UNDER_TSAN();
+  expect_good(in_child([] {
+                {
+                  const limited size(RLIMIT_FSIZE, MiB);
+                  const auto opened = vmm::host_driver::open();
+                  expect_code(opened, errc::unavailable, "open");
+                  expect(!opened && opened.error().native == EFBIG, "the system's reason");
+                }
+                expect(vmm::host_driver::open().has_value(), "open without the limit");
+              }),
+              "open");
+}
+
+TEST(FileSizeLimit, ShareableMemoryIsOutOfMemory) {
+  VMM_SKIP_UNDER_TSAN();
+  expect_good(in_child([] {
+                auto driver = vmm::host_driver::open().value();
+                const auto fd = vmm::share_kind::posix_fd;
+                {
+                  const limited size(RLIMIT_FSIZE, MiB);
+                  const auto before = driver.ledger();
+                  const auto made = driver.create(memory_of(2 * MiB, fd));
+                  expect_code(made, errc::out_of_memory, "create");
+                  expect(!made && made.error().native == EFBIG, "the system's reason");
+                  const auto now = driver.ledger();
+                  expect(std::memcmp(&before, &now, sizeof now) == 0, "the ledger has changed");
+                  const auto small = driver.create(memory_of(MiB, fd));
+                  expect(small && driver.release(*small), "what the limit allows");
+                  const auto plain = driver.create(memory_of(64 * MiB, vmm::share_kind::none));
+                  expect(plain && driver.release(*plain), "memory that is no file of its own");
+                }
+                const auto made = driver.create(memory_of(2 * MiB, fd));
+                expect(made && driver.release(*made), "create without the limit");
+                expect(driver.ledger().empty(), "something is left");
+              }),
+              "create");
+}
+
+TEST(FileSizeLimit, AManagerOfShareableMemoryGoesOn) {
+  VMM_SKIP_UNDER_TSAN();
+  expect_good(in_child([] {
+                auto driver = vmm::host_driver::open().value();
+                vmm::manager_options options;
+                options.shareable = vmm::share_kind::posix_fd;
+                vmm::manager managed(driver, options);
+                const auto kept = managed.allocate(4 * MiB);
+                {
+                  const limited size(RLIMIT_FSIZE, MiB);
+                  expect_code(managed.allocate(8 * MiB), errc::out_of_memory, "allocate");
+                  expect_code(managed.resize({.at = *kept, .size_bytes = 8 * MiB}),
+                              errc::out_of_memory, "resize");
+                  expect(managed.validate(), "the manager is valid");
+                }
+                expect(managed.resize({.at = *kept, .size_bytes = 8 * MiB}).has_value(),
+                       "resize without the limit");
+              }),
+              "a manager");
+}
+
+// The program's own handling of the signal is as it was.
+TEST(FileSizeLimit, TheProgramsSignalStaysTheProgramsOwn) {
+  VMM_SKIP_UNDER_TSAN();
+  expect_good(in_child([] {
+                sigset_t blocked;
+                sigset_t before;
+                sigemptyset(&blocked);
+                sigaddset(&blocked, SIGXFSZ);
+                sigprocmask(SIG_BLOCK, &blocked, &before);
+                std::raise(SIGXFSZ);
+                const limited size(RLIMIT_FSIZE, MiB);
+                expect_code(vmm::host_driver::open(), errc::unavailable, "open");
+                sigset_t now;
+                sigpending(&now);
+                expect(sigismember(&now, SIGXFSZ) == 1, "the program's signal is still there");
+                int taken = 0;
+                sigwait(&blocked, &taken);
+                sigprocmask(SIG_BLOCK, nullptr, &now);
+                expect(sigismember(&now, SIGXFSZ) == 1, "it is still blocked");
+                expect_code(vmm::host_driver::open(), errc::unavailable, "open");
+                sigpending(&now);
+                expect(sigismember(&now, SIGXFSZ) == 0, "no signal of the driver's is left");
+              }),
+              "signals");
+}
+
+// ---- open files ----------------------------------------------------------------------
+
+TEST(OpenFileLimit, EachStepIsRefusedAndWorksLater) {
+  VMM_SKIP_UNDER_TSAN();
+  expect_good(in_child([] {
+                auto driver = vmm::host_driver::open().value();
+                vmm::manager managed(driver);
+                vmm::stream_pool pool(driver);
+                const auto kept = managed.allocate(4 * MiB);
+                const auto held = pool.allocate(MiB, stream);
+                expect(kept && held, "before the limit");
+                {
+                  const limited files(RLIMIT_NOFILE, 0);
+                  expect_code(vmm::host_driver::open(), errc::unavailable, "open");
+                  const auto fd = vmm::share_kind::posix_fd;
+                  expect_code(driver.create(memory_of(MiB, fd)), errc::out_of_memory, "create");
+                  expect_code(managed.allocate(64 * MiB), errc::out_of_memory, "manager");
+                  expect_code(pool.allocate(512 * MiB, stream), errc::out_of_memory, "pool");
+                  expect(managed.validate(), "the manager is valid");
+                  expect(managed.free(*kept).has_value(), "a free needs no file");
+                }
+                const auto again = managed.allocate(64 * MiB);
+                expect(again && managed.free(*again), "the manager without the limit");
+                const auto block = pool.allocate(128 * MiB, stream);
+                expect(block && pool.free(*block, stream), "the pool without the limit");
+                expect(pool.free(*held, stream) && pool.validate(), "the pool is valid");
+              }),
+              "open files");
+}
+
+// ---- kernel mappings -----------------------------------------------------------------
+
+// Maps one page of `memory` at every second page of a range, until the kernel has no mapping left.
+std::uint64_t use_up_mappings(vmm::host_driver& driver, vmm::address_range range,
+                              vmm::physical_handle memory) {
+  std::uint64_t count = 0;
+  for (std::uint64_t at = 0; at < range.size_bytes; at += 2 * page, ++count) {
+    if (!driver.map({range.base + at, page, memory, 0})) break;
+  }
+  return count;
+}
+
+TEST(MappingLimit, EachStepIsRefusedAndWorksLater) {
+  VMM_SKIP_UNDER_TSAN();
+  VMM_SKIP_UNDER_ASAN();
+  expect_good(in_child([] {
+                auto driver = vmm::host_driver::open().value();
+                const std::uint64_t limit = driver.feature_set().max_mapping_count;
+                if (limit == 0 || limit > 1'000'000) return;  // out of reach
+                vmm::manager managed(driver);
+                vmm::stream_pool pool(driver);
+                const auto kept = managed.allocate(4 * MiB);
+                const auto held = pool.allocate(MiB, stream);
+                expect(kept && held && driver.fill({{*kept, 4 * MiB}, 7}), "before the limit");
+                const auto range = driver.reserve({.size_bytes = (limit + 10) * 2 * page}).value();
+                const auto one = driver.create(memory_of(page, vmm::share_kind::none)).value();
+                expect(use_up_mappings(driver, range, one) > limit / 4, "mappings are used up");
+                expect_code(managed.allocate(64 * MiB), errc::out_of_mappings, "manager");
+                expect_code(pool.allocate(512 * MiB, stream), errc::out_of_mappings, "pool");
+                expect_code(driver.reserve({.size_bytes = MiB}), errc::out_of_mappings, "reserve");
+                expect(managed.validate() && pool.validate(), "both are valid");
+                std::byte seen{};
+                expect(driver.read({&seen, 1}, *kept) && seen == std::byte{7}, "what was there");
+                for (std::uint64_t at = 0; at < range.size_bytes; at += 2 * page) {
+                  if (!driver.unmap({range.base + at, page})) expect(false, "unmap");
+                }
+                const auto again = managed.allocate(64 * MiB);
+                expect(again && managed.free(*again), "the manager with room");
+                const auto block = pool.allocate(128 * MiB, stream);
+                expect(block && pool.free(*block, stream), "the pool with room");
+                expect(driver.release(one) && driver.free_reservation(range), "what used them up");
+                expect(managed.free(*kept) && pool.free(*held, stream), "what was there goes");
+              }),
+              "kernel mappings");
+}
+
+// ---- address space -------------------------------------------------------------------
+
+// Bytes that read calls of this process have got so far; 0 where the system does not say.
+std::uint64_t bytes_read() {
+  std::FILE* const file = std::fopen("/proc/self/io", "r");
+  if (file == nullptr) return 0;
+  unsigned long long count = 0;
+  if (std::fscanf(file, "rchar: %llu", &count) != 1) count = 0;
+  std::fclose(file);
+  return count;
+}
+
+TEST(AddressSpaceLimit, ARefusedReservationReadsNoListOfMappings) {
+  auto driver = vmm::host_driver::open().value();
+  const std::uint64_t first = bytes_read();
+  const std::uint64_t of_asking = bytes_read() - first;
+  if (first == 0) GTEST_SKIP() << "this system does not count what a process reads";
+  constexpr int count = 20;
+  const std::uint64_t before = bytes_read();
+  for (int i = 0; i < count; ++i) {
+    const auto refused = driver.reserve({.size_bytes = std::uint64_t{1} << 60});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, errc::out_of_addresses);
+    EXPECT_EQ(refused.error().native, ENOMEM);
+  }
+  EXPECT_LE(bytes_read() - before, of_asking + 64) << "the list of mappings is some kilobytes long";
+}
+
+#ifndef VMM_TEST_UNDER_ASAN
+
+std::uint64_t address_space_bytes() {
+  std::FILE* const file = std::fopen("/proc/self/statm", "r");
+  unsigned long long pages = 0;
+  if (file != nullptr && std::fscanf(file, "%llu", &pages) != 1) pages = 0;
+  if (file != nullptr) std::fclose(file);
+  return pages * page;
+}
+
+[[nodiscard]] bool is_typed(errc code) {
+  return code == errc::out_of_addresses || code == errc::out_of_memory ||
+         code == errc::out_of_host_memory || code == errc::out_of_mappings;
+}
+
+// What is left before the limit: from nothing to enough for some steps and not for the next.
+constexpr std::uint64_t rooms[] = {0,       page,     64 * page, MiB,
+                                   8 * MiB, 32 * MiB, 128 * MiB, 512 * MiB};
+
+// `make` answers a block, `end` gives one back.
+template <class Make, class End>
+void until_refused(std::uint64_t room_bytes, Make&& make, End&& end) {
+  std::vector<vmm::address> made;
+  made.reserve(200);
+  {
+    const limited addresses(RLIMIT_AS, address_space_bytes() + room_bytes);
+    while (made.size() < 200) {
+      const vmm::result<vmm::address> at = make();
+      if (!at) {
+        expect(is_typed(at.error().code), vmm::name_of(at.error().code));
+        break;
+      }
+      made.push_back(*at);
+    }
+    expect(made.size() < 200, "the limit was not reached");
+    for (const vmm::address at : made) expect(end(at), "what was made is given back");
+    made.clear();
+  }
+  const vmm::result<vmm::address> again = make();
+  expect(again && end(*again), "it works without the limit");
+}
+
+TEST(AddressSpaceLimit, AManagerAtEachRoom) {
+  VMM_SKIP_UNDER_TSAN();
+  for (const std::uint64_t room_bytes : rooms) {
+    for (const bool was_used : {false, true}) {
+      expect_good(in_child([=] {
+                    auto driver = vmm::host_driver::open().value();
+                    vmm::manager_options options;
+                    if (was_used) options.reservation_bytes = 64 * MiB;
+                    vmm::manager managed(driver, options);
+                    if (was_used) expect(managed.allocate(MiB).has_value(), "the first block");
+                    until_refused(
+                        room_bytes, [&] { return managed.allocate(16 * MiB); },
+                        [&](vmm::address at) { return managed.free(at).has_value(); });
+                    expect(managed.validate(), "the manager is valid");
+                  }),
+                  "room " + std::to_string(room_bytes));
+    }
+  }
+}
+
+TEST(AddressSpaceLimit, APoolAtEachRoom) {
+  VMM_SKIP_UNDER_TSAN();
+  for (const std::uint64_t room_bytes : rooms) {
+    for (const bool was_used : {false, true}) {
+      expect_good(in_child([=] {
+                    auto driver = vmm::host_driver::open().value();
+                    vmm::pool_options options;
+                    if (was_used) options.reservation_bytes = 64 * MiB;
+                    vmm::stream_pool pool(driver, options);
+                    if (was_used) expect(pool.allocate(MiB, stream).has_value(), "the first block");
+                    until_refused(
+                        room_bytes, [&] { return pool.allocate(16 * MiB, stream); },
+                        [&](vmm::address at) { return pool.free(at, stream).has_value(); });
+                    expect(pool.validate().has_value(), "the pool is valid");
+                  }),
+                  "room " + std::to_string(room_bytes));
+    }
+  }
+}
+
+TEST(AddressSpaceLimit, OpeningAtEachRoom) {
+  VMM_SKIP_UNDER_TSAN();
+  for (const std::uint64_t room_bytes : rooms) {
+    expect_good(in_child([=] {
+                  {
+                    const limited addresses(RLIMIT_AS, address_space_bytes() + room_bytes);
+                    const auto opened = vmm::host_driver::open();
+                    expect(opened || is_typed(opened.error().code), "open");
+                  }
+                  expect(vmm::host_driver::open().has_value(), "open without the limit");
+                }),
+                "room " + std::to_string(room_bytes));
+  }
+}
+
+#else
+
+TEST(AddressSpaceLimit, AtEachRoom) {
+  GTEST_SKIP() << "AddressSanitizer reserves terabytes: tried in builds without it";
+}
+
+#endif
+
+}  // namespace
