@@ -14,6 +14,8 @@
 //     for unfinished work).
 // I3  Addresses are unmapped only when the work that may use them has finished; the host waits for
 //     it only when memory is short and the options allow it, or to move a block without aliases.
+// I4  A block's stream is ordered behind the work of those who had its memory before. The host is
+//     when settle() has answered success.
 //
 // I4  In a forked child every call is refused with not_permitted (or answers nothing, where there
 //     is no error to answer), takes no lock, and destroying the child's copy changes nothing.
@@ -70,9 +72,10 @@ export struct resize_request {
 export enum class copy_mode : std::uint8_t {
   copy,   // bytes are copied; source and target are independent afterwards
   alias,  // both addresses may show the same memory until one of them is freed: write to neither
-          // before that, and before the work that the freed one was given has finished. What the target held behind the copied bytes is unspecified afterwards
-  move,   // the source is given up: its memory may move to the target; only free it afterwards.
-          // What the target held behind the copied bytes is unspecified afterwards
+  // before that, and before the work that the freed one was given has finished. What the target
+  // held behind the copied bytes is unspecified afterwards
+  move,  // the source is given up: its memory may move to the target; only free it afterwards.
+         // What the target held behind the copied bytes is unspecified afterwards
 };
 
 /// Numbers of one manager. Bytes but where the name says otherwise. [G8 of the manager]
@@ -145,12 +148,13 @@ class manager {
 
   /// Frees after the work that the block's stream (or `last_use`) has been given so far. The caller
   /// orders other streams that used the block before that one, and keeps the stream alive until
-  /// then. Never waits. Errors: unknown_address, not_allocated (freed before), invalid_argument
-  /// (inside a block), in_use (another thread is at it), driver errors; the block is as before.
+  /// then; before the stream is destroyed, forget() is called. Never waits. Errors:
+  /// unknown_address, not_allocated (freed before), invalid_argument (inside a block), in_use
+  /// (another thread is at it), driver errors; the block is as before.
   [[nodiscard]] status free(address at);
   [[nodiscard]] status free(address at, stream_handle last_use);
-  /// Frees at once: the caller promises that no unfinished work of his uses the block. Work of those
-  /// who had its memory before may be unfinished. Errors: as free.
+  /// Frees at once: the caller promises that no unfinished work of his uses the block. Work of
+  /// those who had its memory before may be unfinished. Errors: as free.
   [[nodiscard]] status free_idle(address at);
 
   /// Changes the size and keeps the data: in place where the addresses behind the block are free,
@@ -160,20 +164,27 @@ class manager {
   /// was added, and before it when the block may move or shrink.
   /// Errors: as allocate and free; invalid_argument (a size of 0, or the block's memory is gone);
   /// out_of_addresses when the block may not move and cannot grow. The block is as before, but for
-  /// device_lost: where a driver maps no memory twice (alias_level::none), the old mapping is undone
-  /// before the new one is made, and a driver that refuses the new one and then the old one again,
-  /// each time, leaves the block without contents. Its address and sizes.user_bytes = 0 are found,
-  /// and free() is the only call that takes it. What of its memory still stands mapped goes back
-  /// with it.
+  /// device_lost: where a driver maps no memory twice (alias_level::none), the old mapping is
+  /// undone before the new one is made, and a driver that refuses the new one and then the old one
+  /// again, each time, leaves the block without contents. Its address and sizes.user_bytes = 0 are
+  /// found, and free() is the only call that takes it. What of its memory still stands mapped goes
+  /// back with it.
   [[nodiscard]] result<address> resize(const resize_request& request);
+
+  /// To be called before a stream is destroyed that blocks were allocated for or freed on: its
+  /// number may come back for another stream, which would be taken for the one that had the memory
+  /// before. Its work may be unfinished. Requires: no live block has this stream. Never fails.
+  /// Cost: no driver call; later, for memory that is in use when it serves again, an event query
+  /// and a wait on the device.
+  void forget(stream_handle stream) noexcept;
 
   /// Blocks the calling thread until the host may touch the block's bytes: until the work of those
   /// who had its memory before has finished. The block's stream is ordered behind that work, the
   /// host is not. Does not wait for any other work: what the caller gave the block he orders
   /// himself. To be called after allocate, and after a resize that added memory, before the host's
   /// first write or read there.
-  /// Errors: unknown_address, not_allocated, in_use, invalid_argument (inside a block, or its memory
-  /// is gone), what synchronize_event answers; a later call tries again.
+  /// Errors: unknown_address, not_allocated, in_use, invalid_argument (inside a block, or its
+  /// memory is gone), what synchronize_event answers; a later call tries again.
   /// Cost: O(pieces); a driver call only for work that is not known to have finished.
   [[nodiscard]] status settle(address at);
 
@@ -185,10 +196,9 @@ class manager {
   [[nodiscard]] status wait(const ticket_ref& point);
 
   /// Copies in the order of `request.stream`, which the caller orders behind the streams of both
-  /// blocks. alias and move remap where both ends are whole, idle
-  /// blocks that fit, and copy bytes otherwise; only the time tells. [E2-E4] Errors: not_supported
-  /// where bytes must be copied and the backend cannot; driver errors; device_lost as resize, for
-  /// either block.
+  /// blocks. alias and move remap where both ends are whole, idle blocks that fit, and copy bytes
+  /// otherwise; only the time tells. [E2-E4] Errors: not_supported where bytes must be copied and
+  /// the backend cannot; driver errors; device_lost as resize, for either block.
   [[nodiscard]] status copy(const copy_request& request, copy_mode mode = copy_mode::copy);
 
   /// What is known of the block that `at` lies in. Errors: unknown_address, not_allocated,
@@ -647,14 +657,21 @@ status manager<B>::grow(block& grown, const resize_request& request, resize_plan
 
 // ---- what the host must be behind ----------------------------------------------------
 
+// Nothing is known of a stream but its number, in tickets that other threads look at: all that were
+// made so far are taken for another stream's.
+template <backend B>
+void manager<B>::forget(stream_handle) noexcept {
+  if (is_set_up_.load(std::memory_order_acquire)) engine_->time().begin_era();
+}
+
 template <backend B>
 status manager<B>::settle(address at) {
   const result<block*> claimed = claim(at);
   if (!claimed) return claimed.error();
-  const status settled = (*claimed)->sizes.user_bytes == 0
-                             ? refuse(errc::invalid_argument,
-                                      "the block's memory is gone: it can only be freed")
-                             : engine_->settle(**claimed);
+  const status settled =
+      (*claimed)->sizes.user_bytes == 0
+          ? refuse(errc::invalid_argument, "the block's memory is gone: it can only be freed")
+          : engine_->settle(**claimed);
   engine_->records().unclaim(**claimed);
   return settled;
 }

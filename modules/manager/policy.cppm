@@ -65,8 +65,8 @@ export struct manager_options {
   [[nodiscard]] status validate() const noexcept;
 
   /// `base`, changed by VMM_POLICY, VMM_FRAG_RATIO, VMM_CHUNK_SIZE, VMM_VA_SIZE and VMM_BUDGET
-  /// where they are set. Errors: bad_option; the detail names the variable and what it may be, or the
-  /// option of `base` that validate() refuses.
+  /// where they are set. Errors: bad_option; the detail names the variable and what it may be, or
+  /// the option of `base` that validate() refuses.
   [[nodiscard]] static result<manager_options> from_environment(
       const manager_options& base) noexcept;
 };

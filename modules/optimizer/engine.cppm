@@ -163,11 +163,11 @@ class engine {
   [[nodiscard]] status alias(block& target, block& source, stream_handle user);
 
   /// Makes later work of `user` wait, on the device, for the work that may still use the block, or
-  /// that may still use one of its pieces by an earlier range; the block's own stream waits for the
-  /// latter already. Errors: what query_event and wait_event answer.
+  /// that may still use one of its pieces by an earlier range. Errors: what query_event and
+  /// wait_event answer.
   [[nodiscard]] status order(stream_handle user, const block& used) {
     status ordered = time_.order(user, used.last_use);
-    if (ordered && user != used.stream) ordered = order_pieces(user, used.pieces);
+    if (ordered) ordered = order_pieces(user, used.pieces);
     return ordered;
   }
 

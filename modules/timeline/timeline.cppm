@@ -40,6 +40,7 @@ inline constexpr stream_handle stream_gone = static_cast<stream_handle>(~std::ui
 export struct ticket {
   event_handle event = event_handle::none;
   stream_handle stream = stream_handle::default_stream;
+  std::uint64_t era = 0;  // of the timeline, when the point was marked
   sync::atomic<std::uint32_t> reference_count = 0;
   sync::atomic<bool> has_passed = false;
   ticket_home* home = nullptr;
@@ -120,6 +121,7 @@ class timeline {
         raw->event = *event;
       }
       raw->stream = stream;
+      raw->era = era_.load(std::memory_order_acquire);
       raw->has_passed.store(false, std::memory_order_release);
       if (status recorded = driver_.record_event(raw->event, stream); !recorded) {
         raw->has_passed.store(true, std::memory_order_release);
@@ -147,7 +149,9 @@ class timeline {
   /// Makes later work of `stream` wait, on the device, for the ticket. No call where the order
   /// holds already.
   [[nodiscard]] status order(stream_handle stream, const ticket_ref& point) {
-    if (point.known_passed() || point.get()->stream == stream) return {};
+    if (point.known_passed()) return {};
+    const bool is_same = point.get()->era == era_.load(std::memory_order_acquire);
+    if (is_same && point.get()->stream == stream) return {};
     if constexpr (stream_backend<B>) {
       const result<bool> finished = passed(point);
       if (!finished) return finished.error();
@@ -161,6 +165,11 @@ class timeline {
   void orphan(const ticket_ref& point) noexcept {
     if (point.get() != nullptr) point.get()->stream = stream_gone;
   }
+
+  /// A stream is going away, and its number may come back for another one: from now on order() asks
+  /// and waits for every ticket that was made before, whichever stream's. Any thread may look at
+  /// tickets meanwhile.
+  void begin_era() noexcept { era_.fetch_add(1, std::memory_order_acq_rel); }
 
   /// Blocks the calling thread until the ticket has passed. The last resort.
   [[nodiscard]] status wait(const ticket_ref& point) {
@@ -177,6 +186,7 @@ class timeline {
 
   B& driver_;
   ticket_home home_;
+  std::atomic<std::uint64_t> era_ = 0;
 };
 
 }  // namespace vmm

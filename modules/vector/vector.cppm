@@ -18,17 +18,6 @@
 // I5  In a forked child every operation that answers an error answers not_permitted, no element is
 //     reached or destroyed, and destroying the child's copy changes nothing.
 //
-// Order. A vector has one stream: its memory comes, goes and is zeroed in the order of that stream.
-// What the vector queues itself, and what others left unfinished in its memory, the host waits for
-// where it must: once, and for nothing else. A fill is behind what the stream was given before it,
-// so that waiting for a fill waits for that too. The caller orders his own work:
-// - kernels on other streams behind the vector's stream before they use elements that resize made;
-// - kernels on other streams before the vector's stream when he calls what may move or give back
-//   memory: growth, shrink_to_fit, the destructor;
-// - kernels that use an element finish before the host reads it, before it is overwritten (taken off
-//   and appended again), and, where elements are not trivially copyable, before a growth;
-// - the stream lives as long as the vector, and is not captured during a call.
-//
 // Errors are values: every operation that needs memory returns one. Thread safety: as std::vector.
 // Cost: amortised by doubling, as std::vector; a growth costs driver calls by pieces, not by bytes.
 // With a backend whose memory the host cannot reach, elements are trivially copyable, and each
@@ -54,6 +43,19 @@ import vmm.timeline;
 namespace vmm {
 
 /// Elements of type T in memory of a manager<Backend>, which outlives the vector.
+///
+/// A vector has one stream, in whose order its memory comes, is zeroed and goes. The host waits
+/// where it must for what others left unfinished in the memory, and for the vector's own zeros:
+/// once, and for nothing else. Zeros follow what the stream was given before, so that waiting for
+/// them waits for that too. The caller orders the caller's own work. Requires:
+/// - Kernels on other streams are ordered behind the vector's stream before they use elements that
+///   resize made.
+/// - Kernels on other streams are ordered before the vector's stream when a call may move memory or
+///   give it back: a growth, shrink_to_fit, the destructor.
+/// - Kernels that write an element have finished before the host reads it. Kernels that use it have
+///   finished before the host writes it anew (pop_back, then append), and before a growth where
+///   elements are not trivially copyable.
+/// - The stream lives as long as the vector, and is not being captured during a call.
 export template <class T, backend Backend>
 class vector {
   static_assert(std::is_nothrow_destructible_v<T>, "an element's destructor must not throw");

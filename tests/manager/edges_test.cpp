@@ -101,6 +101,99 @@ TEST_F(ManagerEdges, ARangeFreedIdleIsReusedBehindTheEarlierUser) {
   free(at);
 }
 
+// Two blocks that shared memory were freed in the order of two streams, and the memory is free for
+// a third user when both have finished.
+TEST_F(ManagerEdges, AMappedRangeThatSharedItsMemoryWaitsForBothUsers) {
+  open(vmm::policy::keep_mapped());
+  const address source = allocate(4 * MiB, streams[0]);
+  const address target = allocate(4 * MiB, streams[1]);
+  EXPECT_TRUE(managed->copy({target, source, 4 * MiB, streams[0]}, vmm::copy_mode::alias));
+  EXPECT_EQ(managed->statistics().remapped_copy_count, 1u);
+  const vmm::address_range read{source, 4 * MiB};
+  EXPECT_TRUE(driver.launch(streams[0], {.name = "read", .reads = {&read, 1}}));
+  free(source);
+  free(target);
+  const address again = allocate(4 * MiB, streams[2]);
+  use(again, 4 * MiB, streams[2]);
+  free(again);
+}
+
+// A new stream may have the number of one that is gone and whose work goes on.
+TEST_F(ManagerEdges, AStreamWithTheNumberOfAnotherWaitsForItsWork) {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.traps.stream_numbers_again = true;
+  for (const vmm::policy& rules : {vmm::policy::va_pool(), vmm::policy::keep_mapped()}) {
+    open(rules, plays);
+    const stream_handle before = streams[0];
+    const address used = allocate(4 * MiB, streams[0]);
+    use(used, 4 * MiB, streams[0]);
+    free(used);
+    managed->forget(streams[0]);
+    EXPECT_TRUE(driver.destroy_stream(streams[0]));
+    streams[0] = driver.create_stream().value();
+    EXPECT_EQ(streams[0], before);
+    const address again = allocate(4 * MiB, streams[0]);
+    EXPECT_EQ(driver.calls(call::create), 1u);
+    use(again, 4 * MiB, streams[0]);
+    EXPECT_FALSE(driver.finish_next(streams[0]).value()) << "before the work of the stream before";
+    free(again);
+    if (rules.on_free == vmm::free_rule::unmap) TearDown();
+  }
+}
+
+// ---- the host beside unfinished work
+
+TEST_F(ManagerEdges, TheHostWaitsForEarlierUsersAndForNobodyElse) {
+  for (const vmm::policy& rules :
+       {vmm::policy::va_pool(), vmm::policy::keep_mapped(), vmm::policy::virtual_caching()}) {
+    open(rules);
+    const address used = allocate(20 * MiB, streams[0]);
+    use(used, 20 * MiB, streams[0]);
+    free(used);
+    const address at = allocate(20 * MiB, streams[1]);
+    EXPECT_EQ(driver.calls(call::create), 1u);
+    EXPECT_TRUE(driver.launch(streams[1], {.name = "the caller's"}));
+    EXPECT_TRUE(driver.launch(streams[0], {.name = "later work of the earlier user"}));
+    EXPECT_EQ(driver.ledger().pending_work, 3u);
+    EXPECT_TRUE(managed->settle(at));
+    EXPECT_EQ(driver.ledger().pending_work, 2u);
+    const std::uint64_t calls = driver.calls();
+    EXPECT_TRUE(managed->settle(at));
+    EXPECT_EQ(driver.calls(), calls) << "what is known to have finished costs nothing";
+    const std::byte one{1};
+    EXPECT_TRUE(driver.write(at, {&one, 1}));
+    free(at);
+    if (rules.grow_cached == false) TearDown();
+  }
+}
+
+TEST_F(ManagerEdges, TheHostWaitsForUsersOfACachedRangeThatGrew) {
+  open(vmm::policy::virtual_caching());
+  const address used = allocate(20 * MiB, streams[0]);
+  use(used, 20 * MiB, streams[0]);
+  free(used);
+  const address at = allocate(40 * MiB, streams[1]);
+  EXPECT_EQ(managed->statistics().grown_range_count, 1u);
+  fail(call::synchronize_event);
+  EXPECT_EQ(managed->settle(at).error().code, errc::invalid_argument);
+  EXPECT_TRUE(managed->settle(at));
+  const std::byte one{1};
+  EXPECT_TRUE(driver.write(at, {&one, 1}));
+  EXPECT_EQ(managed->settle(at + 1).error().code, errc::invalid_argument);
+  free(at);
+  EXPECT_EQ(managed->settle(at).error().code, errc::not_allocated);
+}
+
+TEST_F(ManagerEdges, APointIsWaitedFor) {
+  open();
+  EXPECT_TRUE(driver.launch(streams[0], {.name = "before"}));
+  const auto point = managed->mark(streams[0]);
+  ASSERT_TRUE(point);
+  EXPECT_TRUE(driver.launch(streams[0], {.name = "behind"}));
+  EXPECT_TRUE(managed->wait(*point));
+  EXPECT_EQ(driver.ledger().pending_work, 1u);
+}
+
 // The same of the addresses: they were mapped all the time, and work goes through them still.
 TEST_F(ManagerEdges, ARangeReusedAndFreedIdleIsNotUnmappedUnderTheEarlierUser) {
   for (const bool by_another_stream : {false, true}) {

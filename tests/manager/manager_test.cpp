@@ -7,6 +7,7 @@
 // are empty.
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -376,6 +377,33 @@ TEST_F(Manager, ChecksTheChunkSizeAgainstTheDevice) {
   EXPECT_EQ(managed->allocate(2 * MiB).error().code, errc::bad_option);
 }
 
+TEST_F(Manager, RefusesOptionsOutOfTheirRangeEachTime) {
+  const auto refused = [this](const char* option, auto&& change) {
+    vmm::manager_options options;
+    change(options);
+    vmm::manager<vmm::fake_driver> other(driver, options);
+    const std::uint64_t calls = driver.calls();
+    for (int i = 0; i < 2; ++i) {
+      const vmm::status ready = other.set_up();
+      ASSERT_FALSE(ready) << option;
+      EXPECT_EQ(ready.error().code, errc::bad_option) << option;
+      EXPECT_NE(std::string(ready.error().detail).find(option), std::string::npos)
+          << ready.error().detail;
+      EXPECT_EQ(other.allocate(2 * MiB).error().code, errc::bad_option) << option;
+    }
+    EXPECT_EQ(driver.calls(), calls) << option << " needs no device";
+    EXPECT_EQ(vmm::manager_options::from_environment(options).error().code, errc::bad_option);
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double not_a_number = std::numeric_limits<double>::quiet_NaN();
+  for (const double ratio : {-0.1, 1.1, infinity, -infinity, not_a_number})
+    refused("fragment_ratio", [ratio](auto& o) { o.rules.fragment_ratio = ratio; });
+  for (const std::uint64_t bytes : {(std::uint64_t{1} << 56) + 2 * MiB, ~std::uint64_t{0}})
+    refused("chunk_bytes", [bytes](auto& o) { o.rules.chunk_bytes = bytes; });
+  for (const std::uint64_t bytes : {std::uint64_t{0}, ~std::uint64_t{0}})
+    refused("reservation_bytes", [bytes](auto& o) { o.reservation_bytes = bytes; });
+}
+
 TEST_F(Manager, KeepMappedServesTheSameSizeWithoutADriverCall) {
   open(vmm::policy::keep_mapped());
   free(allocate(64 * MiB));
@@ -535,6 +563,10 @@ TEST(ManagerOptions, ComeFromTheEnvironment) {
   };
   refused("VMM_FRAG_RATIO", "1.5");
   refused("VMM_FRAG_RATIO", "much");
+  refused("VMM_FRAG_RATIO", "nan");
+  refused("VMM_FRAG_RATIO", "inf");
+  refused("VMM_CHUNK_SIZE", "100000TiB");
+  refused("VMM_VA_SIZE", "100000TiB");
   refused("VMM_VA_SIZE", "0");
   refused("VMM_VA_SIZE", "big");
   refused("VMM_CHUNK_SIZE", "-1");

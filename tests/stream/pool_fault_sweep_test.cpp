@@ -63,7 +63,7 @@ class leaks_allowed {
   leaks_allowed& operator=(const leaks_allowed&) = delete;
 };
 
-[[nodiscard]] bool is_memory_short(vmm::errc code) {
+[[nodiscard]] bool runs_short(vmm::errc code) {
   return code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
 }
 
@@ -139,11 +139,11 @@ class PoolFaults : public testing::Test {
     w.use_all();
     if (!seen.result) {
       const vmm::error& why = seen.result.error();
-      EXPECT_TRUE(sweeps::is_injected(why, faults) || (one.is_short && is_memory_short(why.code)))
+      EXPECT_TRUE(sweeps::is_injected(why, faults) || (one.is_short && runs_short(why.code)))
           << what << " reports " << vmm::describe(why);
       EXPECT_EQ(w.slots.size(), live_before) << what;
       // Without aliases memory moves by way of the cache, which is drained before a shortage.
-      const bool drained = on.plays.can.alias == vmm::alias_level::none && is_memory_short(why.code);
+      const bool drained = on.plays.can.alias == vmm::alias_level::none && runs_short(why.code);
       expect_same(before, w.pool->statistics(), one.gives_back || drained, what);
       const vmm::status again = one.operation(w);
       EXPECT_EQ(again.has_value(), !one.is_refused)
