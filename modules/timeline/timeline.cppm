@@ -186,7 +186,7 @@ class timeline {
 
   B& driver_;
   ticket_home home_;
-  std::atomic<std::uint64_t> era_ = 0;
+  sync::atomic<std::uint64_t> era_ = 0;
 };
 
 }  // namespace vmm

@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: blocks and vectors hold what was put into them, whatever device work is unfinished when
+// their memory comes, grows, moves, is shared and goes. Method: the input's bytes are a program of
+// at most 96 operations beside the model in tests/contents/program.hpp; the first byte chooses the
+// fake driver or real memory with queued work.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string>
+
+#include "../tests/contents/program.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::span<const std::uint8_t> program(data + 1, size - 1);
+  const std::string failure = data[0] % 2 == 0
+                                  ? contents::contents_program<vmm::fake_driver>::run(program)
+                                  : contents::contents_program<contents::queued_host>::run(program);
+  if (failure.empty()) return 0;
+  std::fprintf(stderr, "fuzz_contents: %s\n", failure.c_str());
+  std::abort();
+}

@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The host driver with streams: fills and copies wait in lanes and are carried out when the test
+// says so, in any order that lanes and events allow. The memory is real, so that elements of any
+// type can live in it while unfinished device work is on its way to it.
+//
+// Work on memory that is not mapped when it runs is a misuse, counted.
+#ifndef VMM_TESTS_CONTENTS_QUEUED_HOST_HPP
+#define VMM_TESTS_CONTENTS_QUEUED_HOST_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+import vmm.backend;
+import vmm.host;
+
+namespace contents {
+
+class queued_host {
+ public:
+  queued_host(const vmm::host_options& options, vmm::alias_level alias)
+      : host_(vmm::host_driver::open(options).value()), can_(host_.feature_set()) {
+    can_.streams = true;
+    can_.alias = alias;
+    lanes_.emplace_back();
+  }
+
+  // backend
+  [[nodiscard]] std::string_view name() const noexcept { return "queued host"; }
+  [[nodiscard]] const vmm::features& feature_set() const noexcept { return can_; }
+  [[nodiscard]] vmm::location home() const noexcept { return host_.home(); }
+  [[nodiscard]] vmm::result<vmm::granularity> query_granularity(const vmm::physical_request& r) {
+    return host_.query_granularity(r);
+  }
+  [[nodiscard]] vmm::result<vmm::memory_info> query_memory(vmm::location where) {
+    return host_.query_memory(where);
+  }
+  [[nodiscard]] vmm::result<vmm::address_range> reserve(const vmm::reserve_request& request) {
+    return host_.reserve(request);
+  }
+  [[nodiscard]] vmm::status free_reservation(vmm::address_range range) {
+    return host_.free_reservation(range);
+  }
+  [[nodiscard]] vmm::result<vmm::physical_handle> create(const vmm::physical_request& request) {
+    return host_.create(request);
+  }
+  [[nodiscard]] vmm::status release(vmm::physical_handle handle) { return host_.release(handle); }
+  [[nodiscard]] vmm::status map(const vmm::map_request& request) { return host_.map(request); }
+  [[nodiscard]] vmm::status unmap(vmm::address_range range) { return host_.unmap(range); }
+  [[nodiscard]] vmm::status set_access(vmm::address_range range,
+                                       std::span<const vmm::access_grant> grants) {
+    return host_.set_access(range, grants);
+  }
+  [[nodiscard]] vmm::result<vmm::access> get_access(vmm::address at, vmm::location who) {
+    return host_.get_access(at, who);
+  }
+
+  // stream_backend
+  [[nodiscard]] vmm::result<vmm::stream_handle> create_stream() {
+    lanes_.emplace_back();
+    return static_cast<vmm::stream_handle>(lanes_.size() - 1);
+  }
+  [[nodiscard]] vmm::status destroy_stream(vmm::stream_handle) { return {}; }
+  [[nodiscard]] vmm::status synchronize_stream(vmm::stream_handle stream) {
+    finish_until({index_of(stream), lanes_[index_of(stream)].queued});
+    return {};
+  }
+  [[nodiscard]] vmm::result<vmm::event_handle> create_event() {
+    events_.emplace_back();
+    return static_cast<vmm::event_handle>(events_.size());
+  }
+  [[nodiscard]] vmm::status destroy_event(vmm::event_handle) { return {}; }
+  [[nodiscard]] vmm::status record_event(vmm::event_handle event, vmm::stream_handle stream) {
+    point_of(event) = {index_of(stream), lanes_[index_of(stream)].queued};
+    return {};
+  }
+  [[nodiscard]] vmm::result<bool> query_event(vmm::event_handle event) {
+    return reached(point_of(event));
+  }
+  [[nodiscard]] vmm::status wait_event(vmm::stream_handle stream, vmm::event_handle event) {
+    work waiting;
+    waiting.after = point_of(event);
+    return queue(stream, waiting);
+  }
+  [[nodiscard]] vmm::status synchronize_event(vmm::event_handle event) {
+    finish_until(point_of(event));
+    return {};
+  }
+
+  // copy_backend
+  [[nodiscard]] vmm::status copy(const vmm::copy_request& request) {
+    work copying;
+    copying.copies = request;
+    return queue(request.stream, copying);
+  }
+  [[nodiscard]] vmm::status fill(const vmm::fill_request& request) {
+    work filling;
+    filling.fills = request;
+    return queue(request.stream, filling);
+  }
+  [[nodiscard]] vmm::status write(vmm::address at, std::span<const std::byte> source) {
+    return host_.write(at, source);
+  }
+  [[nodiscard]] vmm::status read(std::span<std::byte> target, vmm::address at) {
+    return host_.read(target, at);
+  }
+
+  // the test's
+  [[nodiscard]] std::size_t ready_count() const {
+    std::size_t count = 0;
+    for (const lane& each : lanes_) count += is_ready(each) ? 1 : 0;
+    return count;
+  }
+  [[nodiscard]] vmm::status finish_ready(std::size_t index) {
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      if (!is_ready(lanes_[i]) || index-- > 0) continue;
+      finish_front(i);
+      return {};
+    }
+    return vmm::refuse(vmm::errc::invalid_argument, "not so many lanes are ready");
+  }
+  [[nodiscard]] vmm::status finish_all() {
+    while (ready_count() > 0) {
+      if (vmm::status done = finish_ready(0); !done) return done;
+    }
+    return {};
+  }
+  [[nodiscard]] std::uint64_t misuse_count() const noexcept { return misuse_count_; }
+  [[nodiscard]] bool is_empty() const noexcept { return host_.ledger().empty(); }
+
+ private:
+  struct point {
+    std::size_t lane = 0;
+    std::uint64_t seq = 0;
+  };
+  struct work {
+    std::optional<vmm::copy_request> copies{};
+    std::optional<vmm::fill_request> fills{};
+    point after{};
+  };
+  struct lane {
+    std::deque<work> waiting;
+    std::uint64_t queued = 0;
+    std::uint64_t finished = 0;
+  };
+
+  [[nodiscard]] static std::size_t index_of(vmm::stream_handle stream) {
+    return static_cast<std::size_t>(stream);
+  }
+  [[nodiscard]] point& point_of(vmm::event_handle event) {
+    return events_[static_cast<std::size_t>(event) - 1];
+  }
+  [[nodiscard]] bool reached(point at) const { return lanes_[at.lane].finished >= at.seq; }
+  [[nodiscard]] bool is_ready(const lane& each) const {
+    return !each.waiting.empty() && reached(each.waiting.front().after);
+  }
+  [[nodiscard]] vmm::status queue(vmm::stream_handle stream, const work& what) {
+    lanes_[index_of(stream)].waiting.push_back(what);
+    ++lanes_[index_of(stream)].queued;
+    return {};
+  }
+  void finish_front(std::size_t index) {
+    lane& in = lanes_[index];
+    const work done = in.waiting.front();
+    in.waiting.pop_front();
+    ++in.finished;
+    vmm::status carried_out;
+    if (done.copies) {
+      vmm::copy_request request = *done.copies;
+      request.stream = vmm::stream_handle::default_stream;
+      carried_out = host_.copy(request);
+    }
+    if (done.fills) {
+      vmm::fill_request request = *done.fills;
+      request.stream = vmm::stream_handle::default_stream;
+      carried_out = host_.fill(request);
+    }
+    if (!carried_out) ++misuse_count_;
+  }
+  // Only what the point needs: its lane up to it, and what waits in there name.
+  void finish_until(point until) {
+    std::vector<point> needed{until};
+    while (!needed.empty()) {
+      const point next = needed.back();
+      if (reached(next)) {
+        needed.pop_back();
+        continue;
+      }
+      const point after = lanes_[next.lane].waiting.front().after;
+      if (reached(after)) {
+        finish_front(next.lane);
+      } else {
+        needed.push_back(after);
+      }
+    }
+  }
+
+  vmm::host_driver host_;
+  vmm::features can_;
+  std::vector<lane> lanes_;
+  std::vector<point> events_;
+  std::uint64_t misuse_count_ = 0;
+};
+
+static_assert(vmm::stream_backend<queued_host>);
+static_assert(vmm::copy_backend<queued_host>);
+
+}  // namespace contents
+
+#endif
