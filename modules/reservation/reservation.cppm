@@ -42,7 +42,8 @@ class reservation_space {
   reservation_space(B& driver, const reservation_options& options) noexcept
       : driver_(driver),
         options_(options),
-        space_(address_space::create({options.granularity_bytes, false}).value()) {}
+        space_(address_space::create({options.granularity_bytes, false}).value()),
+        largest_bytes_(space_.max_range_bytes()) {}
   reservation_space(const reservation_space&) = delete;
   reservation_space& operator=(const reservation_space&) = delete;
 
@@ -140,11 +141,10 @@ class reservation_space {
     const std::uint64_t unit = options_.granularity_bytes;
     const std::uint64_t slack_bytes = std::max(request.alignment_bytes, unit) - unit;
     const std::uint64_t needed_bytes = round_up(request.size_bytes, unit) + slack_bytes;
-    const std::uint64_t largest_bytes = space_.max_range_bytes();
-    if (needed_bytes > largest_bytes)
+    if (needed_bytes > largest_bytes_)
       return refuse(errc::out_of_addresses, "the request is larger than any range can be");
     std::uint64_t wished_bytes =
-        std::min(round_up(options_.reservation_bytes, unit), largest_bytes);
+        std::min(round_up(options_.reservation_bytes, unit), largest_bytes_);
     wished_bytes = std::max(wished_bytes, needed_bytes);
     for (;;) {
       result<address_range> range = driver_.reserve({wished_bytes, unit, address{}});
@@ -190,6 +190,7 @@ class reservation_space {
   sync::mutex growth_mutex_;
   mutable sync::mutex mutex_;
   address_space space_ VMM_GUARDED_BY(mutex_);
+  const std::uint64_t largest_bytes_;  // the most that a range of the space can have
   std::vector<held_range> held_ VMM_GUARDED_BY(mutex_);
 };
 

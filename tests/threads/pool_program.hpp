@@ -1,0 +1,357 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two or three threads over one stream pool, on a fake driver whose work finishes when a thread
+// says so. A seed writes the program. Each thread has a stream of its own, and one is everyone's.
+// The driver checks that nothing is used, unmapped or handed on while unfinished work may touch it,
+// that every kernel finds what the one before it left in the block, and that no handle is used that
+// is gone. It imports what it uses, so it is the last include of a file.
+#ifndef VMM_TESTS_THREADS_POOL_PROGRAM_HPP
+#define VMM_TESTS_THREADS_POOL_PROGRAM_HPP
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "program.h"
+
+#include "../support/scheduler.hpp"
+
+import vmm.stream;
+import vmm.sync;
+
+class pool_program {
+ public:
+  static constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+  explicit pool_program(std::uint64_t seed) : numbers_(seed), driver_(machine(numbers_)) {
+    driver_.set_manual(true);
+    shared_ = make_stream();
+    actors_.resize(numbers_.one_in(3) ? 3 : 2);
+    for (std::size_t index = 0; index < actors_.size(); ++index) {
+      actor& each = actors_[index];
+      each.numbers = number_source(numbers_.next());
+      each.own = make_stream();
+      each.event = *driver_.create_event();
+      each.last_tag = (index + 1) << 32;
+      each.operations = 3 + numbers_.below(5);
+    }
+    pool_ = std::make_unique<pool>(driver_, options());
+    if (numbers_.one_in(3)) (void)pool_->subscribe(free_parked, this);
+    if (!numbers_.one_in(3)) (void)pool_->set_up();
+    if (numbers_.one_in(2)) warm_up();
+  }
+
+  [[nodiscard]] std::size_t thread_count() const { return actors_.size(); }
+
+  void run_thread(std::size_t index) {
+    actor& who = actors_[index];
+    for (std::uint64_t left = who.operations; left > 0 && who.wrong == nullptr; --left)
+      operation(who);
+  }
+
+  /// nullptr when nothing is wrong.
+  [[nodiscard]] const char* finish() {
+    for (const actor& each : actors_) complain(each.wrong);
+    if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
+    if (const vmm::status valid = pool_->validate(); !valid) complain(valid.error().detail);
+    if (wrong_ == nullptr) give_all_back();
+    pool_.reset();
+    if (!driver_.finish_all()) complain("work could not finish");
+    for (const actor& each : actors_) {
+      (void)driver_.destroy_event(each.event);
+      (void)driver_.destroy_stream(each.own);
+    }
+    (void)driver_.destroy_stream(shared_);
+    if (!driver_.check_empty()) complain("the driver still has something");
+    for (const auto& misuse : driver_.misuses())
+      detail_ += std::string(vmm::fake::name_of(misuse.kind)) + ", " + misuse.detail + "; ";
+    if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
+    return wrong_;
+  }
+  [[nodiscard]] const std::string& detail() const { return detail_; }
+
+ private:
+  using pool = vmm::stream_pool<scheduled_driver>;
+  struct block {
+    vmm::address at{};
+    std::uint64_t size_bytes = 0;
+    vmm::stream_handle stream{};
+    std::optional<std::uint64_t> tag{};
+    bool is_pinned = false;
+    bool is_freed = false;  // while it is pinned
+  };
+  struct actor {
+    number_source numbers{0};
+    vmm::stream_handle own{};
+    vmm::event_handle event{};
+    std::vector<block> blocks{};
+    std::uint64_t last_tag = 0;
+    std::uint64_t operations = 0;
+    const char* wrong = nullptr;
+  };
+
+  // A watcher that does nothing: calls take turns where there is one.
+  class silent_watcher final : public vmm::block_watcher {
+   public:
+    void reserved(vmm::address_range) override {}
+    void unreserved(vmm::address_range) override {}
+    void mapped(vmm::address_range) override {}
+    void unmapped(vmm::address_range) override {}
+    void allocated(vmm::address_range) override {}
+    void freed(vmm::address) override {}
+  };
+
+  [[nodiscard]] static vmm::fake::profile machine(number_source& numbers) {
+    vmm::fake::profile plays = vmm::fake::profile::cuda();
+    const std::uint64_t choice = numbers.below(8);
+    if (choice == 5) plays = vmm::fake::profile::level_zero();
+    if (choice == 6) plays.can.alias = vmm::alias_level::none;
+    if (choice == 7) plays.can.spanning_unmap = false;
+    plays.traps.stream_numbers_again = numbers.one_in(2);
+    plays.device_memory_bytes = numbers.one_in(2) ? 16 * mib : 256 * mib;
+    return plays;
+  }
+
+  [[nodiscard]] vmm::pool_options options() {
+    vmm::pool_options out;
+    out.reservation_bytes = 512 * mib;
+    out.rules.handle_bytes = 2 * mib;
+    if (numbers_.one_in(2)) {
+      out.rules.headroom = 0;
+      out.rules.slack_bytes = 0;
+      out.rules.harvest_share = 0;
+      out.rules.growth_share = 0;
+    }
+    if (numbers_.one_in(3)) out.capture = vmm::capture_rule::private_memory;
+    if (numbers_.one_in(3)) out.capture = vmm::capture_rule::unchecked;
+    captures_ = out.capture == vmm::capture_rule::private_memory;
+    if (numbers_.one_in(3)) out.watcher = &watcher_;
+    return out;
+  }
+
+  [[nodiscard]] vmm::stream_handle make_stream() { return *driver_.create_stream(); }
+
+  // Free memory with unfinished work on it, before the threads begin.
+  void warm_up() {
+    for (actor& each : actors_) {
+      for (std::uint64_t left = 1 + numbers_.below(3); left > 0; --left) allocate(each);
+      for (std::uint64_t left = 1 + numbers_.below(2); left > 0; --left) free(each);
+    }
+  }
+
+  void operation(actor& who) {
+    const std::uint64_t choice = who.numbers.below(100);
+    if (choice < 34) return allocate(who);
+    if (choice < 52) return free(who);
+    if (choice < 57) return hand_over(who);
+    if (choice < 62) return forget(who);
+    if (choice < 67) return note(who, pool_->synchronize(), "synchronize failed");
+    if (choice < 72) return (void)pool_->trim(0);
+    if (choice < 78) return pin_or_unpin(who);
+    if (choice < 81) return park(who);
+    if (choice < 84) return subscribe(who);
+    if (choice < 87) return look(who);
+    if (choice < 91) return capture(who);
+    driver_.finish_some(who.numbers.next());
+  }
+
+  [[nodiscard]] static std::uint64_t some_size(number_source& numbers) {
+    constexpr std::array<std::uint64_t, 8> sizes{512,     4096,    mib / 2, mib,
+                                                 2 * mib, 3 * mib, 4 * mib, 6 * mib};
+    return sizes[numbers.below(sizes.size())];
+  }
+
+  void allocate(actor& who) {
+    block fresh;
+    fresh.size_bytes = some_size(who.numbers);
+    fresh.stream = who.numbers.one_in(3) ? shared_ : who.own;
+    const auto at = pool_->allocate(fresh.size_bytes, fresh.stream);
+    if (!at) {
+      const vmm::errc code = at.error().code;
+      if (code != vmm::errc::out_of_memory) who.wrong = "an allocation failed without a reason";
+      return;
+    }
+    fresh.at = *at;
+    use(who, fresh);
+    who.blocks.push_back(fresh);
+  }
+
+  void use(actor& who, block& what) {
+    const vmm::address_range range{what.at, what.size_bytes};
+    vmm::fake::kernel work{.name = "work", .duration_us = 5};
+    work.writes = {&range, 1};
+    if (what.tag) work.reads = {&range, 1};
+    work.expected = what.tag;
+    work.tag = ++who.last_tag;
+    note(who, driver_.launch(what.stream, work), "a kernel could not be launched");
+    what.tag = who.last_tag;
+  }
+
+  [[nodiscard]] block* some_block(actor& who) {
+    if (who.blocks.empty()) return nullptr;
+    return &who.blocks[who.numbers.below(who.blocks.size())];
+  }
+
+  void remove(actor& who, block* gone) {
+    *gone = who.blocks.back();
+    who.blocks.pop_back();
+  }
+
+  void free(actor& who) {
+    block* const gone = some_block(who);
+    if (gone == nullptr || gone->is_freed) return;
+    if (gone->tag) use(who, *gone);
+    note(who, pool_->free(gone->at, gone->stream), "a block could not be freed");
+    gone->is_freed = gone->is_pinned;
+    if (!gone->is_pinned) remove(who, gone);
+  }
+
+  // To a stream that the pool has not seen, freed there, and that stream is forgotten again.
+  void hand_over(actor& who) {
+    block* const gone = some_block(who);
+    if (gone == nullptr || gone->is_pinned) return;
+    const auto fresh = driver_.create_stream();
+    if (!fresh) return;
+    order(who, gone->stream, *fresh);
+    gone->stream = *fresh;
+    use(who, *gone);
+    note(who, pool_->free(gone->at, *fresh), "a block could not be freed on a new stream");
+    remove(who, gone);
+    note(who, pool_->forget(*fresh), "a stream could not be forgotten");
+    order(who, *fresh, who.own);
+    note(who, driver_.destroy_stream(*fresh), "a stream could not be destroyed");
+  }
+
+  void order(actor& who, vmm::stream_handle before, vmm::stream_handle after) {
+    note(who, driver_.record_event(who.event, before), "no mark");
+    note(who, driver_.wait_event(after, who.event), "no wait");
+  }
+
+  // The thread's stream goes, and another takes its place behind it.
+  void forget(actor& who) {
+    for (const block& each : who.blocks) {
+      if (each.is_freed) return;
+    }
+    note(who, pool_->forget(who.own), "a stream could not be forgotten");
+    const auto fresh = driver_.create_stream();
+    if (!fresh) return;
+    order(who, who.own, *fresh);
+    note(who, driver_.destroy_stream(who.own), "a stream could not be destroyed");
+    for (block& each : who.blocks) {
+      if (each.stream == who.own) each.stream = *fresh;
+    }
+    who.own = *fresh;
+  }
+
+  void pin_or_unpin(actor& who) {
+    block* const kept = some_block(who);
+    if (kept == nullptr) return;
+    if (!kept->is_pinned) {
+      note(who, pool_->pin(kept->at), "a block could not be pinned");
+      kept->is_pinned = true;
+      return;
+    }
+    note(who, pool_->unpin(kept->at), "a block could not be unpinned");
+    kept->is_pinned = false;
+    if (kept->is_freed) remove(who, kept);
+  }
+
+  // Leaves a block to whichever remap callback comes next.
+  void park(actor& who) {
+    block* const kept = some_block(who);
+    if (kept == nullptr || kept->is_pinned || kept->stream != shared_) return;
+    if (parked_.load(std::memory_order_acquire) != 0) return;
+    const std::uint64_t before = parked_.exchange(kept->at.value, std::memory_order_acq_rel);
+    if (before != 0)
+      note(who, pool_->free(vmm::address{before}, shared_), "a parked block could not be freed");
+    remove(who, kept);
+  }
+
+  static void free_parked(void* context, const vmm::remap_notice&) {
+    auto& whole = *static_cast<pool_program*>(context);
+    const std::uint64_t at = whole.parked_.exchange(0, std::memory_order_acq_rel);
+    if (at != 0) (void)whole.pool_->free(vmm::address{at}, whole.shared_);
+  }
+
+  void subscribe(actor& who) {
+    const auto number = pool_->subscribe([](void*, const vmm::remap_notice&) {}, nullptr);
+    if (!number) {
+      who.wrong = "no subscription";
+      return;
+    }
+    (void)pool_->remap_epoch();
+    note(who, pool_->unsubscribe(*number), "a subscription could not be ended");
+  }
+
+  void look(actor& who) {
+    if (who.numbers.one_in(4)) return note(who, pool_->validate(), "the pool is not valid");
+    const vmm::pool_statistics now = pool_->statistics();
+    if (now.live_bytes > now.peak_live_bytes) who.wrong = "the statistics are torn";
+    if (who.numbers.one_in(2)) (void)pool_->last_shortage();
+    if (who.numbers.one_in(2)) (void)pool_->regions();
+  }
+
+  // A graph of one kernel on memory of its own, played once and released.
+  void capture(actor& who) {
+    if (!captures_ || !driver_.begin_capture(who.own, vmm::capture_mode::relaxed)) return;
+    const std::uint64_t size_bytes = some_size(who.numbers);
+    const auto at = pool_->allocate(size_bytes, who.own);
+    const auto number = pool_->capture_number(who.own);
+    if (at) {
+      const vmm::address_range range{*at, size_bytes};
+      vmm::fake::kernel work{.name = "graph", .duration_us = 5};
+      work.writes = {&range, 1};
+      note(who, driver_.launch(who.own, work), "a kernel could not be captured");
+      note(who, pool_->free(*at, who.own), "a block of a capture could not be freed");
+    }
+    const auto made = driver_.end_capture(who.own);
+    if (!made || !number) {
+      who.wrong = "a capture was spoiled";
+      return;
+    }
+    note(who, driver_.launch_graph(*made, who.own), "a graph did not play");
+    note(who, pool_->release_capture(*number, who.own), "a capture could not be released");
+    note(who, driver_.destroy_graph(*made), "a graph could not be destroyed");
+  }
+
+  void give_all_back() {
+    for (actor& each : actors_) {
+      for (block& gone : each.blocks) {
+        if (gone.is_pinned) note(each, pool_->unpin(gone.at), "a last unpin failed");
+        if (gone.is_freed) continue;
+        if (gone.tag) use(each, gone);
+        note(each, pool_->free(gone.at, gone.stream), "a last free failed");
+      }
+      complain(each.wrong);
+    }
+    const std::uint64_t parked = parked_.load(std::memory_order_relaxed);
+    if (parked != 0 && !pool_->free(vmm::address{parked}, shared_))
+      complain("a parked block was lost");
+    if (pool_->statistics().live_count != 0) complain("a block is left");
+  }
+
+  static void note(actor& who, const vmm::status& answer, const char* what) {
+    if (!answer && who.wrong == nullptr) who.wrong = what;
+  }
+  void complain(const char* what) {
+    if (wrong_ == nullptr) wrong_ = what;
+  }
+
+  number_source numbers_;
+  scheduled_driver driver_;
+  silent_watcher watcher_;
+  vmm::stream_handle shared_{};
+  vmm::sync::atomic<std::uint64_t> parked_ = 0;
+  std::vector<actor> actors_;
+  std::unique_ptr<pool> pool_;
+  bool captures_ = false;
+  const char* wrong_ = nullptr;
+  std::string detail_;
+};
+
+#endif

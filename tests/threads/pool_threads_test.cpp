@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: pairs of calls that meet in a stream pool: no schedule of them names a stream that is gone,
+// waits for ever or reads what another thread is changing.
+// Method: every schedule of the two threads with few preemptions, on a fake driver that reports
+// stale handles and hazards. Reads without a lock are ThreadSanitizer's to see (preset tsan): the
+// hand-over between the threads is invisible to it. [R11]
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "../support/scheduler.hpp"
+
+import vmm.stream;
+
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+// A pool with two streams, made anew for each schedule.
+struct pool_case {
+  explicit pool_case(const vmm::pool_options& options, bool sets_up)
+      : driver(vmm::fake::profile::cuda()) {
+    driver.set_manual(true);
+    a = *driver.create_stream();
+    b = *driver.create_stream();
+    pool = std::make_unique<vmm::stream_pool<scheduled_driver>>(driver, options);
+    if (sets_up) EXPECT_TRUE(pool->set_up());
+  }
+  [[nodiscard]] static vmm::pool_options small() {
+    vmm::pool_options out;
+    out.reservation_bytes = 256 * mib;
+    out.rules.handle_bytes = 2 * mib;
+    out.rules.headroom = 0;
+    out.rules.slack_bytes = 0;
+    out.rules.harvest_share = 0;
+    out.rules.growth_share = 0;
+    return out;
+  }
+
+  vmm::address allocate(std::uint64_t size_bytes, vmm::stream_handle stream) {
+    const auto at = pool->allocate(size_bytes, stream);
+    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
+    return at.value_or(vmm::address{});
+  }
+  void work(vmm::stream_handle stream, vmm::address at) {
+    const vmm::address_range range{at, 512};
+    vmm::fake::kernel writer{.name = "work", .duration_us = 5};
+    writer.writes = {&range, 1};
+    EXPECT_TRUE(driver.launch(stream, writer));
+  }
+  void free(vmm::address at, vmm::stream_handle stream) { EXPECT_TRUE(pool->free(at, stream)); }
+  // After the pool forgot it. The other stream is ordered behind it.
+  void destroy(vmm::stream_handle& gone, vmm::stream_handle heir) {
+    const auto event = driver.create_event();
+    EXPECT_TRUE(event && driver.record_event(*event, gone) && driver.wait_event(heir, *event));
+    EXPECT_TRUE(driver.destroy_event(*event) && driver.destroy_stream(gone));
+    gone = vmm::stream_handle::default_stream;
+  }
+
+  // What is left goes; true when the driver saw nothing wrong.
+  [[nodiscard]] bool end() {
+    EXPECT_TRUE(pool->validate());
+    pool.reset();
+    EXPECT_TRUE(driver.finish_all());
+    for (const vmm::stream_handle each : {a, b}) {
+      if (each != vmm::stream_handle::default_stream) EXPECT_TRUE(driver.destroy_stream(each));
+    }
+    (void)driver.check_empty();
+    for (const auto& misuse : driver.misuses())
+      ADD_FAILURE() << vmm::fake::name_of(misuse.kind) << ": " << misuse.detail;
+    return driver.misuse_count() == 0;
+  }
+
+  scheduled_driver driver;
+  vmm::stream_handle a{};
+  vmm::stream_handle b{};
+  std::unique_ptr<vmm::stream_pool<scheduled_driver>> pool;
+};
+
+using part = std::function<void(pool_case&)>;
+
+struct pair_of_threads {
+  vmm::pool_options options = pool_case::small();
+  part before{};
+  part first{};
+  part second{};
+  std::uint32_t preemptions_max = 2;
+  bool sets_up = true;
+};
+
+// Plays all schedules, or up to the first that is bad.
+void play_all(const char* name, const pair_of_threads& what) {
+  schedule::crew crew;
+  crew.describe(name);
+  const observed_locks observed;
+  schedule::enumeration all(what.preemptions_max);
+  bool good = true;
+  do {
+    pool_case world(what.options, what.sets_up);
+    what.before(world);
+    struct job {
+      const part* run;
+      pool_case* world;
+    };
+    std::array<job, 2> jobs{{{&what.first, &world}, {&what.second, &world}}};
+    std::array<schedule::body, 2> bodies{};
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      bodies[i].context = &jobs[i];
+      bodies[i].run = [](void* context) {
+        const job& own = *static_cast<const job*>(context);
+        (*own.run)(*own.world);
+      };
+    }
+    crew.play(bodies.data(), 2, all.next());
+    good = world.end() && !testing::Test::HasFailure();
+    if (!good)
+      ADD_FAILURE() << name << ": schedule " << all.count() + 1 << ", choices " << crew.choices();
+  } while (good && all.advance(crew));
+  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
+  std::printf("%s: %s%llu schedules\n", name, good ? "all " : "bad after ",
+              static_cast<unsigned long long>(all.count() + (good ? 0 : 1)));
+}
+
+// The work of a forgotten stream is unfinished, and the stream is gone: what waits for it uses the
+// mark that was made when it was forgotten, and no thread records a new one.
+void forget_with_work(pool_case& world) {
+  const vmm::address at = world.allocate(mib, world.a);
+  world.work(world.a, at);
+  world.free(at, world.a);
+  EXPECT_TRUE(world.pool->forget(world.a));
+  world.destroy(world.a, world.b);
+}
+
+TEST(PoolThreads, TwoWaitForAForgottenStreamThatIsGone) {
+  pair_of_threads what;
+  what.before = forget_with_work;
+  what.first = [](pool_case& world) { EXPECT_TRUE(world.pool->synchronize()); };
+  what.second = what.first;
+  play_all("synchronize beside synchronize after forget", what);
+}
+
+TEST(PoolThreads, OneWaitsForAForgottenStreamWhileAnotherGrows) {
+  pair_of_threads what;
+  what.before = forget_with_work;
+  what.first = [](pool_case& world) { EXPECT_TRUE(world.pool->synchronize()); };
+  what.second = [](pool_case& world) { (void)world.allocate(2 * mib, world.b); };
+  play_all("synchronize beside growth after forget", what);
+}
+
+// ThreadSanitizer sees it where a count of streams is read without the lock.
+TEST(PoolThreads, OneGrowsWhileAnotherFreesOnANewStream) {
+  pair_of_threads what;
+  what.preemptions_max = 1;
+  auto kept = std::make_shared<vmm::address>();
+  auto late = std::make_shared<vmm::stream_handle>();
+  what.before = [=](pool_case& world) {
+    *kept = world.allocate(mib, world.a);
+    (void)world.allocate(mib, world.a);
+    *late = *world.driver.create_stream();
+  };
+  what.first = [](pool_case& world) { (void)world.allocate(4 * mib, world.a); };
+  what.second = [=](pool_case& world) {
+    world.free(*kept, *late);
+    EXPECT_TRUE(world.pool->forget(*late));
+    world.destroy(*late, world.b);
+  };
+  play_all("growth beside a free on a new stream", what);
+}
+
+class silent_watcher final : public vmm::block_watcher {
+ public:
+  void reserved(vmm::address_range) override {}
+  void unreserved(vmm::address_range) override {}
+  void mapped(vmm::address_range) override {}
+  void unmapped(vmm::address_range) override {}
+  void allocated(vmm::address_range) override {}
+  void freed(vmm::address) override {}
+};
+
+// A remap callback may free. Allocations and frees take turns where there is a watcher.
+struct freeing_callback {
+  pool_case* world = nullptr;
+  vmm::address parked{};
+};
+
+void let_callback_free(pool_case& world, freeing_callback& callback) {
+  callback.world = &world;
+  callback.parked = world.allocate(4096, world.b);
+  const auto call = [](void* context, const vmm::remap_notice&) {
+    auto& own = *static_cast<freeing_callback*>(context);
+    if (own.parked.value == 0) return;
+    own.world->free(own.parked, own.world->b);
+    own.parked = {};
+  };
+  EXPECT_TRUE(world.pool->subscribe(call, &callback));
+  world.free(world.allocate(6 * mib, world.a), world.a);
+}
+
+TEST(PoolThreads, ACallbackFreesUnderAWatcherWhileAnotherThreadGrows) {
+  silent_watcher watcher;
+  freeing_callback callback;
+  pair_of_threads what;
+  what.preemptions_max = 1;
+  what.options.watcher = &watcher;
+  what.before = [&](pool_case& world) { let_callback_free(world, callback); };
+  what.first = [](pool_case& world) { (void)world.allocate(8 * mib, world.b); };
+  what.second = [](pool_case& world) { (void)world.pool->trim(0); };
+  play_all("growth under a watcher beside trim with a callback that frees", what);
+}
+
+TEST(PoolThreads, TwoSetThePoolUpAtOnce) {
+  pair_of_threads what;
+  what.sets_up = false;
+  what.before = [](pool_case&) {};
+  what.first = [](pool_case& world) { world.free(world.allocate(mib, world.a), world.a); };
+  what.second = [](pool_case& world) { world.free(world.allocate(mib, world.b), world.b); };
+  what.preemptions_max = 1;
+  play_all("first allocation beside first allocation", what);
+}
+
+}  // namespace
