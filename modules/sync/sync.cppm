@@ -9,9 +9,9 @@
 // thread back: so a test decides which thread runs next. Without VMM_SCHEDULE_POINTS nothing is
 // left of that: each operation is the standard library's, inlined.
 //
-// I1  A lock is announced before it is taken, and an unlock after the lock is free: an observer
-//     that lets one thread run at a time, and a thread that wants a lock only when it is free, never
-//     makes a thread wait for a lock.
+// I1  A lock is announced before it is taken, and an unlock after the lock is free. So no thread
+//     waits for a lock under an observer that lets one thread run at a time, and none that wants a
+//     lock which is held.
 // I2  An atomic operation is announced before it happens.
 //
 // Thread safety: all of it; set_schedule_observer() while no other thread uses any of it.

@@ -99,8 +99,8 @@ class crew {
   void describe(const char* program) noexcept;
 };
 
-/// Every schedule with at most `preemptions_max` switches away from a thread that could go on, depth
-/// first.
+/// Every schedule with at most `preemptions_max` switches away from a thread that could go on,
+/// depth first.
 class enumeration {
  public:
   explicit enumeration(std::uint32_t preemptions_max) : preemptions_max_(preemptions_max) {}
@@ -123,8 +123,8 @@ class enumeration {
 /// Called by the thread that runs. Nothing on a thread that is not of the crew.
 void reach(event what, const void* object) noexcept;
 
-/// Between the two ThreadSanitizer sees nothing of the calling thread: neither what it uses nor what
-/// it orders. For the simulated driver, whose lock would order what a real driver does not.
+/// Between the two ThreadSanitizer sees nothing of the calling thread: neither what it uses nor
+/// what it orders. For the simulated driver, whose lock would order what a real driver does not.
 void begin_unseen() noexcept;
 void end_unseen() noexcept;
 

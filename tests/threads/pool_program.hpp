@@ -59,6 +59,10 @@ class pool_program {
     for (const actor& each : actors_) complain(each.wrong);
     if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
     if (const vmm::status valid = pool_->validate(); !valid) complain(valid.error().detail);
+    // The destructor announces what it unmaps: nothing is left for the callback then.
+    const std::uint64_t parked = parked_.exchange(0, std::memory_order_acq_rel);
+    if (parked != 0 && !pool_->free(vmm::address{parked}, shared_))
+      complain("a parked block was lost");
     if (wrong_ == nullptr) give_all_back();
     pool_.reset();
     if (!driver_.finish_all()) complain("work could not finish");
@@ -329,9 +333,6 @@ class pool_program {
       }
       complain(each.wrong);
     }
-    const std::uint64_t parked = parked_.load(std::memory_order_relaxed);
-    if (parked != 0 && !pool_->free(vmm::address{parked}, shared_))
-      complain("a parked block was lost");
     if (pool_->statistics().live_count != 0) complain("a block is left");
   }
 

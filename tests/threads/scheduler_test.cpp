@@ -64,13 +64,12 @@ tally count_lost(std::uint32_t preemptions_max) {
   return out;
 }
 
-// A thread with two steps has three parts; two such threads interleave in C(6, 3) ways. An update is
-// lost unless one thread's load and store both come before the other's load.
+// A thread with two steps has three parts; two such threads interleave in C(6, 3) ways. An update
+// is lost unless one thread's load and store both come before the other's load. The first part does
+// nothing, and each order is played in as many ways as these parts can stand.
 TEST(Scheduler, PlaysEveryScheduleOfTwoThreads) {
   const tally all = count_lost(100);
   EXPECT_EQ(all.played, 20U);
-  // Of the orders of load, store, load, store (six), two lose nothing; each is played in as many
-  // ways as the threads' first parts, which do nothing, can come before them.
   EXPECT_GT(all.lost, 0U);
   EXPECT_LT(all.lost, all.played);
 }

@@ -38,8 +38,18 @@ class cursor {
     }
   }
 
+  // [[...]], and the macros of modules/sync/thread_annotations.h.
   void skip_attributes() {
-    while (text() == "[[") skip_balanced("[[", "]]");
+    for (;;) {
+      if (text() == "[[") {
+        skip_balanced("[[", "]]");
+      } else if (text().starts_with("VMM_")) {
+        next();
+        if (text() == "(") skip_balanced("(", ")");
+      } else {
+        return;
+      }
+    }
   }
 
   // `requires` clauses: primaries joined by && and ||.
