@@ -41,9 +41,9 @@ class pool_program {
       each.operations = 3 + numbers_.below(5);
     }
     pool_ = std::make_unique<pool>(driver_, options());
-    if (numbers_.one_in(3)) (void)pool_->subscribe(free_parked, this);
+    const bool listens = numbers_.one_in(2) && pool_->subscribe(free_parked, this).has_value();
     if (!numbers_.one_in(3)) (void)pool_->set_up();
-    if (numbers_.one_in(2)) warm_up();
+    if (numbers_.one_in(2)) warm_up(listens);
   }
 
   [[nodiscard]] std::size_t thread_count() const { return actors_.size(); }
@@ -56,7 +56,10 @@ class pool_program {
 
   /// nullptr when nothing is wrong.
   [[nodiscard]] const char* finish() {
-    for (const actor& each : actors_) complain(each.wrong);
+    for (const actor& each : actors_) {
+      complain(each.wrong);
+      if (each.why.code != vmm::errc::none) detail_ += std::string(each.why.detail) + "; ";
+    }
     if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
     if (const vmm::status valid = pool_->validate(); !valid) complain(valid.error().detail);
     // The destructor announces what it unmaps: nothing is left for the callback then.
@@ -97,6 +100,7 @@ class pool_program {
     std::uint64_t last_tag = 0;
     std::uint64_t operations = 0;
     const char* wrong = nullptr;
+    vmm::error why{};
   };
 
   // A watcher that does nothing: calls take turns where there is one.
@@ -141,7 +145,11 @@ class pool_program {
   [[nodiscard]] vmm::stream_handle make_stream() { return *driver_.create_stream(); }
 
   // Free memory with unfinished work on it, before the threads begin.
-  void warm_up() {
+  void warm_up(bool parks) {
+    if (parks) {
+      const auto at = pool_->allocate(4096, shared_);
+      if (at) parked_.store(at->value, std::memory_order_release);
+    }
     for (actor& each : actors_) {
       for (std::uint64_t left = 1 + numbers_.below(3); left > 0; --left) allocate(each);
       for (std::uint64_t left = 1 + numbers_.below(2); left > 0; --left) free(each);
@@ -154,7 +162,7 @@ class pool_program {
     if (choice < 52) return free(who);
     if (choice < 57) return hand_over(who);
     if (choice < 62) return forget(who);
-    if (choice < 67) return note(who, pool_->synchronize(), "synchronize failed");
+    if (choice < 67) return synchronize(who);
     if (choice < 72) return (void)pool_->trim(0);
     if (choice < 78) return pin_or_unpin(who);
     if (choice < 81) return park(who);
@@ -162,6 +170,13 @@ class pool_program {
     if (choice < 87) return look(who);
     if (choice < 91) return capture(who);
     driver_.finish_some(who.numbers.next());
+  }
+
+  // Refused while another thread captures a stream that the pool knows.
+  void synchronize(actor& who) {
+    const vmm::status done = pool_->synchronize();
+    const bool refused = !done && captures_ && done.error().code == vmm::errc::not_permitted;
+    if (!refused) note(who, done, "synchronize failed");
   }
 
   [[nodiscard]] static std::uint64_t some_size(number_source& numbers) {
@@ -177,7 +192,7 @@ class pool_program {
     const auto at = pool_->allocate(fresh.size_bytes, fresh.stream);
     if (!at) {
       const vmm::errc code = at.error().code;
-      if (code != vmm::errc::out_of_memory) who.wrong = "an allocation failed without a reason";
+      if (code != vmm::errc::out_of_memory) note(who, at.error(), "an allocation failed");
       return;
     }
     fresh.at = *at;
@@ -337,7 +352,9 @@ class pool_program {
   }
 
   static void note(actor& who, const vmm::status& answer, const char* what) {
-    if (!answer && who.wrong == nullptr) who.wrong = what;
+    if (answer || who.wrong != nullptr) return;
+    who.wrong = what;
+    who.why = answer.error();
   }
   void complain(const char* what) {
     if (wrong_ == nullptr) wrong_ = what;
