@@ -202,12 +202,16 @@ TEST(OpenFileLimit, EachStepIsRefusedAndWorksLater) {
 
 // ---- kernel mappings -----------------------------------------------------------------
 
-// Maps one page of `memory` at every second page of a range, until the kernel has no mapping left.
+// Maps one page of `memory` at every second page of a range, but where one is mapped, until the
+// kernel has no mapping left.
 std::uint64_t use_up_mappings(vmm::host_driver& driver, vmm::address_range range,
                               vmm::physical_handle memory) {
   std::uint64_t count = 0;
-  for (std::uint64_t at = 0; at < range.size_bytes; at += 2 * page, ++count) {
-    if (!driver.map({range.base + at, page, memory, 0})) break;
+  for (std::uint64_t at = 0; at < range.size_bytes; at += 2 * page) {
+    const vmm::status mapped = driver.map({range.base + at, page, memory, 0});
+    if (!mapped && mapped.error().code == errc::overlap) continue;
+    if (!mapped) break;
+    ++count;
   }
   return count;
 }
@@ -227,9 +231,21 @@ TEST(MappingLimit, EachStepIsRefusedAndWorksLater) {
                 const auto range = driver.reserve({.size_bytes = (limit + 10) * 2 * page}).value();
                 const auto one = driver.create(memory_of(page, vmm::share_kind::none)).value();
                 expect(use_up_mappings(driver, range, one) > limit / 4, "mappings are used up");
-                expect_code(managed.allocate(64 * MiB), errc::out_of_mappings, "manager");
+                // With room behind it a block joins no neighbour: each takes mappings of its own.
+                const vmm::allocate_request apart{.size_bytes = 2 * MiB, .growth_bytes = 2 * MiB};
+                std::vector<vmm::address> last;
+                vmm::result<vmm::address> more = managed.allocate(apart);
+                for (; more && last.size() < 16; more = managed.allocate(apart))
+                  last.push_back(*more);
+                expect_code(more, errc::out_of_mappings, "manager");
+                for (const vmm::address at : last) expect(managed.free(at).has_value(), "free");
+                expect(use_up_mappings(driver, range, one) < 64, "again at the limit");
                 expect_code(pool.allocate(512 * MiB, stream), errc::out_of_mappings, "pool");
-                expect_code(driver.reserve({.size_bytes = MiB}), errc::out_of_mappings, "reserve");
+                // Addresses beside others may join them, which takes no mapping.
+                const auto beside = driver.reserve({.size_bytes = MiB});
+                expect(beside ? driver.free_reservation(*beside).has_value()
+                              : beside.error().code == errc::out_of_mappings,
+                       "reserve");
                 expect(managed.validate() && pool.validate(), "both are valid");
                 std::byte seen{};
                 expect(driver.read({&seen, 1}, *kept) && seen == std::byte{7}, "what was there");
