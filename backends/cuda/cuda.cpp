@@ -314,6 +314,7 @@ cuda_driver::~cuda_driver() { leave_if_forked(); }
 cuda_driver::cuda_driver(cuda_driver&&) noexcept = default;
 cuda_driver& cuda_driver::operator=(cuda_driver&& other) noexcept {
   if (this != &other) {
+    users_ = std::move(other.users_);
     leave_if_forked();
     state_ = std::move(other.state_);
   }

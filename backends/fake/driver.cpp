@@ -86,6 +86,7 @@ fake_driver::~fake_driver() { leave_if_forked(); }
 fake_driver::fake_driver(fake_driver&&) noexcept = default;
 fake_driver& fake_driver::operator=(fake_driver&& other) noexcept {
   if (this != &other) {
+    users_ = std::move(other.users_);
     leave_if_forked();
     state_ = std::move(other.state_);
   }

@@ -430,6 +430,7 @@ host_driver::~host_driver() { leave_if_forked(); }
 host_driver::host_driver(host_driver&&) noexcept = default;
 host_driver& host_driver::operator=(host_driver&& other) noexcept {
   if (this != &other) {
+    users_ = std::move(other.users_);
     leave_if_forked();
     state_ = std::move(other.state_);
   }
