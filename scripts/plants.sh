@@ -71,7 +71,8 @@ run_test() {
   local program
   program=$(find "$work/$1/tests" -name "$2" -type f -perm -u+x | head -1)
   [[ -n $program ]] || die "there is no test program $2"
-  timeout "$limit_s" "$program" --gtest_brief=1 --gtest_filter="$3" >"$work/test.log" 2>&1
+  timeout "$limit_s" "$program" --gtest_brief=1 --gtest_fail_fast \
+    --gtest_filter="$3" >"$work/test.log" 2>&1
 }
 
 apply() { patch -p1 --batch --forward --fuzz=0 "$@"; }
