@@ -250,6 +250,25 @@ TEST_F(Pool, ZombiesGoWhenTheirWorkHasFinished) {
   for (const address at : {whole, wall, other, third}) free(at, a);
 }
 
+TEST_F(Pool, AZombieThatWaitsHoldsNoOthersBack) {
+  open(moving());
+  std::vector<address> kept;
+  for (const stream_handle stream : {a, b}) {
+    const address first = allocate(2 * MiB, stream);
+    kept.push_back(allocate(2 * MiB, stream));
+    const address second = allocate(2 * MiB, stream);
+    kept.push_back(allocate(2 * MiB, stream));
+    if (stream == a) run(a, {first, 2 * MiB}, 1e6);
+    free(first, stream);
+    free(second, stream);
+    kept.push_back(allocate(4 * MiB, stream));
+  }
+  ASSERT_EQ(managed->statistics().zombie_count, 2u);
+  (void)managed->trim(0);
+  EXPECT_EQ(managed->statistics().zombie_count, 1u) << "the work on a runs, that on b is done";
+  for (const address at : kept) free(at, a);
+}
+
 TEST_F(Pool, ZombiesStayWithinThePolicysCount) {
   pool_options options = moving();
   options.rules.zombie_count_max = 3;
