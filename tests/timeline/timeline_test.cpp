@@ -4,6 +4,7 @@
 // Goal: a ticket passes when the work before it has finished and not before, orders streams on the
 // device, and gives its event back when nobody refers to it. Method: kernels on the fake driver's
 // streams finish when the test says so; event calls are counted.
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <thread>
@@ -172,16 +173,17 @@ TEST_F(Timeline, AReusedTicketIsNotPassedUntilItsNewWorkIs) {
 
 TEST_F(Timeline, ReferencesAreCounted) {
   ticket_ref point = mark(first);
-  EXPECT_EQ(point.get()->reference_count, 1u);
+  EXPECT_EQ(point.get()->reference_count.load(std::memory_order_relaxed), 1u);
   ticket_ref copy = point;
-  EXPECT_EQ(point.get()->reference_count, 2u);
+  EXPECT_EQ(point.get()->reference_count.load(std::memory_order_relaxed), 2u);
   ticket_ref moved = std::move(copy);
   EXPECT_EQ(copy.get(), nullptr);
-  EXPECT_EQ(point.get()->reference_count, 2u);
+  EXPECT_EQ(point.get()->reference_count.load(std::memory_order_relaxed), 2u);
   moved = point;
-  EXPECT_EQ(point.get()->reference_count, 2u) << "assigned over itself";
+  EXPECT_EQ(point.get()->reference_count.load(std::memory_order_relaxed), 2u)
+      << "assigned over itself";
   moved = ticket_ref{};
-  EXPECT_EQ(point.get()->reference_count, 1u);
+  EXPECT_EQ(point.get()->reference_count.load(std::memory_order_relaxed), 1u);
 }
 
 // ---- failures
@@ -254,7 +256,7 @@ TEST(TimelineThreads, TicketsAreMadeSharedAndForgottenByMany) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(shared.get()->reference_count, 1u);
+    EXPECT_EQ(shared.get()->reference_count.load(std::memory_order_relaxed), 1u);
     EXPECT_LE(driver.ledger().events, 4u);
   }
   EXPECT_TRUE(driver.check_empty()) << driver.report();
