@@ -74,8 +74,8 @@ class guarded {
   }
   /// Before any other thread can reach this, or after every other one has gone.
   void set(std::unique_ptr<T> object) noexcept { object_ = std::move(object); }
-  /// The object stays for good: nothing owns it any more.
-  void leak() noexcept { (void)object_.release(); }
+  /// The object, which nothing here owns or reaches any more.
+  [[nodiscard]] T* release() noexcept { return object_.release(); }
 
  private:
   sync::spin_lock lock_;

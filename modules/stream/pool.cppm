@@ -1371,13 +1371,14 @@ stream_pool<B>::~stream_pool() {
   }
   if (closed) return;
   if (!gate_.is_here()) {  // or forked while it closed
+    leave_behind(book_.release());
     leave_behind(parts_.release());
     leave_parts_behind(plan_);
     return;
   }
   std::fprintf(stderr, "vmm: a stream pool could not give everything back: %s, %s\n",
                name_of(closed.error().code), closed.error().detail);
-  book_.leak();  // the driver still has it: taking the records away would only hide that
+  (void)book_.release();  // the driver still has it: taking the records away would only hide that
   (void)parts_.release();
 }
 
