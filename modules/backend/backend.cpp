@@ -120,13 +120,13 @@ void user_count::remove() noexcept {
 }
 
 void user_count::take(user_count& other) noexcept {
-  check(other.count() == 0,
+  check(!other.has_users(),
         "a driver is moved while a pool or manager uses it: move it before they are made");
   is_gone_ = std::exchange(other.is_gone_, true);
 }
 
 void user_count::check_replaced() const noexcept {
-  check(count() == 0,
+  check(!has_users(),
         "a driver is assigned to while a pool or manager uses it: destroy those first");
 }
 

@@ -7,7 +7,8 @@
 // driver, a vector one of its manager. An object that goes away or moves while it has users ends
 // the process with a text that names the mistake, before anybody reaches what is gone.
 //
-// I1  A user_count whose object is destroyed, moved from or assigned to has no user.
+// I1  A user_count whose object is destroyed, moved from or assigned to has no user. A forked
+//     child's copies are not looked at: what it leaves behind uses nothing any more.
 //
 // Thread safety: all of it. Cost: one relaxed addition when a user is made and one when it goes; no
 // other call looks at the count.
@@ -19,6 +20,7 @@ module;
 
 export module vmm.backend:users;
 
+import :process;
 import :result;
 
 namespace vmm {
@@ -41,11 +43,14 @@ export class user_count {
 
   /// Ends the process when there are users: the object is about to go away.
   inline void check_destroyed() const noexcept {
-    if (count() != 0) [[unlikely]]
+    if (has_users()) [[unlikely]]
       fail_destroyed();
   }
   void add() noexcept;
   void remove() noexcept;
+  [[nodiscard]] inline bool has_users() const noexcept {
+    return count() != 0 && made_in_.is_here();
+  }
   [[nodiscard]] inline std::uint32_t count() const noexcept {
     return count_.load(std::memory_order_acquire);
   }
@@ -57,6 +62,7 @@ export class user_count {
 
   std::atomic<std::uint32_t> count_ = 0;
   bool is_gone_ = false;  // its object was moved from
+  process_mark made_in_;
   used_object what_;
 };
 
@@ -72,20 +78,22 @@ export class use_of {
       count_->add();
     }
   }
-  use_of(const use_of& other) noexcept : count_(other.count_) {
-    if (count_ != nullptr) count_->add();
+  use_of(const use_of& other) noexcept : count_(other.count_), made_in_(other.made_in_) {
+    if (count_ != nullptr && made_in_.is_here()) count_->add();
   }
   use_of& operator=(const use_of& other) noexcept {
     use_of made(other);
     std::swap(count_, made.count_);
+    std::swap(made_in_, made.made_in_);
     return *this;
   }
   ~use_of() {
-    if (count_ != nullptr) count_->remove();
+    if (count_ != nullptr && made_in_.is_here()) count_->remove();
   }
 
  private:
   user_count* count_ = nullptr;
+  process_mark made_in_;
 };
 
 /// Blocks that were not freed when their pool or manager went away. It gives them back itself.

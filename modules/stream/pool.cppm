@@ -22,9 +22,9 @@
 //
 // Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
 // of its own, and no driver call is made under the short one (vmm.stream:guarded has the order).
-// Cost: allocate and free on one stream make no event and no driver call, but for asking whether the
-// stream is being captured where the options want that and the stream can be; their bookkeeping is
-// O(1) but for a search of fixed depth. Growth costs driver calls by handles moved and created.
+// Cost: allocate and free on one stream make no event and no driver call, but for asking whether
+// the stream is being captured where the options want that and the stream can be; their bookkeeping
+// is O(1) but for a search of fixed depth. Growth costs driver calls by handles moved and created.
 module;
 #include <algorithm>
 #include <array>
@@ -345,6 +345,7 @@ class stream_pool {
   [[nodiscard]] result<address> reuse_behind_wait(const book_request& request,
                                                   const foreign_search& how);
   [[nodiscard]] result<address> grow(const book_request& request);
+  [[nodiscard]] result<address> grow_by_steps(const book_request& request, bool room);
   [[nodiscard]] result<address> grow_short(const book_request& request, error cause);
   [[nodiscard]] result<address> grow_from_all(const book_request& request, shortage_report& tried);
   trim_report release_cached();
@@ -1005,6 +1006,15 @@ result<address> stream_pool<B>::grow(const book_request& request) {
   const std::uint64_t held_bytes = parts_->memory.statistics().held_bytes;
   const bool room = book_.with([&](auto& book) { return book.has_headroom(request, held_bytes); });
   may_wait_ = may_mark_all();
+  const result<address> grown = grow_by_steps(request, room);
+  if (grown || !may_wait_ || !is_capture_refusal(grown.error())) return grown;
+  may_wait_ = false;  // a capture has begun meanwhile on a stream that was to be waited for
+  return grow_by_steps(request, room);
+}
+
+// `room`: new memory is wanted rather than that of other streams.
+template <backend B>
+result<address> stream_pool<B>::grow_by_steps(const book_request& request, bool room) {
   if (!room) {
     const result<address> waited = reuse_behind_wait(request, {});
     if (!waited || *waited) return waited;

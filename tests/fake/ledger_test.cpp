@@ -141,6 +141,7 @@ TEST_F(Ledger, ReservationsKeepTheirAlignment) {
 }
 
 TEST(LedgerDeathTest, MisuseMayBeFatal) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
   vmm::fake_driver driver;
   driver.set_misuse_fatal(true);
   EXPECT_DEATH((void)driver.release(static_cast<vmm::physical_handle>(99)),

@@ -22,7 +22,7 @@ using vmm::errc;
 using vmm::remap_notice;
 using vmm::stream_handle;
 
-constexpr errc inside_a_block = errc::not_allocated;
+constexpr errc inside_a_block = errc::invalid_argument;
 
 TEST_F(PoolMisuse, FreedTwice) {
   open();

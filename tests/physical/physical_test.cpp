@@ -458,6 +458,7 @@ TEST_F(Physical, AReleasedPieceLetsGoOfItsTicket) {
 // ---- misuse
 
 TEST(PhysicalDeathTest, MisuseEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
   vmm::fake_driver driver;
   vmm::physical_options options;
   options.like.where = vmm::device(0);

@@ -549,4 +549,60 @@ TEST(CapturesAtRandom, ShareNoMemoryWithOtherWork) {
   }
 }
 
+// Begins a capture behind the pool's back, right after a question about the stream was answered.
+class late_capture : public vmm::fake_driver {
+ public:
+  using fake_driver::fake_driver;
+  void begin_after(stream_handle on, int questions) {
+    on_ = on;
+    left_ = questions;
+  }
+  [[nodiscard]] bool has_begun() const {
+    return on_ != stream_handle::default_stream && left_ == 0;
+  }
+  [[nodiscard]] vmm::result<vmm::capture_info> query_capture(stream_handle stream) {
+    const auto seen = fake_driver::query_capture(stream);
+    if (stream == on_ && left_ > 0 && --left_ == 0)
+      EXPECT_TRUE(begin_capture(stream, capture_mode::any_thread));
+    return seen;
+  }
+
+ private:
+  stream_handle on_ = stream_handle::default_stream;
+  int left_ = 0;
+};
+
+TEST(LateCapture, OfAStreamToBeWaitedForFailsNoAllocation) {
+  int begun_count = 0;
+  for (int questions = 1; questions <= 6; ++questions) {
+    late_capture driver;
+    driver.set_manual(true);
+    const stream_handle user = driver.create_stream().value();
+    const stream_handle other = driver.create_stream().value();
+    {
+      vmm::stream_pool<late_capture> pool(driver);
+      const auto first = pool.allocate(16 * MiB, other);
+      ASSERT_TRUE(first);
+      ASSERT_TRUE(driver.launch(other, {.duration_us = 10}));
+      ASSERT_TRUE(pool.free(*first, other));
+      driver.begin_after(other, questions);
+      const auto second = pool.allocate(16 * MiB, user);
+      EXPECT_TRUE(second) << questions << ": " << (second ? "" : vmm::describe(second.error()));
+      if (driver.has_begun()) {
+        ++begun_count;
+        const auto made = driver.end_capture(other);
+        ASSERT_TRUE(made) << "the capture was spoiled";
+        ASSERT_TRUE(driver.destroy_graph(*made));
+      }
+      driver.begin_after(stream_handle::default_stream, 0);
+      ASSERT_TRUE(driver.finish_all());
+      if (second) EXPECT_TRUE(pool.free(*second, user));
+    }
+    EXPECT_EQ(driver.misuse_count(), 0u) << driver.report();
+    ASSERT_TRUE(driver.destroy_stream(user));
+    ASSERT_TRUE(driver.destroy_stream(other));
+  }
+  EXPECT_GE(begun_count, 2);
+}
+
 }  // namespace

@@ -209,6 +209,7 @@ TEST_F(Notices, ACallbackMayFreeAndPin) {
 using NoticesDeathTest = Notices;
 
 TEST_F(NoticesDeathTest, ACallbackMustNotAllocate) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
   struct greedy {
     pool* managed;
     stream_handle stream;
@@ -230,6 +231,7 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocate) {
 
 // Free memory would serve the request: nothing but the callback forbids it.
 TEST_F(NoticesDeathTest, ACallbackMustNotAllocateWhatIsFree) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
   struct modest {
     pool* managed;
     stream_handle stream;
@@ -259,6 +261,7 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocateWhatIsFree) {
 }
 
 TEST_F(NoticesDeathTest, ACallbackMustNotCallWhatMayAnnounce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
   struct caller {
     pool* managed;
     stream_handle stream;

@@ -211,7 +211,9 @@ class PoolCloseFaults : public testing::Test {
     const bool forever =
         std::any_of(faults.begin(), faults.end(), [](const auto& each) { return each.forever; });
     const leaks_allowed by_design;
-    world w(B(on.plays), pool_scenarios::moving());
+    vmm::pool_options options = pool_scenarios::moving();
+    options.at_end.hook = nullptr;  // blocks are live at the end on purpose
+    world w(B(on.plays), options);
     prepare(w);
     const std::string what = std::string("close on ") + on.name + sweeps::describe(faults);
     testing::internal::CaptureStderr();
