@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The README's program: memory that doubles at its address.
+// The README's program: a pool on whatever driver is there.
 #include <cstdio>
 
 import vmm;
 
 int main() {
-  auto driver = vmm::host_driver::open();
+  auto driver = vmm::open_backend();  // a GPU where there is one, else host memory
   if (!driver) return std::puts(vmm::describe(driver.error()).c_str()), 1;
-  vmm::manager memory(*driver);
-  auto at = memory.allocate(64 << 20);
-  if (at) at = memory.resize({.at = *at, .size_bytes = 128 << 20});  // no byte is copied
-  if (!at) return std::puts(vmm::describe(at.error()).c_str()), 1;
-  std::printf("128 MiB at %#llx\n", static_cast<unsigned long long>(at->value));
-  return memory.free(*at) ? 0 : 1;
+  vmm::stream_pool pool(*driver);
+  const auto stream = vmm::stream_handle::default_stream;
+  const auto block = pool.allocate(3 << 20, stream);
+  if (!block) return std::puts(vmm::describe(block.error()).c_str()), 1;
+  std::printf("3 MiB at %#llx\n", static_cast<unsigned long long>(block->value));
+  return pool.free(*block, stream) ? 0 : 1;
 }
