@@ -216,7 +216,9 @@ struct prepared {
     if (tried.report) continue;
     return tried.is_callers_fault ? refuse_to_start(tried.problem) : fail(tried.problem);
   }
-  const std::string why = into.picture.open(wanted.picture_path);
+  std::string why = vmm::tools::why_no_picture(wanted.picture_path, wanted.trace_path);
+  if (!why.empty()) return refuse_to_start(why);
+  why = into.picture.open(wanted.picture_path);
   return why.empty() ? 0 : fail(why);
 }
 

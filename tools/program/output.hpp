@@ -7,6 +7,7 @@
 #define VMM_TOOLS_PROGRAM_OUTPUT_HPP
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -66,6 +67,16 @@ class output_file {
   int descriptor_ = -1;
   bool is_new_ = false;
 };
+
+/// Empty, or that the picture would be written over the trace that it is drawn from.
+[[nodiscard]] inline std::string why_no_picture(const std::string& picture,
+                                                const std::string& trace) {
+  struct ::stat left{}, right{};
+  if (::stat(picture.c_str(), &left) != 0 || ::stat(trace.c_str(), &right) != 0) return "";
+  if (!S_ISREG(left.st_mode) || left.st_dev != right.st_dev || left.st_ino != right.st_ino)
+    return "";
+  return picture + " is the trace: --svg takes another file";
+}
 
 /// Writes `text` and whatever standard output holds back. Empty, or why it is not whole.
 [[nodiscard]] inline std::string print(std::string_view text) {

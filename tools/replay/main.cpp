@@ -176,6 +176,9 @@ int replay(const command_line& wanted) {
   if (!input) return complain(vmm::tools::describe(input.trouble), exit_misused);
   vmm::tools::output_file picture;
   if (wanted.run.draw) {
+    if (const std::string why = vmm::tools::why_no_picture(wanted.svg_path, wanted.trace_path);
+        !why.empty())
+      return complain(why, exit_misused);
     if (const std::string why = picture.open(wanted.svg_path); !why.empty())
       return complain(why, exit_failed);
   }
