@@ -228,6 +228,14 @@ TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
   }
 }
 
+TEST_F(WrongUse, AtTheLimitOfFileSizeIsAnErrorAndNoSignal) {
+  const std::string replay = path_of("tools/vmm-replay") + " " + file("tiny.trace", tiny);
+  const auto got = run("bash -c '(ulimit -f 0; exec " + replay +
+                       " --svg x.svg) 2>&1 >/dev/null | cat; exit ${PIPESTATUS[0]}'");
+  EXPECT_EQ(got.code, 1);
+  EXPECT_EQ(got.out, "vmm-replay: x.svg: cannot be written: File too large\n");
+}
+
 // A program that throws, as a program does whose memory ends (ulimit -v), on its main thread and on
 // another.
 TEST_F(WrongUse, ExceptionsEndAProgramWithAMessageAndItsCode) {

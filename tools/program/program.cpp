@@ -4,10 +4,12 @@
 // What every program of this project does beside its own work; cmake/VmmLibrary.cmake links it into
 // each of them. When a program starts, environment variables that are misspelt are named on stderr.
 // An exception that nothing in the program catches, on any thread, ends it with a message and the
-// exit code 4 instead of an abort.
+// exit code 4 instead of an abort. At the process's limit of file size (ulimit -f) the call that
+// writes answers an error and no signal ends the program, so that it can say so.
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -40,6 +42,7 @@ constexpr int exit_broken_off = 4;
 
 [[maybe_unused]] const bool is_prepared = [] {
   std::set_terminate(&break_off);
+  std::signal(SIGXFSZ, SIG_IGN);
   const std::string unknown = vmm::tools::unknown_variables(program_invocation_short_name, environ);
   std::fputs(unknown.c_str(), stderr);
   return true;
