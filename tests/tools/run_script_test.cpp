@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: ./run says nothing of its own when nothing is to be done, configures again when a folder is
-// new, lists names that can be typed, works through a symbolic link, and says what a word needs.
+// new, lists names that can be typed, works through a symbolic link, says what a word needs, and
+// lets no other ./run into a folder in which it builds.
 // Method: the script in a folder of its own, with a cmake and a ninja that write down how they are
 // called and programs that say so; and this build's rules, in which no list is made anew.
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -83,6 +85,23 @@ TEST_F(RunScript, ListsNamesThatCanBeTyped) {
   EXPECT_EQ(wrong.out, "");
   EXPECT_EQ(wrong.err, "run: there is no bench 'vb'; NAME is one of: fake va \n");
   EXPECT_EQ(ask("./run bench bench_va").out, "va: \n") << "with the program's prefix too";
+}
+
+// A second ./run in the same folder waits: neither CMake nor ninja keeps another one out.
+TEST_F(RunScript, HoldsTheFolderWhileItBuilds) {
+  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "there is no flock";
+  const std::string look =
+      "flock --nonblock '" + path("build/release/.lock") + "' true && echo free || echo held";
+  script("bin/cmake",
+         "if [[ $1 == --version ]]; then echo 'cmake version 3.31.0'; exit; fi\n"
+         "touch build/release/build.ninja; " +
+             look);
+  script("bin/ninja", "case \"$*\" in *targets*) echo 'bench_va: phony' ;; *' -n '*) ;; *) " +
+                          look + " ;; esac");
+  script("build/release/bench/bench_va", look);
+  const finished got = ask("./run bench va");
+  EXPECT_EQ(got.err, "held\nheld\n") << "CMake, then ninja";
+  EXPECT_EQ(got.out, "free\n") << "the program";
 }
 
 TEST_F(RunScript, WorksThroughASymbolicLink) {
