@@ -5,11 +5,13 @@
 # plants.sh [NAME...]: puts each bug of tests/plants into a copy of the sources, builds the one test
 # that its header names, and expects that test to fail within 60 seconds. A plant that does not
 # apply, does not compile or is not found fails the run; so does a test that fails without a plant.
+# What each test said is kept in build/plants/PLANT.log.
 # plants.sh --check: only sees that there are enough plants, that each has a whole header and that
 # each still applies. No build.
 #
-# Header of a plant, a line each: What, Peer (the kind of bug, in an allocator that had it), Test,
-# Filter (GoogleTest's), Flavour (debug, address or thread).
+# Header of a plant, a line each: What, Peer (the kind of bug, and an allocator that had it where
+# one is known), Test, Filter (GoogleTest's), Flavour (debug; address, which also looks at what
+# pointers are subtracted; or thread).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -47,19 +49,21 @@ copy_sources() {
 }
 
 configure() {
-  local sanitize='' level=3
+  local sanitize='' level=3 extra=''
   case $1 in
     debug) ;;
-    address) sanitize=address,undefined ;;
+    address)
+      sanitize=address,undefined
+      extra='-mllvm -asan-detect-invalid-pointer-sub' ;;
     thread) sanitize=thread level=2 ;;
     *) die "there is no flavour '$1': debug, address or thread" ;;
   esac
   [[ -e $work/$1/build.ninja ]] && return
-  # Warnings are off: a plant is no good code.
+  # Warnings are off: a plant is no good code. Tests of threads need the schedule points.
   cmake -S "$src" -B "$work/$1" -G Ninja -DCMAKE_CXX_COMPILER=clang++-19 \
-    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CXX_FLAGS=-w \
+    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CXX_FLAGS="-w $extra" \
     -DVMM_BUILD_TOOLS=OFF -DVMM_INSTALL=OFF -DVMM_CUDA=OFF -DVMM_CHECK_LEVEL=$level \
-    -DVMM_SANITIZE="$sanitize" >"$work/$1.configure.log" 2>&1 ||
+    -DVMM_SCHEDULE_POINTS=ON -DVMM_SANITIZE="$sanitize" >"$work/$1.configure.log" 2>&1 ||
     { tail -20 "$work/$1.configure.log" >&2; die "cmake could not configure the copy"; }
 }
 
@@ -71,7 +75,8 @@ run_test() {
   local program
   program=$(find "$work/$1/tests" -name "$2" -type f -perm -u+x | head -1)
   [[ -n $program ]] || die "there is no test program $2"
-  timeout "$limit_s" "$program" --gtest_brief=1 --gtest_fail_fast \
+  ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_invalid_pointer_pairs=2 \
+    timeout "$limit_s" "$program" --gtest_brief=1 --gtest_fail_fast \
     --gtest_filter="$3" >"$work/test.log" 2>&1
 }
 
@@ -146,6 +151,7 @@ try_plant() {
     local rc=0
     run_test "$flavour" "$test" "$(field Filter "$patch")" || rc=$?
     seconds=$(($(date +%s) - start))
+    cp "$work/test.log" "$work/$1.log"
     case $rc in
       0) outcome='NOT FOUND' ;;
       124) outcome='NOT FOUND in time' ;;
