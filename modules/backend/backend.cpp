@@ -109,9 +109,25 @@ void fail_check(const char* what, std::source_location where) noexcept {
 
 // ---- users ---------------------------------------------------------------------------
 
+namespace {
+
+std::atomic<bool> exit_has_begun = false;
+
+// Registered when an object gets its first user, so after its destructor where it is static: exit()
+// calls the function before that destructor. A bound, since what is registered stays: programs have
+// few drivers, and one that makes them in a loop has no static one after so many.
+void notice_exit() noexcept {
+  static std::atomic<std::uint32_t> registered_count = 0;
+  constexpr std::uint32_t registered_count_max = 1024;
+  if (registered_count.fetch_add(1, std::memory_order_relaxed) >= registered_count_max) return;
+  (void)std::atexit([] { exit_has_begun.store(true, std::memory_order_relaxed); });
+}
+
+}  // namespace
+
 void user_count::add() noexcept {
   check(!is_gone_, "a pool or manager is made on a driver that was moved from");
-  count_.fetch_add(1, std::memory_order_relaxed);
+  if (count_.fetch_add(1, std::memory_order_relaxed) == 0) notice_exit();
 }
 
 void user_count::remove() noexcept {
@@ -131,6 +147,7 @@ void user_count::check_replaced() const noexcept {
 }
 
 void user_count::fail_destroyed() const noexcept {
+  if (exit_has_begun.load(std::memory_order_relaxed)) return;
   fail_check(what_ == used_object::manager
                  ? "a manager is destroyed while a vector uses it: destroy the vectors first"
                  : "a driver is destroyed while a pool or manager uses it: destroy those first",

@@ -199,6 +199,18 @@ TEST(LiveBlocksMisuseDeathTest, LineOnStderr) {
               "back \\(no further report is printed\\)\n$");
 }
 
+// exit() leaves what lies on the stack as it is, and destroys what is static.
+TEST(ExitMisuseDeathTest, ExitOverAPoolOnTheStack) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto leave = [] {
+    static vmm::fake_driver driver;
+    fake_pool pool(driver);
+    (void)pool.allocate(4 * KiB, {});
+    std::exit(3);
+  };
+  EXPECT_EXIT(leave(), testing::ExitedWithCode(3), "^$");
+}
+
 // An object that is gone is not there to be asked: only a tool that knows all memory sees it.
 TEST(GoneMisuseDeathTest, PoolUsedAfterItsEnd) {
 #if defined(__has_feature)
