@@ -684,6 +684,7 @@ result<ticket_ref> manager<B>::mark(stream_handle stream) {
 
 template <backend B>
 status manager<B>::wait(const ticket_ref& point) {
+  if (!made_in_.is_here()) return refuse_forked();
   return point.known_passed() ? status{} : engine_->time().wait(point);
 }
 

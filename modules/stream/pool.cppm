@@ -781,6 +781,7 @@ status stream_pool<B>::free_captured(address at, stream_handle stream, const cap
 
 template <backend B>
 result<std::uint64_t> stream_pool<B>::capture_number(stream_handle stream) {
+  if (const status idle = nothing_to_do(); !idle) return idle.error();
   if constexpr (capture_backend<B>) {
     const result<capture_info> seen = driver_.query_capture(stream);
     if (!seen) return seen.error();

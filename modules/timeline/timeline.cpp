@@ -33,6 +33,7 @@ ticket* ticket_home::acquire() noexcept {
 void ticket_home::recycle(ticket& point) noexcept {
   check(point.reference_count.load(std::memory_order_relaxed) == 0,
         "a ticket is recycled while referred to");
+  if (!made_in_.is_here()) return;
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (point.event == event_handle::none) {
     pool_.release(point);

@@ -12,6 +12,8 @@
 // I2  The event behind a ticket is reused only when nobody refers to the ticket any more.
 // I3  A null ticket has passed: backends whose work is done when the call returns never make any
 // other.
+// I4  In a forked child a reference goes without a lock, and its ticket is left as it is: a thread
+// of the parent may have held the lock.
 //
 // Thread safety: everything here may be called from any thread; no driver call is made under the
 // lock. Cost: mark() is one event record (and one creation for each ticket in use at once),
@@ -57,6 +59,7 @@ class ticket_home {
   [[nodiscard]] event_handle take_event() noexcept;
 
  private:
+  const process_mark made_in_;
   sync::mutex mutex_;
   object_pool<ticket> pool_ VMM_GUARDED_BY(mutex_);
   ticket* with_event_ VMM_GUARDED_BY(mutex_) = nullptr;  // given back, event kept for the next mark
