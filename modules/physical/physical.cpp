@@ -39,8 +39,9 @@ piece* piece_store::take(const wanted& want) noexcept {
 
 result<piece*> piece_store::admit(std::uint64_t size_bytes) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  if (options_.budget_bytes != 0 && (size_bytes > options_.budget_bytes ||
-                                     numbers_.held_bytes > options_.budget_bytes - size_bytes)) {
+  if (options_.budget_bytes != 0 &&
+      (size_bytes > options_.budget_bytes ||
+       numbers_.held_bytes + asked_bytes_ > options_.budget_bytes - size_bytes)) {
     return refuse(errc::over_budget,
                   "the byte budget is spent: free or trim memory, or raise the budget");
   }
@@ -52,16 +53,14 @@ result<piece*> piece_store::admit(std::uint64_t size_bytes) noexcept {
   blank->holder_count = 1;
   blank->mapping_count = 0;
   blank->was_shared = false;
-  numbers_.held_bytes += size_bytes;
-  ++numbers_.held_count;
+  asked_bytes_ += size_bytes;
   return blank;
 }
 
 void piece_store::abandon(piece& blank) noexcept {
   check(blank.handle == physical_handle::none, "a piece that the driver made is not a blank one");
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  numbers_.held_bytes -= blank.size_bytes;
-  --numbers_.held_count;
+  asked_bytes_ -= blank.size_bytes;
   pool_.release(blank);
 }
 
@@ -69,6 +68,9 @@ void piece_store::confirm(piece& fresh, physical_handle handle) noexcept {
   check(handle != physical_handle::none, "a driver that creates memory gives a handle");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   fresh.handle = handle;
+  asked_bytes_ -= fresh.size_bytes;
+  numbers_.held_bytes += fresh.size_bytes;
+  ++numbers_.held_count;
   ++numbers_.created_count;
   numbers_.peak_held_bytes = std::max(numbers_.peak_held_bytes, numbers_.held_bytes);
 }

@@ -13,7 +13,7 @@
 // that may still use it:
 //     its ticket says so, and whoever maps it next is ordered behind that ticket.
 // I3  A piece that several ranges have held is cached only when its last mapping is gone.
-// I4  Held bytes never exceed the budget.
+// I4  Held bytes, with those that the driver is being asked for, never exceed the budget.
 // I5  Every piece's size is a multiple of the granularity.
 //
 // Thread safety: all of it; no driver call is made under the lock. Cost: O(log n) for each piece
@@ -118,7 +118,8 @@ class piece_store {
     std::uint64_t request_bytes = 0;
   };
   [[nodiscard]] piece* take(const wanted& want) noexcept;
-  /// A blank piece that counts `size_bytes` as held, before the driver is asked for it.
+  /// A blank piece that counts `size_bytes` against the budget, before the driver is asked for it.
+  /// It counts as held when it is confirmed.
   [[nodiscard]] result<piece*> admit(std::uint64_t size_bytes) noexcept;
   void abandon(piece& blank) noexcept;
   void confirm(piece& fresh, physical_handle handle) noexcept;
@@ -151,6 +152,7 @@ class piece_store {
   ordered_index cache_ VMM_GUARDED_BY(mutex_);  // by size
   object_pool<piece> pool_ VMM_GUARDED_BY(mutex_);
   physical_statistics numbers_ VMM_GUARDED_BY(mutex_);
+  std::uint64_t asked_bytes_ VMM_GUARDED_BY(mutex_) = 0;  // of blank pieces
 };
 
 /// Creates, gathers, keeps and releases physical memory on one backend.

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -557,6 +558,45 @@ TEST_F(ModelledPhysical, AgreesWithAListOfPieces) {
 }
 
 // ---- threads
+
+// Another thread looks while the driver creates: an observer of the driver does so in its place.
+TEST(PhysicalAccounts, WhatIsHeldIsNeverMoreThanThePeak) {
+  struct looker {
+    [[nodiscard]] vmm::status before(const vmm::call_record& record) {
+      if (record.kind != call::create) return {};
+      ++looks;
+      const vmm::physical_statistics now = look();
+      EXPECT_LE(now.held_bytes, now.peak_held_bytes);
+      EXPECT_LE(now.held_bytes, given_bytes) << "the driver has not given it yet";
+      return {};
+    }
+    void after(const vmm::call_record& record) {
+      if (record.kind == call::create) given_bytes += 4 * MiB;
+    }
+    std::function<vmm::physical_statistics()> look;
+    std::uint64_t given_bytes = 0;
+    int looks = 0;
+  };
+  using observed = vmm::observed_backend<vmm::fake_driver, looker>;
+  auto observer = std::make_shared<looker>();
+  observed driver(vmm::fake_driver{}, observer);
+  vmm::physical_options options;
+  options.like.where = vmm::device(0);
+  options.granularity_bytes = 2 * MiB;
+  options.budget_bytes = 8 * MiB;
+  vmm::physical_pool<observed> memory(driver, options);
+  observer->look = [&] { return memory.statistics(); };
+  piece_list pieces;
+  EXPECT_TRUE(memory.acquire(4 * MiB, pieces));
+  EXPECT_TRUE(memory.acquire(4 * MiB, pieces));
+  const vmm::status refused = memory.acquire(2 * MiB, pieces);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, errc::over_budget);
+  EXPECT_EQ(observer->looks, 2);
+  EXPECT_EQ(memory.statistics().peak_held_bytes, 8 * MiB);
+  memory.give_back(pieces, 0);
+  EXPECT_EQ(memory.trim(0).released_bytes, 8 * MiB);
+}
 
 TEST_F(Physical, ManyThreadsTakeAndGiveBack) {
   std::vector<std::thread> threads;
