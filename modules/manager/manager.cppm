@@ -205,7 +205,8 @@ class manager {
   /// out_of_host_memory. [D1]
   [[nodiscard]] result<range_info> find(address at);
 
-  /// Gives cached memory back until at most `limit_bytes` of it are kept; never waits. [C4]
+  /// Gives cached memory back until at most `limit_bytes` of it are kept. Waits for no work, only
+  /// for another thread that gives memory back. [C4]
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
   [[nodiscard]] trim_report drain() { return trim(0); }
 
@@ -263,6 +264,7 @@ class manager {
                                 const copy_request& request) const;
   [[nodiscard]] status real_copy(const copy_request& request);
   [[nodiscard]] status drain_ranges(std::uint64_t limit_bytes);
+  [[nodiscard]] trim_report give_back(std::uint64_t limit_bytes);
   [[nodiscard]] status close();
   void report_live() noexcept;
 
@@ -277,14 +279,12 @@ class manager {
     counts_.recovery_count.fetch_add(1, std::memory_order_relaxed);
     for (int left = recovery_attempts; left > 0 && !outcome; --left) {
       if (!is_shortage(outcome.error().code)) return outcome;
-      engine_->reap(engine_->retired().size());
-      (void)drain_ranges(0);
-      (void)engine_->memory().trim(0);
+      (void)give_back(0);
       outcome = operation();
     }
     while (options_.wait_when_short && !outcome && is_shortage(outcome.error().code) &&
            engine_->reap_waiting()) {
-      (void)engine_->memory().trim(0);
+      (void)give_back(0);
       outcome = operation();
     }
     return outcome;
@@ -295,6 +295,7 @@ class manager {
   manager_options options_;
   sync::mutex set_up_mutex_;
   sync::mutex recovery_mutex_;
+  sync::mutex release_mutex_;  // after that of recovery; held while memory goes back to the driver
   sync::atomic<bool> is_set_up_ = false;
   const process_mark made_in_;
   std::uint64_t unit_bytes_ = 0;   // sizes are multiples of it
@@ -791,6 +792,14 @@ template <backend B>
 trim_report manager<B>::trim(std::uint64_t limit_bytes) {
   if (!made_in_.is_here()) return {.failure = refuse_forked()};
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
+  return give_back(limit_bytes);
+}
+
+// What another thread is just giving back has gone when this returns: nobody who is short of memory
+// misses it.
+template <backend B>
+trim_report manager<B>::give_back(std::uint64_t limit_bytes) {
+  const sync::lock_guard<sync::mutex> releasing(release_mutex_);
   engine_->reap(engine_->retired().size());
   const status drained = drain_ranges(limit_bytes);
   const std::uint64_t kept_bytes = cache_.size_bytes();

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: an allocation that needs the memory which another thread is just giving back gets it: it is
+// not out of memory. [F2]
+// Method: every schedule of the two threads with few preemptions, on a fake driver that has memory
+// for one of the blocks only. [R11]
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "../support/scheduler.hpp"
+
+import vmm.manager;
+
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+[[nodiscard]] vmm::fake::profile small_machine() {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.device_memory_bytes = 8 * mib;
+  return plays;
+}
+
+// One manager on a machine that one block fills, which has been freed.
+struct full_machine {
+  explicit full_machine(const vmm::policy& rules) : driver(small_machine()) {
+    vmm::manager_options options;
+    options.rules = rules;
+    options.reservation_bytes = 64 * mib;
+    options.at_end.hook = nullptr;
+    managed = std::make_unique<vmm::manager<scheduled_driver>>(driver, options);
+    const auto at = managed->allocate(8 * mib);
+    EXPECT_TRUE(at && managed->free(*at));
+  }
+  [[nodiscard]] bool end() {
+    EXPECT_TRUE(managed->validate());
+    managed.reset();
+    EXPECT_TRUE(driver.finish_all());
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+    EXPECT_EQ(driver.misuse_count(), 0u);
+    return !testing::Test::HasFailure();
+  }
+
+  scheduled_driver driver;
+  std::unique_ptr<vmm::manager<scheduled_driver>> managed;
+};
+
+// While one thread gives all memory back, another asks for half of it.
+void play_all(const vmm::policy& rules) {
+  constexpr std::uint32_t preemptions_max = 2;
+  schedule::crew crew;
+  crew.describe(rules.name);
+  const observed_locks observed;
+  schedule::enumeration all(preemptions_max);
+  bool good = true;
+  do {
+    full_machine world(rules);
+    std::array<schedule::body, 2> bodies{};
+    bodies[0] = {[](void* context) {
+                   auto& own = *static_cast<full_machine*>(context);
+                   EXPECT_EQ(own.managed->trim(0).failure.code, vmm::errc::none);
+                 },
+                 &world};
+    bodies[1] = {[](void* context) {
+                   auto& own = *static_cast<full_machine*>(context);
+                   const auto at = own.managed->allocate(4 * mib);
+                   EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
+                 },
+                 &world};
+    crew.play(bodies.data(), 2, all.next());
+    good = world.end();
+    if (!good) {
+      ADD_FAILURE() << rules.name << ": schedule " << all.count() + 1 << ", choices "
+                    << crew.choices();
+    }
+  } while (good && all.advance(crew));
+  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
+}
+
+TEST(ManagerThreads, MemoryThatIsJustGivenBackIsNotMissed) { play_all(vmm::policy::va_pool()); }
+
+TEST(ManagerThreads, ARangeThatIsJustTakenApartIsNotMissed) {
+  play_all(vmm::policy::keep_mapped());
+}
+
+}  // namespace
