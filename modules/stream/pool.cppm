@@ -766,7 +766,7 @@ result<address> stream_pool<B>::take_for_capture(const book_request& request) {
   reap(zombie_count());
   if (status given = dissolve_idle(request.count_granules * granule_bytes); !given)
     return given.error();
-  (void)parts_->memory.trim(0);
+  (void)release_cached();
   return try_growth(request, exactly);
 }
 

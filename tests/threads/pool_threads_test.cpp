@@ -216,6 +216,28 @@ TEST(PoolThreads, ACallbackFreesUnderAWatcherWhileAnotherThreadGrows) {
   play_all("growth under a watcher beside trim with a callback that frees", what);
 }
 
+// A graph that is captured gets the memory that another thread is just giving back.
+TEST(PoolThreads, ACaptureAllocatesWhileAnotherThreadTrims) {
+  pair_of_threads what;
+  what.options.capture = vmm::capture_rule::private_memory;
+  what.options.budget_bytes = 8 * mib;
+  what.before = [](pool_case& world) { world.free(world.allocate(8 * mib, world.b), world.b); };
+  what.first = [](pool_case& world) {
+    EXPECT_EQ(world.pool->trim(0).failure.code, vmm::errc::none);
+  };
+  what.second = [](pool_case& world) {
+    EXPECT_TRUE(world.driver.begin_capture(world.a, vmm::capture_mode::relaxed));
+    const auto number = world.pool->capture_number(world.a);
+    const auto at = world.pool->allocate(8 * mib, world.a);
+    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
+    if (at) EXPECT_TRUE(world.pool->free(*at, world.a));
+    const auto graph = world.driver.end_capture(world.a);
+    EXPECT_TRUE(number && graph && world.driver.destroy_graph(*graph));
+    EXPECT_TRUE(world.pool->release_capture(*number, world.a));
+  };
+  play_all("allocation in a capture beside trim", what);
+}
+
 TEST(PoolThreads, TwoSetThePoolUpAtOnce) {
   pair_of_threads what;
   what.sets_up = false;
