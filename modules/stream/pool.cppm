@@ -569,6 +569,8 @@ status stream_pool<B>::free(address at, stream_handle stream) {
 
 template <backend B>
 status stream_pool<B>::free_watched(address at, stream_handle stream) {
+  if (options_.watcher != nullptr) [[unlikely]]
+    board_.check_not_watching();
   if (asks_about(stream)) {
     const result<capture_info> seen = capture_of(stream);
     if (!seen) [[unlikely]]
@@ -577,7 +579,6 @@ status stream_pool<B>::free_watched(address at, stream_handle stream) {
       return free_captured(at, stream, *seen);
   }
   if (options_.watcher != nullptr) [[unlikely]] {
-    board_.check_not_watching();
     const watched_turn turn(*this);
     const bool is_held = book_.with([&](auto& book) { return book.is_held(at); });
     const status freed = free_known(at, stream);
@@ -644,6 +645,7 @@ status stream_pool<B>::pin(address at) {
 template <backend B>
 status stream_pool<B>::unpin(address at) {
   if (!is_ready()) return why_not_ready();
+  board_.check_not_watching();
   return book_.with([&](auto& book) { return book.unpin(at); });
 }
 

@@ -216,25 +216,39 @@ class meddler : public vmm::block_watcher {
     if (what == 0) (void)pool->allocate(512, stream);
     if (what == 1) (void)pool->free(block.base, stream);
     if (what == 2) (void)pool->trim(0);
+    if (what == 3) (void)pool->unpin(held);
+    if (what == 4) (void)pool->free(held, captured);
   }
   void freed(address) override {}
   fake_pool* pool = nullptr;
   stream_handle stream{};
-  int what = 0;
+  stream_handle captured{};
+  address held{};
+  int what = -1;
 };
 
 TEST_F(PoolMisuseDeathTest, CallInAWatcher) {
   meddler watcher;
   vmm::pool_options options;
   options.watcher = &watcher;
+  options.capture = vmm::capture_rule::private_memory;
   open(options);
   watcher.pool = pool.get();
   watcher.stream = a;
-  for (watcher.what = 0; watcher.what < 3; ++watcher.what) {
+  watcher.held = allocate(512, a);
+  ASSERT_TRUE(pool->pin(watcher.held));
+  ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::relaxed));
+  watcher.captured = b;
+  for (watcher.what = 0; watcher.what < 5; ++watcher.what) {
     EXPECT_DEATH((void)pool->allocate(512, a),
                  check_failed("a block watcher calls the pool that calls it"))
         << watcher.what;
   }
+  watcher.what = -1;
+  EXPECT_TRUE(driver.destroy_graph(*driver.end_capture(b)));
+  EXPECT_TRUE(pool->unpin(watcher.held));
+  free(watcher.held, a);
+  pool.reset();
 }
 
 TEST_F(PoolMisuse, CaptureReleasedWrongly) {
