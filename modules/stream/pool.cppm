@@ -67,7 +67,9 @@ class stream_pool {
  public:
   using backend_type = B;
   /// Streams that a pool serves at a time: those that allocated or freed, or freed what is held for
-  /// them, and were not forgotten. A call on one more answers in_use.
+  /// them, and were not forgotten. A call on one more answers in_use. Forgotten streams with
+  /// unfinished work and streams of captured graphs that live have at least 92 records besides;
+  /// where those are used up a call on a new stream answers in_use, too.
   static constexpr std::uint32_t max_streams = stream_progress::max_streams;
 
   /// `driver` outlives the pool, and so do the streams that the pool was given and that were not

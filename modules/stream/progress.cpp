@@ -67,12 +67,13 @@ status stream_progress::provide_slot() noexcept {
 
 // A record that nothing uses is the last of `unused_` then.
 status stream_progress::provide_record(stream_phase phase) noexcept {
-  if (!unused_.empty()) return {};
-  if (phase == stream_phase::active && records_.size() >= max_streams) {
-    return refuse(errc::in_use,
-                  "all of a pool's records of streams are in use (stream_pool::max_streams, 4000): "
-                  "forget() the streams that are gone");
+  if (phase == stream_phase::active && active_count_ >= max_streams) {
+    return refuse(
+        errc::in_use,
+        "as many streams are in use as a pool serves at a time (stream_pool::max_streams, 4000): "
+        "forget() the streams that are gone");
   }
+  if (!unused_.empty()) return {};
   if (records_.size() >= max_records) {
     return refuse(errc::in_use,
                   "a pool's streams and captured graphs have no record left: forget() the streams "
@@ -109,7 +110,10 @@ result<std::uint32_t> stream_progress::add(stream_handle stream, stream_phase ph
   record.handle = stream;
   record.phase = phase;
   record.last_epoch = record.passed_epoch = clock_;
-  if (is_active) enter(table_, {stream, number});
+  if (is_active) {
+    enter(table_, {stream, number});
+    ++active_count_;
+  }
   return number;
 }
 
@@ -141,6 +145,7 @@ void stream_progress::leave(std::uint32_t stream) noexcept {
   check(all_marked(stream), "a stream is forgotten without a mark for its last work");
   leave_table(record.handle);
   record.phase = stream_phase::retired;
+  --active_count_;
   retired_.push_back(stream);
 }
 

@@ -203,6 +203,7 @@ class stream_progress {
   std::vector<stream_slot> table_;      // open addressing, a power of two long
   std::vector<std::uint32_t> retired_;  // as large as records_ may get, as is the next one
   std::vector<std::uint32_t> unused_;
+  std::uint32_t active_count_ = 0;
 };
 
 }  // namespace vmm

@@ -183,6 +183,38 @@ TEST_F(Forgotten, TooManyAtATimeAreRefused) {
   free(block, a);
 }
 
+// What forgotten streams and captured graphs keep counts for none of those in use.
+TEST_F(Forgotten, AsManyAtATimeAfterOthersWereForgotten) {
+  open(moving());
+  for (int i = 0; i < 16; ++i) {
+    const stream_handle stream = *driver.create_stream();
+    const address at = allocate(4 * MiB, stream);
+    run(stream, {at, 4 * MiB}, 1e6);
+    free(at, stream);
+    fine(managed->forget(stream));
+    ASSERT_TRUE(driver.destroy_stream(stream));
+  }
+  std::vector<stream_handle> streams;
+  std::vector<address> blocks;
+  while (blocks.size() < pool::max_streams) {
+    streams.push_back(*driver.create_stream());
+    const auto at = managed->allocate(512, streams.back());
+    ASSERT_TRUE(at) << blocks.size() << ": " << at.error().detail;
+    blocks.push_back(*at);
+  }
+  EXPECT_EQ(managed->statistics().stream_count, pool::max_streams);
+  EXPECT_EQ(managed->allocate(512, a).error().code, errc::in_use);
+  ASSERT_TRUE(driver.finish_all());
+  for (const address block : blocks) free(block, streams.back());
+  for (const stream_handle stream : streams) {
+    fine(managed->forget(stream));
+    ASSERT_TRUE(driver.destroy_stream(stream));
+  }
+  free(allocate(512, a), a);
+  EXPECT_EQ(managed->statistics().stream_count, 1u);
+  ASSERT_TRUE(driver.finish_all());
+}
+
 TEST_F(Forgotten, UnknownStreamsAreNoError) {
   open();
   fine(managed->forget(a));
