@@ -265,6 +265,11 @@ class manager {
   [[nodiscard]] status real_copy(const copy_request& request);
   [[nodiscard]] status drain_ranges(std::uint64_t limit_bytes);
   [[nodiscard]] trim_report give_back(std::uint64_t limit_bytes);
+  // Of the pieces that no range has.
+  [[nodiscard]] trim_report release_pieces(std::uint64_t limit_bytes) {
+    const sync::lock_guard<sync::mutex> releasing(release_mutex_);
+    return engine_->memory().trim(limit_bytes);
+  }
   [[nodiscard]] status close();
   void report_live() noexcept;
 
@@ -284,7 +289,7 @@ class manager {
     }
     while (options_.wait_when_short && !outcome && is_shortage(outcome.error().code) &&
            engine_->reap_waiting()) {
-      (void)give_back(0);
+      (void)release_pieces(0);
       outcome = operation();
     }
     return outcome;
