@@ -10,6 +10,7 @@ export import vmm.cuda;
 export import vmm.fake;
 export import vmm.host;
 export import vmm.intrusive;
+export import vmm.level_zero;
 export import vmm.manager;
 export import vmm.nvtx;
 export import vmm.optimizer;

@@ -14,13 +14,14 @@ module vmm.backends;
 import vmm.cuda;
 import vmm.fake;
 import vmm.host;
+import vmm.level_zero;
 
 namespace vmm {
 namespace {
 
 constexpr const char* known_names =
-    "a backend is cuda, cuda:N (a device's number), level_zero, host, fake, fake:cuda, "
-    "fake:level_zero or fake:host";
+    "a backend is cuda, cuda:N (a device's number), level_zero, level_zero:N, host, fake, "
+    "fake:cuda, fake:level_zero or fake:host";
 
 result<any_backend> open_cuda(std::int32_t device) {
   result<cuda_driver> opened = cuda_driver::open({.device = device});
@@ -28,8 +29,10 @@ result<any_backend> open_cuda(std::int32_t device) {
   return any_backend::own(std::move(*opened));
 }
 
-result<any_backend> open_level_zero() {
-  return refuse(errc::unavailable, "the Level Zero backend is not part of this release");
+result<any_backend> open_level_zero(std::int32_t device) {
+  result<level_zero_driver> opened = level_zero_driver::open({.device = device});
+  if (!opened) return opened.error();
+  return any_backend::own(std::move(*opened));
 }
 
 result<any_backend> open_host() {
@@ -50,24 +53,28 @@ struct known_backend {
 
 constexpr std::array<known_backend, backend_entry_count> known_backends{
     {{"cuda", [] { return open_cuda(0); }},
-     {"level_zero", open_level_zero},
+     {"level_zero", [] { return open_level_zero(0); }},
      {"host", open_host},
      {"fake", open_fake<fake::profile::cuda>},
      {"fake:cuda", open_fake<fake::profile::cuda>},
      {"fake:level_zero", open_fake<fake::profile::level_zero>},
      {"fake:host", open_fake<fake::profile::host>}}};
 
-// "cuda:N" for any N.
+// "cuda:N" and "level_zero:N" for any N.
 result<any_backend> open_numbered(std::string_view name) {
-  constexpr std::string_view prefix = "cuda:";
-  if (!name.starts_with(prefix)) return refuse(errc::bad_option, known_names);
+  const std::size_t colon = name.find(':');
+  const std::string_view kind = name.substr(0, colon);
+  const bool is_cuda = kind == "cuda";
+  if (colon == name.npos || (!is_cuda && kind != "level_zero")) {
+    return refuse(errc::bad_option, known_names);
+  }
   std::int32_t device = 0;
   const char* const end = name.data() + name.size();
-  const auto [rest, failure] = std::from_chars(name.data() + prefix.size(), end, device);
+  const auto [rest, failure] = std::from_chars(name.data() + colon + 1, end, device);
   if (failure != std::errc{} || rest != end || device < 0) {
     return refuse(errc::bad_option, known_names);
   }
-  return open_cuda(device);
+  return is_cuda ? open_cuda(device) : open_level_zero(device);
 }
 
 result<any_backend> open_first() {

@@ -30,10 +30,10 @@ export inline constexpr std::size_t backend_entry_count = 7;
 /// Opens and closes each of them: up to a second where there is a GPU.
 export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_names() noexcept;
 
-/// Opens a driver: "cuda" (device 0), "cuda:N", "level_zero", "host", "fake" (which plays CUDA),
-/// "fake:cuda", "fake:level_zero" or "fake:host". An empty name stands for the variable
-/// VMM_BACKEND, and where that is not set for the first that is available. VMM_LOG ("off", "stderr"
-/// or a path) has every call logged.
+/// Opens a driver: "cuda" (device 0), "cuda:N", "level_zero" (device 0), "level_zero:N", "host",
+/// "fake" (which plays CUDA), "fake:cuda", "fake:level_zero" or "fake:host". An empty name stands
+/// for the variable VMM_BACKEND, and where that is not set for the first that is available. VMM_LOG
+/// ("off", "stderr" or a path) has every call logged.
 /// Errors: bad_option (no such name, a log that cannot be written), unavailable (no such driver
 /// here; the detail says why), out_of_host_memory, what the driver says.
 export [[nodiscard]] result<any_backend> open_backend(std::string_view name = {}) noexcept;

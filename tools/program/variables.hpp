@@ -17,12 +17,23 @@ namespace vmm::tools {
 
 inline constexpr std::string_view variable_prefix = "VMM_";
 
-inline constexpr std::array<std::string_view, 16> known_variables = {
-    "VMM_BACKEND",        "VMM_BUDGET",       "VMM_CHUNK_SIZE",
-    "VMM_CUDA_LIBRARY",   "VMM_CUDA_MEMORY",  "VMM_DRIVER_VERSION",
-    "VMM_FIRST_SCHEDULE", "VMM_FRAG_RATIO",   "VMM_LOG",
-    "VMM_POLICY",         "VMM_POOL_CAPTURE", "VMM_POOL_PAGES",
-    "VMM_POOL_PAGE_SIZE", "VMM_POOL_POLICY",  "VMM_SCHEDULES",
+inline constexpr std::array<std::string_view, 17> known_variables = {
+    "VMM_BACKEND",
+    "VMM_BUDGET",
+    "VMM_CHUNK_SIZE",
+    "VMM_CUDA_LIBRARY",
+    "VMM_CUDA_MEMORY",
+    "VMM_DRIVER_VERSION",
+    "VMM_FIRST_SCHEDULE",
+    "VMM_FRAG_RATIO",
+    "VMM_LEVEL_ZERO_LIBRARY",
+    "VMM_LOG",
+    "VMM_POLICY",
+    "VMM_POOL_CAPTURE",
+    "VMM_POOL_PAGES",
+    "VMM_POOL_PAGE_SIZE",
+    "VMM_POOL_POLICY",
+    "VMM_SCHEDULES",
     "VMM_VA_SIZE",
 };
 

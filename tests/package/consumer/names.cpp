@@ -133,6 +133,11 @@ using vmm::cuda_driver;
 using vmm::cuda_memory;
 using vmm::cuda_options;
 
+// vmm.level_zero
+using vmm::level_zero_description;
+using vmm::level_zero_driver;
+using vmm::level_zero_options;
+
 // vmm.intrusive
 using vmm::index_node;
 using vmm::object_pool;

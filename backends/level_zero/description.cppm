@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.level_zero:description - which device is asked for, and who it is.
+//
+// Thread safety: values only. Cost: none.
+module;
+#include <cstdint>
+
+export module vmm.level_zero:description;
+
+namespace vmm {
+
+export struct level_zero_options {
+  std::int32_t device = 0;  ///< among the GPUs of all drivers, in the loader's order
+  const char* loader_library =
+      nullptr;  ///< the loader; null: $VMM_LEVEL_ZERO_LIBRARY, else libze_loader.so.1
+};
+
+/// Who the device is, for reports. Texts end with a null.
+export struct level_zero_description {
+  char device_name[256] = {};
+  std::int32_t api_major = 0;  ///< of the driver's Level Zero
+  std::int32_t api_minor = 0;
+  std::uint32_t driver_version = 0;  ///< as the vendor counts
+  std::uint32_t vendor_id = 0;       ///< of PCI
+  std::uint32_t device_id = 0;       ///< of PCI
+};
+
+}  // namespace vmm

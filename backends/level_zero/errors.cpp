@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.level_zero - the driver's answers in vmm's words.
+module;
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "loader.h"
+
+module vmm.level_zero;
+
+import vmm.backend;
+import :state;
+
+namespace vmm::level_zero {
+namespace {
+
+struct meaning {
+  ze_result_t code;
+  errc what;
+  const char* name;
+};
+#define VMM_ZE_CODE(code, what) \
+  meaning { code, errc::what, #code }
+constexpr std::array meanings{
+    VMM_ZE_CODE(ZE_RESULT_NOT_READY, in_use),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_DEVICE_LOST, device_lost),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, out_of_host_memory),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, out_of_memory),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_DEVICE_REQUIRES_RESET, device_lost),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_DEVICE_IN_LOW_POWER_STATE, unavailable),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_INSUFFICIENT_PERMISSIONS, not_permitted),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_NOT_AVAILABLE, in_use),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE, unavailable),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_UNINITIALIZED, unavailable),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_UNSUPPORTED_VERSION, not_supported),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, not_supported),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_INVALID_ARGUMENT, invalid_argument),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, invalid_argument),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE, in_use),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_INVALID_NULL_POINTER, invalid_argument),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_INVALID_SIZE, invalid_argument),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, invalid_argument),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, invalid_argument),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT, invalid_argument),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_INVALID_ENUMERATION, invalid_argument),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION, not_supported),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, invalid_argument),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_OVERLAPPING_REGIONS, invalid_argument),
+    VMM_ZE_CODE(ZE_RESULT_ERROR_UNKNOWN, internal),
+};
+#undef VMM_ZE_CODE
+
+const meaning* find(ze_result_t code) noexcept {
+  for (const meaning& each : meanings) {
+    if (each.code == code) return &each;
+  }
+  return nullptr;
+}
+
+// Address space is what reserve takes, whichever memory the driver says is out.
+errc code_of(call where, ze_result_t code) noexcept {
+  const bool is_out =
+      code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY || code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+  if (where == call::reserve && is_out) return errc::out_of_addresses;
+  const meaning* const known = find(code);
+  return known == nullptr ? errc::internal : known->what;
+}
+
+const char* advice_for(errc code) noexcept {
+  switch (code) {
+    case errc::out_of_memory:
+      return "the device has no physical memory left: release or trim some, then try again";
+    case errc::out_of_host_memory: return "the driver has no host memory left for this call";
+    case errc::out_of_addresses: return "no address range of this size is left: reserve less";
+    case errc::invalid_argument:
+      return "the driver refused a size, an address or a handle of this call";
+    case errc::in_use: return "the object is in use: wait for the work that needs it, or unmap it";
+    case errc::not_supported:
+      return "the device or the driver cannot do this: look at feature_set() before";
+    case errc::not_permitted: return "the device could, but this process may not";
+    case errc::unavailable:
+      return "the driver is not running for this process: it never started, or the device sleeps";
+    case errc::device_lost: return "the device no longer works: start a new process";
+    default: return "the driver reports a condition that vmm has no word for";
+  }
+}
+
+}  // namespace
+
+const char* name_of(ze_result_t code) noexcept {
+  const meaning* const known = find(code);
+  return known == nullptr ? "a code without a name" : known->name;
+}
+
+error error_of(call where, ze_result_t code) noexcept {
+  const errc what = code_of(where, code);
+  return error{what, where, static_cast<std::int64_t>(code), name_of(code), advice_for(what)};
+}
+
+}  // namespace vmm::level_zero

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.level_zero - a Level Zero device as a backend. [A5, A9]
+//
+// The loader (libze_loader.so.1) is loaded when open() is called; where vmm was built without
+// Level Zero's headers, open() says so. No vendor header is needed to import this module. What was
+// never run on a device, and what the vendor's driver does besides: docs/level_zero.md.
+//
+// I1  One object is one device and one context of its own. No other device has rights here.
+// I2  A driver may keep one right for a whole reservation, skip what a range cuts, and check neither
+//     overlap nor use. Accounts of what exists decide instead: a mistake never reaches the driver.
+// I3  The driver's map call takes the right with it. map() therefore only takes account;
+//     set_access() makes the driver's map and unmap calls, one for each mapping.
+// I4  Each call reports what the driver answered to it, under the name in level_zero/ze_api.h.
+// I5  A stream is an immediate command list in which a barrier stands before each command.
+// I6  A forked child is refused every call before the driver is reached, and destroying its copy
+//     changes nothing.
+//
+// Thread safety: all members may be called from any thread at once. Destroy the object when no call
+// is running. Cost: the driver's own, and O(log n) in the live mappings; one lock is held over the
+// driver's memory calls, another while work is queued, none while a caller waits for work.
+module;
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+export module vmm.level_zero;
+
+import vmm.backend;
+export import :description;
+
+namespace vmm {
+
+namespace level_zero {
+struct driver_state;
+}
+
+export class level_zero_driver {
+ public:
+  /// Loads the loader, starts the drivers, makes a context for one device. Errors: unavailable (no
+  /// loader, no driver, no such device, built without the headers), not_supported (the device has
+  /// no virtual memory), bad_option, out_of_host_memory, or what the driver said.
+  [[nodiscard]] static result<level_zero_driver> open(const level_zero_options& options = {});
+  ~level_zero_driver();
+  /// A moved-from object may only be destroyed or assigned to.
+  level_zero_driver(level_zero_driver&&) noexcept;
+  level_zero_driver& operator=(level_zero_driver&&) noexcept;
+  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  [[nodiscard]] user_count& users() noexcept { return users_; }
+
+  // The concept `backend`. Contracts stand in docs/contract.md. Every place but home() answers
+  // not_supported.
+  [[nodiscard]] std::string_view name() const noexcept { return "level_zero"; }
+  [[nodiscard]] const features& feature_set() const noexcept;
+  [[nodiscard]] location home() const noexcept;
+  /// The page size depends on the size asked for. Recommended is that of large sizes.
+  [[nodiscard]] result<granularity> query_granularity(const physical_request& request);
+  /// free_bytes is the device's memory less what this object created: the core calls tell no more.
+  [[nodiscard]] result<memory_info> query_memory(location who);
+  /// The driver takes no alignment: where its answer does not fit, more is reserved and the range
+  /// lies inside.
+  [[nodiscard]] result<address_range> reserve(const reserve_request& request);
+  [[nodiscard]] status free_reservation(address_range range);
+  [[nodiscard]] result<physical_handle> create(const physical_request& request);
+  [[nodiscard]] status release(physical_handle handle);
+  [[nodiscard]] status map(const map_request& request);
+  [[nodiscard]] status unmap(address_range range);
+  /// Answers device_lost where a step failed and what went before could not be undone.
+  [[nodiscard]] status set_access(address_range range, std::span<const access_grant> grants);
+  [[nodiscard]] result<access> get_access(address at, location who);
+
+  // `property_backend`.
+  [[nodiscard]] result<physical_properties> get_properties(physical_handle handle);
+
+  // `stream_backend`.
+  [[nodiscard]] result<stream_handle> create_stream();
+  [[nodiscard]] status destroy_stream(stream_handle stream);
+  [[nodiscard]] status synchronize_stream(stream_handle stream);
+  [[nodiscard]] result<event_handle> create_event();
+  [[nodiscard]] status destroy_event(event_handle event);
+  [[nodiscard]] status record_event(event_handle event, stream_handle stream);
+  [[nodiscard]] result<bool> query_event(event_handle event);
+  [[nodiscard]] status wait_event(stream_handle stream, event_handle event);
+  [[nodiscard]] status synchronize_event(event_handle event);
+
+  // `copy_backend`. read and write use a command list of their own, one call at a time.
+  [[nodiscard]] status copy(const copy_request& request);
+  [[nodiscard]] status fill(const fill_request& request);
+  [[nodiscard]] status write(address at, std::span<const std::byte> source);
+  [[nodiscard]] status read(std::span<std::byte> target, address at);
+
+  /// What the driver says of the device, read when the object was opened.
+  [[nodiscard]] const level_zero_description& description() const noexcept;
+  /// The ze_context_handle_t and ze_device_handle_t, for programs that run kernels beside vmm.
+  [[nodiscard]] std::uint64_t native_context() const noexcept;
+  [[nodiscard]] std::uint64_t native_device() const noexcept;
+  /// The stream's ze_command_list_handle_t; 0: no such stream. Whoever appends to it appends a
+  /// barrier first, and makes no call of vmm on the same stream meanwhile.
+  [[nodiscard]] std::uint64_t native_stream(stream_handle stream) const noexcept;
+
+ private:
+  explicit level_zero_driver(std::unique_ptr<level_zero::driver_state> opened) noexcept;
+  void leave_if_forked() noexcept;
+  std::unique_ptr<level_zero::driver_state> state_;
+  user_count users_;
+};
+
+static_assert(check_backend<level_zero_driver>());
+static_assert(property_backend<level_zero_driver>);
+static_assert(stream_backend<level_zero_driver>);
+static_assert(copy_backend<level_zero_driver>);
+
+}  // namespace vmm

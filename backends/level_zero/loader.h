@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The entry points of Level Zero's loader, found at run time. Private to backends/level_zero; knows
+// nothing of vmm's vocabulary.
+//
+// I1  After a load without a problem every pointer is set.
+// I2  The library is never unloaded.
+//
+// Thread safety: load_loader may be called from any thread; the table is constant once it is
+// filled.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+namespace vmm::level_zero {
+
+struct entry_points {
+  decltype(&zeInit) init = nullptr;
+  decltype(&zeDriverGet) driver_get = nullptr;
+  decltype(&zeDriverGetApiVersion) driver_get_api_version = nullptr;
+  decltype(&zeDriverGetProperties) driver_get_properties = nullptr;
+  decltype(&zeDeviceGet) device_get = nullptr;
+  decltype(&zeDeviceGetProperties) device_get_properties = nullptr;
+  decltype(&zeDeviceGetMemoryProperties) device_get_memory = nullptr;
+  decltype(&zeDeviceGetCommandQueueGroupProperties) device_get_queue_groups = nullptr;
+  decltype(&zeContextCreate) context_create = nullptr;
+  decltype(&zeContextDestroy) context_destroy = nullptr;
+  // Virtual memory.
+  decltype(&zeVirtualMemQueryPageSize) query_page_size = nullptr;
+  decltype(&zeVirtualMemReserve) reserve = nullptr;
+  decltype(&zeVirtualMemFree) free = nullptr;
+  decltype(&zePhysicalMemCreate) physical_create = nullptr;
+  decltype(&zePhysicalMemDestroy) physical_destroy = nullptr;
+  decltype(&zeVirtualMemMap) map = nullptr;
+  decltype(&zeVirtualMemUnmap) unmap = nullptr;
+  // Command lists and events.
+  decltype(&zeCommandListCreateImmediate) list_create = nullptr;
+  decltype(&zeCommandListDestroy) list_destroy = nullptr;
+  decltype(&zeCommandListAppendBarrier) append_barrier = nullptr;
+  decltype(&zeCommandListAppendMemoryCopy) append_copy = nullptr;
+  decltype(&zeCommandListAppendMemoryFill) append_fill = nullptr;
+  decltype(&zeEventPoolCreate) event_pool_create = nullptr;
+  decltype(&zeEventPoolDestroy) event_pool_destroy = nullptr;
+  decltype(&zeEventCreate) event_create = nullptr;
+  decltype(&zeEventDestroy) event_destroy = nullptr;
+  decltype(&zeEventQueryStatus) event_query = nullptr;
+  decltype(&zeEventHostSynchronize) event_synchronize = nullptr;
+  decltype(&zeEventHostReset) event_reset = nullptr;
+};
+
+/// Fills `points`. Returns null, or a static text that says what is missing and what to do.
+[[nodiscard]] const char* load_loader(const char* library, entry_points& points) noexcept;
+
+}  // namespace vmm::level_zero
