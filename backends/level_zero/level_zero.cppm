@@ -8,8 +8,8 @@
 // never run on a device, and what the vendor's driver does besides: docs/level_zero.md.
 //
 // I1  One object is one device and one context of its own. No other device has rights here.
-// I2  A driver may keep one right for a whole reservation, skip what a range cuts, and check neither
-//     overlap nor use. Accounts of what exists decide instead: a mistake never reaches the driver.
+// I2  A driver may keep one right for a whole reservation, skip what a range cuts, and see neither
+//     overlap nor use. Accounts of what exists decide instead: no mistake reaches the driver.
 // I3  The driver's map call takes the right with it. map() therefore only takes account;
 //     set_access() makes the driver's map and unmap calls, one for each mapping.
 // I4  Each call reports what the driver answered to it, under the name in level_zero/ze_api.h.

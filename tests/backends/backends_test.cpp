@@ -62,8 +62,9 @@ TEST_F(Backends, EveryNameIsThereOrSaysWhyNot) {
 }
 
 TEST_F(Backends, RefusesNamesItDoesNotKnow) {
-  for (const char* name : {"hosts", "Fake", "fake:", "fake:metal", "cuda:", "cuda:x", "cuda:0x",
-                           "cuda:-1", "level_zero:", "level_zero:x", "level_zero:-1", "cuda:99999999999", " host"}) {
+  for (const char* name :
+       {"hosts", "Fake", "fake:", "fake:metal", "cuda:", "cuda:x", "cuda:0x", "cuda:-1",
+        "level_zero:", "level_zero:x", "level_zero:-1", "cuda:99999999999", " host"}) {
     const auto opened = vmm::open_backend(name);
     ASSERT_FALSE(opened) << name;
     EXPECT_EQ(opened.error().code, errc::bad_option) << name;

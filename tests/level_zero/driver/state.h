@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state behind the simulated driver's calls, shared by its units. It names no type of vmm, so
+// that it can be included before an import.
+//
+// I1  Every entry point goes through answer(): it counts the call, lets a planned failure strike,
+//     and keeps what was answered.
+//
+// Thread safety: `mutex` guards everything but the fake driver, which has its own lock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <level_zero/ze_api.h>
+#include <level_zero/ze_ddi.h>
+
+#include "controls.h"
+
+struct _ze_driver_handle_t {
+  int unused = 0;
+};
+struct _ze_device_handle_t {
+  int ordinal = 0;
+};
+struct _ze_context_handle_t {
+  int unused = 0;
+};
+struct _ze_command_list_handle_t {
+  std::uint64_t stream = 0;
+  bool is_synchronous = false;
+};
+struct _ze_event_pool_handle_t {
+  std::uint32_t count = 0;
+};
+struct _ze_event_handle_t {
+  std::uint64_t event = 0;
+  bool is_queued = false;              // its signal was appended
+  std::vector<std::uint64_t> waits{};  // events that stand behind each wait for it
+};
+
+namespace simulated {
+
+struct planned_failure {
+  std::string symbol;
+  ze_result_t code = ZE_RESULT_SUCCESS;
+  unsigned countdown = 1;
+  bool forever = false;
+};
+
+constexpr int device_count_max = 8;
+
+struct state {
+  std::mutex mutex;
+  vmm_ze_setup setup{};
+  std::unique_ptr<void, void (*)(void*)> fake{nullptr, [](void*) {}};  // a vmm::fake_driver
+  _ze_driver_handle_t driver;
+  std::array<_ze_device_handle_t, device_count_max> devices;
+  std::map<std::uint64_t, std::uint64_t> reserved;  // sizes by address
+  std::map<std::string, unsigned long long, std::less<>> calls;
+  std::vector<planned_failure> failures;
+  std::string misuse;
+  unsigned long long object_count = 0;  // contexts, lists, pools, events
+
+  [[nodiscard]] int device_count() const noexcept { return setup.device_count_less_two + 2; }
+};
+
+[[nodiscard]] state& the();
+/// What stands against the call before it is looked at.
+[[nodiscard]] ze_result_t enter(const char* symbol);
+/// Keeps what the calling thread's call answers.
+ze_result_t leave(ze_result_t code) noexcept;
+void misused(const char* what);
+
+template <class Fake, class Body>
+ze_result_t answer_with(const char* symbol, Body&& body) noexcept {
+  if (const ze_result_t code = enter(symbol); code != ZE_RESULT_SUCCESS) return leave(code);
+  return leave(body(*static_cast<Fake*>(the().fake.get())));
+}
+
+/// The code of a vmm::status or vmm::result. The fake has no native code only for host memory.
+template <class Outcome>
+[[nodiscard]] ze_result_t code_of(const Outcome& outcome) noexcept {
+  if (outcome) return ZE_RESULT_SUCCESS;
+  const auto native = outcome.error().native;
+  return native == 0 ? ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY : static_cast<ze_result_t>(native);
+}
+
+void fill_memory(ze_virtual_mem_dditable_t& to);
+void fill_memory(ze_physical_mem_dditable_t& to);
+void fill_work(ze_command_list_dditable_t& to);
+void fill_work(ze_event_pool_dditable_t& to);
+void fill_work(ze_event_dditable_t& to);
+
+}  // namespace simulated
