@@ -189,7 +189,7 @@ TEST_F(Program, RefusesCommandLinesWithAClearMessage) {
   for (const row& each :
        {row{"", "which trace? The first argument is a file"},
         row{"x --backend", "--backend takes a value"},
-        row{"x --backend gpu", "--backend takes one of fake, host, cuda; not 'gpu'"},
+        row{"x --backend gpu", "--backend takes one of fake, host, cuda, level_zero; not 'gpu'"},
         row{"x --policy best",
             "a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm"},
         row{"x --repeat -1", "--repeat takes a number from 0 to 1000; not '-1'"},
@@ -354,7 +354,7 @@ TEST_F(Program, TheDemoRefusesWhatItDoesNotTake) {
   for (const row& each :
        {row{"--up-to 2MiB", "--up-to takes a size from 4MiB to 16GiB; not '2MiB'"},
         row{"--up-to", "--up-to takes a value"}, row{"--fast", "there is no option --fast"},
-        row{"--backend gpu", "--backend takes cuda or host; not 'gpu'"}}) {
+        row{"--backend gpu", "--backend takes cuda, level_zero or host; not 'gpu'"}}) {
     const finished got = run_program(demo, each.arguments);
     EXPECT_EQ(got.code, 2) << each.arguments;
     EXPECT_EQ(got.out, "");

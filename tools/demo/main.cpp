@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -111,8 +112,9 @@ constexpr const char* usage =
     "usage: vmm-demo [--backend NAME] [--up-to SIZE] [--trace FILE] [--svg FILE]\n"
     "\n"
     "A vector that grows by mapping against one that copies, then the replay of a trace.\n"
-    "  --backend NAME  cuda or host (default: VMM_BACKEND, else the GPU where there is one, else\n"
-    "                  host)\n"
+    "  --backend NAME  cuda, level_zero or host (default: VMM_BACKEND, else the GPU where CUDA "
+    "has\n"
+    "                  one, else host)\n"
     "  --up-to SIZE    the largest vector, 4MiB to 16GiB (default: 1GiB, on a GPU 8GiB)\n"
     "  --trace FILE    the trace to replay (default: Mask R-CNN training, from traces/)\n"
     "  --svg FILE      where the picture goes (default: vmm-demo.svg in the build folder)\n";
@@ -126,8 +128,8 @@ struct command_line {
 
 std::string take_backend(command_line& into, const std::string& name, std::string_view value) {
   into.backend = value;
-  if (value == "cuda" || value == "host") return "";
-  return name + " takes cuda or host; not '" + into.backend + "'";
+  if (value == "cuda" || value == "level_zero" || value == "host") return "";
+  return name + " takes cuda, level_zero or host; not '" + into.backend + "'";
 }
 
 /// Empty when the option was taken, else what is wrong with it.
@@ -267,6 +269,18 @@ int run_on_gpu(vmm::cuda_driver driver, const command_line& wanted, prepared& re
   return show_replay(wanted, ready, "cuda");
 }
 
+int run_on_level_zero(const command_line& wanted, prepared& ready) {
+  auto driver = vmm::level_zero_driver::open();
+  if (!driver)
+    return fail("there is no Level Zero device to use here: " + vmm::describe(driver.error()));
+  std::printf("Driver: level_zero, on %s.\n\n", driver->description().device_name);
+  const auto stage = std::make_unique<demo::level_zero_stage>(*driver);
+  const std::uint64_t bytes =
+      wanted.wished_bytes != 0 ? wanted.wished_bytes : last_target_on_host_bytes;
+  if (const int code = show_growth(*stage, bytes); code != 0) return code;
+  return show_replay(wanted, ready, "level_zero");
+}
+
 int run_on_host(const std::string& reason, const command_line& wanted, prepared& ready) {
   std::printf("Driver: host, this machine's own memory, since %s.\n\n", reason.c_str());
   auto driver = vmm::host_driver::open();
@@ -283,6 +297,7 @@ int run(const command_line& wanted) {
   if (const int code = prepare(wanted, ready); code != 0) return code;
   std::puts("vmm grows memory by mapping, not by copying.\n");
   if (wanted.backend == "host") return run_on_host("it is asked for", wanted, ready);
+  if (wanted.backend == "level_zero") return run_on_level_zero(wanted, ready);
   auto gpu = vmm::cuda_driver::open();
   if (gpu) return run_on_gpu(std::move(*gpu), wanted, ready);
   const std::string reason = vmm::describe(gpu.error());

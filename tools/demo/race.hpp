@@ -18,6 +18,7 @@
 import vmm.cuda;
 import vmm.host;
 import vmm.kernels;
+import vmm.level_zero;
 import vmm.vector;
 
 namespace demo {
@@ -113,6 +114,55 @@ class gpu_stage {
 
   vmm::cuda_driver* driver_;
   vmm::tools::kernel_set kernels_;
+};
+
+/// A GPU under Level Zero: the numbers come and go through the host, a part at a time.
+class level_zero_stage {
+ public:
+  using driver_type = vmm::level_zero_driver;
+  static constexpr const char* owner = "driver";
+
+  explicit level_zero_stage(vmm::level_zero_driver& driver) : driver_(driver) {}
+  [[nodiscard]] driver_type& driver() { return driver_; }
+
+  [[nodiscard]] vmm::status write(const numbers_at& what) {
+    vmm::status outcome;
+    each_part(what, [&](vmm::address at, std::uint64_t first, std::span<number> part) {
+      for (std::size_t i = 0; i < part.size(); ++i) part[i] = first + i;
+      outcome = driver_.write(at, std::as_bytes(part));
+      return outcome.has_value();
+    });
+    return outcome;
+  }
+  [[nodiscard]] vmm::result<std::uint64_t> count_wrong(const numbers_at& what) {
+    std::uint64_t wrong_count = 0;
+    vmm::status outcome;
+    each_part(what, [&](vmm::address at, std::uint64_t first, std::span<number> part) {
+      outcome = driver_.read(std::as_writable_bytes(part), at);
+      for (std::size_t i = 0; i < part.size(); ++i) wrong_count += part[i] != first + i;
+      return outcome.has_value();
+    });
+    if (!outcome) return outcome.error();
+    return wrong_count;
+  }
+  [[nodiscard]] vmm::status copy(vmm::address target, vmm::address source, std::uint64_t bytes) {
+    constexpr auto stream = vmm::stream_handle::default_stream;
+    const auto begun = driver_.copy({target, source, bytes, stream});
+    return begun ? driver_.synchronize_stream(stream) : begun;
+  }
+
+ private:
+  template <class Body>
+  void each_part(const numbers_at& what, Body&& body) {
+    for (std::uint64_t done = 0; done < what.count; done += part_.size()) {
+      const std::size_t count = std::min<std::uint64_t>(part_.size(), what.count - done);
+      const std::span part = std::span(part_).first(count);
+      if (!body(what.at + done * sizeof(number), what.first + done, part)) return;
+    }
+  }
+
+  vmm::level_zero_driver& driver_;
+  std::array<number, 1 << 16> part_{};
 };
 
 /// What the race needs of a vector of plain numbers: filled once, then doubled.

@@ -34,6 +34,7 @@ constexpr const char* help =
     "                  without the option VMM_BACKEND decides)\n"
     "                  host: this machine's memory, mapped but never touched\n"
     "                  cuda: the first GPU, with its own account of the memory taken\n"
+    "                  level_zero: the first GPU that Level Zero has\n"
     "  --policy NAME   of the manager: va_pool (default), keep_mapped or virtual_caching; without "
     "it\n"
     "                  VMM_POLICY decides. Of the stream-ordered pool: pool or vpmm\n"
@@ -122,7 +123,7 @@ class reader {
 
   void take_backend(std::string_view name, std::string_view value) {
     if (!problem_.empty()) return;
-    if (value != "fake" && value != "host" && value != "cuda") {
+    if (value != "fake" && value != "host" && value != "cuda" && value != "level_zero") {
       problem_ = std::string(name) + " takes one of " + std::string(vmm::tools::replay_backends) +
                  "; not '" + std::string(value) + "'";
     }

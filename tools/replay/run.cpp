@@ -4,6 +4,7 @@ module;
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,7 @@ module vmm.replay;
 import vmm.cuda;
 import vmm.fake;
 import vmm.host;
+import vmm.level_zero;
 import vmm.manager;
 import vmm.stream;
 
@@ -112,17 +114,18 @@ class host_ground {
   driver_type driver_;
 };
 
-/// A CUDA device. Streams carry no work here, so that times are of calls alone.
-class cuda_ground {
+/// A GPU. Streams carry no work here, so that times are of calls alone.
+template <class Driver>
+class gpu_ground {
  public:
-  using driver_type = observed_backend<cuda_driver, call_watch>;
+  using driver_type = observed_backend<Driver, call_watch>;
   static constexpr bool is_virtual = false;
 
-  explicit cuda_ground(cuda_driver driver) : driver_(std::move(driver), watch_) {}
-  [[nodiscard]] static result<std::unique_ptr<cuda_ground>> open() {
-    result<cuda_driver> driver = cuda_driver::open();
+  explicit gpu_ground(Driver driver) : driver_(std::move(driver), watch_) {}
+  [[nodiscard]] static result<std::unique_ptr<gpu_ground>> open() {
+    result<Driver> driver = Driver::open();
     if (!driver) return driver.error();
-    return std::make_unique<cuda_ground>(std::move(*driver));
+    return std::make_unique<gpu_ground>(std::move(*driver));
   }
   [[nodiscard]] driver_type& driver() noexcept { return driver_; }
   [[nodiscard]] meter_reading read() const { return watch_->seen(); }
@@ -131,8 +134,11 @@ class cuda_ground {
   }
   [[nodiscard]] std::string complaint() { return ""; }
 
-  /// Bytes of the device that are free, as its driver says; not counted as one of the calls.
-  [[nodiscard]] std::uint64_t free_bytes() {
+  /// Bytes of the device that are free, as its driver says; not counted as one of the calls. Level
+  /// Zero's driver does not say.
+  [[nodiscard]] std::uint64_t free_bytes()
+    requires std::same_as<Driver, cuda_driver>
+  {
     const result<memory_info> memory = driver_.driver().query_memory(driver_.home());
     return memory ? memory->free_bytes : 0;
   }
@@ -529,9 +535,14 @@ run_outcome run_with(const trace& input, const run_options& options, const Optio
     // Held over all passes, so that the device's context is made once.
     const result<cuda_driver> device = cuda_driver::open();
     if (!device) return refused("no CUDA device: " + describe(device.error()));
-    return run_on<cuda_ground, Subject>(input, options, rules);
+    return run_on<gpu_ground<cuda_driver>, Subject>(input, options, rules);
   }
-  return callers_fault("a backend is one of fake, host, cuda");
+  if (options.backend == "level_zero") {
+    const result<level_zero_driver> device = level_zero_driver::open();
+    if (!device) return refused("no Level Zero device: " + describe(device.error()));
+    return run_on<gpu_ground<level_zero_driver>, Subject>(input, options, rules);
+  }
+  return callers_fault("a backend is one of fake, host, cuda, level_zero");
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ import :report;
 namespace vmm::tools {
 
 /// Names that run_options::backend takes.
-export inline constexpr std::string_view replay_backends = "fake, host, cuda";
+export inline constexpr std::string_view replay_backends = "fake, host, cuda, level_zero";
 
 export struct run_options {
   std::string backend = "fake";
