@@ -36,6 +36,7 @@ struct _ze_context_handle_t {
 struct _ze_command_list_handle_t {
   std::uint64_t stream = 0;
   bool is_synchronous = false;
+  bool needs_barrier = false;  // a command was appended, and no barrier behind it
 };
 struct _ze_event_pool_handle_t {
   std::uint32_t count = 0;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The simulated Level Zero driver: command lists, events, bytes. A list is a stream of the fake
-// driver, whose order is stricter than a list's without barriers.
+// driver, whose order is stricter than a list's: commands without a barrier between them are noted.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -67,6 +67,12 @@ void drop_waits(vmm::fake_driver& fake, _ze_event_handle_t& event) {
   event.waits.clear();
 }
 
+// What the list is given now would run beside the command before it.
+void note_order(ze_command_list_handle_t list) {
+  if (list->needs_barrier) misused("two commands of a list without a barrier between them");
+  list->needs_barrier = !list->is_synchronous;
+}
+
 // ---- lists --------------------------------------------------------------------------------------
 
 ze_result_t ZE_APICALL list_create(ze_context_handle_t, ze_device_handle_t,
@@ -105,6 +111,7 @@ ze_result_t ZE_APICALL list_destroy(ze_command_list_handle_t list) {
 ze_result_t ZE_APICALL append_barrier(ze_command_list_handle_t list, ze_event_handle_t signal,
                                       std::uint32_t count, ze_event_handle_t* waits) {
   return answer("zeCommandListAppendBarrier", [&](vmm::fake_driver& fake) {
+    list->needs_barrier = false;
     if (signal != nullptr && signal->is_queued) {
       misused("an event is signalled twice without being set back");
       return ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT;
@@ -129,6 +136,7 @@ ze_result_t ZE_APICALL append_copy(ze_command_list_handle_t list, void* target, 
                                    std::size_t size, ze_event_handle_t, std::uint32_t,
                                    ze_event_handle_t*) {
   return answer("zeCommandListAppendMemoryCopy", [&](vmm::fake_driver& fake) {
+    note_order(list);
     const bool to_device = is_device_memory(target);
     const bool from_device = is_device_memory(source);
     if (to_device && from_device) {
@@ -146,6 +154,7 @@ ze_result_t ZE_APICALL append_fill(ze_command_list_handle_t list, void* target, 
                                    std::size_t pattern_size, std::size_t size, ze_event_handle_t,
                                    std::uint32_t, ze_event_handle_t*) {
   return answer("zeCommandListAppendMemoryFill", [&](vmm::fake_driver& fake) {
+    note_order(list);
     if (pattern_size != 1) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
     const auto value = *static_cast<const std::uint8_t*>(pattern);
     return code_of(fake.fill({{at_of(target), size}, value, stream_of(list)}));
