@@ -172,6 +172,12 @@ TEST_F(LevelZero, AlignmentIsKeptWhereTheDriverKeepsNone) {
     ASSERT_TRUE(range);
     EXPECT_EQ(range->base.value % (alignment == 0 ? unit : alignment), 0u);
     EXPECT_EQ(range->size_bytes, 3 * unit);
+    const vmm::address_range last{range->base + 2 * unit, unit};
+    const vmm::physical_handle memory = create();
+    EXPECT_TRUE(driver().map({last.base, unit, memory, 0}));
+    EXPECT_TRUE(allow(last, access::read_write)) << "it lies in what the driver reserved";
+    EXPECT_TRUE(driver().unmap(last));
+    EXPECT_TRUE(driver().release(memory));
     EXPECT_TRUE(driver().free_reservation(*range));
   }
   EXPECT_EQ(fake().ledger().reservations, 0u);
@@ -284,6 +290,28 @@ TEST_F(LevelZero, NativeEventsAreUsedAgain) {
   ASSERT_TRUE(driver().synchronize_stream(streams[1]));
   ASSERT_TRUE(driver().destroy_event(event));
   for (const auto stream : streams) ASSERT_TRUE(driver().destroy_stream(stream));
+}
+
+// A stream that is busy for a millisecond waits for an event whose signal has long been seen.
+TEST_F(LevelZero, AQueuedWaitKeepsItsNativeEvent) {
+  open();
+  constexpr std::uint64_t large_bytes = 4ull << 30;
+  const auto range = driver().reserve({.size_bytes = large_bytes});
+  ASSERT_TRUE(range);
+  ASSERT_TRUE(driver().map({range->base, large_bytes, create(large_bytes), 0}));
+  ASSERT_TRUE(allow(*range, access::read_write));
+  const vmm::stream_handle busy = *driver().create_stream();
+  const vmm::event_handle event = *driver().create_event();
+  ASSERT_TRUE(driver().fill({*range, 1, busy}));
+  ASSERT_TRUE(driver().record_event(event, vmm::stream_handle::default_stream));
+  ASSERT_TRUE(driver().wait_event(busy, event));
+  for (int round = 0; round < 200; ++round) {
+    ASSERT_TRUE(driver().record_event(event, vmm::stream_handle::default_stream));
+  }
+  EXPECT_STREQ(simulated().misuse(), "");
+  ASSERT_TRUE(driver().record_event(event, busy));
+  EXPECT_FALSE(*driver().query_event(event)) << "the stream was busy all the while";
+  ASSERT_TRUE(driver().synchronize_stream(busy));
 }
 
 // Waits for one old event, which no synchronisation ends, take no more and more events.
