@@ -19,8 +19,8 @@ namespace {
 
 error absent() noexcept {
   return refuse(errc::unavailable,
-                "vmm was built without Level Zero's headers: install libze-dev and configure "
-                "again, or choose another backend");
+                "vmm was built without Level Zero: install libze-dev and configure with "
+                "-DVMM_LEVEL_ZERO=AUTO, or choose another backend");
 }
 
 constexpr features no_features{};
