@@ -9,6 +9,7 @@ module;
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 module vmm.level_zero;
 
