@@ -7,14 +7,14 @@
 // driver, a vector one of its manager. An object that goes away or moves while it has users ends
 // the process with a text that names the mistake, before anybody reaches what is gone.
 //
-// exit() destroys what is static and nothing that lies on a stack: a static driver goes before a pool
-// that main() holds. That is no mistake, and nothing is said of it.
+// exit() destroys what is static and nothing that lies on a stack: a static driver goes before a
+// pool that main() holds. That is no mistake, and nothing is said of it.
 //
 // I1  A user_count whose object is destroyed, moved from or assigned to has no user. A forked
 //     child's copies are not looked at: what it leaves behind uses nothing any more.
 //
-// Thread safety: all of it. Cost: one relaxed addition when a user is made and one when it goes, and a
-// function for exit() when an object gets its first user; no other call looks at the count.
+// Thread safety: all of it. Cost: one relaxed addition when a user is made and one when it goes, and
+// a function for exit() when an object gets its first user; no other call looks at the count.
 module;
 #include <atomic>
 #include <concepts>
