@@ -13,8 +13,8 @@
 // I1  A user_count whose object is destroyed, moved from or assigned to has no user. A forked
 //     child's copies are not looked at: what it leaves behind uses nothing any more.
 //
-// Thread safety: all of it. Cost: one relaxed addition when a user is made and one when it goes, and
-// a function for exit() when an object gets its first user; no other call looks at the count.
+// Thread safety: all of it. Cost: one relaxed addition when a user is made and one when it goes,
+// and a function for exit() when an object gets its first user; no other call looks at the count.
 module;
 #include <atomic>
 #include <concepts>
