@@ -113,7 +113,7 @@ figure measure(const trace& input, const pool_policy& rules) {
   options.rules = rules;
   vmm::fake_driver driver;
   const std::vector<vmm::stream_handle> streams = open_streams(driver, input);
-  vmm::stream_pool<vmm::fake_driver> pool(driver, options);
+  vmm::stream_pool pool(driver, options);
   std::vector<vmm::address> live(input.slot_count);
   for (const vmm::tools::event& now : input.events) {
     if (now.kind == event_kind::allocate) {

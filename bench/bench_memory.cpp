@@ -155,7 +155,7 @@ class pool_maker : public maker {
   }
 
  private:
-  vmm::stream_pool<vmm::cuda_driver> pool_;
+  vmm::stream_pool pool_;
 };
 
 // ---- kernels ------------------------------------------------------------------------------------

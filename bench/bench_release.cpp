@@ -141,8 +141,8 @@ class trimmed_pool {
     return seen;
   }
   /// Where the requests that grow go: the same pool, or one beside it.
-  void grow_in(vmm::stream_pool<vmm::cuda_driver>& pool) { other_ = &pool; }
-  [[nodiscard]] vmm::stream_pool<vmm::cuda_driver>& pool() { return pool_; }
+  void grow_in(vmm::stream_pool& pool) { other_ = &pool; }
+  [[nodiscard]] vmm::stream_pool& pool() { return pool_; }
   void close() {
     must(pool_.free(kept_, stream_));
     must(pool_.synchronize());
@@ -162,8 +162,8 @@ class trimmed_pool {
 
   rig& rig_;
   vmm::stream_handle stream_ = vmm::stream_handle::default_stream;
-  vmm::stream_pool<vmm::cuda_driver> pool_;
-  vmm::stream_pool<vmm::cuda_driver>* other_ = &pool_;
+  vmm::stream_pool pool_;
+  vmm::stream_pool* other_ = &pool_;
   vmm::address kept_{};
 };
 
@@ -194,7 +194,7 @@ std::string pool_table(rig& r, const std::vector<std::uint64_t>& handle_sizes,
     }
     {
       trimmed_pool under_test(r, handle_bytes, free_bytes);
-      vmm::stream_pool<vmm::cuda_driver> beside(r.driver);
+      vmm::stream_pool beside(r.driver);
       under_test.grow_in(beside);
       text += row(handle_bytes, "a trim, growth in another pool", under_test.measure(true));
       under_test.close();

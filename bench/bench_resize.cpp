@@ -234,7 +234,7 @@ double by_hand(rig& r, std::uint64_t size, handles from) {
   return us;
 }
 
-using manager = vmm::manager<vmm::cuda_driver>;
+using manager = vmm::manager;
 
 // A manager for one run; nothing is left in it at the end.
 double by_resize(rig& r, manager& m, std::uint64_t size, handles from) {

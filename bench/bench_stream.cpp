@@ -108,8 +108,7 @@ class pool_subject {
  private:
   static constexpr vmm::stream_handle stream_ = vmm::stream_handle::default_stream;
   vmm::fake_driver driver_;
-  vmm::stream_pool<vmm::fake_driver> pool_{driver_,
-                                           vmm::pool_options::from_environment({}).value()};
+  vmm::stream_pool pool_{driver_, vmm::pool_options::from_environment({}).value()};
 };
 
 /// Memory is only counted: the addresses are made up.

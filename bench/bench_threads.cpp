@@ -29,7 +29,7 @@ namespace {
 
 constexpr int rounds = 7;
 
-using pool = vmm::stream_pool<vmm::fake_driver>;
+using pool = vmm::stream_pool;
 
 // A pool and streams on it: for all threads, or for one.
 class pool_source {

@@ -69,7 +69,7 @@ class vmm_pool : public contender {
  private:
   vmm::cuda_driver& driver_;
   vmm::pool_options options_;
-  std::optional<vmm::stream_pool<vmm::cuda_driver>> pool_;
+  std::optional<vmm::stream_pool> pool_;
 };
 
 inline vmm::error refused(const char* detail) {

@@ -20,7 +20,7 @@ import vmm.kernels;
 
 namespace {
 
-using numbers = vmm::vector<std::uint64_t, vmm::cuda_driver>;
+using numbers = vmm::vector<std::uint64_t>;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 constexpr std::uint64_t first_count = 64 * mib / sizeof(std::uint64_t);
@@ -109,8 +109,8 @@ class show {
 
 int run(vmm::cuda_driver& driver, vmm::tools::kernel_set& kernels, std::uint64_t last_count) {
   vmm::manager memory(driver);
-  numbers counter(memory, driver);
-  numbers values(memory, driver, last_count);
+  numbers counter(memory);
+  numbers values(memory, last_count);
   show s(driver, kernels, values);
   if (const auto ready = counter.resize(1); !ready) return fail(ready.error());
   if (const auto ready = s.prepare(); !ready) return fail(ready.error());

@@ -25,7 +25,7 @@ int main() {
   if (!driver) return fail(driver.error());
   std::printf("on %s\n", driver->description().device_name);
   vmm::manager memory(*driver);
-  vmm::vector<std::uint64_t, vmm::level_zero_driver> numbers(memory, *driver);
+  vmm::vector<std::uint64_t> numbers(memory);
   std::array<std::uint64_t, 1 << 16> part{};
   constexpr std::uint64_t part_count = 16;
   std::uint64_t capacity = 0;

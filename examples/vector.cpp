@@ -22,7 +22,7 @@ int main() {
   auto driver = vmm::host_driver::open();
   if (!driver) return fail(driver.error());
   vmm::manager memory(*driver);
-  vmm::vector<std::uint64_t, vmm::host_driver> numbers(memory, *driver);
+  vmm::vector<std::uint64_t> numbers(memory);
   std::uint64_t capacity = 0;
   for (std::uint64_t i = 0; i < 8'000'000; ++i) {
     if (const vmm::status pushed = numbers.push_back(i); !pushed) return fail(pushed.error());

@@ -241,7 +241,7 @@ class machine {
   vmm::fake_driver driver_;
   std::array<stream_handle, 3> streams_{};
   vmm::event_handle event_{};
-  std::optional<vmm::manager<vmm::fake_driver>> managed_;
+  std::optional<vmm::manager> managed_;
   std::vector<block> live_;
   std::vector<address> dead_;
   std::vector<vmm::fake::fault> faults_;

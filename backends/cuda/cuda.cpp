@@ -402,6 +402,9 @@ status cuda_driver::state::read_device() {
   can.copy = true;
   can.capture = cu.stream_is_capturing != nullptr && cu.stream_get_capture != nullptr &&
                 cu.exchange_capture_mode != nullptr;
+  // The default stream under both of its numbers, 0 and 1 (CU_STREAM_LEGACY), is not captured; that
+  // of each thread, 2 (CU_STREAM_PER_THREAD), can be.
+  can.capturable_from = 2;
   can.retain = true;
   can.host_location = attribute(host_vmm_attribute) != 0;
   can.host_node_location = attribute(host_node_vmm_attribute) != 0;

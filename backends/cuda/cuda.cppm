@@ -113,11 +113,6 @@ export class cuda_driver {
   // `capture_backend`. A stream of its own needs no context; the default one, which cannot be
   // captured, answers not_permitted while a stream that synchronises with it is captured.
   [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
-  /// False for the default stream under both of its numbers, 0 and 1 (CU_STREAM_LEGACY); that of
-  /// each thread, 2 (CU_STREAM_PER_THREAD), can be captured. No driver call.
-  [[nodiscard]] inline bool can_capture(stream_handle stream) const noexcept {
-    return static_cast<std::uint64_t>(stream) > 1;
-  }
   capture_mode exchange_capture_mode(capture_mode mode);
 
   // `context_backend`. Pushes the device's primary context on the calling thread, for tools that

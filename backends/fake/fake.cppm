@@ -107,10 +107,6 @@ export class fake_driver {
   // capture_backend. Asking a stream while nothing is captured and no fault is planned is neither
   // counted nor charged: callers may ask before every call.
   [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
-  /// The default stream is never captured, as on the real driver.
-  [[nodiscard]] inline bool can_capture(stream_handle stream) const noexcept {
-    return stream != stream_handle::default_stream;
-  }
   capture_mode exchange_capture_mode(capture_mode mode);
 
   // copy_backend

@@ -130,6 +130,7 @@ profile profile::cuda() noexcept {
   made.can.streams = true;
   made.can.copy = true;
   made.can.capture = true;
+  made.can.capturable_from = 1;  // the default stream is never captured
   made.can.retain = true;
   made.can.host_location = true;
   made.can.host_node_location = true;

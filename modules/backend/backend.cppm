@@ -6,13 +6,14 @@
 //
 // :result      result<T>, error, assertions      :types     addresses, handles, requests, features
 // :concepts    backend and its refinements       :environment  options from environment variables
-// :any         a backend chosen at run time      :observe      calls counted, logged, made to fail
+// :driver      a driver of any type behind one   :observe      calls counted, logged, made to fail
+//              interface; chosen at run time
 // :process     what a forked child is refused
 // :users       who must go before an object does
 export module vmm.backend;
 
-export import :any;
 export import :concepts;
+export import :driver;
 export import :environment;
 export import :observe;
 export import :process;

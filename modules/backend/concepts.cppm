@@ -136,11 +136,10 @@ concept stream_backend = backend<B> && requires(B& b, stream_handle stream, even
 };
 
 /// Streams can be captured into graphs. The mode is the calling thread's, and asking for it is no
-/// call that can fail; nor is what a stream's number alone says: some are never captured.
+/// call that can fail.
 export template <class B>
 concept capture_backend =
-    stream_backend<B> && requires(B& b, const B& c, stream_handle stream, capture_mode mode) {
-      { c.can_capture(stream) } -> std::same_as<bool>;  // no driver call; false: never
+    stream_backend<B> && requires(B& b, stream_handle stream, capture_mode mode) {
       { b.query_capture(stream) } -> std::same_as<result<capture_info>>;
       { b.exchange_capture_mode(mode) } -> std::same_as<capture_mode>;  // the one before
     };

@@ -1,22 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:observe - calls to a backend as somebody else sees them. [A8]
-//
-// observed_backend<B, Observer> forwards every call to a B and tells an observer before and after
-// it. It has exactly the refinements that B has. Adaptors nest; where there is none, it costs none.
+// vmm.backend:observe - observers of the calls to a backend. [A8] observed_backend (:driver) tells
+// one before and after each call.
 //
 // call_counter  counts by kind, failures apart
 // call_log      writes a line a call, with arguments and result
 // fail_plan     makes chosen calls fail before they reach the driver
 //
-// I1  after() is called once for every before(), also for a call that before() refused.
-// I2  An answer passes unchanged; a refusal of before() gets the call's kind as its place.
-// I3  In a forked child every call is refused, and no observer sees it.
-//
-// Thread safety: that of B; the observers here take calls from any thread.
-// Cost: the observer's, and copying some 100 bytes. A counter: at most two relaxed additions. A
-// log: formatting and one write.
+// Thread safety: the observers here take calls from any thread.
+// Cost: a counter: at most two relaxed additions. A log: formatting and one write.
 module;
 #include <array>
 #include <atomic>
@@ -29,15 +22,12 @@ module;
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 
 export module vmm.backend:observe;
 
-import :concepts;
 import :process;
 import :result;
 import :types;
-import :users;
 
 namespace vmm {
 
@@ -209,253 +199,32 @@ inline call_facts facts_of(const multicast_binding& b) {
           .where = b.device};
 }
 
-/// A B whose calls an observer sees. The observer is shared with whoever wants to ask it.
-export template <backend B, call_observer Observer>
-class observed_backend {
- public:
-  observed_backend(B driver, std::shared_ptr<Observer> observer) noexcept
-      : driver_(std::move(driver)), observer_(std::move(observer)) {
-    check(observer_ != nullptr, "an observed backend needs an observer");
+inline call_facts facts_of() { return {}; }
+inline call_facts facts_of(location where) { return {.where = where}; }
+inline call_facts facts_of(address at) { return {.at = at}; }
+inline call_facts facts_of(address at, location who) { return {.at = at, .where = who}; }
+inline call_facts facts_of(const address_range& range, std::span<const access_grant> grants) {
+  call_facts given = facts_of(range);
+  given.value = grants.size();
+  if (!grants.empty()) {
+    given.where = grants.front().who;
+    given.rights = grants.front().rights;
   }
-
-  [[nodiscard]] B& driver() noexcept { return driver_; }
-  [[nodiscard]] Observer& observer() noexcept { return *observer_; }
-  /// The pools and managers over this object; it neither moves nor goes while there are any.
-  [[nodiscard]] user_count& users() noexcept { return users_; }
-
-  // backend
-  [[nodiscard]] std::string_view name() const { return driver_.name(); }
-  [[nodiscard]] const features& feature_set() const { return driver_.feature_set(); }
-  [[nodiscard]] location home() const { return driver_.home(); }
-  [[nodiscard]] result<granularity> query_granularity(const physical_request& r) {
-    return tell(call::query_granularity, facts_of(r), [&] { return driver_.query_granularity(r); });
-  }
-  [[nodiscard]] result<memory_info> query_memory(location where) {
-    return tell(call::memory_info, {.where = where}, [&] { return driver_.query_memory(where); });
-  }
-  [[nodiscard]] result<address_range> reserve(const reserve_request& r) {
-    return tell(call::reserve, facts_of(r), [&] { return driver_.reserve(r); });
-  }
-  [[nodiscard]] status free_reservation(address_range range) {
-    return tell(call::free_reservation, facts_of(range),
-                [&] { return driver_.free_reservation(range); });
-  }
-  [[nodiscard]] result<physical_handle> create(const physical_request& r) {
-    return tell(call::create, facts_of(r), [&] { return driver_.create(r); });
-  }
-  [[nodiscard]] status release(physical_handle h) {
-    return tell(call::release, facts_of(h), [&] { return driver_.release(h); });
-  }
-  [[nodiscard]] status map(const map_request& r) {
-    return tell(call::map, facts_of(r), [&] { return driver_.map(r); });
-  }
-  [[nodiscard]] status unmap(address_range range) {
-    return tell(call::unmap, facts_of(range), [&] { return driver_.unmap(range); });
-  }
-  [[nodiscard]] status set_access(address_range range, std::span<const access_grant> grants) {
-    call_facts given = facts_of(range);
-    given.value = grants.size();
-    if (!grants.empty()) {
-      given.where = grants.front().who;
-      given.rights = grants.front().rights;
-    }
-    return tell(call::set_access, given, [&] { return driver_.set_access(range, grants); });
-  }
-  [[nodiscard]] result<access> get_access(address at, location who) {
-    return tell(call::get_access, {.at = at, .where = who},
-                [&] { return driver_.get_access(at, who); });
-  }
-
-  // stream_backend
-  [[nodiscard]] result<stream_handle> create_stream()
-    requires stream_backend<B>
-  {
-    return tell(call::create_stream, {}, [&] { return driver_.create_stream(); });
-  }
-  [[nodiscard]] status destroy_stream(stream_handle s)
-    requires stream_backend<B>
-  {
-    return tell(call::destroy_stream, facts_of(s), [&] { return driver_.destroy_stream(s); });
-  }
-  [[nodiscard]] status synchronize_stream(stream_handle s)
-    requires stream_backend<B>
-  {
-    return tell(call::synchronize_stream, facts_of(s),
-                [&] { return driver_.synchronize_stream(s); });
-  }
-  [[nodiscard]] result<event_handle> create_event()
-    requires stream_backend<B>
-  {
-    return tell(call::create_event, {}, [&] { return driver_.create_event(); });
-  }
-  [[nodiscard]] status destroy_event(event_handle e)
-    requires stream_backend<B>
-  {
-    return tell(call::destroy_event, facts_of(e), [&] { return driver_.destroy_event(e); });
-  }
-  [[nodiscard]] status record_event(event_handle e, stream_handle s)
-    requires stream_backend<B>
-  {
-    return tell(call::record_event, both(s, e), [&] { return driver_.record_event(e, s); });
-  }
-  [[nodiscard]] result<bool> query_event(event_handle e)
-    requires stream_backend<B>
-  {
-    return tell(call::query_event, facts_of(e), [&] { return driver_.query_event(e); });
-  }
-  [[nodiscard]] status wait_event(stream_handle s, event_handle e)
-    requires stream_backend<B>
-  {
-    return tell(call::wait_event, both(s, e), [&] { return driver_.wait_event(s, e); });
-  }
-  [[nodiscard]] status synchronize_event(event_handle e)
-    requires stream_backend<B>
-  {
-    return tell(call::synchronize_event, facts_of(e), [&] { return driver_.synchronize_event(e); });
-  }
-
-  // capture_backend. The thread's mode, and whether a stream can be captured at all, are no calls
-  // on a device: observers do not see them.
-  [[nodiscard]] bool can_capture(stream_handle s) const
-    requires capture_backend<B>
-  {
-    return driver_.can_capture(s);
-  }
-  [[nodiscard]] result<capture_info> query_capture(stream_handle s)
-    requires capture_backend<B>
-  {
-    return tell(call::query_capture, facts_of(s), [&] { return driver_.query_capture(s); });
-  }
-  capture_mode exchange_capture_mode(capture_mode mode)
-    requires capture_backend<B>
-  {
-    return driver_.exchange_capture_mode(mode);
-  }
-
-  // context_backend: no calls on a device either
-  [[nodiscard]] bool push_context()
-    requires context_backend<B>
-  {
-    return driver_.push_context();
-  }
-  void pop_context()
-    requires context_backend<B>
-  {
-    driver_.pop_context();
-  }
-
-  // copy_backend
-  [[nodiscard]] status copy(const copy_request& r)
-    requires copy_backend<B>
-  {
-    return tell(call::copy, facts_of(r), [&] { return driver_.copy(r); });
-  }
-  [[nodiscard]] status fill(const fill_request& r)
-    requires copy_backend<B>
-  {
-    return tell(call::fill, facts_of(r), [&] { return driver_.fill(r); });
-  }
-  [[nodiscard]] status write(address at, std::span<const std::byte> source)
-    requires copy_backend<B>
-  {
-    return tell(call::write, {.at = at, .size_bytes = source.size()},
-                [&] { return driver_.write(at, source); });
-  }
-  [[nodiscard]] status read(std::span<std::byte> target, address at)
-    requires copy_backend<B>
-  {
-    return tell(call::read, {.at = at, .size_bytes = target.size()},
-                [&] { return driver_.read(target, at); });
-  }
-
-  // retain_backend, property_backend, sharing_backend
-  [[nodiscard]] result<physical_handle> retain(address at)
-    requires retain_backend<B>
-  {
-    return tell(call::retain, {.at = at}, [&] { return driver_.retain(at); });
-  }
-  [[nodiscard]] result<physical_properties> get_properties(physical_handle h)
-    requires property_backend<B>
-  {
-    return tell(call::get_properties, facts_of(h), [&] { return driver_.get_properties(h); });
-  }
-  [[nodiscard]] result<shared_handle> export_handle(physical_handle h, share_kind kind)
-    requires sharing_backend<B>
-  {
-    return tell(call::export_handle, facts_of(h), [&] { return driver_.export_handle(h, kind); });
-  }
-  [[nodiscard]] result<physical_handle> import_handle(const shared_handle& s)
-    requires sharing_backend<B>
-  {
-    return tell(call::import_handle, facts_of(s), [&] { return driver_.import_handle(s); });
-  }
-
-  // multicast_backend
-  [[nodiscard]] result<granularity> query_multicast_granularity(const multicast_request& r)
-    requires multicast_backend<B>
-  {
-    return tell(call::query_granularity, facts_of(r),
-                [&] { return driver_.query_multicast_granularity(r); });
-  }
-  [[nodiscard]] result<multicast_handle> create_multicast(const multicast_request& r)
-    requires multicast_backend<B>
-  {
-    return tell(call::create_multicast, facts_of(r), [&] { return driver_.create_multicast(r); });
-  }
-  [[nodiscard]] status add_multicast_device(multicast_handle team, location who)
-    requires multicast_backend<B>
-  {
-    return tell(call::add_multicast_device,
-                {.object = static_cast<std::uint64_t>(team), .where = who},
-                [&] { return driver_.add_multicast_device(team, who); });
-  }
-  [[nodiscard]] status bind_multicast(const multicast_binding& b)
-    requires multicast_backend<B>
-  {
-    return tell(call::bind_multicast, facts_of(b), [&] { return driver_.bind_multicast(b); });
-  }
-  [[nodiscard]] status unbind_multicast(const multicast_binding& b)
-    requires multicast_backend<B>
-  {
-    return tell(call::unbind_multicast, facts_of(b), [&] { return driver_.unbind_multicast(b); });
-  }
-
- private:
-  static call_facts both(stream_handle s, event_handle e) noexcept {
-    return {.stream = static_cast<std::uint64_t>(s), .event = static_cast<std::uint64_t>(e)};
-  }
-  static call_facts results_of(const status&) noexcept { return {}; }
-  template <class T>
-  static call_facts results_of(const result<T>& answer) {
-    return facts_of(*answer);
-  }
-
-  template <class Work>
-  auto tell(call kind, const call_facts& arguments, Work&& work) -> decltype(work()) {
-    if (!made_in_.is_here()) [[unlikely]]
-      return refuse_forked(kind);
-    call_record record{.kind = kind, .arguments = arguments};
-    if (const status allowed = observer_->before(record); !allowed) {
-      error refused = allowed.error();
-      if (refused.where == call::none) refused.where = kind;
-      record.failure = &refused;
-      observer_->after(record);
-      return refused;
-    }
-    auto answer = work();
-    if (answer) {
-      record.results = results_of(answer);
-    } else {
-      record.failure = &answer.error();
-    }
-    observer_->after(record);
-    return answer;
-  }
-
-  B driver_;
-  std::shared_ptr<Observer> observer_;
-  process_mark made_in_;
-  user_count users_;
-};
+  return given;
+}
+inline call_facts facts_of(event_handle e, stream_handle s) {
+  return {.stream = static_cast<std::uint64_t>(s), .event = static_cast<std::uint64_t>(e)};
+}
+inline call_facts facts_of(stream_handle s, event_handle e) { return facts_of(e, s); }
+inline call_facts facts_of(address at, std::span<const std::byte> source) {
+  return {.at = at, .size_bytes = source.size()};
+}
+inline call_facts facts_of(std::span<std::byte> target, address at) {
+  return {.at = at, .size_bytes = target.size()};
+}
+inline call_facts facts_of(physical_handle h, share_kind) { return facts_of(h); }
+inline call_facts facts_of(multicast_handle team, location who) {
+  return {.object = static_cast<std::uint64_t>(team), .where = who};
+}
 
 }  // namespace vmm

@@ -45,6 +45,12 @@ export enum class errc : std::uint8_t {
   internal,       // a code that vmm has no better word for; see error::native_name
 };
 
+/// Whether an error says that memory ran short: giving cached memory back, or asking for less, may
+/// help.
+export [[nodiscard]] constexpr bool is_shortage(errc code) noexcept {
+  return code == errc::out_of_memory || code == errc::over_budget || code == errc::out_of_mappings;
+}
+
 /// The backend's calls, one value a kind: the keys of logs, counters and fault plans.
 export enum class call : std::uint8_t {
   none,

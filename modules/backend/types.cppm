@@ -229,9 +229,11 @@ export struct features {
   bool contents_stay =
       false;  ///< contents stay at their addresses when memory is mapped elsewhere: for whoever
               ///< moves nothing but free memory
-  bool host_accessible = false;     ///< the host may dereference mapped addresses
-  bool streams = false;             ///< work is asynchronous; events tell when it has finished
-  bool capture = false;             ///< streams can be captured into graphs, and tell
+  bool host_accessible = false;  ///< the host may dereference mapped addresses
+  bool streams = false;          ///< work is asynchronous; events tell when it has finished
+  bool capture = false;          ///< streams can be captured into graphs, and tell
+  /// No program can begin a capture on a stream with a smaller number, whatever else happens.
+  std::uint64_t capturable_from = 0;
   bool copy = false;                ///< copy, fill, read and write are there
   bool retain = false;              ///< a handle can be had from a mapped address
   bool host_location = false;       ///< physical memory on the host
@@ -249,6 +251,12 @@ export struct features {
   std::uint64_t max_mapping_count =
       0;  ///< the system's limit on live mappings; 0 when there is none known
 };
+
+/// Whether a program can begin a capture on the stream. Its number says so, without a driver call.
+export [[nodiscard]] constexpr bool can_capture(const features& can,
+                                                stream_handle stream) noexcept {
+  return can.capture && static_cast<std::uint64_t>(stream) >= can.capturable_from;
+}
 
 /// Rounds up to a multiple of `unit` (not zero). The caller makes sure that the sum fits.
 export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value,

@@ -75,10 +75,17 @@ export class use_of {
  public:
   template <class Used>
     requires(!std::same_as<Used, use_of>)  // copying is not using
-  explicit use_of(Used& used) noexcept {
+  explicit use_of(Used& used) noexcept : use_of(count_of(used)) {}
+  /// Null: an object that is not watched.
+  explicit use_of(user_count* count) noexcept : count_(count) {
+    if (count_ != nullptr) count_->add();
+  }
+  template <class Used>
+  [[nodiscard]] static user_count* count_of(Used& used) noexcept {
     if constexpr (requires { used.users().add(); }) {
-      count_ = &used.users();
-      count_->add();
+      return &used.users();
+    } else {
+      return nullptr;
     }
   }
   use_of(const use_of& other) noexcept : count_(other.count_), made_in_(other.made_in_) {

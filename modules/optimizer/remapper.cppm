@@ -76,92 +76,33 @@ export struct remap_outcome {
   bool of_new = false;  ///< lost, and the count is of the new plan's pieces
 };
 
-export template <backend B>
-class remapper {
+export class remapper {
  public:
-  remapper(B& driver, timeline<B>& time, physical_pool<B>& memory,
+  remapper(driver_ref driver, timeline& time, physical_pool& memory,
            const grant_list& grants) noexcept
       : driver_(driver), time_(time), memory_(memory), grants_(grants) {}
   remapper(const remapper&) = delete;
   remapper& operator=(const remapper&) = delete;
 
   /// Maps and gives access. On failure mapped_count is 0 unless undoing failed too.
-  [[nodiscard]] remap_outcome map(const mapping_plan& plan) {
-    check(!plan.pieces.empty(), "a mapping plan without pieces");
-    for (const piece* part : plan.pieces) {
-      if (status ordered = time_.order(plan.stream, part->last_use); !ordered) return {ordered, 0};
-    }
-    std::size_t mapped_count = 0;
-    address at = plan.at;
-    for (piece* part : plan.pieces) {
-      const status mapped = driver_.map({at, part->size_bytes, part->handle, 0});
-      if (!mapped) return undo(plan, mapped_count, mapped);
-      memory_.add_mapping(*part);
-      ++mapped_count;
-      at = at + part->size_bytes;
-    }
-    const status allowed = driver_.set_access({plan.at, plan.size_bytes()}, grants_.all());
-    if (!allowed) return undo(plan, mapped_count, allowed);
-    return {status{}, mapped_count};
-  }
+  [[nodiscard]] remap_outcome map(const mapping_plan& plan);
 
   /// Undoes the mappings of a plan that nothing uses any more. On failure mapped_count says what
   /// still stands: all of it where one call does the whole range, else a leading part.
-  [[nodiscard]] remap_outcome unmap(const mapping_plan& plan) {
-    if (plan.pieces.empty()) return {status{}, 0};
-    if (driver_.feature_set().spanning_unmap || plan.pieces.size() == 1) {
-      const status undone = driver_.unmap({plan.at, plan.size_bytes()});
-      if (!undone) return {undone, plan.pieces.size()};
-      for (piece* part : plan.pieces) memory_.drop_mapping(*part);
-      return {status{}, 0};
-    }
-    address end = plan.at + plan.size_bytes();
-    for (std::size_t left_count = plan.pieces.size(); left_count > 0; --left_count) {
-      piece& part = *plan.pieces[left_count - 1];
-      const address_range range{address{end.value - part.size_bytes}, part.size_bytes};
-      if (status undone = driver_.unmap(range); !undone) return {undone, left_count};
-      memory_.drop_mapping(part);
-      end = range.base;
-    }
-    return {status{}, 0};
-  }
+  [[nodiscard]] remap_outcome unmap(const mapping_plan& plan);
 
   /// unmap(), but whole: where only a part would go, that part is mapped again. Only if the driver
   /// refuses that too is the plan `lost`, and mapped_count says what is still to be undone.
-  [[nodiscard]] remap_outcome detach(const mapping_plan& plan) {
-    const remap_outcome undone = unmap(plan);
-    if (undone.result) return undone;
-    const remap_outcome restored = restore(plan, undone.mapped_count);
-    return {undone.result, restored.mapped_count, !restored.result};
-  }
+  [[nodiscard]] remap_outcome detach(const mapping_plan& plan);
 
   /// Undoes one plan's mappings, which nothing uses any more, and makes another's. When the new
   /// plan cannot be mapped the old one is mapped again, and mapped_count is all of it; only if the
   /// driver refuses that too is the error device_lost, and what stands is said.
-  [[nodiscard]] remap_outcome exchange(const mapping_plan& old_plan, const mapping_plan& new_plan) {
-    const remap_outcome undone = detach(old_plan);
-    if (undone.lost) return {contents_lost(), undone.mapped_count, true};
-    if (!undone.result) return undone;
-    const remap_outcome done = map(new_plan);
-    if (done.result) return done;
-    if (done.mapped_count > 0) return {contents_lost(), done.mapped_count, true, true};
-    const remap_outcome restored = restore(old_plan, 0);
-    if (restored.result) return {done.result, restored.mapped_count};
-    return {contents_lost(), restored.mapped_count, true};
-  }
+  [[nodiscard]] remap_outcome exchange(const mapping_plan& old_plan, const mapping_plan& new_plan);
 
   /// Maps what a plan misses behind its first `standing_count` pieces, again if need be. On failure
   /// mapped_count says how many stand; those that this call mapped are without access.
-  [[nodiscard]] remap_outcome restore(const mapping_plan& plan, std::size_t standing_count) {
-    if (standing_count == plan.pieces.size()) return {status{}, standing_count};
-    const mapping_plan standing{plan.at, plan.pieces.first(standing_count), plan.stream};
-    const mapping_plan missing{plan.at + standing.size_bytes(), plan.pieces.subspan(standing_count),
-                               plan.stream};
-    remap_outcome again = map(missing);
-    for (int left = undo_attempts - 1; left > 0 && !again.result && again.mapped_count == 0; --left)
-      again = map(missing);
-    return {again.result, standing_count + again.mapped_count};
-  }
+  [[nodiscard]] remap_outcome restore(const mapping_plan& plan, std::size_t standing_count);
 
   /// What is left to say when neither the new nor the old can be mapped.
   [[nodiscard]] static error contents_lost() noexcept {
@@ -177,17 +118,11 @@ class remapper {
   static constexpr int undo_attempts = 3;
 
   [[nodiscard]] remap_outcome undo(const mapping_plan& plan, std::size_t mapped_count,
-                                   const status& cause) {
-    std::size_t left_count = mapped_count;
-    for (int attempt = 0; attempt < undo_attempts && left_count > 0; ++attempt) {
-      left_count = unmap({plan.at, plan.pieces.first(left_count), plan.stream}).mapped_count;
-    }
-    return {cause, left_count};
-  }
+                                   const status& cause);
 
-  B& driver_;
-  timeline<B>& time_;
-  physical_pool<B>& memory_;
+  driver_ref driver_;
+  timeline& time_;
+  physical_pool& memory_;
   grant_list grants_;
 };
 

@@ -197,4 +197,80 @@ bool piece_store::validate() const noexcept {
   return sum_bytes == numbers_.cached_bytes;
 }
 
+status physical_pool::acquire(std::uint64_t size_bytes, piece_list& out,
+                              std::uint64_t new_bytes_max) {
+  check(size_bytes > 0 && size_bytes % store_.options().granularity_bytes == 0,
+        "physical memory is asked for in whole granules");
+  check(new_bytes_max % store_.options().granularity_bytes == 0,
+        "new pieces are made of whole granules");
+  const std::uint64_t largest_bytes = smaller_limit(new_bytes_max, store_.options().chunk_bytes);
+  const std::size_t before = out.size();
+  std::uint64_t remaining_bytes = size_bytes;
+  while (remaining_bytes > 0) {
+    const result<piece*> next = acquire_one({remaining_bytes, size_bytes}, largest_bytes, out);
+    if (!next) {
+      give_back(out, before);
+      return next.error();
+    }
+    remaining_bytes -= (*next)->size_bytes;
+  }
+  return {};
+}
+
+void physical_pool::give_back(piece_list& pieces, std::size_t from) noexcept {
+  while (pieces.size() > from) {
+    store_.drop_holder(*pieces.back(), pieces.back()->last_use);
+    pieces.pop_back();
+  }
+}
+
+trim_report physical_pool::trim(std::uint64_t limit_bytes) noexcept {
+  trim_report report;
+  for (piece* next = store_.take_releasable(limit_bytes); next != nullptr;
+       next = store_.take_releasable(limit_bytes)) {
+    const std::uint64_t size_bytes = next->size_bytes;
+    if (const status released = driver_->release(next->handle); !released) {
+      report.failure = released.error();
+      store_.put_back(*next);
+      break;
+    }
+    store_.released(*next);
+    ++report.released_count;
+    report.released_bytes += size_bytes;
+  }
+  report.still_mapped_bytes = store_.still_mapped_bytes();
+  return report;
+}
+
+result<piece*> physical_pool::acquire_one(const piece_store::wanted& want,
+                                          std::uint64_t largest_bytes, piece_list& out) {
+  if (status room = reserve_more(out, 1); !room) return room.error();
+  piece* next = store_.take(want);
+  if (next == nullptr) {
+    const result<piece*> fresh = create(smaller_limit(want.remaining_bytes, largest_bytes));
+    if (!fresh) return fresh;
+    next = *fresh;
+  }
+  out.push_back(next);
+  return next;
+}
+
+std::uint64_t physical_pool::smaller_limit(std::uint64_t a, std::uint64_t b) noexcept {
+  return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
+}
+
+result<piece*> physical_pool::create(std::uint64_t size_bytes) {
+  const result<piece*> fresh = store_.admit(size_bytes);
+  if (!fresh) return fresh;
+  physical_request request = store_.options().like;
+  request.size_bytes = size_bytes;
+  const result<physical_handle> handle = driver_->create(request);
+  if (!handle) {
+    store_.abandon(**fresh);
+    return handle.error();
+  }
+  store_.confirm(**fresh, *handle);
+  return fresh;
+}
+
 }  // namespace vmm

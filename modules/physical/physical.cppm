@@ -65,12 +65,6 @@ export template <class T>
   }
 }
 
-/// Whether an error says that memory ran short: giving cached memory back, or asking for less, may
-/// help.
-export [[nodiscard]] constexpr bool is_shortage(errc code) noexcept {
-  return code == errc::out_of_memory || code == errc::over_budget || code == errc::out_of_mappings;
-}
-
 export struct physical_options {
   physical_request like{};  ///< placement and properties of every piece; its size is ignored
   std::uint64_t granularity_bytes = 0;  ///< sizes of pieces and requests are multiples of it
@@ -156,10 +150,9 @@ class piece_store {
 };
 
 /// Creates, gathers, keeps and releases physical memory on one backend.
-export template <backend B>
-class physical_pool {
+export class physical_pool {
  public:
-  physical_pool(B& driver, const physical_options& options) noexcept
+  physical_pool(driver_ref driver, const physical_options& options) noexcept
       : driver_(driver), store_(options) {
     check(options.granularity_bytes > 0, "a physical pool needs the backend's granularity");
     check(options.chunk_bytes % options.granularity_bytes == 0,
@@ -172,32 +165,10 @@ class physical_pool {
   /// positive multiple of the granularity, as is new_bytes_max, the most that a new piece has; 0:
   /// as much as the options allow.
   [[nodiscard]] status acquire(std::uint64_t size_bytes, piece_list& out,
-                               std::uint64_t new_bytes_max = 0) {
-    check(size_bytes > 0 && size_bytes % store_.options().granularity_bytes == 0,
-          "physical memory is asked for in whole granules");
-    check(new_bytes_max % store_.options().granularity_bytes == 0,
-          "new pieces are made of whole granules");
-    const std::uint64_t largest_bytes = smaller_limit(new_bytes_max, store_.options().chunk_bytes);
-    const std::size_t before = out.size();
-    std::uint64_t remaining_bytes = size_bytes;
-    while (remaining_bytes > 0) {
-      const result<piece*> next = acquire_one({remaining_bytes, size_bytes}, largest_bytes, out);
-      if (!next) {
-        give_back(out, before);
-        return next.error();
-      }
-      remaining_bytes -= (*next)->size_bytes;
-    }
-    return {};
-  }
+                               std::uint64_t new_bytes_max = 0);
 
   /// Gives back the pieces from index `from` on, which nothing has used, and shortens the list.
-  void give_back(piece_list& pieces, std::size_t from) noexcept {
-    while (pieces.size() > from) {
-      store_.drop_holder(*pieces.back(), pieces.back()->last_use);
-      pieces.pop_back();
-    }
-  }
+  void give_back(piece_list& pieces, std::size_t from) noexcept;
 
   void add_holder(piece& held) noexcept { store_.add_holder(held); }
   /// One range holds the piece no more; `last_use` is the work of that range that may still use it.
@@ -214,61 +185,21 @@ class physical_pool {
   }
 
   /// Releases cached pieces, largest first, until at most `limit_bytes` stay cached; 0 drains. [C4]
-  [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) noexcept {
-    trim_report report;
-    for (piece* next = store_.take_releasable(limit_bytes); next != nullptr;
-         next = store_.take_releasable(limit_bytes)) {
-      const std::uint64_t size_bytes = next->size_bytes;
-      if (const status released = driver_.release(next->handle); !released) {
-        report.failure = released.error();
-        store_.put_back(*next);
-        break;
-      }
-      store_.released(*next);
-      ++report.released_count;
-      report.released_bytes += size_bytes;
-    }
-    report.still_mapped_bytes = store_.still_mapped_bytes();
-    return report;
-  }
+  [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) noexcept;
 
   [[nodiscard]] physical_statistics statistics() const noexcept { return store_.statistics(); }
   [[nodiscard]] bool validate() const noexcept { return store_.validate(); }
 
  private:
   [[nodiscard]] result<piece*> acquire_one(const piece_store::wanted& want,
-                                           std::uint64_t largest_bytes, piece_list& out) {
-    if (status room = reserve_more(out, 1); !room) return room.error();
-    piece* next = store_.take(want);
-    if (next == nullptr) {
-      const result<piece*> fresh = create(smaller_limit(want.remaining_bytes, largest_bytes));
-      if (!fresh) return fresh;
-      next = *fresh;
-    }
-    out.push_back(next);
-    return next;
-  }
+                                           std::uint64_t largest_bytes, piece_list& out);
 
   /// Of two limits, where 0 is none.
-  [[nodiscard]] static std::uint64_t smaller_limit(std::uint64_t a, std::uint64_t b) noexcept {
-    return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
-  }
+  [[nodiscard]] static std::uint64_t smaller_limit(std::uint64_t a, std::uint64_t b) noexcept;
 
-  [[nodiscard]] result<piece*> create(std::uint64_t size_bytes) {
-    const result<piece*> fresh = store_.admit(size_bytes);
-    if (!fresh) return fresh;
-    physical_request request = store_.options().like;
-    request.size_bytes = size_bytes;
-    const result<physical_handle> handle = driver_.create(request);
-    if (!handle) {
-      store_.abandon(**fresh);
-      return handle.error();
-    }
-    store_.confirm(**fresh, *handle);
-    return fresh;
-  }
+  [[nodiscard]] result<piece*> create(std::uint64_t size_bytes);
 
-  B& driver_;
+  driver_ref driver_;
   piece_store store_;
 };
 

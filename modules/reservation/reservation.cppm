@@ -35,11 +35,10 @@ export struct reservation_options {
   std::uint64_t granularity_bytes = 0;      ///< extents are multiples of it, and aligned to it
 };
 
-export template <backend B>
-class reservation_space {
+export class reservation_space {
  public:
   /// `options.granularity_bytes` is a power of two.
-  reservation_space(B& driver, const reservation_options& options) noexcept
+  reservation_space(driver_ref driver, const reservation_options& options) noexcept
       : driver_(driver),
         options_(options),
         space_(address_space::create({options.granularity_bytes, false}).value()),
@@ -49,72 +48,29 @@ class reservation_space {
 
   /// Frees every reservation. All extents must have come back.
   /// Errors: what free_reservation answers; the ranges that are left stay usable.
-  [[nodiscard]] status close() {
-    const sync::lock_guard<sync::mutex> lock(mutex_);
-    check(space_.statistics().live_bytes == 0,
-          "address space is given up while extents of it are in use");
-    while (!held_.empty()) {
-      if (status freed = driver_.free_reservation(held_.back().range); !freed) return freed;
-      const result<address_range> removed = space_.remove_range(held_.back().id);
-      check(removed.has_value(), "a range without extents is in use");
-      held_.pop_back();
-    }
-    return {};
-  }
+  [[nodiscard]] status close();
 
   /// Errors: out_of_addresses, out_of_host_memory, what reserve answers.
-  [[nodiscard]] result<extent> allocate(const address_request& request) {
-    result<extent> found = try_allocate(request);
-    if (found || found.error().code != errc::out_of_addresses) return found;
-    const sync::lock_guard<sync::mutex> growing(growth_mutex_);
-    found = try_allocate(request);  // another thread may have reserved meanwhile
-    if (found || found.error().code != errc::out_of_addresses) return found;
-    const result<address_range> range = reserve_for(request);
-    if (!range) return range.error();
-    return allocate_in(*range, request);
-  }
+  [[nodiscard]] result<extent> allocate(const address_request& request);
 
-  void free(const extent& gone) noexcept {
-    const sync::lock_guard<sync::mutex> lock(mutex_);
-    space_.free(gone.id);
-  }
+  void free(const extent& gone) noexcept;
 
   /// Lengthens the extent into the free addresses behind it. Errors: out_of_addresses.
-  [[nodiscard]] status grow(extent& grown, std::uint64_t size_bytes) noexcept {
-    const sync::lock_guard<sync::mutex> lock(mutex_);
-    return update(grown, space_.grow(grown.id, size_bytes));
-  }
+  [[nodiscard]] status grow(extent& grown, std::uint64_t size_bytes) noexcept;
 
   /// Cuts the extent and frees its tail. Errors: out_of_host_memory; nothing is changed.
-  [[nodiscard]] status shrink(extent& shrunk, std::uint64_t size_bytes) noexcept {
-    const sync::lock_guard<sync::mutex> lock(mutex_);
-    return update(shrunk, space_.shrink(shrunk.id, size_bytes));
-  }
+  [[nodiscard]] status shrink(extent& shrunk, std::uint64_t size_bytes) noexcept;
 
   /// Cuts the extent to its first `keep_bytes` and returns the rest.
   /// Errors: out_of_host_memory; nothing is changed.
-  [[nodiscard]] result<extent> split(extent& cut, std::uint64_t keep_bytes) noexcept {
-    const sync::lock_guard<sync::mutex> lock(mutex_);
-    const result<extent> rest = space_.split(cut.id, keep_bytes);
-    if (rest) cut.range.size_bytes = keep_bytes;
-    return rest;
-  }
+  [[nodiscard]] result<extent> split(extent& cut, std::uint64_t keep_bytes) noexcept;
 
   /// Whether the address lies in one of the reservations.
-  [[nodiscard]] bool contains(address at) const noexcept {
-    const sync::lock_guard<sync::mutex> lock(mutex_);
-    return space_.contains(at);
-  }
+  [[nodiscard]] bool contains(address at) const noexcept;
 
-  [[nodiscard]] address_space_statistics statistics() const noexcept {
-    const sync::lock_guard<sync::mutex> lock(mutex_);
-    return space_.statistics();
-  }
+  [[nodiscard]] address_space_statistics statistics() const noexcept;
 
-  [[nodiscard]] bool validate() const noexcept {
-    const sync::lock_guard<sync::mutex> lock(mutex_);
-    return space_.validate().has_value();
-  }
+  [[nodiscard]] bool validate() const noexcept;
 
   /// Calls visitor(address_range, bool is_live) for each extent and hole in address order, under
   /// the lock.
@@ -125,67 +81,24 @@ class reservation_space {
   }
 
  private:
-  [[nodiscard]] static status update(extent& changed, const result<extent>& outcome) noexcept {
-    if (!outcome) return outcome.error();
-    changed = *outcome;
-    return {};
-  }
+  [[nodiscard]] static status update(extent& changed, const result<extent>& outcome) noexcept;
 
-  [[nodiscard]] result<extent> try_allocate(const address_request& request) noexcept {
-    const sync::lock_guard<sync::mutex> lock(mutex_);
-    return space_.allocate(request);
-  }
+  [[nodiscard]] result<extent> try_allocate(const address_request& request) noexcept;
 
   // A range of the size wished for, or less where the driver has no more, down to what is needed.
-  [[nodiscard]] result<address_range> reserve_for(const address_request& request) {
-    const std::uint64_t unit = options_.granularity_bytes;
-    const std::uint64_t slack_bytes = std::max(request.alignment_bytes, unit) - unit;
-    const std::uint64_t needed_bytes = round_up(request.size_bytes, unit) + slack_bytes;
-    if (needed_bytes > largest_bytes_)
-      return refuse(errc::out_of_addresses, "the request is larger than any range can be");
-    std::uint64_t wished_bytes =
-        std::min(round_up(options_.reservation_bytes, unit), largest_bytes_);
-    wished_bytes = std::max(wished_bytes, needed_bytes);
-    for (;;) {
-      result<address_range> range = driver_.reserve({wished_bytes, unit, address{}});
-      if (range) return range;
-      const errc code = range.error().code;
-      const bool smaller_may_do = code == errc::out_of_memory || code == errc::out_of_addresses;
-      if (!smaller_may_do || wished_bytes == needed_bytes) return range;
-      wished_bytes = std::max(round_up(wished_bytes / 2, unit), needed_bytes);
-    }
-  }
+  [[nodiscard]] result<address_range> reserve_for(const address_request& request);
 
   // Takes a fresh range into use, and the request out of it before another thread can.
-  [[nodiscard]] result<extent> allocate_in(address_range range, const address_request& request) {
-    status added;
-    {
-      const sync::lock_guard<sync::mutex> lock(mutex_);
-      added = add(range);
-      if (added) return space_.allocate(request);
-    }
-    (void)driver_.free_reservation(range);  // the failure to report is the first one
-    return added.error();
-  }
+  [[nodiscard]] result<extent> allocate_in(address_range range, const address_request& request);
 
-  [[nodiscard]] status add(address_range range) noexcept VMM_REQUIRES(mutex_) {
-    try {
-      held_.reserve(held_.size() + 1);
-    } catch (const std::bad_alloc&) {
-      return refuse(errc::out_of_host_memory, "no host memory is left for a further reservation");
-    }
-    const result<reservation_id> id = space_.add_range(range);
-    if (!id) return id.error();
-    held_.push_back({*id, range});
-    return {};
-  }
+  [[nodiscard]] status add(address_range range) noexcept VMM_REQUIRES(mutex_);
 
   struct held_range {
     reservation_id id = reservation_id::none;
     address_range range{};
   };
 
-  B& driver_;
+  driver_ref driver_;
   reservation_options options_;
   sync::mutex growth_mutex_;
   mutable sync::mutex mutex_;

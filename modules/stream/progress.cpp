@@ -149,6 +149,12 @@ void stream_progress::leave(std::uint32_t stream) noexcept {
   retired_.push_back(stream);
 }
 
+void stream_progress::retire(std::uint32_t stream, timeline& time) noexcept {
+  leave(stream);
+  stream_record& record = *records_[stream];
+  for (std::size_t i = 0; i < record.mark_count; ++i) time.orphan(record.marks[i].mark);
+}
+
 std::uint32_t stream_progress::next_retired() noexcept {
   if (retired_.empty()) return no_stream;
   std::rotate(retired_.begin(), retired_.begin() + 1, retired_.end());

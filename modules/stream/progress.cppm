@@ -128,12 +128,7 @@ class stream_progress {
   }
   /// Nobody names the stream any more; all_marked() came before. Its marks are cut off from its
   /// handle.
-  template <backend B>
-  void retire(std::uint32_t stream, timeline<B>& time) noexcept {
-    leave(stream);
-    stream_record& record = *records_[stream];
-    for (std::size_t i = 0; i < record.mark_count; ++i) time.orphan(record.marks[i].mark);
-  }
+  void retire(std::uint32_t stream, timeline& time) noexcept;
   /// A retired stream, each in turn; no_stream when there is none.
   [[nodiscard]] std::uint32_t next_retired() noexcept;
   [[nodiscard]] std::size_t retired_count() const noexcept { return retired_.size(); }

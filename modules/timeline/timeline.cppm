@@ -35,9 +35,6 @@ namespace vmm {
 
 class ticket_home;
 
-// No stream's number.
-inline constexpr stream_handle stream_gone = static_cast<stream_handle>(~std::uint64_t{0});
-
 /// One marked point. Reached through ticket_ref only.
 export struct ticket {
   event_handle event = event_handle::none;
@@ -91,83 +88,29 @@ export class ticket_ref {
   ticket* point_ = nullptr;
 };
 
-/// Makes and asks tickets on one backend. Outlives every ticket it makes.
-export template <backend B>
-class timeline {
+/// Makes and asks tickets on one driver. Outlives every ticket it makes.
+export class timeline {
  public:
-  explicit timeline(B& driver) noexcept : driver_(driver) {}
+  explicit timeline(driver_ref driver) noexcept : driver_(driver) {}
   timeline(const timeline&) = delete;
   timeline& operator=(const timeline&) = delete;
-  ~timeline() {
-    if constexpr (stream_backend<B>) {
-      for (event_handle kept = home_.take_event(); kept != event_handle::none;
-           kept = home_.take_event()) {
-        // Nothing is left to tell: the owner is going away. A fault that strikes once is outlived.
-        for (int left = destroy_attempts; left > 0 && !driver_.destroy_event(kept);) --left;
-      }
-    }
-  }
+  ~timeline();
 
   /// A ticket for all that `stream` has been given so far; null where work is done when a call
   /// returns. Errors: out_of_host_memory, and what create_event and record_event answer; nothing is
   /// changed then.
-  [[nodiscard]] result<ticket_ref> mark(stream_handle stream) {
-    if constexpr (stream_backend<B>) {
-      if (!driver_.feature_set().streams) return ticket_ref{};
-      ticket* const raw = home_.acquire();
-      if (raw == nullptr)
-        return refuse(errc::out_of_host_memory, "no host memory is left for a ticket");
-      ticket_ref point{raw};
-      if (raw->event == event_handle::none) {
-        auto event = driver_.create_event();
-        if (!event) return event.error();
-        raw->event = *event;
-      }
-      raw->stream = stream;
-      raw->era = era_.load(std::memory_order_acquire);
-      raw->has_passed.store(false, std::memory_order_release);
-      if (status recorded = driver_.record_event(raw->event, stream); !recorded) {
-        raw->has_passed.store(true, std::memory_order_release);
-        return recorded.error();
-      }
-      return point;
-    } else {
-      (void)stream;
-      return ticket_ref{};
-    }
-  }
+  [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
 
   /// Whether everything before the ticket has finished. One event query until the answer is yes.
-  [[nodiscard]] result<bool> passed(const ticket_ref& point) {
-    if (point.known_passed()) return true;
-    if constexpr (stream_backend<B>) {
-      const result<bool> finished = driver_.query_event(point.get()->event);
-      if (finished && *finished) point.get()->has_passed.store(true, std::memory_order_release);
-      return finished;
-    } else {
-      return true;
-    }
-  }
+  [[nodiscard]] result<bool> passed(const ticket_ref& point);
 
   /// Makes later work of `stream` wait, on the device, for the ticket. No call where the order
   /// holds already.
-  [[nodiscard]] status order(stream_handle stream, const ticket_ref& point) {
-    if (point.known_passed()) return {};
-    const bool is_same = point.get()->era == era_.load(std::memory_order_acquire);
-    if (is_same && point.get()->stream == stream) return {};
-    if constexpr (stream_backend<B>) {
-      const result<bool> finished = passed(point);
-      if (!finished) return finished.error();
-      if (!*finished) return driver_.wait_event(stream, point.get()->event);
-    }
-    return {};
-  }
+  [[nodiscard]] status order(stream_handle stream, const ticket_ref& point);
 
   /// The ticket's stream is going away, and its number may come back for another one: from now on
   /// order() makes that one wait, too. Nobody else looks at the ticket meanwhile.
-  void orphan(const ticket_ref& point) noexcept {
-    if (point.get() != nullptr) point.get()->stream = stream_gone;
-  }
+  void orphan(const ticket_ref& point) noexcept;
 
   /// A stream is going away, and its number may come back for another one: from now on order() asks
   /// and waits for every ticket that was made before, whichever stream's. Any thread may look at
@@ -175,19 +118,10 @@ class timeline {
   void begin_era() noexcept { era_.fetch_add(1, std::memory_order_acq_rel); }
 
   /// Blocks the calling thread until the ticket has passed. The last resort.
-  [[nodiscard]] status wait(const ticket_ref& point) {
-    if (point.known_passed()) return {};
-    if constexpr (stream_backend<B>) {
-      if (status waited = driver_.synchronize_event(point.get()->event); !waited) return waited;
-      point.get()->has_passed.store(true, std::memory_order_release);
-    }
-    return {};
-  }
+  [[nodiscard]] status wait(const ticket_ref& point);
 
  private:
-  static constexpr int destroy_attempts = 3;
-
-  B& driver_;
+  driver_ref driver_;
   ticket_home home_;
   sync::atomic<std::uint64_t> era_ = 0;
 };

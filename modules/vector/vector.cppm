@@ -42,7 +42,7 @@ import vmm.timeline;
 
 namespace vmm {
 
-/// Elements of type T in memory of a manager<Backend>, which outlives the vector.
+/// Elements of type T in memory of a manager, which outlives the vector.
 ///
 /// A vector has one stream, in whose order its memory comes, is zeroed and goes. The host waits
 /// where it must for what others left unfinished in the memory, and for the vector's own zeros:
@@ -56,22 +56,22 @@ namespace vmm {
 ///   finished before the host writes it anew (pop_back, then append), and before a growth where
 ///   elements are not trivially copyable.
 /// - The stream lives as long as the vector, and is not being captured during a call.
-export template <class T, backend Backend>
+export template <class T>
 class vector {
   static_assert(std::is_nothrow_destructible_v<T>, "an element's destructor must not throw");
 
  public:
   using value_type = T;
-  using manager_type = manager<Backend>;
 
   /// An empty vector. `growth_count` elements of address space are kept free behind it, so that it
   /// grows to that size without moving. `stream` outlives the vector, whose memory comes, goes and
   /// is zeroed in its order. Allocates nothing.
-  vector(manager_type& memory, Backend& driver, std::uint64_t growth_count = 0,
-         stream_handle stream = stream_handle::default_stream) noexcept
+  explicit vector(manager& memory, std::uint64_t growth_count = 0,
+                  stream_handle stream = stream_handle::default_stream) noexcept
       : memory_(&memory),
         memory_use_(memory),
-        driver_(&driver),
+        driver_(&memory.driver()),
+        is_host_accessible_(driver_->feature_set().host_accessible),
         growth_count_(growth_count),
         stream_(stream) {}
   vector(const vector&) = delete;
@@ -80,6 +80,7 @@ class vector {
       : memory_(other.memory_),
         memory_use_(other.memory_use_),
         driver_(other.driver_),
+        is_host_accessible_(other.is_host_accessible_),
         growth_count_(other.growth_count_),
         stream_(other.stream_),
         made_in_(other.made_in_),
@@ -92,6 +93,7 @@ class vector {
     std::swap(memory_, other.memory_);
     std::swap(memory_use_, other.memory_use_);
     std::swap(driver_, other.driver_);
+    std::swap(is_host_accessible_, other.is_host_accessible_);
     std::swap(growth_count_, other.growth_count_);
     std::swap(stream_, other.stream_);
     std::swap(made_in_, other.made_in_);
@@ -247,7 +249,7 @@ class vector {
   static constexpr std::uint64_t count_max = (std::uint64_t{1} << 56) / sizeof(T);
 
   void require_host_access() const noexcept {
-    check(driver_->feature_set().host_accessible,
+    check(is_host_accessible_,
           "this backend's memory is not for the host: use read() and append()");
   }
   [[nodiscard]] address place(std::uint64_t index) const noexcept {
@@ -303,8 +305,7 @@ class vector {
   [[nodiscard]] status finish_fills(std::uint64_t first, std::uint64_t end) const {
     if (first >= fills_.end || end <= fills_.begin) return {};
     if (fills_.is_marked) return memory_->wait(fills_.point);
-    if constexpr (stream_backend<Backend>) return driver_->synchronize_stream(stream_);
-    return {};
+    return driver_->feature_set().streams ? driver_->synchronize_stream(stream_) : status{};
   }
 
   // Zeros are queued for elements [first, end). Where no point can be marked behind them the whole
@@ -386,7 +387,7 @@ class vector {
     if (is_zero) {
       if (status filled = driver_->fill({tail, 0, stream_}); !filled) return filled;
       note_fill(size_, count);
-      return driver_->feature_set().host_accessible ? finish_fills(size_, count) : status{};
+      return is_host_accessible_ ? finish_fills(size_, count) : status{};
     }
     if (status settled = settle(size_, count); !settled) return settled;
     for (std::uint64_t i = size_; i < count; ++i) {
@@ -403,9 +404,10 @@ class vector {
     bool is_marked = true;  // the point is: false where marking it failed
   };
 
-  manager_type* memory_;
+  manager* memory_;
   use_of memory_use_;
-  Backend* driver_;
+  driver_interface* driver_;
+  bool is_host_accessible_;
   std::uint64_t growth_count_;
   stream_handle stream_;
   process_mark made_in_;

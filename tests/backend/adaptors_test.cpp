@@ -147,7 +147,6 @@ class full_driver : public bare_driver {
   vmm::result<vmm::capture_info> query_capture(vmm::stream_handle s) {
     return note(call::query_capture, vmm::capture_info{vmm::capture_state::active, 45}, number(s));
   }
-  [[nodiscard]] bool can_capture(vmm::stream_handle s) const { return number(s) == 46; }
   vmm::capture_mode exchange_capture_mode(vmm::capture_mode mode) { return mode; }
   bool push_context() {
     ++book_->contexts;
@@ -213,7 +212,6 @@ static_assert(no_refinement<bare_driver>);
 static_assert(every_refinement<full_driver>);
 static_assert(every_refinement<vmm::any_backend>);
 static_assert(every_refinement<vmm::observed_backend<full_driver, vmm::call_counter>>);
-static_assert(no_refinement<vmm::observed_backend<bare_driver, vmm::call_counter>>);
 static_assert(!std::is_copy_constructible_v<vmm::any_backend>);
 
 // What the calls answered: one number for each answer, or the error's own number.

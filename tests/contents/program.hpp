@@ -114,7 +114,7 @@ struct bench {
   static constexpr std::uint64_t sink_bytes = granule_bytes / sink_count;
 
   Driver driver;
-  std::unique_ptr<vmm::manager<Driver>> managed;
+  std::unique_ptr<vmm::manager> managed;
   std::array<vmm::stream_handle, stream_count> streams{};
   std::array<sink, sink_count> sinks;
   vmm::address_range sink_range{};
@@ -498,7 +498,7 @@ class managed_block : public byte_object<Driver, Honest> {
 template <class T, class Driver, class Honest>
 class byte_vector : public byte_object<Driver, Honest> {
   using base_type = byte_object<Driver, Honest>;
-  using vector = vmm::vector<T, Driver>;
+  using vector = vmm::vector<T>;
   using base_type::home_;
   using base_type::model_;
   using base_type::on_;
@@ -507,7 +507,7 @@ class byte_vector : public byte_object<Driver, Honest> {
   byte_vector(bench<Driver, Honest>& on, std::size_t home, std::uint64_t growth_count)
       : base_type(on, home),
         growth_count_(growth_count),
-        tested_(*on.managed, on.driver, growth_count, on.streams[home]) {}
+        tested_(*on.managed, growth_count, on.streams[home]) {}
 
   void act(byte_source& input) override {
     switch (input.byte() % 16) {
@@ -587,7 +587,7 @@ class byte_vector : public byte_object<Driver, Honest> {
   }
   void begin_again(byte_source& input) {
     home_ = input.byte() % stream_count;
-    tested_ = vector(*on_.managed, on_.driver, growth_count_, on_.streams[home_]);
+    tested_ = vector(*on_.managed, growth_count_, on_.streams[home_]);
     model_.clear();
     this->flights_.clear();
   }
@@ -645,7 +645,7 @@ class object_vector : public byte_object<Driver, Honest> {
 
  public:
   object_vector(bench<Driver, Honest>& on, std::size_t home)
-      : base_type(on, home), tested_(*on.managed, on.driver, 0, on.streams[home]) {}
+      : base_type(on, home), tested_(*on.managed, 0, on.streams[home]) {}
 
   void act(byte_source& input) override {
     const std::uint32_t what = input.byte();
@@ -677,7 +677,7 @@ class object_vector : public byte_object<Driver, Honest> {
     if (what == 6) {
       (void)on_.succeeded(tested_.shrink_to_fit());
     } else {
-      vmm::vector<T, Driver> other = std::move(tested_);
+      vmm::vector<T> other = std::move(tested_);
       tested_ = std::move(other);
     }
   }
@@ -705,7 +705,7 @@ class object_vector : public byte_object<Driver, Honest> {
     if (on_.succeeded(tested_.resize(count))) values_.resize(count, 0);
   }
 
-  vmm::vector<T, Driver> tested_;
+  vmm::vector<T> tested_;
   std::vector<int> values_;
   int next_ = 0;
 };
@@ -741,7 +741,7 @@ class contents_program {
     vectors_max_ = (rules & 32) != 0 ? 1 : 4;
     if ((rules & 64) != 0) options.reservation_bytes = 32 * granule_bytes;
     if ((rules & 128) != 0) options.budget_bytes = 48 * granule_bytes;
-    on_.managed = std::make_unique<vmm::manager<Driver>>(on_.driver, options);
+    on_.managed = std::make_unique<vmm::manager>(on_.driver, options);
   }
 
   void go(byte_source& input) {

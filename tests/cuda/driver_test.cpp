@@ -440,9 +440,10 @@ TEST_F(Cuda, TellsWhatIsBeingCaptured) {
   EXPECT_EQ(seen->id, fake().query_capture(stream)->id);
   EXPECT_EQ(driver.query_capture(vmm::stream_handle{})->state, vmm::capture_state::none);
   for (const std::uint64_t legacy : {0u, 1u})
-    EXPECT_FALSE(driver.can_capture(vmm::stream_handle{legacy}));
-  EXPECT_TRUE(driver.can_capture(vmm::stream_handle{2})) << "that of each thread";
-  EXPECT_TRUE(driver.can_capture(stream));
+    EXPECT_FALSE(vmm::can_capture(driver.feature_set(), vmm::stream_handle{legacy}));
+  EXPECT_TRUE(vmm::can_capture(driver.feature_set(), vmm::stream_handle{2}))
+      << "that of each thread";
+  EXPECT_TRUE(vmm::can_capture(driver.feature_set(), stream));
   EXPECT_EQ(fake().begin_capture(vmm::stream_handle{}, vmm::capture_mode::relaxed).error().native,
             CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   EXPECT_EQ(driver.exchange_capture_mode(vmm::capture_mode::relaxed),

@@ -134,12 +134,12 @@ TEST_F(Plain, SaysWhatItCannot) {
 TEST_F(Plain, AManagerRefusesIt) {
   auto driver = open(cuda_memory::plain);
   ASSERT_TRUE(driver);
-  vmm::manager<cuda_driver> memory(*driver);
+  vmm::manager memory(*driver);
   for (const vmm::errc code : {memory.set_up().error().code, memory.allocate(64).error().code})
     EXPECT_EQ(code, errc::not_supported);
   EXPECT_NE(std::string(memory.set_up().error().detail).find("VMM_CUDA_MEMORY=plain"),
             std::string::npos);
-  vmm::vector<int, cuda_driver> numbers(memory, *driver);
+  vmm::vector<int> numbers(memory);
   const vmm::status grown = numbers.emplace_back(1);
   ASSERT_FALSE(grown);
   EXPECT_EQ(grown.error().code, errc::not_supported);
@@ -177,7 +177,7 @@ TEST_F(Plain, MappingMakesNoDriverCall) {
   ASSERT_TRUE(driver);
   {
     const own_stream stream(*driver);
-    vmm::stream_pool<cuda_driver> pool(*driver, modest());
+    vmm::stream_pool pool(*driver, modest());
     const auto at = pool.allocate(5 * MiB, stream.handle);
     ASSERT_TRUE(at);
     EXPECT_TRUE(pool.free(*at, stream.handle));
@@ -194,7 +194,7 @@ TEST_F(Plain, MappingMakesNoDriverCall) {
 // Blocks that come and go; each holds its own number, in its first and last byte, until it goes.
 class player {
  public:
-  player(const own_stream& stream, vmm::stream_pool<cuda_driver>& pool)
+  player(const own_stream& stream, vmm::stream_pool& pool)
       : driver_(stream.driver), pool_(pool), stream_(stream.handle) {}
 
   void play(int count) {
@@ -237,7 +237,7 @@ class player {
   }
 
   cuda_driver& driver_;
-  vmm::stream_pool<cuda_driver>& pool_;
+  vmm::stream_pool& pool_;
   vmm::stream_handle stream_;
   std::mt19937_64 random_{3};
   std::vector<block> live_;
@@ -247,7 +247,7 @@ TEST_F(Plain, APoolKeepsItsBlocksApart) {
   auto driver = open(cuda_memory::plain);
   ASSERT_TRUE(driver);
   const own_stream stream(*driver);
-  vmm::stream_pool<cuda_driver> pool(*driver, modest());
+  vmm::stream_pool pool(*driver, modest());
   player(stream, pool).play(1500);
   EXPECT_GT(pool.statistics().peak_mapped_bytes, 8 * MiB);
 }
@@ -271,7 +271,7 @@ TEST_F(Plain, APoolTakesLessWhereItsReservationIsMoreThanTheDevice) {
   auto driver = open(cuda_memory::plain);
   ASSERT_TRUE(driver);
   const own_stream stream(*driver);
-  vmm::stream_pool<cuda_driver> pool(*driver);
+  vmm::stream_pool pool(*driver);
   player(stream, pool).play(100);
   EXPECT_LE(standin().calls("cuMemAlloc"), 3u) << "more than the device has is not asked for";
 }
@@ -283,7 +283,7 @@ TEST_F(Plain, APoolStandsEveryFailureOfTheMemory) {
     for (const bool forever : {false, true}) {
       auto driver = open(cuda_memory::plain);
       ASSERT_TRUE(driver);
-      vmm::stream_pool<cuda_driver> pool(*driver, modest());
+      vmm::stream_pool pool(*driver, modest());
       standin().fail("cuMemAlloc", code, 1, forever);
       const auto first = pool.allocate(40 * MiB, plain_stream);
       const bool tried_again = code == CUDA_ERROR_OUT_OF_MEMORY && !forever;
@@ -331,7 +331,7 @@ void play_on_a_thread(Driver& driver, context_witness& seen) {
     {
       vmm::pool_options options = modest();
       options.watcher = &seen;
-      vmm::stream_pool<Driver> pool(driver, options);
+      vmm::stream_pool pool(driver, options);
       const auto at = pool.allocate(100, vmm::stream_handle::default_stream);
       ASSERT_TRUE(at);
       EXPECT_TRUE(pool.free(*at, vmm::stream_handle::default_stream));

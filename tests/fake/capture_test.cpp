@@ -176,8 +176,8 @@ TEST_F(Capture, TwoOfThemDoNotMerge) {
 
 TEST_F(Capture, TheDefaultStreamStaysOut) {
   const auto none = vmm::stream_handle::default_stream;
-  EXPECT_FALSE(driver.can_capture(none));
-  EXPECT_TRUE(driver.can_capture(first));
+  EXPECT_FALSE(vmm::can_capture(driver.feature_set(), none));
+  EXPECT_TRUE(vmm::can_capture(driver.feature_set(), first));
   EXPECT_EQ(code(driver.begin_capture(none, capture_mode::relaxed)), unsupported);
   begin();
   EXPECT_EQ(state_of(none), capture_state::none);

@@ -297,7 +297,7 @@ class manager_program {
   bool is_manual_ = false;
   std::array<vmm::stream_handle, 3> streams_{};
   vmm::event_handle event_{};
-  std::optional<vmm::manager<Driver>> managed_;
+  std::optional<vmm::manager> managed_;
   std::vector<block> blocks_;
   std::optional<vmm::fake::fault> planned_;
   vmm::manager_statistics last_{};

@@ -30,7 +30,7 @@ using vmm::stream_handle;
 
 class ManagerEdges : public testing::Test {
  protected:
-  using manager = vmm::manager<vmm::fake_driver>;
+  using manager = vmm::manager;
 
   void open(const vmm::policy& rules = vmm::policy::va_pool(),
             const vmm::fake::profile& plays = vmm::fake::profile::cuda()) {

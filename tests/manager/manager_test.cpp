@@ -33,7 +33,7 @@ constexpr std::uint64_t MB = 1'000'000;
 
 class Manager : public testing::Test {
  protected:
-  using manager = vmm::manager<vmm::fake_driver>;
+  using manager = vmm::manager;
 
   void open(const vmm::manager_options& options = {}) {
     managed = std::make_unique<manager>(driver, options);
@@ -381,7 +381,7 @@ TEST_F(Manager, RefusesOptionsOutOfTheirRangeEachTime) {
   const auto refused = [this](const char* option, auto&& change) {
     vmm::manager_options options;
     change(options);
-    vmm::manager<vmm::fake_driver> other(driver, options);
+    vmm::manager other(driver, options);
     const std::uint64_t calls = driver.calls();
     for (int i = 0; i < 2; ++i) {
       const vmm::status ready = other.set_up();

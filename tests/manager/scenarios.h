@@ -44,11 +44,11 @@ vmm::fake_driver& fake_of(vmm::observed_backend<vmm::fake_driver, Observer>& dri
 template <class B>
 struct world {
   B driver;
-  std::unique_ptr<vmm::manager<B>> managed;
+  std::unique_ptr<vmm::manager> managed;
   std::vector<slot> slots;
 
   world(B&& made, const vmm::manager_options& options) : driver(std::move(made)) {
-    managed = std::make_unique<vmm::manager<B>>(driver, options);
+    managed = std::make_unique<vmm::manager>(driver, options);
     slots.reserve(64);
   }
 

@@ -22,8 +22,8 @@ namespace misuse {
 
 inline constexpr std::uint64_t KiB = std::uint64_t{1} << 10;
 inline constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-using fake_pool = vmm::stream_pool<vmm::fake_driver>;
-using fake_manager = vmm::manager<vmm::fake_driver>;
+using fake_pool = vmm::stream_pool;
+using fake_manager = vmm::manager;
 
 /// What a failed check writes, as a pattern of a death test.
 inline std::string check_failed(const std::string& text) { return "vmm: check failed: " + text; }

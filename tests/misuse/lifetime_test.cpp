@@ -54,8 +54,8 @@ class LifetimeMisuseDeathTest : public testing::Test {
  protected:
   LifetimeMisuseDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
   using driver_type = typename Kind::type;
-  using pool_type = vmm::stream_pool<driver_type>;
-  using manager_type = vmm::manager<driver_type>;
+  using pool_type = vmm::stream_pool;
+  using manager_type = vmm::manager;
   std::optional<driver_type> driver{Kind::make()};
 };
 
@@ -107,8 +107,8 @@ TYPED_TEST(LifetimeMisuseDeathTest, PoolOnADriverThatWasMovedFrom) {
 class VectorLifetimeMisuseDeathTest : public testing::Test {
  protected:
   VectorLifetimeMisuseDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-  using manager_type = vmm::manager<vmm::host_driver>;
-  using vector_type = vmm::vector<int, vmm::host_driver>;
+  using manager_type = vmm::manager;
+  using vector_type = vmm::vector<int>;
   vmm::host_driver driver = vmm::host_driver::open().value();
   std::optional<manager_type> manager{std::in_place, driver};
 };
@@ -116,7 +116,7 @@ class VectorLifetimeMisuseDeathTest : public testing::Test {
 TEST_F(VectorLifetimeMisuseDeathTest, ManagerDestroyedBeforeItsVector) {
   const std::string text =
       check_failed("a manager is destroyed while a vector uses it: destroy the vectors first");
-  std::optional<vector_type> numbers(std::in_place, *manager, driver);
+  std::optional<vector_type> numbers(std::in_place, *manager);
   EXPECT_DEATH(manager.reset(), text) << "an empty one would reach it by growing";
   ASSERT_TRUE(numbers->push_back(7));
   vector_type taken = std::move(*numbers);
@@ -127,8 +127,8 @@ TEST_F(VectorLifetimeMisuseDeathTest, ManagerDestroyedBeforeItsVector) {
 TEST_F(VectorLifetimeMisuseDeathTest, VectorsThatChangeTheirManager) {
   manager_type second(driver);
   {
-    vector_type one(*manager, driver);
-    vector_type other(second, driver);
+    vector_type one(*manager);
+    vector_type other(second);
     ASSERT_TRUE(other.push_back(7));
     one = std::move(other);
     EXPECT_EQ(manager->users().count(), 1u);

@@ -174,8 +174,8 @@ class VectorMisuse : public testing::Test {
  protected:
   VectorMisuse() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
   vmm::host_driver driver = vmm::host_driver::open().value();
-  vmm::manager<vmm::host_driver> manager{driver};
-  vmm::vector<int, vmm::host_driver> numbers{manager, driver};
+  vmm::manager manager{driver};
+  vmm::vector<int> numbers{manager};
 };
 
 TEST_F(VectorMisuse, ReadPastTheEnd) {
@@ -200,7 +200,7 @@ TEST_F(VectorMisuseDeathTest, PopOfAnEmptyVector) {
 TEST_F(VectorMisuseDeathTest, HostAccessWhereThereIsNone) {
   vmm::fake_driver device;
   fake_manager memory(device);
-  vmm::vector<int, vmm::fake_driver> far(memory, device);
+  vmm::vector<int> far(memory);
   EXPECT_DEATH(
       (void)far.data(),
       check_failed("this backend's memory is not for the host: use read\\(\\) and append"));

@@ -49,7 +49,7 @@ const listener& tool() {
 
 class Nvtx : public testing::Test {
  protected:
-  using pool = vmm::stream_pool<vmm::fake_driver>;
+  using pool = vmm::stream_pool;
   void SetUp() override {
     ASSERT_TRUE(tool().there());
     stream = *driver.create_stream();

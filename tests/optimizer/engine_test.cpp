@@ -46,7 +46,7 @@ struct driver_kind {
 class EngineOn : public testing::Test {
  protected:
   using driver_type = vmm::fake_driver;
-  using engine_type = vmm::engine<driver_type>;
+  using engine_type = vmm::engine;
 
   void open(const driver_kind& kind) {
     vmm::fake::profile plays = vmm::fake::profile::cuda();

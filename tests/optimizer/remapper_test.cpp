@@ -115,9 +115,9 @@ class Remapper : public testing::Test {
   }
 
   driver_type driver;
-  std::optional<vmm::timeline<driver_type>> time;
-  std::optional<vmm::physical_pool<driver_type>> memory;
-  std::optional<vmm::remapper<driver_type>> remaps;
+  std::optional<vmm::timeline> time;
+  std::optional<vmm::physical_pool> memory;
+  std::optional<vmm::remapper> remaps;
   std::vector<vmm::stream_handle> streams;
   vmm::address_range range{};
   piece_list old_pieces;

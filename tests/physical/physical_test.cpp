@@ -43,7 +43,7 @@ std::vector<std::uint64_t> in_mib(const piece_list& pieces) {
 
 class Physical : public testing::Test {
  protected:
-  using pool = vmm::physical_pool<vmm::fake_driver>;
+  using pool = vmm::physical_pool;
   using sizes_in_mib = std::vector<std::uint64_t>;
 
   static vmm::physical_options plain() {
@@ -99,7 +99,7 @@ class Physical : public testing::Test {
   }
 
   vmm::fake_driver driver;
-  std::optional<vmm::timeline<vmm::fake_driver>> time{std::in_place, driver};
+  std::optional<vmm::timeline> time{std::in_place, driver};
   std::vector<vmm::stream_handle> streams;
   std::unique_ptr<pool> memory;
 };
@@ -463,7 +463,7 @@ TEST(PhysicalDeathTest, MisuseEndsTheProcess) {
   vmm::fake_driver driver;
   vmm::physical_options options;
   options.like.where = vmm::device(0);
-  using pool = vmm::physical_pool<vmm::fake_driver>;
+  using pool = vmm::physical_pool;
   EXPECT_DEATH(pool(driver, options), "needs the backend's granularity");
   options.granularity_bytes = 2 * MiB;
   options.chunk_bytes = 3 * MiB;
@@ -584,7 +584,7 @@ TEST(PhysicalAccounts, WhatIsHeldIsNeverMoreThanThePeak) {
   options.like.where = vmm::device(0);
   options.granularity_bytes = 2 * MiB;
   options.budget_bytes = 8 * MiB;
-  vmm::physical_pool<observed> memory(driver, options);
+  vmm::physical_pool memory(driver, options);
   observer->look = [&] { return memory.statistics(); };
   piece_list pieces;
   EXPECT_TRUE(memory.acquire(4 * MiB, pieces));

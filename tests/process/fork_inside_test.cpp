@@ -209,7 +209,7 @@ struct forking_hearer {
 TEST(ForkedCallback, EndsTheChildsOperationOnly) {
   VMM_SKIP_UNDER_TSAN();
   auto driver = std::make_unique<vmm::host_driver>(vmm::host_driver::open().value());
-  auto pool = std::make_unique<vmm::stream_pool<vmm::host_driver>>(*driver);
+  auto pool = std::make_unique<vmm::stream_pool>(*driver);
   const vmm::address kept = pool->allocate(3 * MiB, stream).value();
   const std::vector<std::byte> bytes(3 * MiB, std::byte{0x77});
   ASSERT_TRUE(driver->write(kept, bytes));
@@ -303,7 +303,7 @@ TEST(ForkedBeside, AThreadThatGrowsAPool) {
   auto driver = std::make_unique<stopped_driver>(vmm::host_driver::open().value(), observer);
   for (const vmm::call kind :
        {vmm::call::reserve, vmm::call::create, vmm::call::map, vmm::call::set_access}) {
-    auto pool = std::make_unique<vmm::stream_pool<stopped_driver>>(*driver);
+    auto pool = std::make_unique<vmm::stream_pool>(*driver);
     vmm::result<vmm::address> at = vmm::address{};
     fork_beside(
         *observer, kind, [&] { at = pool->allocate(5 * MiB, stream); },
@@ -331,7 +331,7 @@ TEST(ForkedBeside, AThreadInsideAManager) {
   auto driver = std::make_unique<stopped_driver>(vmm::host_driver::open().value(), observer);
   for (const vmm::call kind : {vmm::call::query_granularity, vmm::call::reserve, vmm::call::create,
                                vmm::call::map, vmm::call::set_access}) {
-    auto managed = std::make_unique<vmm::manager<stopped_driver>>(*driver);
+    auto managed = std::make_unique<vmm::manager>(*driver);
     vmm::result<vmm::address> at = vmm::address{};
     fork_beside(
         *observer, kind, [&] { at = managed->allocate(5 * MiB); },

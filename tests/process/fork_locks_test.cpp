@@ -49,9 +49,9 @@ class lock_count final : public vmm::sync::schedule_observer {
 
 class ForkedLocks : public testing::Test {
  protected:
-  using fake_manager = vmm::manager<vmm::fake_driver>;
-  using fake_pool = vmm::stream_pool<vmm::fake_driver>;
-  using numbers = vmm::vector<int, vmm::fake_driver>;
+  using fake_manager = vmm::manager;
+  using fake_pool = vmm::stream_pool;
+  using numbers = vmm::vector<int>;
 
   void SetUp() override {
     VMM_SKIP_UNDER_TSAN();
@@ -81,7 +81,7 @@ class ForkedLocks : public testing::Test {
 
 TEST_F(ForkedLocks, NoneByAVectorWhoseZerosAreOnTheirWay) {
   auto managed = std::make_unique<fake_manager>(driver);
-  auto values = std::make_optional<numbers>(*managed, driver, 0, stream);
+  auto values = std::make_optional<numbers>(*managed, 0, stream);
   ASSERT_TRUE(values->resize(1000));
   expect_none("a vector", [&] {
     expect_refused(values->resize(2000), "resize");

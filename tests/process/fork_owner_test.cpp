@@ -117,7 +117,7 @@ class Forked : public testing::Test {
 template <class Ground>
 class ForkedManager : public Forked<Ground> {
  protected:
-  using manager = vmm::manager<typename Ground::driver>;
+  using manager = vmm::manager;
   void fork_here(const std::string& where) {
     Forked<Ground>::fork_here(managed, where, [this] { use_manager(*managed, at); });
     if (managed != nullptr) EXPECT_TRUE(managed->validate()) << where;
@@ -162,7 +162,7 @@ TYPED_TEST(ForkedManager, IsRefusedEverythingAfterEachCall) {
 template <class Ground>
 class ForkedPool : public Forked<Ground> {
  protected:
-  using pool = vmm::stream_pool<typename Ground::driver>;
+  using pool = vmm::stream_pool;
   void fork_here(const std::string& where) {
     Forked<Ground>::fork_here(managed, where, [this] { use_pool(*managed, at); });
     EXPECT_TRUE(managed->validate()) << where;
@@ -234,10 +234,10 @@ void use_vector(Vector& values) {
 TEST(ForkedVector, ReachesNoElementOfTheParents) {
   VMM_SKIP_UNDER_TSAN();
   auto driver = std::make_optional(vmm::host_driver::open().value());
-  auto managed = std::make_unique<vmm::manager<vmm::host_driver>>(*driver);
+  auto managed = std::make_unique<vmm::manager>(*driver);
   {
-    auto values = std::make_optional<vmm::vector<watched, vmm::host_driver>>(*managed, *driver);
-    auto numbers = std::make_optional<vmm::vector<int, vmm::host_driver>>(*managed, *driver);
+    auto values = std::make_optional<vmm::vector<watched>>(*managed);
+    auto numbers = std::make_optional<vmm::vector<int>>(*managed);
     for (int i = 0; i < 1000; ++i) {
       ASSERT_TRUE(values->emplace_back(i));
       ASSERT_TRUE(numbers->emplace_back(i));

@@ -33,7 +33,7 @@ constexpr std::uint64_t TiB = std::uint64_t{1} << 40;
 
 class Reservation : public testing::Test {
  protected:
-  using space_type = vmm::reservation_space<vmm::fake_driver>;
+  using space_type = vmm::reservation_space;
 
   void open(std::uint64_t reservation_bytes, std::uint64_t granularity_bytes = 2 * MiB) {
     space.emplace(driver, vmm::reservation_options{reservation_bytes, granularity_bytes});
@@ -226,7 +226,7 @@ TEST_F(Reservation, ARefusedCloseKeepsTheRestUsable) {
 
 TEST(ReservationDeathTest, ClosingWithExtentsInUseEndsTheProcess) {
   vmm::fake_driver driver;
-  vmm::reservation_space<vmm::fake_driver> space(driver, {64 * MiB, 2 * MiB});
+  vmm::reservation_space space(driver, {64 * MiB, 2 * MiB});
   const extent one = space.allocate({2 * MiB, 0}).value();
   EXPECT_DEATH((void)space.close(), "while extents of it are in use");
   space.free(one);

@@ -397,7 +397,7 @@ class RandomCaptures {
   explicit RandomCaptures(std::uint64_t seed) : random_(seed) {
     for (stream_handle& stream : streams_) stream = *driver_.create_stream();
     vmm::pool_options options = rules(seed);
-    pool_ = std::make_unique<vmm::stream_pool<vmm::fake_driver>>(driver_, options);
+    pool_ = std::make_unique<vmm::stream_pool>(driver_, options);
   }
   void run() {
     for (int step = 0; step < 400; ++step) {
@@ -532,7 +532,7 @@ class RandomCaptures {
   std::mt19937_64 random_;
   vmm::fake_driver driver_;
   std::array<stream_handle, 4> streams_{};
-  std::unique_ptr<vmm::stream_pool<vmm::fake_driver>> pool_;
+  std::unique_ptr<vmm::stream_pool> pool_;
   std::vector<block> blocks_;
   std::vector<played> graphs_;
   bool is_capturing_ = false;
@@ -580,7 +580,7 @@ TEST(LateCapture, OfAStreamToBeWaitedForFailsNoAllocation) {
     const stream_handle user = driver.create_stream().value();
     const stream_handle other = driver.create_stream().value();
     {
-      vmm::stream_pool<late_capture> pool(driver);
+      vmm::stream_pool pool(driver);
       const auto first = pool.allocate(16 * MiB, other);
       ASSERT_TRUE(first);
       ASSERT_TRUE(driver.launch(other, {.duration_us = 10}));

@@ -20,7 +20,7 @@ import vmm.stream;
 
 class FakePool : public testing::Test {
  protected:
-  using pool = vmm::stream_pool<vmm::fake_driver>;
+  using pool = vmm::stream_pool;
 
   explicit FakePool(const vmm::fake::profile& plays = vmm::fake::profile::cuda()) : driver(plays) {}
   void SetUp() override {

@@ -42,7 +42,7 @@ void fill(std::uint64_t at, const block& what) {
 
 class HostPool : public testing::TestWithParam<const char*> {
  protected:
-  using pool = vmm::stream_pool<vmm::host_driver>;
+  using pool = vmm::stream_pool;
 
   static vmm::pool_options options() {
     vmm::pool_options chosen;

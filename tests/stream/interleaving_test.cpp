@@ -78,7 +78,7 @@ class flag {
   bool is_set_ = false;
 };
 
-using pool = vmm::stream_pool<stopping_driver>;
+using pool = vmm::stream_pool;
 
 vmm::pool_options moving() {
   vmm::pool_options options;

@@ -126,7 +126,7 @@ vmm::status set_up(const vmm::pool_options& options) {
   vmm::fake_driver driver;
   vmm::status outcome;
   {
-    vmm::stream_pool<vmm::fake_driver> pool(driver, options);
+    vmm::stream_pool pool(driver, options);
     outcome = pool.set_up();
     if (outcome) {
       const auto at = pool.allocate(3 * MiB, vmm::stream_handle::default_stream);

@@ -60,7 +60,7 @@ TEST(Placement, APoolsMemoryServesTheDeviceAndItsPlace) {
       vmm::pool_options options;
       options.use_location = true;
       options.where = on.where;
-      vmm::stream_pool<vmm::fake_driver> managed(driver, options);
+      vmm::stream_pool managed(driver, options);
       const auto first = managed.allocate(4 * MiB, stream_handle::default_stream);
       const auto second = managed.allocate(4 * MiB, stream_handle::default_stream);
       ASSERT_TRUE(first && second) << on.name;
@@ -79,7 +79,7 @@ TEST(Placement, AManagersMemoryServesTheDeviceAndItsPlace) {
       vmm::manager_options options;
       options.use_location = true;
       options.where = on.where;
-      vmm::manager<vmm::fake_driver> managed(driver, options);
+      vmm::manager managed(driver, options);
       const auto first = managed.allocate(vmm::allocate_request{4 * MiB, 0});
       const auto second = managed.allocate(vmm::allocate_request{4 * MiB, 0});
       ASSERT_TRUE(first && second) << on.name;

@@ -101,7 +101,7 @@ class PoolHostMemory : public testing::Test {
 TEST(PoolHostMemoryGrowth, StreamsCostWhatTheyNeed) {
   constexpr std::uint64_t stream_count = 1000;
   B driver(vmm::fake_driver(vmm::fake::profile::cuda()), std::make_shared<pause_in_driver>());
-  vmm::stream_pool<B> managed(driver);
+  vmm::stream_pool managed(driver);
   const auto named = [](std::uint64_t number) {
     return static_cast<vmm::stream_handle>(number << 40);
   };

@@ -20,8 +20,6 @@
 
 #include "fake_pool.hpp"
 
-template class vmm::stream_pool<vmm::any_backend>;
-
 namespace {
 
 using sizes::GiB;

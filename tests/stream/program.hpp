@@ -93,7 +93,7 @@ class basic_stream_program {
   [[nodiscard]] const vmm::pool_statistics& last_statistics() const { return last_; }
 
  private:
-  using pool = vmm::stream_pool<Driver>;
+  using pool = vmm::stream_pool;
   struct block {
     std::uint64_t size_bytes = 0;
     std::size_t stream = 0;

@@ -52,7 +52,7 @@ struct world {
   static constexpr std::size_t a = 0, b = 1, c = 2;
   B driver;
   std::array<vmm::stream_handle, 3> streams{};
-  std::unique_ptr<vmm::stream_pool<B>> pool;
+  std::unique_ptr<vmm::stream_pool> pool;
   std::vector<slot> slots;
   std::uint64_t last_tag = 0;
 
@@ -64,7 +64,7 @@ struct world {
     if (has_streams()) fake().set_manual(true);
     vmm::pool_options chosen = options;
     chosen.first_stream = streams[a];
-    pool = std::make_unique<vmm::stream_pool<B>>(driver, chosen);
+    pool = std::make_unique<vmm::stream_pool>(driver, chosen);
   }
 
   [[nodiscard]] vmm::fake_driver& fake() { return fake_of(driver); }

@@ -48,7 +48,7 @@ class Trim : public testing::Test {
   void free_much(std::uint64_t size_bytes) {
     vmm::pool_options options;
     options.budget_bytes = 4096 * MiB;
-    managed = std::make_unique<vmm::stream_pool<driver_type>>(driver, options);
+    managed = std::make_unique<vmm::stream_pool>(driver, options);
     const auto large = managed->allocate(size_bytes, stream);
     const auto small = managed->allocate(4096, stream);
     ASSERT_TRUE(large && small);
@@ -66,7 +66,7 @@ class Trim : public testing::Test {
   std::shared_ptr<release_watch> watch = std::make_shared<release_watch>();
   driver_type driver{vmm::fake_driver{}, watch};
   vmm::stream_handle stream = vmm::stream_handle::default_stream;
-  std::unique_ptr<vmm::stream_pool<driver_type>> managed;
+  std::unique_ptr<vmm::stream_pool> managed;
   address kept{};
 };
 

@@ -110,7 +110,7 @@ class Walkthrough : public testing::TestWithParam<int> {
     vmm::pool_options options;
     options.rules = vmm::pool_policy::vpmm();
     options.page_count = 11 + static_cast<std::uint64_t>(x());
-    managed = std::make_unique<vmm::stream_pool<vmm::fake_driver>>(driver, options);
+    managed = std::make_unique<vmm::stream_pool>(driver, options);
     ASSERT_TRUE(managed->set_up());
   }
   void TearDown() override {
@@ -177,7 +177,7 @@ class Walkthrough : public testing::TestWithParam<int> {
   }
 
   vmm::fake_driver driver;
-  std::unique_ptr<vmm::stream_pool<vmm::fake_driver>> managed;
+  std::unique_ptr<vmm::stream_pool> managed;
   static constexpr vmm::stream_handle stream = vmm::stream_handle::default_stream;
   vmm::address newest{};
 };

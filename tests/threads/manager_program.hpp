@@ -36,7 +36,7 @@ class manager_program {
       each.last_tag = (index + 1) << 32;
       each.operations = 3 + numbers_.below(5);
     }
-    manager_ = std::make_unique<vmm::manager<scheduled_driver>>(driver_, options());
+    manager_ = std::make_unique<vmm::manager>(driver_, options());
     if (numbers_.one_in(2)) (void)manager_->set_up();
     if (numbers_.one_in(2)) warm_up();
   }
@@ -230,7 +230,7 @@ class manager_program {
   number_source numbers_;
   scheduled_driver driver_;
   std::vector<actor> actors_;
-  std::unique_ptr<vmm::manager<scheduled_driver>> manager_;
+  std::unique_ptr<vmm::manager> manager_;
   const char* wrong_ = nullptr;
   std::string detail_;
 };

@@ -33,7 +33,7 @@ struct full_machine {
     options.rules = rules;
     options.reservation_bytes = 64 * mib;
     options.at_end.hook = nullptr;
-    managed = std::make_unique<vmm::manager<scheduled_driver>>(driver, options);
+    managed = std::make_unique<vmm::manager>(driver, options);
     const auto at = managed->allocate(8 * mib);
     EXPECT_TRUE(at && managed->free(*at));
   }
@@ -47,7 +47,7 @@ struct full_machine {
   }
 
   scheduled_driver driver;
-  std::unique_ptr<vmm::manager<scheduled_driver>> managed;
+  std::unique_ptr<vmm::manager> managed;
 };
 
 // While one thread gives all memory back, another asks for half of it.

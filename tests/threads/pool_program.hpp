@@ -83,7 +83,7 @@ class pool_program {
   [[nodiscard]] const std::string& detail() const { return detail_; }
 
  private:
-  using pool = vmm::stream_pool<scheduled_driver>;
+  using pool = vmm::stream_pool;
   struct block {
     vmm::address at{};
     std::uint64_t size_bytes = 0;

@@ -31,7 +31,7 @@ struct pool_case {
     driver.set_manual(true);
     a = *driver.create_stream();
     b = *driver.create_stream();
-    pool = std::make_unique<vmm::stream_pool<scheduled_driver>>(driver, options);
+    pool = std::make_unique<vmm::stream_pool>(driver, options);
     if (sets_up) EXPECT_TRUE(pool->set_up());
   }
   [[nodiscard]] static vmm::pool_options small() {
@@ -82,7 +82,7 @@ struct pool_case {
   scheduled_driver driver;
   vmm::stream_handle a{};
   vmm::stream_handle b{};
-  std::unique_ptr<vmm::stream_pool<scheduled_driver>> pool;
+  std::unique_ptr<vmm::stream_pool> pool;
 };
 
 using part = std::function<void(pool_case&)>;

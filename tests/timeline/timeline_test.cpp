@@ -54,7 +54,7 @@ class Timeline : public testing::Test {
   }
 
   vmm::fake_driver driver;
-  std::optional<vmm::timeline<vmm::fake_driver>> time{std::in_place, driver};
+  std::optional<vmm::timeline> time{std::in_place, driver};
   stream_handle first{};
   stream_handle second{};
 };
@@ -230,7 +230,7 @@ TEST_F(Timeline, AFailedWaitIsReported) {
 
 TEST(TimelineWithoutStreams, MakesNullTicketsAndNoCalls) {
   vmm::fake_driver driver(vmm::fake::profile::host());
-  vmm::timeline<vmm::fake_driver> time(driver);
+  vmm::timeline time(driver);
   const auto point = time.mark(stream_handle{7});
   ASSERT_TRUE(point);
   EXPECT_EQ(point->get(), nullptr);
@@ -242,7 +242,7 @@ TEST(TimelineWithoutStreams, MakesNullTicketsAndNoCalls) {
 TEST(TimelineThreads, TicketsAreMadeSharedAndForgottenByMany) {
   vmm::fake_driver driver;
   {
-    vmm::timeline<vmm::fake_driver> time(driver);
+    vmm::timeline time(driver);
     const ticket_ref shared = time.mark(stream_handle::default_stream).value();
     std::vector<std::thread> threads;
     for (int t = 0; t < 3; ++t) {

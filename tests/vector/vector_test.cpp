@@ -32,9 +32,9 @@ using vmm::errc;
 
 class OnHost : public testing::Test {
  protected:
-  using manager = vmm::manager<vmm::host_driver>;
+  using manager = vmm::manager;
   template <class T>
-  using vector = vmm::vector<T, vmm::host_driver>;
+  using vector = vmm::vector<T>;
 
   OnHost() : driver(vmm::host_driver::open().value()) {
     managed = std::make_unique<manager>(driver);
@@ -46,7 +46,7 @@ class OnHost : public testing::Test {
   }
   template <class T>
   vector<T> make(std::uint64_t growth_count = 0) {
-    return vector<T>(*managed, driver, growth_count);
+    return vector<T>(*managed, growth_count);
   }
 
   vmm::host_driver driver;
@@ -55,9 +55,9 @@ class OnHost : public testing::Test {
 
 class OnFake : public testing::Test {
  protected:
-  using manager = vmm::manager<vmm::fake_driver>;
+  using manager = vmm::manager;
   template <class T>
-  using vector = vmm::vector<T, vmm::fake_driver>;
+  using vector = vmm::vector<T>;
 
   OnFake() { managed = std::make_unique<manager>(driver); }
   void TearDown() override {
@@ -234,7 +234,7 @@ TEST_F(OnHost, AThrowingConstructorLeavesTheVectorAsItWas) {
 }
 
 TEST_F(OnFake, WorksOnMemoryThatTheHostCannotReach) {
-  vector<std::uint32_t> numbers(*managed, driver);
+  vector<std::uint32_t> numbers(*managed);
   std::vector<std::uint32_t> some(100'000);
   std::iota(some.begin(), some.end(), 0u);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(numbers.append(some));
@@ -250,7 +250,7 @@ TEST_F(OnFake, WorksOnMemoryThatTheHostCannotReach) {
 
 using OnFakeDeathTest = OnFake;
 TEST_F(OnFakeDeathTest, HostAccessWhereThereIsNone) {
-  vector<int> numbers(*managed, driver);
+  vector<int> numbers(*managed);
   ASSERT_TRUE(numbers.push_back(1));
   EXPECT_DEATH((void)numbers.data(), "not for the host");
 }
@@ -259,7 +259,7 @@ TEST_F(OnFake, StaysAsItWasWhenAnyCallFails) {
   const std::array<std::uint32_t, 4> tail{1, 2, 3, 4};
   for (const call kind : {call::create, call::map, call::set_access, call::write, call::fill}) {
     for (const vmm::fake::native_error& failure : driver.possible_errors(kind)) {
-      vector<std::uint32_t> numbers(*managed, driver);
+      vector<std::uint32_t> numbers(*managed);
       ASSERT_TRUE(numbers.resize(2 * MiB / 4));
       ASSERT_TRUE(managed->drain().failure.code == errc::none);
       driver.fail({kind, 1, true, failure});
@@ -286,8 +286,8 @@ struct policy_case {
 
 class OnBusyFake : public testing::TestWithParam<policy_case> {
  protected:
-  using manager = vmm::manager<vmm::fake_driver>;
-  using vector = vmm::vector<std::uint32_t, vmm::fake_driver>;
+  using manager = vmm::manager;
+  using vector = vmm::vector<std::uint32_t>;
   static constexpr std::uint64_t count = 20 * MiB / 4;  // a chunk of every policy
   static constexpr std::uint64_t tag = 0x7777'7777'7777'7777U;
 
@@ -334,7 +334,7 @@ class OnBusyFake : public testing::TestWithParam<policy_case> {
 
 TEST_P(OnBusyFake, WhatIsAppendedOutlivesTheWorkOfWhoeverHadTheMemory) {
   leave_in_use(20 * MiB);
-  vector some(*managed, driver);
+  vector some(*managed);
   ASSERT_TRUE(some.reserve(count));
   ASSERT_TRUE(some.append(numbers));
   EXPECT_EQ(managed->statistics().created_count, 1u) << "the memory serves again";
@@ -344,7 +344,7 @@ TEST_P(OnBusyFake, WhatIsAppendedOutlivesTheWorkOfWhoeverHadTheMemory) {
 }
 
 TEST_P(OnBusyFake, WhatIsAppendedBehindAGrowthOutlivesIt) {
-  vector some(*managed, driver);
+  vector some(*managed);
   ASSERT_TRUE(some.resize(count - 500));
   leave_in_use(20 * MiB);
   ASSERT_TRUE(some.append(numbers));  // over the end of the first piece
@@ -354,7 +354,7 @@ TEST_P(OnBusyFake, WhatIsAppendedBehindAGrowthOutlivesIt) {
 }
 
 TEST_P(OnBusyFake, WhatIsAppendedIsNotZeroedByAnEarlierResize) {
-  vector some(*managed, driver);
+  vector some(*managed);
   ASSERT_TRUE(some.resize(5000));
   ASSERT_TRUE(some.resize(100));
   ASSERT_TRUE(some.append(numbers));
@@ -365,7 +365,7 @@ TEST_P(OnBusyFake, WhatIsAppendedIsNotZeroedByAnEarlierResize) {
 
 TEST_P(OnBusyFake, WhatResizeMadeReadsAsZeroAtOnce) {
   leave_in_use(20 * MiB);
-  vector some(*managed, driver);
+  vector some(*managed);
   ASSERT_TRUE(some.resize(1000));
   std::vector<std::uint32_t> seen(1000, 5);
   ASSERT_TRUE(some.read(0, seen));
@@ -374,10 +374,10 @@ TEST_P(OnBusyFake, WhatResizeMadeReadsAsZeroAtOnce) {
 
 TEST_P(OnBusyFake, AThrowawayVectorLeavesItsFillsToTheNextUser) {
   {
-    vector first(*managed, driver, 0, streams[1]);
+    vector first(*managed, 0, streams[1]);
     ASSERT_TRUE(first.resize(count));
   }
-  vector second(*managed, driver);
+  vector second(*managed);
   ASSERT_TRUE(second.reserve(count));
   ASSERT_TRUE(second.append(numbers));
   ASSERT_TRUE(driver.finish_all());
@@ -385,7 +385,7 @@ TEST_P(OnBusyFake, AThrowawayVectorLeavesItsFillsToTheNextUser) {
 }
 
 TEST_P(OnBusyFake, ShrinkingAndComingBackWaitsForTheOldFills) {
-  vector some(*managed, driver, 0, streams[1]);
+  vector some(*managed, 0, streams[1]);
   ASSERT_TRUE(some.resize(2 * count));
   ASSERT_TRUE(some.resize(10));
   ASSERT_TRUE(some.shrink_to_fit());
@@ -401,7 +401,7 @@ TEST_P(OnBusyFake, ShrinkingAndComingBackWaitsForTheOldFills) {
 // The caller's kernels are his: nothing but the vector's own work and that of earlier users is
 // waited for, and each once.
 TEST_P(OnBusyFake, WaitsForNothingElse) {
-  vector some(*managed, driver, 0, streams[1]);
+  vector some(*managed, 0, streams[1]);
   ASSERT_TRUE(some.resize(2000));
   std::vector<std::uint32_t> seen(1);
   ASSERT_TRUE(some.read(1999, seen));
@@ -421,7 +421,7 @@ TEST_P(OnBusyFake, WaitsForNothingElse) {
 TEST_P(OnBusyFake, AFillThatCannotBeMarkedIsWaitedForWithItsStream) {
   const auto failures = driver.possible_errors(call::record_event);
   ASSERT_FALSE(failures.empty());
-  vector some(*managed, driver, 0, streams[1]);
+  vector some(*managed, 0, streams[1]);
   ASSERT_TRUE(some.append(numbers));
   driver.fail({call::record_event, 1, true, failures.front()});
   ASSERT_TRUE(some.resize(2000));
@@ -438,7 +438,7 @@ TEST_P(OnBusyFake, AFillThatCannotBeMarkedIsWaitedForWithItsStream) {
 TEST_P(OnBusyFake, AWaitThatFailsLeavesTheVectorAsItWas) {
   for (const vmm::fake::native_error& failure : driver.possible_errors(call::synchronize_event)) {
     leave_in_use(20 * MiB);
-    vector some(*managed, driver, 0, streams[1]);
+    vector some(*managed, 0, streams[1]);
     ASSERT_TRUE(some.reserve(count));
     ASSERT_TRUE(some.resize(1500));
     ASSERT_TRUE(some.resize(1000));
@@ -466,7 +466,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // A limit on mappings is a shortage too: what is needed may fit where double does not.
 TEST_F(OnFake, TakesWhatIsLeftWhenMappingsRunShort) {
-  vector<std::uint32_t> numbers(*managed, driver);
+  vector<std::uint32_t> numbers(*managed);
   ASSERT_TRUE(numbers.resize(2 * MiB / 4));
   ASSERT_TRUE(managed->drain().failure.code == errc::none);
   // Two recoveries and the first try meet the limit; the smaller request does not.
@@ -481,7 +481,7 @@ TEST_F(OnFake, TakesWhatIsLeftWhenDoublingIsTooMuch) {
   options.budget_bytes = 24 * MiB;
   managed = std::make_unique<manager>(driver, options);
   {
-    vector<std::uint32_t> numbers(*managed, driver);
+    vector<std::uint32_t> numbers(*managed);
     ASSERT_TRUE(numbers.resize(16 * MiB / 4));
     ASSERT_TRUE(numbers.push_back(1));
     EXPECT_EQ(numbers.size(), 16 * MiB / 4 + 1);

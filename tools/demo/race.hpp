@@ -85,7 +85,7 @@ class gpu_stage {
   }
   [[nodiscard]] vmm::result<std::uint64_t> count_wrong(const numbers_at& what) {
     vmm::manager memory(*driver_);
-    vmm::vector<number, driver_type> wrong(memory, *driver_);
+    vmm::vector<number> wrong(memory);
     if (auto made = wrong.resize(1); !made) return made.error();
     if (auto settled = settle(); !settled) return settled.error();
     auto begun = kernels_.check(pattern_of(what), wrong.data_address());
@@ -171,15 +171,15 @@ class mapping_vector {
  public:
   using driver_type = Stage::driver_type;
 
-  mapping_vector(vmm::manager<driver_type>& memory, Stage& stage, std::uint64_t most_count)
-      : numbers_(memory, stage.driver(), most_count) {}
+  mapping_vector(vmm::manager& memory, Stage&, std::uint64_t most_count)
+      : numbers_(memory, most_count) {}
 
   [[nodiscard]] vmm::status start(std::uint64_t count) { return numbers_.resize(count); }
   [[nodiscard]] vmm::status grow(std::uint64_t count) { return numbers_.reserve(count); }
   [[nodiscard]] vmm::address at() const { return numbers_.data_address(); }
 
  private:
-  vmm::vector<number, driver_type> numbers_;
+  vmm::vector<number> numbers_;
 };
 
 /// Grows as std::vector does with plain numbers: new memory, one copy, the old memory freed. The
@@ -187,7 +187,7 @@ class mapping_vector {
 template <class Stage>
 class copying_vector {
  public:
-  using memory_manager = vmm::manager<typename Stage::driver_type>;
+  using memory_manager = vmm::manager;
 
   copying_vector(memory_manager& memory, Stage& stage, std::uint64_t)
       : memory_(memory), stage_(stage) {}
@@ -243,7 +243,7 @@ template <class Vector, class Memory, class Stage>
 
 template <template <class> class Vector, class Stage>
 [[nodiscard]] vmm::result<growth_times> race(Stage& stage, std::uint64_t size_bytes) {
-  vmm::manager<typename Stage::driver_type> memory{stage.driver()};
+  vmm::manager memory{stage.driver()};
   const std::uint64_t count = size_bytes / sizeof(number);
   growth_times out;
   std::array<double, warm_round_count> warm{};

@@ -202,7 +202,7 @@ bool show_streams(const vmm::cuda_driver& driver, graphs& driven, vmm::stream_ha
   std::printf("\n| stream | cuStreamBeginCapture answers | can_capture |\n| --- | --- | --- |\n");
   for (const auto& [name, stream] : streams) {
     const CUresult code = driven.try_begin(stream);
-    const bool told = driver.can_capture(stream);
+    const bool told = vmm::can_capture(driver.feature_set(), stream);
     alike = alike && told == (code == CUDA_SUCCESS);
     std::printf("| %s | %d | %s |\n", name, static_cast<int>(code), told ? "true" : "false");
   }
@@ -225,7 +225,7 @@ shown play(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle a, vmm::
   options.rules.headroom = 0;
   options.rules.slack_bytes = 0;
   options.rules.harvest_share = 0;
-  vmm::stream_pool<vmm::cuda_driver> pool(driver, options);
+  vmm::stream_pool pool(driver, options);
   const vmm::address counter = must(pool.allocate(512, b));
   must(driver.fill({{counter, 512}, 0, b}));
   must(driver.synchronize_stream(b));

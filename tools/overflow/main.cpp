@@ -43,7 +43,7 @@ namespace {
 constexpr std::uint64_t block_bytes = 1000;
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 
-using pool = vmm::stream_pool<vmm::cuda_driver>;
+using pool = vmm::stream_pool;
 
 vmm::result<vmm::pool_options> watched(vmm::nvtx_declarer& declarer) {
   vmm::pool_options options;

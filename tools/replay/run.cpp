@@ -221,7 +221,7 @@ class manager_subject {
     return {};
   }
 
-  manager<Driver> manager_;
+  manager manager_;
 };
 
 template <class Driver>
@@ -267,7 +267,7 @@ class pool_subject {
     return extent_kind::waiting;
   }
 
-  stream_pool<Driver> pool_;
+  stream_pool pool_;
 };
 
 /// A driver, an allocator on it, and one stream for each that the trace names. Streams outlive the

@@ -91,7 +91,7 @@ class rig {
   }
 
   vmm::tools::kernel_set kernels_;
-  vmm::manager<vmm::cuda_driver> memory_;
+  vmm::manager memory_;
   std::array<vmm::stream_handle, stream_count> streams_{};
   vmm::event_handle mark_{};
   vmm::event_handle order_{};

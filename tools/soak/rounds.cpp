@@ -121,7 +121,7 @@ class rounds {
   rig& rig_;
   const settings& how_;
   std::mt19937_64 chance_;
-  std::optional<vmm::stream_pool<vmm::cuda_driver>> pool_;
+  std::optional<vmm::stream_pool> pool_;
   std::vector<block> live_;
   std::uint64_t live_bytes_ = 0;
   account seen_;

@@ -32,7 +32,7 @@ struct outcome {
 // Neighbours in time are spread over the streams, in no fixed order.
 std::size_t stream_of(std::uint64_t number) { return number * vmm::tools::pattern_step >> 62; }
 
-void play(rig& r, vmm::stream_pool<vmm::cuda_driver>& pool, const vmm::tools::trace& input,
+void play(rig& r, vmm::stream_pool& pool, const vmm::tools::trace& input,
           std::uint64_t event_count) {
   std::vector<block> live(input.slot_count);
   for (std::uint64_t i = 0; i < event_count; ++i) {
@@ -61,7 +61,7 @@ outcome run_one(vmm::cuda_driver& driver, const settings& how, const vmm::tools:
   rig r(driver);
   vmm::pool_options options;
   options.rules = policy_of(how);
-  vmm::stream_pool<vmm::cuda_driver> pool(driver, options);
+  vmm::stream_pool pool(driver, options);
   outcome out;
   out.event_count = input.events.size();
   if (how.count != 0) out.event_count = std::min(out.event_count, how.count);

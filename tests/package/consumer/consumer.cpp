@@ -25,7 +25,7 @@ int fail(const vmm::error& failure) {
 // Grows a block on `driver` and checks that nothing is left behind but what the manager keeps.
 template <vmm::backend B>
 int grow_a_block(B& driver) {
-  vmm::manager<B> manager(driver);
+  vmm::manager manager(driver);
   const auto block = manager.allocate(64 * MiB);
   if (!block) return fail(block.error());
   const auto grown = manager.resize({.at = *block, .size_bytes = 128 * MiB});

@@ -26,16 +26,6 @@ template class vmm::observed_backend<vmm::fake_driver, vmm::call_counter>;
 template class vmm::observed_backend<vmm::any_backend, vmm::call_log>;
 template vmm::fake_driver* vmm::driver_in<vmm::fake_driver>(vmm::any_backend&) noexcept;
 
-template class vmm::timeline<vmm::fake_driver>;
-template class vmm::physical_pool<vmm::fake_driver>;
-template class vmm::reservation_space<vmm::fake_driver>;
-template class vmm::remapper<vmm::fake_driver>;
-template class vmm::engine<vmm::fake_driver>;
-template class vmm::manager<vmm::fake_driver>;
-template class vmm::manager<vmm::any_backend>;
-template class vmm::stream_pool<vmm::fake_driver>;
-template class vmm::stream_pool<vmm::any_backend>;
-
 int use_templates() {
   vmm::paranoid_check([] { return true; }, "said");
   vmm::debug_check([] { return true; }, "said");
