@@ -340,6 +340,7 @@ class driver_model : public driver_interface {
 
  protected:
   [[nodiscard]] Observer& watching() const noexcept { return *observer_; }
+  [[nodiscard]] const Holder& holder() const noexcept { return held_; }
 
  private:
   static constexpr bool is_observed = !std::same_as<Observer, unobserved>;
@@ -414,6 +415,8 @@ export class any_backend final : public driver_model<std::unique_ptr<driver_inte
     return found == nullptr ? nullptr : &found->inside();
   }
 
+  /// The driver; null when it was moved from.
+  [[nodiscard]] driver_interface* get() const noexcept { return holder().get(); }
   /// The pools and managers over this object; it neither moves nor goes while there are any.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
@@ -436,7 +439,7 @@ export class driver_ref {
         face_(place_(model_, object_)) {}
   template <std::derived_from<driver_interface> B>
   driver_ref(B& driver) noexcept : users_(use_of::count_of(driver)), face_(&driver) {}
-  driver_ref(any_backend& driver) noexcept : users_(&driver.users()), face_(&driver.inside()) {}
+  driver_ref(any_backend& driver) noexcept : users_(&driver.users()), face_(driver.get()) {}
   driver_ref(const driver_ref& other) noexcept
       : users_(other.users_),
         place_(other.place_),
