@@ -104,14 +104,14 @@ TEST(Scheduler, ReadersHoldASharedMutexTogetherAndAWriterAlone) {
   schedule::crew crew;
   const observed_locks observed;
   schedule::enumeration all(3);
-  int together_max = 0;
+  std::atomic<int> together_max = 0;  // by readers side by side; no point of the schedule
   do {
     sync::shared_mutex guard;
     sync::atomic<int> inside = 0;
     const auto read = [&] {
       const sync::shared_guard lock(guard);
       const int now = inside.fetch_add(1, std::memory_order_relaxed) + 1;
-      if (now > together_max) together_max = now;
+      if (now > together_max.load()) together_max.store(now);
       EXPECT_LT(now, 100) << "a reader beside a writer";
       inside.fetch_sub(1, std::memory_order_relaxed);
     };
