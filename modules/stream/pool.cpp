@@ -124,14 +124,6 @@ status stream_pool::map_first_pages() {
 
 // ---- allocate and free ---------------------------------------------------------------
 
-result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
-  if (!gate_.is_open()) [[unlikely]] {
-    if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
-  }
-  if (watches(stream)) return allocate_watched(size_bytes, stream);
-  return allocate_known(size_bytes, stream);
-}
-
 result<address> stream_pool::allocate_watched(std::uint64_t size_bytes, stream_handle stream) {
   if (options_.watcher != nullptr) [[unlikely]] {
     board_.check_not_watching();
@@ -155,30 +147,6 @@ result<address> stream_pool::allocate_asking(std::uint64_t size_bytes, stream_ha
   return allocate_known(size_bytes, stream);
 }
 
-// On a stream that is not being captured.
-result<address> stream_pool::allocate_known(std::uint64_t size_bytes, stream_handle stream) {
-  {
-    const auto book = book_.lock();
-    const book_request request{book->granules_for(size_bytes), book->find_stream(stream)};
-    const bool plain = request.count_granules != 0 && request.stream != pool_book::no_stream &&
-                       !book->wants_reaping();
-    if (plain) [[likely]] {
-      bool starved = false;
-      if (const address at = book->place(request, starved)) [[likely]]
-        return at;
-    }
-  }
-  return allocate_slowly(size_bytes, stream);
-}
-
-status stream_pool::free(address at, stream_handle stream) {
-  if (!gate_.is_open()) [[unlikely]] {
-    if (status entered = enter_closed_to_free(); !entered) return entered;
-  }
-  if (watches(stream)) return free_watched(at, stream);
-  return free_known(at, stream);
-}
-
 status stream_pool::free_watched(address at, stream_handle stream) {
   if (options_.watcher != nullptr) [[unlikely]]
     board_.check_not_watching();
@@ -197,18 +165,6 @@ status stream_pool::free_watched(address at, stream_handle stream) {
     return freed;
   }
   return free_known(at, stream);
-}
-
-status stream_pool::free_known(address at, stream_handle stream) {
-  const auto book = book_.lock();
-  std::uint32_t number = book->find_stream(stream);
-  if (number == pool_book::no_stream) [[unlikely]] {
-    if (status known = book->knows(at); !known) return known;
-    const result<std::uint32_t> added = book->add_stream(stream);
-    if (!added) return added.error();
-    number = *added;
-  }
-  return book->free(at, number);
 }
 
 result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {

@@ -98,7 +98,7 @@ export class stream_pool {
   /// Errors: invalid_argument (no bytes), in_use (max_streams others are in use), out_of_memory,
   /// over_budget (both after everything was tried: see last_shortage), out_of_addresses,
   /// out_of_host_memory, driver errors.
-  [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] inline result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
 
   /// Gives a block back after all work that `stream` has been given so far. Work on other streams
   /// that uses it must be ordered before that, and so must, used or not, what the stream that it
@@ -107,7 +107,7 @@ export class stream_pool {
   /// Errors: unknown_address, not_allocated (freed before), invalid_argument (inside a block),
   /// in_use (max_streams others are in use), out_of_host_memory (a new stream's records); the block
   /// is as before.
-  [[nodiscard]] status free(address at, stream_handle stream);
+  [[nodiscard]] inline status free(address at, stream_handle stream);
 
   /// Keeps the block that begins at `at` where it is until unpin() was called as often: its address
   /// and the memory behind it stay joined. A live block never moves, pinned or not; what a pin adds
@@ -316,7 +316,7 @@ export class stream_pool {
   [[nodiscard]] result<address> allocate_asking(std::uint64_t size_bytes, stream_handle stream);
   [[nodiscard]] status free_watched(address at, stream_handle stream);
   [[nodiscard]] result<address> allocate_known(std::uint64_t size_bytes, stream_handle stream);
-  [[nodiscard]] status free_known(address at, stream_handle stream);
+  [[nodiscard]] inline status free_known(address at, stream_handle stream);
   [[nodiscard]] result<capture_info> capture_of(stream_handle stream);
   [[nodiscard]] result<bool> is_captured(stream_handle stream);
   [[nodiscard]] status refuse_capture(const capture_info& seen) const;
@@ -390,5 +390,51 @@ export class stream_pool {
   bool may_wait_ = true;  // of a growth: no stream that would be waited for is being captured
   growth_plan plan_;      // of the growth that is under way
 };
+
+// What every request takes while nothing is slow, inline in its caller.
+
+// On a stream that is not being captured.
+inline result<address> stream_pool::allocate_known(std::uint64_t size_bytes, stream_handle stream) {
+  {
+    const auto book = book_.lock();
+    const book_request request{book->granules_for(size_bytes), book->find_stream(stream)};
+    const bool plain = request.count_granules != 0 && request.stream != pool_book::no_stream &&
+                       !book->wants_reaping();
+    if (plain) [[likely]] {
+      bool starved = false;
+      if (const address at = book->place(request, starved)) [[likely]]
+        return at;
+    }
+  }
+  return allocate_slowly(size_bytes, stream);
+}
+
+inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
+  if (!gate_.is_open()) [[unlikely]] {
+    if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
+  }
+  if (watches(stream)) return allocate_watched(size_bytes, stream);
+  return allocate_known(size_bytes, stream);
+}
+
+inline status stream_pool::free_known(address at, stream_handle stream) {
+  const auto book = book_.lock();
+  std::uint32_t number = book->find_stream(stream);
+  if (number == pool_book::no_stream) [[unlikely]] {
+    if (status known = book->knows(at); !known) return known;
+    const result<std::uint32_t> added = book->add_stream(stream);
+    if (!added) return added.error();
+    number = *added;
+  }
+  return book->free(at, number);
+}
+
+inline status stream_pool::free(address at, stream_handle stream) {
+  if (!gate_.is_open()) [[unlikely]] {
+    if (status entered = enter_closed_to_free(); !entered) return entered;
+  }
+  if (watches(stream)) return free_watched(at, stream);
+  return free_known(at, stream);
+}
 
 }  // namespace vmm
