@@ -28,6 +28,7 @@
 #include "report.hpp"
 
 import vmm.cuda;
+import vmm.environment;
 import vmm.kernels;
 import vmm.stream;
 import vmm.trace;

@@ -151,9 +151,7 @@ class rig {
     if (!loaded) stop(vmm::describe(loaded.error()));
     return std::move(*loaded);
   }
-  [[nodiscard]] CUstream native_stream() const {
-    return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream));
-  }
+  [[nodiscard]] CUstream native_stream() const { return vmm::native_stream<CUstream>(stream); }
   // The asynchronous pool keeps what is freed: the warm case.
   void keep_pool_warm() {
     const auto default_pool = plain_calls::find<PFN_cuDeviceGetDefaultMemPool_v11020>(

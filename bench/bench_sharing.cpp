@@ -50,10 +50,10 @@ class source {
   void begin_thread() { enter(driver_); }
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned thread) {
     const vmm::address at = must(who_.allocate(size_bytes, streams_[thread]));
-    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(at.value));
+    return at.as<void>();
   }
   void give(void* at, unsigned thread) {
-    must(who_.free(vmm::address{reinterpret_cast<std::uintptr_t>(at)}, streams_[thread]));
+    must(who_.free(vmm::address::from_native(at), streams_[thread]));
   }
 
  private:

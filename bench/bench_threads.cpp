@@ -40,11 +40,10 @@ class pool_source {
   }
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned stream) {
     const vmm::address at = must(managed_->allocate(size_bytes, streams_[stream]));
-    return reinterpret_cast<void*>(at.value);
+    return at.as<void>();
   }
   void give(void* at, unsigned stream) {
-    const vmm::address where{reinterpret_cast<std::uintptr_t>(at)};
-    must(managed_->free(where, streams_[stream]));
+    must(managed_->free(vmm::address::from_native(at), streams_[stream]));
   }
 
  private:

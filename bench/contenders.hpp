@@ -24,9 +24,7 @@
 import vmm.cuda;
 import vmm.stream;
 
-inline void* native(vmm::stream_handle stream) {
-  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(stream));
-}
+inline void* native(vmm::stream_handle stream) { return vmm::native_stream<void*>(stream); }
 
 /// An allocator of a device's memory, called through one virtual call an event. Thread safe where
 /// it is itself, from open to close.
@@ -140,12 +138,10 @@ class peer_allocator : public contender {
                                                    vmm::stream_handle stream) override {
     void* const at = peer_.allocate(size_bytes, native(stream));
     if (at == nullptr) return refused("a peer refuses to allocate");
-    return vmm::address{reinterpret_cast<std::uintptr_t>(at)};
+    return vmm::address::from_native(at);
   }
   [[nodiscard]] vmm::status free(vmm::address at, vmm::stream_handle stream) override {
-    const auto value = static_cast<std::uintptr_t>(at.value);
-    if (peer_.release(reinterpret_cast<void*>(value), native(stream)) != 0)
-      return refused("a peer refuses to free");
+    if (peer_.release(at.as<void>(), native(stream)) != 0) return refused("a peer refuses to free");
     return {};
   }
   [[nodiscard]] std::uint64_t peak_reserved_bytes() override { return peer_.peak_reserved_bytes(); }

@@ -37,3 +37,7 @@ vmm_backend_state(fake "on: plain memory, needs nothing")
 vmm_backend_state(host "${vmm_host_state}")
 vmm_backend_state(cuda "on")
 vmm_backend_state(level_zero "on")
+
+if(VMM_PRELOAD_STATE)
+  message(STATUS "libvmm_preload.so: ${VMM_PRELOAD_STATE}")
+endif()

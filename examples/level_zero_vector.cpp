@@ -40,7 +40,7 @@ int main() {
   for (std::uint64_t at = 0; at < numbers.size(); at += part.size()) {
     if (const auto got = numbers.read(at, part); !got) return fail(got.error());
     for (std::size_t i = 0; i < part.size(); ++i) {
-      if (part[i] != at + i) return std::puts("an element has changed"), 1;
+      if (part[i] != at + i) return std::fputs("an element has changed\n", stderr), 1;
     }
   }
   std::printf("every element is there; %" PRIu64 " copies of bytes were made to grow\n",

@@ -32,7 +32,7 @@ int main() {
                 capacity, numbers.data_address().value);
   }
   for (std::uint64_t i = 0; i < numbers.size(); ++i) {
-    if (numbers[i] != i) return std::puts("an element has changed"), 1;
+    if (numbers[i] != i) return std::fputs("an element has changed\n", stderr), 1;
   }
   std::printf("every element is there; %" PRIu64 " copies of bytes were made to grow\n",
               memory.statistics().real_copy_count);

@@ -24,6 +24,7 @@
 import vmm.backend;
 import vmm.fake;
 import vmm.manager;
+import vmm.support;
 
 namespace {
 
@@ -183,7 +184,7 @@ class machine {
     const std::uint64_t limit = options_.budget_bytes != 0
                                     ? std::min(options_.budget_bytes, device_granules * granule_)
                                     : device_granules * granule_;
-    require(now.held_bytes - now.cached_piece_bytes + needed_bytes > limit,
+    require(now.footprint_bytes - now.cached_memory_bytes + needed_bytes > limit,
             "memory ran short although there was enough");
   }
 
@@ -194,7 +195,7 @@ class machine {
 
   // ---- device work
 
-  [[nodiscard]] bool is_quiet() const { return driver_.ledger().pending_work == 0; }
+  [[nodiscard]] bool is_quiet() const { return driver_.resource_counts().pending_work == 0; }
   // Later work of `after` waits for what `before` has been given.
   void order(std::size_t before, std::size_t after) {
     if (!has_streams_ || before == after) return;
@@ -476,7 +477,7 @@ void machine::trim(program& input) {
   require(report.failure.code == errc::none, "trim failed by itself");
   const vmm::manager_statistics now = managed_->statistics();
   require(now.cached_range_bytes <= limit_bytes, "more ranges are kept than trim was told");
-  require(now.cached_piece_bytes <=
+  require(now.cached_memory_bytes <=
               std::max(limit_bytes - now.cached_range_bytes, report.still_mapped_bytes),
           "more is kept than trim was told");
 }
@@ -535,7 +536,7 @@ void machine::look(program& input) {
   require(views.has_value(), "extents");
   std::uint64_t live_count = 0;
   address end{};
-  for (const vmm::extent_view& view : *views) {
+  for (const vmm::extent_info& view : *views) {
     require(view.where.base >= end, "extents out of order");
     end = view.where.end();
     if (view.kind == vmm::extent_kind::live) ++live_count;
@@ -574,11 +575,14 @@ void machine::step(program& input) {
 
 void machine::check_everything() {
   // The validators walk over all of the address space: most of the time would go there.
-  if (struck_ || step_count_++ % 4 == 0) require(managed_->validate(), "the manager's validators");
+  if (struck_ || step_count_++ % 4 == 0)
+    require(managed_->validate().has_value(), "the manager's validators");
   const vmm::manager_statistics now = managed_->statistics();
   require(now.live_count == live_.size(), "another number of live blocks");
-  require(options_.budget_bytes == 0 || now.held_bytes <= options_.budget_bytes, "over budget");
-  require(now.held_bytes == driver_.ledger().memory_bytes, "held bytes that the driver has not");
+  require(options_.budget_bytes == 0 || now.footprint_bytes <= options_.budget_bytes,
+          "over budget");
+  require(now.footprint_bytes == driver_.resource_counts().memory_bytes,
+          "held bytes that the driver has not");
   if (!is_quiet()) return;
   // One after the other on the way; all of them at the end.
   if (!live_.empty()) check_contents(live_[checked_++ % live_.size()]);
@@ -602,7 +606,7 @@ void machine::finish() {
 }
 
 void machine::check_none_left() {
-  require(managed_->validate(), "the manager's validators at the end");
+  require(managed_->validate().has_value(), "the manager's validators at the end");
   require(managed_->statistics().live_count == 0, "live blocks at the end");
   managed_.reset();
   if (has_streams_) {

@@ -22,6 +22,7 @@
 #include <vector>
 
 import vmm.backend;
+import vmm.environment;
 import vmm.trace;
 
 namespace {

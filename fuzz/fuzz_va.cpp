@@ -43,7 +43,6 @@ vmm::range_options options_of(const std::uint8_t* head) {
       .count_granules = shapes[head[0] % std::size(shapes)].count_granules,
       .origin_granules = head[1] & 15u,
       .max_blocks = (head[1] & 16u) != 0 ? 12u : 0u,
-      .look_up = (head[1] & 32u) != 0,
   };
 }
 
@@ -55,7 +54,6 @@ struct step {
 
 void run(checked_range& range, const shape& s, step now) {
   const std::uint32_t size = s.size_min + (now.a & s.size_mask) * s.stride;
-  const std::uint32_t place = now.b * (s.count_granules / 256 + 1) % s.count_granules;
   const std::size_t live = range.live_count();
   const std::size_t nth = live == 0 ? 0 : now.b % live;
   switch (now.kind % 16) {
@@ -64,9 +62,9 @@ void run(checked_range& range, const shape& s, step now) {
     case 2:
     case 3:
     case 4: range.allocate({size, 1}); return;
-    case 5: range.allocate({size, 1u << (now.b % 12)}); return;
-    case 6: range.allocate_at({place, size}); return;
-    case 7: range.find(place); return;
+    case 5:
+    case 6:
+    case 7: range.allocate({size, 1u << (now.b % 12)}); return;
     default: break;
   }
   if (live == 0) return;
@@ -74,7 +72,6 @@ void run(checked_range& range, const shape& s, step now) {
     case 8: range.grow(nth, now.a); return;
     case 9: range.shrink(nth, now.a); return;
     case 10: range.split(nth, now.a); return;
-    case 11: range.join(nth); return;
     default: range.free(nth); return;
   }
 }

@@ -33,6 +33,7 @@ usage: scripts/gpu.sh [build] [WORD...]
   replay       the traces on the device: its own peak of memory, and time beside the fake's
   memory       copy, triad and gather on the pool's memory and on handles of one size
   release      what giving memory back costs, and who waits for it
+  growable     growing a cache in place, by hand, and by copying
   pool         the traces through the pool, cuMemAllocAsync and PyTorch's allocators
   sharing      1 to 16 threads on one allocator: the pool and the same others
   rounds       10,000 rounds of free, reuse and defragment while kernels run
@@ -40,8 +41,12 @@ usage: scripts/gpu.sh [build] [WORD...]
   host         what the pool costs a host with many cores: bench threads, bench stream
   watched      compute-sanitizer over short forms of the two before
   graph        what a capture forbids; a graph with the pool's memory between other work
+  everything   10,000 blocks freed after everything under kernels on 16 streams, and the price of it
   predict      driver time of the traces, predicted by the fake and taken
   overflow     compute-sanitizer sees a byte written over the end of a block of the pool
+  c            libvmm.so from nvcc: ten streams, CCCL, Thrust, a graph; RMM where VMM_RMM named it
+  preload      PyTorch, CuPy, JAX, Numba and nvcc programs with the preload library (9 minutes)
+  pair         two GPUs of one host, not part of all: rights by trial, copies, imports, kills, NCCL
 
 Without a word: build where there is a compiler, and then all where there is a GPU.
 TEXT
@@ -52,8 +57,9 @@ say() { printf '%s\n' "$*" >&2; }
 # ---- build --------------------------------------------------------------------------------------
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
-         vmm-replay vmm-soak bench_memory bench_pool bench_release bench_sharing
-         bench_threads bench_stream vmm-overflow vmm-graph vmm-trace)
+         vmm-replay vmm-soak bench_growable bench_memory bench_pool bench_release bench_sharing
+         bench_threads bench_stream bench_special vmm-pair
+         vmm-overflow vmm-graph vmm-after-all vmm-trace vmm_preload)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -61,10 +67,29 @@ build() {
   mkdir -p "$programs"
   local name found
   for name in "${targets[@]}"; do
+    [[ $name != vmm_preload ]] || name=libvmm_preload.so
     found=$(find "$root/build/gpu" -type f -name "$name" -perm -u+x | head -n 1)
     cp "$found" "$programs/$name" || return 1
   done
+  strip "$programs/libvmm_preload.so" || return 1
+  build_c || return 1
   du -sh "$programs" >&2
+}
+
+# libvmm.so and the programs that nvcc compiles for it: left out, and said, where nvcc is not.
+build_c() {
+  if ! ninja -C "$root/build/gpu" -t query c_device_test >/dev/null 2>&1; then
+    say 'no nvcc here: the word c has nothing to run'
+    return 0
+  fi
+  local target
+  for target in c_device_test c_containers_test; do
+    ninja -C "$root/build/gpu" -t query $target >/dev/null 2>&1 || continue
+    ninja -C "$root/build/gpu" $target || return 1
+    cp "$root/build/gpu/tests/c/$target.bin" "$programs/$target" || return 1
+  done
+  cp -L "$root/build/gpu/c/libvmm.so.1" "$programs/" || return 1
+  cp "$root"/build/gpu/tests/c/lib{rmm,rapids_logger}.so "$programs/" 2>/dev/null || true
 }
 
 # ---- the machine --------------------------------------------------------------------------------
@@ -354,6 +379,12 @@ release() {
   "$programs/bench_release" --head "$(date +%F), $machine" --markdown "$results/release-$slug.md"
 }
 
+# 64 steps, as a cache grows; of VMM_GROWABLE_STEP bytes where it is set.
+growable() {
+  "$programs/bench_growable" --backend cuda --steps 64 --step "${VMM_GROWABLE_STEP:-256MiB}" \
+    --rounds 11 --head "$(date +%F), $machine" --markdown "$results/growable-$slug.md"
+}
+
 # PyTorch's allocators as a library of peers, built against the PyTorch that is installed here.
 build_peers() {
   local torch cuda
@@ -461,6 +492,16 @@ graph() {
   return $code
 }
 
+everything() {
+  local code=0 page=$scratch/everything.md
+  printf '# Free after everything\n\n%s, %s.\n\n' "$(date +%F)" "$machine" >"$page"
+  "$programs/vmm-after-all" >>"$page" || code=$?
+  printf '\nCommand: vmm-after-all.\n' >>"$page"
+  cat "$page"
+  add_proof "$page"
+  return $code
+}
+
 # overflow_row NVTX EXPECTED [WORD...]: vmm-overflow under memcheck, as a row of a table. It must
 # count EXPECTED errors and, where that is one, name the byte that the program says it wrote.
 overflow_row() {
@@ -516,10 +557,68 @@ CASES
   return $code
 }
 
+# The libraries and programs that nvcc made use libvmm.so.1 beside them.
+c() {
+  local page=$scratch/c.md code=0 text=$scratch/c.txt program
+  [[ -x $programs/c_device_test ]] || { printf 'built without nvcc\n'; return 2; }
+  printf '# libvmm.so from programs of nvcc\n\n%s, %s.\n\n```\n' "$(date +%F)" "$machine" >"$page"
+  for program in c_device_test c_containers_test; do
+    [[ -x $programs/$program ]] || continue
+    LD_LIBRARY_PATH=$programs "$programs/$program" >"$text" 2>&1 || code=1
+    cat "$text" >>"$page"
+    tail -n 1 "$text"
+  done
+  printf '```\n\nCommand: scripts/gpu.sh c.\n' >>"$page"
+  add_proof "$page"
+  return $code
+}
+
+# Every program that it starts has NVLink multicast switched off; run.py looks before it starts one.
+preload() {
+  local out=$scratch/preload code=0
+  python3 "$root/tests/preload/gpu/run.py" "$programs/libvmm_preload.so" --out "$out" \
+    --name "preload-$slug" --head "$(date +%F), $machine" || code=$?
+  cp "$out"/preload-* "$results/"
+  cp "$out/logs.tar.gz" "$results/preload-logs.tar.gz"
+  return $code
+}
+
+# Two GPUs. NVLink multicast is switched off by name before anything is started that might use it;
+# vmm-pair looks again before it loads NCCL.
+pair() {
+  export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+  local name
+  for name in NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1; do
+    [[ $(printenv "${name%%=*}") == "${name#*=}" ]] || { say "pair: $name is not set"; return 2; }
+  done
+  local page=$results/pair-$slug.md code=0 part text=$scratch/pair.txt
+  printf '# Two GPUs of one host\n\n%s, %s.\n' "$(date +%F)" "$machine" >"$page"
+  for part in rights copies import 'kill 100' nccl; do
+    printf '\n## %s\n\n' "$part" >>"$page"
+    local ended=0
+    # Word splitting is wanted: a word and its count.
+    # shellcheck disable=SC2086
+    "$programs/vmm-pair" $part >"$text" 2>>"$log" || ended=$?
+    [[ $ended -ne 77 ]] || { say 'pair: there are not two devices'; return 77; }
+    [[ $ended -eq 0 ]] || code=1
+    grep -v '^device 1, in another process: 0 wrong words' "$text" >>"$page"
+    [[ $part != import ]] || cat "$text" >>"$page"
+    tail -n 1 "$text"
+    printf '\nCommand: `vmm-pair %s`, which ended with %d.\n' "$part" "$ended" >>"$page"
+  done
+  {
+    printf '\n## What rights, places and clearing cost\n\n```\n'
+    "$programs/bench_special" cuda 2>>"$log" || code=1
+    printf '```\n\nCommand: `bench_special cuda`.\n'
+  } >>"$page"
+  return $code
+}
+
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory release pool sharing host rounds streams watched overflow graph predict)
+           memory release growable pool sharing host rounds streams watched overflow graph
+           everything predict c preload)
 
 declare -a summary=()
 failures=0
@@ -539,7 +638,7 @@ main() {
   local words=("$@") word
   case ${1:-} in help | --help | -h) help; exit ;; esac
   for word in "$@"; do
-    [[ " build all ${all_words[*]} " == *" $word "* ]] ||
+    [[ " build all pair ${all_words[*]} " == *" $word "* ]] ||
       { say "gpu: there is no word '$word'"; help >&2; exit 2; }
   done
   if [[ ${#words[@]} -eq 0 ]]; then
@@ -553,7 +652,7 @@ main() {
   [[ ${#words[@]} -gt 0 ]] || exit 0
   [[ ${words[0]} == all ]] && words=("${all_words[@]}")
   for word in "${words[@]}"; do
-    [[ " ${all_words[*]} " == *" $word "* ]] || { help >&2; exit 2; }
+    [[ " pair ${all_words[*]} " == *" $word "* ]] || { help >&2; exit 2; }
   done
   VMM_DRIVER_VERSION=$(find_driver_version)
   export VMM_DRIVER_VERSION

@@ -4,15 +4,11 @@
 // vmm.cuda where vmm is built without cuda.h: the module can be imported, and open() says why there
 // is no device. No object of the class can exist here, so no other member is ever called; each
 // answers the same refusal.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-
 module vmm.cuda;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 namespace {
@@ -29,9 +25,14 @@ constexpr cuda_description no_description{};
 
 }  // namespace
 
-struct cuda_driver::state {};
+namespace cuda {
+struct driver_state {};
+}  // namespace cuda
 
-cuda_driver::cuda_driver(std::unique_ptr<state> opened) noexcept : state_(std::move(opened)) {}
+cuda_driver::cuda_driver(std::unique_ptr<cuda::driver_state> opened) noexcept
+    : state_(std::move(opened)) {
+  check(state_ == nullptr, "a device was opened where vmm has no driver for it");
+}
 cuda_driver::~cuda_driver() = default;
 cuda_driver::cuda_driver(cuda_driver&&) noexcept = default;
 cuda_driver& cuda_driver::operator=(cuda_driver&&) noexcept = default;
@@ -61,6 +62,7 @@ status cuda_driver::synchronize_stream(stream_handle) { return absent(); }
 result<event_handle> cuda_driver::create_event() { return absent(); }
 status cuda_driver::destroy_event(event_handle) { return absent(); }
 status cuda_driver::record_event(event_handle, stream_handle) { return absent(); }
+status cuda_driver::record_all(event_handle) { return absent(); }
 result<bool> cuda_driver::query_event(event_handle) { return absent(); }
 status cuda_driver::wait_event(stream_handle, event_handle) { return absent(); }
 result<capture_info> cuda_driver::query_capture(stream_handle) { return absent(); }
@@ -75,6 +77,8 @@ status cuda_driver::read(std::span<std::byte>, address) { return absent(); }
 result<shared_handle> cuda_driver::export_handle(physical_handle, share_kind) { return absent(); }
 result<physical_handle> cuda_driver::import_handle(const shared_handle&) { return absent(); }
 status cuda_driver::probe_fabric() { return absent(); }
+result<peer_info> cuda_driver::query_peer(const peer_query&) { return absent(); }
+result<dma_buf> cuda_driver::export_range(address_range) { return absent(); }
 result<granularity> cuda_driver::query_multicast_granularity(const multicast_request&) {
   return absent();
 }
@@ -83,6 +87,7 @@ result<multicast_handle> cuda_driver::create_multicast(const multicast_request&)
 }
 status cuda_driver::add_multicast_device(multicast_handle, location) { return absent(); }
 status cuda_driver::bind_multicast(const multicast_binding&) { return absent(); }
+status cuda_driver::bind_multicast_address(const multicast_address_binding&) { return absent(); }
 status cuda_driver::unbind_multicast(const multicast_binding&) { return absent(); }
 
 }  // namespace vmm

@@ -21,48 +21,20 @@
 // is running. Cost: the driver's own, and about 20 ns to look at the current context (more where it
 // has to be switched). Elsewhere: caching, pooling and waiting before unmap (vmm.physical,
 // vmm.manager).
-module;
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string_view>
-
 export module vmm.cuda;
 
 import vmm.backend;
+export import :description;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
-/// What lies behind a reservation.
-export enum class cuda_memory : std::uint8_t {
-  from_environment,  // VMM_CUDA_MEMORY (mapped or plain), else mapped
-  mapped,            // what is mapped there: the driver's virtual memory management
-  /// cuMemAlloc memory, all of it, from reserve to free_reservation; create, map and set_access
-  /// only keep accounts, and contents stay at their addresses (features::contents_stay). For
-  /// debugging: compute-sanitizer takes no other memory as the heap of a pool. docs/checking.md.
-  plain,
-};
+namespace cuda {
+struct driver_state;
+}
 
-export struct cuda_options {
-  std::int32_t device = 0;  ///< as the driver counts the visible devices
-  const char* driver_library =
-      nullptr;  ///< the driver's library; null: $VMM_CUDA_LIBRARY, else libcuda.so.1
-  bool allow_multicast = false;  ///< see I5; a program that uses multicast asks for it by name
-  cuda_memory memory = cuda_memory::from_environment;  ///< plain excludes allow_multicast
-};
-
-/// Who the device is, for reports. Texts end with a null.
-export struct cuda_description {
-  char device_name[128] = {};
-  std::int32_t driver_version = 0;  ///< CUDA version of the driver: 13000 is 13.0
-  std::int32_t compute_major = 0;
-  std::int32_t compute_minor = 0;
-  std::int32_t multiprocessor_count = 0;
-  std::int32_t closest_host_node = -1;  ///< NUMA node nearest to the device; -1 when not known
-  bool dma_buf = false;                 ///< the device can export memory as a DMA-BUF
-};
-
+/// The CUDA driver API on one device, loaded when it is opened.
 export class cuda_driver {
  public:
   /// Loads the driver, finds its entry points by version, retains the device's primary context.
@@ -110,6 +82,9 @@ export class cuda_driver {
   [[nodiscard]] status wait_event(stream_handle stream, event_handle event);
   [[nodiscard]] status synchronize_event(event_handle event);
 
+  // `all_work_backend`. cuCtxRecordEvent, of CUDA 12.5 and newer: the device's primary context.
+  [[nodiscard]] status record_all(event_handle event);
+
   // `capture_backend`. A stream of its own needs no context; the default one, which cannot be
   // captured, answers not_permitted while a stream that synchronises with it is captured.
   [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
@@ -137,12 +112,21 @@ export class cuda_driver {
   /// usually not_permitted.
   [[nodiscard]] status probe_fabric();
 
+  // `peer_backend`. cuDeviceCanAccessPeer and cuDeviceGetP2PAttribute; the rank is the driver's
+  // own. A device reaches memory of the host where the features say that it is made there.
+  [[nodiscard]] result<peer_info> query_peer(const peer_query& query);
+
+  // `range_export_backend`. cuMemGetHandleForAddressRange, of CUDA 11.7 and newer: the range is
+  // mapped from end to end, and begins and ends with a page of the host.
+  [[nodiscard]] result<dma_buf> export_range(address_range range);
+
   // `multicast_backend`. not_permitted unless options.allow_multicast; a team is mapped as a handle
   // of the same value.
   [[nodiscard]] result<granularity> query_multicast_granularity(const multicast_request& request);
   [[nodiscard]] result<multicast_handle> create_multicast(const multicast_request& request);
   [[nodiscard]] status add_multicast_device(multicast_handle team, location who);
   [[nodiscard]] status bind_multicast(const multicast_binding& binding);
+  [[nodiscard]] status bind_multicast_address(const multicast_address_binding& binding);
   [[nodiscard]] status unbind_multicast(const multicast_binding& binding);
 
   /// What the driver says of the device, read when the object was opened.
@@ -154,10 +138,9 @@ export class cuda_driver {
   [[nodiscard]] void* entry_point(const char* symbol, std::int32_t version) const noexcept;
 
  private:
-  struct state;
-  explicit cuda_driver(std::unique_ptr<state> opened) noexcept;
+  explicit cuda_driver(std::unique_ptr<cuda::driver_state> opened) noexcept;
   void leave_if_forked() noexcept;
-  std::unique_ptr<state> state_;
+  std::unique_ptr<cuda::driver_state> state_;
   user_count users_;
 };
 

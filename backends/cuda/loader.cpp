@@ -4,6 +4,9 @@
 
 #include <dlfcn.h>
 
+import vmm.backend;
+import vmm.support;
+
 namespace vmm::cuda {
 namespace {
 
@@ -19,6 +22,7 @@ class finder {
   }
   template <class Function>
   void allow(const char* symbol, int version, Function& into) noexcept {
+    check(into == nullptr, "a call is looked for twice, or two share a place");
     into = reinterpret_cast<Function>(points_.find(symbol, version));
   }
   [[nodiscard]] bool complete() const noexcept { return complete_; }
@@ -58,6 +62,9 @@ void find_memory_calls(finder& find, entry_points& to) noexcept {
   find.require("cuMemGetAllocationPropertiesFromHandle", 10020, to.mem_get_properties);
   find.require("cuMemExportToShareableHandle", 10020, to.mem_export);
   find.require("cuMemImportFromShareableHandle", 10020, to.mem_import);
+  find.allow("cuDeviceCanAccessPeer", 4000, to.device_can_access_peer);
+  find.allow("cuDeviceGetP2PAttribute", 8000, to.device_get_p2p_attribute);
+  find.allow("cuMemGetHandleForAddressRange", 11070, to.mem_get_range_handle);
   find.require("cuMemAlloc", 3020, to.mem_alloc);
   find.require("cuMemFree", 3020, to.mem_free);
 }
@@ -72,6 +79,7 @@ void find_work_calls(finder& find, entry_points& to) noexcept {
   find.require("cuEventRecord", 2000, to.event_record);
   find.require("cuEventQuery", 2000, to.event_query);
   find.require("cuEventSynchronize", 2000, to.event_synchronize);
+  find.allow("cuCtxRecordEvent", 12050, to.context_record);
   find.allow("cuStreamIsCapturing", 10000, to.stream_is_capturing);
   find.allow("cuStreamGetCaptureInfo", 10010, to.stream_get_capture);
   find.allow("cuThreadExchangeStreamCaptureMode", 10010, to.exchange_capture_mode);
@@ -86,12 +94,14 @@ void find_multicast_calls(finder& find, entry_points& to) noexcept {
   find.allow("cuMulticastCreate", 12010, to.multicast_create);
   find.allow("cuMulticastAddDevice", 12010, to.multicast_add_device);
   find.allow("cuMulticastBindMem", 12010, to.multicast_bind);
+  find.allow("cuMulticastBindAddr", 12010, to.multicast_bind_address);
   find.allow("cuMulticastUnbind", 12010, to.multicast_unbind);
 }
 
 }  // namespace
 
 void* entry_points::find(const char* symbol, int version) const noexcept {
+  check(symbol != nullptr && version > 0, "a call is looked for without a name or a version");
   void* found = nullptr;
   CUresult code = CUDA_ERROR_NOT_FOUND;
   if (find_v12 != nullptr) {
@@ -104,6 +114,8 @@ void* entry_points::find(const char* symbol, int version) const noexcept {
 }
 
 const char* load_driver(const load_options& options, entry_points& points) noexcept {
+  check(options.driver_library != nullptr, "the driver's library has no name");
+  check(points.find_v11 == nullptr && points.find_v12 == nullptr, "a driver is loaded twice");
   void* library = dlopen(options.driver_library, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return "the CUDA driver's library (libcuda.so.1, or what VMM_CUDA_LIBRARY names) could not be "
@@ -125,6 +137,10 @@ const char* load_driver(const load_options& options, entry_points& points) noexc
   if (!find.complete()) {
     return "the CUDA driver lacks a call that vmm needs: install a driver for CUDA 11.3 or newer";
   }
+  check(points.init != nullptr && points.mem_map != nullptr && points.event_query != nullptr,
+        "a complete driver lacks a call");
+  check(options.multicast || points.multicast_create == nullptr,
+        "multicast calls are looked up that nobody allowed");
   return nullptr;
 }
 

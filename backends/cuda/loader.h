@@ -48,6 +48,10 @@ struct entry_points {
   PFN_cuMemGetAllocationPropertiesFromHandle_v10020 mem_get_properties = nullptr;
   PFN_cuMemExportToShareableHandle_v10020 mem_export = nullptr;
   PFN_cuMemImportFromShareableHandle_v10020 mem_import = nullptr;
+  // Between devices, and for other drivers: optional.
+  PFN_cuDeviceCanAccessPeer_v4000 device_can_access_peer = nullptr;
+  PFN_cuDeviceGetP2PAttribute_v8000 device_get_p2p_attribute = nullptr;
+  PFN_cuMemGetHandleForAddressRange_v11070 mem_get_range_handle = nullptr;
   // Plain memory, for cuda_memory::plain.
   PFN_cuMemAlloc_v3020 mem_alloc = nullptr;
   PFN_cuMemFree_v3020 mem_free = nullptr;
@@ -61,6 +65,9 @@ struct entry_points {
   PFN_cuEventRecord_v2000 event_record = nullptr;
   PFN_cuEventQuery_v2000 event_query = nullptr;
   PFN_cuEventSynchronize_v2000 event_synchronize = nullptr;
+  // All work of a context in one event: optional. Headers before CUDA 12.5 do not declare it.
+  using context_record_event = CUresult(CUDAAPI*)(CUcontext context, CUevent event);
+  context_record_event context_record = nullptr;
   // Capture into graphs: optional.
   PFN_cuStreamIsCapturing_v10000 stream_is_capturing = nullptr;
   PFN_cuStreamGetCaptureInfo_v10010 stream_get_capture = nullptr;
@@ -74,6 +81,7 @@ struct entry_points {
   PFN_cuMulticastCreate_v12010 multicast_create = nullptr;
   PFN_cuMulticastAddDevice_v12010 multicast_add_device = nullptr;
   PFN_cuMulticastBindMem_v12010 multicast_bind = nullptr;
+  PFN_cuMulticastBindAddr_v12010 multicast_bind_address = nullptr;
   PFN_cuMulticastUnbind_v12010 multicast_unbind = nullptr;
 
   /// Any other call of the driver, by its name without a version suffix; null when the driver does

@@ -1,26 +1,23 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include <algorithm>
-#include <bit>
-#include <cstdint>
-#include <iterator>
-#include <map>
-#include <mutex>
-#include <new>
-#include <span>
+#include "loader.h"
 
 module vmm.cuda;
 
 import vmm.backend;
 import :plain;
+import :state;
+import vmm.std;
+import vmm.support;
 
-namespace vmm {
+namespace vmm::cuda {
 namespace {
 
 using lock = std::lock_guard<std::mutex>;
 
 error refused(errc code, call where, const char* detail) noexcept {
+  check(code != errc::none && detail != nullptr, "a refusal has no code, or no text");
   return error{code, where, 0, "", detail};
 }
 
@@ -28,31 +25,41 @@ error no_host_memory(call where) noexcept {
   return refused(errc::out_of_host_memory, where, "no host memory is left for a record");
 }
 
+constexpr const char* empty_mapping = "a mapping is empty";
+
 // Of what the environment or an option turned off, so that it says so.
 constexpr const char* only_mapped =
     "only memory that is mapped can do this, and cuda_memory::plain (VMM_CUDA_MEMORY) is not";
 
 }  // namespace
 
-error plain_space::unsupported(call where) noexcept {
+plain_memory::plain_memory(driver_state& state, const limits& known) noexcept
+    : state_(state), limits_(known) {
+  check(std::has_single_bit(known.granule_bytes), "the granularity is no power of two");
+  check(known.device_bytes >= known.granule_bytes, "a device has less than a granule");
+}
+
+error plain_memory::needs_mapping(call where) const noexcept {
+  check(where != call::none, "a refusal names no call");
+  if (!state_.made_in.is_here()) return refuse_forked(where);
   return refused(errc::not_supported, where, only_mapped);
 }
 
-void plain_space::restrict_features(features& can) noexcept {
+void plain_memory::restrict_features(features& can) noexcept {
   can.contents_stay = true;
   can.max_reservation_bytes = 0;  // less than the device has; how much is not known
   can.alias = alias_level::none;
   can.read_only = read_only_level::refused;
-  for (bool* each :
-       {&can.access_per_location, &can.release_while_mapped, &can.unmap_may_stall,
-        &can.fresh_memory_zero, &can.retain, &can.host_location, &can.host_node_location,
-        &can.export_posix_fd, &can.export_fabric, &can.multicast, &can.compression, &can.rdma})
+  for (bool* each : {&can.access_per_location, &can.release_while_mapped, &can.unmap_may_stall,
+                     &can.fresh_memory_zero, &can.retain, &can.host_location,
+                     &can.host_node_location, &can.export_posix_fd, &can.export_fabric,
+                     &can.multicast, &can.compression, &can.rdma, &can.peers, &can.export_dma_buf})
     *each = false;
 }
 
 // ---- reservations ------------------------------------------------------------------------------
 
-result<std::uint64_t> plain_space::check_reserve(const reserve_request& request) const noexcept {
+result<std::uint64_t> plain_memory::check_reserve(const reserve_request& request) const noexcept {
   const bool is_power =
       request.alignment_bytes == 0 || std::has_single_bit(request.alignment_bytes);
   const std::uint64_t alignment_bytes = std::max(request.alignment_bytes, limits_.granule_bytes);
@@ -64,26 +71,68 @@ result<std::uint64_t> plain_space::check_reserve(const reserve_request& request)
     return refused(errc::out_of_addresses, call::reserve,
                    "plain memory is all there from the beginning: the device has no such size");
   }
+  check(alignment_bytes % limits_.granule_bytes == 0, "an alignment is less than a granule");
   return alignment_bytes;
 }
 
-status plain_space::add(address_range range, address origin) noexcept {
-  const lock hold(mutex_);
+// A device that is full is short of memory, not of addresses as after cuMemAddressReserve.
+result<address> plain_memory::allocate(std::uint64_t size_bytes) {
+  check(size_bytes > limits_.granule_bytes, "memory is taken without room to align in it");
+  CUdeviceptr origin = 0;
+  const status taken = state_.run(
+      call::reserve, [&](const entry_points& cu) { return cu.mem_alloc(&origin, size_bytes); });
+  if (taken) {
+    check(origin != 0, "the driver allocated memory and gave no address");
+    return address{origin};
+  }
+  error why = taken.error();
+  if (why.native == CUDA_ERROR_OUT_OF_MEMORY) {
+    why.code = errc::out_of_memory;
+    why.detail = "the device has no memory of this size left: free some, or reserve less";
+  }
+  return why;
+}
+
+status plain_memory::add(address_range range, address origin) noexcept {
+  check(is_whole(range.size_bytes) && origin <= range.base,
+        "a reservation is no whole granules, or begins before its memory");
+  const lock locked(mutex_);
   try {
-    reservations_[range.base.value] = {range.size_bytes, origin, false};
+    const bool is_new =
+        reservations_.emplace(range.base.value, reservation{range.size_bytes, origin}).second;
+    check(is_new, "the driver gave memory that it had given before");
   } catch (const std::bad_alloc&) {
     return no_host_memory(call::reserve);
   }
+  paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
   return {};
 }
 
-result<address> plain_space::begin_removal(address_range range) noexcept {
-  if (!made_in_.is_here()) return refuse_forked(call::free_reservation);
-  const lock hold(mutex_);
+// The driver does not say to what it aligns: the range is taken out of a larger one.
+result<address_range> plain_memory::reserve(const reserve_request& request) {
+  if (!state_.made_in.is_here()) return refuse_forked(call::reserve);
+  const result<std::uint64_t> alignment_bytes = check_reserve(request);
+  if (!alignment_bytes) return alignment_bytes.error();
+  const result<address> origin = allocate(request.size_bytes + *alignment_bytes);
+  if (!origin) return origin.error();
+  const address_range range{{round_up(origin->value, *alignment_bytes)}, request.size_bytes};
+  check(range.base - *origin <= *alignment_bytes, "a range lies outside of its memory");
+  check(range.base.value % *alignment_bytes == 0, "a range is not aligned as asked for");
+  check(range.end() - *origin <= request.size_bytes + *alignment_bytes,
+        "a range ends behind its memory");
+  const status added = add(range, *origin);
+  if (added) return range;
+  static_cast<void>(state_.run(call::reserve,
+                               [&](const entry_points& cu) { return cu.mem_free(origin->value); }));
+  return added.error();
+}
+
+// Takes the record of a reservation out. Errors: invalid_argument, in_use (something is mapped).
+result<plain_memory::reservation_table::node_type> plain_memory::take(
+    address_range range) noexcept {
+  const lock locked(mutex_);
   const auto found = reservations_.find(range.base.value);
-  const bool is_known = found != reservations_.end() && !found->second.is_going &&
-                        found->second.size_bytes == range.size_bytes;
-  if (!is_known) {
+  if (found == reservations_.end() || found->second.size_bytes != range.size_bytes) {
     return refused(errc::invalid_argument, call::free_reservation,
                    "a reservation is freed once, and whole");
   }
@@ -91,38 +140,52 @@ result<address> plain_space::begin_removal(address_range range) noexcept {
     return refused(errc::in_use, call::free_reservation,
                    "something is mapped in the reservation: unmap it first");
   }
-  found->second.is_going = true;
-  return found->second.origin;
+  check(found->second.origin <= range.base, "a reservation begins before its memory");
+  return reservations_.extract(found);
 }
 
-void plain_space::end_removal(address_range range, bool is_gone) noexcept {
-  const lock hold(mutex_);
-  const auto found = reservations_.find(range.base.value);
-  check(found != reservations_.end(), "a reservation was removed twice");
-  found->second.is_going = false;
-  if (is_gone) reservations_.erase(found);
+// The memory is still ours, so no other reservation can have come there.
+void plain_memory::put_back(reservation_table::node_type&& record) noexcept {
+  check(!record.empty(), "a record is put back that was never taken out");
+  const lock locked(mutex_);
+  const auto put = reservations_.insert(std::move(record));
+  check(put.inserted, "the driver gave memory that it did not take back");
+  paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
 }
 
-bool plain_space::is_reserved(address_range range) const noexcept {
+status plain_memory::free_reservation(address_range range) {
+  if (!state_.made_in.is_here()) return refuse_forked(call::free_reservation);
+  result<reservation_table::node_type> record = take(range);
+  if (!record) return record.error();
+  const address origin = record->mapped().origin;
+  check(origin <= range.base, "a reservation begins before its memory");
+  const status freed = state_.run(
+      call::free_reservation, [&](const entry_points& cu) { return cu.mem_free(origin.value); });
+  if (!freed) put_back(std::move(*record));
+  return freed;
+}
+
+bool plain_memory::is_reserved(address_range range) const noexcept {
   auto found = reservations_.upper_bound(range.base.value);
   if (found == reservations_.begin()) return false;
   --found;
   const address_range whole{{found->first}, found->second.size_bytes};
-  return !found->second.is_going && whole.contains(range);
+  check(!whole.empty() && found->second.origin <= whole.base, "a reservation has no memory");
+  return whole.contains(range);
 }
 
 // ---- handles -----------------------------------------------------------------------------------
 
-result<physical_handle> plain_space::create(const physical_request& request) noexcept {
-  if (!made_in_.is_here()) return refuse_forked(call::create);
+result<physical_handle> plain_memory::create(const physical_request& request) {
+  if (!state_.made_in.is_here()) return refuse_forked(call::create);
   if (!(request.where == limits_.home) || request.shareable != share_kind::none ||
       request.rdma_capable)
-    return unsupported(call::create);
+    return needs_mapping(call::create);
   if (!is_whole(request.size_bytes)) {
     return refused(errc::invalid_argument, call::create,
                    "physical memory is a multiple of the granularity");
   }
-  const lock hold(mutex_);
+  const lock locked(mutex_);
   if (request.size_bytes > limits_.device_bytes - created_bytes_) {
     return refused(errc::out_of_memory, call::create,
                    "the device has no physical memory left: release or trim some, then try again");
@@ -133,25 +196,31 @@ result<physical_handle> plain_space::create(const physical_request& request) noe
     return no_host_memory(call::create);
   }
   created_bytes_ += request.size_bytes;
-  return physical_handle{++last_handle_};
+  check(created_bytes_ <= limits_.device_bytes, "more was created than the device has");
+  ++last_handle_;
+  paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
+  return physical_handle{last_handle_};
 }
 
-status plain_space::release(physical_handle handle) noexcept {
-  if (!made_in_.is_here()) return refuse_forked(call::release);
-  const lock hold(mutex_);
+status plain_memory::release(physical_handle handle) {
+  if (!state_.made_in.is_here()) return refuse_forked(call::release);
+  const lock locked(mutex_);
   const auto found = memories_.find(static_cast<std::uint64_t>(handle));
   if (found == memories_.end())
     return refused(errc::invalid_argument, call::release, "no such handle");
   if (found->second.is_mapped)
     return refused(errc::in_use, call::release, "the memory is mapped: unmap it first");
+  check(created_bytes_ >= found->second.size_bytes, "more is released than was created");
   created_bytes_ -= found->second.size_bytes;
   memories_.erase(found);
+  check(!memories_.empty() || created_bytes_ == 0, "memory is counted that nobody has");
+  paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
   return {};
 }
 
-result<physical_properties> plain_space::get_properties(physical_handle handle) const noexcept {
-  if (!made_in_.is_here()) return refuse_forked(call::get_properties);
-  const lock hold(mutex_);
+result<physical_properties> plain_memory::get_properties(physical_handle handle) {
+  if (!state_.made_in.is_here()) return refuse_forked(call::get_properties);
+  const lock locked(mutex_);
   if (!memories_.contains(static_cast<std::uint64_t>(handle)))
     return refused(errc::invalid_argument, call::get_properties, "no such handle");
   return physical_properties{limits_.home, share_kind::none, false, false};
@@ -159,27 +228,29 @@ result<physical_properties> plain_space::get_properties(physical_handle handle) 
 
 // ---- mappings ----------------------------------------------------------------------------------
 
-bool plain_space::is_mapped(address_range range) const noexcept {
+bool plain_memory::is_mapped(address_range range) const noexcept {
   const auto behind = mappings_.lower_bound(range.end().value);
   if (behind == mappings_.begin()) return false;
   const auto last = std::prev(behind);
+  check(last->second.size_bytes != 0, empty_mapping);
   return last->first + last->second.size_bytes > range.base.value;
 }
 
 // Whether the range is made of whole mappings, without holes, inside one reservation.
-bool plain_space::is_tiled(address_range range) const noexcept {
+bool plain_memory::is_tiled(address_range range) const noexcept {
   if (range.empty() || !is_reserved(range)) return false;
   std::uint64_t at = range.base.value;
   for (auto next = mappings_.find(at); next != mappings_.end() && next->first == at; ++next) {
+    check(next->second.size_bytes != 0, empty_mapping);
     at += next->second.size_bytes;
     if (at >= range.end().value) break;
   }
   return at == range.end().value;
 }
 
-status plain_space::map(const map_request& request) noexcept {
-  if (!made_in_.is_here()) return refuse_forked(call::map);
-  const lock hold(mutex_);
+status plain_memory::map(const map_request& request) {
+  if (!state_.made_in.is_here()) return refuse_forked(call::map);
+  const lock locked(mutex_);
   const auto found = memories_.find(static_cast<std::uint64_t>(request.memory));
   if (found == memories_.end()) return refused(errc::invalid_argument, call::map, "no such handle");
   const std::uint64_t size_bytes = found->second.size_bytes;
@@ -191,8 +262,8 @@ status plain_space::map(const map_request& request) noexcept {
     return refused(errc::invalid_argument, call::map,
                    "a mapping is whole granules, inside its memory and one reservation");
   }
-  if (request.size_bytes != size_bytes) return unsupported(call::map);
-  if (found->second.is_mapped) return unsupported(call::map);
+  if (request.size_bytes != size_bytes) return needs_mapping(call::map);
+  if (found->second.is_mapped) return needs_mapping(call::map);
   if (is_mapped(range)) {
     return refused(errc::in_use, call::map, "something is mapped there: unmap it first");
   }
@@ -202,51 +273,95 @@ status plain_space::map(const map_request& request) noexcept {
     return no_host_memory(call::map);
   }
   found->second.is_mapped = true;
+  check(is_mapped(range), "a range was mapped and is not");
+  paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
   return {};
 }
 
-status plain_space::unmap(address_range range) noexcept {
-  if (!made_in_.is_here()) return refuse_forked(call::unmap);
-  const lock hold(mutex_);
+status plain_memory::unmap(address_range range) {
+  if (!state_.made_in.is_here()) return refuse_forked(call::unmap);
+  const lock locked(mutex_);
   if (!is_tiled(range)) {
     return refused(errc::invalid_argument, call::unmap,
                    "whole mappings side by side are unmapped, inside one reservation");
   }
   const auto begin = mappings_.find(range.base.value);
   const auto end = mappings_.lower_bound(range.end().value);
-  for (auto each = begin; each != end; ++each)
-    memories_.find(each->second.of)->second.is_mapped = false;
+  for (auto each = begin; each != end; ++each) {
+    const auto behind = memories_.find(each->second.of);
+    check(behind != memories_.end() && behind->second.is_mapped, "a mapping has no memory");
+    behind->second.is_mapped = false;
+  }
   mappings_.erase(begin, end);
+  check(!is_mapped(range), "something stays mapped in a range that was unmapped");
+  paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
   return {};
 }
 
-status plain_space::set_access(address_range range, std::span<const access_grant> grants) noexcept {
-  if (!made_in_.is_here()) return refuse_forked(call::set_access);
+status plain_memory::set_access(address_range range, std::span<const access_grant> grants) {
+  if (!state_.made_in.is_here()) return refuse_forked(call::set_access);
   for (const access_grant& each : grants) {
     if (!(each.who == limits_.home) || each.rights == access::read)
-      return unsupported(call::set_access);
+      return needs_mapping(call::set_access);
+    if (each.rights != grants.front().rights) return needs_mapping(call::set_access);
   }
-  const lock hold(mutex_);
-  if (grants.size() != 1 || !is_tiled(range)) {
+  const lock locked(mutex_);
+  if (grants.empty() || !is_tiled(range)) {
     return refused(errc::invalid_argument, call::set_access,
                    "one right is given, over whole mappings side by side in one reservation");
   }
   const auto end = mappings_.lower_bound(range.end().value);
-  for (auto each = mappings_.find(range.base.value); each != end; ++each)
-    each->second.rights = grants.front().rights;
+  auto each = mappings_.find(range.base.value);
+  check(each != mappings_.end(), "a range without a mapping is given rights");
+  for (; each != end; ++each) each->second.rights = grants.front().rights;
+  check(std::prev(end)->first < range.end().value, "rights are given behind the range");
   return {};
 }
 
-result<access> plain_space::get_access(address at, location who) const noexcept {
-  if (!made_in_.is_here()) return refuse_forked(call::get_access);
-  if (!(who == limits_.home)) return unsupported(call::get_access);
-  const lock hold(mutex_);
+result<access> plain_memory::get_access(address at, location who) {
+  if (!state_.made_in.is_here()) return refuse_forked(call::get_access);
+  if (!(who == limits_.home)) return needs_mapping(call::get_access);
+  const lock locked(mutex_);
   auto found = mappings_.upper_bound(at.value);
   if (found != mappings_.begin()) {
     --found;
+    check(found->second.size_bytes != 0, empty_mapping);
     if (at.value - found->first < found->second.size_bytes) return found->second.rights;
   }
   return refused(errc::invalid_argument, call::get_access, "nothing is mapped at the address");
 }
 
-}  // namespace vmm
+// ---- what only memory that is mapped can do ----------------------------------------------------
+
+result<physical_handle> plain_memory::retain(address) { return needs_mapping(call::retain); }
+
+result<shared_handle> plain_memory::export_handle(physical_handle, share_kind) {
+  return needs_mapping(call::export_handle);
+}
+
+result<physical_handle> plain_memory::import_handle(const shared_handle&) {
+  return needs_mapping(call::import_handle);
+}
+
+// I1 and I2, over all records.
+bool plain_memory::is_valid() const noexcept {
+  std::uint64_t created_bytes = 0;
+  std::uint64_t mapped_count = 0;
+  for (const auto& [handle, each] : memories_) {
+    created_bytes += each.size_bytes;
+    mapped_count += each.is_mapped ? 1 : 0;
+    if (handle > last_handle_ || !is_whole(each.size_bytes)) return false;
+  }
+  std::uint64_t end = 0;
+  for (const auto& [at, each] : mappings_) {
+    const auto behind = memories_.find(each.of);
+    if (behind == memories_.end() || !behind->second.is_mapped) return false;
+    if (behind->second.size_bytes != each.size_bytes || at < end) return false;
+    if (!is_reserved({{at}, each.size_bytes})) return false;
+    end = at + each.size_bytes;
+  }
+  return created_bytes == created_bytes_ && created_bytes <= limits_.device_bytes &&
+         mapped_count == mappings_.size();
+}
+
+}  // namespace vmm::cuda

@@ -2,31 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.fake - which addresses are not reserved .
-module;
-#include <algorithm>
-#include <cstdint>
-#include <deque>
-#include <iterator>
-#include <map>
-#include <memory>
-#include <memory_resource>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
 module vmm.fake;
 
 import vmm.backend;
 import :state;
+import vmm.std;
+import vmm.support;
 
 namespace vmm::fake {
 
 address_space::address_space(std::uint64_t begin, std::uint64_t end,
                              std::pmr::memory_resource* nodes)
     : gaps_(nodes), by_size_(nodes) {
+  check(begin != 0 && begin < end, "an address space is empty, or has the address of nothing");
   gaps_.emplace(begin, end - begin);
   by_size_.emplace(end - begin, begin);
 }
@@ -35,6 +23,8 @@ void address_space::carve(gap_map::iterator gap, std::uint64_t base, std::uint64
   const std::uint64_t gap_base = gap->first;
   const std::uint64_t gap_size = gap->second;
   const std::uint64_t before = base - gap_base;
+  check(base >= gap_base && before <= gap_size && size_bytes <= gap_size - before,
+        "addresses are taken outside of a gap");
   const std::uint64_t after = gap_size - before - size_bytes;
   // What can run out of memory comes first: at most one more gap than before.
   if (before > 0 && after > 0) {
@@ -47,6 +37,7 @@ void address_space::carve(gap_map::iterator gap, std::uint64_t base, std::uint64
     }
   }
   auto sized = by_size_.extract({gap_size, gap_base});
+  check(!sized.empty(), "a gap is not known by its size");
   if (before > 0) {
     gap->second = before;
     sized.value() = {before, gap_base};
@@ -61,9 +52,12 @@ void address_space::carve(gap_map::iterator gap, std::uint64_t base, std::uint64
   } else {
     gaps_.erase(gap);
   }
+  debug_check([this] { return gaps_.size() == by_size_.size(); }, "a gap is not known by its size");
 }
 
 std::uint64_t address_space::take(std::uint64_t size_bytes, std::uint64_t alignment_bytes) {
+  check(size_bytes != 0 && alignment_bytes != 0, "addresses of no size, or of no alignment");
+  debug_check([this] { return gaps_.size() == by_size_.size(); }, "a gap is not known by its size");
   // The smallest gap may miss only by its alignment; one larger by an alignment never does.
   for (const std::uint64_t least : {size_bytes, size_bytes + alignment_bytes}) {
     const auto found = by_size_.lower_bound({least, 0});
@@ -71,12 +65,14 @@ std::uint64_t address_space::take(std::uint64_t size_bytes, std::uint64_t alignm
     const std::uint64_t base = round_up(found->second, alignment_bytes);
     if (base + size_bytes > found->second + found->first) continue;
     carve(gaps_.find(found->second), base, size_bytes);
+    check(base != 0 && base % alignment_bytes == 0, "addresses are taken at another alignment");
     return base;
   }
   return 0;
 }
 
 bool address_space::take_at(std::uint64_t base, std::uint64_t size_bytes) {
+  check(size_bytes != 0, "no addresses are asked for");
   auto gap = gaps_.upper_bound(base);
   if (gap == gaps_.begin()) return false;
   --gap;
@@ -88,6 +84,11 @@ bool address_space::take_at(std::uint64_t base, std::uint64_t size_bytes) {
 
 void address_space::give_back(std::uint64_t base, std::uint64_t size_bytes) {
   auto next = gaps_.lower_bound(base);
+  check(next == gaps_.end() || next->first - base >= size_bytes,
+        "addresses are given back that are free");
+  check(next == gaps_.begin() || base - std::prev(next)->first >= std::prev(next)->second,
+        "addresses are given back that are free");
+  check(base != 0 && size_bytes != 0, "no addresses are given back");
   const bool joins_next = next != gaps_.end() && next->first == base + size_bytes;
   const bool joins_previous =
       next != gaps_.begin() && std::prev(next)->first + std::prev(next)->second == base;
@@ -119,6 +120,7 @@ void address_space::give_back(std::uint64_t base, std::uint64_t size_bytes) {
       throw;
     }
   }
+  debug_check([this] { return gaps_.size() == by_size_.size(); }, "a gap is not known by its size");
 }
 
 }  // namespace vmm::fake

@@ -7,26 +7,14 @@
 // forbids spoils it: the capture is invalidated, and ending it gives an error instead of a graph.
 // Which calls count as "potentially unsafe" no document lists; here they are those that change
 // memory or tell the host of work: a caller that keeps away from them keeps away from the real
-// ones. A graph is played in the order in which it was captured, without the freedom that forks
+// ones. A graph runs in the order in which it was captured, without the freedom that forks
 // give.
-module;
-#include <algorithm>
-#include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
-#include <memory_resource>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
 module vmm.fake;
 
 import vmm.backend;
 import :state;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -52,6 +40,8 @@ constexpr capture_code implicit{906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"};
 constexpr capture_code captured_event{907, "CUDA_ERROR_CAPTURED_EVENT"};
 constexpr capture_code wrong_thread{908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"};
 
+constexpr const char* no_capture = "a stream is captured into nothing";
+
 // As on the real driver, a thread has one for all that it calls.
 thread_local capture_mode mode_of_this_thread = capture_mode::any_thread;
 
@@ -62,6 +52,7 @@ std::uint64_t this_thread() noexcept {
 }
 
 error forbidden(call where, const capture_code& code) noexcept {
+  check(code.native != 0 && code.name != nullptr, "a refusal has no code");
   return error{errc::not_permitted, where, code.native, code.name,
                "a stream is being captured, and this call does not go together with that"};
 }
@@ -79,23 +70,26 @@ bool is_unsafe(call where) noexcept {
 
 }  // namespace
 
-void driver_state::note_noise() noexcept {
-  noisy.store(!captures.empty() || !faults.empty(), std::memory_order_relaxed);
+void driver_state::note_pending() noexcept {
+  fault_or_capture_pending.store(!captures.empty() || !faults.empty(), std::memory_order_relaxed);
 }
 
 void driver_state::spoil(std::uint64_t id) noexcept {
+  check(id != 0 && id <= last_capture, "a capture is spoiled that never began");
   if (const auto found = captures.find(id); found != captures.end()) found->second.spoiled = true;
 }
 
 stream_record* driver_state::captured(stream_handle stream) noexcept {
   if (captures.empty()) return nullptr;
   stream_record* const record = streams.find(static_cast<std::uint64_t>(stream));
+  check(record == nullptr || record->capture <= last_capture, "a capture has a number of its own");
   return record == nullptr || record->capture == 0 ? nullptr : record;
 }
 
 // Whether a call that may spoil a capture is made where it may.
 std::optional<error> driver_state::capture_refuses(call where) noexcept {
   if (!is_unsafe(where)) return std::nullopt;
+  check(!captures.empty(), "a call is refused for a capture, and there is none");
   const std::uint64_t self = this_thread();
   const capture_mode mode = mode_of_this_thread;
   if (mode == capture_mode::relaxed) return std::nullopt;
@@ -113,7 +107,9 @@ std::optional<error> driver_state::capture_refuses(call where) noexcept {
 }
 
 status driver_state::capture_work(call where, stream_record& into, work&& what) {
-  capture_sequence& sequence = captures.find(into.capture)->second;
+  const auto found = captures.find(into.capture);
+  check(found != captures.end(), no_capture);
+  capture_sequence& sequence = found->second;
   if (sequence.spoiled) return forbidden(where, invalidated);
   sequence.works.push_back(std::move(what));
   into.unjoined = true;
@@ -122,19 +118,29 @@ status driver_state::capture_work(call where, stream_record& into, work&& what) 
 
 status driver_state::capture_event(const stream_record& from, std::uint64_t stream,
                                    event_record& event) {
-  if (captures.find(from.capture)->second.spoiled)
-    return forbidden(call::record_event, invalidated);
+  check(stream != 0, "an event is captured on no stream");
+  const auto found = captures.find(from.capture);
+  check(found != captures.end(), no_capture);
+  if (found->second.spoiled) return forbidden(call::record_event, invalidated);
   event.capture = from.capture;
   event.captured_from = stream;
   return {};
 }
 
+std::optional<error> driver_state::refuse_all_captures(call where) noexcept {
+  if (captures.empty()) return std::nullopt;
+  for (auto& [id, each] : captures) each.spoiled = true;
+  return forbidden(where, unsupported);
+}
+
 error driver_state::refuse_captured_event(call where, const event_record& event) noexcept {
+  check(event.capture != 0, "an event is refused that was not captured");
   spoil(event.capture);
   return forbidden(where, captured_event);
 }
 
 status driver_state::refuse_captured_stream(call where, const stream_record& stream) noexcept {
+  check(stream.capture != 0, "a stream is refused that is not captured");
   spoil(stream.capture);
   return forbidden(where, unsupported);
 }
@@ -142,6 +148,7 @@ status driver_state::refuse_captured_stream(call where, const stream_record& str
 // A wait that has to do with a capture: it joins streams to it, or is refused.
 status driver_state::capture_wait(stream_handle stream, const event_record& event) {
   stream_record* const waits = captured(stream);
+  check(event.capture != 0 || waits != nullptr, "a wait has nothing to do with a capture");
   if (event.capture == 0) {
     spoil(waits->capture);
     return forbidden(call::wait_event, isolation);
@@ -159,6 +166,7 @@ status driver_state::capture_wait(stream_handle stream, const event_record& even
     return forbidden(call::wait_event, merge);
   }
   stream_record* const joins = streams.find(static_cast<std::uint64_t>(stream));
+  check(joins != nullptr, "a stream joins a capture that is none");
   if (waits == nullptr) {
     joins->capture = event.capture;
     joins->unjoined = true;
@@ -171,16 +179,19 @@ status driver_state::capture_wait(stream_handle stream, const event_record& even
 }  // namespace fake
 
 result<capture_info> fake_driver::query_capture(stream_handle stream) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
-  const bool is_quiet = !s.noisy.load(std::memory_order_relaxed) && s.plays.can.capture;
-  if (is_quiet && s.world->made_in.is_here()) [[likely]]
+  const bool is_quiet =
+      !s.fault_or_capture_pending.load(std::memory_order_relaxed) && s.emulated.can.capture;
+  if (is_quiet && s.machine->made_in.is_here()) [[likely]]
     return capture_info{};
   return s.run<capture_info>(call::query_capture, [&]() -> result<capture_info> {
-    if (!s.plays.can.capture) {
+    if (!s.emulated.can.capture) {
       return s.refuse_as(call::query_capture, refusal::unsupported, "this driver has no graphs");
     }
     const fake::stream_record* const record = s.captured(stream);
     if (record == nullptr) return capture_info{};
+    check(s.captures.contains(record->capture), fake::no_capture);
     if (s.captures.find(record->capture)->second.spoiled)
       return capture_info{capture_state::invalidated, 0};
     return capture_info{capture_state::active, record->capture};
@@ -188,29 +199,33 @@ result<capture_info> fake_driver::query_capture(stream_handle stream) {
 }
 
 capture_mode fake_driver::exchange_capture_mode(capture_mode mode) {
+  check(state_ != nullptr, fake::moved_from);
   return std::exchange(fake::mode_of_this_thread, mode);
 }
 
 status fake_driver::begin_capture(stream_handle stream, capture_mode mode) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.look<void>([&]() -> status {
     fake::stream_record* const record = s.streams.find(static_cast<std::uint64_t>(stream));
-    if (!s.plays.can.capture || record == nullptr)
+    if (!s.emulated.can.capture || record == nullptr)
       return fake::forbidden(call::none, fake::unsupported);
     if (record->capture != 0)
       return s.refuse_as(call::none, refusal::bad_state, "the stream is being captured already");
     const std::uint64_t id = s.last_capture + 1;
     s.captures.emplace(
         id, fake::capture_sequence{mode, fake::this_thread(), static_cast<std::uint64_t>(stream)});
+    check(s.captures.contains(id) && id != 0, "a capture has begun and is not on record");
     s.last_capture = id;
     record->capture = id;
     record->unjoined = false;
-    s.note_noise();
+    s.note_pending();
     return {};
   });
 }
 
 result<fake::graph_handle> fake_driver::end_capture(stream_handle stream) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.look<fake::graph_handle>([&]() -> result<fake::graph_handle> {
     fake::stream_record* const record = s.captured(stream);
@@ -219,6 +234,7 @@ result<fake::graph_handle> fake_driver::end_capture(stream_handle stream) {
     }
     const std::uint64_t id = record->capture;
     const auto found = s.captures.find(id);
+    check(found != s.captures.end(), "a stream is captured into nothing");
     if (found->second.origin != static_cast<std::uint64_t>(stream))
       return fake::forbidden(call::none, fake::unmatched);
     const bool own = found->second.owner == fake::this_thread();
@@ -226,7 +242,7 @@ result<fake::graph_handle> fake_driver::end_capture(stream_handle stream) {
       return fake::forbidden(call::none, fake::wrong_thread);
     fake::capture_sequence sequence = std::move(found->second);
     s.captures.erase(found);
-    s.note_noise();
+    s.note_pending();
     bool left_out = false;
     for (const std::uint64_t token : s.streams.tokens()) {
       fake::stream_record& each = *s.streams.find(token);
@@ -237,31 +253,36 @@ result<fake::graph_handle> fake_driver::end_capture(stream_handle stream) {
     }
     if (sequence.spoiled) return fake::forbidden(call::none, fake::invalidated);
     if (left_out) return fake::forbidden(call::none, fake::unjoined);
-    const std::uint64_t made = s.graphs.add({std::move(sequence.works), ++s.world->serials});
+    check(s.captures.find(id) == s.captures.end(), "a capture has ended and is on record");
+    const std::uint64_t made = s.graphs.add({std::move(sequence.works), ++s.machine->serials});
     return static_cast<fake::graph_handle>(made);
   });
 }
 
 status fake_driver::launch_graph(fake::graph_handle graph, stream_handle stream) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.look<void>([&]() -> status {
     const fake::graph_record* const record = s.graphs.find(static_cast<std::uint64_t>(graph));
-    const auto which = s.lane_of(stream);
+    const auto which = s.queue_of(stream);
     if (record == nullptr || !which || s.captured(stream) != nullptr)
       return s.refuse_as(call::none, refusal::bad_object, "not a live graph, or no stream for it");
+    check(*which < s.queues.size() && s.queues[*which].open, "a graph is launched in no queue");
     for (const fake::work& each : record->works) s.enqueue(*which, fake::work{each});
-    s.charge_us(s.plays.costs.submit_us);
+    s.charge_us(s.emulated.costs.submit_us);
     return {};
   });
 }
 
 status fake_driver::destroy_graph(fake::graph_handle graph) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.look<void>([&]() -> status {
     const auto token = static_cast<std::uint64_t>(graph);
     if (s.graphs.find(token) == nullptr)
       return s.refuse_as(call::none, refusal::bad_object, "not a live graph");
     s.graphs.remove(token);
+    check(s.graphs.find(token) == nullptr, "a graph was destroyed and lives");
     return {};
   });
 }

@@ -2,22 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.fake - what memory holds.
-module;
-#include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <optional>
-#include <span>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
 module vmm.fake;
 
+import vmm.backend;
 import :contents;
+import vmm.std;
+import vmm.support;
 
 namespace vmm::fake {
 
@@ -26,6 +16,7 @@ namespace {
 // One period of the pattern, then each time as much again as is there.
 void spread(std::span<std::byte> target, std::uint64_t pattern, std::uint64_t phase) {
   static_assert(std::endian::native == std::endian::little);
+  check(!target.empty(), "a pattern is spread over nothing");
   const std::uint64_t period = std::rotr(pattern, static_cast<int>(8 * (phase % 8)));
   std::size_t done = std::min(target.size(), sizeof period);
   std::memcpy(target.data(), &period, done);
@@ -39,6 +30,7 @@ void spread(std::span<std::byte> target, std::uint64_t pattern, std::uint64_t ph
 }  // namespace
 
 void contents::set_granule(std::uint64_t granule, std::uint64_t pattern) {
+  check(granule < size_bytes_ / granule_bytes_, past_end);
   if (patterns_.empty()) {
     if (pattern == uniform_) {
       overlays_.erase(granule);
@@ -46,11 +38,13 @@ void contents::set_granule(std::uint64_t granule, std::uint64_t pattern) {
     }
     patterns_.assign(size_bytes_ / granule_bytes_, uniform_);
   }
+  check(patterns_.size() == size_bytes_ / granule_bytes_, "a granule has no pattern");
   patterns_[granule] = pattern;
   overlays_.erase(granule);
 }
 
 contents::pages& contents::make_overlay(std::uint64_t granule) {
+  check(granule < size_bytes_ / granule_bytes_, past_end);
   const auto found = overlays_.find(granule);
   if (found != overlays_.end()) return found->second;
   pages fresh(granule_bytes_ / page_bytes);
@@ -66,6 +60,7 @@ void contents::make_bytes(page& target) {
 }
 
 void contents::fill(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t pattern) {
+  check(has_all(offset, size_bytes), past_end);
   if (offset == 0 && size_bytes == size_bytes_) {
     uniform_ = pattern;
     patterns_.clear();
@@ -88,6 +83,7 @@ void contents::fill(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_
 
 void contents::fill_part(pages& overlay, std::uint64_t inside, std::uint64_t size_bytes,
                          std::uint64_t pattern) {
+  check(inside + size_bytes <= overlay.size() * page_bytes, "a fill runs out of its granule");
   while (size_bytes > 0) {
     page& target = overlay[inside / page_bytes];
     const std::uint64_t in_page = inside % page_bytes;
@@ -108,6 +104,7 @@ std::uint64_t contents::word(std::uint64_t offset) const noexcept {
   const place here = at(offset - offset % 8);
   const pages* overlay = overlay_of(here.granule);
   if (overlay == nullptr) return pattern_of(here.granule);
+  check(here.page < overlay->size(), past_end);
   const page& from = (*overlay)[here.page];
   if (!from.bytes) return from.pattern;
   std::uint64_t value = 0;
@@ -118,6 +115,7 @@ std::uint64_t contents::word(std::uint64_t offset) const noexcept {
 }
 
 void contents::write(std::uint64_t offset, std::span<const std::byte> source) {
+  check(has_all(offset, source.size()), past_end);
   while (!source.empty()) {
     const place here = at(offset);
     const auto step = std::min<std::uint64_t>(source.size(), page_bytes - here.in_page);
@@ -130,6 +128,7 @@ void contents::write(std::uint64_t offset, std::span<const std::byte> source) {
 }
 
 void contents::read(std::uint64_t offset, std::span<std::byte> target) const noexcept {
+  check(has_all(offset, target.size()), past_end);
   while (!target.empty()) {
     const place here = at(offset);
     const auto step = std::min<std::uint64_t>(target.size(), page_bytes - here.in_page);
@@ -148,6 +147,7 @@ void contents::read(std::uint64_t offset, std::span<std::byte> target) const noe
 
 std::optional<std::uint64_t> contents::uniform(std::uint64_t offset,
                                                std::uint64_t size_bytes) const noexcept {
+  check(has_all(offset, size_bytes), past_end);
   std::optional<std::uint64_t> all;
   while (size_bytes > 0) {
     const place here = at(offset);
@@ -173,11 +173,14 @@ std::optional<std::uint64_t> contents::uniform(std::uint64_t offset,
 
 void contents::copy_granule(std::uint64_t granule, const contents& source,
                             std::uint64_t source_granule) {
+  check(granule_bytes_ == source.granule_bytes_, "granules of two sizes are copied as wholes");
+  check(granule < size_bytes_ / granule_bytes_, past_end);
   const pages* overlay = source.overlay_of(source_granule);
   if (overlay == nullptr) {
     set_granule(granule, source.pattern_of(source_granule));
     return;
   }
+  check(overlay->size() == granule_bytes_ / page_bytes, "the pages of a granule are not all of it");
   pages copied(overlay->size());
   for (std::size_t i = 0; i < copied.size(); ++i) {
     const page& from = (*overlay)[i];
@@ -189,8 +192,9 @@ void contents::copy_granule(std::uint64_t granule, const contents& source,
   overlays_.insert_or_assign(granule, std::move(copied));
 }
 
-void contents::copy_piece(std::uint64_t offset, const contents& source, std::uint64_t source_offset,
-                          std::uint64_t size_bytes) {
+void contents::copy_part(std::uint64_t offset, const contents& source, std::uint64_t source_offset,
+                         std::uint64_t size_bytes) {
+  check(has_all(offset, size_bytes), past_end);
   if (const auto pattern = source.uniform(source_offset, size_bytes)) {
     const int shift = static_cast<int>(8 * ((offset - source_offset) % 8));
     fill(offset, size_bytes, std::rotl(*pattern, shift));
@@ -214,6 +218,7 @@ void contents::copy_piece(std::uint64_t offset, const contents& source, std::uin
 
 void contents::copy(std::uint64_t offset, const contents& source, std::uint64_t source_offset,
                     std::uint64_t size_bytes) {
+  check(has_all(offset, size_bytes) && source.has_all(source_offset, size_bytes), past_end);
   const bool same_granules = granule_bytes_ == source.granule_bytes_;
   while (size_bytes > 0) {
     const std::uint64_t in_granule = offset % granule_bytes_;
@@ -221,7 +226,7 @@ void contents::copy(std::uint64_t offset, const contents& source, std::uint64_t 
     if (same_granules && step == granule_bytes_ && source_offset % granule_bytes_ == 0) {
       copy_granule(offset / granule_bytes_, source, source_offset / granule_bytes_);
     } else {
-      copy_piece(offset, source, source_offset, step);
+      copy_part(offset, source, source_offset, step);
     }
     offset += step;
     source_offset += step;

@@ -12,16 +12,11 @@
 //
 // Thread safety: none. A change that throws std::bad_alloc may have been made in part; doing it
 // again completes it. Cost: O(1) for each granule touched as a whole, else for each page.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <span>
-#include <unordered_map>
-#include <vector>
-
 module vmm.fake:contents;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm::fake {
 
@@ -31,7 +26,10 @@ class contents {
 
   /// Both sizes are multiples of page_bytes, and `granule_bytes` divides `size_bytes`.
   contents(std::uint64_t size_bytes, std::uint64_t granule_bytes) noexcept
-      : size_bytes_(size_bytes), granule_bytes_(granule_bytes) {}
+      : size_bytes_(size_bytes), granule_bytes_(granule_bytes) {
+    check(granule_bytes != 0 && granule_bytes % page_bytes == 0 && size_bytes % granule_bytes == 0,
+          "a memory is made of something else than whole granules");
+  }
 
   void fill(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t pattern);
   /// The 64-bit word that holds the byte at `offset`.
@@ -55,14 +53,22 @@ class contents {
     std::uint64_t in_page = 0;
   };
 
+  static constexpr const char* past_end = "contents are used past the end of their memory";
+
+  [[nodiscard]] inline bool has_all(std::uint64_t offset, std::uint64_t size) const noexcept {
+    return size <= size_bytes_ && offset <= size_bytes_ - size;
+  }
   [[nodiscard]] inline place at(std::uint64_t offset) const noexcept {
+    check(offset < size_bytes_, past_end);
     const std::uint64_t inside = offset % granule_bytes_;
     return {offset / granule_bytes_, inside / page_bytes, inside % page_bytes};
   }
   [[nodiscard]] inline std::uint64_t pattern_of(std::uint64_t granule) const noexcept {
+    check(patterns_.empty() || granule < patterns_.size(), past_end);
     return patterns_.empty() ? uniform_ : patterns_[granule];
   }
   [[nodiscard]] inline const pages* overlay_of(std::uint64_t granule) const noexcept {
+    check(granule < size_bytes_ / granule_bytes_, past_end);
     if (overlays_.empty()) return nullptr;
     const auto found = overlays_.find(granule);
     return found == overlays_.end() ? nullptr : &found->second;
@@ -76,8 +82,8 @@ class contents {
   /// The one pattern that a part consists of, phase as stored here; nothing when it is not one.
   [[nodiscard]] std::optional<std::uint64_t> uniform(std::uint64_t offset,
                                                      std::uint64_t size_bytes) const noexcept;
-  void copy_piece(std::uint64_t offset, const contents& source, std::uint64_t source_offset,
-                  std::uint64_t size_bytes);
+  void copy_part(std::uint64_t offset, const contents& source, std::uint64_t source_offset,
+                 std::uint64_t size_bytes);
 
   std::uint64_t size_bytes_;
   std::uint64_t granule_bytes_;

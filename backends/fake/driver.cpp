@@ -2,27 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.fake - the driver object: made, moved, asked about, told to fail.
-module;
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
-#include <memory_resource>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <span>
-#include <string_view>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
 module vmm.fake;
 
 import vmm.backend;
 import :state;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -53,35 +38,43 @@ void check_profile(const profile& machine) {
 
 }  // namespace
 
-world::world(const profile& machine) : state_(std::make_shared<world_state>(machine)) {}
-world::~world() = default;
+machine::machine(const profile& description)
+    : state_(std::make_shared<machine_state>(description)) {}
+machine::~machine() = default;
 
-driver_state::driver_state(const profile& played, std::shared_ptr<world_state> machine)
-    : plays(played), world(std::move(machine)), space(lowest_address, highest_address, &nodes) {
-  check_profile(plays);
-  check(world->device_free.size() == static_cast<std::size_t>(plays.device_count),
-        "a driver plays as many devices as its world has");
-  lanes.emplace_back();  // the default stream's
+driver_state::driver_state(const profile& described, std::shared_ptr<machine_state> shared)
+    : emulated(described),
+      machine(std::move(shared)),
+      space(lowest_address, highest_address, &nodes) {
+  check_profile(emulated);
+  check(machine->device_free.size() == static_cast<std::size_t>(emulated.device_count),
+        "a driver emulates as many devices as its machine has");
+  queues.emplace_back();  // the default stream's
 }
 
 driver_state::~driver_state() {
-  const std::lock_guard<std::mutex> hold(world->mutex);
+  const std::lock_guard<std::mutex> locked(machine->mutex);
+  check(counts.mappings == mappings.size() && counts.handles == handles.live(),
+        "the counts of a driver that ends are wrong");
   for (const auto& [base, joined] : mappings) {
-    --world->memories.find(joined.memory)->mappings;
-    world->drop_if_unused(joined.memory);
+    check(machine->memories.find(joined.memory)->mappings != 0, "a mapping has no memory");
+    --machine->memories.find(joined.memory)->mappings;
+    machine->drop_if_unused(joined.memory);
   }
   handles.each([&](std::uint64_t, const handle_record& record) {
-    --world->memories.find(record.memory)->handles;
-    world->drop_if_unused(record.memory);
+    check(machine->memories.find(record.memory)->handles != 0, "a handle has no memory");
+    --machine->memories.find(record.memory)->handles;
+    machine->drop_if_unused(record.memory);
   });
 }
 
 }  // namespace fake
 
-fake_driver::fake_driver(const fake::profile& plays)
-    : state_(std::make_unique<driver_state>(plays, std::make_shared<fake::world_state>(plays))) {}
-fake_driver::fake_driver(const fake::profile& plays, fake::world& machine)
-    : state_(std::make_unique<driver_state>(plays, machine.state_)) {}
+fake_driver::fake_driver(const fake::profile& emulated)
+    : state_(std::make_unique<driver_state>(emulated,
+                                            std::make_shared<fake::machine_state>(emulated))) {}
+fake_driver::fake_driver(const fake::profile& emulated, fake::machine& shared)
+    : state_(std::make_unique<driver_state>(emulated, shared.state_)) {}
 fake_driver::~fake_driver() { leave_if_forked(); }
 fake_driver::fake_driver(fake_driver&&) noexcept = default;
 fake_driver& fake_driver::operator=(fake_driver&& other) noexcept {
@@ -89,63 +82,89 @@ fake_driver& fake_driver::operator=(fake_driver&& other) noexcept {
     users_ = std::move(other.users_);
     leave_if_forked();
     state_ = std::move(other.state_);
+    check(other.state_ == nullptr, "an object that was moved from has a state");
   }
   return *this;
 }
 
-// The lock of the world may be held by a thread that a forked child does not have.
+// The lock of the machine may be held by a thread that a forked child does not have.
 void fake_driver::leave_if_forked() noexcept {
-  if (state_ != nullptr && !state_->world->made_in.is_here()) leave_behind(state_.release());
+  if (state_ != nullptr && !state_->machine->made_in.is_here()) leave_behind(state_.release());
+  check(state_ == nullptr || state_->machine->made_in.is_here(),
+        "a parent's state is about to be destroyed");
 }
 
-std::string_view fake_driver::name() const noexcept { return state_->plays.name; }
-const features& fake_driver::feature_set() const noexcept { return state_->plays.can; }
-location fake_driver::home() const noexcept { return state_->plays.home; }
-const fake::profile& fake_driver::playing() const noexcept { return state_->plays; }
+std::string_view fake_driver::name() const noexcept {
+  check(state_ != nullptr, fake::moved_from);
+  return state_->emulated.name;
+}
+const features& fake_driver::feature_set() const noexcept {
+  check(state_ != nullptr, fake::moved_from);
+  return state_->emulated.can;
+}
+location fake_driver::home() const noexcept {
+  check(state_ != nullptr, fake::moved_from);
+  return state_->emulated.home;
+}
+const fake::profile& fake_driver::emulated() const noexcept {
+  check(state_ != nullptr, fake::moved_from);
+  return state_->emulated;
+}
 
 void fake_driver::fail(const fake::fault& planned) {
+  check(state_ != nullptr, fake::moved_from);
   check(planned.failure.code != errc::none, "a planned fault has a code");
   check(planned.nth > 0, "faults count from 1, which is the next call");
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   state_->faults.push_back({planned, 0});
-  state_->note_noise();
+  state_->note_pending();
 }
 
 void fake_driver::clear_faults() {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   state_->faults.clear();
-  state_->note_noise();
+  state_->note_pending();
 }
 
 std::uint64_t fake_driver::faults_struck() const {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   return state_->faults_struck;
 }
 
 std::uint64_t fake_driver::calls(call where) const {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
+  check(static_cast<std::size_t>(where) < call_count, "no such call");
   return state_->call_counts[static_cast<std::size_t>(where)];
 }
 
 std::uint64_t fake_driver::calls() const {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   std::uint64_t sum = 0;
   for (const std::uint64_t each : state_->call_counts) sum += each;
+  check(state_->call_counts[0] == 0, "a call of no kind was made");
   return sum;
 }
 
 void fake_driver::reset_calls() {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   state_->call_counts = {};
 }
 
 std::uint64_t fake_driver::now_ns() const {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   return state_->now_ns;
 }
 
 std::uint64_t fake_driver::busy_ns() const {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
+  check(state_->busy_ns <= state_->now_ns, "calls took more time than has passed");
   return state_->busy_ns;
 }
 
@@ -153,11 +172,12 @@ double fake_driver::now_us() const { return static_cast<double>(now_ns()) / 1000
 double fake_driver::busy_us() const { return static_cast<double>(busy_ns()) / 1000.0; }
 
 status fake_driver::advance_us(double us) {
+  check(state_ != nullptr, fake::moved_from);
   check(us >= 0, "time does not go back");
   driver_state& s = *state_;
   return s.look<void>([&]() -> status {
     s.now_ns += static_cast<std::uint64_t>(us * 1000.0 + 0.5);
-    s.world->now_ns = std::max(s.world->now_ns, s.now_ns);
+    s.machine->now_ns = std::max(s.machine->now_ns, s.now_ns);
     s.settle();
     return {};
   });

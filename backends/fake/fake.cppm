@@ -3,36 +3,30 @@
 //
 // vmm.fake - a deterministic GPU driver in plain memory. [A3]
 //
-// It follows the rules and the prices of a real driver, remembers what memory holds, fails when it
+// It follows the rules and the costs of a real driver, remembers what memory holds, fails when it
 // is told to, and reports every misuse. No system calls, no threads, no wall clock: equal calls
 // give equal answers.
 //
 // I1  A failed call changes nothing, except where a trap of the profile says so.
-// I2  Memory lives while a handle or a mapping refers to it, in any driver of the same world.
+// I2  Memory lives while a handle or a mapping refers to it, in any driver of the same machine.
 // I3  now_ns never goes back; busy_ns is the part of it that calls took, without waiting.
 // I4  A forked child is refused every driver call, and destroying its copy changes nothing. What a
-//     test asks beside the calls is for the process that made the world.
+//     test asks beside the calls is for the process that made the machine.
 //
-// Thread safety: any call from any thread; one lock for all drivers of a world.
+// Thread safety: any call from any thread; one lock for all drivers of a machine.
 // Cost: O(log n) in the live mappings or reservations, plus O(1) for each mapping touched. No
 // allocation in steady state.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 export module vmm.fake;
 
 export import vmm.backend;
 export import :profile;
 export import :report;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
+/// A deterministic driver with the rules, costs, streams and faults of a real one.
 export class fake_driver;
 
 namespace fake {
@@ -40,21 +34,22 @@ namespace fake {
 /// What was captured. Zero is "none".
 export enum class graph_handle : std::uint64_t { none = 0 };
 
-struct world_state;
+struct machine_state;
 struct driver_state;
 
 /// The machine: devices with their memory, shared by the drivers ("processes") made with it.
-export class world {
+export class machine {
  public:
-  /// The machine that `machine` describes; drivers on it must play the same devices and sizes.
-  explicit world(const profile& machine);
-  ~world();
-  world(const world&) = delete;
-  world& operator=(const world&) = delete;
+  /// The machine that `description` describes; drivers on it must emulate the same devices and
+  /// sizes.
+  explicit machine(const profile& description);
+  ~machine();
+  machine(const machine&) = delete;
+  machine& operator=(const machine&) = delete;
 
  private:
   friend class vmm::fake_driver;
-  std::shared_ptr<world_state> state_;
+  std::shared_ptr<machine_state> state_;
 };
 
 }  // namespace fake
@@ -64,9 +59,9 @@ export class world {
 export class fake_driver {
  public:
   /// A driver on a machine of its own. May throw std::bad_alloc, as the next one.
-  explicit fake_driver(const fake::profile& plays = fake::profile::cuda());
+  explicit fake_driver(const fake::profile& emulated = fake::profile::cuda());
   /// A driver on a machine that it shares with others.
-  fake_driver(const fake::profile& plays, fake::world& machine);
+  fake_driver(const fake::profile& emulated, fake::machine& shared);
   /// Gives back whatever is still there; call check_empty before to know.
   ~fake_driver();
   fake_driver(fake_driver&&) noexcept;
@@ -104,6 +99,10 @@ export class fake_driver {
   [[nodiscard]] status wait_event(stream_handle stream, event_handle event);
   [[nodiscard]] status synchronize_event(event_handle event);
 
+  // all_work_backend. Every queue of this driver, those of destroyed streams that still run too.
+  // While any stream is captured the call is refused, and spoils each capture.
+  [[nodiscard]] status record_all(event_handle event);
+
   // capture_backend. Asking a stream while nothing is captured and no fault is planned is neither
   // counted nor charged: callers may ask before every call.
   [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
@@ -115,29 +114,38 @@ export class fake_driver {
   [[nodiscard]] status write(address at, std::span<const std::byte> source);
   [[nodiscard]] status read(std::span<std::byte> target, address at);
 
-  // sharing_backend, between the drivers of one world. A descriptor is closed by whoever received
+  // sharing_backend, between the drivers of one machine. A descriptor is closed by whoever received
   // it, with close_descriptor; importing leaves it open.
   [[nodiscard]] result<shared_handle> export_handle(physical_handle handle, share_kind kind);
   [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared);
   [[nodiscard]] status close_descriptor(const shared_handle& shared);
+
+  // peer_backend. Rights are each device's: a kernel is bound by those of the device that runs it.
+  [[nodiscard]] result<peer_info> query_peer(const peer_query& query);
+
+  // range_export_backend. The descriptor keeps the memory alive; close_descriptor takes it as one
+  // of kind posix_fd.
+  [[nodiscard]] result<dma_buf> export_range(address_range range);
 
   // multicast_backend. A team's handle is mapped and released like a physical one.
   [[nodiscard]] result<granularity> query_multicast_granularity(const multicast_request& request);
   [[nodiscard]] result<multicast_handle> create_multicast(const multicast_request& request);
   [[nodiscard]] status add_multicast_device(multicast_handle team, location who);
   [[nodiscard]] status bind_multicast(const multicast_binding& binding);
+  [[nodiscard]] status bind_multicast_address(const multicast_address_binding& binding);
   [[nodiscard]] status unbind_multicast(const multicast_binding& binding);
 
   // ---- what a test asks and tells; none of it is counted, charged or made to fail ----
 
-  [[nodiscard]] const fake::profile& playing() const noexcept;
+  /// The profile that the object was made with.
+  [[nodiscard]] const fake::profile& emulated() const noexcept;
   /// Plans a failure; several may be planned at once, and the first one planned that fits a call is
   /// the one that it answers. A fault that is not `forever` is forgotten when it has struck.
   void fail(const fake::fault& planned);
   void clear_faults();
   /// Calls that a planned fault made fail since the driver was made.
   [[nodiscard]] std::uint64_t faults_struck() const;
-  /// What this driver may answer to a call, in the profile's dialect: the codes for a fault sweep.
+  /// What this driver may answer to a call, in the profile's codes: those of a fault sweep.
   [[nodiscard]] std::span<const fake::native_error> possible_errors(call where) const noexcept;
 
   /// Calls made, of one kind or of all kinds, failed ones included.
@@ -181,7 +189,8 @@ export class fake_driver {
   /// Finishes everything, under either schedule. Errors: out_of_host_memory.
   [[nodiscard]] status finish_all();
 
-  [[nodiscard]] fake::ledger_counts ledger() const;
+  /// What is alive in this object. Cost: O(descriptors).
+  [[nodiscard]] fake::resource_counts resource_counts() const;
   /// One line for each object that is still there, in the order in which they were made; at most
   /// `lines_max`.
   [[nodiscard]] std::string report(std::size_t lines_max = 20) const;
@@ -215,9 +224,12 @@ static_assert(check_backend<fake_driver>());
 static_assert(retain_backend<fake_driver>);
 static_assert(property_backend<fake_driver>);
 static_assert(stream_backend<fake_driver>);
+static_assert(all_work_backend<fake_driver>);
 static_assert(capture_backend<fake_driver>);
 static_assert(copy_backend<fake_driver>);
 static_assert(sharing_backend<fake_driver>);
 static_assert(multicast_backend<fake_driver>);
+static_assert(peer_backend<fake_driver>);
+static_assert(range_export_backend<fake_driver>);
 
 }  // namespace vmm

@@ -2,26 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.fake - addresses: reserve, free_reservation, map and unmap.
-module;
-#include <algorithm>
-#include <bit>
-#include <cstdint>
-#include <deque>
-#include <iterator>
-#include <map>
-#include <memory>
-#include <memory_resource>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
 module vmm.fake;
 
 import vmm.backend;
 import :state;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -32,6 +18,8 @@ using fake::refusal;
 
 namespace fake {
 
+constexpr const char* miscounted = "a count of what is alive is wrong";
+
 // The reservation that contains the whole range, or end().
 reservation_map::iterator driver_state::reservation_of(address_range range) noexcept {
   auto found = reservations.upper_bound(range.base.value);
@@ -39,6 +27,7 @@ reservation_map::iterator driver_state::reservation_of(address_range range) noex
   --found;
   const std::uint64_t inside = range.base.value - found->first;
   const std::uint64_t size = found->second.size_bytes;
+  check(size != 0, "a reservation has no addresses");
   if (inside >= size || range.size_bytes > size - inside) return reservations.end();
   return found;
 }
@@ -48,27 +37,34 @@ mapping_map::iterator driver_state::mapping_at(std::uint64_t at) noexcept {
   auto found = mappings.upper_bound(at);
   if (found == mappings.begin()) return mappings.end();
   --found;
+  check(found->first <= at && found->second.size_bytes != 0, "a mapping is empty");
   return at - found->first < found->second.size_bytes ? found : mappings.end();
 }
 
 // The lowest mapping that overlaps the range, or the first one beyond it.
 mapping_map::iterator driver_state::first_in(address_range range) noexcept {
   const auto containing = mapping_at(range.base.value);
+  debug_check([&] { return containing == mappings.end() || containing->first <= range.base.value; },
+              "a mapping contains what lies before it");
   return containing != mappings.end() ? containing : mappings.lower_bound(range.base.value);
 }
 
 // Whether a range can be one of whole granules, of the smallest kind there is.
 bool driver_state::aligned(address_range range) const noexcept {
-  const std::uint64_t unit = plays.small_below_bytes != 0 ? plays.small_granularity.minimum_bytes
-                             : plays.device_count > 0     ? plays.device_granularity.minimum_bytes
-                                                          : plays.host_granularity.minimum_bytes;
+  const std::uint64_t unit = emulated.small_below_bytes != 0
+                                 ? emulated.small_granularity.minimum_bytes
+                             : emulated.device_count > 0 ? emulated.device_granularity.minimum_bytes
+                                                         : emulated.host_granularity.minimum_bytes;
+  check(unit != 0, "a profile has no granularity");
   return range.size_bytes != 0 && range.base.value % unit == 0 && range.size_bytes % unit == 0;
 }
 
 rights_word driver_state::effective(std::uint64_t base, const mapping& joined) noexcept {
-  if (!plays.traps.rights_per_reservation) return joined.rights;
+  if (!emulated.traps.rights_per_reservation) return joined.rights;
   if (!joined.rights_set) return 0;
-  return reservation_of({address{base}, joined.size_bytes})->second.rights;
+  const auto in = reservation_of({address{base}, joined.size_bytes});
+  check(in != reservations.end(), "a mapping lies in no reservation");
+  return in->second.rights;
 }
 
 // Makes `at` the boundary of two mappings if it lies inside one. May throw, and then has done
@@ -80,44 +76,61 @@ void driver_state::split_at(std::uint64_t at) {
   const std::uint64_t lower_size = at - cut->first;
   upper.size_bytes -= lower_size;
   upper.offset_bytes += lower_size;
-  upper.serial = world->serials + 1;
+  upper.serial = machine->serials + 1;
   mappings.emplace_hint(std::next(cut), at, upper);
-  ++world->serials;
+  ++machine->serials;
   cut->second.size_bytes = lower_size;
-  ++held.find(upper.memory)->second;
-  ++world->memories.find(upper.memory)->mappings;
-  ++reservation_of({address{at}, 1})->second.mappings;
+  const auto in = reservation_of({address{at}, 1});
+  check(in != reservations.end(), "a mapping lies in no reservation");
+  check(lower_size != 0 && upper.size_bytes != 0, "a mapping is cut at its end");
+  ++reference_counts.find(upper.memory)->second;
+  ++machine->memories.find(upper.memory)->mappings;
+  ++in->second.mappings;
   ++counts.mappings;
   counts.accessible_mappings += upper.rights != 0 ? 1 : 0;
+  check(counts.mappings == mappings.size(), miscounted);
 }
 
 void driver_state::drop_mapping(call where, mapping_map::iterator which,
                                 reservation& from) noexcept {
   check_unmap(where, which->first, which->second);
   const std::uint64_t memory_token = which->second.memory;
-  memory& behind = *world->memories.find(memory_token);
-  charge_us(plays.costs.unmap.at(which->second.size_bytes));
-  if (behind.references() == 1 && !behind.multicast) {
-    charge_us(plays.costs.release.at(behind.made_as.size_bytes));
+  memory& behind = *machine->memories.find(memory_token);
+  charge_us(emulated.costs.unmap.at(which->second.size_bytes));
+  if (emulated.device_count > 1 && emulated.can.access_per_location) {
+    std::uint32_t users = 0;
+    for (std::int32_t i = 0; i < emulated.device_count; ++i)
+      users += rights_of(which->second.rights, static_cast<unsigned>(i)) != access::none ? 1U : 0U;
+    if (users > 1) charge_us(emulated.costs.peer_unmap_us * (users - 1));
   }
+  if (behind.references() == 1 && !behind.multicast) {
+    charge_us(emulated.costs.release.at(behind.made_as.size_bytes));
+  }
+  check(behind.mappings != 0 && from.mappings != 0 && counts.mappings != 0,
+        "a count of mappings would fall below zero");
+  check(counts.mapped_bytes >= which->second.size_bytes, "more is unmapped than was mapped");
+  check(which->second.rights == 0 || counts.accessible_mappings != 0,
+        "the count of accessible mappings would fall below zero");
   --behind.mappings;
   --from.mappings;
   --counts.mappings;
   counts.mapped_bytes -= which->second.size_bytes;
   counts.accessible_mappings -= which->second.rights != 0 ? 1 : 0;
   mappings.erase(which);
-  let_go_of_memory(memory_token);
+  check(counts.mappings == mappings.size(), miscounted);
+  drop_reference(memory_token);
 }
 
 }  // namespace fake
 
 result<address_range> fake_driver::reserve(const reserve_request& request) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.run<address_range>(call::reserve, [&]() -> result<address_range> {
     const auto refused = [&](refusal why, const char* detail) {
       return s.refuse_as(call::reserve, why, detail);
     };
-    const std::uint64_t unit = s.plays.address_alignment_bytes;
+    const std::uint64_t unit = s.emulated.address_alignment_bytes;
     if (request.size_bytes == 0 || request.size_bytes % unit != 0) {
       return refused(refusal::bad_value,
                      "the size must be a multiple of the granularity, and not 0");
@@ -126,10 +139,10 @@ result<address_range> fake_driver::reserve(const reserve_request& request) {
       return refused(refusal::bad_value, "the alignment must be a power of two, or 0");
     }
     constexpr std::uint64_t hint_unit = 4096;
-    if (s.plays.codes == fake::dialect::cuda && request.hint.value % hint_unit != 0) {
+    if (s.emulated.codes == fake::error_code_set::cuda && request.hint.value % hint_unit != 0) {
       return refused(refusal::bad_value, "the hint must be the start of a page");
     }
-    if (request.size_bytes > s.plays.can.max_reservation_bytes) {
+    if (request.size_bytes > s.emulated.can.max_reservation_bytes) {
       return refused(refusal::no_addresses,
                      "larger than any range this driver gives: ask for less");
     }
@@ -138,7 +151,7 @@ result<address_range> fake_driver::reserve(const reserve_request& request) {
     std::uint64_t base = 0;
     const auto made = s.reservations.emplace_hint(s.reservations.end(), 0, fake::reservation{});
     try {
-      if (hint != 0 && hint % alignment == 0 && !s.plays.traps.hint_ignored &&
+      if (hint != 0 && hint % alignment == 0 && !s.emulated.traps.hint_ignored &&
           s.space.take_at(hint, request.size_bytes)) {
         base = hint;
       } else {
@@ -151,17 +164,21 @@ result<address_range> fake_driver::reserve(const reserve_request& request) {
     auto node = s.reservations.extract(made);
     if (base == 0) return refused(refusal::no_addresses, "no free range of this size is left");
     node.key() = base;
-    node.mapped() = {request.size_bytes, ++s.world->serials, 0, 0};
+    node.mapped() = {request.size_bytes, ++s.machine->serials, 0, 0};
+    check(base % alignment == 0 && s.reservation_of({address{base}, 1}) == s.reservations.end(),
+          "addresses are given that are reserved, or not aligned");
     s.reservations.insert(std::move(node));
     ++s.counts.reservations;
+    check(s.counts.reservations == s.reservations.size(), fake::miscounted);
     s.counts.reserved_bytes += request.size_bytes;
     s.raise_marks();
-    s.charge_us(s.plays.costs.reserve_us);
+    s.charge_us(s.emulated.costs.reserve_us);
     return address_range{address{base}, request.size_bytes};
   });
 }
 
 status fake_driver::free_reservation(address_range range) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.run<void>(call::free_reservation, [&]() -> status {
     const auto found = s.reservations.find(range.base.value);
@@ -174,18 +191,21 @@ status fake_driver::free_reservation(address_range range) {
     if (found->second.mappings > 0) {
       s.misused(misuse_kind::freed_while_mapped, call::free_reservation, range, range.base.value,
                 "unmap everything first");
-      if (!s.plays.traps.free_unmaps) {
+      if (!s.emulated.traps.free_unmaps) {
         return s.refuse_as(call::free_reservation, refusal::in_use,
                            "something is still mapped there: unmap it first");
       }
     }
+    check(s.counts.reservations != 0 && s.counts.reserved_bytes >= range.size_bytes,
+          "a count of reservations would fall below zero");
     s.space.give_back(range.base.value, range.size_bytes);
     while (found->second.mappings > 0)
       s.drop_mapping(call::free_reservation, s.first_in(range), found->second);
     s.reservations.erase(found);
     --s.counts.reservations;
+    check(s.counts.reservations == s.reservations.size(), fake::miscounted);
     s.counts.reserved_bytes -= range.size_bytes;
-    s.charge_us(s.plays.costs.free_reservation_us);
+    s.charge_us(s.emulated.costs.free_reservation_us);
     return {};
   });
 }
@@ -208,7 +228,7 @@ std::optional<objection> object_to(driver_state& s, const map_request& request) 
                      "not a live handle: it was released before, or never made"};
   }
   // Looked at before anything else where only whole handles can be mapped, as the real driver does.
-  const features& can = s.plays.can;
+  const features& can = s.emulated.can;
   const bool whole = request.offset_bytes == 0 && range.size_bytes == joined->made_as.size_bytes;
   if (!whole && range.size_bytes != 0 && !can.offset_map && !can.short_map) {
     return objection{refusal::unsupported, "this driver maps whole handles only"};
@@ -225,20 +245,20 @@ std::optional<objection> object_to(driver_state& s, const map_request& request) 
   }
   const std::uint64_t size = joined->made_as.size_bytes;
   const bool past = request.offset_bytes > size || range.size_bytes > size - request.offset_bytes;
-  if (past && !s.plays.traps.map_past_end) {
+  if (past && !s.emulated.traps.map_past_end) {
     return objection{refusal::bad_value, "runs past the end of the memory"};
   }
-  if (request.offset_bytes != 0 && !s.plays.can.offset_map) {
+  if (request.offset_bytes != 0 && !s.emulated.can.offset_map) {
     return objection{refusal::unsupported, "this driver maps handles from their start only"};
   }
-  if (range.size_bytes < size && !s.plays.can.short_map && !s.plays.can.offset_map) {
+  if (range.size_bytes < size && !s.emulated.can.short_map && !s.emulated.can.offset_map) {
     return objection{refusal::unsupported, "this driver maps whole handles only"};
   }
-  if (s.plays.can.alias == alias_level::none && joined->mappings > 0 &&
+  if (s.emulated.can.alias == alias_level::none && joined->mappings > 0 &&
       joined->made_as.where.kind == location::place::device) {
     return objection{refusal::unsupported, "this driver maps memory once: unmap it there first"};
   }
-  const std::uint64_t limit = s.plays.can.max_mapping_count;
+  const std::uint64_t limit = s.emulated.can.max_mapping_count;
   if (limit != 0 && s.counts.mappings >= limit) {
     return objection{refusal::no_mappings, "the limit on the number of mappings is reached"};
   }
@@ -250,9 +270,10 @@ std::optional<objection> object_to(driver_state& s, const map_request& request) 
 std::optional<objection> object_to_overlap(driver_state& s, address_range range) {
   const auto there = s.first_in(range);
   if (there == s.mappings.end() || there->first >= range.end().value) return std::nullopt;
+  check(there->second.size_bytes != 0, "a mapping is empty");
   s.misused(misuse_kind::double_map, call::map, range, 0, "unmap what is there first");
-  const bool seen = !s.plays.traps.overlap_unseen || there->first == range.base.value;
-  if (!seen || s.plays.can.replace_in_place) return std::nullopt;
+  const bool seen = !s.emulated.traps.overlap_unseen || there->first == range.base.value;
+  if (!seen || s.emulated.can.replace_in_place) return std::nullopt;
   return objection{refusal::already_mapped, "something is mapped there: unmap it first"};
 }
 
@@ -265,11 +286,18 @@ void make_room(driver_state& s, address_range range, fake::reservation& from) {
   auto next = s.mappings.lower_bound(range.base.value);
   while (next != s.mappings.end() && next->first < range.end().value)
     s.drop_mapping(call::map, next++, from);
+  debug_check(
+      [&] {
+        const auto left = s.first_in(range);
+        return left == s.mappings.end() || left->first >= range.end().value;
+      },
+      "room was made and something is mapped there");
 }
 
 }  // namespace
 
 status fake_driver::map(const map_request& request) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.run<void>(call::map, [&]() -> status {
     const auto refused = [&](refusal why, const char* detail) {
@@ -288,15 +316,19 @@ status fake_driver::map(const map_request& request) {
     fresh.emplace(range.base.value,
                   mapping{range.size_bytes, token, request.offset_bytes, 0, false, 0});
     make_room(s, range, inside->second);
-    ++s.held.find(token)->second;  // there is one: the handle that the caller holds
-    const auto added = s.mappings.insert(fresh.extract(fresh.begin())).position;
-    added->second.serial = ++s.world->serials;
-    ++s.world->memories.find(token)->mappings;
+    ++s.reference_counts.find(token)->second;  // there is one: the handle that the caller holds
+    const auto put = s.mappings.insert(fresh.extract(fresh.begin()));
+    check(put.inserted, "two mappings begin at one address");
+    const auto added = put.position;
+    added->second.serial = ++s.machine->serials;
+    ++s.machine->memories.find(token)->mappings;
     ++inside->second.mappings;
+    check(inside->second.mappings <= s.mappings.size(), fake::miscounted);
     ++s.counts.mappings;
+    check(s.counts.mappings == s.mappings.size(), fake::miscounted);
     s.counts.mapped_bytes += range.size_bytes;
     s.raise_marks();
-    s.charge_us(s.plays.costs.map.at(range.size_bytes));
+    s.charge_us(s.emulated.costs.map.at(range.size_bytes));
     return {};
   });
 }
@@ -315,6 +347,7 @@ coverage survey(driver_state& s, address_range range) {
     if (next->first >= range.end().value) break;
     ++found.mappings;
     const address_range whole{address{next->first}, next->second.size_bytes};
+    check(whole.overlaps(range), "a mapping is met outside of the range that is looked over");
     if (!range.contains(whole)) found.cut = true;
   }
   return found;
@@ -323,6 +356,7 @@ coverage survey(driver_state& s, address_range range) {
 }  // namespace
 
 status fake_driver::unmap(address_range range) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.run<void>(call::unmap, [&]() -> status {
     const auto refused = [&](refusal why, const char* detail) {
@@ -336,20 +370,20 @@ status fake_driver::unmap(address_range range) {
       return refused(refusal::not_reserved, "not inside one reservation");
     }
     const coverage found = survey(s, range);
-    if (found.cut && !s.plays.can.partial_unmap) {
+    if (found.cut && !s.emulated.can.partial_unmap) {
       s.misused(misuse_kind::cut_mapping, call::unmap, range, 0, "unmap whole mappings");
-      if (!s.plays.traps.cut_unmap_skips) {
+      if (!s.emulated.traps.cut_unmap_skips) {
         return refused(refusal::cut, "this driver unmaps whole mappings only");
       }
     }
-    if (found.mappings > 1 && !s.plays.can.spanning_unmap) {
+    if (found.mappings > 1 && !s.emulated.can.spanning_unmap) {
       return refused(refusal::unsupported, "this driver unmaps one mapping a call");
     }
-    if (found.cut && s.plays.can.partial_unmap) {
+    if (found.cut && s.emulated.can.partial_unmap) {
       s.split_at(range.base.value);
       s.split_at(range.end().value);
     }
-    if (found.mappings == 0) s.charge_us(s.plays.costs.query_us);
+    if (found.mappings == 0) s.charge_us(s.emulated.costs.query_us);
     auto next = s.mappings.lower_bound(range.base.value);
     while (next != s.mappings.end() && next->first < range.end().value) {
       const auto which = next++;

@@ -6,26 +6,12 @@
 // A team is a memory whose writes go to whatever is bound to it; its handle is mapped and released
 // like another's. Where a real driver blocks until the team is full, the fake refuses: there is
 // nobody else to fill it.
-module;
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
-#include <memory_resource>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <span>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
 module vmm.fake;
 
 import vmm.backend;
 import :state;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -38,6 +24,9 @@ namespace fake {
 
 memory* driver_state::team_of(multicast_handle handle) noexcept {
   memory* found = memory_of(static_cast<physical_handle>(handle));
+  check(found == nullptr || !found->multicast ||
+            found->multicast->devices.size() <= found->multicast->device_count,
+        "a multicast object has more devices than it takes");
   return found != nullptr && found->multicast ? found : nullptr;
 }
 
@@ -54,8 +43,9 @@ constexpr objection no_multicast{refusal::unsupported, "this driver has no multi
 constexpr objection no_team{refusal::bad_object, "not a live multicast object"};
 
 std::optional<objection> object_to(driver_state& s, const multicast_request& request) {
-  const std::uint64_t unit = s.plays.multicast_granularity.minimum_bytes;
-  if (!s.plays.can.multicast) return no_multicast;
+  const std::uint64_t unit = s.emulated.multicast_granularity.minimum_bytes;
+  if (!s.emulated.can.multicast) return no_multicast;
+  check(unit != 0, "a machine with multicast has no granularity for it");
   if (request.device_count == 0) return objection{refusal::bad_value, "a team of no devices"};
   if (request.size_bytes == 0 || request.size_bytes % unit != 0) {
     return objection{refusal::bad_value, "the size must be a multiple of the granularity"};
@@ -72,11 +62,12 @@ bool inside(std::uint64_t offset, std::uint64_t size, std::uint64_t whole) noexc
   return offset <= whole && size <= whole - offset;
 }
 
-std::optional<objection> object_to(driver_state& s, const multicast_binding& request) {
-  if (!s.plays.can.multicast) return no_multicast;
+// `bound` is what request.memory names, or what is mapped at the address that was given instead.
+std::optional<objection> object_to(driver_state& s, const multicast_binding& request,
+                                   const fake::memory* bound) {
+  if (!s.emulated.can.multicast) return no_multicast;
   const fake::memory* joined = s.team_of(request.team);
   if (joined == nullptr) return no_team;
-  const fake::memory* bound = s.memory_of(request.memory);
   if (bound == nullptr || bound->multicast) {
     return objection{refusal::bad_handle, "not a live handle of physical memory"};
   }
@@ -92,7 +83,8 @@ std::optional<objection> object_to(driver_state& s, const multicast_binding& req
       std::find(devices.begin(), devices.end(), request.device.ordinal) == devices.end()) {
     return objection{refusal::bad_location, "the memory's device is not in the team"};
   }
-  const std::uint64_t unit = s.plays.multicast_granularity.minimum_bytes;
+  const std::uint64_t unit = s.emulated.multicast_granularity.minimum_bytes;
+  check(unit != 0, "a machine with multicast has no granularity for it");
   const bool aligned = request.size_bytes != 0 && request.size_bytes % unit == 0 &&
                        request.team_offset_bytes % unit == 0 &&
                        request.memory_offset_bytes % unit == 0;
@@ -112,20 +104,34 @@ std::optional<objection> object_to(driver_state& s, const multicast_binding& req
   return std::nullopt;
 }
 
+// May throw, and then has done nothing.
+void bind(driver_state& s, const multicast_binding& request, std::uint64_t memory_token) {
+  fake::memory* const bound = s.machine->memories.find(memory_token);
+  check(bound != nullptr && !bound->multicast, "memory is bound that is gone");
+  s.team_of(request.team)
+      ->multicast->bindings.push_back({request.device.ordinal, request.team_offset_bytes,
+                                       memory_token, request.memory_offset_bytes,
+                                       request.size_bytes});
+  ++bound->bindings;
+  s.charge_us(s.emulated.costs.query_us);
+}
+
 }  // namespace
 
 result<granularity> fake_driver::query_multicast_granularity(const multicast_request&) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.run<granularity>(call::query_granularity, [&]() -> result<granularity> {
-    if (!s.plays.can.multicast) {
+    if (!s.emulated.can.multicast) {
       return s.refuse_as(call::query_granularity, no_multicast.why, no_multicast.detail);
     }
-    s.charge_us(s.plays.costs.query_us);
-    return s.plays.multicast_granularity;
+    s.charge_us(s.emulated.costs.query_us);
+    return s.emulated.multicast_granularity;
   });
 }
 
 result<multicast_handle> fake_driver::create_multicast(const multicast_request& request) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.run<multicast_handle>(call::create_multicast, [&]() -> result<multicast_handle> {
     if (const auto bad = object_to(s, request)) {
@@ -133,32 +139,33 @@ result<multicast_handle> fake_driver::create_multicast(const multicast_request& 
     }
     physical_request as{};
     as.size_bytes = request.size_bytes;
-    as.where = s.plays.home;
+    as.where = s.emulated.home;
     as.shareable = request.shareable;
     auto members = std::make_unique<fake::team>();
     members->device_count = request.device_count;
     members->devices.reserve(request.device_count);
-    fake::memory made{as, s.plays.multicast_granularity.minimum_bytes, ++s.world->serials};
+    fake::memory made{as, s.emulated.multicast_granularity.minimum_bytes, ++s.machine->serials};
     made.multicast = std::move(members);
-    const std::uint64_t token = s.world->memories.add(std::move(made));
+    const std::uint64_t token = s.machine->memories.add(std::move(made));
     try {
       const result<physical_handle> handle = s.add_handle(token);
-      s.charge_us(s.plays.costs.query_us);
+      s.charge_us(s.emulated.costs.query_us);
       return static_cast<multicast_handle>(*handle);
     } catch (...) {
-      s.world->drop_if_unused(token);
+      s.machine->drop_if_unused(token);
       throw;
     }
   });
 }
 
 status fake_driver::add_multicast_device(multicast_handle team, location who) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.run<void>(call::add_multicast_device, [&]() -> status {
     const auto refused = [&](const objection& bad) {
       return s.refuse_as(call::add_multicast_device, bad.why, bad.detail);
     };
-    if (!s.plays.can.multicast) return refused(no_multicast);
+    if (!s.emulated.can.multicast) return refused(no_multicast);
     const fake::memory* joined = s.team_of(team);
     if (joined == nullptr) return refused(no_team);
     if (who.kind != location::place::device || !s.known(who)) {
@@ -170,34 +177,62 @@ status fake_driver::add_multicast_device(multicast_handle team, location who) {
       return refused({refusal::bad_value, "the device is in the team, or the team is full"});
     }
     devices.push_back(who.ordinal);
-    s.charge_us(s.plays.costs.query_us);
+    check(devices.size() <= joined->multicast->device_count, "more devices came than it takes");
+    s.charge_us(s.emulated.costs.query_us);
     return {};
   });
 }
 
 status fake_driver::bind_multicast(const multicast_binding& request) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.run<void>(call::bind_multicast, [&]() -> status {
-    if (const auto bad = object_to(s, request)) {
+    if (const auto bad = object_to(s, request, s.memory_of(request.memory))) {
       return s.refuse_as(call::bind_multicast, bad->why, bad->detail);
     }
-    const std::uint64_t token = s.handles.find(static_cast<std::uint64_t>(request.memory))->memory;
-    s.team_of(request.team)
-        ->multicast->bindings.push_back({request.device.ordinal, request.team_offset_bytes, token,
-                                         request.memory_offset_bytes, request.size_bytes});
-    ++s.world->memories.find(token)->bindings;
-    s.charge_us(s.plays.costs.query_us);
+    bind(s, request, s.handles.find(static_cast<std::uint64_t>(request.memory))->memory);
+    return {};
+  });
+}
+
+status fake_driver::bind_multicast_address(const multicast_address_binding& request) {
+  check(state_ != nullptr, fake::moved_from);
+  driver_state& s = *state_;
+  return s.run<void>(call::bind_multicast, [&]() -> status {
+    const auto refused = [&](const objection& bad) {
+      return s.refuse_as(call::bind_multicast, bad.why, bad.detail);
+    };
+    if (!s.emulated.can.multicast) return refused(no_multicast);
+    if (s.team_of(request.team) == nullptr) return refused(no_team);
+    const auto found = s.mapping_at(request.memory.base.value);
+    if (found == s.mappings.end())
+      return refused({refusal::not_mapped, "nothing is mapped at this address"});
+    const address_range whole{address{found->first}, found->second.size_bytes};
+    if (!whole.contains(request.memory))
+      return refused({refusal::bad_value, "the range is not inside one mapping"});
+    const std::uint64_t token = found->second.memory;
+    fake::memory* const behind = s.machine->memories.find(token);
+    check(behind != nullptr, "a mapping has no memory");
+    multicast_binding as{};
+    as.team = request.team;
+    as.device = behind->made_as.where;
+    as.team_offset_bytes = request.team_offset_bytes;
+    as.memory_offset_bytes = found->second.offset_bytes + (request.memory.base - whole.base);
+    as.size_bytes = request.memory.size_bytes;
+    if (const auto bad = object_to(s, as, behind)) return refused(*bad);
+    bind(s, as, token);
     return {};
   });
 }
 
 status fake_driver::unbind_multicast(const multicast_binding& request) {
+  check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
   return s.run<void>(call::unbind_multicast, [&]() -> status {
     const auto refused = [&](const objection& bad) {
       return s.refuse_as(call::unbind_multicast, bad.why, bad.detail);
     };
-    if (!s.plays.can.multicast) return refused(no_multicast);
+    if (!s.emulated.can.multicast) return refused(no_multicast);
     const fake::memory* joined = s.team_of(request.team);
     if (joined == nullptr) return refused(no_team);
     auto& bindings = joined->multicast->bindings;
@@ -209,10 +244,12 @@ status fake_driver::unbind_multicast(const multicast_binding& request) {
       return refused({refusal::bad_value, "repeat the exact numbers of one earlier bind"});
     }
     const std::uint64_t token = found->memory;
+    check(s.machine->memories.find(token) != nullptr, "memory is bound that is gone");
     bindings.erase(found);
-    --s.world->memories.find(token)->bindings;
-    s.world->drop_if_unused(token);
-    s.charge_us(s.plays.costs.query_us);
+    check(s.machine->memories.find(token)->bindings != 0, "what is unbound was not bound");
+    --s.machine->memories.find(token)->bindings;
+    s.machine->drop_if_unused(token);
+    s.charge_us(s.emulated.costs.query_us);
     return {};
   });
 }

@@ -9,15 +9,11 @@
 //
 // I1  An allocation that throws leaves the pool as it was.
 // Thread safety: none. Cost: O(1); operator new once for each chunk, which double up to 64 KiB.
-module;
-#include <array>
-#include <cstddef>
-#include <memory>
-#include <memory_resource>
-#include <new>
-#include <vector>
-
 module vmm.fake:node_pool;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm::fake {
 
@@ -38,6 +34,7 @@ class node_pool final : public std::pmr::memory_resource {
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
     if (!pooled(bytes, alignment)) return ::operator new(bytes, std::align_val_t{alignment});
     const std::size_t grains = bytes == 0 ? 1 : (bytes + grain_bytes - 1) / grain_bytes;
+    check(grains < free_.size(), "a node is larger than the largest");
     free_node*& head = free_[grains];
     if (head != nullptr) {
       free_node* const taken = head;
@@ -46,6 +43,7 @@ class node_pool final : public std::pmr::memory_resource {
     }
     const std::size_t size = grains * grain_bytes;
     if (left_bytes_ < size) add_chunk();
+    check(left_bytes_ >= size, "a chunk is smaller than a node");
     std::byte* const taken = next_;
     next_ += size;
     left_bytes_ -= size;
@@ -55,6 +53,8 @@ class node_pool final : public std::pmr::memory_resource {
   void do_deallocate(void* block, std::size_t bytes, std::size_t alignment) override {
     if (!pooled(bytes, alignment)) return ::operator delete(block, std::align_val_t{alignment});
     const std::size_t grains = bytes == 0 ? 1 : (bytes + grain_bytes - 1) / grain_bytes;
+    check(block != nullptr && grains < free_.size(),
+          "no node comes back, or one that is too large");
     free_[grains] = ::new (block) free_node{free_[grains]};
   }
 
@@ -68,6 +68,7 @@ class node_pool final : public std::pmr::memory_resource {
     chunks_.push_back(std::make_unique_for_overwrite<std::byte[]>(chunk_bytes_));
     next_ = chunks_.back().get();
     left_bytes_ = chunk_bytes_;
+    check(chunk_bytes_ >= node_bytes_max, "a chunk has no room for the largest node");
     if (chunk_bytes_ < chunk_bytes_max) chunk_bytes_ *= 2;
   }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake:profile - whose driver the fake plays: what it can do, its sizes, its traps and its
+// vmm.fake:profile - which driver the fake emulates: what it can do, its sizes, its traps and its
 // prices. [A3]
 //
 // A profile is a plain value: take one of the three, change any field, and make a driver from it.
@@ -13,19 +13,15 @@
 //     contract has the caller keep away. Code that keeps the contract never meets one.
 //
 // Thread safety: values only. Cost: cost_curve::at is linear in its (at most eight) points.
-module;
-#include <array>
-#include <cstddef>
-#include <cstdint>
-
 export module vmm.fake:profile;
 
 import vmm.backend;
+import vmm.std;
 
 namespace vmm::fake {
 
 /// Whose numbers and names the errors carry: CUresult, ze_result_t or errno.
-export enum class dialect : std::uint8_t { cuda, level_zero, posix };
+export enum class error_code_set : std::uint8_t { cuda, level_zero, posix };
 
 /// What an operation on one piece of memory costs, by its size: straight lines between measured
 /// points.
@@ -60,6 +56,9 @@ export struct cost_table {
   double create_stream_us = 0;
   double destroy_stream_us = 0;
   double submit_us = 0;  ///< what the caller pays to queue a kernel, a copy or a fill
+  /// For each further device that set_access names on a mapping, and that unmap takes it from.
+  double peer_access_us = 0;
+  double peer_unmap_us = 0;
   double export_us = 0;
   double import_us = 0;
   double clear_bytes_per_us =
@@ -82,13 +81,15 @@ export struct trap_set {
   bool hint_ignored = false;       ///< reserve never gives the address of the hint
   bool free_unmaps = false;        ///< free_reservation with live mappings succeeds and drops them
   bool release_unchecked = false;  ///< release of mapped memory succeeds although it is not allowed
+  /// A copy that the driver makes uses memory to which home has no right, where another has one.
+  bool copies_ignore_rights = false;
   bool stream_numbers_again = false;  ///< a new stream may have the number of one that is gone
 };
 
-/// A driver to play.
+/// A driver to emulate.
 export struct profile {
   const char* name = "";
-  dialect codes = dialect::cuda;
+  error_code_set codes = error_code_set::cuda;
   features can{};
   trap_set traps{};
   cost_table costs{};
@@ -103,16 +104,23 @@ export struct profile {
   std::uint64_t device_memory_bytes = 0;  ///< of each device
   std::uint64_t host_memory_bytes = 0;    ///< of the host, over all nodes
   std::int32_t device_count = 1;          ///< at most max_device_count
-  std::int32_t node_count = 1;            ///< NUMA nodes; at most max_node_count
+  /// For each device, one bit for each device whose memory it reaches; its own always.
+  std::array<std::uint16_t, 16> reaches{0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF,
+                                        0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF,
+                                        0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF};
+  std::int32_t node_count = 1;  ///< NUMA nodes; at most max_node_count
   location home{};
   bool fabric_permitted = false;  ///< this process may export fabric handles
   granularity multicast_granularity{};
 
+  /// The drivers that were measured: CUDA on an H200, Level Zero as its specification has it, and
+  /// memory files of Linux. docs/decisions/0004 says how close they are.
   [[nodiscard]] static profile cuda() noexcept;
   [[nodiscard]] static profile level_zero() noexcept;
   [[nodiscard]] static profile host() noexcept;
 };
 
+/// The most devices and NUMA nodes that a profile may have.
 export inline constexpr std::int32_t max_device_count = 16;
 export inline constexpr std::int32_t max_node_count = 15;
 

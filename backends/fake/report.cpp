@@ -1,31 +1,16 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake - what calls answer when they fail, planned faults, misuse and the ledger.
+// vmm.fake - what calls answer when they fail, planned faults, misuse and resource counts.
 module;
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <deque>
-#include <map>
-#include <memory>
-#include <memory_resource>
-#include <mutex>
-#include <new>
-#include <optional>
-#include <set>
-#include <span>
-#include <string>
-#include <unordered_map>
-#include <vector>
 
 module vmm.fake;
 
 import vmm.backend;
 import :state;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -36,7 +21,7 @@ namespace fake {
 
 namespace {
 
-// ---- the dialects ----
+// ---- the sets of error codes ----
 
 constexpr native_error cuda_invalid_value{errc::invalid_argument, 1, "CUDA_ERROR_INVALID_VALUE"};
 constexpr native_error cuda_out_of_memory{errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"};
@@ -158,6 +143,7 @@ std::span<const native_error> cuda_errors(call where) noexcept {
     case call::synchronize_stream:
     case call::destroy_event:
     case call::record_event:
+    case call::record_all:
     case call::query_event:
     case call::wait_event:
     case call::synchronize_event:
@@ -202,12 +188,13 @@ std::span<const native_error> posix_errors(call where) noexcept {
 
 }  // namespace
 
-const native_error& native(dialect codes, refusal why) noexcept {
+const native_error& native(error_code_set codes, refusal why) noexcept {
   const auto index = static_cast<std::size_t>(why);
+  check(index < static_cast<std::size_t>(refusal::count), "a refusal has no reason");
   switch (codes) {
-    case dialect::cuda: break;
-    case dialect::level_zero: return ze_codes[index];
-    case dialect::posix: return posix_codes[index];
+    case error_code_set::cuda: break;
+    case error_code_set::level_zero: return ze_codes[index];
+    case error_code_set::posix: return posix_codes[index];
   }
   return cuda_codes[index];
 }
@@ -234,7 +221,8 @@ const char* name_of(misuse_kind kind) noexcept {
 // ---- failing ----
 
 error driver_state::refuse_as(call where, refusal why, const char* detail) const noexcept {
-  const native_error& code = native(plays.codes, why);
+  const native_error& code = native(emulated.codes, why);
+  check(code.code != errc::none, "a refusal has no code");
   return error{code.code, where, code.native, code.native_name, detail};
 }
 
@@ -250,6 +238,7 @@ std::optional<error> driver_state::struck(call where) noexcept {
       continue;
     }
     const native_error& code = next->plan.failure;
+    check(code.code != errc::none, "a planned fault has no code");
     failure = error{code.code, where, code.native, code.native_name, "injected by a planned fault"};
     ++faults_struck;
     next = next->plan.forever ? next + 1 : faults.erase(next);
@@ -275,18 +264,22 @@ void driver_state::misused(misuse_kind kind, call where, address_range range, st
     } catch (const std::bad_alloc&) {  // counted all the same
     }
   }
+  check(static_cast<std::size_t>(kind) < misuse_counts.size(), "a misuse is of no kind");
   ++misuse_total;
   ++misuse_counts[static_cast<std::size_t>(kind)];
 }
 
 void driver_state::charge_us(double us) noexcept {
+  check(us >= 0, "a call takes time away");
   const auto ns = static_cast<std::uint64_t>(us * 1000.0 + 0.5);
   now_ns += ns;
   busy_ns += ns;
-  world->now_ns = std::max(world->now_ns, now_ns);
+  check(busy_ns <= now_ns, "calls took more time than has passed");
+  machine->now_ns = std::max(machine->now_ns, now_ns);
 }
 
 void driver_state::raise_marks() noexcept {
+  check(counts.mapped_bytes <= counts.reserved_bytes, "more is mapped than is reserved");
   counts.memories_max = std::max(counts.memories_max, counts.memories);
   counts.memory_bytes_max = std::max(counts.memory_bytes_max, counts.memory_bytes);
   counts.reserved_bytes_max = std::max(counts.reserved_bytes_max, counts.reserved_bytes);
@@ -296,18 +289,22 @@ void driver_state::raise_marks() noexcept {
 }  // namespace fake
 
 std::span<const fake::native_error> fake_driver::possible_errors(call where) const noexcept {
-  switch (state_->plays.codes) {
-    case fake::dialect::cuda: break;
-    case fake::dialect::level_zero: return fake::ze_errors(where);
-    case fake::dialect::posix: return fake::posix_errors(where);
+  check(state_ != nullptr, fake::moved_from);
+  switch (state_->emulated.codes) {
+    case fake::error_code_set::cuda: break;
+    case fake::error_code_set::level_zero: return fake::ze_errors(where);
+    case fake::error_code_set::posix: return fake::posix_errors(where);
   }
   return fake::cuda_errors(where);
 }
 
-fake::ledger_counts fake_driver::ledger() const {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
-  fake::ledger_counts counts = state_->counts;
-  state_->world->descriptors.each([&](std::uint64_t, const fake::descriptor_record& each) {
+fake::resource_counts fake_driver::resource_counts() const {
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
+  fake::resource_counts counts = state_->counts;
+  check(counts.handles == state_->handles.live() && counts.mappings == state_->mappings.size(),
+        "the counts of what is alive are wrong");
+  state_->machine->descriptors.each([&](std::uint64_t, const fake::descriptor_record& each) {
     counts.descriptors += each.owner == state_.get() ? 1U : 0U;
   });
   return counts;
@@ -334,7 +331,8 @@ std::vector<leftover> leftovers(const driver_state& s) {
     add("reservation", each.serial, {address{base}, each.size_bytes}, base);
   }
   s.handles.each([&](std::uint64_t token, const fake::handle_record& each) {
-    const auto* behind = s.world->memories.find(each.memory);
+    const auto* behind = s.machine->memories.find(each.memory);
+    check(behind != nullptr, "a handle has no memory");
     add("handle", each.serial, {address{}, behind->made_as.size_bytes}, token);
   });
   for (const auto& [base, each] : s.mappings) {
@@ -349,14 +347,16 @@ std::vector<leftover> leftovers(const driver_state& s) {
   s.graphs.each([&](std::uint64_t token, const fake::graph_record& each) {
     add("graph", each.serial, {}, token);
   });
-  s.world->descriptors.each([&](std::uint64_t token, const fake::descriptor_record& each) {
+  s.machine->descriptors.each([&](std::uint64_t token, const fake::descriptor_record& each) {
     if (each.owner == &s) add("descriptor", 0, {}, token);
   });
-  for (const fake::lane& each : s.lanes) {
-    for (const fake::work& queued : each.queue) {
+  for (const fake::work_queue& each : s.queues) {
+    for (const fake::work& queued : each.works) {
       if (queued.what != fake::work::kind::wait) add(queued.name, queued.serial, {}, queued.serial);
     }
   }
+  check(all.size() >= s.reservations.size() + s.handles.live() + s.mappings.size(),
+        "something that is alive is left out");
   std::sort(all.begin(), all.end(),
             [](const leftover& a, const leftover& b) { return a.serial < b.serial; });
   return all;
@@ -365,7 +365,8 @@ std::vector<leftover> leftovers(const driver_state& s) {
 }  // namespace
 
 std::string fake_driver::report(std::size_t lines_max) const {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   const std::vector<leftover> all = leftovers(*state_);
   std::string text;
   for (std::size_t i = 0; i < std::min(all.size(), lines_max); ++i) {
@@ -382,7 +383,8 @@ std::string fake_driver::report(std::size_t lines_max) const {
 }
 
 bool fake_driver::check_empty() {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   const std::vector<leftover> all = leftovers(*state_);
   for (const leftover& each : all) {
     state_->misused(misuse_kind::leak, call::none, each.range, each.object, each.what);
@@ -391,29 +393,36 @@ bool fake_driver::check_empty() {
 }
 
 std::vector<fake::misuse> fake_driver::misuses() const {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
+  check(state_->misuses.size() <= state_->misuse_total, "a misuse is listed and not counted");
   return state_->misuses;
 }
 
 std::uint64_t fake_driver::misuse_count() const {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   return state_->misuse_total;
 }
 
 std::uint64_t fake_driver::misuse_count(fake::misuse_kind kind) const {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
+  check(static_cast<std::size_t>(kind) < state_->misuse_counts.size(), "a misuse is of no kind");
   return state_->misuse_counts[static_cast<std::size_t>(kind)];
 }
 
 void fake_driver::clear_misuses() {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   state_->misuses.clear();
   state_->misuse_total = 0;
   state_->misuse_counts = {};
 }
 
 void fake_driver::set_misuse_fatal(bool fatal) {
-  const std::lock_guard<std::mutex> hold(state_->world->mutex);
+  check(state_ != nullptr, fake::moved_from);
+  const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   state_->misuse_fatal = fatal;
 }
 

@@ -1,20 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake:report - what the fake tells a test: misuse, the ledger, and the faults that a test
+// vmm.fake:report - what the fake tells a test: misuse, resource counts, and the faults that a test
 // plans. [A3]
 //
 // Thread safety: values only. Cost: no allocation.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-
 export module vmm.fake:report;
 
 import vmm.backend;
 import :profile;
+import vmm.std;
 
 namespace vmm::fake {
 
@@ -46,10 +41,11 @@ export struct misuse {
   const char* detail = "";
 };
 
+/// The kind in words; static storage.
 export [[nodiscard]] const char* name_of(misuse_kind kind) noexcept;
 
 /// What is alive in one driver object, and what it holds of the device.
-export struct ledger_counts {
+export struct resource_counts {
   std::uint64_t reservations = 0;
   std::uint64_t reserved_bytes = 0;
   std::uint64_t handles = 0;       ///< created, retained or imported and not released
@@ -90,11 +86,13 @@ export struct fault {
 export struct kernel {
   const char* name = "kernel";  ///< static storage
   double duration_us = 0;
+  /// The device that runs it, whose rights count; none: the driver's home. Its streams are the
+  /// driver's all the same.
+  std::optional<location> where{};
   std::span<const address_range> reads{};
   std::span<const address_range> writes{};
-  std::optional<std::uint64_t> tag{};  ///< fills `writes` when it finishes
-  std::optional<std::uint64_t>
-      expected{};  ///< the tag that `reads` must begin with, piece by piece
+  std::optional<std::uint64_t> tag{};       ///< fills `writes` when it finishes
+  std::optional<std::uint64_t> expected{};  ///< the tag that `reads` must begin with, part by part
 };
 
 }  // namespace vmm::fake

@@ -3,41 +3,29 @@
 //
 // vmm.fake:state (internal) - the state of the fake driver, shared by the units that implement it.
 //
-// I1  world_state is what every process sees (memory, and how much is left), driver_state what one
-//     process holds.
-// I2  A memory exists while memory::references() > 0, counted over all drivers of its world.
+// I1  machine_state is what every process sees (memory, and how much is left), driver_state what
+// one     process holds.
+// I2  A memory exists while memory::references() > 0, counted over all drivers of its machine.
 // I3  Mappings never overlap; each lies inside one reservation.
-// I4  Everything here runs under world_state::mutex.
+// I4  Everything here runs under machine_state::mutex.
 // I5  What may throw std::bad_alloc comes before the first change of a call.
-module;
-#include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
-#include <memory_resource>
-#include <mutex>
-#include <new>
-#include <optional>
-#include <set>
-#include <type_traits>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
 module vmm.fake:state;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 import :contents;
 import :node_pool;
 import :profile;
 import :report;
+import vmm.std;
 
 namespace vmm::fake {
 
-// ---- why a call is refused; each dialect has its own code for it ----
+/// The text of a check on an object that was moved from.
+inline constexpr const char* moved_from = "a fake_driver is used that was moved from";
+
+// ---- why a call is refused; each set of codes has its own for it ----
 
 enum class refusal : std::uint8_t {
   bad_value,       // a size, an address or a list that the call does not take
@@ -59,13 +47,14 @@ enum class refusal : std::uint8_t {
   count
 };
 
-[[nodiscard]] const native_error& native(dialect codes, refusal why) noexcept;
+[[nodiscard]] const native_error& native(error_code_set codes, refusal why) noexcept;
 
 // ---- rights: two bits a location ----
 
 using rights_word = std::uint64_t;
 
 [[nodiscard]] constexpr unsigned slot_of(location who) noexcept {
+  check(who.ordinal >= 0, "a location has a number below zero");
   switch (who.kind) {
     case location::place::device: return static_cast<unsigned>(who.ordinal);
     case location::place::host: return max_device_count;
@@ -75,10 +64,12 @@ using rights_word = std::uint64_t;
   return 0;
 }
 [[nodiscard]] constexpr access rights_of(rights_word rights, unsigned slot) noexcept {
+  check(slot < 32, "there is no room for the rights of a location");
   return static_cast<access>((rights >> (2 * slot)) & 3U);
 }
 [[nodiscard]] constexpr rights_word with_rights(rights_word rights, unsigned slot,
                                                 access value) noexcept {
+  check(slot < 32, "there is no room for the rights of a location");
   const rights_word mask = rights_word{3} << (2 * slot);
   return (rights & ~mask) | (static_cast<rights_word>(value) << (2 * slot));
 }
@@ -90,7 +81,7 @@ using rights_word = std::uint64_t;
 // known ----
 
 template <class T>
-class slab {
+class slot_map {
  public:
   [[nodiscard]] std::uint64_t add(T value) {
     static_assert(std::is_nothrow_move_constructible_v<T>);
@@ -103,22 +94,27 @@ class slab {
     const std::uint32_t index = free_.back();
     free_.pop_back();
     slot& taken = slots_[index];
+    check(!taken.value, "a slot is given out that is in use");
     taken.value.emplace(std::move(value));
     ++live_;
+    check(free_.size() + live_ == slots_.size(), "a slot is neither free nor in use");
     return (std::uint64_t{taken.generation} << 32) | (index + 1U);
   }
   /// With `again` the token may name the next value.
   void remove(std::uint64_t token, bool again = false) noexcept {
     const auto index = static_cast<std::uint32_t>(token) - 1U;
+    check(find(token) != nullptr && live_ != 0, "a token is taken back that names nothing");
     slots_[index].value.reset();
     if (!again) ++slots_[index].generation;
     free_.push_back(index);
     --live_;
+    check(free_.size() + live_ == slots_.size(), "a slot is neither free nor in use");
   }
   [[nodiscard]] T* find(std::uint64_t token) noexcept {
     const std::uint64_t index = (token & 0xFFFF'FFFFU) - 1U;
     if (index >= slots_.size()) return nullptr;
     slot& asked = slots_[index];
+    debug_check([&] { return asked.generation != 0; }, "a slot was used too often");
     if (!asked.value || asked.generation != token >> 32) return nullptr;
     return &*asked.value;
   }
@@ -127,6 +123,7 @@ class slab {
     std::vector<std::uint64_t> all;
     all.reserve(live_);
     each([&](std::uint64_t token, const T&) { all.push_back(token); });
+    check(all.size() == live_, "the count of what is alive is wrong");
     return all;
   }
   template <class Visit>
@@ -154,12 +151,14 @@ struct driver_state;
 /// Unfinished work of one driver, and the part of a memory that it uses through one address.
 struct use_record {
   const driver_state* owner = nullptr;
-  std::uint32_t lane = 0;
+  std::uint32_t queue = 0;
   std::uint64_t seq = 0;
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t at = 0;
   bool writes = false;
+  bool is_copy = false;  // the driver's, which rights may not bind
+  location who{};
 };
 
 /// A part of a memory that takes a part of what is written to a multicast object.
@@ -208,6 +207,8 @@ struct memory {
 struct descriptor_record {
   std::uint64_t memory = 0;  // token
   const driver_state* owner = nullptr;
+  std::vector<std::uint64_t> more{};  // of a DMA-BUF: the other memories of its range
+  bool is_dma_buf = false;
 };
 
 /// Released memory of a device, part of its free memory, that is still to be cleared.
@@ -216,13 +217,19 @@ struct clearing {
   std::uint64_t since_ns = 0;
 };
 
-struct world_state {
-  inline explicit world_state(const profile& machine)
-      : device_free(static_cast<std::size_t>(machine.device_count), machine.device_memory_bytes),
-        device_clearing(static_cast<std::size_t>(machine.device_count)),
-        host_free(machine.host_memory_bytes),
-        clear_bytes_per_us(machine.costs.clear_bytes_per_us) {}
+struct machine_state {
+  inline explicit machine_state(const profile& emulated)
+      : device_free(static_cast<std::size_t>(emulated.device_count), emulated.device_memory_bytes),
+        device_clearing(static_cast<std::size_t>(emulated.device_count)),
+        host_free(emulated.host_memory_bytes),
+        clear_bytes_per_us(emulated.costs.clear_bytes_per_us) {
+    check(emulated.device_count >= 0 && clear_bytes_per_us >= 0,
+          "a machine has fewer devices than none, or makes memory dirty");
+  }
   [[nodiscard]] inline std::uint64_t& free_bytes(location where) noexcept {
+    check(where.kind != location::place::device ||
+              static_cast<std::size_t>(where.ordinal) < device_free.size(),
+          "the memory of a device is asked for that the machine has not");
     return where.kind == location::place::device
                ? device_free[static_cast<std::size_t>(where.ordinal)]
                : host_free;
@@ -239,6 +246,8 @@ struct world_state {
   /// takes the contents, an offset in them, how much of the part comes before, and how much it is.
   template <class Write>
   void each_target(memory& to, std::uint64_t offset, std::uint64_t size_bytes, Write&& write) {
+    check(size_bytes <= to.made_as.size_bytes && offset <= to.made_as.size_bytes - size_bytes,
+          "a write goes past the end of a memory");
     write(to.data, offset, std::uint64_t{0}, size_bytes);
     if (!to.multicast) return;
     for (const binding& each : to.multicast->bindings) {
@@ -254,20 +263,20 @@ struct world_state {
 
   process_mark made_in;  // of every driver on it: a forked child has none of them
   std::mutex mutex;
-  slab<memory> memories;
-  slab<descriptor_record> descriptors;
+  slot_map<memory> memories;
+  slot_map<descriptor_record> descriptors;
   std::vector<std::uint64_t> device_free;
   std::vector<clearing> device_clearing;
   std::uint64_t host_free;
   double clear_bytes_per_us;
-  std::uint64_t now_ns = 0;  // the latest that any driver of the world has reached
+  std::uint64_t now_ns = 0;  // the latest that any driver of the machine has reached
   std::uint64_t serials = 0;
 };
 
 // ---- one process ----
 
 struct handle_record {
-  std::uint64_t memory = 0;  // token in world_state::memories
+  std::uint64_t memory = 0;  // token in machine_state::memories
   std::uint64_t serial = 0;
 };
 
@@ -311,13 +320,13 @@ using reservation_map = std::pmr::map<std::uint64_t, reservation>;
 
 // ---- device work ----
 
-/// Work number `seq` of a lane, and by order everything before it there. seq 0: nothing.
+/// Work number `seq` of a queue, and by order everything before it there. seq 0: nothing.
 struct work_point {
-  std::uint32_t lane = 0;
+  std::uint32_t queue = 0;
   std::uint64_t seq = 0;
 };
 
-/// What one kernel, copy or fill does, or a wait for another lane's work.
+/// What one kernel, copy or fill does, or a wait for another queue's work.
 struct work {
   enum class kind : std::uint8_t { kernel, copy, fill, wait };
 
@@ -332,25 +341,27 @@ struct work {
   std::uint64_t finish_ns = 0;  // timed schedule only
   std::uint64_t tag = 0;
   std::uint64_t expected = 0;
+  location who{};  // the device whose rights count
   work_point waits_for{};
+  std::vector<work_point> also_waits_for{};  // of a wait for the work of several queues
   std::vector<address_range> reads{};
   std::vector<address_range> writes{};
   std::vector<std::uint64_t> memories{};  // whose `uses` name this work
 };
 
 /// A queue of work in order: what a stream is made of. It outlives its stream until it has run dry.
-struct lane {
-  std::deque<work> queue{};  // the front is work number finished_seq + 1
+struct work_queue {
+  std::deque<work> works{};  // the front is work number finished_seq + 1
   std::uint64_t tail_seq = 0;
   std::uint64_t finished_seq = 0;
   std::uint64_t tail_finish_ns = 0;
   std::vector<std::uint64_t>
-      after{};  // for each lane, the last work that new work here comes after
+      after{};  // for each queue, the last work that new work here comes after
   bool open = true;
 };
 
 struct stream_record {
-  std::uint32_t lane = 0;
+  std::uint32_t queue = 0;
   std::uint64_t serial = 0;
   std::uint64_t capture = 0;  // 0: what it is given runs
   bool unjoined = false;      // the capture's origin does not come after all that was captured here
@@ -362,6 +373,7 @@ struct event_record {
   std::uint64_t serial = 0;
   std::uint64_t capture = 0;        // in which it was recorded last; 0: none
   std::uint64_t captured_from = 0;  // the stream
+  bool is_of_all = false;           // it stands for `after` of every queue, not for `at` alone
 };
 
 /// What is being captured.
@@ -378,11 +390,11 @@ struct graph_record {
   std::uint64_t serial = 0;
 };
 
-/// A moment of the timed schedule: a lane's front work starts or finishes.
+/// A moment of the timed schedule: a queue's front work starts or finishes.
 struct moment {
   std::uint64_t ns = 0;
   std::uint64_t serial = 0;
-  std::uint32_t lane = 0;
+  std::uint32_t queue = 0;
   bool finishes = false;
 };
 
@@ -392,7 +404,7 @@ struct planned_fault {
 };
 
 struct driver_state {
-  driver_state(const profile& plays, std::shared_ptr<world_state> machine);
+  driver_state(const profile& emulated, std::shared_ptr<machine_state> shared);
   ~driver_state();
 
   // -- failing and reporting (report.cpp) --
@@ -406,11 +418,13 @@ struct driver_state {
   /// Runs a body under the lock and keeps bad_alloc inside.
   template <class T, class Body>
   [[nodiscard]] result<T> look(Body&& body) {
-    if (!world->made_in.is_here()) [[unlikely]]
+    if (!machine->made_in.is_here()) [[unlikely]]
       return refuse_forked();
-    const std::lock_guard<std::mutex> hold(world->mutex);
+    const std::lock_guard<std::mutex> locked(machine->mutex);
     try {
       if (!moments.empty()) settle();
+      debug_check([this] { return moments.empty() || moments.front().ns > now_ns; },
+                  "work that is due has not run");
       return body();
     } catch (const std::bad_alloc&) {
       return refuse(errc::out_of_host_memory, "the fake driver ran out of host memory");
@@ -420,9 +434,10 @@ struct driver_state {
   /// A driver call: counts it, fails it if that is planned, runs it, and charges a refusal.
   template <class T, class Body>
   [[nodiscard]] result<T> run(call where, Body&& body) {
-    if (!world->made_in.is_here()) [[unlikely]]
+    if (!machine->made_in.is_here()) [[unlikely]]
       return refuse_forked(where);
     return look<T>([&]() -> result<T> {
+      check(where != call::none, "a call of no kind is made");
       ++call_counts[static_cast<std::size_t>(where)];
       if (!faults.empty()) [[unlikely]] {
         if (const auto failure = struck(where)) return *failure;
@@ -431,7 +446,7 @@ struct driver_state {
         if (const auto refused = capture_refuses(where)) return *refused;
       }
       result<T> answer = body();
-      if (!answer) charge_us(plays.costs.query_us);
+      if (!answer) charge_us(emulated.costs.query_us);
       return answer;
     });
   }
@@ -446,28 +461,43 @@ struct driver_state {
   void drop_mapping(call where, mapping_map::iterator which, reservation& from) noexcept;
 
   [[nodiscard]] bool known(location where) const noexcept;
+  /// Whether a device may be given rights to memory at a place.
+  [[nodiscard]] bool reaches(std::int32_t device, location memory_at) const noexcept;
   [[nodiscard]] granularity granularity_of(const physical_request& request) const noexcept;
   [[nodiscard]] memory* memory_of(physical_handle handle) noexcept;
   [[nodiscard]] memory* team_of(multicast_handle handle) noexcept;
   [[nodiscard]] result<physical_handle> add_handle(std::uint64_t memory_token);
-  void hold_memory(std::uint64_t memory_token);
-  void let_go_of_memory(std::uint64_t memory_token) noexcept;
+  void add_reference(std::uint64_t memory_token);
+  void drop_reference(std::uint64_t memory_token) noexcept;
 
   // -- using memory through addresses (access.cpp) --
-  struct piece {
+  struct mapped_part {
     memory* from = nullptr;
     std::uint64_t offset = 0;
     std::uint64_t size_bytes = 0;
   };
-  /// The longest piece from `at` on that is one mapping and that `who` may use so. Reports misuse
-  /// where it is not.
-  [[nodiscard]] result<piece> use(call where, address_range range, location who, access need);
-  /// All of a range, piece by piece; `visit` takes a piece and its address.
+  /// Who uses memory, for what, and by whose hand.
+  struct user {
+    location who{};
+    access need = access::none;
+    bool is_copy = false;  // the driver's: see trap_set::copies_ignore_rights
+    bool is_told = false;  // the trap was reported before
+  };
+  /// The longest piece from `at` on that is one mapping and that may be used so. Reports misuse
+  /// where it may not.
+  [[nodiscard]] result<mapped_part> use(call where, address_range range, const user& by);
+  /// All of a range, part by part; `visit` takes a piece and its address.
   template <class Visit>
-  [[nodiscard]] status each_piece(call where, address_range range, access need, Visit&& visit) {
+  [[nodiscard]] status each_part(call where, address_range range, access need, Visit&& visit) {
+    return each_part(where, range, user{emulated.home, need}, visit);
+  }
+  template <class Visit>
+  [[nodiscard]] status each_part(call where, address_range range, const user& by, Visit&& visit) {
     while (!range.empty()) {
-      const auto part = use(where, range, plays.home, need);
+      const auto part = use(where, range, by);
       if (!part) return part.error();
+      check(part->size_bytes != 0 && part->size_bytes <= range.size_bytes,
+            "a part of a range is none of it");
       visit(*part, range.base);
       range = {range.base + part->size_bytes, range.size_bytes - part->size_bytes};
     }
@@ -475,7 +505,7 @@ struct driver_state {
   }
 
   // -- device work (work.cpp) --
-  /// Queues work; it starts when its lane and the clock allow. May throw, and then has done
+  /// Queues work; it starts when its queue and the clock allow. May throw, and then has done
   /// nothing.
   void enqueue(std::uint32_t where, work&& what);
   /// Lets the timed schedule run up to now. May throw; calling again goes on.
@@ -489,17 +519,24 @@ struct driver_state {
   /// Lets time pass, or finishes what is needed, until the point is reached.
   void wait_for(work_point until);
   [[nodiscard]] bool reached(work_point point) const noexcept {
-    return lanes[point.lane].finished_seq >= point.seq;
+    check(point.queue < queues.size(), "a point lies in a queue that is not there");
+    return queues[point.queue].finished_seq >= point.seq;
   }
-  [[nodiscard]] bool front_ready(const lane& which) const noexcept;
+  /// Whether what the event stands for has finished.
+  [[nodiscard]] bool reached(const event_record& event) const noexcept;
+  /// What work of `queue` has still to wait for before the event's work is behind it.
+  [[nodiscard]] work wait_behind(const event_record& event, std::uint32_t queue) const;
+  /// Whether nothing that the work waits for is left.
+  [[nodiscard]] bool is_free(const work& what) const noexcept;
+  [[nodiscard]] bool front_ready(const work_queue& which) const noexcept;
   void pass_waits();
   [[nodiscard]] std::uint64_t finish_time(work_point point) const noexcept;
-  [[nodiscard]] std::optional<std::uint32_t> lane_of(stream_handle stream) noexcept;
-  [[nodiscard]] std::uint32_t open_lane();
-  void close_lane_if_dry(std::uint32_t which) noexcept;
+  [[nodiscard]] std::optional<std::uint32_t> queue_of(stream_handle stream) noexcept;
+  [[nodiscard]] std::uint32_t open_queue();
+  void close_queue_if_dry(std::uint32_t which) noexcept;
 
   // -- capture (capture.cpp) --
-  void note_noise() noexcept;
+  void note_pending() noexcept;
   void spoil(std::uint64_t id) noexcept;
   /// The stream's record when it is being captured, else null.
   [[nodiscard]] stream_record* captured(stream_handle stream) noexcept;
@@ -508,6 +545,8 @@ struct driver_state {
   [[nodiscard]] status capture_event(const stream_record& from, std::uint64_t stream,
                                      event_record& event);
   [[nodiscard]] status capture_wait(stream_handle stream, const event_record& event);
+  /// Refuses what no capture goes together with, and spoils them all. None is under way: nothing.
+  [[nodiscard]] std::optional<error> refuse_all_captures(call where) noexcept;
   [[nodiscard]] error refuse_captured_event(call where, const event_record& event) noexcept;
   [[nodiscard]] status refuse_captured_stream(call where, const stream_record& stream) noexcept;
 
@@ -516,29 +555,29 @@ struct driver_state {
   void forget_uses(const work& what, work_point at) noexcept;
   void check_unmap(call where, std::uint64_t at, const mapping& joined) noexcept;
   void check_revoke(std::uint64_t at, const mapping& joined, rights_word rights) noexcept;
-  void check_host_use(call where, const piece& part, address at, bool writes) noexcept;
+  void check_host_use(call where, const mapped_part& part, address at, bool writes) noexcept;
 
-  profile plays;
-  std::shared_ptr<world_state> world;
+  profile emulated;
+  std::shared_ptr<machine_state> machine;
   node_pool nodes;
   address_space space;
   reservation_map reservations{&nodes};
   mapping_map mappings{&nodes};
-  slab<handle_record> handles;
-  std::pmr::unordered_map<std::uint64_t, std::uint32_t> held{
+  slot_map<handle_record> handles;
+  std::pmr::unordered_map<std::uint64_t, std::uint32_t> reference_counts{
       &nodes};  // memory: references from here
 
-  std::deque<lane> lanes;  // 0 is the default stream's
-  std::vector<std::uint32_t> spare_lanes;
-  slab<stream_record> streams;
-  slab<event_record> events;
+  std::deque<work_queue> queues;  // 0 is the default stream's
+  std::vector<std::uint32_t> spare_queues;
+  slot_map<stream_record> streams;
+  slot_map<event_record> events;
   std::vector<moment> moments;  // a heap, the earliest first
   bool manual = false;
 
   std::map<std::uint64_t, capture_sequence> captures;  // by number
   std::uint64_t last_capture = 0;
-  slab<graph_record> graphs;
-  std::atomic<bool> noisy = false;  // a capture is under way, or a fault planned
+  slot_map<graph_record> graphs;
+  std::atomic<bool> fault_or_capture_pending = false;  // a capture is under way, or a fault planned
 
   std::array<std::uint64_t, call_count> call_counts{};
   std::vector<planned_fault> faults;
@@ -549,7 +588,7 @@ struct driver_state {
   bool misuse_fatal = false;
   std::uint64_t now_ns = 0;
   std::uint64_t busy_ns = 0;
-  ledger_counts counts{};
+  resource_counts counts{};
 };
 
 }  // namespace vmm::fake

@@ -1,30 +1,18 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake - device work: lanes of queued work, and the two schedules that finish it.
+// vmm.fake - device work: queues of queued work, and the two schedules that finish it.
 //
-// Timed: work starts when its lane's earlier work and what it waits for have finished, and takes
-// its duration of virtual time. Manual: it finishes when the test says so, in any order that lanes
+// Timed: work starts when its queue's earlier work and what it waits for have finished, and takes
+// its duration of virtual time. Manual: it finishes when the test says so, in any order that queues
 // and waits allow. Either way its effect on contents takes place when it finishes.
-module;
-#include <algorithm>
-#include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
-#include <memory_resource>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
 module vmm.fake;
 
 import vmm.backend;
 import :contents;
 import :state;
+import vmm.std;
+import vmm.support;
 
 namespace vmm::fake {
 
@@ -40,54 +28,67 @@ bool later(const moment& a, const moment& b) noexcept {
 
 }  // namespace
 
-// ---- lanes ----
+// ---- queues ----
 
-std::optional<std::uint32_t> driver_state::lane_of(stream_handle stream) noexcept {
+std::optional<std::uint32_t> driver_state::queue_of(stream_handle stream) noexcept {
   if (stream == stream_handle::default_stream) return 0;
   const stream_record* record = streams.find(static_cast<std::uint64_t>(stream));
   if (record == nullptr) return std::nullopt;
-  return record->lane;
+  check(record->queue != 0 && queues[record->queue].open, "a stream has no queue of its own");
+  return record->queue;
 }
 
-std::uint32_t driver_state::open_lane() {
-  if (!spare_lanes.empty()) {
-    const std::uint32_t which = spare_lanes.back();
-    spare_lanes.pop_back();
-    lanes[which].open = true;
+std::uint32_t driver_state::open_queue() {
+  if (!spare_queues.empty()) {
+    const std::uint32_t which = spare_queues.back();
+    spare_queues.pop_back();
+    check(!queues[which].open && queues[which].works.empty(), "a spare queue is in use");
+    queues[which].open = true;
     return which;
   }
-  spare_lanes.reserve(lanes.size() + 1);  // so that closing never allocates
-  lanes.emplace_back();
-  return static_cast<std::uint32_t>(lanes.size() - 1);
+  spare_queues.reserve(queues.size() + 1);  // so that closing never allocates
+  queues.emplace_back();
+  return static_cast<std::uint32_t>(queues.size() - 1);
 }
 
-void driver_state::close_lane_if_dry(std::uint32_t which) noexcept {
-  lane& dry = lanes[which];
-  if (!dry.open && dry.queue.empty()) spare_lanes.push_back(which);
+void driver_state::close_queue_if_dry(std::uint32_t which) noexcept {
+  work_queue& dry = queues[which];
+  if (dry.open || !dry.works.empty()) return;
+  check(which != 0 && spare_queues.size() < spare_queues.capacity(),
+        "the default queue is closed, or closing would allocate");
+  spare_queues.push_back(which);
 }
 
 // When a queued point is reached in the timed schedule; 0 when it is in the past.
 std::uint64_t driver_state::finish_time(work_point point) const noexcept {
   if (reached(point)) return 0;
-  const lane& of = lanes[point.lane];
-  return of.queue[point.seq - of.finished_seq - 1].finish_ns;
+  const work_queue& of = queues[point.queue];
+  check(of.tail_seq == of.finished_seq + of.works.size(), "a queue has lost count of its work");
+  check(point.seq <= of.tail_seq, "a point lies behind all work of its queue");
+  return of.works[point.seq - of.finished_seq - 1].finish_ns;
 }
 
 void driver_state::enqueue(std::uint32_t where, work&& what) {
-  lane& in = lanes[where];
-  what.serial = ++world->serials;
+  check(where < queues.size() && queues[where].open, "work is given to a queue that is closed");
+  work_queue& in = queues[where];
+  what.serial = ++machine->serials;
   what.start_ns = std::max({now_ns, in.tail_finish_ns, finish_time(what.waits_for)});
+  for (const work_point& each : what.also_waits_for)
+    what.start_ns = std::max(what.start_ns, finish_time(each));
   what.finish_ns = what.start_ns + what.duration_ns;
   moments.reserve(moments.size() + 2);
-  in.queue.push_back(std::move(what));
-  work& queued = in.queue.back();
+  in.works.push_back(std::move(what));
+  work& queued = in.works.back();
   try {
     note_uses(queued, where);
   } catch (...) {
-    in.queue.pop_back();
+    in.works.pop_back();
     throw;
   }
   ++in.tail_seq;
+  check(in.tail_seq == in.finished_seq + in.works.size(), "a queue has lost count of its work");
+  check(queued.finish_ns >= queued.start_ns && queued.start_ns >= now_ns,
+        "work is done in the past");
   in.tail_finish_ns = queued.finish_ns;
   if (queued.what != work::kind::wait) ++counts.pending_work;
   if (manual) return;
@@ -102,11 +103,12 @@ void driver_state::enqueue(std::uint32_t where, work&& what) {
 void driver_state::settle() {
   while (!moments.empty() && moments.front().ns <= now_ns) {
     const moment next = moments.front();
+    check(!queues[next.queue].works.empty(), "a moment comes of a queue without work");
     if (next.finishes) {
-      finish_front(next.lane);
+      finish_front(next.queue);
     } else {
-      lane& of = lanes[next.lane];
-      start(of.queue.front());
+      work_queue& of = queues[next.queue];
+      start(of.works.front());
     }
     std::pop_heap(moments.begin(), moments.end(), later);
     moments.pop_back();
@@ -115,51 +117,66 @@ void driver_state::settle() {
 
 // What a kernel touches must be mapped and usable when it runs; each first fault is one misuse.
 void driver_state::start(work& what) {
-  const auto ignore = [](const piece&, address) {};
+  const auto ignore = [](const mapped_part&, address) {};
+  const bool is_copy = what.what == work::kind::copy;
+  const user reader{what.who, access::read, is_copy, true};
+  const user writer{what.who, access::read_write, is_copy, true};
+  check(what.what == work::kind::wait || known(what.who), "work runs on no device");
   for (const address_range& range : what.reads) {
-    if (!each_piece(call::none, range, access::read, ignore)) what.faulted = true;
+    if (!each_part(call::none, range, reader, ignore)) what.faulted = true;
   }
   for (const address_range& range : what.writes) {
-    if (!each_piece(call::none, range, access::read_write, ignore)) what.faulted = true;
+    if (!each_part(call::none, range, writer, ignore)) what.faulted = true;
   }
 }
 
 void driver_state::finish_front(std::uint32_t which) {
-  lane& of = lanes[which];
-  if (!of.queue.front().faulted) carry_out(of.queue.front());
-  const work done = std::move(of.queue.front());
-  of.queue.pop_front();
+  work_queue& of = queues[which];
+  check(!of.works.empty(), "work finishes in a queue that has none");
+  check(is_free(of.works.front()), "work finishes before what it waits for");
+  if (!of.works.front().faulted) carry_out(of.works.front());
+  const work done = std::move(of.works.front());
+  of.works.pop_front();
   ++of.finished_seq;
+  check(of.finished_seq <= of.tail_seq, "more work has finished than was queued");
   forget_uses(done, {which, of.finished_seq});
-  if (done.what != work::kind::wait) --counts.pending_work;
-  close_lane_if_dry(which);
+  if (done.what != work::kind::wait) {
+    check(counts.pending_work != 0, "more work has finished than was queued");
+    --counts.pending_work;
+  }
+  close_queue_if_dry(which);
 }
 
 void driver_state::finish_by_hand(std::uint32_t which) {
-  start(lanes[which].queue.front());
+  check(manual && front_ready(queues[which]), "work is finished by hand that cannot finish");
+  const std::uint64_t before = queues[which].finished_seq;
+  start(queues[which].works.front());
   finish_front(which);
+  check(queues[which].finished_seq == before + 1, "work was finished and is not counted");
   pass_waits();
 }
 
 // The first word of each piece that a kernel reads.
 void driver_state::check_expected(const work& done) {
+  check(done.has_expected, "contents are looked at that nobody expects");
   for (const address_range& range : done.reads) {
-    const status seen =
-        each_piece(call::none, range, access::read, [&](const piece& part, address at) {
-          if (part.from->data.word(part.offset) == done.expected) return;
-          misused(misuse_kind::wrong_contents, call::none, {at, part.size_bytes}, done.serial,
-                  done.name);
-        });
+    const user by{done.who, access::read};
+    const status seen = each_part(call::none, range, by, [&](const mapped_part& part, address at) {
+      if (part.from->data.word(part.offset) == done.expected) return;
+      misused(misuse_kind::wrong_contents, call::none, {at, part.size_bytes}, done.serial,
+              done.name);
+    });
     if (!seen) return;  // reported as misuse
   }
 }
 
 void driver_state::carry_out_copy(const work& done) {
+  check(done.reads.size() == 1 && done.writes.size() == 1, "a copy has not one source and target");
   address target = done.writes.front().base;
-  const auto from = [&](const piece& source, address) {
+  const auto from = [&](const mapped_part& source, address) {
     std::uint64_t offset = source.offset;
-    const auto into = [&](const piece& to, address) {
-      world->each_target(
+    const auto into = [&](const mapped_part& to, address) {
+      machine->each_target(
           *to.from, to.offset, to.size_bytes,
           [&](contents& into_data, std::uint64_t at, std::uint64_t skipped, std::uint64_t size) {
             into_data.copy(at, source.from->data, offset + skipped, size);
@@ -167,44 +184,84 @@ void driver_state::carry_out_copy(const work& done) {
       offset += to.size_bytes;
     };
     const address_range part{target, source.size_bytes};
-    const status put = each_piece(call::copy, part, access::read_write, into);
+    const status put =
+        each_part(call::copy, part, user{done.who, access::read_write, true, true}, into);
     (void)put;  // what failed is reported as misuse
     target = part.end();
   };
-  const status got = each_piece(call::copy, done.reads.front(), access::read, from);
+  const status got =
+      each_part(call::copy, done.reads.front(), user{done.who, access::read, true, true}, from);
   (void)got;
 }
 
 // The effect on contents. May throw half-way; doing it again completes it.
 void driver_state::carry_out(const work& done) {
+  check(!done.faulted, "work is carried out that has faulted");
   if (done.has_expected) check_expected(done);
   if (done.what == work::kind::copy) carry_out_copy(done);
   if (!done.has_tag) return;
   for (const address_range& range : done.writes) {
-    const auto fill = [&](const piece& part, address) {
-      world->each_target(*part.from, part.offset, part.size_bytes,
-                         [&](contents& into, std::uint64_t at, std::uint64_t, std::uint64_t size) {
-                           into.fill(at, size, done.tag);
-                         });
+    const auto fill = [&](const mapped_part& part, address) {
+      machine->each_target(*part.from, part.offset, part.size_bytes,
+                           [&](contents& into, std::uint64_t at, std::uint64_t,
+                               std::uint64_t size) { into.fill(at, size, done.tag); });
     };
-    const status filled = each_piece(call::none, range, access::read_write, fill);
+    const status filled = each_part(call::none, range, user{done.who, access::read_write}, fill);
     (void)filled;  // what failed is reported as misuse
   }
 }
 
 // ---- waiting ----
 
-bool driver_state::front_ready(const lane& which) const noexcept {
-  return !which.queue.empty() && reached(which.queue.front().waits_for);
+bool driver_state::is_free(const work& what) const noexcept {
+  return reached(what.waits_for) &&
+         std::all_of(what.also_waits_for.begin(), what.also_waits_for.end(),
+                     [this](const work_point& each) { return reached(each); });
+}
+
+bool driver_state::front_ready(const work_queue& which) const noexcept {
+  return !which.works.empty() && is_free(which.works.front());
+}
+
+bool driver_state::reached(const event_record& event) const noexcept {
+  if (!event.is_of_all) return reached(event.at);
+  check(event.after.size() <= queues.size(), "an event stands for queues that are not there");
+  for (std::uint32_t i = 0; i < event.after.size(); ++i) {
+    if (!reached(work_point{i, event.after[i]})) return false;
+  }
+  return true;
+}
+
+// Waits for nothing where everything is reached, or lies before in the same queue.
+work driver_state::wait_behind(const event_record& event, std::uint32_t queue) const {
+  check(queue < queues.size(), "a wait is for no queue");
+  check(event.after.size() <= queues.size(), "an event stands for queues that are not there");
+  work wait{};
+  wait.what = work::kind::wait;
+  if (!event.is_of_all) {
+    if (event.at.queue != queue && !reached(event.at)) wait.waits_for = event.at;
+    return wait;
+  }
+  for (std::uint32_t i = 0; i < event.after.size(); ++i) {
+    const work_point last{i, event.after[i]};
+    if (i == queue || reached(last)) continue;
+    if (wait.waits_for.seq == 0) {
+      wait.waits_for = last;
+    } else {
+      wait.also_waits_for.push_back(last);
+    }
+  }
+  return wait;
 }
 
 // Waits whose work has finished are over, in the manual schedule too: nobody sees them.
 void driver_state::pass_waits() {
+  check(!queues.empty() && queues.front().open, "the default stream has no queue");
   bool passed = true;
   while (passed) {
     passed = false;
-    for (std::uint32_t i = 0; i < lanes.size(); ++i) {
-      while (front_ready(lanes[i]) && lanes[i].queue.front().what == work::kind::wait) {
+    for (std::uint32_t i = 0; i < queues.size(); ++i) {
+      while (front_ready(queues[i]) && queues[i].works.front().what == work::kind::wait) {
         finish_front(i);
         passed = true;
       }
@@ -213,34 +270,43 @@ void driver_state::pass_waits() {
 }
 
 void driver_state::wait_for(work_point until) {
+  check(until.queue < queues.size(), "a point is waited for in no queue");
   if (!manual) {
     now_ns = std::max(now_ns, finish_time(until));
-    world->now_ns = std::max(world->now_ns, now_ns);
+    machine->now_ns = std::max(machine->now_ns, now_ns);
     settle();
+    check(reached(until), "time has passed a point that has not been reached");
     return;
   }
-  // Only what the point needs: its lane up to it, and what waits in there name, until no more.
-  std::vector<std::uint64_t> needed(lanes.size(), 0);
-  needed[until.lane] = until.seq;
+  // Only what the point needs: its queue up to it, and what waits in there name, until no more.
+  std::vector<std::uint64_t> needed(queues.size(), 0);
+  needed[until.queue] = until.seq;
+  const auto need = [&needed](const work_point& on) {
+    if (on.seq <= needed[on.queue]) return false;
+    needed[on.queue] = on.seq;
+    return true;
+  };
   bool more = true;
   while (more) {
     more = false;
-    for (std::uint32_t i = 0; i < lanes.size(); ++i) {
-      for (std::uint64_t seq = lanes[i].finished_seq + 1; seq <= needed[i]; ++seq) {
-        const work_point on = lanes[i].queue[seq - lanes[i].finished_seq - 1].waits_for;
-        if (on.seq <= needed[on.lane]) continue;
-        needed[on.lane] = on.seq;
-        more = true;
+    for (std::uint32_t i = 0; i < queues.size(); ++i) {
+      for (std::uint64_t seq = queues[i].finished_seq + 1; seq <= needed[i]; ++seq) {
+        const work& next = queues[i].works[seq - queues[i].finished_seq - 1];
+        more = need(next.waits_for) || more;
+        for (const work_point& each : next.also_waits_for) more = need(each) || more;
       }
     }
   }
   while (!reached(until)) {
-    for (std::uint32_t i = 0; i < lanes.size(); ++i) {
-      while (lanes[i].finished_seq < needed[i] && front_ready(lanes[i])) {
-        start(lanes[i].queue.front());
+    bool moves = false;
+    for (std::uint32_t i = 0; i < queues.size(); ++i) {
+      while (queues[i].finished_seq < needed[i] && front_ready(queues[i])) {
+        start(queues[i].works.front());
         finish_front(i);
+        moves = true;
       }
     }
+    check(moves, "work waits for itself");
   }
   pass_waits();
 }

@@ -1,24 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include <algorithm>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <new>
-#include <shared_mutex>
-#include <span>
-#include <unordered_map>
-#include <utility>
 
 #include "linux.hpp"
 
 module vmm.host;
+
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 namespace {
@@ -43,21 +33,23 @@ struct memory {
 };
 
 // A mapping, or the part of one that unmap or set_access left.
-struct piece {
+struct mapping {
   std::uint64_t size_bytes = 0;
   memory* behind = nullptr;
   access rights = access::none;
 };
 
 using reservation_map = std::map<std::uint64_t, std::uint64_t>;  // base to size
-using piece_map = std::map<std::uint64_t, piece>;                // by base
+using mapping_map = std::map<std::uint64_t, mapping>;            // by base
 
 error kernel_error(call where, errc code, int number, const char* detail) noexcept {
+  check(code != errc::none && number != 0, "the kernel refused and named no error");
   return {code, where, number, linux_os::errno_name(number), detail};
 }
 
 // A refusal of the driver's own table. It carries the errno that says the same.
 error bad_call(call where, errc code, const char* detail) noexcept {
+  check(detail != nullptr, "a refusal has no text");
   int number = EINVAL;
   switch (code) {
     case errc::out_of_memory:
@@ -77,6 +69,7 @@ error unknown_handle(call where) noexcept {
 
 // What a call says to a place where this driver has nothing.
 error unknown_place(call where, location place) noexcept {
+  check(place != host(), "the only place that there is, is refused");
   if (place.kind == location::place::device) {
     return bad_call(where, errc::invalid_argument, "the host driver has no devices: use host()");
   }
@@ -98,6 +91,7 @@ error too_many_mappings(call where) noexcept {
 
 // The kernel says ENOMEM both for its own memory and for too many mappings.
 error mapping_error(call where, int number) noexcept {
+  check(number != 0, "a mapping failed without an error");
   if (number != ENOMEM)
     return kernel_error(where, errc::internal, number, "the kernel refused to change a mapping");
   if (linux_os::mapping_limit_reached()) return too_many_mappings(where);
@@ -112,6 +106,7 @@ error figures_error(call where, errc code, int number) noexcept {
 
 // What may still be committed, with something left to the rest of the system.
 std::uint64_t committable_bytes(const linux_os::memory_figures& now) noexcept {
+  check(now.failure == 0, "figures are used that could not be read");
   const std::uint64_t keep = std::min(keep_free_bytes_max, now.total_bytes / keep_free_part);
   return now.available_bytes > keep ? now.available_bytes - keep : 0;
 }
@@ -127,7 +122,10 @@ template <class Work>
   }
 }
 
+constexpr const char* moved_from = "a host_driver is used that was moved from";
+
 linux_os::span span_of(address_range range) noexcept {
+  check(!range.empty(), "the kernel is asked for a range of no size");
   return {range.base.value, range.size_bytes};
 }
 
@@ -137,6 +135,7 @@ linux_os::protection protection_of(access rights) noexcept {
     case access::read: return linux_os::protection::read;
     case access::read_write: return linux_os::protection::read_write;
   }
+  check(false, "a right is no right");
   return linux_os::protection::none;
 }
 
@@ -145,6 +144,7 @@ bool is_power_of_two(std::uint64_t value) noexcept {
 }
 
 std::byte* bytes_at(address at) noexcept {
+  check(static_cast<bool>(at), "bytes at no address are touched");
   return reinterpret_cast<std::byte*>(
       static_cast<std::uintptr_t>(at.value));  // NOLINT(performance-no-int-to-ptr)
 }
@@ -168,7 +168,7 @@ struct host_driver::state {
   std::uint64_t created_bytes = 0;
   std::uint64_t last_token = 0;
   reservation_map reservations;
-  piece_map pieces;
+  mapping_map mappings;
   std::unordered_map<std::uint64_t, memory>
       memories;  // by memory::key; its nodes stay where they are
   std::unordered_map<std::uint64_t, memory*> handles;  // by token
@@ -182,6 +182,7 @@ struct host_driver::state {
   // Everything below expects the caller to hold the guard.
 
   [[nodiscard]] bool aligned(std::uint64_t value) const noexcept {
+    check(granule.minimum_bytes != 0, "a driver has no granularity");
     return value % granule.minimum_bytes == 0;
   }
   [[nodiscard]] bool well_formed(address_range range) const noexcept {
@@ -192,7 +193,7 @@ struct host_driver::state {
   [[nodiscard]] bool any_mapped(address_range range) const noexcept;
   [[nodiscard]] bool all_mapped(address_range range) const noexcept;
   [[nodiscard]] memory* find(physical_handle handle) const noexcept;
-  [[nodiscard]] const piece* piece_at(address at) const noexcept;
+  [[nodiscard]] const mapping* mapping_at(address at) const noexcept;
   [[nodiscard]] status usable(call where, address_range range, access wanted) const noexcept;
 
   [[nodiscard]] status check_room(std::uint64_t size_bytes) const noexcept;
@@ -207,10 +208,12 @@ struct host_driver::state {
   template <class Work>
   [[nodiscard]] int with_spare(Work&& work) noexcept {
     int failure = work();
+    check(failure >= 0, "an error of the kernel is below zero");
     if (failure != ENOMEM) return failure;
     spare.lend();
     failure = work();
     spare.take_back();
+    check(failure >= 0, "an error of the kernel is below zero");
     return failure;
   }
 };
@@ -220,7 +223,9 @@ namespace {
 // Cuts the pieces that stick out of a range, and mends them again unless the cut is kept.
 class boundary_cut {
  public:
-  boundary_cut(piece_map& pieces, address_range range) noexcept : pieces_(pieces), range_(range) {
+  boundary_cut(mapping_map& mappings, address_range range) noexcept
+      : mappings_(mappings), range_(range) {
+    check(!range.empty(), "mappings are cut at a range of no size");
     whole_ = allocates([&] {
       cut_base_ = cut(range_.base.value);
       cut_end_ = cut(range_.end().value);
@@ -231,33 +236,40 @@ class boundary_cut {
   ~boundary_cut() {
     if (cut_end_) mend(range_.end().value);
     if (cut_base_) mend(range_.base.value);
+    debug_check([this] { return !(cut_base_ || cut_end_) || !mappings_.empty(); },
+                "cut mappings were mended and are gone");
   }
 
   [[nodiscard]] bool made() const noexcept { return whole_; }
-  void keep() noexcept { cut_base_ = cut_end_ = false; }
+  void keep() noexcept {
+    check(whole_, "a cut is kept that was not made");
+    cut_base_ = cut_end_ = false;
+  }
 
  private:
   bool cut(std::uint64_t at) {
-    const auto after = pieces_.upper_bound(at);
-    if (after == pieces_.begin()) return false;
+    const auto after = mappings_.upper_bound(at);
+    if (after == mappings_.begin()) return false;
     const auto left = std::prev(after);
     const std::uint64_t left_bytes = at - left->first;
     if (left_bytes == 0 || left_bytes >= left->second.size_bytes) return false;
-    piece right = left->second;
+    mapping right = left->second;
     right.size_bytes -= left_bytes;
-    pieces_.emplace_hint(after, at, right);
+    mappings_.emplace_hint(after, at, right);
     left->second.size_bytes = left_bytes;
+    check(right.size_bytes != 0 && left->second.behind == right.behind, "a mapping is cut wrongly");
     return true;
   }
 
   void mend(std::uint64_t at) noexcept {
-    const auto right = pieces_.find(at);
-    check(right != pieces_.end() && right != pieces_.begin(), "a cut mapping lost a half");
+    const auto right = mappings_.find(at);
+    check(right != mappings_.end() && right != mappings_.begin(), "a cut mapping lost a half");
+    check(std::prev(right)->second.behind == right->second.behind, "halves of two mappings meet");
     std::prev(right)->second.size_bytes += right->second.size_bytes;
-    pieces_.erase(right);
+    mappings_.erase(right);
   }
 
-  piece_map& pieces_;
+  mapping_map& mappings_;
   address_range range_;
   bool cut_base_ = false;
   bool cut_end_ = false;
@@ -267,6 +279,8 @@ class boundary_cut {
 }  // namespace
 
 host_driver::state::~state() {
+  check(made_in.is_here(), "a child destroys what its parent has");
+  check(mappings.empty() || !reservations.empty(), "memory is mapped outside of all reservations");
   for (const auto& [base, size_bytes] : reservations) {
     (void)with_spare([&] { return linux_os::unreserve({base, size_bytes}); });
   }
@@ -280,22 +294,25 @@ bool host_driver::state::reserved(address_range range) const noexcept {
   const auto after = reservations.upper_bound(range.base.value);
   if (after == reservations.begin()) return false;
   const auto& [base, size_bytes] = *std::prev(after);
+  check(base <= range.base.value && size_bytes != 0, "a reservation has no addresses");
   return address_range{{base}, size_bytes}.contains(range);
 }
 
 bool host_driver::state::any_mapped(address_range range) const noexcept {
-  const auto after = pieces.lower_bound(range.end().value);
-  if (after == pieces.begin()) return false;
+  const auto after = mappings.lower_bound(range.end().value);
+  if (after == mappings.begin()) return false;
   const auto& [base, last] = *std::prev(after);
+  debug_check([&] { return reserved({{base}, last.size_bytes}); }, "a mapping lies outside");
   return base + last.size_bytes > range.base.value;
 }
 
 bool host_driver::state::all_mapped(address_range range) const noexcept {
-  auto next = pieces.upper_bound(range.base.value);
-  if (next == pieces.begin()) return false;
+  auto next = mappings.upper_bound(range.base.value);
+  if (next == mappings.begin()) return false;
   --next;
   std::uint64_t covered_to = range.base.value;
-  while (next != pieces.end() && next->first <= covered_to && covered_to < range.end().value) {
+  while (next != mappings.end() && next->first <= covered_to && covered_to < range.end().value) {
+    check(next->second.size_bytes != 0, "a mapping is empty");
     covered_to = std::max(covered_to, next->first + next->second.size_bytes);
     ++next;
   }
@@ -304,23 +321,27 @@ bool host_driver::state::all_mapped(address_range range) const noexcept {
 
 memory* host_driver::state::find(physical_handle handle) const noexcept {
   const auto found = handles.find(static_cast<std::uint64_t>(handle));
-  return found == handles.end() ? nullptr : found->second;
+  if (found == handles.end()) return nullptr;
+  check(found->second != nullptr && found->second->handles != 0, "a handle has no memory");
+  return found->second;
 }
 
-const piece* host_driver::state::piece_at(address at) const noexcept {
-  const auto after = pieces.upper_bound(at.value);
-  if (after == pieces.begin()) return nullptr;
+const mapping* host_driver::state::mapping_at(address at) const noexcept {
+  const auto after = mappings.upper_bound(at.value);
+  if (after == mappings.begin()) return nullptr;
   const auto& [base, last] = *std::prev(after);
+  check(base <= at.value && last.behind != nullptr, "a mapping has no memory");
   return at.value - base < last.size_bytes ? &last : nullptr;
 }
 
 status host_driver::state::usable(call where, address_range range, access wanted) const noexcept {
+  check(wanted != access::none, "memory is used with no right");
   if (range.empty()) return {};
   if (wraps(range.base, range.size_bytes) || !all_mapped(range)) {
     return bad_call(where, errc::invalid_argument, "a part of the range has no memory behind it");
   }
-  for (auto next = std::prev(pieces.upper_bound(range.base.value));
-       next != pieces.end() && next->first < range.end().value; ++next) {
+  for (auto next = std::prev(mappings.upper_bound(range.base.value));
+       next != mappings.end() && next->first < range.end().value; ++next) {
     if (next->second.rights < wanted) {
       return bad_call(where, errc::invalid_argument,
                       "a part of the range lacks the access right: see set_access");
@@ -331,6 +352,7 @@ status host_driver::state::usable(call where, address_range range, access wanted
 
 status host_driver::state::check_room(std::uint64_t size_bytes) const noexcept {
   const std::uint64_t capacity = options.capacity_bytes;
+  check(capacity == 0 || created_bytes <= capacity, "more was created than there may be");
   if (capacity != 0 && size_bytes > capacity - created_bytes) {
     return bad_call(call::create, errc::out_of_memory,
                     "host_options::capacity_bytes would be exceeded");
@@ -347,6 +369,8 @@ status host_driver::state::check_room(std::uint64_t size_bytes) const noexcept {
 }
 
 status host_driver::state::obtain(memory& fresh) noexcept {
+  check(fresh.own_file < 0 && fresh.pages.size_bytes != 0,
+        "memory is obtained twice, or of no size");
   int file = shared_file;
   if (fresh.shareable != share_kind::none) {
     const linux_os::opened made = linux_os::open_memory_file(fresh.pages.size_bytes, pages, true);
@@ -366,6 +390,7 @@ status host_driver::state::obtain(memory& fresh) noexcept {
     }
     fresh.pages.offset_bytes = shared_file_used_bytes;
   }
+  check(file >= 0, "memory lies in no file");
   const int failure =
       options.commit == commit_mode::eager ? linux_os::commit(file, fresh.pages) : 0;
   if (failure != 0) {
@@ -374,12 +399,14 @@ status host_driver::state::obtain(memory& fresh) noexcept {
                         "the system has no memory left");
   }
   if (fresh.own_file < 0) shared_file_used_bytes += fresh.pages.size_bytes;
+  check(shared_file_used_bytes <= shared_file_bytes, "memory lies past the end of the file");
   return {};
 }
 
 // Writes memory and a first handle to it into the table.
 result<physical_handle> host_driver::state::enter(call where, const memory& facts) noexcept {
   const std::uint64_t token = last_token + 1;
+  check(!memories.contains(token) && !handles.contains(token), "a handle is given out twice");
   memory* entered = nullptr;
   const bool done = allocates([&] {
     entered = &memories.try_emplace(token, facts).first->second;
@@ -389,6 +416,7 @@ result<physical_handle> host_driver::state::enter(call where, const memory& fact
     memories.erase(token);
     return no_host_memory(where);
   }
+  check(entered != nullptr && token > last_token, "a handle is given out that was before");
   entered->key = token;
   entered->handles = 1;
   last_token = token;
@@ -397,8 +425,9 @@ result<physical_handle> host_driver::state::enter(call where, const memory& fact
 
 // Takes back an enter().
 void host_driver::state::forget(physical_handle handle) noexcept {
-  handles.erase(static_cast<std::uint64_t>(handle));
-  memories.erase(static_cast<std::uint64_t>(handle));
+  const std::size_t erased = handles.erase(static_cast<std::uint64_t>(handle)) +
+                             memories.erase(static_cast<std::uint64_t>(handle));
+  check(erased == 2, "what is taken back was not entered");
 }
 
 status host_driver::state::reclaim(call where, memory& unused) noexcept {
@@ -408,16 +437,21 @@ status host_driver::state::reclaim(call where, memory& unused) noexcept {
   } else if (const int failure = linux_os::decommit(shared_file, unused.pages); failure != 0) {
     return kernel_error(where, errc::device_lost, failure, "the kernel does not take memory back");
   }
+  check(!unused.created_here || created_bytes >= unused.pages.size_bytes,
+        "more memory is given back than was created");
   if (unused.created_here) created_bytes -= unused.pages.size_bytes;
-  memories.erase(unused.key);
+  const std::size_t erased = memories.erase(unused.key);
+  check(erased == 1, "memory is given back that is in no table");
   return {};
 }
 
 // Gives every piece in the range the rights that the table says it has.
 bool host_driver::state::restore_rights(address_range range) noexcept {
   bool restored = true;
-  for (auto next = pieces.lower_bound(range.base.value);
-       next != pieces.end() && next->first < range.end().value; ++next) {
+  for (auto next = mappings.lower_bound(range.base.value);
+       next != mappings.end() && next->first < range.end().value; ++next) {
+    check(range.contains(address_range{{next->first}, next->second.size_bytes}),
+          "rights are restored outside of a range");
     const linux_os::span where{next->first, next->second.size_bytes};
     const auto rights = protection_of(next->second.rights);
     restored &= with_spare([&] { return linux_os::protect(where, rights); }) == 0;
@@ -425,7 +459,9 @@ bool host_driver::state::restore_rights(address_range range) noexcept {
   return restored;
 }
 
-host_driver::host_driver(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
+host_driver::host_driver(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {
+  check(state_ != nullptr && state_->shared_file >= 0, "a driver object is made of nothing opened");
+}
 host_driver::~host_driver() { leave_if_forked(); }
 host_driver::host_driver(host_driver&&) noexcept = default;
 host_driver& host_driver::operator=(host_driver&& other) noexcept {
@@ -433,6 +469,7 @@ host_driver& host_driver::operator=(host_driver&& other) noexcept {
     users_ = std::move(other.users_);
     leave_if_forked();
     state_ = std::move(other.state_);
+    check(other.state_ == nullptr, "an object that was moved from has a state");
   }
   return *this;
 }
@@ -441,6 +478,8 @@ host_driver& host_driver::operator=(host_driver&& other) noexcept {
 // parent's.
 void host_driver::leave_if_forked() noexcept {
   if (state_ != nullptr && !state_->made_in.is_here()) leave_behind(state_.release());
+  check(state_ == nullptr || state_->made_in.is_here(),
+        "a parent's state is about to be destroyed");
 }
 
 namespace {
@@ -474,6 +513,7 @@ result<granularity> chosen_granularity(const host_options& options) noexcept {
   if (options.recommended_bytes == 0 || options.recommended_bytes % minimum != 0) {
     return refuse(errc::bad_option, "host_options::recommended_bytes is a multiple of the minimum");
   }
+  check(minimum % page == 0, "a granule is no multiple of a page");
   return granularity{minimum, options.recommended_bytes};
 }
 
@@ -497,14 +537,19 @@ result<host_driver> host_driver::open(const host_options& options) noexcept {
     return kernel_error(call::none, errc::unavailable, file.failure,
                         "this system makes no memory files (memfd_create)");
   }
+  check(file.descriptor >= 0, "a file was opened and has no descriptor");
   made->shared_file = file.descriptor;
   made->spare.take_back();
   return host_driver{std::move(made)};
 }
 
-const features& host_driver::feature_set() const noexcept { return state_->can; }
+const features& host_driver::feature_set() const noexcept {
+  check(state_ != nullptr, moved_from);
+  return state_->can;
+}
 
 result<granularity> host_driver::query_granularity(const physical_request& request) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::query_granularity);
   if (request.where != host()) {
     return unknown_place(call::query_granularity, request.where);
@@ -513,6 +558,7 @@ result<granularity> host_driver::query_granularity(const physical_request& reque
 }
 
 result<memory_info> host_driver::query_memory(location where) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::memory_info);
   if (where != host()) return unknown_place(call::memory_info, where);
   const linux_os::memory_figures now = linux_os::query_memory(state_->pages);
@@ -521,7 +567,8 @@ result<memory_info> host_driver::query_memory(location where) noexcept {
   if (state_->options.huge_pages) info.free_bytes = now.available_bytes;
   const std::uint64_t capacity = state_->options.capacity_bytes;
   if (capacity == 0) return info;
-  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const std::shared_lock<std::shared_mutex> locked(state_->guard);
+  check(state_->created_bytes <= capacity, "more was created than there may be");
   info.free_bytes = std::min(info.free_bytes, capacity - state_->created_bytes);
   info.total_bytes = capacity;
   return info;
@@ -532,12 +579,14 @@ namespace {
 // An aligned range of the size asked for, wherever the kernel puts it. ENOMEM is the kernel's word
 // for too large a size, ENOSPC here for too many mappings.
 linux_os::placed reserve_aligned(std::uint64_t size_bytes, std::uint64_t alignment_bytes) noexcept {
+  check(alignment_bytes >= linux_os::page_size_bytes(), "an alignment is less than a page");
   const std::uint64_t extra = alignment_bytes - linux_os::page_size_bytes();
   const linux_os::placed wide = linux_os::reserve({0, size_bytes + extra});
   if (wide.failure == ENOMEM && linux_os::no_mapping_left()) return {0, ENOSPC};
   if (wide.failure != 0 || extra == 0) return wide;
   const std::uint64_t base = round_up(wide.base, alignment_bytes);
   const std::uint64_t head = base - wide.base;
+  check(head <= extra, "an aligned range begins behind the one that was reserved");
   const std::uint64_t tail = extra - head;
   int failure = 0;
   if (tail != 0) failure = linux_os::unreserve({base + size_bytes, tail});
@@ -550,6 +599,7 @@ linux_os::placed reserve_aligned(std::uint64_t size_bytes, std::uint64_t alignme
 }  // namespace
 
 result<address_range> host_driver::reserve(const reserve_request& request) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::reserve);
   const std::uint64_t size = request.size_bytes;
   const std::uint64_t wanted = request.alignment_bytes;
@@ -568,7 +618,7 @@ result<address_range> host_driver::reserve(const reserve_request& request) noexc
     return bad_call(call::reserve, errc::out_of_addresses,
                     "the size and its alignment exceed the address space");
   }
-  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const std::unique_lock<std::shared_mutex> locked(state_->guard);
   linux_os::placed place{0, EEXIST};
   const std::uint64_t hint_unit = wanted == 0 ? granule.minimum_bytes : alignment;
   if (request.hint && request.hint.value % hint_unit == 0)
@@ -584,12 +634,18 @@ result<address_range> host_driver::reserve(const reserve_request& request) noexc
     (void)state_->with_spare([&] { return linux_os::unreserve({place.base, size}); });
     return no_host_memory(call::reserve);
   }
+  check(place.base != 0 && place.base % granule.minimum_bytes == 0,
+        "a range is reserved at no address, or not aligned");
+  check(wanted == 0 || place.base % wanted == 0, "a range is not aligned as asked for");
+  debug_check([&] { return !state_->any_mapped({{place.base}, size}); },
+              "fresh addresses have a mapping");
   return address_range{{place.base}, size};
 }
 
 status host_driver::free_reservation(address_range range) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::free_reservation);
-  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const std::unique_lock<std::shared_mutex> locked(state_->guard);
   const auto found = state_->reservations.find(range.base.value);
   if (found == state_->reservations.end() || found->second != range.size_bytes) {
     return bad_call(call::free_reservation, errc::invalid_argument,
@@ -602,10 +658,12 @@ status host_driver::free_reservation(address_range range) noexcept {
   const int failure = state_->with_spare([&] { return linux_os::unreserve(span_of(range)); });
   if (failure != 0) return mapping_error(call::free_reservation, failure);
   state_->reservations.erase(found);
+  debug_check([&] { return !state_->reserved(range); }, "a reservation was freed and stays");
   return {};
 }
 
 result<physical_handle> host_driver::create(const physical_request& request) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::create);
   if (request.where != host()) {
     return unknown_place(call::create, request.where);
@@ -626,32 +684,38 @@ result<physical_handle> host_driver::create(const physical_request& request) noe
   fresh.pages.size_bytes = request.size_bytes;
   fresh.shareable = request.shareable;
   fresh.created_here = true;
-  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const std::unique_lock<std::shared_mutex> locked(state_->guard);
   if (const status room = state_->check_room(request.size_bytes); !room) return room.error();
   const result<physical_handle> handle = state_->enter(call::create, fresh);
   if (!handle) return handle;
+  check(state_->find(*handle) != nullptr, "memory was entered and is in no table");
   if (const status obtained = state_->obtain(*state_->find(*handle)); !obtained) {
     state_->forget(*handle);
     return obtained.error();
   }
   state_->created_bytes += request.size_bytes;
+  check(state_->created_bytes >= request.size_bytes, "more memory was created than can be counted");
   return handle;
 }
 
 status host_driver::release(physical_handle handle) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::release);
-  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const std::unique_lock<std::shared_mutex> locked(state_->guard);
   memory* behind = state_->find(handle);
   if (behind == nullptr) return unknown_handle(call::release);
-  state_->handles.erase(static_cast<std::uint64_t>(handle));
+  const std::size_t erased = state_->handles.erase(static_cast<std::uint64_t>(handle));
+  check(erased == 1, "a handle is released that is in no table");
+  check(behind->handles != 0, "a count of handles would fall below zero");
   --behind->handles;
   return behind->referred_to() ? status{} : state_->reclaim(call::release, *behind);
 }
 
 status host_driver::map(const map_request& request) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::map);
   const address_range range{request.at, request.size_bytes};
-  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const std::unique_lock<std::shared_mutex> locked(state_->guard);
   if (!state_->well_formed(range) || !state_->aligned(request.offset_bytes)) {
     return bad_call(call::map, errc::invalid_argument,
                     "address, size and offset are multiples of the granularity");
@@ -668,25 +732,29 @@ status host_driver::map(const map_request& request) noexcept {
   }
   if (state_->any_mapped(range))
     return bad_call(call::map, errc::overlap, "a part of the range is mapped already");
-  const piece mapped{range.size_bytes, behind, access::none};
-  piece_map::iterator entered;
-  if (!allocates([&] { entered = state_->pieces.emplace(range.base.value, mapped).first; })) {
+  const mapping mapped{range.size_bytes, behind, access::none};
+  mapping_map::iterator entered;
+  if (!allocates([&] { entered = state_->mappings.emplace(range.base.value, mapped).first; })) {
     return no_host_memory(call::map);
   }
+  check(state_->aligned(pages.offset_bytes), "memory begins inside a granule");
   const int file = behind->own_file >= 0 ? behind->own_file : state_->shared_file;
   const int failure =
       linux_os::map(span_of(range), file, pages.offset_bytes + request.offset_bytes);
   if (failure != 0) {
-    state_->pieces.erase(entered);
+    state_->mappings.erase(entered);
     return mapping_error(call::map, failure);
   }
   behind->mapped_bytes += range.size_bytes;
+  check(behind->referred_to() && behind->mapped_bytes >= range.size_bytes,
+        "a mapping is not counted");
   return {};
 }
 
 status host_driver::unmap(address_range range) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::unmap);
-  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const std::unique_lock<std::shared_mutex> locked(state_->guard);
   if (!state_->well_formed(range)) {
     return bad_call(call::unmap, errc::invalid_argument,
                     "address and size are multiples of the granularity");
@@ -698,21 +766,23 @@ status host_driver::unmap(address_range range) noexcept {
   if (!state_->all_mapped(range)) {
     return bad_call(call::unmap, errc::invalid_argument, "the range has a hole: unmap its parts");
   }
-  boundary_cut cut(state_->pieces, range);
+  boundary_cut cut(state_->mappings, range);
   if (!cut.made()) return no_host_memory(call::unmap);
   const int failure = state_->with_spare([&] { return linux_os::unmap(span_of(range)); });
   if (failure != 0) return mapping_error(call::unmap, failure);
   cut.keep();
   status outcome;
-  auto next = state_->pieces.find(range.base.value);
-  while (next != state_->pieces.end() && next->first < range.end().value) {
+  auto next = state_->mappings.find(range.base.value);
+  while (next != state_->mappings.end() && next->first < range.end().value) {
     memory* behind = next->second.behind;
+    check(behind->mapped_bytes >= next->second.size_bytes, "more is unmapped than was mapped");
     behind->mapped_bytes -= next->second.size_bytes;
-    next = state_->pieces.erase(next);
+    next = state_->mappings.erase(next);
     if (behind->referred_to()) continue;
     if (const status reclaimed = state_->reclaim(call::unmap, *behind); !reclaimed)
       outcome = reclaimed;
   }
+  debug_check([&] { return !state_->any_mapped(range); }, "a range was unmapped and is mapped");
   return outcome;
 }
 
@@ -735,11 +805,12 @@ result<access> rights_in(std::span<const access_grant> grants) noexcept {
 }  // namespace
 
 status host_driver::set_access(address_range range, std::span<const access_grant> grants) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::set_access);
   const result<access> wanted = rights_in(grants);
   if (!wanted) return wanted.error();
   const access rights = *wanted;
-  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const std::unique_lock<std::shared_mutex> locked(state_->guard);
   if (!state_->well_formed(range)) {
     return bad_call(call::set_access, errc::invalid_argument,
                     "address and size are multiples of the granularity");
@@ -747,7 +818,7 @@ status host_driver::set_access(address_range range, std::span<const access_grant
   if (!state_->all_mapped(range)) {
     return bad_call(call::set_access, errc::invalid_argument, "a part of the range is not mapped");
   }
-  boundary_cut cut(state_->pieces, range);
+  boundary_cut cut(state_->mappings, range);
   if (!cut.made()) return no_host_memory(call::set_access);
   const int failure = linux_os::protect(span_of(range), protection_of(rights));
   if (failure != 0) {
@@ -757,20 +828,28 @@ status host_driver::set_access(address_range range, std::span<const access_grant
                         "rights changed in part and not changed back");
   }
   cut.keep();
-  for (auto next = state_->pieces.find(range.base.value);
-       next != state_->pieces.end() && next->first < range.end().value; ++next) {
+  for (auto next = state_->mappings.find(range.base.value);
+       next != state_->mappings.end() && next->first < range.end().value; ++next) {
+    check(next->second.behind != nullptr, "a mapping has no memory");
     next->second.rights = rights;
   }
+  debug_check(
+      [&] {
+        return state_->usable(call::set_access, range, access::read).has_value() ==
+               (rights != access::none);
+      },
+      "rights were given and are others");
   return {};
 }
 
 result<access> host_driver::get_access(address at, location who) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::get_access);
   if (who != host()) {
     return unknown_place(call::get_access, who);
   }
-  const std::shared_lock<std::shared_mutex> hold(state_->guard);
-  const piece* mapped = state_->piece_at(at);
+  const std::shared_lock<std::shared_mutex> locked(state_->guard);
+  const mapping* mapped = state_->mapping_at(at);
   if (mapped == nullptr)
     return bad_call(call::get_access, errc::invalid_argument, "nothing is mapped there");
   return mapped->rights;
@@ -781,6 +860,7 @@ namespace {
 constexpr const char* streamless = "the host driver has no streams but the default one";
 
 error no_streams(const process_mark& made_in, call where) noexcept {
+  check(where != call::none, "a refusal names no call");
   if (!made_in.is_here()) return refuse_forked(where);
   return bad_call(where, errc::not_supported,
                   "the host driver has no streams and no events: work is finished when a call "
@@ -790,39 +870,49 @@ error no_streams(const process_mark& made_in, call where) noexcept {
 }  // namespace
 
 result<stream_handle> host_driver::create_stream() noexcept {
+  check(state_ != nullptr, moved_from);
   return no_streams(state_->made_in, call::create_stream);
 }
 status host_driver::destroy_stream(stream_handle) noexcept {
+  check(state_ != nullptr, moved_from);
   return no_streams(state_->made_in, call::destroy_stream);
 }
 status host_driver::synchronize_stream(stream_handle) noexcept {
+  check(state_ != nullptr, moved_from);
   return no_streams(state_->made_in, call::synchronize_stream);
 }
 result<event_handle> host_driver::create_event() noexcept {
+  check(state_ != nullptr, moved_from);
   return no_streams(state_->made_in, call::create_event);
 }
 status host_driver::destroy_event(event_handle) noexcept {
+  check(state_ != nullptr, moved_from);
   return no_streams(state_->made_in, call::destroy_event);
 }
 status host_driver::record_event(event_handle, stream_handle) noexcept {
+  check(state_ != nullptr, moved_from);
   return no_streams(state_->made_in, call::record_event);
 }
 result<bool> host_driver::query_event(event_handle) noexcept {
+  check(state_ != nullptr, moved_from);
   return no_streams(state_->made_in, call::query_event);
 }
 status host_driver::wait_event(stream_handle, event_handle) noexcept {
+  check(state_ != nullptr, moved_from);
   return no_streams(state_->made_in, call::wait_event);
 }
 status host_driver::synchronize_event(event_handle) noexcept {
+  check(state_ != nullptr, moved_from);
   return no_streams(state_->made_in, call::synchronize_event);
 }
 
 status host_driver::copy(const copy_request& request) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::copy);
   if (request.stream != stream_handle::default_stream) {
     return bad_call(call::copy, errc::invalid_argument, streamless);
   }
-  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const std::shared_lock<std::shared_mutex> locked(state_->guard);
   const status readable =
       state_->usable(call::copy, {request.source, request.size_bytes}, access::read);
   if (!readable) return readable;
@@ -835,11 +925,12 @@ status host_driver::copy(const copy_request& request) noexcept {
 }
 
 status host_driver::fill(const fill_request& request) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::fill);
   if (request.stream != stream_handle::default_stream) {
     return bad_call(call::fill, errc::invalid_argument, streamless);
   }
-  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const std::shared_lock<std::shared_mutex> locked(state_->guard);
   const status writable = state_->usable(call::fill, request.target, access::read_write);
   if (!writable) return writable;
   if (!request.target.empty())
@@ -848,8 +939,9 @@ status host_driver::fill(const fill_request& request) noexcept {
 }
 
 status host_driver::write(address at, std::span<const std::byte> source) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::write);
-  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const std::shared_lock<std::shared_mutex> locked(state_->guard);
   const status writable = state_->usable(call::write, {at, source.size()}, access::read_write);
   if (!writable) return writable;
   if (!source.empty()) std::memcpy(bytes_at(at), source.data(), source.size());
@@ -857,8 +949,9 @@ status host_driver::write(address at, std::span<const std::byte> source) noexcep
 }
 
 status host_driver::read(std::span<std::byte> target, address at) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::read);
-  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const std::shared_lock<std::shared_mutex> locked(state_->guard);
   const status readable = state_->usable(call::read, {at, target.size()}, access::read);
   if (!readable) return readable;
   if (!target.empty()) std::memcpy(target.data(), bytes_at(at), target.size());
@@ -866,22 +959,26 @@ status host_driver::read(std::span<std::byte> target, address at) noexcept {
 }
 
 result<physical_handle> host_driver::retain(address at) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::retain);
-  const std::unique_lock<std::shared_mutex> hold(state_->guard);
-  const piece* mapped = state_->piece_at(at);
+  const std::unique_lock<std::shared_mutex> locked(state_->guard);
+  const mapping* mapped = state_->mapping_at(at);
   if (mapped == nullptr)
     return bad_call(call::retain, errc::invalid_argument, "nothing is mapped there");
   const std::uint64_t token = state_->last_token + 1;
+  check(!state_->handles.contains(token), "a handle is given out twice");
   if (!allocates([&] { state_->handles.try_emplace(token, mapped->behind); }))
     return no_host_memory(call::retain);
+  check(mapped->behind->referred_to(), "memory is mapped that nothing refers to");
   state_->last_token = token;
   ++mapped->behind->handles;
   return physical_handle{token};
 }
 
 result<physical_properties> host_driver::get_properties(physical_handle handle) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::get_properties);
-  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const std::shared_lock<std::shared_mutex> locked(state_->guard);
   const memory* behind = state_->find(handle);
   if (behind == nullptr) {
     return unknown_handle(call::get_properties);
@@ -890,12 +987,13 @@ result<physical_properties> host_driver::get_properties(physical_handle handle) 
 }
 
 result<shared_handle> host_driver::export_handle(physical_handle handle, share_kind kind) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::export_handle);
   if (kind != share_kind::posix_fd) {
     return bad_call(call::export_handle, errc::not_supported,
                     "the host driver shares memory as posix_fd only");
   }
-  const std::shared_lock<std::shared_mutex> hold(state_->guard);
+  const std::shared_lock<std::shared_mutex> locked(state_->guard);
   const memory* behind = state_->find(handle);
   if (behind == nullptr) {
     return unknown_handle(call::export_handle);
@@ -904,6 +1002,7 @@ result<shared_handle> host_driver::export_handle(physical_handle handle, share_k
     return bad_call(call::export_handle, errc::invalid_argument,
                     "the memory was not created shareable");
   }
+  check(behind->own_file >= 0, "shareable memory has no file");
   const linux_os::opened copy = linux_os::duplicate(behind->own_file);
   if (copy.failure != 0) {
     return kernel_error(call::export_handle, errc::out_of_memory, copy.failure,
@@ -913,10 +1012,12 @@ result<shared_handle> host_driver::export_handle(physical_handle handle, share_k
   shared.kind = kind;
   shared.descriptor = copy.descriptor;
   shared.size_bytes = behind->pages.size_bytes;
+  check(shared.descriptor >= 0 && shared.size_bytes != 0, "memory is exported as no file");
   return shared;
 }
 
 result<physical_handle> host_driver::import_handle(const shared_handle& shared) noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::import_handle);
   if (shared.kind != share_kind::posix_fd) {
     return bad_call(call::import_handle, errc::not_supported,
@@ -946,20 +1047,23 @@ result<physical_handle> host_driver::import_handle(const shared_handle& shared) 
     return kernel_error(call::import_handle, errc::out_of_memory, copy.failure,
                         "no descriptor left: raise the limit on open files");
   }
+  check(copy.descriptor >= 0, "memory is imported that lies in no file");
   memory received;
   received.pages.size_bytes = facts.size_bytes;
   received.own_file = copy.descriptor;
   received.shareable = share_kind::posix_fd;
-  const std::unique_lock<std::shared_mutex> hold(state_->guard);
+  const std::unique_lock<std::shared_mutex> locked(state_->guard);
   const result<physical_handle> handle = state_->enter(call::import_handle, received);
   if (!handle) linux_os::close(copy.descriptor);
+  check(!handle || state_->find(*handle) != nullptr, "memory was imported and is in no table");
   return handle;
 }
 
-host_ledger host_driver::ledger() const noexcept {
+host_resource_counts host_driver::resource_counts() const noexcept {
+  check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return {};
-  const std::shared_lock<std::shared_mutex> hold(state_->guard);
-  host_ledger count;
+  const std::shared_lock<std::shared_mutex> locked(state_->guard);
+  host_resource_counts count;
   count.reservations = state_->reservations.size();
   for (const auto& [base, size_bytes] : state_->reservations) count.reserved_bytes += size_bytes;
   count.handles = state_->handles.size();
@@ -968,8 +1072,11 @@ host_ledger host_driver::ledger() const noexcept {
     count.memory_bytes += each.pages.size_bytes;
     count.descriptors += each.own_file >= 0 ? 1 : 0;
   }
-  count.mappings = state_->pieces.size();
-  for (const auto& [base, each] : state_->pieces) count.mapped_bytes += each.size_bytes;
+  count.mappings = state_->mappings.size();
+  for (const auto& [base, each] : state_->mappings) count.mapped_bytes += each.size_bytes;
+  check(count.mapped_bytes <= count.reserved_bytes, "more is mapped than is reserved");
+  check(count.handles + count.mappings != 0 || count.memories == 0,
+        "memory is alive that nothing refers to");
   return count;
 }
 

@@ -21,16 +21,11 @@
 //
 // Thread safety: any call from any thread; copies run side by side, all else one after another.
 // Cost: O(log n) in live reservations and mappings plus the system call; 0.1 ms a MiB committed.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string_view>
-
 export module vmm.host;
 
 export import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -40,6 +35,7 @@ export enum class commit_mode : std::uint8_t {
   lazy,   // it comes with the first touch; too much ends the process at that touch
 };
 
+/// When memory is committed, and the units in which it is mapped.
 export struct host_options {
   commit_mode commit = commit_mode::eager;
   /// The smallest mappable unit: 0 for the system's page, else a power of two and a multiple of it.
@@ -54,7 +50,7 @@ export struct host_options {
 };
 
 /// What is alive in one driver object.
-export struct host_ledger {
+export struct host_resource_counts {
   std::uint64_t reservations = 0;
   std::uint64_t reserved_bytes = 0;
   std::uint64_t handles = 0;   ///< created, retained or imported, and not released
@@ -64,6 +60,7 @@ export struct host_ledger {
   std::uint64_t mapped_bytes = 0;  ///< aliases count each time
   std::uint64_t descriptors = 0;   ///< of shareable memory; exported ones are their receivers'
 
+  /// Nothing is alive.
   [[nodiscard]] constexpr bool empty() const noexcept {
     return (reservations | handles | memories | mappings | descriptors) == 0;
   }
@@ -128,7 +125,8 @@ export class host_driver {
                                                     share_kind kind) noexcept;
   [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared) noexcept;
 
-  [[nodiscard]] host_ledger ledger() const noexcept;
+  /// What is alive in this object. Cost: O(what is alive).
+  [[nodiscard]] host_resource_counts resource_counts() const noexcept;
 
  private:
   struct state;

@@ -19,6 +19,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+import vmm.backend;
+import vmm.support;
+
 namespace vmm::linux_os {
 namespace {
 
@@ -35,6 +38,10 @@ constexpr unsigned memfd_huge_2mib = 21u
 
 constexpr int reservation_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
+constexpr const char* no_descriptor = "a file is used that is not open";
+constexpr const char* more_read = "more is read than was asked for";
+constexpr const char* no_size = "the kernel is asked for a range of no size";
+
 void* pointer(std::uint64_t value) noexcept {
   return reinterpret_cast<void*>(
       static_cast<std::uintptr_t>(value));  // NOLINT(performance-no-int-to-ptr)
@@ -44,6 +51,7 @@ template <class Work>
 int repeat_while_interrupted(Work&& work) noexcept {
   for (int tries = 0; tries < interrupted_tries_max; ++tries) {
     if (work() == 0) return 0;
+    check(errno != 0, "a call of the system failed without an error");
     if (errno != EINTR) return errno;
   }
   return EINTR;
@@ -81,10 +89,12 @@ class no_size_signal {
 // on failure.
 template <std::size_t Size>
 std::string_view read_start(const char* path, std::array<char, Size>& buffer) noexcept {
+  check(path != nullptr && path[0] == '/', "a file of the kernel has no path");
   const int descriptor = ::open(path, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return {};
   const ssize_t count = ::read(descriptor, buffer.data(), buffer.size());
   const int failure = count < 0 ? errno : ENODATA;
+  check(count <= static_cast<ssize_t>(buffer.size()), more_read);
   ::close(descriptor);
   errno = failure;
   return count <= 0 ? std::string_view{}
@@ -98,6 +108,7 @@ std::uint64_t number_after(std::string_view text, std::string_view key,
   const std::size_t found = text.find(key);
   if (found == std::string_view::npos) return otherwise;
   std::string_view rest = text.substr(found + key.size());
+  check(rest.size() + key.size() <= text.size(), "a number lies outside of its text");
   rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
   std::uint64_t value = 0;
   const auto [end, failure] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
@@ -140,8 +151,8 @@ std::uint64_t group_room(const group_files& files, std::string_view group) noexc
       number_after(read_group_file(files.mount, group, files.usage, buffer), "", 0);
   const std::uint64_t cache =
       number_after(read_group_file(files.mount, group, "memory.stat", buffer), files.cache_key, 0);
-  const std::uint64_t held = usage > cache ? usage - cache : 0;
-  return limit > held ? limit - held : 0;
+  const std::uint64_t in_use = usage > cache ? usage - cache : 0;
+  return limit > in_use ? limit - in_use : 0;
 }
 
 // The least room of a group and those above it. Inside a container the group's path may not be
@@ -150,6 +161,7 @@ std::uint64_t group_room_upwards(const group_files& files, std::string_view grou
   std::uint64_t room = unlimited;
   for (int depth = 0; depth < group_depth_max; ++depth) {
     if (group == "/") group = {};
+    check(group.empty() || group.front() == '/', "a control group has no path");
     room = std::min(room, group_room(files, group));
     if (group.empty()) break;
     group = group.substr(0, group.rfind('/'));
@@ -179,13 +191,16 @@ std::uint64_t group_room() noexcept {
 }  // namespace
 
 std::uint64_t page_size_bytes() noexcept {
-  return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const long answer = ::sysconf(_SC_PAGESIZE);
+  check(answer > 0 && (answer & (answer - 1)) == 0, "the system's page is no power of two");
+  return static_cast<std::uint64_t>(answer);
 }
 
 opened open_memory_file(std::uint64_t size_bytes, page_kind pages, bool sealed) noexcept {
   unsigned flags = MFD_CLOEXEC;
   if (sealed) flags |= MFD_ALLOW_SEALING;
   if (pages == page_kind::huge) flags |= MFD_HUGETLB | memfd_huge_2mib;
+  check(size_bytes != 0, no_size);
   const int descriptor = ::memfd_create("vmm", flags);
   if (descriptor < 0) return {-1, errno};
   int failure = 0;
@@ -204,15 +219,22 @@ opened open_memory_file(std::uint64_t size_bytes, page_kind pages, bool sealed) 
 }
 
 opened duplicate(int descriptor) noexcept {
+  check(descriptor >= 0, no_descriptor);
   const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  check(copy != descriptor, "a descriptor is its own copy");
   return copy < 0 ? opened{-1, errno} : opened{copy, 0};
 }
 
-void close(int descriptor) noexcept { ::close(descriptor); }
+void close(int descriptor) noexcept {
+  check(descriptor >= 0, no_descriptor);
+  ::close(descriptor);
+}
 
 file_facts examine(int descriptor) noexcept {
+  check(descriptor >= 0, no_descriptor);
   struct ::stat status{};
   if (::fstat(descriptor, &status) != 0) return {.failure = errno};
+  check(status.st_size >= 0, "a file is smaller than nothing");
   const int mode = ::fcntl(descriptor, F_GETFL);
   if (mode < 0) return {.failure = errno};
   const int seals = ::fcntl(descriptor, F_GET_SEALS);
@@ -223,7 +245,10 @@ file_facts examine(int descriptor) noexcept {
 }
 
 int commit(int descriptor, extent pages) noexcept {
+  check(descriptor >= 0, no_descriptor);
+  check(pages.size_bytes != 0, no_size);
   for (std::uint64_t done = 0; done < pages.size_bytes; done += commit_step_bytes) {
+    check(pages.offset_bytes + done >= done, "memory lies past the end of all files");
     const auto offset = static_cast<off_t>(pages.offset_bytes + done);
     const auto size = static_cast<off_t>(std::min(commit_step_bytes, pages.size_bytes - done));
     const int failure =
@@ -237,6 +262,7 @@ int commit(int descriptor, extent pages) noexcept {
 }
 
 int decommit(int descriptor, extent pages) noexcept {
+  check(descriptor >= 0 && pages.size_bytes != 0, no_descriptor);
   return repeat_while_interrupted([&] {
     return ::fallocate(descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                        static_cast<off_t>(pages.offset_bytes),
@@ -245,6 +271,7 @@ int decommit(int descriptor, extent pages) noexcept {
 }
 
 placed reserve(span where) noexcept {
+  check(where.size_bytes != 0, no_size);
   const int flags = where.base == 0 ? reservation_flags : reservation_flags | MAP_FIXED_NOREPLACE;
   void* base = ::mmap(pointer(where.base), where.size_bytes, PROT_NONE, flags, -1, 0);
   if (base == MAP_FAILED) return {0, errno};
@@ -254,14 +281,21 @@ placed reserve(span where) noexcept {
     ::munmap(base, where.size_bytes);
     return {0, EEXIST};
   }
+  check(value != 0, "the kernel reserved addresses from zero on");
+  debug_check([&] { return value % page_size_bytes() == 0; },
+              "the kernel reserved addresses from inside a page");
   return {value, 0};
 }
 
 int unreserve(span where) noexcept {
+  check(where.base != 0 && where.size_bytes != 0, no_size);
   return ::munmap(pointer(where.base), where.size_bytes) == 0 ? 0 : errno;
 }
 
 int map(span where, int descriptor, std::uint64_t offset_bytes) noexcept {
+  check(where.base != 0 && descriptor >= 0, "a file is mapped over nothing, or no file");
+  debug_check([&] { return (where.base | offset_bytes) % page_size_bytes() == 0; },
+              "a file is mapped from inside a page, or to there");
   void* base = ::mmap(pointer(where.base), where.size_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
                       descriptor, static_cast<off_t>(offset_bytes));
   if (base == MAP_FAILED) return errno;
@@ -272,12 +306,14 @@ int map(span where, int descriptor, std::uint64_t offset_bytes) noexcept {
 }
 
 int unmap(span where) noexcept {
+  check(where.base != 0 && where.size_bytes != 0, no_size);
   void* base = ::mmap(pointer(where.base), where.size_bytes, PROT_NONE,
                       reservation_flags | MAP_FIXED, -1, 0);
   return base == MAP_FAILED ? errno : 0;
 }
 
 int protect(span where, protection rights) noexcept {
+  check(where.base != 0 && where.size_bytes != 0, no_size);
   int bits = PROT_NONE;
   if (rights == protection::read) bits = PROT_READ;
   if (rights == protection::read_write) bits = PROT_READ | PROT_WRITE;
@@ -299,6 +335,7 @@ bool mapping_limit_reached() noexcept {
   for (std::uint64_t reads = 0; reads < limit * 2 && lines <= limit; ++reads) {
     const ssize_t count = ::read(descriptor, buffer.data(), buffer.size());
     if (count <= 0) break;
+    check(count <= static_cast<ssize_t>(buffer.size()), more_read);
     lines += static_cast<std::uint64_t>(std::count(buffer.data(), buffer.data() + count, '\n'));
   }
   ::close(descriptor);
@@ -358,6 +395,7 @@ void spare_mappings::take_back() noexcept {
   const std::uint64_t page = page_size_bytes();
   const placed stock = reserve({0, page * spare_pages});
   if (stock.failure != 0) return;
+  check(stock.base % page == 0, "the kernel reserves half a page");
   pages_ = {stock.base, page * spare_pages};
   // Neighbours with equal rights would be one mapping: every second page gets others.
   for (std::uint64_t i = 1; i < spare_pages; i += 2) {
@@ -366,6 +404,7 @@ void spare_mappings::take_back() noexcept {
 }
 
 void spare_mappings::lend() noexcept {
+  check((pages_.base == 0) == (pages_.size_bytes == 0), "spare mappings have a place and no size");
   if (pages_.base != 0) (void)unreserve(pages_);
   pages_ = {};
 }

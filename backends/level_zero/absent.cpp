@@ -4,16 +4,11 @@
 // vmm.level_zero where vmm is built without Level Zero's headers: the module can be imported, and
 // open() says why there is no device. No object of the class can exist here, so no other member is
 // ever called; each answers the same refusal.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <utility>
-
 module vmm.level_zero;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 namespace {
@@ -32,7 +27,9 @@ constexpr level_zero_description no_description{};
 struct level_zero::driver_state {};
 
 level_zero_driver::level_zero_driver(std::unique_ptr<level_zero::driver_state> opened) noexcept
-    : state_(std::move(opened)) {}
+    : state_(std::move(opened)) {
+  check(false, "an object of a backend that is not built");
+}
 level_zero_driver::~level_zero_driver() = default;
 level_zero_driver::level_zero_driver(level_zero_driver&&) noexcept = default;
 level_zero_driver& level_zero_driver::operator=(level_zero_driver&&) noexcept = default;

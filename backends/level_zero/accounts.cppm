@@ -8,19 +8,28 @@
 //
 // I1  Mappings do not overlap, and each lies inside one reservation.
 // I2  A memory is mapped at most once, and whole.
-// I3  A handle's number is never used again.
+// I3  A number of a handle, stream or event is never used again in this process: what belongs to
+//     another driver object is refused as what no longer lives is.
+// I4  Reservations do not overlap.
+// I5  The bytes created are those of all memories.
+// I6  A mapping in transit is its holder's: nobody else changes it or takes it out, and its rights
+//     stay what they were until it arrives. A run in transit is a chain of mappings, which its
+//     holder may walk without the lock: the table's own order may change meanwhile.
+// I7  Memory and reservations that the driver is asked to take back are in no table: whatever the
+//     driver gives anew, also the same addresses, finds its place. What it keeps is put back.
 //
-// Thread safety: none of its own; driver_state has the lock. Cost: O(log n) in what there is, and
-// O(1) for each mapping in a range.
-module;
-#include <cstdint>
-#include <map>
-
+// Thread safety: none of its own, but for next_token() and room_for_memory(); driver_state has the
+// lock. Cost: O(log n) in what there is, and O(1) for each mapping in a range; validate() is
+// O(n log n).
 module vmm.level_zero:accounts;
 
 import vmm.backend;
+import vmm.std;
 
 namespace vmm::level_zero {
+
+/// A number that no handle, stream or event of any driver object in this process has had.
+[[nodiscard]] std::uint64_t next_token() noexcept;
 
 struct reservation {
   std::uint64_t size_bytes = 0;
@@ -39,60 +48,80 @@ struct mapping {
   std::uint64_t handle = 0;
   std::uint64_t native = 0;  // of its memory
   access rights = access::none;
-  bool is_switched = false;  // by the set_access or unmap that is under way
+  bool is_in_transit = false;  // a set_access or unmap is under way
+  // Of the holder, while it is in transit:
+  std::uint64_t at = 0;
+  bool is_switched = false;  // the driver was asked, and did it
+  mapping* next = nullptr;   // in the run
 };
 
 class accounts {
  public:
   using mapping_table = std::map<std::uint64_t, mapping>;
   using memory_table = std::map<std::uint64_t, memory>;
+  using reservation_table = std::map<std::uint64_t, reservation>;
   /// A run of mappings without holes.
   struct run {
     mapping_table::iterator first;
-    mapping_table::iterator last;  // one behind
+    mapping_table::iterator final;  // the last one itself: what stands behind may go
   };
 
   /// Errors of this and all below: invalid_argument if nothing else is named; out_of_host_memory
-  /// for what adds.
+  /// for what adds. Here: internal, where the driver gave addresses that are reserved already.
   [[nodiscard]] status add_reservation(address_range range, address_range origin) noexcept;
-  /// What the driver gave for exactly this range. Errors: in_use (something is mapped).
-  [[nodiscard]] result<address_range> origin_of(address_range range) const noexcept;
-  void remove_reservation(address at) noexcept { reservations_.erase(at.value); }
+  /// Takes out the reservation of exactly this range. Errors: in_use (something is mapped).
+  [[nodiscard]] result<reservation_table::node_type> take_reservation(address_range range) noexcept;
+  /// What was taken out and not given back. Where the driver has given its addresses to another
+  /// reservation meanwhile, they are that one's, and the answer is false.
+  bool put_back(reservation_table::node_type which) noexcept;
 
-  /// Room for a memory, which the caller fills in or removes.
-  [[nodiscard]] result<memory_table::iterator> add_memory() noexcept;
-  /// A memory that is not mapped. Errors: in_use.
-  [[nodiscard]] result<memory_table::iterator> unmapped_memory(call where,
-                                                               physical_handle handle) noexcept;
+  /// Room for a memory, in no table yet.
+  [[nodiscard]] static result<memory_table::node_type> room_for_memory() noexcept;
+  /// A new memory, or one that was taken out and not given back; it is not mapped.
+  void add_memory(memory_table::node_type which) noexcept;
+  /// Takes out a memory that is not mapped. Errors: in_use.
+  [[nodiscard]] result<memory_table::node_type> take_memory(call where,
+                                                            physical_handle handle) noexcept;
   [[nodiscard]] const memory* find(physical_handle handle) const noexcept;
-  void remove_memory(memory_table::iterator which) noexcept;
-  void count_created(std::uint64_t size_bytes) noexcept { created_bytes_ += size_bytes; }
   [[nodiscard]] std::uint64_t created_bytes() const noexcept { return created_bytes_; }
 
   /// Errors: overlap, in_use (the memory is mapped), not_supported (a part of it).
   [[nodiscard]] status map(const map_request& request) noexcept;
   /// The whole mappings of which a range is made.
   [[nodiscard]] result<run> whole_mappings(call where, address_range range) noexcept;
+  [[nodiscard]] static bool is_in_transit(const run& which) noexcept;
+  /// The run is the caller's from now on, as a chain of which the first is answered.
+  [[nodiscard]] static mapping& depart(const run& which) noexcept;
+  /// What the driver did to the run in transit has given those that were switched these rights.
+  static void arrive(const run& which, access rights) noexcept;
   void unmap(const run& which) noexcept;
   [[nodiscard]] result<access> rights_at(address at) const noexcept;
+  /// Whether a mapping that a range touches is in transit.
+  [[nodiscard]] bool touches_transit(address_range range) const noexcept;
   /// Whether all of a range may be read and written. An empty one may.
   [[nodiscard]] status check_usable(call where, address_range range) const noexcept;
 
-  [[nodiscard]] mapping_table& mappings() noexcept { return mappings_; }
-  [[nodiscard]] memory_table& memories() noexcept { return memories_; }
-  [[nodiscard]] const std::map<std::uint64_t, reservation>& reservations() const noexcept {
-    return reservations_;
-  }
+  [[nodiscard]] const mapping_table& mappings() const noexcept { return mappings_; }
+  [[nodiscard]] const memory_table& memories() const noexcept { return memories_; }
+  [[nodiscard]] const reservation_table& reservations() const noexcept { return reservations_; }
+
+  /// Whether I1, I2, I4 and I5 hold.
+  [[nodiscard]] bool validate() const noexcept;
 
  private:
+  [[nodiscard]] result<memory_table::iterator> unmapped_memory(call where,
+                                                               physical_handle handle) noexcept;
+  [[nodiscard]] bool overlaps_reservation(address_range range) const noexcept;
   [[nodiscard]] bool is_reserved(address_range range) const noexcept;
   [[nodiscard]] bool is_touched(address_range range) const noexcept;
+  [[nodiscard]] bool mappings_are_valid() const noexcept;
+  void look_over() noexcept;
 
-  std::map<std::uint64_t, reservation> reservations_;  // by address
-  memory_table memories_;                              // by handle
-  mapping_table mappings_;                             // by address
-  std::uint64_t last_handle_ = 0;
+  reservation_table reservations_;  // by address
+  memory_table memories_;           // by handle
+  mapping_table mappings_;          // by address
   std::uint64_t created_bytes_ = 0;
+  std::uint64_t change_count_ = 0;
 };
 
 }  // namespace vmm::level_zero

@@ -4,15 +4,19 @@
 // vmm.level_zero:description - which device is asked for, and who it is.
 //
 // Thread safety: values only. Cost: none.
-module;
-#include <cstdint>
-
 export module vmm.level_zero:description;
+
+import vmm.std;
 
 namespace vmm {
 
+/// Which GPU of which driver to open, and through which loader.
 export struct level_zero_options {
   std::int32_t device = 0;  ///< among the GPUs of all drivers, in the loader's order
+  /// all_drivers, or a driver's number in the loader's order: `device` counts its GPUs only, and no
+  /// other driver is asked for any.
+  std::int32_t driver = all_drivers;
+  static constexpr std::int32_t all_drivers = -1;
   const char* loader_library =
       nullptr;  ///< the loader; null: $VMM_LEVEL_ZERO_LIBRARY, else libze_loader.so.1
 };
@@ -20,7 +24,8 @@ export struct level_zero_options {
 /// Who the device is, for reports. Texts end with a null.
 export struct level_zero_description {
   char device_name[256] = {};
-  std::int32_t api_major = 0;  ///< of the driver's Level Zero
+  std::int32_t driver_number = 0;  ///< in the loader's order
+  std::int32_t api_major = 0;      ///< of the driver's Level Zero
   std::int32_t api_minor = 0;
   std::uint32_t driver_version = 0;  ///< as the vendor counts
   std::uint32_t vendor_id = 0;       ///< of PCI

@@ -15,22 +15,20 @@
 // I4  Each call reports what the driver answered to it, under the name in level_zero/ze_api.h.
 // I5  A stream is an immediate command list in which a barrier stands before each command.
 // I6  A forked child is refused every call before the driver is reached, and destroying its copy
-//     changes nothing.
+//     changes nothing. The same holds for static objects that exit() destroys after the driver's
+//     own: such an object is refused with unavailable, and the system takes what it leaves.
 //
 // Thread safety: all members may be called from any thread at once. Destroy the object when no call
-// is running. Cost: the driver's own, and O(log n) in the live mappings; one lock is held over the
-// driver's memory calls, another while work is queued, none while a caller waits for work.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string_view>
-
+// is running and the caller's work is finished: it waits for its own markers. Cost: the driver's
+// own, and O(log n) in the live mappings. A call waits for another thread's only where both want
+// the same mappings, put something into the same stream, or are read or write: no lock is held over
+// a driver call that may be slow.
 export module vmm.level_zero;
 
 import vmm.backend;
 export import :description;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -38,14 +36,16 @@ namespace level_zero {
 struct driver_state;
 }
 
+/// Level Zero on one GPU, loaded when it is opened.
 export class level_zero_driver {
  public:
   /// Loads the loader, starts the drivers, makes a context for one device. Errors: unavailable (no
-  /// loader, no driver, no such device, built without the headers), not_supported (the device has
-  /// no virtual memory), bad_option, out_of_host_memory, or what the driver said.
+  /// loader, no driver, no such device, built without the headers; where the loader lacks a call,
+  /// native_name is the call's), not_supported (the device has no virtual memory), bad_option,
+  /// out_of_host_memory, or what the driver said.
   [[nodiscard]] static result<level_zero_driver> open(const level_zero_options& options = {});
   ~level_zero_driver();
-  /// A moved-from object may only be destroyed or assigned to.
+  /// A moved-from object may only be destroyed or assigned to; another use ends the process.
   level_zero_driver(level_zero_driver&&) noexcept;
   level_zero_driver& operator=(level_zero_driver&&) noexcept;
   /// The pools and managers over this object; it neither moves nor goes while there are any.
@@ -103,7 +103,7 @@ export class level_zero_driver {
 
  private:
   explicit level_zero_driver(std::unique_ptr<level_zero::driver_state> opened) noexcept;
-  void leave_if_forked() noexcept;
+  void leave_if_unusable() noexcept;
   std::unique_ptr<level_zero::driver_state> state_;
   user_count users_;
 };

@@ -4,24 +4,32 @@
 
 #include <dlfcn.h>
 
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.texts;
+
 namespace vmm::level_zero {
 namespace {
 
-// Looks entry points up one by one and remembers whether one was missing.
+// Looks entry points up one by one and remembers the first that was missing.
 class finder {
  public:
-  explicit finder(void* library) noexcept : library_(library) {}
+  explicit finder(void* library) noexcept : library_(library) {
+    check(library != nullptr, "calls are looked for in a library that is loaded");
+  }
 
   template <class Function>
   void require(const char* symbol, Function& into) noexcept {
+    check(into == nullptr, "a call is looked for twice, or two share a place");
     into = reinterpret_cast<Function>(dlsym(library_, symbol));
-    if (into == nullptr) complete_ = false;
+    if (into == nullptr && missing_ == nullptr) missing_ = symbol;
   }
-  [[nodiscard]] bool complete() const noexcept { return complete_; }
+  [[nodiscard]] const char* missing() const noexcept { return missing_; }
 
  private:
   void* library_;
-  bool complete_ = true;
+  const char* missing_ = nullptr;
 };
 
 void find_device_calls(finder& find, entry_points& to) noexcept {
@@ -62,24 +70,52 @@ void find_work_calls(finder& find, entry_points& to) noexcept {
   find.require("zeEventHostReset", to.event_reset);
 }
 
+// What the system's loader says of the library; it names a file of its own where that is not it.
+const char* not_loaded(const char* library) noexcept {
+  const char* const reason = dlerror();
+  check(library != nullptr && *library != '\0', "a library has a name");
+  return detail_text()
+      .add("the Level Zero loader '")
+      .add(library)
+      .add("' could not be loaded (")
+      .add(reason != nullptr ? reason : "for no reason that is known")
+      .add(
+          "): install the loader (libze1) and the vendor's driver, have VMM_LEVEL_ZERO_LIBRARY "
+          "name one, or choose another backend")
+      .keep(
+          "the Level Zero loader (libze_loader.so.1, or what VMM_LEVEL_ZERO_LIBRARY names) could "
+          "not be loaded: install the loader (libze1) and the vendor's driver, or choose another "
+          "backend");
+}
+
+// No loader, or an old one.
+const char* too_old(const char* library) noexcept {
+  check(library != nullptr, "a library has a name");
+  return detail_text()
+      .add("the Level Zero loader '")
+      .add(library)
+      .add(
+          "' lacks the call that is named, which vmm needs: install one for version 1.0 of Level "
+          "Zero or newer")
+      .keep(
+          "the Level Zero loader lacks the call that is named, which vmm needs: install one for "
+          "version 1.0 of Level Zero or newer");
+}
+
 }  // namespace
 
-const char* load_loader(const char* library, entry_points& points) noexcept {
+load_problem load_loader(const char* library, entry_points& points) noexcept {
+  check(library != nullptr && *library != '\0', "the loader has a name");
   void* const loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  if (loaded == nullptr) {
-    return "the Level Zero loader (libze_loader.so.1, or what VMM_LEVEL_ZERO_LIBRARY names) could "
-           "not be loaded: install the loader (libze1) and the vendor's driver, or choose another "
-           "backend";
-  }
+  if (loaded == nullptr) return {not_loaded(library), ""};
   finder find(loaded);
   find_device_calls(find, points);
   find_memory_calls(find, points);
   find_work_calls(find, points);
-  if (!find.complete()) {
-    return "the Level Zero loader lacks a call that vmm needs: install one for version 1.0 of "
-           "Level Zero or newer";
-  }
-  return nullptr;
+  if (find.missing() != nullptr) return {too_old(library), find.missing()};
+  check(points.map != nullptr && points.unmap != nullptr, "memory cannot be mapped");
+  check(points.init != nullptr && points.event_reset != nullptr, "every call was looked for");
+  return {};
 }
 
 }  // namespace vmm::level_zero

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The entry points of Level Zero's loader, found at run time. Private to backends/level_zero; knows
-// nothing of vmm's vocabulary.
+// nothing of vmm's vocabulary but its checks.
 //
 // I1  After a load without a problem every pointer is set.
 // I2  The library is never unloaded.
@@ -49,7 +49,13 @@ struct entry_points {
   decltype(&zeEventHostReset) event_reset = nullptr;
 };
 
-/// Fills `points`. Returns null, or a static text that says what is missing and what to do.
-[[nodiscard]] const char* load_loader(const char* library, entry_points& points) noexcept;
+/// Texts that live as long as the process; none where all went well.
+struct load_problem {
+  const char* detail = nullptr;  ///< what is missing and what to do
+  const char* symbol = "";       ///< the first call that the library lacks
+};
+
+/// Fills `points`.
+[[nodiscard]] load_problem load_loader(const char* library, entry_points& points) noexcept;
 
 }  // namespace vmm::level_zero

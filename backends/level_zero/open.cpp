@@ -3,44 +3,94 @@
 //
 // vmm.level_zero - finding the device, and giving back what an object made.
 module;
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <new>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "loader.h"
 
 module vmm.level_zero;
 
 import vmm.backend;
 import :state;
+import vmm.std;
+import vmm.support;
+import vmm.texts;
 
 namespace vmm {
 namespace level_zero {
 namespace {
 
-constexpr std::uint64_t large_bytes = 1ull << 30;  // gets the largest pages
+constexpr const char* no_context = "the driver is called before there is a context";
+
+// Set by a function that exit() calls. It is registered when the drivers have started, so it runs
+// before their static objects go, and after those static objects of the program that were whole by
+// then have gone.
+std::atomic<bool> exit_has_begun = false;
 
 // An error of open(): there is no usable device, whatever word the driver has for it.
 error unusable(ze_result_t code, const char* detail) noexcept {
+  check(detail != nullptr, "an error says what is wrong");
   error failure = error_of(call::none, code);
   failure.code = errc::unavailable;
   failure.detail = detail;
   return failure;
 }
 
+constexpr const char* no_memory_detail =
+    "the device has no virtual memory management: choose another device or backend";
 constexpr const char* no_driver_detail =
     "the Level Zero loader is there but finds no driver that starts: install the vendor's "
-    "(libze-intel-gpu1), and look at the rights to /dev/dri";
+    "(libze-intel-gpu1), and look at the rights to /dev/dri; ZE_ENABLE_ALT_DRIVERS names a driver "
+    "that lies elsewhere";
+
+// The variable's value, or nothing when it is unset or empty.
+std::string_view variable(const char* name) noexcept {
+  check(name != nullptr && *name != '\0', "a variable has no name");
+  const char* const value = std::getenv(name);
+  return value != nullptr ? std::string_view(value) : std::string_view();
+}
+
+// With that variable the loader looks for no other driver.
+const char* no_driver() noexcept {
+  const std::string_view named = variable("ZE_ENABLE_ALT_DRIVERS");
+  check(no_driver_detail[0] != '\0', "an error says what is wrong");
+  if (named.empty()) return no_driver_detail;
+  return detail_text()
+      .add(
+          "the Level Zero loader is there but finds no driver that starts: ZE_ENABLE_ALT_DRIVERS "
+          "is '")
+      .add(named)
+      .add("', and the loader tries no other driver; correct or unset it")
+      .keep(no_driver_detail);
+}
+
+// "1 GPU", "2 GPUs".
+detail_text& add_count(detail_text& to, std::size_t count, std::string_view what) noexcept {
+  check(!what.empty() && what.back() != 's', "what is counted has a name in the singular");
+  return to.add_number(count).add(" ").add(what).add(count == 1 ? "" : "s");
+}
+
+// There are fewer drivers than the number that was asked for says.
+error no_such_driver(std::size_t number, std::size_t count) noexcept {
+  check(number >= count, "a driver that there is is refused");
+  detail_text text;
+  text.add("level_zero_options::driver is ").add_number(number).add(", and the loader has ");
+  add_count(text, count, "driver").add("; the first is 0");
+  return refuse(errc::unavailable,
+                text.keep("level_zero_options::driver is none that the loader has"));
+}
+
+// There are fewer GPUs. The mask is the driver's own matter, and hides what it does not name.
+error no_such_device(std::size_t number, std::size_t count) noexcept {
+  check(number >= count && count != 0, "a GPU that there is is refused");
+  detail_text text;
+  text.add("GPU ").add_number(number).add(" was asked for, and ");
+  text.add("the Level Zero drivers that were asked see ");
+  add_count(text, count, "GPU").add("; the first is 0");
+  if (const std::string_view mask = variable("ZE_AFFINITY_MASK"); !mask.empty()) {
+    text.add("; ZE_AFFINITY_MASK is '").add(mask).add("'");
+  }
+  return refuse(
+      errc::unavailable,
+      text.keep("level_zero_options::device is not a GPU that the Level Zero drivers see"));
+}
 
 struct found_device {
   ze_driver_handle_t driver = nullptr;
@@ -50,22 +100,31 @@ struct found_device {
 // Counted calls: the count first, then as many.
 template <class Handle, class Get>
 ze_result_t list(std::vector<Handle>& into, Get&& get) {
+  check(into.empty(), "a list is filled once");
   std::uint32_t count = 0;
   ze_result_t code = get(&count, static_cast<Handle*>(nullptr));
-  if (code != ZE_RESULT_SUCCESS) return code;
+  if (code != ZE_RESULT_SUCCESS || count == 0) return code;
   into.resize(count);
-  return count == 0 ? code : get(&count, into.data());
+  code = get(&count, into.data());
+  // Fewer may be left than there were.
+  if (count < into.size()) into.resize(count);
+  return code;
 }
 
-// The GPUs of one driver.
+// The GPUs of one driver. A null handle keeps its number: find_device() refuses it.
 ze_result_t add_devices(const entry_points& ze, ze_driver_handle_t driver,
                         std::vector<found_device>& into) {
+  check(driver != nullptr, "a driver that there is has a handle");
   std::vector<ze_device_handle_t> devices;
   ze_result_t code = list(devices, [&](std::uint32_t* count, ze_device_handle_t* out) {
     return ze.device_get(driver, count, out);
   });
   for (const ze_device_handle_t each : devices) {
     if (code != ZE_RESULT_SUCCESS) break;
+    if (each == nullptr) {
+      into.push_back({driver, each});
+      continue;
+    }
     ze_device_properties_t about{};
     about.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
     code = ze.device_get_properties(each, &about);
@@ -78,23 +137,59 @@ ze_result_t add_devices(const entry_points& ze, ze_driver_handle_t driver,
 
 const char* library_name(const level_zero_options& options) noexcept {
   if (options.loader_library != nullptr) return options.loader_library;
-  const char* named = std::getenv("VMM_LEVEL_ZERO_LIBRARY");
-  return named != nullptr && *named != '\0' ? named : "libze_loader.so.1";
+  check(options.device >= 0, "options are looked at before they are used");
+  const std::string_view named = variable("VMM_LEVEL_ZERO_LIBRARY");
+  return named.empty() ? "libze_loader.so.1" : named.data();
 }
 
 }  // namespace
 
-status driver_state::find_device() {
+bool driver_state::is_usable() const noexcept {
+  return made_in.is_here() && !exit_has_begun.load(std::memory_order_relaxed);
+}
+
+error driver_state::refuse_unusable(call where) const noexcept {
+  check(!is_usable(), "an object that can be used is refused");
+  if (!made_in.is_here()) return refuse_forked(where);
+  return error{errc::unavailable, where, 0, "",
+               "the process is ending, and the driver's own objects with it"};
+}
+
+status driver_state::start_drivers() {
+  check(ze.init != nullptr && context == nullptr, "drivers are started once the loader is there");
+  if (exit_has_begun.load(std::memory_order_relaxed)) return refuse_unusable(call::none);
   if (const ze_result_t code = ze.init(ZE_INIT_FLAG_GPU_ONLY); code != ZE_RESULT_SUCCESS) {
-    return unusable(code, no_driver_detail);
+    return unusable(code, no_driver());
   }
+  static const int registered =
+      std::atexit([] { exit_has_begun.store(true, std::memory_order_relaxed); });
+  static_cast<void>(registered);  // without it, static objects go in whatever order they do
+  return {};
+}
+
+// Drivers are asked in their order until the device is found: what one behind it answers does not
+// matter, and one before it that fails leaves no number certain.
+status driver_state::find_device() {
+  check(asked.device >= 0, "a device has a number");
   std::vector<ze_driver_handle_t> drivers;
   ze_result_t code = list(drivers, [&](std::uint32_t* count, ze_driver_handle_t* out) {
     return ze.driver_get(count, out);
   });
+  if (code == ZE_RESULT_SUCCESS && drivers.empty()) {
+    return refuse(errc::unavailable, no_driver());
+  }
+  const bool any = asked.driver == level_zero_options::all_drivers;
+  const auto wanted = static_cast<std::size_t>(asked.device);
+  if (code == ZE_RESULT_SUCCESS && !any &&
+      static_cast<std::size_t>(asked.driver) >= drivers.size()) {
+    return no_such_driver(static_cast<std::size_t>(asked.driver), drivers.size());
+  }
   std::vector<found_device> devices;
-  for (const ze_driver_handle_t each : drivers) {
-    if (code == ZE_RESULT_SUCCESS) code = add_devices(ze, each, devices);
+  for (std::size_t i = 0; i < drivers.size() && devices.size() <= wanted; ++i) {
+    if (!any && i != static_cast<std::size_t>(asked.driver)) continue;
+    if (drivers[i] == nullptr) return no_answer(call::none);
+    if (code == ZE_RESULT_SUCCESS) code = add_devices(ze, drivers[i], devices);
+    description.driver_number = static_cast<std::int32_t>(i);
   }
   if (code != ZE_RESULT_SUCCESS) {
     return unusable(code, "the Level Zero driver does not say which devices there are");
@@ -102,18 +197,18 @@ status driver_state::find_device() {
   if (devices.empty()) {
     return refuse(errc::unavailable, "the Level Zero drivers see no GPU: look at ZE_AFFINITY_MASK");
   }
-  if (static_cast<std::size_t>(ordinal) >= devices.size()) {
-    return refuse(errc::unavailable,
-                  "level_zero_options::device is not a GPU that the Level Zero drivers see");
-  }
-  driver = devices[static_cast<std::size_t>(ordinal)].driver;
-  device = devices[static_cast<std::size_t>(ordinal)].device;
+  if (wanted >= devices.size()) return no_such_device(wanted, devices.size());
+  driver = devices[wanted].driver;
+  device = devices[wanted].device;
+  if (device == nullptr) return no_answer(call::none);
+  check(driver != nullptr, "a device that there is has a driver");
   return {};
 }
 
 // Fills description and the sizes. What no call tells stays off in the features until somebody has
 // tried it on a device: docs/level_zero.md.
 status driver_state::read_device() {
+  check(device != nullptr, "a device is found before it is read");
   ze_device_properties_t about{};
   about.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
   ze_result_t code = ze.device_get_properties(device, &about);
@@ -131,28 +226,10 @@ status driver_state::read_device() {
       return ze.device_get_memory(device, count, out);
     });
   }
-  std::vector<ze_command_queue_group_properties_t> groups;
-  if (code == ZE_RESULT_SUCCESS) {
-    code = list(groups, [&](std::uint32_t* count, ze_command_queue_group_properties_t* out) {
-      for (std::uint32_t i = 0; out != nullptr && i < *count; ++i) {
-        out[i].stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES;
-      }
-      return ze.device_get_queue_groups(device, count, out);
-    });
-  }
   if (code != ZE_RESULT_SUCCESS) {
     return unusable(code, "the Level Zero driver does not describe its device");
   }
   for (const auto& each : memories) total_bytes += each.totalSize;
-  const auto computes = [](const ze_command_queue_group_properties_t& group) {
-    return (group.flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE) != 0;
-  };
-  const auto chosen = std::find_if(groups.begin(), groups.end(), computes);
-  if (chosen == groups.end()) {
-    return refuse(errc::not_supported, "the device has no command queues that compute");
-  }
-  queue_ordinal = static_cast<std::uint32_t>(chosen - groups.begin());
-
   can.spanning_unmap = true;
   can.streams = true;
   can.copy = true;
@@ -168,51 +245,123 @@ status driver_state::read_device() {
   return {};
 }
 
+// The first group that computes and copies; where none says both, the first that computes.
+status driver_state::read_queues() {
+  check(device != nullptr, "a device is found before it is read");
+  std::vector<ze_command_queue_group_properties_t> groups;
+  const auto fill = [&](std::uint32_t* count, ze_command_queue_group_properties_t* out) {
+    for (std::uint32_t i = 0; out != nullptr && i < *count; ++i) {
+      out[i].stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES;
+    }
+    return ze.device_get_queue_groups(device, count, out);
+  };
+  if (const ze_result_t code = list(groups, fill); code != ZE_RESULT_SUCCESS) {
+    return unusable(code, "the Level Zero driver does not describe its device");
+  }
+  const auto computes = [](const ze_command_queue_group_properties_t& group) {
+    return (group.flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE) != 0;
+  };
+  const auto copies_too = [&](const ze_command_queue_group_properties_t& group) {
+    return computes(group) && (group.flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY) != 0;
+  };
+  auto chosen = std::find_if(groups.begin(), groups.end(), copies_too);
+  if (chosen == groups.end()) chosen = std::find_if(groups.begin(), groups.end(), computes);
+  if (chosen == groups.end()) {
+    return refuse(errc::not_supported, "the device has no command queues that compute");
+  }
+  queue_ordinal = static_cast<std::uint32_t>(chosen - groups.begin());
+  check(queue_ordinal < groups.size(), "a group of queues has a number");
+  return {};
+}
+
 status driver_state::make_context() {
+  check(context == nullptr, "an object has one context");
   const ze_context_desc_t like{ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
   if (const ze_result_t code = ze.context_create(driver, &like, &context);
       code != ZE_RESULT_SUCCESS) {
     context = nullptr;
     return unusable(code, "the Level Zero driver makes no context for the device");
   }
+  if (context == nullptr) {
+    return refuse(errc::internal, "the driver answers success and gives nothing");
+  }
   points.use(ze, context);
   const result<std::uint64_t> page = page_size(call::query_granularity, large_bytes);
   if (!page) {
     error failure = page.error();
-    if (failure.code == errc::not_supported) {
-      failure.detail =
-          "the device has no virtual memory management: choose another device or backend";
-    }
+    if (failure.code == errc::not_supported) failure.detail = no_memory_detail;
     return failure;
   }
   large_page_bytes = *page;
+  return {};
+}
+
+// Drivers tell page sizes that make no physical memory. A device that is full is one all the same.
+status driver_state::try_memory() {
+  check(context != nullptr, no_context);
+  const auto page = page_size(call::create, 1);
+  if (!page) return page.error();
+  ze_physical_mem_desc_t like{ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, nullptr, 0, *page};
+  ze_physical_mem_handle_t made = nullptr;
+  const ze_result_t code = ze.physical_create(context, device, &like, &made);
+  if (code == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) {
+    error failure = error_of(call::create, code);
+    failure.detail = no_memory_detail;
+    return failure;
+  }
+  if (code == ZE_RESULT_SUCCESS && made != nullptr) {
+    static_cast<void>(ze.physical_destroy(context, made));
+  }
+  return {};
+}
+
+status driver_state::make_lists() {
+  check(context != nullptr && streams.empty(), no_context);
+  stream_state& first = streams[0];
   const auto plain = make_list(false);
   if (!plain) return plain.error();
-  stream_state first;
   first.list = *plain;
-  streams.emplace(0, std::move(first));
   const auto own = make_list(true);
   if (!own) return own.error();
   transfers = *own;
   return {};
 }
 
+// Waits for the markers and queued waits that are the object's own. The caller's work is finished.
+void driver_state::finish_work() noexcept {
+  check(context != nullptr, no_context);
+  std::unique_lock<std::mutex> lock(work_lock);
+  for (const auto& [token, each] : leaving) {
+    if (each.marked.empty()) continue;
+    static_cast<void>(ze.event_synchronize(each.marked.back().marker->native, UINT64_MAX));
+  }
+  for (auto& [token, each] : streams) {
+    if (!each.is_used) continue;
+    const result<point*> last = append_point(lock, call::none, each);
+    if (last) static_cast<void>(ze.event_synchronize((*last)->native, UINT64_MAX));
+  }
+}
+
 driver_state::~driver_state() {
   if (context == nullptr) return;
-  for (const stream_state& each : leaving) static_cast<void>(ze.list_destroy(each.list));
-  for (const auto& [token, each] : streams) static_cast<void>(ze.list_destroy(each.list));
+  paranoid_check([&] { return records.validate(); },
+                 "a Level Zero object ends with wrong accounts");
+  finish_work();
+  for (const auto& [token, each] : leaving) static_cast<void>(ze.list_destroy(each.list));
+  for (const auto& [token, each] : streams) {
+    if (each.list != nullptr) static_cast<void>(ze.list_destroy(each.list));
+  }
   if (transfers != nullptr) static_cast<void>(ze.list_destroy(transfers));
   points.close();
-  for (auto& [at, each] : held.mappings()) {
+  for (const auto& [at, each] : records.mappings()) {
     if (each.rights != access::none) static_cast<void>(switch_native(at, each, false));
   }
-  for (const auto& [handle, each] : held.memories()) {
+  for (const auto& [handle, each] : records.memories()) {
     const auto native = reinterpret_cast<ze_physical_mem_handle_t>(each.native);
     static_cast<void>(ze.physical_destroy(context, native));
   }
-  for (const auto& [at, each] : held.reservations()) {
-    static_cast<void>(
-        ze.free(context, reinterpret_cast<void*>(each.origin.base.value), each.origin.size_bytes));
+  for (const auto& [at, each] : records.reservations()) {
+    static_cast<void>(free_native(call::none, each.origin));
   }
   static_cast<void>(ze.context_destroy(context));
 }
@@ -223,16 +372,30 @@ result<level_zero_driver> level_zero_driver::open(const level_zero_options& opti
   if (options.device < 0) {
     return refuse(errc::bad_option, "level_zero_options::device is a device number: 0 or more");
   }
+  if (options.driver < level_zero_options::all_drivers) {
+    return refuse(errc::bad_option,
+                  "level_zero_options::driver is a driver number, 0 or more, or all_drivers");
+  }
+  if (options.loader_library != nullptr && *options.loader_library == '\0') {
+    return refuse(errc::bad_option, "level_zero_options::loader_library is a name, or null");
+  }
   try {
     auto opened = std::make_unique<level_zero::driver_state>();
     const char* const library = level_zero::library_name(options);
-    if (const char* problem = level_zero::load_loader(library, opened->ze); problem != nullptr) {
-      return refuse(errc::unavailable, problem);
+    const level_zero::load_problem problem = level_zero::load_loader(library, opened->ze);
+    if (problem.detail != nullptr) {
+      return error{errc::unavailable, call::none, 0, problem.symbol, problem.detail};
     }
-    opened->ordinal = options.device;
-    if (const status found = opened->find_device(); !found) return found.error();
-    if (const status readable = opened->read_device(); !readable) return readable.error();
-    if (const status ready = opened->make_context(); !ready) return ready.error();
+    opened->asked = options;
+    using level_zero::driver_state;
+    for (const auto step :
+         {&driver_state::start_drivers, &driver_state::find_device, &driver_state::read_device,
+          &driver_state::read_queues, &driver_state::make_context, &driver_state::try_memory,
+          &driver_state::make_lists}) {
+      if (const status done = ((*opened).*step)(); !done) return done.error();
+    }
+    check(opened->large_page_bytes != 0 && opened->transfers != nullptr,
+          "what was opened is whole");
     return level_zero_driver(std::move(opened));
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory for the Level Zero backend");
@@ -240,32 +403,46 @@ result<level_zero_driver> level_zero_driver::open(const level_zero_options& opti
 }
 
 level_zero_driver::level_zero_driver(std::unique_ptr<level_zero::driver_state> opened) noexcept
-    : state_(std::move(opened)) {}
-level_zero_driver::~level_zero_driver() { leave_if_forked(); }
+    : state_(std::move(opened)) {
+  check(state_ != nullptr, "a driver object is made of what was opened");
+}
+level_zero_driver::~level_zero_driver() { leave_if_unusable(); }
 level_zero_driver::level_zero_driver(level_zero_driver&&) noexcept = default;
 level_zero_driver& level_zero_driver::operator=(level_zero_driver&& other) noexcept {
   if (this != &other) {
     users_ = std::move(other.users_);
-    leave_if_forked();
+    leave_if_unusable();
     state_ = std::move(other.state_);
+    check(other.state_ == nullptr, "an object that was moved from has nothing");
   }
   return *this;
 }
 
-// The context is the parent's: a driver's state does not survive a fork.
-void level_zero_driver::leave_if_forked() noexcept {
-  if (state_ != nullptr && !state_->made_in.is_here()) leave_behind(state_.release());
+// The context is the parent's: a driver's state does not survive a fork. What a process leaves
+// when it ends, the system takes.
+void level_zero_driver::leave_if_unusable() noexcept {
+  if (state_ != nullptr && !state_->is_usable()) leave_behind(state_.release());
+  check(state_ == nullptr || state_->is_usable(), "what cannot be used is left, not destroyed");
 }
 
-const features& level_zero_driver::feature_set() const noexcept { return state_->can; }
-location level_zero_driver::home() const noexcept { return vmm::device(state_->ordinal); }
+const features& level_zero_driver::feature_set() const noexcept {
+  check(state_ != nullptr, level_zero::moved_from);
+  return state_->can;
+}
+location level_zero_driver::home() const noexcept {
+  check(state_ != nullptr, level_zero::moved_from);
+  return vmm::device(state_->asked.device);
+}
 const level_zero_description& level_zero_driver::description() const noexcept {
+  check(state_ != nullptr, level_zero::moved_from);
   return state_->description;
 }
 std::uint64_t level_zero_driver::native_context() const noexcept {
+  check(state_ != nullptr, level_zero::moved_from);
   return reinterpret_cast<std::uintptr_t>(state_->context);
 }
 std::uint64_t level_zero_driver::native_device() const noexcept {
+  check(state_ != nullptr, level_zero::moved_from);
   return reinterpret_cast<std::uintptr_t>(state_->device);
 }
 

@@ -3,31 +3,36 @@
 //
 // vmm.level_zero:state - what stands behind a level_zero_driver.
 //
-// I1  memory_lock guards the accounts and is held over the driver's memory calls; work_lock guards
-//     streams, events and points and is held while work is queued, never while a caller waits.
-//     transfer_lock is held over a whole read or write. They are taken in the order transfer, work,
-//     memory.
+// I1  memory_lock guards the accounts, and work_lock streams, events and points. Neither is held
+//     over a driver call that may be slow: memory calls are made on what is in transit or in no
+//     table (I6 and I7 of :accounts), commands are appended in the stream's turn, and waits hold
+//     nothing. Lists and native events are ended under work_lock, when they are idle, and native
+//     events are made, asked and set back under it. A stream's turn is taken before work_lock;
+//     transfer_lock is held over a whole read or write, and taken before memory_lock.
 // I2  A point is a native event that is signalled once. It is set back, and used again, when its
 //     signal was seen and nothing refers to it: no event, no queued wait, no waiting thread.
 // I3  A stream that waits for points holds them until a marker, queued behind the waits, has
 //     passed.
+// I4  A list is destroyed when nothing in it is unfinished: the last marker of a destroyed stream
+//     has passed, or the object that goes has waited for it.
+// I5  Commands are appended to a list by the thread that has the stream's turn: Level Zero forbids
+//     two at once. Its other calls may be made from any thread at any time, but for those that end
+//     an object. A stream in whose turn somebody is, or for which somebody waits, is pinned and
+//     stays.
+// I6  Once exit() has begun to undo what was done after the drivers started, no driver is called:
+//     its own static objects go then.
 //
 // Thread safety: by the locks above. Cost: a point costs no driver call but the one that queues it
-// once as many exist as were ever in use at a time.
+// once as many exist as are in use at a time, and a third more; until then four queries at most for
+// each, on average.
 module;
-#include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <vector>
-
 #include "loader.h"
 
 module vmm.level_zero:state;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 import :accounts;
 import :description;
 
@@ -37,6 +42,14 @@ namespace vmm::level_zero {
 [[nodiscard]] error error_of(call where, ze_result_t code) noexcept;
 /// The enumerator in level_zero/ze_api.h.
 [[nodiscard]] const char* name_of(ze_result_t code) noexcept;
+/// A driver's answer that is none: success, and nothing is given.
+[[nodiscard]] error no_answer(call where) noexcept;
+
+/// The size that open() asks the large page of. Larger sizes may have larger pages.
+inline constexpr std::uint64_t large_bytes = 1ull << 30;
+
+/// Of the check in every member of level_zero_driver.
+inline constexpr const char* moved_from = "a level_zero_driver that was moved from is used";
 
 struct point {
   ze_event_handle_t native = nullptr;
@@ -51,23 +64,26 @@ class point_store {
   point_store(const point_store&) = delete;
   point_store& operator=(const point_store&) = delete;
 
-  void use(const entry_points& ze, ze_context_handle_t context) noexcept {
-    ze_ = &ze;
-    context_ = context;
-  }
+  void use(const entry_points& ze, ze_context_handle_t context) noexcept;
   /// A point that is not signalled, with one reference.
   [[nodiscard]] result<point*> take(call where) noexcept;
-  void refer(point& which) noexcept { ++which.references; }
+  void refer(point& which) noexcept;
   void forget(point* which) noexcept;
   /// A point that was taken and never queued.
   void put_back(point& which) noexcept;
   void close() noexcept;
+  /// Whether no point is both free and retired, or referred to and one of these.
+  [[nodiscard]] bool validate() const noexcept;
 
  private:
-  static constexpr std::uint32_t pool_size = 64;
+  static constexpr std::uint32_t pool_count_min = 64;  // points of a pool
 
   [[nodiscard]] status grow(call where);
-  [[nodiscard]] ze_result_t reuse() noexcept;
+  [[nodiscard]] status make_pool(call where, std::size_t first,
+                                 ze_event_pool_handle_t& pool) noexcept;
+  [[nodiscard]] status make_event(call where, ze_event_pool_handle_t pool, std::uint32_t index,
+                                  point& into) noexcept;
+  void reuse(std::size_t look_count_max) noexcept;
 
   const entry_points* ze_ = nullptr;
   ze_context_handle_t context_ = nullptr;
@@ -75,6 +91,7 @@ class point_store {
   std::deque<point> points_;
   std::vector<point*> free_;
   std::vector<point*> retired_;  // without references; perhaps not signalled yet
+  std::size_t next_look_ = 0;    // in retired_
 };
 
 struct queued_waits {
@@ -83,9 +100,34 @@ struct queued_waits {
 };
 
 struct stream_state {
-  ze_command_list_handle_t list = nullptr;
-  std::vector<point*> waits;  // behind the last marker
+  ze_command_list_handle_t list = nullptr;  // constant
+  std::mutex turn;                          // over what is appended to the list
+  // Something was appended, or a caller has the list's own handle.
+  std::atomic<bool> is_used = false;
+  bool is_ended = false;        // in its last turn
+  std::uint32_t pin_count = 0;  // under work_lock, as all below
+  std::vector<point*> waits;    // behind the last marker; only more in the stream's turn
+  /// The last one is without a marker while that is being queued.
   std::deque<queued_waits> marked;
+};
+
+struct driver_state;
+
+/// The calling thread's turn at a stream, until it ends. work_lock is not held then.
+class stream_turn {
+ public:
+  stream_turn(driver_state& of, stream_state& stream) noexcept : of_(&of), stream_(&stream) {}
+  ~stream_turn();
+  stream_turn(stream_turn&& other) noexcept
+      : of_(other.of_), stream_(std::exchange(other.stream_, nullptr)) {}
+  stream_turn(const stream_turn&) = delete;
+  stream_turn& operator=(const stream_turn&) = delete;
+  stream_turn& operator=(stream_turn&&) = delete;
+  [[nodiscard]] stream_state& stream() const noexcept { return *stream_; }
+
+ private:
+  driver_state* of_;
+  stream_state* stream_;
 };
 
 struct driver_state {
@@ -94,7 +136,7 @@ struct driver_state {
   ze_driver_handle_t driver = nullptr;
   ze_device_handle_t device = nullptr;
   ze_context_handle_t context = nullptr;
-  std::int32_t ordinal = 0;
+  level_zero_options asked;
   std::uint32_t queue_ordinal = 0;
   std::uint64_t total_bytes = 0;
   std::uint64_t large_page_bytes = 0;
@@ -102,14 +144,14 @@ struct driver_state {
   level_zero_description description;
 
   std::mutex memory_lock;
-  accounts held;
+  std::condition_variable arrived;  // something is in transit no more
+  accounts records;
 
   std::mutex work_lock;
   point_store points;
   std::map<std::uint64_t, stream_state> streams;  // 0 is the default one
   std::map<std::uint64_t, point*> events;         // null: never recorded
-  std::vector<stream_state> leaving;              // destroyed, with work that may be unfinished
-  std::uint64_t last_token = 0;
+  std::map<std::uint64_t, stream_state> leaving;  // destroyed, with work that may be unfinished
 
   std::mutex transfer_lock;
   ze_command_list_handle_t transfers = nullptr;  // synchronous
@@ -119,28 +161,52 @@ struct driver_state {
   driver_state(const driver_state&) = delete;
   driver_state& operator=(const driver_state&) = delete;
 
+  /// Whether this process may call the driver still: it was not forked, and is not ending.
+  [[nodiscard]] bool is_usable() const noexcept;
+  /// Why not.
+  [[nodiscard]] error refuse_unusable(call where) const noexcept;
+
   // Opening.
+  [[nodiscard]] status start_drivers();
   [[nodiscard]] status find_device();
   [[nodiscard]] status read_device();
+  [[nodiscard]] status read_queues();
   [[nodiscard]] status make_context();
+  [[nodiscard]] status try_memory();
+  [[nodiscard]] status make_lists();
+  void finish_work() noexcept;
 
-  // Memory; under memory_lock.
+  // Memory; without memory_lock, but for switch_range.
   [[nodiscard]] result<std::uint64_t> page_size(call where, std::uint64_t size_bytes);
   [[nodiscard]] result<address_range> reserve_native(std::uint64_t size_bytes, address hint);
+  [[nodiscard]] status free_native(call where, address_range given);
   [[nodiscard]] result<address_range> reserve_aligned(const reserve_request& request,
                                                       std::uint64_t alignment_bytes);
   [[nodiscard]] ze_result_t switch_native(std::uint64_t at, const mapping& which, bool on);
-  [[nodiscard]] status switch_run(call where, const accounts::run& which, bool on);
+  [[nodiscard]] status switch_run(call where, mapping& first, bool on);
+  [[nodiscard]] result<accounts::run> switch_range(std::unique_lock<std::mutex>& lock, call where,
+                                                   address_range range, bool on);
 
-  // Work; under work_lock.
+  // Work; under work_lock, which those that take it let go while they append.
   [[nodiscard]] result<ze_command_list_handle_t> make_list(bool is_synchronous);
   [[nodiscard]] result<stream_state*> find_stream(call where, stream_handle stream);
   [[nodiscard]] result<std::map<std::uint64_t, point*>::iterator> find_event(call where,
                                                                              event_handle event);
-  [[nodiscard]] result<point*> append_point(call where, stream_state& stream);
-  [[nodiscard]] status mark_waits(call where, stream_state& stream);
+  [[nodiscard]] result<point*> append_point(std::unique_lock<std::mutex>& lock, call where,
+                                            stream_state& stream);
+  [[nodiscard]] status mark_waits(std::unique_lock<std::mutex>& lock, call where,
+                                  stream_state& stream);
+  [[nodiscard]] status queue_wait(std::unique_lock<std::mutex>& lock, stream_state& waiting,
+                                  point& what);
   void drop_passed_waits(stream_state& stream) noexcept;
   void end_left_streams() noexcept;
+
+  /// Whether there is such an event; takes work_lock for a moment.
+  [[nodiscard]] status look_for_event(call where, event_handle event);
+  /// Takes work_lock for a moment, and waits for the turn without it.
+  [[nodiscard]] result<stream_turn> take_turn(call where, stream_handle stream);
+  /// Whether all of a range may be read and written. Waits for what is in transit there.
+  [[nodiscard]] status check_usable(call where, address_range range);
 };
 
 }  // namespace vmm::level_zero

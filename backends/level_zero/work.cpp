@@ -3,18 +3,6 @@
 //
 // vmm.level_zero - streams, events, bytes.
 module;
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <new>
-#include <span>
-#include <utility>
-#include <vector>
-
 #include "loader.h"
 
 module vmm.level_zero;
@@ -22,14 +10,18 @@ module vmm.level_zero;
 import vmm.backend;
 import :accounts;
 import :state;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
 using level_zero::driver_state;
 using level_zero::error_of;
+using level_zero::moved_from;
 using level_zero::point;
 using level_zero::stream_state;
 using guard = std::lock_guard<std::mutex>;
+using unlockable = std::unique_lock<std::mutex>;
 
 namespace {
 
@@ -37,6 +29,10 @@ constexpr std::size_t waits_between_markers = 32;
 
 error no_host_memory(call where) noexcept {
   return error{errc::out_of_host_memory, where, 0, "", "no host memory for streams and events"};
+}
+
+error no_such_stream(call where) noexcept {
+  return error{errc::invalid_argument, where, 0, "", "no live stream of this driver object"};
 }
 
 void* pointer(address at) noexcept { return reinterpret_cast<void*>(at.value); }
@@ -51,17 +47,18 @@ result<ze_command_list_handle_t> driver_state::make_list(bool is_synchronous) {
   like.ordinal = queue_ordinal;
   like.mode =
       is_synchronous ? ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS : ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+  check(context != nullptr, "the driver is called before there is a context");
   ze_command_list_handle_t made = nullptr;
   const ze_result_t code = ze.list_create(context, device, &like, &made);
   if (code != ZE_RESULT_SUCCESS) return error_of(call::create_stream, code);
+  if (made == nullptr) return no_answer(call::create_stream);
   return made;
 }
 
 result<stream_state*> driver_state::find_stream(call where, stream_handle stream) {
   const auto found = streams.find(static_cast<std::uint64_t>(stream));
-  if (found == streams.end()) {
-    return error{errc::invalid_argument, where, 0, "", "no live stream of this driver object"};
-  }
+  if (found == streams.end()) return no_such_stream(where);
+  check(found->second.list != nullptr, "a live stream has a list");
   return &found->second;
 }
 
@@ -71,23 +68,60 @@ result<std::map<std::uint64_t, point*>::iterator> driver_state::find_event(call 
   if (found == events.end()) {
     return error{errc::invalid_argument, where, 0, "", "no live event of this driver object"};
   }
+  check(found->second == nullptr || found->second->references != 0, "an event holds its point");
   return found;
 }
 
+result<stream_turn> driver_state::take_turn(call where, stream_handle stream) {
+  stream_state* wanted = nullptr;
+  {
+    const guard lock(work_lock);
+    const auto found = find_stream(where, stream);
+    if (!found) return found.error();
+    wanted = *found;
+    ++wanted->pin_count;
+  }
+  wanted->turn.lock();
+  stream_turn turn(*this, *wanted);
+  if (wanted->is_ended) return no_such_stream(where);
+  return turn;
+}
+
+stream_turn::~stream_turn() {
+  if (stream_ == nullptr) return;
+  stream_->turn.unlock();
+  const guard lock(of_->work_lock);
+  check(stream_->pin_count != 0, "a turn ends at a stream that is not pinned");
+  --stream_->pin_count;
+}
+
+status driver_state::look_for_event(call where, event_handle event) {
+  const guard lock(work_lock);
+  const auto found = find_event(where, event);
+  if (!found) return found.error();
+  return {};
+}
+
 // A point behind everything in the stream, with one reference.
-result<point*> driver_state::append_point(call where, stream_state& stream) {
+result<point*> driver_state::append_point(unlockable& lock, call where, stream_state& stream) {
+  check(lock.owns_lock(), "points are taken under their lock");
   const result<point*> taken = points.take(where);
   if (!taken) return taken;
+  check((*taken)->references == 1, "a point that was taken is the taker's alone");
+  stream.is_used = true;
+  lock.unlock();
   const ze_result_t code = ze.append_barrier(stream.list, (*taken)->native, 0, nullptr);
+  lock.lock();
   if (code == ZE_RESULT_SUCCESS) return taken;
   points.put_back(**taken);
   return error_of(where, code);
 }
 
 // Puts a marker behind the stream's waits. May throw std::bad_alloc, which changes nothing.
-status driver_state::mark_waits(call where, stream_state& stream) {
+status driver_state::mark_waits(unlockable& lock, call where, stream_state& stream) {
+  check(stream.list != nullptr, "a marker stands in a list");
   stream.marked.emplace_back();
-  const result<point*> marker = append_point(where, stream);
+  const result<point*> marker = append_point(lock, where, stream);
   if (!marker) {
     stream.marked.pop_back();
     return marker.error();
@@ -97,9 +131,32 @@ status driver_state::mark_waits(call where, stream_state& stream) {
   return {};
 }
 
+// In the stream's turn. The point is the stream's own reference to it from now on.
+status driver_state::queue_wait(unlockable& lock, stream_state& waiting, point& what) {
+  check(what.references > 1, "an event and the stream refer to a point that is waited for");
+  try {
+    drop_passed_waits(waiting);
+    if (waiting.waits.size() >= waits_between_markers) {
+      if (const status marked = mark_waits(lock, call::wait_event, waiting); !marked) return marked;
+    }
+    waiting.waits.reserve(waits_between_markers);
+  } catch (const std::bad_alloc&) {
+    return no_host_memory(call::wait_event);
+  }
+  check(waiting.waits.size() < waiting.waits.capacity(), "there is room for the wait");
+  waiting.is_used = true;
+  lock.unlock();
+  const ze_result_t code = ze.append_barrier(waiting.list, nullptr, 1, &what.native);
+  lock.lock();
+  if (code != ZE_RESULT_SUCCESS) return error_of(call::wait_event, code);
+  waiting.waits.push_back(&what);
+  return {};
+}
+
 void driver_state::drop_passed_waits(stream_state& stream) noexcept {
   while (!stream.marked.empty()) {
     queued_waits& first = stream.marked.front();
+    if (first.marker == nullptr) return;  // it is being queued
     if (ze.event_query(first.marker->native) != ZE_RESULT_SUCCESS) return;
     for (point* const each : first.points) points.forget(each);
     points.forget(first.marker);
@@ -108,10 +165,21 @@ void driver_state::drop_passed_waits(stream_state& stream) noexcept {
 }
 
 void driver_state::end_left_streams() noexcept {
-  std::erase_if(leaving, [&](stream_state& each) {
+  for (auto at = leaving.begin(); at != leaving.end();) {
+    stream_state& each = at->second;
+    check(each.waits.empty(), "the last waits of a destroyed stream have a marker");
     drop_passed_waits(each);
-    return each.marked.empty() && ze.list_destroy(each.list) == ZE_RESULT_SUCCESS;
-  });
+    const bool is_idle = each.marked.empty() && each.pin_count == 0;
+    const bool is_gone = is_idle && ze.list_destroy(each.list) == ZE_RESULT_SUCCESS;
+    at = is_gone ? leaving.erase(at) : std::next(at);
+  }
+}
+
+status driver_state::check_usable(call where, address_range range) {
+  check(context != nullptr, "bytes are asked for before there is a context");
+  unlockable lock(memory_lock);
+  arrived.wait(lock, [&] { return !records.touches_transit(range); });
+  return records.check_usable(where, range);
 }
 
 }  // namespace level_zero
@@ -119,26 +187,30 @@ void driver_state::end_left_streams() noexcept {
 // ---- streams and events ------------------------------------------------------------------------
 
 std::uint64_t level_zero_driver::native_stream(stream_handle stream) const noexcept {
-  if (!state_->made_in.is_here()) return 0;
+  check(state_ != nullptr, moved_from);
+  if (!state_->is_usable()) return 0;
   const guard lock(state_->work_lock);
   const auto found = state_->find_stream(call::none, stream);
-  return found ? reinterpret_cast<std::uintptr_t>((*found)->list) : 0;
+  if (!found) return 0;
+  (*found)->is_used = true;
+  return reinterpret_cast<std::uintptr_t>((*found)->list);
 }
 
 result<stream_handle> level_zero_driver::create_stream() {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::create_stream);
-  const guard lock(s.work_lock);
-  s.end_left_streams();
+  if (!s.is_usable()) return s.refuse_unusable(call::create_stream);
   try {
-    const std::uint64_t token = ++s.last_token;
-    const auto made = s.streams.try_emplace(token).first;
+    const std::uint64_t token = level_zero::next_token();
+    std::map<std::uint64_t, stream_state> alone;
+    const auto made = alone.try_emplace(token).first;
     const auto list = s.make_list(false);
-    if (!list) {
-      s.streams.erase(made);
-      return list.error();
-    }
+    if (!list) return list.error();
     made->second.list = *list;
+    const guard lock(s.work_lock);
+    s.end_left_streams();
+    const bool is_new = s.streams.insert(alone.extract(made)).inserted;
+    check(is_new, "a stream has the number of another one");
     return static_cast<stream_handle>(token);
   } catch (const std::bad_alloc&) {
     return no_host_memory(call::create_stream);
@@ -147,43 +219,52 @@ result<stream_handle> level_zero_driver::create_stream() {
 
 // The list may go only when the device is done with it: it waits for its last marker.
 status level_zero_driver::destroy_stream(stream_handle stream) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::destroy_stream);
-  const guard lock(s.work_lock);
-  const auto found = s.find_stream(call::destroy_stream, stream);
-  if (!found) return found.error();
+  if (!s.is_usable()) return s.refuse_unusable(call::destroy_stream);
   if (stream == stream_handle::default_stream) {
     return error{errc::invalid_argument, call::destroy_stream, 0, "",
                  "the default stream stays as long as its driver object"};
   }
-  try {
+  {
+    const auto turn = s.take_turn(call::destroy_stream, stream);
+    if (!turn) return turn.error();
+    stream_state& ending = turn->stream();
+    unlockable lock(s.work_lock);
     s.end_left_streams();
-    s.leaving.reserve(s.leaving.size() + 1);
-    if (const status marked = s.mark_waits(call::destroy_stream, **found); !marked) return marked;
-  } catch (const std::bad_alloc&) {
-    return no_host_memory(call::destroy_stream);
+    try {
+      const status marked = s.mark_waits(lock, call::destroy_stream, ending);
+      if (!marked) return marked;
+    } catch (const std::bad_alloc&) {
+      return no_host_memory(call::destroy_stream);
+    }
+    check(ending.waits.empty() && !ending.marked.empty(), "a marker ends the stream");
+    ending.is_ended = true;
+    // A node that changes its map is neither copied nor made anew: nothing can fail here.
+    s.leaving.insert(s.streams.extract(static_cast<std::uint64_t>(stream)));
   }
-  s.leaving.push_back(std::move(**found));
-  s.streams.erase(static_cast<std::uint64_t>(stream));
+  const guard lock(s.work_lock);
   s.end_left_streams();
   return {};
 }
 
 status level_zero_driver::synchronize_stream(stream_handle stream) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::synchronize_stream);
+  if (!s.is_usable()) return s.refuse_unusable(call::synchronize_stream);
   point* last = nullptr;
   {
-    const guard lock(s.work_lock);
-    const auto found = s.find_stream(call::synchronize_stream, stream);
-    if (!found) return found.error();
+    const auto turn = s.take_turn(call::synchronize_stream, stream);
+    if (!turn) return turn.error();
+    unlockable lock(s.work_lock);
     try {
-      const status marked = s.mark_waits(call::synchronize_stream, **found);
+      const status marked = s.mark_waits(lock, call::synchronize_stream, turn->stream());
       if (!marked) return marked;
     } catch (const std::bad_alloc&) {
       return no_host_memory(call::synchronize_stream);
     }
-    last = (*found)->marked.back().marker;
+    last = turn->stream().marked.back().marker;
+    check(last != nullptr, "a marker stands behind the work");
     s.points.refer(*last);
   }
   const ze_result_t code = s.ze.event_synchronize(last->native, UINT64_MAX);
@@ -197,12 +278,14 @@ status level_zero_driver::synchronize_stream(stream_handle stream) {
 }
 
 result<event_handle> level_zero_driver::create_event() {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::create_event);
+  if (!s.is_usable()) return s.refuse_unusable(call::create_event);
   const guard lock(s.work_lock);
   try {
-    const std::uint64_t token = ++s.last_token;
-    s.events.emplace(token, nullptr);
+    const std::uint64_t token = level_zero::next_token();
+    const bool is_new = s.events.emplace(token, nullptr).second;
+    check(is_new, "an event has the number of another one");
     return static_cast<event_handle>(token);
   } catch (const std::bad_alloc&) {
     return no_host_memory(call::create_event);
@@ -210,33 +293,42 @@ result<event_handle> level_zero_driver::create_event() {
 }
 
 status level_zero_driver::destroy_event(event_handle event) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::destroy_event);
+  if (!s.is_usable()) return s.refuse_unusable(call::destroy_event);
   const guard lock(s.work_lock);
   const auto found = s.find_event(call::destroy_event, event);
   if (!found) return found.error();
   s.points.forget((*found)->second);
   s.events.erase(*found);
+  debug_check([&] { return !s.find_event(call::destroy_event, event); }, "a destroyed event lives");
   return {};
 }
 
 status level_zero_driver::record_event(event_handle event, stream_handle stream) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::record_event);
-  const guard lock(s.work_lock);
-  const auto found = s.find_event(call::record_event, event);
-  if (!found) return found.error();
-  const auto in = s.find_stream(call::record_event, stream);
-  if (!in) return in.error();
-  const auto made = s.append_point(call::record_event, **in);
+  if (!s.is_usable()) return s.refuse_unusable(call::record_event);
+  if (const status is_live = s.look_for_event(call::record_event, event); !is_live) return is_live;
+  const auto turn = s.take_turn(call::record_event, stream);
+  if (!turn) return turn.error();
+  unlockable lock(s.work_lock);
+  const auto made = s.append_point(lock, call::record_event, turn->stream());
   if (!made) return made.error();
+  check((*made)->references == 1, "a new point is the event's alone");
+  const auto found = s.find_event(call::record_event, event);
+  if (!found) {
+    s.points.forget(*made);
+    return found.error();
+  }
   s.points.forget(std::exchange((*found)->second, *made));
   return {};
 }
 
 result<bool> level_zero_driver::query_event(event_handle event) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::query_event);
+  if (!s.is_usable()) return s.refuse_unusable(call::query_event);
   const guard lock(s.work_lock);
   const auto found = s.find_event(call::query_event, event);
   if (!found) return found.error();
@@ -248,35 +340,28 @@ result<bool> level_zero_driver::query_event(event_handle event) {
 }
 
 status level_zero_driver::wait_event(stream_handle stream, event_handle event) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::wait_event);
-  const guard lock(s.work_lock);
+  if (!s.is_usable()) return s.refuse_unusable(call::wait_event);
+  if (const status is_live = s.look_for_event(call::wait_event, event); !is_live) return is_live;
+  const auto turn = s.take_turn(call::wait_event, stream);
+  if (!turn) return turn.error();
+  stream_state& waiting = turn->stream();
+  unlockable lock(s.work_lock);
   const auto found = s.find_event(call::wait_event, event);
   if (!found) return found.error();
-  const auto in = s.find_stream(call::wait_event, stream);
-  if (!in) return in.error();
   point* const what = (*found)->second;
   if (what == nullptr) return {};
-  stream_state& waiting = **in;
-  try {
-    s.drop_passed_waits(waiting);
-    if (waiting.waits.size() >= waits_between_markers) {
-      if (const status marked = s.mark_waits(call::wait_event, waiting); !marked) return marked;
-    }
-    waiting.waits.reserve(waits_between_markers);
-  } catch (const std::bad_alloc&) {
-    return no_host_memory(call::wait_event);
-  }
-  const ze_result_t code = s.ze.append_barrier(waiting.list, nullptr, 1, &what->native);
-  if (code != ZE_RESULT_SUCCESS) return error_of(call::wait_event, code);
-  s.points.refer(*what);
-  waiting.waits.push_back(what);
-  return {};
+  s.points.refer(*what);  // the event may go, or stand for another point, while the lock is let go
+  const status queued = s.queue_wait(lock, waiting, *what);
+  if (!queued) s.points.forget(what);
+  return queued;
 }
 
 status level_zero_driver::synchronize_event(event_handle event) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::synchronize_event);
+  if (!s.is_usable()) return s.refuse_unusable(call::synchronize_event);
   point* what = nullptr;
   {
     const guard lock(s.work_lock);
@@ -297,20 +382,22 @@ status level_zero_driver::synchronize_event(event_handle event) {
 
 // The barrier first: where the command itself is refused, it has changed nothing.
 status level_zero_driver::copy(const copy_request& request) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::copy);
-  const guard lock(s.work_lock);
-  const auto in = s.find_stream(call::copy, request.stream);
-  if (!in) return in.error();
-  {
-    const guard memory(s.memory_lock);
-    for (const address at : {request.target, request.source}) {
-      const status usable = s.held.check_usable(call::copy, {at, request.size_bytes});
-      if (!usable) return usable;
-    }
+  if (!s.is_usable()) return s.refuse_unusable(call::copy);
+  const address_range target{request.target, request.size_bytes};
+  const address_range source{request.source, request.size_bytes};
+  for (const address_range& each : {target, source}) {
+    if (const status usable = s.check_usable(call::copy, each); !usable) return usable;
   }
+  const auto turn = s.take_turn(call::copy, request.stream);
+  if (!turn) return turn.error();
   if (request.size_bytes == 0) return {};
-  const ze_command_list_handle_t list = (*in)->list;
+  if (target.overlaps(source)) {
+    return error{errc::invalid_argument, call::copy, 0, "", "source and target overlap"};
+  }
+  turn->stream().is_used = true;
+  const ze_command_list_handle_t list = turn->stream().list;
   ze_result_t code = s.ze.append_barrier(list, nullptr, 0, nullptr);
   if (code == ZE_RESULT_SUCCESS) {
     code = s.ze.append_copy(list, pointer(request.target), pointer(request.source),
@@ -321,18 +408,15 @@ status level_zero_driver::copy(const copy_request& request) {
 }
 
 status level_zero_driver::fill(const fill_request& request) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::fill);
-  const guard lock(s.work_lock);
-  const auto in = s.find_stream(call::fill, request.stream);
-  if (!in) return in.error();
-  {
-    const guard memory(s.memory_lock);
-    const status usable = s.held.check_usable(call::fill, request.target);
-    if (!usable) return usable;
-  }
+  if (!s.is_usable()) return s.refuse_unusable(call::fill);
+  if (const status usable = s.check_usable(call::fill, request.target); !usable) return usable;
+  const auto turn = s.take_turn(call::fill, request.stream);
+  if (!turn) return turn.error();
   if (request.target.size_bytes == 0) return {};
-  const ze_command_list_handle_t list = (*in)->list;
+  turn->stream().is_used = true;
+  const ze_command_list_handle_t list = turn->stream().list;
   ze_result_t code = s.ze.append_barrier(list, nullptr, 0, nullptr);
   if (code == ZE_RESULT_SUCCESS) {
     code = s.ze.append_fill(list, pointer(request.target.base), &request.value, 1,
@@ -343,15 +427,14 @@ status level_zero_driver::fill(const fill_request& request) {
 }
 
 status level_zero_driver::write(address at, std::span<const std::byte> source) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::write);
+  if (!s.is_usable()) return s.refuse_unusable(call::write);
   const guard one_at_a_time(s.transfer_lock);
-  {
-    const guard memory(s.memory_lock);
-    const status usable = s.held.check_usable(call::write, {at, source.size()});
-    if (!usable) return usable;
-  }
+  if (const status usable = s.check_usable(call::write, {at, source.size()}); !usable)
+    return usable;
   if (source.empty()) return {};
+  check(s.transfers != nullptr, "an object has a list for bytes");
   const ze_result_t code =
       s.ze.append_copy(s.transfers, pointer(at), source.data(), source.size(), nullptr, 0, nullptr);
   if (code != ZE_RESULT_SUCCESS) return error_of(call::write, code);
@@ -359,15 +442,13 @@ status level_zero_driver::write(address at, std::span<const std::byte> source) {
 }
 
 status level_zero_driver::read(std::span<std::byte> target, address at) {
+  check(state_ != nullptr, moved_from);
   driver_state& s = *state_;
-  if (!s.made_in.is_here()) return refuse_forked(call::read);
+  if (!s.is_usable()) return s.refuse_unusable(call::read);
   const guard one_at_a_time(s.transfer_lock);
-  {
-    const guard memory(s.memory_lock);
-    const status usable = s.held.check_usable(call::read, {at, target.size()});
-    if (!usable) return usable;
-  }
+  if (const status usable = s.check_usable(call::read, {at, target.size()}); !usable) return usable;
   if (target.empty()) return {};
+  check(s.transfers != nullptr, "an object has a list for bytes");
   const ze_result_t code =
       s.ze.append_copy(s.transfers, target.data(), pointer(at), target.size(), nullptr, 0, nullptr);
   if (code != ZE_RESULT_SUCCESS) return error_of(call::read, code);

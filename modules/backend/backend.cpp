@@ -1,20 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include <array>
-#include <atomic>
-#include <charconv>
-#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <limits>
-#include <optional>
-#include <source_location>
-#include <string>
-#include <string_view>
-#include <utility>
 
 module vmm.backend;
+
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -75,12 +67,16 @@ const char* name_of(call where) noexcept {
                                                              "bind_multicast",
                                                              "unbind_multicast",
                                                              "get_properties",
-                                                             "query_capture"};
+                                                             "query_capture",
+                                                             "record_all",
+                                                             "query_peer",
+                                                             "export_range"};
   const auto index = static_cast<std::size_t>(where);
   return index < names.size() ? names[index] : "unknown call";
 }
 
 std::string describe(const error& failure) {
+  check(failure.native_name != nullptr && failure.detail != nullptr, "an error has no texts");
   std::string text = name_of(failure.code);
   if (failure.where != call::none) {
     text += " in ";
@@ -89,8 +85,8 @@ std::string describe(const error& failure) {
   if (failure.native_name[0] != '\0' || failure.native != 0) {
     text += " (";
     text += failure.native_name[0] != '\0' ? failure.native_name : "code";
-    text += ' ';
-    text += std::to_string(failure.native);
+    // 0 is no failure's number: the name then stands for what is missing, a call for one.
+    if (failure.native != 0) text += ' ' + std::to_string(failure.native);
     text += ')';
   }
   if (failure.detail[0] != '\0') {
@@ -100,61 +96,8 @@ std::string describe(const error& failure) {
   return text;
 }
 
-void fail_check(const char* what, std::source_location where) noexcept {
-  std::fprintf(stderr, "vmm: check failed: %s\n  at %s:%u in %s\n", what, where.file_name(),
-               static_cast<unsigned>(where.line()), where.function_name());
-  std::fflush(stderr);
-  std::abort();
-}
-
-// ---- users ---------------------------------------------------------------------------
-
-namespace {
-
-std::atomic<bool> exit_has_begun = false;
-
-// Registered when an object gets its first user, so after its destructor where it is static: exit()
-// calls the function before that destructor. A bound, since what is registered stays: programs have
-// few drivers, and one that makes them in a loop has no static one after so many.
-void notice_exit() noexcept {
-  static std::atomic<std::uint32_t> registered_count = 0;
-  constexpr std::uint32_t registered_count_max = 1024;
-  if (registered_count.fetch_add(1, std::memory_order_relaxed) >= registered_count_max) return;
-  (void)std::atexit([] { exit_has_begun.store(true, std::memory_order_relaxed); });
-}
-
-}  // namespace
-
-void user_count::add() noexcept {
-  check(!is_gone_, "a pool or manager is made on a driver that was moved from");
-  if (count_.fetch_add(1, std::memory_order_relaxed) == 0) notice_exit();
-}
-
-void user_count::remove() noexcept {
-  const std::uint32_t before = count_.fetch_sub(1, std::memory_order_release);
-  check(before > 0, "an object loses a user that it does not have");
-}
-
-void user_count::take(user_count& other) noexcept {
-  check(!other.has_users(),
-        "a driver is moved while a pool or manager uses it: move it before they are made");
-  is_gone_ = std::exchange(other.is_gone_, true);
-}
-
-void user_count::check_replaced() const noexcept {
-  check(!has_users(),
-        "a driver is assigned to while a pool or manager uses it: destroy those first");
-}
-
-void user_count::fail_destroyed() const noexcept {
-  if (exit_has_begun.load(std::memory_order_relaxed)) return;
-  fail_check(what_ == used_object::manager
-                 ? "a manager is destroyed while a vector uses it: destroy the vectors first"
-                 : "a driver is destroyed while a pool or manager uses it: destroy those first",
-             std::source_location::current());
-}
-
 void print_live_blocks(void*, const live_blocks& left) noexcept {
+  check(left.owner != nullptr && left.count > 0, "nobody's blocks are reported, or none");
   static std::atomic<std::uint32_t> report_count = 0;
   const std::uint32_t number = report_count.fetch_add(1, std::memory_order_relaxed);
   if (number >= live_report_count_max) return;
@@ -163,103 +106,6 @@ void print_live_blocks(void*, const live_blocks& left) noexcept {
                left.owner, static_cast<unsigned long long>(left.count),
                static_cast<unsigned long long>(left.size_bytes),
                is_last ? " (no further report is printed)" : "");
-}
-
-namespace {
-
-struct byte_unit {
-  std::string_view name;
-  std::uint64_t factor;
-};
-
-constexpr std::uint64_t power(std::uint64_t base, int exponent) {
-  std::uint64_t value = 1;
-  for (int i = 0; i < exponent; ++i) value *= base;
-  return value;
-}
-
-constexpr std::array<byte_unit, 14> byte_units{{{"", 1},
-                                                {"B", 1},
-                                                {"K", power(1024, 1)},
-                                                {"KiB", power(1024, 1)},
-                                                {"KB", power(1000, 1)},
-                                                {"M", power(1024, 2)},
-                                                {"MiB", power(1024, 2)},
-                                                {"MB", power(1000, 2)},
-                                                {"G", power(1024, 3)},
-                                                {"GiB", power(1024, 3)},
-                                                {"GB", power(1000, 3)},
-                                                {"T", power(1024, 4)},
-                                                {"TiB", power(1024, 4)},
-                                                {"TB", power(1000, 4)}}};
-
-// The variable's value, or nothing when it is unset or empty.
-std::optional<std::string_view> variable(const char* name) noexcept {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return std::string_view{value};
-}
-
-}  // namespace
-
-std::optional<std::uint64_t> parse_bytes(std::string_view text) noexcept {
-  std::uint64_t count = 0;
-  const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (failure != std::errc{}) return std::nullopt;
-  const std::string_view unit = text.substr(static_cast<std::size_t>(rest - text.data()));
-  for (const byte_unit& known : byte_units) {
-    if (known.name != unit) continue;
-    if (count > (std::numeric_limits<std::uint64_t>::max() >> 1) / known.factor)
-      return std::nullopt;
-    return count * known.factor;
-  }
-  return std::nullopt;
-}
-
-std::optional<double> parse_number(std::string_view text) noexcept {
-  double value = 0;
-  const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
-  if (!(value > -std::numeric_limits<double>::infinity() &&
-        value < std::numeric_limits<double>::infinity())) {
-    return std::nullopt;
-  }
-  return value;
-}
-
-status read_bytes_option(const char* name, std::uint64_t& option, const char* detail) noexcept {
-  const auto text = variable(name);
-  if (!text) return {};
-  const auto value = parse_bytes(*text);
-  if (!value) return refuse(errc::bad_option, detail);
-  option = *value;
-  return {};
-}
-
-status read_number_option(const char* name, double& option, const char* detail) noexcept {
-  const auto text = variable(name);
-  if (!text) return {};
-  const auto value = parse_number(*text);
-  if (!value) return refuse(errc::bad_option, detail);
-  option = *value;
-  return {};
-}
-
-status read_switch_option(const char* name, bool& option, const char* detail) noexcept {
-  const auto text = variable(name);
-  if (!text) return {};
-  if (*text == "1" || *text == "on") {
-    option = true;
-  } else if (*text == "0" || *text == "off") {
-    option = false;
-  } else {
-    return refuse(errc::bad_option, detail);
-  }
-  return {};
-}
-
-void read_text_option(const char* name, std::string_view& option) noexcept {
-  if (const auto text = variable(name)) option = *text;
 }
 
 }  // namespace vmm

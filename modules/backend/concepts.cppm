@@ -16,17 +16,11 @@
 //     so.
 // I5  A fresh mapping has no access until set_access gives it.
 // I6  What a backend does not know it refuses with not_supported; it never downgrades silently.
-module;
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string_view>
-
 export module vmm.backend:concepts;
 
 import :result;
 import :types;
+import vmm.std;
 
 namespace vmm {
 
@@ -135,6 +129,12 @@ concept stream_backend = backend<B> && requires(B& b, stream_handle stream, even
   { b.synchronize_event(event) } -> std::same_as<status>;  // blocks the calling thread
 };
 
+/// One event can stand for all work that the device was given, on every stream.
+export template <class B>
+concept all_work_backend = stream_backend<B> && requires(B& b, event_handle event) {
+  { b.record_all(event) } -> std::same_as<status>;
+};
+
 /// Streams can be captured into graphs. The mode is the calling thread's, and asking for it is no
 /// call that can fail.
 export template <class B>
@@ -185,15 +185,29 @@ concept sharing_backend = backend<B> && requires(B& b, physical_handle handle, s
   { b.import_handle(shared) } -> std::same_as<result<physical_handle>>;
 };
 
+/// Devices may be given rights to one another's memory, and the driver tells which may.
+export template <class B>
+concept peer_backend = backend<B> && requires(B& b, const peer_query& query) {
+  { b.query_peer(query) } -> std::same_as<result<peer_info>>;
+};
+
+/// A mapped range can be handed to other drivers of the system as a DMA-BUF.
+export template <class B>
+concept range_export_backend = backend<B> && requires(B& b, address_range range) {
+  { b.export_range(range) } -> std::same_as<result<dma_buf>>;
+};
+
 /// One address, several devices' memories.
 export template <class B>
 concept multicast_backend =
-    backend<B> && requires(B& b, const multicast_request& request, multicast_handle team,
-                           location who, const multicast_binding& binding) {
+    backend<B> &&
+    requires(B& b, const multicast_request& request, multicast_handle team, location who,
+             const multicast_binding& binding, const multicast_address_binding& mapped) {
       { b.query_multicast_granularity(request) } -> std::same_as<result<granularity>>;
       { b.create_multicast(request) } -> std::same_as<result<multicast_handle>>;
       { b.add_multicast_device(team, who) } -> std::same_as<status>;
       { b.bind_multicast(binding) } -> std::same_as<status>;
+      { b.bind_multicast_address(mapped) } -> std::same_as<status>;
       { b.unbind_multicast(binding) } -> std::same_as<status>;
     };
 

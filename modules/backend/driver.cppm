@@ -20,25 +20,14 @@
 //
 // Thread safety: that of the driver inside. Cost: one virtual call; an observer's own cost, and
 // copying some 100 bytes where there is one. any_backend allocates once.
-module;
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <new>
-#include <span>
-#include <string_view>
-#include <type_traits>
-#include <utility>
-
 export module vmm.backend:driver;
 
+import vmm.std;
+import vmm.support;
 import :concepts;
 import :observe;
-import :process;
 import :result;
 import :types;
-import :users;
 
 namespace vmm {
 
@@ -73,6 +62,9 @@ export class driver_interface {
   [[nodiscard]] virtual status wait_event(stream_handle, event_handle) = 0;
   [[nodiscard]] virtual status synchronize_event(event_handle) = 0;
 
+  // all_work_backend
+  [[nodiscard]] virtual status record_all(event_handle) = 0;
+
   // capture_backend. Exchanging the mode is no call on a device and cannot fail: without captures
   // the answer is the mode that was given.
   virtual capture_mode exchange_capture_mode(capture_mode) = 0;
@@ -98,12 +90,19 @@ export class driver_interface {
   [[nodiscard]] virtual result<shared_handle> export_handle(physical_handle, share_kind) = 0;
   [[nodiscard]] virtual result<physical_handle> import_handle(const shared_handle&) = 0;
 
+  // peer_backend
+  [[nodiscard]] virtual result<peer_info> query_peer(const peer_query&) = 0;
+
+  // range_export_backend
+  [[nodiscard]] virtual result<dma_buf> export_range(address_range) = 0;
+
   // multicast_backend
   [[nodiscard]] virtual result<granularity> query_multicast_granularity(
       const multicast_request&) = 0;
   [[nodiscard]] virtual result<multicast_handle> create_multicast(const multicast_request&) = 0;
   [[nodiscard]] virtual status add_multicast_device(multicast_handle, location) = 0;
   [[nodiscard]] virtual status bind_multicast(const multicast_binding&) = 0;
+  [[nodiscard]] virtual status bind_multicast_address(const multicast_address_binding&) = 0;
   [[nodiscard]] virtual status unbind_multicast(const multicast_binding&) = 0;
 
  protected:
@@ -112,17 +111,18 @@ export class driver_interface {
   driver_interface& operator=(const driver_interface&) = default;
 };
 static_assert(backend<driver_interface> && stream_backend<driver_interface> &&
-              capture_backend<driver_interface> && context_backend<driver_interface> &&
-              copy_backend<driver_interface> && retain_backend<driver_interface> &&
-              property_backend<driver_interface> && sharing_backend<driver_interface> &&
-              multicast_backend<driver_interface>);
+              all_work_backend<driver_interface> && capture_backend<driver_interface> &&
+              context_backend<driver_interface> && copy_backend<driver_interface> &&
+              retain_backend<driver_interface> && property_backend<driver_interface> &&
+              sharing_backend<driver_interface> && peer_backend<driver_interface> &&
+              range_export_backend<driver_interface> && multicast_backend<driver_interface>);
 
 /// No observer.
 struct unobserved {};
 
 /// A driver as a value; `*` of it, like that of a pointer, is the driver.
 template <class B>
-struct held_driver {
+struct owned_driver {
   mutable B driver;
   [[nodiscard]] B& operator*() const noexcept { return driver; }
 };
@@ -133,13 +133,19 @@ class driver_model : public driver_interface {
  public:
   using B = std::remove_cvref_t<decltype(*std::declval<Holder&>())>;
 
-  explicit driver_model(Holder held) noexcept : held_(std::move(held)) {}
-  driver_model(Holder held, std::shared_ptr<Observer> observer) noexcept
-      : held_(std::move(held)), observer_(std::move(observer)) {
+  explicit driver_model(Holder owner) noexcept : owner_(std::move(owner)) {
+    check(has_driver(), "a backend is made without a driver");
+  }
+  driver_model(Holder owner, std::shared_ptr<Observer> observer) noexcept
+      : owner_(std::move(owner)), observer_(std::move(observer)) {
+    check(has_driver(), "a backend is made without a driver");
     check(observer_ != nullptr, "an observed backend needs an observer");
   }
 
-  [[nodiscard]] B& inside() const noexcept { return *held_; }
+  [[nodiscard]] B& inside() const noexcept {
+    check(has_driver(), "a backend is used that was moved from");
+    return *owner_;
+  }
 
   // backend
   [[nodiscard]] std::string_view name() const override { return inside().name(); }
@@ -238,6 +244,13 @@ class driver_model : public driver_interface {
         [](auto& d, const auto&... given) { return d.synchronize_event(given...); }, event);
   }
 
+  // all_work_backend
+  [[nodiscard]] status record_all(event_handle event) override {
+    return run<all_work_backend<B>, status>(
+        call::record_all, [](auto& d, const auto&... given) { return d.record_all(given...); },
+        event);
+  }
+
   // capture_backend
   capture_mode exchange_capture_mode(capture_mode mode) override {
     if constexpr (capture_backend<B>) {
@@ -308,6 +321,20 @@ class driver_model : public driver_interface {
         [](auto& d, const auto&... given) { return d.import_handle(given...); }, shared);
   }
 
+  // peer_backend
+  [[nodiscard]] result<peer_info> query_peer(const peer_query& query) override {
+    return run<peer_backend<B>, result<peer_info>>(
+        call::query_peer, [](auto& d, const auto&... given) { return d.query_peer(given...); },
+        query);
+  }
+
+  // range_export_backend
+  [[nodiscard]] result<dma_buf> export_range(address_range range) override {
+    return run<range_export_backend<B>, result<dma_buf>>(
+        call::export_range, [](auto& d, const auto&... given) { return d.export_range(given...); },
+        range);
+  }
+
   // multicast_backend
   [[nodiscard]] result<granularity> query_multicast_granularity(
       const multicast_request& request) override {
@@ -332,6 +359,11 @@ class driver_model : public driver_interface {
         call::bind_multicast,
         [](auto& d, const auto&... given) { return d.bind_multicast(given...); }, binding);
   }
+  [[nodiscard]] status bind_multicast_address(const multicast_address_binding& binding) override {
+    return run<multicast_backend<B>, status>(
+        call::bind_multicast,
+        [](auto& d, const auto&... given) { return d.bind_multicast_address(given...); }, binding);
+  }
   [[nodiscard]] status unbind_multicast(const multicast_binding& binding) override {
     return run<multicast_backend<B>, status>(
         call::unbind_multicast,
@@ -339,13 +371,25 @@ class driver_model : public driver_interface {
   }
 
  protected:
-  [[nodiscard]] Observer& watching() const noexcept { return *observer_; }
-  [[nodiscard]] const Holder& holder() const noexcept { return held_; }
+  [[nodiscard]] Observer& watching() const noexcept {
+    check(observer_ != nullptr, "an observed backend is used that was moved from");
+    return *observer_;
+  }
+  [[nodiscard]] const Holder& holder() const noexcept { return owner_; }
 
  private:
   static constexpr bool is_observed = !std::same_as<Observer, unobserved>;
   struct nobody {};
   struct nobody_there {};
+
+  // A pointer is null when its object was moved from.
+  [[nodiscard]] bool has_driver() const noexcept {
+    if constexpr (requires { owner_ == nullptr; }) {
+      return owner_ != nullptr;
+    } else {
+      return true;
+    }
+  }
 
   // Makes the call where the driver has the refinement, and tells the observer where there is one.
   template <bool Has, class Answer, class Work, class... Given>
@@ -365,9 +409,11 @@ class driver_model : public driver_interface {
   Answer observe(call_record record, Work&& work) {
     if (!made_in_.is_here()) [[unlikely]]
       return refuse_forked(record.kind);
-    if (const status allowed = observer_->before(record); !allowed) {
+    check(record.kind != call::none, "a call of no kind is observed");
+    if (const status allowed = watching().before(record); !allowed) {
       error refused = allowed.error();
       if (refused.where == call::none) refused.where = record.kind;
+      check(refused.code != errc::none, "a call is refused without a code");
       record.failure = &refused;
       observer_->after(record);
       return refused;
@@ -382,7 +428,7 @@ class driver_model : public driver_interface {
     return answer;
   }
 
-  Holder held_;
+  Holder owner_;
   [[no_unique_address]] std::conditional_t<is_observed, std::shared_ptr<Observer>, nobody>
       observer_{};
   [[no_unique_address]] std::conditional_t<is_observed, process_mark, nobody_there> made_in_{};
@@ -430,6 +476,7 @@ export class any_backend final : public driver_model<std::unique_ptr<driver_inte
 /// outlives it and stays where it is. Copies refer to the same driver; nothing is allocated.
 export class driver_ref {
  public:
+  /// Requires: the driver outlives the reference and its copies, and stays where it is.
   template <backend B>
     requires(!std::derived_from<B, driver_interface>)
   driver_ref(B& driver) noexcept
@@ -444,11 +491,20 @@ export class driver_ref {
       : users_(other.users_),
         place_(other.place_),
         object_(other.object_),
-        face_(place_ == nullptr ? other.face_ : place_(model_, object_)) {}
+        face_(place_ == nullptr ? other.face_ : place_(model_, object_)) {
+    check((place_ == nullptr) == (object_ == nullptr), "a reference has half a driver");
+  }
   driver_ref& operator=(const driver_ref&) = delete;
 
-  [[nodiscard]] driver_interface& operator*() const noexcept { return *face_; }
-  [[nodiscard]] driver_interface* operator->() const noexcept { return face_; }
+  /// The driver. Requires: it was not moved from.
+  [[nodiscard]] driver_interface& operator*() const noexcept {
+    debug_check([this] { return face_ != nullptr; }, "a driver is reached that was moved from");
+    return *face_;
+  }
+  [[nodiscard]] driver_interface* operator->() const noexcept {
+    debug_check([this] { return face_ != nullptr; }, "a driver is reached that was moved from");
+    return face_;
+  }
   /// One more user of the driver: see user_count. A reference alone is none.
   [[nodiscard]] use_of use() const noexcept { return use_of(users_); }
 
@@ -459,6 +515,8 @@ export class driver_ref {
   template <class B>
   static driver_interface* place_model(void* where, void* object) noexcept {
     static_assert(sizeof(driver_model<B*>) <= model_bytes);
+    check(object != nullptr && reinterpret_cast<std::uintptr_t>(where) % alignof(void*) == 0,
+          "a reference is made of no driver, or where it cannot lie");
     return ::new (where) driver_model<B*>(static_cast<B*>(object));
   }
 
@@ -471,12 +529,14 @@ export class driver_ref {
 
 /// A B whose calls an observer sees. The observer is shared with whoever wants to ask it.
 export template <backend B, call_observer Observer>
-class observed_backend : public driver_model<held_driver<B>, Observer> {
+class observed_backend : public driver_model<owned_driver<B>, Observer> {
  public:
+  /// Requires: an observer, else the process ends.
   observed_backend(B driver, std::shared_ptr<Observer> observer) noexcept
-      : driver_model<held_driver<B>, Observer>(held_driver<B>{std::move(driver)},
-                                               std::move(observer)) {}
+      : driver_model<owned_driver<B>, Observer>(owned_driver<B>{std::move(driver)},
+                                                std::move(observer)) {}
 
+  /// What is inside: the driver, whose calls the observer does not see, and the observer.
   [[nodiscard]] B& driver() noexcept { return this->inside(); }
   [[nodiscard]] Observer& observer() noexcept { return this->watching(); }
   /// The pools and managers over this object; it neither moves nor goes while there are any.

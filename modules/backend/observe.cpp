@@ -1,21 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <cinttypes>
 #include <cstdarg>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <memory>
-#include <mutex>
-#include <new>
-#include <string>
-#include <string_view>
 
 module vmm.backend;
+
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 namespace {
@@ -35,13 +28,16 @@ using file_owner = std::unique_ptr<std::FILE, file_closer>;
 class line {
  public:
   [[gnu::format(printf, 2, 3)]] void add(const char* format, ...) noexcept {
+    check(used_ < text_.size(), "a line of the log is longer than its room");
     std::va_list values;
     va_start(values, format);
     const int length = std::vsnprintf(text_.data() + used_, text_.size() - used_, format, values);
     va_end(values);
     if (length > 0) used_ = std::min(used_ + static_cast<std::size_t>(length), text_.size() - 1);
+    check(used_ < text_.size(), "a line of the log has no room for its end");
   }
   void write(std::FILE* sink) noexcept {
+    check(sink != nullptr && used_ < text_.size(), "a line is written nowhere, or is too long");
     text_[used_] = '\n';
     std::fwrite(text_.data(), 1, used_ + 1, sink);
   }
@@ -105,6 +101,7 @@ result<std::shared_ptr<call_log>> call_log::open(std::string_view destination) n
     // A line is written when it is complete: a forked child has no half of it to write again.
     (void)std::setvbuf(file.get(), nullptr, _IOLBF, BUFSIZ);
     auto made = std::make_shared<call_log>(*file);
+    check(made->sink_ == file.get() && !made->owned_, "a log writes to another file");
     file.release();
     made->owned_ = true;
     return made;
@@ -114,10 +111,13 @@ result<std::shared_ptr<call_log>> call_log::open(std::string_view destination) n
 }
 
 call_log::~call_log() {
+  check(!owned_ || sink_ != nullptr, "a log owns a file that is not there");
   if (owned_ && made_in_.is_here()) std::fclose(sink_);
 }
 
 void call_log::after(const call_record& record) noexcept {
+  check(record.kind != call::none, "a call of no kind is logged");
+  check(sink_ != nullptr, "a call is logged to no file");
   line text;
   text.add("%" PRIu64 " %s", lines_.fetch_add(1, std::memory_order_relaxed) + 1,
            name_of(record.kind));
@@ -138,23 +138,24 @@ void call_log::after(const call_record& record) noexcept {
 void fail_plan::add(const rule& planned) noexcept {
   check(planned.failure.code != errc::none, "a planned failure needs a code");
   check(planned.nth != 0, "a planned failure counts calls from 1");
-  const std::lock_guard<std::mutex> hold(guard_);
+  const std::lock_guard<std::mutex> locked(guard_);
   check(count_ < rules_max, "too many planned failures at a time");
   rules_[count_++] = {planned, 0};
 }
 
 void fail_plan::clear() noexcept {
-  const std::lock_guard<std::mutex> hold(guard_);
+  const std::lock_guard<std::mutex> locked(guard_);
   count_ = 0;
 }
 
 std::uint64_t fail_plan::struck() const noexcept {
-  const std::lock_guard<std::mutex> hold(guard_);
+  const std::lock_guard<std::mutex> locked(guard_);
   return struck_;
 }
 
 status fail_plan::before(const call_record& record) noexcept {
-  const std::lock_guard<std::mutex> hold(guard_);
+  const std::lock_guard<std::mutex> locked(guard_);
+  check(count_ <= rules_max, "more failures are planned than there is room for");
   const error* chosen = nullptr;
   for (std::size_t i = 0; i < count_; ++i) {
     auto& [planned, seen] = rules_[i];
@@ -165,6 +166,7 @@ status fail_plan::before(const call_record& record) noexcept {
     if (strikes && chosen == nullptr) chosen = &planned.failure;
   }
   if (chosen == nullptr) return {};
+  check(chosen->code != errc::none, "a planned failure has lost its code");
   ++struck_;
   return *chosen;
 }

@@ -11,23 +11,15 @@
 // Thread safety: the observers here take calls from any thread.
 // Cost: a counter: at most two relaxed additions. A log: formatting and one write.
 module;
-#include <array>
-#include <atomic>
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <span>
-#include <string_view>
 
 export module vmm.backend:observe;
 
-import :process;
+import vmm.std;
+import vmm.support;
 import :result;
 import :types;
+import vmm.std;
 
 namespace vmm {
 
@@ -65,25 +57,36 @@ concept call_observer = requires(O& observer, const call_record& record) {
 /// Counts calls by kind.
 export class call_counter {
  public:
+  /// As call_observer asks: refuses nothing, and counts. Cost: two relaxed additions at most.
   [[nodiscard]] status before(const call_record&) noexcept { return {}; }
   void after(const call_record& record) noexcept {
-    const auto index = static_cast<std::size_t>(record.kind);
+    const std::size_t index = index_of(record.kind);
+    check(record.failure == nullptr || record.failure->code != errc::none,
+          "a call failed without an error");
     calls_[index].fetch_add(1, std::memory_order_relaxed);
     if (record.failure != nullptr) failures_[index].fetch_add(1, std::memory_order_relaxed);
   }
 
+  /// Calls of one kind, and those of them that failed. Requires: a kind that there is.
   [[nodiscard]] std::uint64_t calls(call kind) const noexcept {
-    return calls_[static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
+    return calls_[index_of(kind)].load(std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint64_t failures(call kind) const noexcept {
-    return failures_[static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
+    return failures_[index_of(kind)].load(std::memory_order_relaxed);
   }
   /// Over all kinds.
   [[nodiscard]] std::uint64_t calls() const noexcept;
   [[nodiscard]] std::uint64_t failures() const noexcept;
+  /// Back to 0. A call that another thread makes meanwhile may count before or after.
   void reset() noexcept;
 
  private:
+  [[nodiscard]] static std::size_t index_of(call kind) noexcept {
+    const auto index = static_cast<std::size_t>(kind);
+    check(index < call_count, "a call is of no kind");
+    return index;
+  }
+
   std::array<std::atomic<std::uint64_t>, call_count> calls_{};
   std::array<std::atomic<std::uint64_t>, call_count> failures_{};
 };
@@ -102,6 +105,7 @@ export class call_log {
   call_log& operator=(const call_log&) = delete;
   ~call_log();
 
+  /// As call_observer asks: refuses nothing, and writes a line. Cost: formatting and one write.
   [[nodiscard]] status before(const call_record&) noexcept { return {}; }
   void after(const call_record& record) noexcept;
 
@@ -123,12 +127,16 @@ export class fail_plan {
   };
   static constexpr std::size_t rules_max = 16;
 
-  /// At most rules_max rules at a time; where several strike, the first one added decides.
+  /// Effects: the rule counts calls from now on; where several strike, the first one added decides.
+  /// Requires: a failure with a code, `nth` from 1, and at most rules_max rules at a time, else the
+  /// process ends.
   void add(const rule& planned) noexcept;
+  /// Effects: no rule is left.
   void clear() noexcept;
   /// Calls that a rule made fail since the plan was made.
   [[nodiscard]] std::uint64_t struck() const noexcept;
 
+  /// As call_observer asks: answers the failure of the rule that strikes. Cost: O(rules).
   [[nodiscard]] status before(const call_record& record) noexcept;
   void after(const call_record&) noexcept {}
 
@@ -164,7 +172,18 @@ inline call_facts facts_of(const physical_properties& p) { return {.where = p.wh
 inline call_facts facts_of(const shared_handle& s) {
   return {.size_bytes = s.size_bytes, .value = static_cast<std::uint64_t>(s.descriptor)};
 }
+inline call_facts facts_of(const peer_info& p) { return {.value = p.is_reachable() ? 1u : 0u}; }
+inline call_facts facts_of(const dma_buf& b) {
+  return {.size_bytes = b.size_bytes, .value = static_cast<std::uint64_t>(b.descriptor)};
+}
 // What a call is given.
+inline call_facts facts_of(const peer_query& q) { return {.where = q.from}; }
+inline call_facts facts_of(const multicast_address_binding& b) {
+  return {.at = b.memory.base,
+          .size_bytes = b.memory.size_bytes,
+          .offset_bytes = b.team_offset_bytes,
+          .object = static_cast<std::uint64_t>(b.team)};
+}
 inline call_facts facts_of(const physical_request& r) {
   return {.size_bytes = r.size_bytes, .where = r.where};
 }

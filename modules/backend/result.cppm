@@ -4,22 +4,17 @@
 // vmm.backend:result - how vmm says what went wrong.
 //
 // Operating errors are values: every call that can fail while running returns result<T>, which
-// holds a value or an error. A programmer's mistake is an assertion (check, debug_check,
-// paranoid_check) and ends the process.
+// holds a value or an error. A programmer's mistake is an assertion and ends the process.
 //
 // I1  A result holds a value or an error, never both and never neither.
 // I2  An error owns nothing: its texts have static storage, so it can be made and copied when no
 // memory is left.
 //
 // Thread safety: values only. Cost: no allocation anywhere in this unit but in describe().
-module;
-#include <cstdint>
-#include <optional>
-#include <source_location>
-#include <string>
-#include <utility>
-
 export module vmm.backend:result;
+
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -49,6 +44,13 @@ export enum class errc : std::uint8_t {
 /// help.
 export [[nodiscard]] constexpr bool is_shortage(errc code) noexcept {
   return code == errc::out_of_memory || code == errc::over_budget || code == errc::out_of_mappings;
+}
+
+/// Whether an error says that the call named a wrong address: one that was freed before, lies
+/// inside a block, or was never allocated here. A programmer's mistake: trying again does not help.
+export [[nodiscard]] constexpr bool is_wrong_address(errc code) noexcept {
+  return code == errc::unknown_address || code == errc::not_allocated ||
+         code == errc::invalid_argument;
 }
 
 /// The backend's calls, one value a kind: the keys of logs, counters and fault plans.
@@ -86,8 +88,12 @@ export enum class call : std::uint8_t {
   unbind_multicast,
   get_properties,
   query_capture,
+  record_all,
+  query_peer,
+  export_range,
 };
-export inline constexpr std::size_t call_count = static_cast<std::size_t>(call::query_capture) + 1;
+/// How many values `call` has.
+export inline constexpr std::size_t call_count = static_cast<std::size_t>(call::export_range) + 1;
 
 /// One failure. All texts have static storage duration.
 export struct error {
@@ -110,45 +116,16 @@ export [[nodiscard]] std::string describe(const error& failure);
 
 /// An error that vmm itself raises, before or without a backend call.
 export [[nodiscard]] constexpr error refuse(errc code, const char* detail) noexcept {
+  check(code != errc::none, "an error is made without a code");
+  check(detail != nullptr, "an error is made without a text");
   return error{code, call::none, 0, "", detail};
 }
 
-/// Prints the place and the text to stderr and aborts. The end of every failed assertion.
-export [[noreturn]] void fail_check(const char* what, std::source_location where) noexcept;
-
-#ifndef VMM_CHECK_LEVEL
-#define VMM_CHECK_LEVEL 1
-#endif
-/// 1: constant-time assertions (always on, also in release); 2: logarithmic ones too; 3:
-/// whole-structure validators.
-export inline constexpr int check_level = VMM_CHECK_LEVEL;
-
-/// Assertion that is on in every build. Keep the condition constant-time.
-export constexpr void check(bool condition, const char* what,
-                            std::source_location where = std::source_location::current()) noexcept {
-  if (!condition) [[unlikely]]
-    fail_check(what, where);
-}
-
-/// Assertion for debug builds (check_level 2). The condition is a callable, so that it costs
-/// nothing when off.
-export template <class Condition>
-constexpr void debug_check(Condition&& condition, const char* what,
-                           std::source_location where = std::source_location::current()) {
-  if constexpr (check_level >= 2) {
-    if (!condition()) [[unlikely]]
-      fail_check(what, where);
-  }
-}
-
-/// Whole-structure validator, on in tests and fuzzing (check_level 3).
-export template <class Condition>
-constexpr void paranoid_check(Condition&& condition, const char* what,
-                              std::source_location where = std::source_location::current()) {
-  if constexpr (check_level >= 3) {
-    if (!condition()) [[unlikely]]
-      fail_check(what, where);
-  }
+/// What every call on an object of another process returns.
+export [[nodiscard]] constexpr error refuse_forked(call where = call::none) noexcept {
+  return error{errc::not_permitted, where, 0, "",
+               "this object was made before the process forked: a forked child opens a driver of "
+               "its own, and leaves what its parent made alone"};
 }
 
 /// A value or an error. Shaped like std::expected<T, error>, which needs C++23.
@@ -157,14 +134,18 @@ class [[nodiscard]] result {
  public:
   using value_type = T;
 
+  /// Success.
   constexpr result(T value) : value_(std::move(value)) {}
+  /// Failure. Requires: an error with a code, else the process ends.
   constexpr result(vmm::error failure) : error_(failure) {
     check(failure.code != errc::none, "a result is made from an error without a code");
   }
 
+  /// Whether it is success; the same as a condition.
   [[nodiscard]] constexpr bool has_value() const noexcept { return value_.has_value(); }
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return value_.has_value(); }
 
+  /// The value, also as `*r` and `r->`. Requires: success, else the process ends.
   [[nodiscard]] constexpr T& value() & {
     check(has_value(), "value() of a result that holds an error");
     return *value_;
@@ -183,10 +164,12 @@ class [[nodiscard]] result {
   [[nodiscard]] constexpr T* operator->() { return &value(); }
   [[nodiscard]] constexpr const T* operator->() const { return &value(); }
 
+  /// The error. Requires: failure, else the process ends.
   [[nodiscard]] constexpr const vmm::error& error() const {
     check(!has_value(), "error() of a result that holds a value");
     return error_;
   }
+  /// The value, or `otherwise` of a failure.
   [[nodiscard]] constexpr T value_or(T otherwise) const& {
     return has_value() ? *value_ : std::move(otherwise);
   }
@@ -203,6 +186,7 @@ class [[nodiscard]] result<void> {
   using value_type = void;
 
   constexpr result() = default;
+  /// Failure. Requires: an error with a code, else the process ends.
   constexpr result(vmm::error failure) : error_(failure) {
     check(failure.code != errc::none, "a result is made from an error without a code");
   }
@@ -218,6 +202,7 @@ class [[nodiscard]] result<void> {
   vmm::error error_{};
 };
 
+/// What a call answers that has no value to give: success, or an error.
 export using status = result<void>;
 
 }  // namespace vmm

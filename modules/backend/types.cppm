@@ -4,15 +4,13 @@
 // vmm.backend:types - the words that every layer and every backend share.
 //
 // Driver values cross this interface as strong 64-bit types, so that no consumer needs a vendor's
-// header. All sizes are bytes unless the name says granules. Two integers of one type never stand
-// side by side in a call: they are fields of a request.
+// header. All sizes are bytes unless the name says granules. Two integers of one type do not stand
+// side by side in a call that users make: they are fields of a request (round_up is arithmetic).
 //
 // Thread safety: values only. Cost: no allocation.
-module;
-#include <cstddef>
-#include <cstdint>
-
 export module vmm.backend:types;
+
+import vmm.std;
 
 namespace vmm {
 
@@ -20,9 +18,19 @@ namespace vmm {
 export struct address {
   std::uint64_t value = 0;
 
+  /// The address that a pointer names, of the host or of a device.
+  [[nodiscard]] static address from_native(const volatile void* pointer) noexcept {
+    return {reinterpret_cast<std::uintptr_t>(pointer)};
+  }
+  /// The address as a pointer: `at.as<float>()` for a kernel's argument, `at.as<void>()` for a C
+  /// interface. Whether the host may dereference it is the backend's features::host_accessible.
+  template <class T>
+  [[nodiscard]] T* as() const noexcept {
+    return reinterpret_cast<T*>(static_cast<std::uintptr_t>(value));
+  }
+
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return value != 0; }
-  friend constexpr bool operator==(address a, address b) noexcept { return a.value == b.value; }
-  friend constexpr bool operator!=(address a, address b) noexcept { return a.value != b.value; }
+  friend constexpr bool operator==(const address& a, const address& b) noexcept = default;
   friend constexpr bool operator<(address a, address b) noexcept { return a.value < b.value; }
   friend constexpr bool operator<=(address a, address b) noexcept { return a.value <= b.value; }
   friend constexpr bool operator>(address a, address b) noexcept { return a.value > b.value; }
@@ -40,20 +48,25 @@ export struct address_range {
   address base{};
   std::uint64_t size_bytes = 0;
 
+  /// One past the last address; 0 where the range ends with the address space.
   [[nodiscard]] constexpr address end() const noexcept { return base + size_bytes; }
+  /// Whether the range has no bytes.
   [[nodiscard]] constexpr bool empty() const noexcept { return size_bytes == 0; }
+  /// Whether the address, or all of the other range, lies inside. Sizes are compared, not ends: a
+  /// range that a program made up may run past the last address, and lies in no other then.
   [[nodiscard]] constexpr bool contains(address at) const noexcept {
-    return at >= base && at < end();
+    return at >= base && at - base < size_bytes;
   }
   [[nodiscard]] constexpr bool contains(address_range other) const noexcept {
-    return other.base >= base && other.end() <= end();
+    return other.base >= base && other.size_bytes <= size_bytes &&
+           other.base - base <= size_bytes - other.size_bytes;
   }
+  /// Whether the two have an address in common. Requires: neither ends with the address space.
   [[nodiscard]] constexpr bool overlaps(address_range other) const noexcept {
     return base < other.end() && other.base < end();
   }
-  friend constexpr bool operator==(address_range a, address_range b) noexcept {
-    return a.base == b.base && a.size_bytes == b.size_bytes;
-  }
+  friend constexpr bool operator==(const address_range& a,
+                                   const address_range& b) noexcept = default;
 };
 
 /// A driver's token for one piece of physical memory. Zero is "none".
@@ -62,6 +75,21 @@ export enum class physical_handle : std::uint64_t { none = 0 };
 export enum class multicast_handle : std::uint64_t { none = 0 };
 /// A queue of device work that finishes in order. Zero is the backend's default stream.
 export enum class stream_handle : std::uint64_t { default_stream = 0 };
+/// vmm's name of a native stream: a cudaStream_t, a CUstream, a hipStream_t or another pointer. The
+/// null pointer is the backend's default stream. CUDA's other special streams keep their meaning: 1
+/// is the legacy default stream, 2 that of each thread.
+export template <class Native>
+  requires std::is_pointer_v<Native>
+[[nodiscard]] stream_handle stream_from_native(Native native) noexcept {
+  return static_cast<stream_handle>(reinterpret_cast<std::uintptr_t>(native));
+}
+/// The native stream again: `native_stream<cudaStream_t>(stream)`.
+export template <class Native>
+  requires std::is_pointer_v<Native>
+[[nodiscard]] Native native_stream(stream_handle stream) noexcept {
+  return reinterpret_cast<Native>(static_cast<std::uintptr_t>(stream));
+}
+
 /// A point in a stream's work that can be asked about and waited for. Zero is "none".
 export enum class event_handle : std::uint64_t { none = 0 };
 
@@ -71,10 +99,9 @@ export struct location {
   place kind = place::device;
   std::int32_t ordinal = 0;  ///< device number or NUMA node; 0 for host
 
-  friend constexpr bool operator==(location a, location b) noexcept {
-    return a.kind == b.kind && a.ordinal == b.ordinal;
-  }
+  friend constexpr bool operator==(const location& a, const location& b) noexcept = default;
 };
+/// A device by its number, the host, and one NUMA node of the host.
 export [[nodiscard]] constexpr location device(std::int32_t ordinal) noexcept {
   return {location::place::device, ordinal};
 }
@@ -86,9 +113,97 @@ export [[nodiscard]] constexpr location host_node(std::int32_t node) noexcept {
 /// What a location may do with a mapping.
 export enum class access : std::uint8_t { none, read, read_write };
 
+/// The rights of one location on mapped memory.
 export struct access_grant {
   location who{};
   access rights = access::read_write;
+  friend constexpr bool operator==(const access_grant&, const access_grant&) noexcept = default;
+};
+
+/// The rights of up to grants_max locations, each named once, in the order in which they came.
+/// A value: nothing is allocated. [I2]
+export class grant_list {
+ public:
+  static constexpr std::size_t grants_max = 18;
+
+  constexpr grant_list() = default;
+  /// The rights of one location.
+  constexpr grant_list(const access_grant& only) noexcept : count_(1) { grants_[0] = only; }
+  /// The rights of two; those of the second where they are one location.
+  constexpr grant_list(const access_grant& first, const access_grant& second) noexcept
+      : grant_list(first) {
+    (void)set(second);
+  }
+
+  /// The location has these rights from now on. False, and nothing is changed, where it is a new
+  /// one and the list is full.
+  constexpr bool set(const access_grant& grant) noexcept {
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (grants_[i].who != grant.who) continue;
+      grants_[i].rights = grant.rights;
+      return true;
+    }
+    if (count_ == grants_max) return false;
+    grants_[count_++] = grant;
+    return true;
+  }
+  /// What the list says of a location; none where it does not name it.
+  [[nodiscard]] constexpr access of(location who) const noexcept {
+    for (const access_grant& each : all()) {
+      if (each.who == who) return each.rights;
+    }
+    return access::none;
+  }
+  /// The list without those that may do nothing: what a fresh mapping needs.
+  [[nodiscard]] constexpr grant_list granted() const noexcept {
+    grant_list some;
+    for (const access_grant& each : all()) {
+      if (each.rights != access::none) (void)some.set(each);
+    }
+    return some;
+  }
+  [[nodiscard]] constexpr std::span<const access_grant> all() const noexcept {
+    return std::span(grants_).first(count_);
+  }
+  [[nodiscard]] constexpr bool empty() const noexcept { return count_ == 0; }
+  friend constexpr bool operator==(const grant_list& a, const grant_list& b) noexcept {
+    return std::equal(a.all().begin(), a.all().end(), b.all().begin(), b.all().end());
+  }
+
+ private:
+  std::array<access_grant, grants_max> grants_{};
+  std::size_t count_ = 0;
+};
+
+/// Whether what runs at `from` can be given rights to memory at `to`.
+export struct peer_query {
+  location from{};
+  location to{};
+};
+
+/// What lies between two locations, as far as a driver tells.
+export enum class link_kind : std::uint8_t {
+  none,    // the one cannot reach the other's memory
+  itself,  // they are one
+  peer,    // two devices that reach one another directly
+  host,    // a device and memory of the host
+};
+
+/// What a driver says of two locations. [I2]
+export struct peer_info {
+  link_kind link = link_kind::none;
+  bool native_atomics = false;  ///< atomic operations work across the link
+  /// The driver's own measure of the link, where it has one: smaller is nearer. 0: not told.
+  std::uint32_t rank = 0;
+
+  /// Whether rights can be given across the link.
+  [[nodiscard]] constexpr bool is_reachable() const noexcept { return link != link_kind::none; }
+};
+
+/// A descriptor of a DMA-BUF over an address range; whoever receives it closes it.
+export struct dma_buf {
+  std::int64_t descriptor = -1;
+  std::uint64_t size_bytes = 0;
 };
 
 /// Sizes, offsets and addresses must be multiples of `minimum_bytes`; `recommended_bytes` is a
@@ -176,6 +291,14 @@ export struct multicast_binding {
   std::uint64_t size_bytes = 0;
 };
 
+/// Binds the memory that is mapped at `memory` (a device's own) to `team` at `team_offset_bytes`.
+export struct multicast_address_binding {
+  multicast_handle team = multicast_handle::none;
+  address_range memory{};
+  std::uint64_t team_offset_bytes = 0;
+};
+
+/// Physical memory of a location.
 export struct memory_info {
   std::uint64_t free_bytes = 0;
   std::uint64_t total_bytes = 0;
@@ -231,6 +354,7 @@ export struct features {
               ///< moves nothing but free memory
   bool host_accessible = false;  ///< the host may dereference mapped addresses
   bool streams = false;          ///< work is asynchronous; events tell when it has finished
+  bool record_all = false;       ///< one event can stand for the work of all streams: record_all()
   bool capture = false;          ///< streams can be captured into graphs, and tell
   /// No program can begin a capture on a stream with a smaller number, whatever else happens.
   std::uint64_t capturable_from = 0;
@@ -244,6 +368,8 @@ export struct features {
   bool multicast = false;
   bool compression = false;
   bool rdma = false;
+  bool peers = false;           ///< devices can use one another's memory: query_peer() says which
+  bool export_dma_buf = false;  ///< an address range can be had as a DMA-BUF: export_range()
   alias_level alias = alias_level::none;
   read_only_level read_only = read_only_level::refused;
   std::uint64_t max_reservation_bytes =
@@ -256,13 +382,6 @@ export struct features {
 export [[nodiscard]] constexpr bool can_capture(const features& can,
                                                 stream_handle stream) noexcept {
   return can.capture && static_cast<std::uint64_t>(stream) >= can.capturable_from;
-}
-
-/// Rounds up to a multiple of `unit` (not zero). The caller makes sure that the sum fits.
-export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value,
-                                                      std::uint64_t unit) noexcept {
-  const std::uint64_t rest = value % unit;
-  return rest == 0 ? value : value + (unit - rest);
 }
 
 }  // namespace vmm

@@ -7,14 +7,10 @@
 //
 // Thread safety: any call from any thread, as long as none changes the environment.
 // Cost: that of opening the driver; with a log, a line for each of its calls from then on.
-module;
-#include <array>
-#include <cstddef>
-#include <string_view>
-
 export module vmm.backends;
 
 export import vmm.backend;
+import vmm.std;
 
 namespace vmm {
 
@@ -24,21 +20,26 @@ export struct backend_entry {
   bool available = false;
   const char* reason = "";  ///< why not, when it is not; static storage
 };
+/// How many names open_backend knows.
 export inline constexpr std::size_t backend_entry_count = 7;
 
-/// Every name, in the order in which a driver is looked for, and whether it can be opened now.
-/// Opens and closes each of them: up to a second where there is a GPU.
+/// Effects: opens and closes each driver that open_backend knows; answers every name, in the order
+/// in which a driver is looked for, and whether it can be opened now. Errors: none; an entry says
+/// why its driver is not there. Cost: up to a second where there is a GPU. Thread safety: any
+/// thread, as long as none changes the environment.
 export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_names() noexcept;
 
-/// Opens a driver: "cuda" (device 0), "cuda:N", "level_zero" (device 0), "level_zero:N", "host",
-/// "fake" (which plays CUDA), "fake:cuda", "fake:level_zero" or "fake:host". An empty name stands
-/// for the variable VMM_BACKEND, and where that is not set for the first that is available. VMM_LOG
-/// ("off", "stderr" or a path) has every call logged.
+/// Effects: opens a driver: "cuda" (device 0), "cuda:N", "level_zero" (device 0), "level_zero:N",
+/// "host", "fake" (which emulates CUDA), "fake:cuda", "fake:level_zero" or "fake:host". An empty
+/// name stands for the variable VMM_BACKEND, and where that is not set for the first that is
+/// available. VMM_LOG ("off", "stderr" or a path) has every call logged.
 /// Errors: bad_option (no such name, a log that cannot be written), unavailable (no such driver
-/// here; the detail says why), out_of_host_memory, what the driver says.
+/// here; the detail says why), out_of_host_memory, what the driver says. Cost: that of opening the
+/// driver. Thread safety: as backend_names.
 export [[nodiscard]] result<any_backend> open_backend(std::string_view name = {}) noexcept;
 
 /// The B inside a backend that open_backend made, also behind a log; nullptr if there is none.
+/// Requires: a backend that was not moved from. Cost: two dynamic_casts.
 export template <backend B>
 [[nodiscard]] B* driver_in(any_backend& opened) noexcept {
   if (B* found = opened.get_if<B>()) return found;

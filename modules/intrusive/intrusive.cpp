@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 module;
 #include <boost/intrusive/rbtree_algorithms.hpp>
-#include <cstddef>
-#include <cstdint>
 
 module vmm.intrusive;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 namespace {
@@ -44,25 +44,50 @@ struct key_order {
 
 ordered_index::ordered_index() noexcept { tree::init_header(&header_); }
 
+// Looks at everything after as many changes as there are nodes: amortised O(1).
+void ordered_index::audit() noexcept {
+  if constexpr (check_level >= 3) {
+    if (++unaudited_count_ <= count_) return;
+    unaudited_count_ = 0;
+    paranoid_check([this] { return validate().has_value(); }, "an index is broken by a change");
+  }
+}
+
+bool ordered_index::in_order(const index_node& node) const noexcept {
+  const index_node* const before = previous(node);
+  const index_node* const after = next(node);
+  return (before == nullptr || before->key <= node.key) &&
+         (after == nullptr || after->key >= node.key);
+}
+
 void ordered_index::insert(index_node& node, std::uint64_t key) noexcept {
   check(!node.linked, "a node is inserted into an index twice");
   node.key = key;
   node.linked = true;
   tree::insert_equal_lower_bound(&header_, &node, key_order{});
   ++count_;
+  check(count_ > 0, "an index has more nodes than can be counted");
+  debug_check([&] { return in_order(node); }, "a node is linked out of order");
+  audit();
 }
 
 void ordered_index::erase(index_node& node) noexcept {
   check(node.linked, "a node is erased that is in no index");
   check(count_ > 0, "a node is erased from an empty index");
+  debug_check([&] { return in_order(node); }, "a node's key changed while it was linked");
   tree::erase(&header_, &node);
   node.linked = false;
   --count_;
+  audit();
 }
 
 index_node* ordered_index::at_least(std::uint64_t key) const noexcept {
   index_node* const found = tree::lower_bound(&header_, key, key_order{});
-  return found == &header_ ? nullptr : found;
+  if (found == &header_) return nullptr;
+  check(found->linked && found->key >= key, "a search found a smaller key, or no node");
+  debug_check([&] { return previous(*found) == nullptr || previous(*found)->key < key; },
+              "a search missed an earlier node");
+  return found;
 }
 
 index_node* ordered_index::at_most(std::uint64_t key) const noexcept {
@@ -70,38 +95,53 @@ index_node* ordered_index::at_most(std::uint64_t key) const noexcept {
   index_node* const above = tree::upper_bound(&header_, key, key_order{});
   if (above == tree::begin_node(&header_)) return nullptr;
   // Before `above` stands the oldest of the equal keys; the latest is the first of them.
-  return at_least(tree::prev_node(above)->key);
+  index_node* const found = at_least(tree::prev_node(above)->key);
+  check(found != nullptr && found->key <= key, "a search found a larger key, or no node");
+  return found;
 }
 
 index_node* ordered_index::first() const noexcept {
-  return count_ == 0 ? nullptr : tree::begin_node(&header_);
+  if (count_ == 0) return nullptr;
+  index_node* const found = tree::begin_node(&header_);
+  check(found != &header_, "an index that counts nodes has none");
+  return found;
 }
 
 index_node* ordered_index::last() const noexcept {
-  return count_ == 0 ? nullptr : tree::prev_node(&header_);
+  if (count_ == 0) return nullptr;
+  index_node* const found = tree::prev_node(&header_);
+  check(found != &header_, "an index that counts nodes has none");
+  return found;
 }
 
 index_node* ordered_index::next(const index_node& node) const noexcept {
   check(node.linked, "the neighbour of a node is asked for that is in no index");
+  check(count_ > 0, "the neighbour of a node is asked for in an empty index");
   index_node* const found = tree::next_node(const_cast<index_node*>(&node));
   return found == &header_ ? nullptr : found;
 }
 
 index_node* ordered_index::previous(const index_node& node) const noexcept {
   check(node.linked, "the neighbour of a node is asked for that is in no index");
+  check(count_ > 0, "the neighbour of a node is asked for in an empty index");
   if (&node == tree::begin_node(&header_)) return nullptr;
-  return tree::prev_node(const_cast<index_node*>(&node));
+  index_node* const found = tree::prev_node(const_cast<index_node*>(&node));
+  check(found != &header_, "the first node has a neighbour before it");
+  return found;
 }
 
-bool ordered_index::validate() const noexcept {
+status ordered_index::validate() const noexcept {
+  check(header_.key == 0 && !header_.linked, "the header of an index was linked as a node");
   std::size_t seen = 0;
   const index_node* before = nullptr;
   for (const index_node* node = first(); node != nullptr; node = next(*node)) {
-    if (!node->linked || (before != nullptr && before->key > node->key)) return false;
-    if (++seen > count_) return false;
+    if (!node->linked || (before != nullptr && before->key > node->key))
+      return refuse(errc::internal, "the nodes of an index are not in order");
+    if (++seen > count_) return refuse(errc::internal, "an index has more nodes than it counts");
     before = node;
   }
-  return seen == count_;
+  if (seen != count_) return refuse(errc::internal, "an index has fewer nodes than it counts");
+  return {};
 }
 
 }  // namespace vmm

@@ -15,14 +15,11 @@
 //
 // Thread safety: none; the owner has the lock. Cost: index operations O(log n), pool operations
 // O(1). The trees are Boost.Intrusive's algorithms, which stay in the implementation unit.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <new>
-
 export module vmm.intrusive;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -64,12 +61,16 @@ export class ordered_index {
 
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
-  /// Checks order, links and count of the whole index. O(n).
-  [[nodiscard]] bool validate() const noexcept;
+  /// Checks order, links and count of the whole index. Errors: internal. O(n).
+  [[nodiscard]] status validate() const noexcept;
 
  private:
+  void audit() noexcept;
+  [[nodiscard]] bool in_order(const index_node& node) const noexcept;
+
   mutable index_node header_;
   std::size_t count_ = 0;
+  std::size_t unaudited_count_ = 0;  // changes since the last look at everything
 };
 
 /// Recycles objects of one type. T is default-constructible and has a public member `T* next_free`.
@@ -81,6 +82,8 @@ class object_pool {
   object_pool& operator=(const object_pool&) = delete;
   ~object_pool() {
     check(live_count_ == 0, "an object pool goes away while objects of it are in use");
+    paranoid_check([this] { return count_free() == object_count_; },
+                   "an object pool lost an object");
     while (chunks_ != nullptr) {
       chunk* const next = chunks_->next;
       delete chunks_;
@@ -92,6 +95,8 @@ class object_pool {
   [[nodiscard]] T* acquire() noexcept {
     if (free_ == nullptr && !refill()) return nullptr;
     T* const object = free_;
+    check(object != nullptr && live_count_ < object_count_,
+          "an object pool has fewer than it made");
     free_ = object->next_free;
     object->next_free = nullptr;
     ++live_count_;
@@ -100,9 +105,13 @@ class object_pool {
 
   void release(T& object) noexcept {
     check(live_count_ > 0, "an object is released to a pool that handed none out");
+    check(object.next_free == nullptr && &object != free_, "an object is released twice");
+    paranoid_check([&] { return owns(object); },
+                   "an object is released to a pool that is not its own");
     object.next_free = free_;
     free_ = &object;
     --live_count_;
+    check(live_count_ < object_count_, "an object pool has handed out what it has on its list");
   }
 
   [[nodiscard]] std::size_t live_count() const noexcept { return live_count_; }
@@ -114,7 +123,23 @@ class object_pool {
     T objects[chunk_count];
   };
 
+  [[nodiscard]] bool owns(const T& object) const noexcept {
+    check(object_count_ % chunk_count == 0, "an object pool has a part of a chunk");
+    for (const chunk* each = chunks_; each != nullptr; each = each->next) {
+      if (&object >= each->objects && &object < each->objects + chunk_count) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] std::size_t count_free() const noexcept {
+    std::size_t count = 0;
+    for (const T* each = free_; each != nullptr && count <= object_count_; each = each->next_free)
+      ++count;
+    check(count <= object_count_, "the list of free objects is a circle");
+    return count;
+  }
   [[nodiscard]] bool refill() noexcept {
+    check(free_ == nullptr && live_count_ == object_count_,
+          "an object pool grows while it has some");
     auto* const fresh = new (std::nothrow) chunk;
     if (fresh == nullptr) return false;
     fresh->next = chunks_;
@@ -123,12 +148,29 @@ class object_pool {
       fresh->objects[i].next_free = free_;
       free_ = &fresh->objects[i];
     }
+    object_count_ += chunk_count;
+    check(free_ != nullptr && live_count_ < object_count_, "an object pool grew by nothing");
     return true;
   }
 
   chunk* chunks_ = nullptr;
   T* free_ = nullptr;
   std::size_t live_count_ = 0;
+  std::size_t object_count_ = 0;  // made so far
 };
+
+/// Makes room for `count` more elements, at least doubling. Errors: out_of_host_memory; the list is
+/// unchanged.
+export template <class T>
+[[nodiscard]] status reserve_more(std::vector<T>& list, std::size_t count) noexcept {
+  try {
+    if (list.capacity() - list.size() < count)
+      list.reserve(std::max(list.size() + count, 2 * list.capacity()));
+    check(list.capacity() - list.size() >= count, "a list has less room than was made");
+    return {};
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "no host memory is left for a list");
+  }
+}
 
 }  // namespace vmm

@@ -7,9 +7,6 @@
 //
 // Thread safety: all of it. Cost: O(log n), no heap allocation, no driver call.
 module;
-#include <cstddef>
-#include <cstdint>
-
 #include "../sync/thread_annotations.h"
 
 export module vmm.manager:cache;
@@ -17,6 +14,8 @@ export module vmm.manager:cache;
 import vmm.backend;
 import vmm.intrusive;
 import vmm.optimizer;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 
 namespace vmm {
@@ -36,23 +35,30 @@ class range_cache {
 
   [[nodiscard]] std::size_t size() const noexcept;
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
-  [[nodiscard]] bool validate() const noexcept;
+  /// Checks I1 and the sum. Errors: internal. O(n).
+  [[nodiscard]] status validate() const noexcept;
 
   /// Calls visitor(const block&) for each cached block, under the lock.
   template <class Visitor>
   void visit(Visitor&& visitor) const {
     const sync::lock_guard<sync::mutex> lock(mutex_);
     for (const index_node* node = by_size_.first(); node != nullptr; node = by_size_.next(*node)) {
-      visitor(static_cast<const block&>(*node));
+      const auto& cached = static_cast<const block&>(*node);
+      check(cached.linked && !cached.claimed, "a cached range is in use");
+      visitor(cached);
     }
   }
 
  private:
   [[nodiscard]] block* take(index_node* found) noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] static bool is_cacheable(const block& range) noexcept;
+  [[nodiscard]] status validate_all() const noexcept VMM_REQUIRES(mutex_);
+  void audit() noexcept VMM_REQUIRES(mutex_);
 
   mutable sync::mutex mutex_;
   ordered_index by_size_ VMM_GUARDED_BY(mutex_);
   std::uint64_t size_bytes_ VMM_GUARDED_BY(mutex_) = 0;
+  std::size_t unaudited_count_ VMM_GUARDED_BY(mutex_) = 0;  // changes since the last audit
 };
 
 }  // namespace vmm

@@ -17,36 +17,28 @@
 // I4  A block's stream is ordered behind the work of those who had its memory before. The host is
 //     when settle() has answered success.
 //
-// I4  In a forked child every call is refused with not_permitted (or answers nothing, where there
+// I5  In a forked child every call is refused with not_permitted (or answers nothing, where there
 //     is no error to answer), takes no lock, and destroying the child's copy changes nothing.
 //
 // Thread safety: all of it. No driver call is made under a lock that another allocation needs, but
 // allocations for which memory is short recover one after the other.
 // Cost: bookkeeping O(log n); driver calls by the number of pieces. With keep_mapped, a request of
 // a cached size makes no driver call but for events.
-module;
-#include <algorithm>
-#include <atomic>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <new>
-#include <utility>
-#include <vector>
-
 export module vmm.manager;
 
 export import :policy;
 export import vmm.backend;
-export import vmm.physical;
-export import vmm.timeline;
-export import vmm.tracker;
 import :cache;
+import vmm.history;
 import vmm.optimizer;
+import vmm.physical;
 import vmm.reservation;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
+import vmm.timeline;
+import vmm.top;
+import vmm.tracker;
 import vmm.va;
 
 namespace vmm {
@@ -61,6 +53,7 @@ export struct allocate_request {
   stream_handle stream = stream_handle::default_stream;  ///< the stream that uses the block first
 };
 
+/// A live block, and the size that it is to have.
 export struct resize_request {
   address at{};                    ///< what allocate returned
   std::uint64_t size_bytes = 0;    ///< not 0
@@ -84,16 +77,17 @@ export struct manager_statistics {
   std::uint64_t user_bytes = 0;  ///< as asked for, of live allocations
   std::uint64_t mapped_bytes =
       0;  ///< behind live allocations; an aliased piece counts at each address
-  std::uint64_t held_bytes = 0;  ///< physical memory that the driver has given and not got back
-  std::uint64_t peak_held_bytes = 0;
-  std::uint64_t cached_piece_bytes = 0;  ///< held, unmapped or waiting to be, free for any request
-  std::uint64_t cached_range_bytes = 0;  ///< held and still mapped, free for requests of its size
-  std::uint64_t retired_bytes = 0;       ///< address space that waits for unfinished work
-  std::uint64_t reserved_bytes = 0;      ///< address space reserved
-  std::uint64_t space_live_bytes = 0;    ///< address space handed out
+  std::uint64_t footprint_bytes =
+      0;  ///< physical memory that the driver has given and not got back
+  std::uint64_t peak_footprint_bytes = 0;
+  std::uint64_t cached_memory_bytes = 0;  ///< held, unmapped or waiting to be, free for any request
+  std::uint64_t cached_range_bytes = 0;   ///< held and still mapped, free for requests of its size
+  std::uint64_t retired_bytes = 0;        ///< address space that waits for unfinished work
+  std::uint64_t reserved_bytes = 0;       ///< address space reserved
+  std::uint64_t space_live_bytes = 0;     ///< address space handed out
   std::uint64_t space_high_water_bytes = 0;
   std::uint64_t created_count = 0;  ///< pieces made by the driver
-  std::uint64_t reused_piece_count = 0;
+  std::uint64_t reused_memory_count = 0;
   std::uint64_t reused_range_count =
       0;  ///< requests served by a cached range of their size (case 2)
   std::uint64_t grown_range_count = 0;    ///< by growing one (case 3)
@@ -101,64 +95,118 @@ export struct manager_statistics {
   std::uint64_t remapped_copy_count = 0;
   std::uint64_t real_copy_count = 0;
   std::uint64_t recovery_count = 0;  ///< times that memory ran short and caches were drained [F2]
+  std::uint64_t refused_unmap_count = 0;  ///< times that the driver kept a range that nothing used
+};
+
+/// How a block is exported. [S7]
+export enum class export_rule : std::uint8_t {
+  pinned,    // it is neither freed nor resized nor remapped until end_export()
+  followed,  // it may change; who exported it asks again what it is made of
+};
+
+/// One driver's handle of a block.
+export struct block_part {
+  physical_handle handle = physical_handle::none;  ///< the manager's: not to be released
+  std::uint64_t size_bytes = 0;
+};
+
+/// What a block is made of while it is exported.
+export struct exported_range {
+  address base{};
+  std::uint64_t size_bytes = 0;  ///< whole granules: what is mapped
+  share_kind shareable = share_kind::none;
+  physical_properties granted{};
+  std::vector<block_part> parts;  ///< in address order
 };
 
 /// A stretch of the address space, as the picture of it shows it.
 export enum class extent_kind : std::uint8_t { live, cached, retired, hole };
-export struct extent_view {
+/// One of these stretches, with the memory behind it.
+export struct extent_info {
   address_range where{};
   std::uint64_t mapped_bytes = 0;
   extent_kind kind = extent_kind::hole;
 };
 
+/// Blocks of whole granules that can be resized, copied by remapping and given room to grow.
+///
+/// Every call: Thread safety: any thread, but for the destructor. In a forked child it answers
+/// not_permitted, or nothing where there is no error to answer. Where no errors are named, besides
+/// those of set_up, "driver errors" are what the calls of docs/contract.md answer.
 export class manager {
  public:
-  /// `driver` outlives the manager. Makes no driver call.
+  /// Requires: the driver outlives the manager and stays where it is.
+  /// Effects: none yet; the first allocation sets the manager up. Cost: no driver call.
   explicit manager(driver_ref driver, const manager_options& options = {}) noexcept
-      : driver_(driver), driver_use_(driver.use()), options_(options) {}
+      : driver_(driver),
+        driver_use_(driver.use()),
+        options_(options),
+        recorder_(options.recorder) {}
   manager(const manager&) = delete;
   manager& operator=(const manager&) = delete;
-  /// Frees what is still allocated, waiting for its work, and gives everything back; no vector uses
-  /// it any more. What the driver will not take back stays with the process, and a line on stderr
-  /// says so. Blocks that are live are told to options().at_end before.
+  /// Requires: no vector or buffer uses the manager, and no thread calls it.
+  /// Effects: options().at_end is called where blocks are live. They are freed, their work is
+  /// waited for, and everything goes back to the driver. What the driver does not take back stays
+  /// with the process, and a line on stderr says so. Cost: blocks until the work has finished.
   ~manager();
-  /// The vectors over this manager; it does not go while there are any.
+  /// The vectors and buffers over this manager; it does not go while there are any.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
-  /// Checks the options, first among themselves (manager_options::validate), then against the
-  /// device's granularity; the first allocation does it where nobody has. Errors: bad_option (the
-  /// detail names the option and its range; every later call answers the same), not_supported (the
-  /// backend's contents_stay), out_of_host_memory, what query_granularity answers; after these a
-  /// later call tries again.
+  /// Effects: checks the options, first among themselves (manager_options::validate), then against
+  /// the device's granularity. The first allocation does it where no call has.
+  /// Errors: bad_option (the detail names the option and its range; every later call answers the
+  /// same), not_supported (the backend's contents_stay), out_of_host_memory, what
+  /// query_granularity answers; after these a later call tries again.
+  /// Cost: one driver call, the first time.
   [[nodiscard]] status set_up();
 
-  /// A block. Its bytes are not known. Its stream is ordered, on the device, behind the work of
-  /// those who had its memory before; other streams are the caller's to order behind that one, and
-  /// the host waits in settle().
-  /// Errors: invalid_argument, out_of_memory (after the caches were drained), over_budget,
-  /// out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and not_supported as
-  /// set_up(), driver errors. [F1]
+  /// Requires: other streams than request.stream are ordered behind it before they use the block;
+  /// the host calls settle() before it does.
+  /// Effects: a block, whose bytes are not specified. Its stream is ordered, on the device, behind
+  /// the work of those who had its memory before. [F1]
+  /// Errors: invalid_argument (no bytes, more than any address space has, an alignment that is no
+  /// power of two or above 2^31 granules), out_of_memory (after the caches were drained),
+  /// over_budget, out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and
+  /// not_supported as set_up, driver errors.
+  /// Cost: O(log n) and driver calls by the number of pieces; none for a cached range of this size
+  /// (keep_mapped). Blocks only when memory is short and the options allow it.
   [[nodiscard]] result<address> allocate(const allocate_request& request);
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes) {
     return allocate(allocate_request{size_bytes});
   }
+  /// The same in the field's shape. Requires: an alignment that is a power of two, 1 or more.
+  /// Errors: as above; invalid_argument for any other alignment.
+  [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, std::uint64_t alignment_bytes,
+                                         stream_handle stream);
 
-  /// Frees after the work that the block's stream (or `last_use`) has been given so far. The caller
-  /// orders other streams that used the block before that one, and keeps the stream alive until
-  /// then; before the stream is destroyed, forget() is called. Never waits. Errors:
-  /// unknown_address, not_allocated (freed before), invalid_argument (inside a block), in_use
-  /// (another thread is at it), driver errors; the block is as before.
+  /// Requires: other streams that use the block are ordered before the stream that it is freed
+  /// behind: `last_use`, or the block's own. That stream lives until then, and forget() is called
+  /// before it is destroyed.
+  /// Effects: the block is freed behind the work that the stream has been given so far.
+  /// Errors: unknown_address, not_allocated (freed before), invalid_argument (inside a block),
+  /// in_use (another thread is at it), driver errors; the block is as before.
+  /// Cost: O(log n), one event and, where the work has finished, the unmapping. Never waits.
   [[nodiscard]] status free(address at);
   [[nodiscard]] status free(address at, stream_handle last_use);
-  /// Frees at once: the caller promises that no unfinished work of his uses the block. Work of
-  /// those who had its memory before may be unfinished. Errors: as free.
+  /// Requires: no unfinished work of the caller's uses the block. Work of those who had its memory
+  /// before may be unfinished.
+  /// Effects: frees at once. Errors: as free. Cost: as free, without an event.
   [[nodiscard]] status free_idle(address at);
+  /// For owners that cannot answer an error. Requires: as free(at, stream); a live block of this
+  /// manager, which no other thread changes, with the size and alignment of its allocation.
+  /// Effects: as free(at, stream). The size and the alignment are not looked at. An address that is
+  /// no live block, or a stream that is not there, ends the process. Any other failure (host
+  /// memory, the driver, a forked child) leaves the block live until the manager goes, which tells
+  /// options().at_end. Errors: none. Cost: as free.
+  void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
+                  stream_handle stream) noexcept;
 
-  /// Changes the size and keeps the data: in place where the addresses behind the block are free,
-  /// else by mapping the same memory at a new address, which is returned. No byte is copied. The
-  /// old addresses stay mapped until the work given to the block's stream has finished. [E1, B3]
   /// Requires: other streams that use the block are ordered behind its stream before they use what
   /// was added, and before it when the block may move or shrink.
+  /// Effects: changes the size and keeps the data: in place where the addresses behind the block
+  /// are free, else by mapping the same memory at a new address, which is returned. No byte is
+  /// copied. The old addresses stay mapped until the work given to the block's stream has finished.
+  /// [E1, B3]
   /// Errors: as allocate and free; invalid_argument (a size of 0, or the block's memory is gone);
   /// out_of_addresses when the block may not move and cannot grow. The block is as before, but for
   /// device_lost: where a driver maps no memory twice (alias_level::none), the old mapping is
@@ -166,61 +214,136 @@ export class manager {
   /// again, each time, leaves the block without contents. Its address and sizes.user_bytes = 0 are
   /// found, and free() is the only call that takes it. What of its memory still stands mapped goes
   /// back with it.
+  /// Cost: driver calls by the number of pieces added or moved, not by bytes. Blocks where memory
+  /// is short, and to move a block on a driver without aliases.
   [[nodiscard]] result<address> resize(const resize_request& request);
 
-  /// To be called before a stream is destroyed that blocks were allocated for or freed on: its
-  /// number may come back for another stream, which would be taken for the one that had the memory
-  /// before. Its work may be unfinished. Requires: no live block has this stream. Never fails.
+  /// Requires: a stream of which no live block is; called before the stream is destroyed. Its work
+  /// may be unfinished.
+  /// Effects: memory that was freed behind the stream is no longer taken for another stream that
+  /// gets its number. Errors: none.
   /// Cost: no driver call; later, for memory that is in use when it serves again, an event query
   /// and a wait on the device.
   void forget(stream_handle stream) noexcept;
 
-  /// Blocks the calling thread until the host may touch the block's bytes: until the work of those
-  /// who had its memory before has finished. The block's stream is ordered behind that work, the
-  /// host is not. Does not wait for any other work: what the caller gave the block he orders
-  /// himself. To be called after allocate, and after a resize that added memory, before the host's
-  /// first write or read there.
+  /// Requires: the caller's own work on the block is ordered by the caller.
+  /// Effects: blocks the calling thread until the host may touch the block's bytes: until the work
+  /// of those who had its memory before has finished. To be called after allocate, and after a
+  /// resize that added memory, before the host's first write or read there.
   /// Errors: unknown_address, not_allocated, in_use, invalid_argument (inside a block, or its
   /// memory is gone), what synchronize_event answers; a later call tries again.
   /// Cost: O(pieces); a driver call only for work that is not known to have finished.
   [[nodiscard]] status settle(address at);
 
-  /// A point behind all that `stream` has been given so far; the manager outlives it. Errors: as
-  /// set_up; out_of_host_memory, what create_event and record_event answer.
+  /// Requires: the manager outlives the point. `import vmm.timeline;` names its type.
+  /// Effects: a point behind all that `stream` has been given so far. Errors: as set_up;
+  /// out_of_host_memory, what create_event and record_event answer. Cost: one event.
   [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
-  /// Blocks the calling thread until the work before a point of this manager has finished. No
-  /// driver call where that is known. Errors: what synchronize_event answers.
+  /// Requires: a point of this manager.
+  /// Effects: blocks the calling thread until the work before it has finished. Errors: what
+  /// synchronize_event answers. Cost: no driver call where that is known.
   [[nodiscard]] status wait(const ticket_ref& point);
 
-  /// Copies in the order of `request.stream`, which the caller orders behind the streams of both
-  /// blocks. alias and move remap where both ends are whole, idle blocks that fit, and copy bytes
-  /// otherwise; only the time tells. [E2-E4] Errors: not_supported where bytes must be copied and
-  /// the backend cannot; driver errors; device_lost as resize, for either block.
+  /// Requires: request.stream is ordered behind the streams of both blocks. Source and target do
+  /// not overlap.
+  /// Effects: copies in the order of that stream. alias and move remap where both ends are whole,
+  /// idle blocks that fit, and copy bytes otherwise; only the time tells. [E2-E4]
+  /// Errors: not_allocated (outside of a block), not_supported where bytes must be copied and the
+  /// backend cannot; driver errors; device_lost as resize, for either block.
+  /// Cost: that of the copy, or driver calls by the number of pieces.
   [[nodiscard]] status copy(const copy_request& request, copy_mode mode = copy_mode::copy);
 
-  /// What is known of the block that `at` lies in. Errors: unknown_address, not_allocated,
-  /// out_of_host_memory. [D1]
+  /// Effects: none; answers what is known of the block that `at` lies in. [D1]
+  /// Errors: unknown_address, not_allocated, out_of_host_memory. Cost: O(log n + pieces).
   [[nodiscard]] result<range_info> find(address at);
 
-  /// Gives cached memory back until at most `limit_bytes` of it are kept. Waits for no work, only
-  /// for another thread that gives memory back. [C4]
+  /// Requires: manager_options::shareable. For vmm.share, and for whoever hands handles to others.
+  /// Effects: answers what the block is made of. Its memory serves no other block any more: when it
+  /// is freed, it goes back to the driver, since those it was given to may still use it. A block
+  /// exported as pinned is refused with in_use by free, resize and remapping copies until
+  /// end_export() was called as often.
+  /// Errors: as free; not_supported (memory that was not made shareable), invalid_argument (the
+  /// block's memory is gone), out_of_host_memory, what get_properties and unmap answer.
+  /// Cost: O(log n + pieces), one driver call.
+  [[nodiscard]] result<exported_range> begin_export(address at, export_rule rule);
+  /// Ends one export that was pinned. Errors: as free; invalid_argument (the block is not pinned).
+  [[nodiscard]] status end_export(address at);
+
+  /// Requires: work of the locations whose rights become less has finished with the block.
+  /// Effects: each location named has these rights to the block; the others keep theirs. They hold
+  /// until the block is freed, wherever it moves and however it grows. A location that the block's
+  /// memory is not within reach of is refused. [I2]
+  /// Errors: as free; invalid_argument (no grants, or more locations than a list takes),
+  /// out_of_host_memory, what set_access answers; the block is as before.
+  /// Cost: O(log n), one set-access, which the driver charges for each mapping and device.
+  [[nodiscard]] status set_access(address at, std::span<const access_grant> grants);
+  /// Requires: as set_access, of all blocks.
+  /// Effects: the same for every block, live and to come: several devices in one call, and later
+  /// ones. Rights of a block's own stay. Where a freed block waits to be unmapped, its addresses
+  /// keep the rights that they had.
+  /// Errors: invalid_argument (no grants, the home or the placement, more locations than a list
+  /// takes), in_use (another thread is changing a block), out_of_host_memory, what set_up and
+  /// set_access answer; all is as before, as far as the driver lets it.
+  /// Cost: one set-access for each block.
+  [[nodiscard]] status set_peers(std::span<const access_grant> grants);
+  /// Effects: none; answers the mappings that the range touches, in address order, for whoever
+  /// registers memory by segments. They change with resize and copies by remapping.
+  /// Errors: as free; invalid_argument (not inside the bytes of one block), out_of_host_memory.
+  /// Cost: O(log n + pieces).
+  [[nodiscard]] result<std::vector<memory_segment>> segments(address_range range);
+  /// What of the footprint lies at options().spill. Cost: O(1).
+  [[nodiscard]] std::uint64_t spilled_bytes() const noexcept;
+
+  /// Effects: gives cached memory back until at most `limit_bytes` of it are kept. [C4]
+  /// Errors: in the report. Cost: a release for each piece; waits for no work, only for another
+  /// thread that gives memory back.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
   [[nodiscard]] trim_report drain() { return trim(0); }
 
-  /// O(1).
-  [[nodiscard]] manager_statistics statistics();
-  /// All of the address space in address order up to the last extent in use. Errors:
-  /// out_of_host_memory.
-  [[nodiscard]] result<std::vector<extent_view>> extents();
+  /// Effects: none. Errors: none. Cost: O(1).
+  [[nodiscard]] manager_statistics statistics() const;
+  /// Effects: none; answers all of the address space in address order up to the last extent in use.
+  /// Errors: out_of_host_memory. Cost: O(extents).
+  [[nodiscard]] result<std::vector<extent_info>> extents();
+  /// The events that options().recorder, or the ring of start_history(), has of this manager, and
+  /// what lies where after the last of them, as far as other threads let that be known. `import
+  /// vmm.history;` names its type. [N1]
+  /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
+  /// Cost: O(events + extents).
+  [[nodiscard]] result<history> take_history();
+  /// Effects: sets the manager up, and records what it does from now on, into a ring of its own.
+  /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: a lock. [N1]
+  [[nodiscard]] status start_history(const history_options& how);
+  /// Effects: as take_history(), and nothing is recorded any more; a ring of the options is let go.
+  /// Errors: as take_history(); where host memory ran out, recording may have ended all the same.
+  /// Cost: as take_history().
+  [[nodiscard]] result<history> stop_history();
+  /// Effects: an event of whoever stands on the manager (its memory is suspended, say) in its
+  /// history, where it is recorded. Errors: none. Cost: a branch, or a lock and two records. [N1]
+  void record(const history_note& what) noexcept { note(what); }
   [[nodiscard]] const manager_options& options() const noexcept { return options_; }
-  /// What the manager works through. Thread safety: any thread.
+  /// What the manager works through.
   [[nodiscard]] driver_interface& driver() const noexcept { return *driver_; }
   /// Sizes are multiples of it. 0 before set_up.
   [[nodiscard]] std::uint64_t granularity_bytes() const noexcept {
-    return is_set_up_.load(std::memory_order_acquire) ? unit_bytes_ : 0;
+    const bool is_ready = is_set_up_.load(std::memory_order_acquire);
+    check(!is_ready || unit_bytes_ > 0, "a manager is set up and has no granularity");
+    return is_ready ? unit_bytes_ : 0;
   }
-  /// Every validator of every part. O(everything).
-  [[nodiscard]] bool validate();
+  /// Effects: none; asks every validator of every part, each by itself: other threads may go on.
+  /// Errors: internal, with what is broken. Cost: O(everything).
+  [[nodiscard]] status validate() const;
+
+  /// For vmm.growable, whose segments are blocks of the manager's parts. Effects: as set_up.
+  /// Errors: as set_up. Cost: none after set_up.
+  [[nodiscard]] result<engine*> parts();
+  /// For the same: runs `operation`, which answers a status; where memory is short, gives back what
+  /// is kept and runs it again, as allocate does. Requires: parts() has answered. Errors: those of
+  /// the operation. Cost: the operation's; blocks only where memory is short.
+  template <class Operation>
+  [[nodiscard]] status recover(Operation&& operation) {
+    return with_recovery(std::forward<Operation>(operation));
+  }
 
  private:
   struct counters {
@@ -235,20 +358,19 @@ export class manager {
   static constexpr std::uint64_t size_bytes_max = std::uint64_t{1} << 56;
   // The second time finds what threads that were short together had gathered in vain.
   static constexpr int recovery_attempts = 2;
-  // A fault that strikes the end once must not leave a trace; one that stays cannot be outwaited.
-  static constexpr int close_attempts = 3;
   static constexpr std::size_t reap_count =
       8;  // retired ranges looked at before each request: bounds its cost
 
-  [[nodiscard]] result<engine_options> plan_engine();
-  [[nodiscard]] result<std::uint64_t> query_unit(physical_request like);
+  [[nodiscard]] result<core_options> plan_engine();
   [[nodiscard]] result<range_sizes> sizes_for(std::uint64_t size_bytes,
                                               std::uint64_t growth_bytes) const;
   [[nodiscard]] static block& block_of(tracked_range& range) noexcept {
     return static_cast<block&>(range);
   }
-  [[nodiscard]] result<block*> claim(address at);
+  [[nodiscard]] result<block*> claim(address at, pinned_record pinned = pinned_record::refused);
+  [[nodiscard]] result<exported_range> describe_export(block& given);
   [[nodiscard]] status free_after(block& gone, const ticket_ref& last_use);
+  void check_made(const block& made, const block_request& wanted) const noexcept;
   [[nodiscard]] result<block*> obtain(const block_request& request);
   [[nodiscard]] result<block*> reuse_exact(block& cached, const block_request& request);
   [[nodiscard]] result<block*> grow_cached(block& cached, const block_request& request);
@@ -265,12 +387,25 @@ export class manager {
   [[nodiscard]] status drain_ranges(std::uint64_t limit_bytes);
   [[nodiscard]] trim_report give_back(std::uint64_t limit_bytes);
   // Of the pieces that no range has.
-  [[nodiscard]] trim_report release_pieces(std::uint64_t limit_bytes) {
+  [[nodiscard]] trim_report release_memory(std::uint64_t limit_bytes) {
+    check(engine_ != nullptr, "a manager that is not set up gives memory back");
     const sync::lock_guard<sync::mutex> releasing(release_mutex_);
     return engine_->memory().trim(limit_bytes);
   }
-  [[nodiscard]] status close();
+  [[nodiscard]] status empty();
   void report_live() noexcept;
+  // Where there is a recorder. A block's event is written while its record is claimed: before
+  // anybody else can have its addresses, or its memory.
+  void note(const history_note& what) noexcept;
+  void note_block(history_kind kind, const block& of) noexcept;
+  void note_footprint() noexcept;
+  void note_shortage(const block_request& wanted, const error& why) noexcept;
+  void note_pin(history_kind what, const block& of) noexcept;
+  [[nodiscard]] status describe(history& into);
+  [[nodiscard]] result<block*> build(const block_request& request);
+  enum class history_end : std::uint8_t { stays, ends };
+  [[nodiscard]] result<history> take(history_end how, std::unique_ptr<history_ring>& ended);
+  void sample(top_sample& out) const noexcept;
 
   // Runs `operation`; when memory is short, gives back what is kept and runs it again, then waits
   // for unfinished work on freed memory, oldest first, until it succeeds or nothing is left to wait
@@ -279,20 +414,36 @@ export class manager {
   [[nodiscard]] auto with_recovery(Operation&& operation) {
     auto outcome = operation();
     if (outcome || !is_shortage(outcome.error().code)) return outcome;
+    check(engine_ != nullptr, "a manager that is not set up is short of memory");
     const sync::lock_guard<sync::mutex> recovering(recovery_mutex_);
     counts_.recovery_count.fetch_add(1, std::memory_order_relaxed);
-    for (int left = recovery_attempts; left > 0 && !outcome; --left) {
-      if (!is_shortage(outcome.error().code)) return outcome;
-      (void)give_back(0);
-      outcome = operation();
-    }
-    while (options_.wait_when_short && !outcome && is_shortage(outcome.error().code) &&
-           engine_->reap_waiting()) {
-      (void)release_pieces(0);
-      outcome = operation();
-    }
-    return outcome;
+    int drains_left = recovery_attempts;
+    return retry_while_short(std::move(outcome), operation, [&] { return relieve(drains_left); });
   }
+  // The same, and where the device has no memory left, once more with the memory of
+  // options().spill.
+  template <class Operation>
+  [[nodiscard]] auto with_spill(Operation&& operation) {
+    auto outcome = with_recovery(operation);
+    if (outcome || outcome.error().code != errc::out_of_memory || !options_.spill) return outcome;
+    check(engine_ != nullptr, "a manager that is not set up is short of memory");
+    const spill_permit permit(engine_->memory());
+    return operation();
+  }
+  // False when nothing is left to give back or to wait for.
+  [[nodiscard]] bool relieve(int& drains_left);
+  // ---- rights.cpp ----
+  [[nodiscard]] status check_peers(std::span<const access_grant> grants) const;
+  [[nodiscard]] status refresh_all(std::span<const address> blocks);
+  // options().contents
+  [[nodiscard]] bool clears_on_release() const noexcept {
+    return options_.contents == contents_rule::zero_on_release ||
+           options_.contents == contents_rule::poison;
+  }
+  [[nodiscard]] status finish_made(block& made);
+  [[nodiscard]] status fill_acquired(const block& of, std::uint64_t from_bytes);
+  [[nodiscard]] status fill_grown(block& of, const range_sizes& before);
+  [[nodiscard]] status fill_released(block& of, std::uint64_t from_bytes, stream_handle stream);
 
   driver_ref driver_;
   use_of driver_use_;
@@ -307,6 +458,12 @@ export class manager {
   std::unique_ptr<engine> engine_;
   range_cache cache_;
   counters counts_;
+  history_use recorder_;
+  sync::mutex history_lock_;                 // from taking a history to its end: the ring stays
+  sync::spin_lock recorder_lock_;            // around each event; after the other
+  std::uint64_t noted_footprint_bytes_ = 0;  // under that lock
+  top_use top_;
+  sync::mutex peers_mutex_;                  // of set_peers
   user_count users_{used_object::manager};
 };
 

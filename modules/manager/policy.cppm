@@ -4,15 +4,19 @@
 // vmm.manager:policy - what the sources do differently, as values of one engine.
 //
 // Thread safety: values only. Cost: none.
-module;
-#include <cstdint>
-#include <string_view>
-
 export module vmm.manager:policy;
 
 import vmm.backend;
+import vmm.optimizer;
+import vmm.options;
+import vmm.std;
 
 namespace vmm {
+
+export using vmm::memory_options;
+export using vmm::contents_rule;
+export using vmm::memory_segment;
+export using vmm::poison_byte;
 
 /// What becomes of a freed block.
 export enum class free_rule : std::uint8_t {
@@ -42,26 +46,22 @@ export struct policy {
   [[nodiscard]] static policy virtual_caching() noexcept;
   /// One of the above. Errors: bad_option, whose detail lists the names.
   [[nodiscard]] static result<policy> by_name(std::string_view name) noexcept;
+
+  /// The options that have a range: fragment_ratio from 0 to 1, chunk_bytes to 2^56.
+  [[nodiscard]] static std::span<const option_row<policy>> ranges() noexcept;
+  /// Errors: bad_option; the detail names the option and its range.
+  [[nodiscard]] status validate() const noexcept;
 };
 
-/// How a manager is set up.
-export struct manager_options {
+/// How a manager is set up. [B1, F2]
+export struct manager_options : memory_options {
   policy rules = policy::va_pool();
-  std::uint64_t reservation_bytes = std::uint64_t{8}
-                                    << 40;  ///< address space reserved at a time [B1]
-  std::uint64_t budget_bytes =
-      0;  ///< never hold more physical memory than this; 0: no limit of our own
-  bool wait_when_short = true;  ///< out of memory may wait for unfinished work on freed memory [F2]
-  bool use_location = false;    ///< memory is made at `where`, not at the backend's home
-  location where{};
   share_kind shareable = share_kind::none;  ///< properties of all physical memory
   bool compressible = false;
   bool rdma_capable = false;
-  live_report at_end{};  ///< is told of blocks that are live when the manager goes away
 
-  /// Checks what needs no device: rules.fragment_ratio is a number from 0 to 1, rules.chunk_bytes
-  /// is at most 2^56, reservation_bytes is from 1 to 2^56. Errors: bad_option; the detail names the
-  /// option and its range. Cost: constant, no driver call.
+  /// Checks what needs no device: that each option is within its range (memory_options, policy).
+  /// Errors: bad_option; the detail names the option and its range. Cost: constant, no driver call.
   [[nodiscard]] status validate() const noexcept;
 
   /// `base`, changed by VMM_POLICY, VMM_FRAG_RATIO, VMM_CHUNK_SIZE, VMM_VA_SIZE and VMM_BUDGET

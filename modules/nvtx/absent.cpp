@@ -2,20 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.nvtx where vmm is built without NVTX's headers: open() says so, and no object can exist.
-module;
-#include <cstdint>
-#include <memory>
-#include <utility>
-
 module vmm.nvtx;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
 struct nvtx_declarer::state {};
 
-nvtx_declarer::nvtx_declarer(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
+nvtx_declarer::nvtx_declarer(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {
+  check(state_ == nullptr, "blocks are declared where vmm has no NVTX");
+}
 nvtx_declarer::~nvtx_declarer() = default;
 
 result<std::unique_ptr<nvtx_declarer>> nvtx_declarer::open() {
@@ -24,13 +23,28 @@ result<std::unique_ptr<nvtx_declarer>> nvtx_declarer::open() {
                 "configure again");
 }
 
-void nvtx_declarer::reserved(address_range) {}
-void nvtx_declarer::unreserved(address_range) {}
-void nvtx_declarer::mapped(address_range) {}
-void nvtx_declarer::unmapped(address_range) {}
-void nvtx_declarer::allocated(address_range) {}
-void nvtx_declarer::freed(address) {}
+void nvtx_declarer::reserved(address_range) noexcept {}
+void nvtx_declarer::unreserved(address_range) noexcept {}
+void nvtx_declarer::mapped(address_range) noexcept {}
+void nvtx_declarer::unmapped(address_range) noexcept {}
+void nvtx_declarer::allocated(address_range) noexcept {}
+void nvtx_declarer::freed(address) noexcept {}
 std::uint64_t nvtx_declarer::heap_count() const { return 0; }
 std::uint64_t nvtx_declarer::region_count() const { return 0; }
+
+struct nvtx_ranges::state {};
+
+nvtx_ranges::nvtx_ranges(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
+nvtx_ranges::~nvtx_ranges() = default;
+bool nvtx_ranges::has_counters() noexcept { return false; }
+
+result<std::unique_ptr<nvtx_ranges>> nvtx_ranges::open() {
+  return refuse(errc::unavailable,
+                "vmm was built without nvtx3/nvToolsExtMem.h: install a CUDA toolkit's headers and "
+                "configure again");
+}
+
+void nvtx_ranges::heard(const history_note&) noexcept {}
+void nvtx_ranges::count_block(const history_note&) noexcept {}
 
 }  // namespace vmm

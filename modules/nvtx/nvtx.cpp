@@ -5,18 +5,12 @@
 // names, when the first of them is called.
 module;
 #include <nvtx3/nvToolsExtMem.h>
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <new>
-#include <utility>
 
 module vmm.nvtx;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -30,6 +24,8 @@ struct nvtx_declarer::state {
   void drop_regions(address_range within);
   // The heap that the block lies in, if a tool has taken note of it.
   [[nodiscard]] const heap* heap_of(address_range block) const;
+  // I1.
+  [[nodiscard]] bool is_valid() const;
 
   mutable std::mutex mutex;
   nvtxDomainHandle_t domain = nullptr;
@@ -44,6 +40,7 @@ const void* pointer_to(std::uint64_t at) noexcept {
 }
 
 nvtxMemVirtualRangeDesc_t native(address_range range) noexcept {
+  check(!range.empty(), "a range without addresses is declared");
   nvtxMemVirtualRangeDesc_t out{};
   out.size = range.size_bytes;
   out.ptr = pointer_to(range.base.value);
@@ -53,6 +50,9 @@ nvtxMemVirtualRangeDesc_t native(address_range range) noexcept {
 }  // namespace
 
 void nvtx_declarer::state::declare_region(const heap& in, address_range part) {
+  check(in.handle != nullptr, "a region is declared in a heap that no tool has taken note of");
+  check(!part.empty() && !regions.contains(part.base.value),
+        "a region is declared twice, or empty");
   const nvtxMemVirtualRangeDesc_t range = native(part);
   nvtxMemRegionsRegisterBatch_t batch{};
   batch.extCompatID = NVTX_EXT_COMPATID_MEM;
@@ -62,7 +62,13 @@ void nvtx_declarer::state::declare_region(const heap& in, address_range part) {
   batch.regionCount = 1;
   batch.regionDescElementSize = sizeof range;
   batch.regionDescElements = &range;
-  regions[part.base.value] = part.size_bytes;
+  try {
+    regions[part.base.value] = part.size_bytes;
+  } catch (const std::bad_alloc&) {
+    return;  // not declared: a tool then reports its use, which is better than to end here
+  }
+  check(range.ptr == pointer_to(part.base.value) && range.size == part.size_bytes,
+        "another range is declared than the block's");
   nvtxMemRegionsRegister(domain, &batch);
 }
 
@@ -73,6 +79,7 @@ void nvtx_declarer::state::drop_regions(address_range within) {
     if (before->first + before->second > within.base.value) next = before;
   }
   while (next != regions.end() && next->first < within.end().value) {
+    check(next->second > 0, "an empty region was declared");
     nvtxMemRegionRef_t which{};
     which.pointer = pointer_to(next->first);
     nvtxMemRegionsUnregisterBatch_t batch{};
@@ -85,19 +92,35 @@ void nvtx_declarer::state::drop_regions(address_range within) {
     nvtxMemRegionsUnregister(domain, &batch);
     next = regions.erase(next);
   }
+  debug_check([&] { return next == regions.end() || next->first >= within.end().value; },
+              "a region stays declared in addresses that were taken back");
 }
 
 const nvtx_declarer::state::heap* nvtx_declarer::state::heap_of(address_range block) const {
   auto found = heaps.upper_bound(block.base.value);
   if (found == heaps.begin()) return nullptr;
   --found;
+  check(found->second.size_bytes != 0, "a heap without addresses was declared");
   const address_range whole{address{found->first}, found->second.size_bytes};
   return found->second.handle != nullptr && whole.contains(block) ? &found->second : nullptr;
 }
 
-nvtx_declarer::nvtx_declarer(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
+bool nvtx_declarer::state::is_valid() const {
+  std::uint64_t end = 0;
+  for (const auto& [at, size_bytes] : regions) {
+    if (at < end || size_bytes == 0 || heap_of({{at}, size_bytes}) == nullptr) return false;
+    end = at + size_bytes;
+  }
+  return true;
+}
+
+nvtx_declarer::nvtx_declarer(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {
+  check(state_ != nullptr, "blocks are declared to nobody");
+}
 
 nvtx_declarer::~nvtx_declarer() {
+  paranoid_check([this] { return state_->is_valid(); },
+                 "declared regions overlap, or lie in no heap");
   for (const auto& [at, each] : state_->heaps) {
     if (each.handle != nullptr) nvtxMemHeapUnregister(state_->domain, each.handle);
   }
@@ -113,8 +136,10 @@ result<std::unique_ptr<nvtx_declarer>> nvtx_declarer::open() {
   return refuse(errc::out_of_host_memory, "no host memory is left for declared blocks");
 }
 
-void nvtx_declarer::reserved(address_range addresses) {
+void nvtx_declarer::reserved(address_range addresses) noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
+  debug_check([&] { return !state_->heaps.contains(addresses.base.value); },
+              "addresses are reserved that were not given back");
   const nvtxMemVirtualRangeDesc_t range = native(addresses);
   nvtxMemHeapDesc_t heap{};
   heap.extCompatID = NVTX_EXT_COMPATID_MEM;
@@ -123,42 +148,60 @@ void nvtx_declarer::reserved(address_range addresses) {
   heap.type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
   heap.typeSpecificDescSize = sizeof range;
   heap.typeSpecificDesc = &range;
-  state_->heaps[addresses.base.value] = {addresses.size_bytes,
-                                         nvtxMemHeapRegister(state_->domain, &heap)};
+  try {
+    state_->heaps[addresses.base.value].size_bytes = addresses.size_bytes;
+  } catch (const std::bad_alloc&) {
+    return;  // blocks here are not declared: a heap without regions would refuse their use
+  }
+  state_->heaps[addresses.base.value].handle = nvtxMemHeapRegister(state_->domain, &heap);
+  paranoid_check([this] { return state_->is_valid(); },
+                 "declared regions overlap, or lie in no heap");
 }
 
-void nvtx_declarer::unreserved(address_range addresses) {
+void nvtx_declarer::unreserved(address_range addresses) noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   const auto found = state_->heaps.find(addresses.base.value);
   if (found == state_->heaps.end()) return;
   state_->drop_regions(addresses);
   if (found->second.handle != nullptr) nvtxMemHeapUnregister(state_->domain, found->second.handle);
   state_->heaps.erase(found);
+  paranoid_check([this] { return state_->is_valid(); },
+                 "declared regions overlap, or lie in no heap");
 }
 
 // What lies in a heap is allowed block by block, whatever is behind it.
-void nvtx_declarer::mapped(address_range) {}
+void nvtx_declarer::mapped(address_range) noexcept {}
 
 // Blocks that were freed without a word end here.
-void nvtx_declarer::unmapped(address_range memory) {
+void nvtx_declarer::unmapped(address_range memory) noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
+  check(!memory.empty(), "memory without a size is unmapped");
   state_->drop_regions(memory);
+  paranoid_check([this] { return state_->is_valid(); },
+                 "declared regions overlap, or lie in no heap");
 }
 
-void nvtx_declarer::allocated(address_range block) {
+void nvtx_declarer::allocated(address_range block) noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->drop_regions(block);  // of blocks that were freed without a word
+  check(!block.empty(), "a block without a size is declared");
   if (const state::heap* in = state_->heap_of(block)) state_->declare_region(*in, block);
+  paranoid_check([this] { return state_->is_valid(); },
+                 "declared regions overlap, or lie in no heap");
 }
 
-void nvtx_declarer::freed(address block) {
+void nvtx_declarer::freed(address block) noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   const auto found = state_->regions.find(block.value);
-  if (found != state_->regions.end()) state_->drop_regions({block, found->second});
+  if (found == state_->regions.end()) return;
+  state_->drop_regions({block, found->second});
+  check(!state_->regions.contains(block.value), "a freed block is still declared");
 }
 
 std::uint64_t nvtx_declarer::heap_count() const {
   const std::lock_guard<std::mutex> lock(state_->mutex);
+  paranoid_check([this] { return state_->is_valid(); },
+                 "declared regions overlap, or lie in no heap");
   return static_cast<std::uint64_t>(
       std::count_if(state_->heaps.begin(), state_->heaps.end(),
                     [](const auto& each) { return each.second.handle != nullptr; }));
@@ -166,6 +209,8 @@ std::uint64_t nvtx_declarer::heap_count() const {
 
 std::uint64_t nvtx_declarer::region_count() const {
   const std::lock_guard<std::mutex> lock(state_->mutex);
+  paranoid_check([this] { return state_->is_valid(); },
+                 "declared regions overlap, or lie in no heap");
   return state_->regions.size();
 }
 

@@ -13,31 +13,33 @@
 // I1  Declared regions do not overlap, and each lies in one declared heap.
 //
 // Thread safety: all of it, one lock. Cost: for a program that is being debugged.
-module;
-#include <cstdint>
-#include <memory>
-
 export module vmm.nvtx;
 
+export import vmm.history;
 export import vmm.stream;
+import vmm.std;
 
 namespace vmm {
 
+/// Declares a pool's reservations as NVTX heaps and its live blocks as regions of them, as the
+/// pool's watcher. docs/checking.md says how a memory checker is run with it.
 export class nvtx_declarer final : public block_watcher {
  public:
   /// Errors: unavailable (vmm was built without NVTX's headers), out_of_host_memory. That a tool
   /// listens shows when something is declared: see heap_count().
   [[nodiscard]] static result<std::unique_ptr<nvtx_declarer>> open();
-  ~nvtx_declarer() override;
+  ~nvtx_declarer();
   nvtx_declarer(const nvtx_declarer&) = delete;
   nvtx_declarer& operator=(const nvtx_declarer&) = delete;
 
-  void reserved(address_range addresses) override;
-  void unreserved(address_range addresses) override;
-  void mapped(address_range memory) override;
-  void unmapped(address_range memory) override;
-  void allocated(address_range block) override;
-  void freed(address block) override;
+  /// As block_watcher: what the pool tells is declared, or declared no more. Cost: O(log n) and the
+  /// tool's own, for each region.
+  void reserved(address_range addresses) noexcept override;
+  void unreserved(address_range addresses) noexcept override;
+  void mapped(address_range memory) noexcept override;
+  void unmapped(address_range memory) noexcept override;
+  void allocated(address_range block) noexcept override;
+  void freed(address block) noexcept override;
 
   /// Reservations that a tool has taken note of; 0 where none listens or it refuses them.
   [[nodiscard]] std::uint64_t heap_count() const;
@@ -47,6 +49,34 @@ export class nvtx_declarer final : public block_watcher {
  private:
   struct state;
   explicit nvtx_declarer(std::unique_ptr<state> made) noexcept;
+
+  std::unique_ptr<state> state_;
+};
+
+/// What an allocator does, for Nsight Systems: a range for each growth and each wait of the caller,
+/// on the thread that makes it, marks for shortages, trims and suspensions, and two counters, bytes
+/// that are live and physical memory that is held. [N2]
+///
+/// It is history_options::listener of one ring: it hears what the ring records. Live bytes are
+/// those of blocks that were allocated since. Where no tool listens, nothing is shown.
+export class nvtx_ranges final : public history_listener {
+ public:
+  /// Errors: unavailable (vmm was built without NVTX's headers), out_of_host_memory.
+  [[nodiscard]] static result<std::unique_ptr<nvtx_ranges>> open();
+  /// Requires: the ring that it listens to is gone, or records nothing.
+  ~nvtx_ranges();
+  nvtx_ranges(const nvtx_ranges&) = delete;
+  nvtx_ranges& operator=(const nvtx_ranges&) = delete;
+  /// Whether NVTX's headers had counters when vmm was built: those of CUDA 13 have.
+  [[nodiscard]] static bool has_counters() noexcept;
+
+  /// As history_listener. Cost: the tool's own, and a lookup for a block.
+  void heard(const history_note& what) noexcept override;
+
+ private:
+  struct state;
+  explicit nvtx_ranges(std::unique_ptr<state> made) noexcept;
+  void count_block(const history_note& what) noexcept;
 
   std::unique_ptr<state> state_;
 };

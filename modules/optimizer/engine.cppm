@@ -5,31 +5,24 @@
 // being copied.
 //
 // A block is an extent of addresses with pieces mapped to it. The engine performs each change as
-// one transaction over addresses, pieces, mappings and the tracker: what can fail comes first, and
-// undoing it allocates nothing. [E1-E4, H2]
+// one transaction over the core (addresses, pieces, mappings) and the tracker: what can fail comes
+// first, and undoing it allocates nothing. [E1-E4, H2]
 //
 // I1  A failed operation leaves blocks, contents and accounts as they were.
 // I2  Nothing is unmapped while a ticket says that work may still use it: such a range is retired,
-// and reap() unmaps
-//     it when its ticket has passed. Its pieces may serve again at once where the backend allows
-//     aliases.
+//     and reap() unmaps it when its ticket has passed. Its pieces may serve again at once where the
+//     backend allows aliases.
 // I3  An unmap that the driver refuses without need of it at once (a retired range, an undone step)
-// is tried again by
-//     later reaps; the addresses stay out of use until then.
+//     is counted and tried again by later reaps; the addresses stay out of use until then.
 // I4  A block is tracked and claimed by its caller, or cached by the manager, or retired: in one
-// place at a time.
+//     place at a time.
+// I5  A room is a block that keeps its addresses whatever its size: what it gives up is retired as
+//     a range inside of it, and the room's addresses go when its last such range has been unmapped.
 //
 // Thread safety: all of it, for blocks that the calling thread has claimed. No driver call is made
 // under a lock but the reservation of a further range. Cost: driver calls by the number of pieces,
 // never by bytes.
 module;
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <utility>
-#include <vector>
-
 #include "../sync/thread_annotations.h"
 
 export module vmm.optimizer:engine;
@@ -38,40 +31,33 @@ import vmm.backend;
 import vmm.intrusive;
 import vmm.physical;
 import vmm.reservation;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 import vmm.timeline;
 import vmm.tracker;
 import vmm.va;
+import :core;
 import :remapper;
+import :unmap_queue;
 
 namespace vmm {
 
 /// One extent of addresses with the pieces mapped to it.
-export struct block : tracked_range {
+export struct block : tracked_range, unmap_entry {
   extent where{};
   ticket_ref last_use;           ///< cached or retired: the work that may still use its addresses
   std::uint64_t room_bytes = 0;  ///< the reserved size its user asked for, kept when it shrinks
   std::uint64_t alignment_bytes = 0;  ///< as asked for, kept when it moves
-  bool holds_pieces =
+  bool has_memory =
       true;  ///< false where its mappings stand but its pieces belong to others by now
   std::size_t locked_count = 0;  ///< pieces at its end that nobody may use: see unlock()
+  bool is_room = false;          ///< I5
+  block* inside = nullptr;       ///< retired: the room whose addresses these are
+  sync::atomic<std::uint32_t> stale_count = 0;  ///< of a room: retired ranges inside of it
+  std::unique_ptr<grant_list> own_rights;  ///< besides those of all blocks, which they overrule
+  std::uint64_t rights_version = 0;        ///< of the rights that its mappings have
   block* next_free = nullptr;
-};
-
-/// Ranges that wait for their tickets, oldest first.
-class retired_queue {
- public:
-  void push(block& range) noexcept;
-  [[nodiscard]] block* pop() noexcept;
-  [[nodiscard]] std::size_t size() const noexcept;
-  [[nodiscard]] std::uint64_t size_bytes() const noexcept;
-
- private:
-  mutable sync::mutex mutex_;
-  block* first_ VMM_GUARDED_BY(mutex_) = nullptr;
-  block* last_ VMM_GUARDED_BY(mutex_) = nullptr;
-  std::size_t count_ VMM_GUARDED_BY(mutex_) = 0;
-  std::uint64_t size_bytes_ VMM_GUARDED_BY(mutex_) = 0;
 };
 
 /// Blocks are made and recycled here.
@@ -86,21 +72,15 @@ class block_store {
 };
 
 /// How many of the leading pieces are needed for `size_bytes`.
-[[nodiscard]] std::size_t leading_count(const piece_list& pieces,
+[[nodiscard]] std::size_t leading_count(const memory_list& memories,
                                         std::uint64_t size_bytes) noexcept;
 /// How large the first `count` pieces are together.
-[[nodiscard]] std::uint64_t size_of(const piece_list& pieces, std::size_t count) noexcept;
+[[nodiscard]] std::uint64_t size_of(const memory_list& memories, std::size_t count) noexcept;
 
 /// Copies `source` to the empty `target`, with room for `more_count` further pieces. Errors:
 /// out_of_host_memory.
-[[nodiscard]] status copy_list(const piece_list& source, piece_list& target,
+[[nodiscard]] status copy_list(const memory_list& source, memory_list& target,
                                std::size_t more_count) noexcept;
-
-export struct engine_options {
-  physical_options physical{};
-  reservation_options reservation{};
-  grant_list grants{};
-};
 
 /// Sizes of a block to be, and the stream that uses it first.
 export struct block_request {
@@ -115,16 +95,30 @@ export struct resize_plan {
   range_sizes sizes{};
   stream_handle stream = stream_handle::default_stream;
   ticket_ref last_use;
+  std::uint64_t handle_bytes = 0;  ///< no piece is larger; 0: as few as the memory at hand allows
+  bool one_handle = false;         ///< what is missing is one piece
 };
 
+/// Rooms side by side.
+export struct room_request {
+  std::uint64_t count = 0;
+  std::uint64_t size_bytes = 0;  ///< of each; a multiple of the granularity
+  stream_handle stream = stream_handle::default_stream;
+};
+
+/// A room, and what is to stay of it. The spare belongs to cut_rooms().
+export struct room_cut {
+  block* room = nullptr;
+  std::uint64_t user_bytes = 0;
+  std::uint64_t mapped_bytes = 0;  ///< at most as much as is mapped and not locked
+  block* spare = nullptr;
+};
+
+/// Blocks, and every change to them as one transaction: a call that fails leaves all as it was.
 export class engine {
  public:
-  engine(driver_ref driver, const engine_options& options)
-      : time_(driver),
-        memory_(driver, options.physical),
-        space_(driver, options.reservation),
-        remaps_(driver, time_, memory_, options.grants),
-        may_alias_(driver->feature_set().alias != alias_level::none) {}
+  engine(driver_ref driver, const core_options& options)
+      : core_(driver, options), may_alias_(driver->feature_set().alias != alias_level::none) {}
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
 
@@ -154,6 +148,24 @@ export class engine {
   /// unfinished.
   [[nodiscard]] status move(block& moved, const resize_plan& plan);
 
+  /// Rooms at one extent of addresses, in address order, tracked and owned, without memory. They
+  /// fill `rooms`. Errors: out_of_addresses, out_of_host_memory, what reserve answers.
+  [[nodiscard]] status build_rooms(const room_request& request, std::span<block*> rooms);
+  /// Takes whole pieces off the rooms' ends, as many as the new sizes leave unused; they are
+  /// unmapped after `last_use`, by reap(). All or nothing, and no driver call. Errors:
+  /// out_of_host_memory.
+  [[nodiscard]] status cut_rooms(std::span<room_cut> cuts, const ticket_ref& last_use);
+  /// Whether ranges inside of the room wait to be unmapped: it cannot grow.
+  [[nodiscard]] static bool is_stale(const block& room) noexcept {
+    check(room.is_room, "a block that is no room has no addresses to keep");
+    return room.stale_count.load(std::memory_order_acquire) != 0;
+  }
+  /// Ends the ownership: the room is a block, which whoever closes the engine frees.
+  void abandon(block& room) noexcept {
+    check(room.is_room && room.claimed, "a room is given up that nobody owns");
+    records_.unclaim(room);
+  }
+
   /// Makes `target` show `source`'s memory, its own memory going to the cache, new memory filling
   /// what is left. [E2] After take_over the source has no memory; after alias both show the same.
   /// Both blocks are claimed and idle; `user` is the stream that uses the target next. Errors: as
@@ -161,12 +173,21 @@ export class engine {
   [[nodiscard]] status take_over(block& target, block& source, stream_handle user);
   [[nodiscard]] status alias(block& target, block& source, stream_handle user);
 
+  /// Rights of one block, besides those of all: remembered, and kept through resize() and copies by
+  /// remapping. Errors: invalid_argument (more locations than a list takes), out_of_host_memory,
+  /// what set_access answers; the block is as before.
+  [[nodiscard]] status set_own_rights(block& of, std::span<const access_grant> grants);
+  /// Gives a block's mappings the rights that they are to have now. Cost: nothing where they have
+  /// them. Errors: what set_access answers.
+  [[nodiscard]] status refresh_rights(block& of);
+
   /// Makes later work of `user` wait, on the device, for the work that may still use the block, or
   /// that may still use one of its pieces by an earlier range. Errors: what query_event and
   /// wait_event answer.
   [[nodiscard]] status order(stream_handle user, const block& used) {
-    status ordered = time_.order(user, used.last_use);
-    if (ordered) ordered = order_pieces(user, used.pieces);
+    check(!used.linked || used.claimed, "a stream is ordered behind a block that nobody claimed");
+    status ordered = core_.time.order(user, used.last_use);
+    if (ordered) ordered = order_memories(user, used.memories);
     return ordered;
   }
 
@@ -175,76 +196,91 @@ export class engine {
   /// answers.
   [[nodiscard]] status settle(const block& used);
 
-  /// Unmaps up to `count_max` retired ranges whose tickets have passed. Failures are counted and
-  /// tried again.
+  /// Asks about `count_max` retired ranges at most, oldest first, and unmaps those whose tickets
+  /// have passed. Refusals are counted and tried again by later calls.
   void reap(std::size_t count_max);
-  /// Waits for the oldest retired range's work, then unmaps it. False when none is left or waiting
-  /// failed.
+  /// Asks about all of them. What another thread is just unmapping has gone when this returns.
+  void reap_all();
+  /// Waits for the oldest retired range's work, then unmaps it. False when none is left, waiting
+  /// failed, or the driver refused.
   [[nodiscard]] bool reap_waiting();
 
-  /// Gives everything retired and all addresses back; blocks must be gone. Errors: what the driver
-  /// answers.
-  [[nodiscard]] status close();
+  /// Unmaps all that is retired, waiting for its work; blocks must be gone. Then the core can be
+  /// closed. Errors: in_use, where a range could not be unmapped.
+  [[nodiscard]] status empty();
 
-  [[nodiscard]] timeline& time() noexcept { return time_; }
-  [[nodiscard]] physical_pool& memory() noexcept { return memory_; }
-  [[nodiscard]] reservation_space& space() noexcept { return space_; }
+  [[nodiscard]] device_core& core() noexcept { return core_; }
+  [[nodiscard]] timeline& time() noexcept { return core_.time; }
+  [[nodiscard]] physical_pool& memory() noexcept { return core_.memory; }
+  [[nodiscard]] reservation_space& space() noexcept { return core_.space; }
   [[nodiscard]] tracker& records() noexcept { return records_; }
-  [[nodiscard]] const retired_queue& retired() const noexcept { return retired_; }
-  [[nodiscard]] bool may_alias() const noexcept { return may_alias_; }
+  [[nodiscard]] const unmap_queue& retired() const noexcept { return retired_; }
   /// Whether any of the block's pieces is held by another block too. O(pieces).
   [[nodiscard]] bool is_shared(const block& range) const noexcept {
-    return memory_.any_shared(range.pieces);
+    return core_.memory.any_shared(range.memories);
   }
   /// Whether one of the block's pieces was held by several blocks and not cached since: another
   /// block's unfinished work may use it, and no ticket here says so. O(pieces).
   [[nodiscard]] bool was_shared(const block& range) const noexcept {
-    return memory_.any_was_shared(range.pieces);
+    return core_.memory.any_was_shared(range.memories);
   }
-  [[nodiscard]] bool validate() const noexcept {
-    return memory_.validate() && space_.validate() && records_.validate();
-  }
+  /// Every account, each by itself. Errors: internal. O(everything).
+  [[nodiscard]] status validate() const noexcept;
 
  private:
   [[nodiscard]] static mapping_plan plan_of(const block& range) noexcept {
-    return {range.base, std::span<piece* const>(range.pieces), range.stream};
+    check(range.memories.empty() || range.base.value != 0, "a block has pieces and no address");
+    return {range.base, std::span<physical_memory* const>(range.memories), range.stream,
+            range.own_rights.get()};
   }
+  static void check_block(const block& kept) noexcept;
   [[nodiscard]] status map_fresh(block& fresh, const block_request& request);
   [[nodiscard]] status extend_addresses(block& grown, std::uint64_t size_bytes);
   void trim_addresses(block& shrunk, std::uint64_t size_bytes) noexcept;
-  [[nodiscard]] status map_tail(block& grown, piece_list& pieces, const resize_plan& plan);
+  [[nodiscard]] status map_tail(block& grown, memory_list& memories, const resize_plan& plan);
   [[nodiscard]] status cut_idle_tail(block& shrunk, const resize_plan& plan,
                                      std::size_t keep_count);
-  void keep_leading(block& cut, piece_list& pieces, std::size_t keep_count,
+  [[nodiscard]] status gather(const resize_plan& plan, std::uint64_t size_bytes,
+                              memory_list& memories);
+  [[nodiscard]] status split_rooms(extent space, const room_request& request,
+                                   std::span<block*> rooms);
+  [[nodiscard]] status prepare_cut(room_cut& cut) noexcept;
+  void apply_cut(room_cut& cut, const ticket_ref& last_use) noexcept;
+  void keep_leading(block& cut, memory_list& memories, std::size_t keep_count,
                     const resize_plan& plan) noexcept;
   [[nodiscard]] status retire_tail(block& shrunk, const resize_plan& plan, std::size_t keep_count);
   [[nodiscard]] status map_elsewhere(block& moved, block& spare, const resize_plan& plan);
   void leave_old_place(block& spare, const ticket_ref& last_use) noexcept;
-  [[nodiscard]] status order_pieces(stream_handle user, std::span<piece* const> pieces);
+  [[nodiscard]] status order_memories(stream_handle user,
+                                      std::span<physical_memory* const> memories);
   struct show_plan {
     stream_handle user = stream_handle::default_stream;
     bool shared = false;
   };
   [[nodiscard]] status show(block& target, block& source, const show_plan& plan);
   [[nodiscard]] status release_source(block& source) noexcept;
-  [[nodiscard]] status undo_show(block& target, block& source, piece_list& pieces,
+  [[nodiscard]] status undo_show(block& target, block& source, memory_list& memories,
                                  const remap_outcome& shown) noexcept;
   void empty_source(block& source) noexcept;
-  void lose(block& lost, std::size_t standing_count, piece_list* instead) noexcept;
-  void place(block& owner, const range_sizes& sizes, piece_list& pieces) noexcept;
-  void drop_holders(const piece_list& pieces, std::size_t from,
+  void lose(block& lost, std::size_t standing_count, memory_list* instead) noexcept;
+  void place(block& owner, const range_sizes& sizes, memory_list& memories) noexcept;
+  void drop_holders(const memory_list& memories, std::size_t from,
                     const ticket_ref& last_use) noexcept;
   void retire(block& range, const ticket_ref& last_use) noexcept;
-  [[nodiscard]] status unmap_retired(block& range);
+  [[nodiscard]] status unmap_range(block& range);
+  [[nodiscard]] unmap_answer ask(block& range);
+  [[nodiscard]] auto asks() noexcept {
+    return [this](unmap_entry& range) { return ask(static_cast<block&>(range)); };
+  }
+  [[nodiscard]] auto finishes() noexcept {
+    return [this](unmap_entry& range) { finish(static_cast<block&>(range)); };
+  }
   void finish(block& range) noexcept;
 
-  timeline time_;
-  physical_pool memory_;
-  reservation_space space_;
-  remapper remaps_;
+  device_core core_;
   tracker records_;
   block_store blocks_;
-  retired_queue retired_;
+  unmap_queue retired_;
   bool may_alias_;
 };
 

@@ -1,16 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <cstddef>
-#include <cstdint>
-#include <new>
-#include <vector>
-
 module vmm.optimizer;
 
 import vmm.backend;
 import vmm.intrusive;
 import vmm.physical;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 import vmm.timeline;
 import vmm.tracker;
@@ -18,84 +14,66 @@ import vmm.va;
 
 namespace vmm {
 
-void retired_queue::push(block& range) noexcept {
-  const sync::lock_guard<sync::mutex> lock(mutex_);
-  range.next_free = nullptr;
-  if (last_ == nullptr) {
-    first_ = &range;
-  } else {
-    last_->next_free = &range;
-  }
-  last_ = &range;
-  ++count_;
-  size_bytes_ += range.where.range.size_bytes;
-}
-
-block* retired_queue::pop() noexcept {
-  const sync::lock_guard<sync::mutex> lock(mutex_);
-  block* const range = first_;
-  if (range == nullptr) return nullptr;
-  first_ = range->next_free;
-  if (first_ == nullptr) last_ = nullptr;
-  range->next_free = nullptr;
-  --count_;
-  size_bytes_ -= range->where.range.size_bytes;
-  return range;
-}
-
-std::size_t retired_queue::size() const noexcept {
-  const sync::lock_guard<sync::mutex> lock(mutex_);
-  return count_;
-}
-
-std::uint64_t retired_queue::size_bytes() const noexcept {
-  const sync::lock_guard<sync::mutex> lock(mutex_);
-  return size_bytes_;
-}
-
 result<block*> block_store::acquire() noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   block* const blank = pool_.acquire();
   if (blank == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for a block");
-  check(blank->pieces.empty() && !blank->linked, "a recycled block is still in use");
+  check(blank->memories.empty() && !blank->linked, "a recycled block is still in use");
+  check(blank->is == unmap_entry::place::outside, "a recycled block still waits to be unmapped");
+  check(blank->locked_count == 0 && blank->has_memory, "a recycled block is not as new");
   return blank;
 }
 
 void block_store::release(block& gone) noexcept {
+  check(!gone.linked && !gone.claimed, "a block is recycled while it is tracked or cached");
+  check(gone.pin_count == 0, "a block is recycled while it is exported");
+  check(gone.is == unmap_entry::place::outside, "a block is recycled while it waits");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   gone.base = address{};
   gone.sizes = range_sizes{};
   gone.stream = stream_handle::default_stream;
-  gone.pieces.clear();  // keeps its capacity
+  gone.memories.clear();  // keeps its capacity
   gone.where = extent{};
   gone.last_use.reset();
   gone.room_bytes = 0;
   gone.alignment_bytes = 0;
-  gone.holds_pieces = true;
+  gone.has_memory = true;
   gone.locked_count = 0;
+  check(gone.stale_count.load(std::memory_order_acquire) == 0,
+        "a room goes before what it gave up");
+  gone.is_room = false;
+  gone.inside = nullptr;
+  gone.own_rights.reset();
+  gone.rights_version = 0;
   pool_.release(gone);
 }
 
-std::size_t leading_count(const piece_list& pieces, std::uint64_t size_bytes) noexcept {
+std::size_t leading_count(const memory_list& memories, std::uint64_t size_bytes) noexcept {
   std::size_t count = 0;
   for (std::uint64_t sum_bytes = 0; sum_bytes < size_bytes; ++count) {
-    check(count < pieces.size(), "more memory is to be kept than the block has");
-    sum_bytes += pieces[count]->size_bytes;
+    check(count < memories.size(), "more memory is to be kept than the block has");
+    sum_bytes += memories[count]->size_bytes;
   }
+  check(size_of(memories, count) >= size_bytes, "the leading pieces are too few");
   return count;
 }
 
-std::uint64_t size_of(const piece_list& pieces, std::size_t count) noexcept {
+std::uint64_t size_of(const memory_list& memories, std::size_t count) noexcept {
+  check(count <= memories.size(), "more pieces are added up than there are");
   std::uint64_t sum_bytes = 0;
-  for (std::size_t i = 0; i < count; ++i) sum_bytes += pieces[i]->size_bytes;
+  for (std::size_t i = 0; i < count; ++i) sum_bytes += memories[i]->size_bytes;
+  check((count == 0) == (sum_bytes == 0), "pieces are added up that have no memory");
   return sum_bytes;
 }
 
-status copy_list(const piece_list& source, piece_list& target, std::size_t more_count) noexcept {
+status copy_list(const memory_list& source, memory_list& target, std::size_t more_count) noexcept {
   check(target.empty(), "a list of pieces is copied over another");
   if (status room = reserve_more(target, source.size() + more_count); !room) return room;
+  check(target.capacity() >= source.size() + more_count,
+        "a list of pieces has less room than made");
   target.insert(target.end(), source.begin(), source.end());
+  check(target.size() == source.size(), "a copied list has another length");
   return {};
 }
 

@@ -3,9 +3,14 @@
 //
 // vmm.optimizer - moving without copying: plans of mappings, and blocks that change by remapping.
 //
-// :remapper  maps, unmaps and exchanges whole plans, all or nothing
-// :engine    blocks over addresses, pieces, mappings and the tracker, each change one transaction
+// :core         what every allocator stands on, opened and closed in one place
+// :engine       blocks over addresses, pieces, mappings and the tracker, each change a transaction
+// :remapper     maps, unmaps and exchanges whole plans, all or nothing
+// :unmap_queue  ranges that wait until no work uses them
 export module vmm.optimizer;
 
+export import :core;
 export import :engine;
 export import :remapper;
+export import :unmap_queue;
+import vmm.support;

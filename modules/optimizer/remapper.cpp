@@ -1,54 +1,105 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
 module vmm.optimizer;
 
 import vmm.backend;
 import vmm.physical;
+import vmm.std;
+import vmm.support;
 import vmm.timeline;
 
 namespace vmm {
 
+remap_outcome remapper::checked(const mapping_plan& plan, const remap_outcome& outcome) noexcept {
+  check(outcome.mapped_count <= plan.memories.size(), "more pieces stand mapped than there are");
+  check(!outcome.of_new || outcome.lost, "a new plan stands though nothing was lost");
+  return outcome;
+}
+
+// ---- rights ------------------------------------------------------------------------
+
+grant_list remapper::rights() const {
+  const std::lock_guard<std::mutex> lock(rights_mutex_);
+  check(!grants_.empty(), "nobody may use what is mapped");
+  return grants_;
+}
+
+grant_list remapper::effective(const grant_list* own_rights) const {
+  grant_list merged = rights();
+  if (own_rights == nullptr) return merged;
+  for (const access_grant& each : own_rights->all()) {
+    const bool fits = merged.set(each);
+    check(fits, "a range has rights for more locations than a list takes");
+  }
+  return merged;
+}
+
+status remapper::set_rights(const grant_list& grants) {
+  check(!grants.empty(), "nobody may use what is mapped");
+  const std::lock_guard<std::mutex> lock(rights_mutex_);
+  grant_list named = grants;
+  for (const access_grant& each : grants_.all()) {
+    const bool is_named = std::any_of(grants.all().begin(), grants.all().end(),
+                                      [&](const access_grant& g) { return g.who == each.who; });
+    if (!is_named && !named.set({each.who, access::none}))
+      return refuse(errc::invalid_argument, "rights for more locations than a list takes");
+  }
+  grants_ = named;
+  version_.fetch_add(1, std::memory_order_release);
+  return {};
+}
+
+status remapper::give_access(address_range range, const grant_list* own_rights) {
+  check(range.base.value != 0 && !range.empty(), "access is given to no memory");
+  const grant_list given = effective(own_rights);
+  return driver_->set_access(range, given.all());
+}
+
+// ---- mappings ----------------------------------------------------------------------
+
 remap_outcome remapper::map(const mapping_plan& plan) {
-  check(!plan.pieces.empty(), "a mapping plan without pieces");
-  for (const piece* part : plan.pieces) {
+  check(!plan.memories.empty(), "a mapping plan without pieces");
+  check(plan.at.value != 0, "a mapping plan without an address");
+  for (const physical_memory* part : plan.memories) {
     if (status ordered = time_.order(plan.stream, part->last_use); !ordered) return {ordered, 0};
   }
   std::size_t mapped_count = 0;
   address at = plan.at;
-  for (piece* part : plan.pieces) {
+  for (physical_memory* part : plan.memories) {
+    check(part->handle != physical_handle::none && part->size_bytes > 0, "a piece without memory");
     const status mapped = driver_->map({at, part->size_bytes, part->handle, 0});
     if (!mapped) return undo(plan, mapped_count, mapped);
     memory_.add_mapping(*part);
     ++mapped_count;
     at = at + part->size_bytes;
   }
-  const status allowed = driver_->set_access({plan.at, plan.size_bytes()}, grants_.all());
+  check(at == plan.at + plan.size_bytes(), "the pieces are not side by side");
+  // A fresh mapping has no rights yet: those that may do nothing need not be named.
+  const grant_list given = effective(plan.own_rights).granted();
+  const status allowed = driver_->set_access({plan.at, plan.size_bytes()}, given.all());
   if (!allowed) return undo(plan, mapped_count, allowed);
-  return {status{}, mapped_count};
+  check(mapped_count == plan.memories.size(), "a piece of a plan was not mapped");
+  return checked(plan, {status{}, mapped_count});
 }
 
 remap_outcome remapper::unmap(const mapping_plan& plan) {
-  if (plan.pieces.empty()) return {status{}, 0};
-  if (driver_->feature_set().spanning_unmap || plan.pieces.size() == 1) {
+  if (plan.memories.empty()) return {status{}, 0};
+  check(plan.at.value != 0, "a range without an address is unmapped");
+  if (driver_->feature_set().spanning_unmap || plan.memories.size() == 1) {
     const status undone = driver_->unmap({plan.at, plan.size_bytes()});
-    if (!undone) return {undone, plan.pieces.size()};
-    for (piece* part : plan.pieces) memory_.drop_mapping(*part);
+    if (!undone) return {undone, plan.memories.size()};
+    for (physical_memory* part : plan.memories) memory_.drop_mapping(*part);
     return {status{}, 0};
   }
   address end = plan.at + plan.size_bytes();
-  for (std::size_t left_count = plan.pieces.size(); left_count > 0; --left_count) {
-    piece& part = *plan.pieces[left_count - 1];
+  for (std::size_t left_count = plan.memories.size(); left_count > 0; --left_count) {
+    physical_memory& part = *plan.memories[left_count - 1];
     const address_range range{address{end.value - part.size_bytes}, part.size_bytes};
     if (status undone = driver_->unmap(range); !undone) return {undone, left_count};
     memory_.drop_mapping(part);
     end = range.base;
   }
+  check(end == plan.at, "the pieces unmapped are not those of the plan");
   return {status{}, 0};
 }
 
@@ -56,13 +107,17 @@ remap_outcome remapper::detach(const mapping_plan& plan) {
   const remap_outcome undone = unmap(plan);
   if (undone.result) return undone;
   const remap_outcome restored = restore(plan, undone.mapped_count);
-  return {undone.result, restored.mapped_count, !restored.result};
+  check(restored.mapped_count >= undone.mapped_count, "putting back has undone more");
+  return checked(plan, {undone.result, restored.mapped_count, !restored.result});
 }
 
 remap_outcome remapper::exchange(const mapping_plan& old_plan, const mapping_plan& new_plan) {
+  check(!old_plan.memories.empty() && !new_plan.memories.empty(),
+        "a plan without pieces is exchanged");
   const remap_outcome undone = detach(old_plan);
   if (undone.lost) return {contents_lost(), undone.mapped_count, true};
   if (!undone.result) return undone;
+  check(undone.mapped_count == 0, "a plan that was undone stands");
   const remap_outcome done = map(new_plan);
   if (done.result) return done;
   if (done.mapped_count > 0) return {contents_lost(), done.mapped_count, true, true};
@@ -72,23 +127,28 @@ remap_outcome remapper::exchange(const mapping_plan& old_plan, const mapping_pla
 }
 
 remap_outcome remapper::restore(const mapping_plan& plan, std::size_t standing_count) {
-  if (standing_count == plan.pieces.size()) return {status{}, standing_count};
-  const mapping_plan standing{plan.at, plan.pieces.first(standing_count), plan.stream};
-  const mapping_plan missing{plan.at + standing.size_bytes(), plan.pieces.subspan(standing_count),
-                             plan.stream};
+  check(standing_count <= plan.memories.size(), "more pieces stand mapped than there are");
+  if (standing_count == plan.memories.size()) return {status{}, standing_count};
+  const mapping_plan standing{plan.at, plan.memories.first(standing_count), plan.stream,
+                              plan.own_rights};
+  const mapping_plan missing{plan.at + standing.size_bytes(), plan.memories.subspan(standing_count),
+                             plan.stream, plan.own_rights};
   remap_outcome again = map(missing);
   for (int left = undo_attempts - 1; left > 0 && !again.result && again.mapped_count == 0; --left)
     again = map(missing);
-  return {again.result, standing_count + again.mapped_count};
+  return checked(plan, {again.result, standing_count + again.mapped_count});
 }
 
 remap_outcome remapper::undo(const mapping_plan& plan, std::size_t mapped_count,
                              const status& cause) {
+  check(!cause, "a plan that was mapped is undone");
+  check(mapped_count <= plan.memories.size(), "more pieces stand mapped than there are");
   std::size_t left_count = mapped_count;
   for (int attempt = 0; attempt < undo_attempts && left_count > 0; ++attempt) {
-    left_count = unmap({plan.at, plan.pieces.first(left_count), plan.stream}).mapped_count;
+    const mapping_plan left{plan.at, plan.memories.first(left_count), plan.stream, nullptr};
+    left_count = unmap(left).mapped_count;
   }
-  return {cause, left_count};
+  return checked(plan, {cause, left_count});
 }
 
 }  // namespace vmm

@@ -10,41 +10,21 @@
 //     mapped, so that the caller keeps their addresses out of use until a later try succeeds.
 //     Nothing is forgotten.
 //
+// I4  Every mapping has the rights that its plan names, else those of set_rights(), whatever became
+//     of it: see give_access(). [I2]
+//
 // Thread safety: all of it, for ranges that one thread works on at a time. Cost: one map call a
 // piece, one set-access call a range (the driver charges for each mapping all the same), one unmap
 // call a range where it may span several mappings. No heap allocation.
-module;
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
 export module vmm.optimizer:remapper;
 
 import vmm.backend;
 import vmm.physical;
+import vmm.std;
+import vmm.support;
 import vmm.timeline;
 
 namespace vmm {
-
-/// The locations that use memory of one kind, each with its rights: the device that works on it,
-/// and, where it lies elsewhere, that place.
-export class grant_list {
- public:
-  grant_list() = default;
-  grant_list(const access_grant& only) noexcept : grants_{only, {}}, count_(1) {}
-  grant_list(const access_grant& first, const access_grant& second) noexcept
-      : grants_{first, second}, count_(2) {}
-
-  [[nodiscard]] std::span<const access_grant> all() const noexcept {
-    return std::span(grants_).first(count_);
-  }
-
- private:
-  std::array<access_grant, 2> grants_{};
-  std::size_t count_ = 0;
-};
 
 /// Reads and writes for the device that works (`home`) and for the place where memory lies
 /// (`where`): one grant where that is the same. The rights do not differ, so that a driver without
@@ -55,15 +35,23 @@ export [[nodiscard]] inline grant_list grants_for(location home, location where)
   return {works, access_grant{where, access::read_write}};
 }
 
+/// One mapping of a range, and the driver's handle behind it. [I1]
+export struct memory_segment {
+  address_range range{};
+  physical_handle handle = physical_handle::none;  ///< the allocator's: not to be released
+};
+
 /// Pieces side by side from `at` on.
 export struct mapping_plan {
   address at{};
-  std::span<piece* const> pieces;
+  std::span<physical_memory* const> memories;
   stream_handle stream = stream_handle::default_stream;
+  const grant_list* own_rights = nullptr;  ///< besides those of everything, which they overrule
 
   [[nodiscard]] std::uint64_t size_bytes() const noexcept {
     std::uint64_t sum_bytes = 0;
-    for (const piece* part : pieces) sum_bytes += part->size_bytes;
+    for (const physical_memory* part : memories) sum_bytes += part->size_bytes;
+    check(memories.empty() == (sum_bytes == 0), "a plan has pieces without bytes");
     return sum_bytes;
   }
 };
@@ -76,13 +64,30 @@ export struct remap_outcome {
   bool of_new = false;  ///< lost, and the count is of the new plan's pieces
 };
 
+/// Maps, unmaps and sets access. A plan of several steps is carried out whole or not at all.
 export class remapper {
  public:
   remapper(driver_ref driver, timeline& time, physical_pool& memory,
            const grant_list& grants) noexcept
-      : driver_(driver), time_(time), memory_(memory), grants_(grants) {}
+      : driver_(driver), time_(time), memory_(memory), grants_(grants) {
+    check(!grants.all().empty(), "nobody may use what is mapped");
+  }
   remapper(const remapper&) = delete;
   remapper& operator=(const remapper&) = delete;
+
+  /// Gives a range that stands mapped the rights that it is to have: those of everything, and those
+  /// of its own, which overrule them. For whoever maps without map(): after each move, growth and
+  /// resumption. Requires: whole mappings. Errors: what set_access answers; nothing is changed.
+  [[nodiscard]] status give_access(address_range range, const grant_list* own_rights = nullptr);
+  /// What everything may be used by, from the next map() or give_access() on. Locations that it had
+  /// named and that are not in `grants` stay named, without rights. Errors: invalid_argument (more
+  /// locations than a list takes); nothing is changed.
+  [[nodiscard]] status set_rights(const grant_list& grants);
+  [[nodiscard]] grant_list rights() const;
+  /// Grows with each set_rights(): what was mapped under an older one needs give_access().
+  [[nodiscard]] std::uint64_t rights_version() const noexcept {
+    return version_.load(std::memory_order_acquire);
+  }
 
   /// Maps and gives access. On failure mapped_count is 0 unless undoing failed too.
   [[nodiscard]] remap_outcome map(const mapping_plan& plan);
@@ -117,13 +122,20 @@ export class remapper {
   // outwaited.
   static constexpr int undo_attempts = 3;
 
+  // Called after each change: what stands is what the outcome says.
+  [[nodiscard]] static remap_outcome checked(const mapping_plan& plan,
+                                             const remap_outcome& outcome) noexcept;
   [[nodiscard]] remap_outcome undo(const mapping_plan& plan, std::size_t mapped_count,
                                    const status& cause);
+  [[nodiscard]] grant_list effective(const grant_list* own_rights) const;
 
   driver_ref driver_;
   timeline& time_;
   physical_pool& memory_;
+  // No step of a test's schedule: held for a copy, over no other lock and no call.
+  mutable std::mutex rights_mutex_;
   grant_list grants_;
+  std::atomic<std::uint64_t> version_ = 0;
 };
 
 }  // namespace vmm

@@ -1,203 +1,370 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
+#include "../sync/thread_annotations.h"
 
 module vmm.physical;
 
 import vmm.backend;
 import vmm.intrusive;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 import vmm.timeline;
 
 namespace vmm {
 
-piece_store::~piece_store() {
-  check(numbers_.held_count == 0, "a physical pool goes away while it holds memory: trim it first");
+namespace {
+
+// Whether it serves no second request: I6.
+bool is_for_one_use(const physical_memory& memory) noexcept {
+  return memory.exported || memory.spilled;
 }
 
-piece* piece_store::take(const wanted& want) noexcept {
+// How large the pieces from index `from` on are together.
+std::uint64_t sum_of(const memory_list& memories, std::size_t from) noexcept {
+  std::uint64_t sum_bytes = 0;
+  for (std::size_t i = from; i < memories.size(); ++i) sum_bytes += memories[i]->size_bytes;
+  return sum_bytes;
+}
+
+}  // namespace
+
+memory_store::~memory_store() {
+  check(numbers_.memory_count == 0,
+        "a physical pool goes away while it holds memory: trim it first");
+  check(numbers_.footprint_bytes == 0 && asked_bytes_ == 0, "bytes are held without a piece");
+  check(cache_.empty(), "a piece is cached that is not held");
+}
+
+// What holds after each change. Constant time.
+bool memory_store::sums_fit() const noexcept {
+  return numbers_.cached_bytes <= numbers_.footprint_bytes &&
+         numbers_.cached_count <= numbers_.memory_count && cache_.size() == numbers_.cached_count &&
+         (numbers_.memory_count == 0) == (numbers_.footprint_bytes == 0);
+}
+
+// Looks at everything after as many changes as there are pieces: amortised O(1).
+void memory_store::audit() noexcept {
+  check(sums_fit(), "the sums of held and cached pieces contradict one another");
+  if constexpr (check_level >= 3) {
+    if (++unaudited_count_ <= numbers_.cached_count) return;
+    unaudited_count_ = 0;
+    paranoid_check([this]() VMM_NOT_ANALYSED { return validate_all().has_value(); },
+                   "an account of memory is broken by a change");
+  }
+}
+
+// Takes a piece out of the cache.
+void memory_store::uncache(physical_memory& cached) noexcept {
+  check(cached.linked && cached.holder_count == 0, "a piece is taken that is not cached");
+  check(cached.key == cached.size_bytes, "a cached piece has changed its size");
+  if (is_for_one_use(cached)) {
+    const std::uint64_t before = cached_exported_count_.fetch_sub(1, std::memory_order_relaxed);
+    check(before > 0, "more exported memory leaves the cache than came");
+  }
+  check(numbers_.cached_count > 0 && numbers_.cached_bytes >= cached.size_bytes,
+        "more is taken out of the cache than is in it");
+  cache_.erase(cached);
+  numbers_.cached_bytes -= cached.size_bytes;
+  --numbers_.cached_count;
+}
+
+physical_memory* memory_store::take(const wanted& want) noexcept {
   check(want.remaining_bytes <= want.request_bytes, "more is missing than was asked for");
+  check(want.remaining_bytes > 0, "nothing is missing");
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  auto* const found = static_cast<piece*>(cache_.at_most(want.remaining_bytes));
+  auto* found = static_cast<physical_memory*>(cache_.at_most(want.remaining_bytes));
+  while (found != nullptr && is_for_one_use(*found))
+    found = static_cast<physical_memory*>(cache_.previous(*found));
   if (found == nullptr) return nullptr;
   const bool exact = found->size_bytes == want.remaining_bytes;
   const double share =
       static_cast<double>(found->size_bytes) / static_cast<double>(want.request_bytes);
   if (!exact && share < options_.fragment_ratio) return nullptr;
-  cache_.erase(*found);
-  numbers_.cached_bytes -= found->size_bytes;
-  --numbers_.cached_count;
-  ++numbers_.reused_count;
-  found->holder_count = 1;
-  return found;
+  check(found->size_bytes <= want.remaining_bytes, "a piece is larger than what is missing");
+  return hand_out(*found);
 }
 
-result<piece*> piece_store::admit(std::uint64_t size_bytes) noexcept {
+physical_memory* memory_store::take_exact(std::uint64_t size_bytes) noexcept {
+  check(size_bytes > 0, "a piece of no size is looked for");
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  auto* found = static_cast<physical_memory*>(cache_.at_most(size_bytes));
+  while (found != nullptr && is_for_one_use(*found) && found->size_bytes == size_bytes)
+    found = static_cast<physical_memory*>(cache_.previous(*found));
+  return found == nullptr || found->size_bytes != size_bytes ? nullptr : hand_out(*found);
+}
+
+physical_memory* memory_store::hand_out(physical_memory& cached) noexcept {
+  check(cached.mapping_count == 0 || options_.reuse_while_mapped,
+        "a piece is handed out that is mapped and may be mapped once");
+  uncache(cached);
+  ++numbers_.reused_count;
+  cached.holder_count = 1;
+  check(cached.handle != physical_handle::none, "a piece without memory is handed out");
+  check(!cached.was_shared, "a piece is handed out that remembers its holders");
+  audit();
+  return &cached;
+}
+
+result<physical_memory*> memory_store::admit(std::uint64_t size_bytes) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (options_.budget_bytes != 0 &&
       (size_bytes > options_.budget_bytes ||
-       numbers_.held_bytes + asked_bytes_ > options_.budget_bytes - size_bytes)) {
+       numbers_.footprint_bytes + asked_bytes_ > options_.budget_bytes - size_bytes)) {
     return refuse(errc::over_budget,
                   "the byte budget is spent: free or trim memory, or raise the budget");
   }
-  piece* const blank = pool_.acquire();
+  physical_memory* const blank = pool_.acquire();
   if (blank == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for a piece");
+  check(size_bytes > 0 && size_bytes % options_.granularity_bytes == 0,
+        "a piece is made of whole granules");
+  check(!blank->linked && blank->last_use.get() == nullptr, "a recycled piece is still in use");
   blank->size_bytes = size_bytes;
   blank->handle = physical_handle::none;
   blank->holder_count = 1;
   blank->mapping_count = 0;
   blank->was_shared = false;
+  blank->exported = false;
+  blank->spilled = false;
   asked_bytes_ += size_bytes;
+  check(options_.budget_bytes == 0 ||
+            numbers_.footprint_bytes + asked_bytes_ <= options_.budget_bytes,
+        "the driver is asked for more than the budget allows");
   return blank;
 }
 
-void piece_store::abandon(piece& blank) noexcept {
-  check(blank.handle == physical_handle::none, "a piece that the driver made is not a blank one");
+void memory_store::mark_spilled(physical_memory& blank) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(options_.spill.has_value(), "memory is spilled to nowhere");
+  check(blank.handle == physical_handle::none, "memory that there is lies where it lies");
+  blank.spilled = true;
+}
+
+void memory_store::abandon(physical_memory& blank) noexcept {
+  check(blank.handle == physical_handle::none, "a piece that the driver made is not a blank one");
+  check(!blank.linked && blank.mapping_count == 0, "a piece is given up that is cached or mapped");
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(asked_bytes_ >= blank.size_bytes, "a piece is given up that was not asked for");
   asked_bytes_ -= blank.size_bytes;
+  blank.holder_count = 0;
   pool_.release(blank);
 }
 
-void piece_store::confirm(piece& fresh, physical_handle handle) noexcept {
+void memory_store::confirm(physical_memory& fresh, physical_handle handle) noexcept {
   check(handle != physical_handle::none, "a driver that creates memory gives a handle");
   const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(fresh.handle == physical_handle::none, "a piece is made twice");
+  check(asked_bytes_ >= fresh.size_bytes, "a piece is made that was not asked for");
   fresh.handle = handle;
   asked_bytes_ -= fresh.size_bytes;
-  numbers_.held_bytes += fresh.size_bytes;
-  ++numbers_.held_count;
+  numbers_.footprint_bytes += fresh.size_bytes;
+  if (fresh.spilled) numbers_.spilled_bytes += fresh.size_bytes;
+  ++numbers_.memory_count;
   ++numbers_.created_count;
-  numbers_.peak_held_bytes = std::max(numbers_.peak_held_bytes, numbers_.held_bytes);
+  numbers_.peak_footprint_bytes = std::max(numbers_.peak_footprint_bytes, numbers_.footprint_bytes);
+  check(options_.budget_bytes == 0 || numbers_.footprint_bytes <= options_.budget_bytes,
+        "more is held than the budget allows");
+  audit();
 }
 
-piece* piece_store::take_releasable(std::uint64_t limit_bytes) noexcept {
+physical_memory* memory_store::take_releasable(std::uint64_t limit_bytes) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (numbers_.cached_bytes <= limit_bytes) return nullptr;
   for (index_node* node = cache_.last(); node != nullptr; node = cache_.previous(*node)) {
-    auto& candidate = static_cast<piece&>(*node);
+    auto& candidate = static_cast<physical_memory&>(*node);
     if (candidate.mapping_count != 0) continue;
-    cache_.erase(candidate);
-    numbers_.cached_bytes -= candidate.size_bytes;
-    --numbers_.cached_count;
+    uncache(candidate);
+    check(!candidate.linked && candidate.holder_count == 0, "memory is released that is in use");
+    audit();
     return &candidate;
   }
   return nullptr;
 }
 
-void piece_store::released(piece& gone) noexcept {
+void memory_store::released(physical_memory& gone) noexcept {
   check(!gone.linked && gone.mapping_count == 0,
         "a piece is released while it is cached or mapped");
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  numbers_.held_bytes -= gone.size_bytes;
-  --numbers_.held_count;
+  check(gone.holder_count == 0 && gone.handle != physical_handle::none,
+        "a piece is released that is held, or was before");
+  check(numbers_.memory_count > 0 && numbers_.footprint_bytes >= gone.size_bytes,
+        "more is released than is held");
+  numbers_.footprint_bytes -= gone.size_bytes;
+  if (gone.spilled) {
+    check(numbers_.spilled_bytes >= gone.size_bytes, "more spilled memory goes than there was");
+    numbers_.spilled_bytes -= gone.size_bytes;
+  }
+  --numbers_.memory_count;
   ++numbers_.released_count;
   gone.handle = physical_handle::none;
   gone.last_use.reset();
   pool_.release(gone);
+  audit();
 }
 
-void piece_store::put_back(piece& kept) noexcept {
+void memory_store::put_back(physical_memory& kept) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(kept.holder_count == 0, "a piece that is held is put back into the cache");
+  check(kept.mapping_count == 0 && kept.handle != physical_handle::none,
+        "a piece is put back that could not be released");
   cache_if_idle(kept);
+  check(kept.linked, "a piece that could not be released is not cached");
 }
 
-void piece_store::add_holder(piece& held) noexcept {
+void memory_store::mark_exported(std::span<physical_memory* const> memories) noexcept {
+  check(!memories.empty(), "no memory is exported");
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(held.holder_count > 0 && !held.linked, "a cached piece is held without being taken");
-  ++held.holder_count;
-  held.was_shared = true;
+  for (physical_memory* const given : memories) {
+    check(given->handle != physical_handle::none, "memory is exported that has no handle");
+    check(given->holder_count > 0 && !given->linked, "a piece is exported that nobody holds");
+    given->exported = true;
+  }
 }
 
-void piece_store::drop_holder(piece& held, const ticket_ref& last_use) noexcept {
+bool memory_store::any_exported(std::span<physical_memory* const> memories) const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(held.holder_count > 0, "a piece is dropped that nobody holds");
-  if (--held.holder_count > 0) return;
+  return std::any_of(memories.begin(), memories.end(),
+                     [](const physical_memory* each) { return each->exported; });
+}
+
+physical_memory* memory_store::take_exported() noexcept {
+  if (!has_cached_exported()) return nullptr;
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  for (index_node* node = cache_.last(); node != nullptr; node = cache_.previous(*node)) {
+    auto& candidate = static_cast<physical_memory&>(*node);
+    if (!is_for_one_use(candidate) || candidate.mapping_count != 0) continue;
+    uncache(candidate);
+    check(!candidate.linked && candidate.holder_count == 0, "memory is released that is in use");
+    audit();
+    return &candidate;
+  }
+  return nullptr;
+}
+
+void memory_store::add_holder(physical_memory& memory) noexcept {
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(memory.holder_count > 0 && !memory.linked, "a cached piece is held without being taken");
+  check(memory.holder_count < std::numeric_limits<std::uint32_t>::max(),
+        "too many ranges hold a piece");
+  ++memory.holder_count;
+  memory.was_shared = true;
+}
+
+void memory_store::drop_holder(physical_memory& memory, const ticket_ref& last_use) noexcept {
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(memory.holder_count > 0, "a piece is dropped that nobody holds");
+  check(!memory.linked && memory.handle != physical_handle::none,
+        "a piece is held that is cached or gone");
+  if (--memory.holder_count > 0) return;
   // A range that its stream never used may be freed before the work of the piece's previous holder
   // has finished: the older ticket stays until a newer one, which is ordered behind it, takes its
   // place. A ticket that has passed is let go, so that its event serves again.
   if (!last_use.known_passed()) {
-    held.last_use = ticket_ref{last_use};
-  } else if (held.last_use.known_passed()) {
-    held.last_use.reset();
+    memory.last_use = ticket_ref{last_use};
+  } else if (memory.last_use.known_passed()) {
+    memory.last_use.reset();
   }
-  cache_if_idle(held);
+  cache_if_idle(memory);
+  check(memory.linked || memory.mapping_count > 0, "a piece is neither held nor cached nor mapped");
 }
 
-void piece_store::add_mapping(piece& mapped) noexcept {
+void memory_store::add_mapping(physical_memory& mapped) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(mapped.handle != physical_handle::none && !mapped.linked,
+        "a piece is mapped that is cached or gone");
   ++mapped.mapping_count;
+  check(mapped.mapping_count > 0, "a piece has too many mappings");
 }
 
-void piece_store::drop_mapping(piece& mapped) noexcept {
+void memory_store::drop_mapping(physical_memory& mapped) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(mapped.mapping_count > 0, "a mapping is undone that the piece does not have");
+  check(mapped.handle != physical_handle::none, "a piece that is gone was mapped");
   --mapped.mapping_count;
   if (mapped.holder_count == 0 && !mapped.linked) cache_if_idle(mapped);
 }
 
-bool piece_store::any_shared(std::span<piece* const> pieces) const noexcept {
+bool memory_store::any_shared(std::span<physical_memory* const> memories) const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  return std::any_of(pieces.begin(), pieces.end(),
-                     [](const piece* held) { return held->holder_count > 1; });
+  return std::any_of(memories.begin(), memories.end(),
+                     [](const physical_memory* memory) { return memory->holder_count > 1; });
 }
 
-bool piece_store::any_was_shared(std::span<piece* const> pieces) const noexcept {
+bool memory_store::any_was_shared(std::span<physical_memory* const> memories) const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  return std::any_of(pieces.begin(), pieces.end(),
-                     [](const piece* held) { return held->was_shared; });
+  return std::any_of(memories.begin(), memories.end(),
+                     [](const physical_memory* memory) { return memory->was_shared; });
 }
 
 // A piece nobody holds goes to the cache at once where the next user can be ordered behind the last
 // one's work, else when its last mapping is undone, which happens only after that work.
-void piece_store::cache_if_idle(piece& held) noexcept {
-  const bool at_once = options_.reuse_while_mapped && !held.was_shared;
-  if (held.mapping_count > 0 && !at_once) return;
-  if (held.mapping_count == 0 && held.was_shared) held.last_use.reset();
-  held.was_shared = false;
-  cache_.insert(held, held.size_bytes);
-  numbers_.cached_bytes += held.size_bytes;
+void memory_store::cache_if_idle(physical_memory& memory) noexcept {
+  check(memory.holder_count == 0 && !memory.linked,
+        "a piece is cached that is held, or cached already");
+  check(memory.handle != physical_handle::none && memory.size_bytes != 0,
+        "a piece is cached that has no memory");
+  const bool at_once = options_.reuse_while_mapped && !memory.was_shared;
+  if (memory.mapping_count > 0 && !at_once) return;
+  if (memory.mapping_count == 0 && memory.was_shared) memory.last_use.reset();
+  memory.was_shared = false;
+  cache_.insert(memory, memory.size_bytes);
+  numbers_.cached_bytes += memory.size_bytes;
   ++numbers_.cached_count;
+  if (is_for_one_use(memory)) cached_exported_count_.fetch_add(1, std::memory_order_relaxed);
+  audit();
 }
 
-physical_statistics piece_store::statistics() const noexcept {
+physical_statistics memory_store::statistics() const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(sums_fit(), "the sums of held and cached pieces contradict one another");
+  check(numbers_.peak_footprint_bytes >= numbers_.footprint_bytes, "more is held than ever was");
   return numbers_;
 }
 
-std::uint64_t piece_store::still_mapped_bytes() const noexcept {
+std::uint64_t memory_store::still_mapped_bytes() const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   std::uint64_t sum_bytes = 0;
   for (index_node* node = cache_.first(); node != nullptr; node = cache_.next(*node)) {
-    const auto& cached = static_cast<const piece&>(*node);
+    const auto& cached = static_cast<const physical_memory&>(*node);
     if (cached.mapping_count != 0) sum_bytes += cached.size_bytes;
   }
+  check(sum_bytes <= numbers_.cached_bytes, "more is mapped of the cache than is in it");
   return sum_bytes;
 }
 
-bool piece_store::validate() const noexcept {
+status memory_store::validate() const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  if (!cache_.validate() || cache_.size() != numbers_.cached_count) return false;
-  if (numbers_.cached_bytes > numbers_.held_bytes || numbers_.cached_count > numbers_.held_count)
-    return false;
-  if (options_.budget_bytes != 0 && numbers_.held_bytes > options_.budget_bytes) return false;
-  std::uint64_t sum_bytes = 0;
-  for (index_node* node = cache_.first(); node != nullptr; node = cache_.next(*node)) {
-    const auto& cached = static_cast<const piece&>(*node);
-    if (cached.holder_count != 0 || cached.handle == physical_handle::none) return false;
-    if (cached.size_bytes == 0 || cached.size_bytes % options_.granularity_bytes != 0) return false;
-    if (cached.key != cached.size_bytes) return false;
-    sum_bytes += cached.size_bytes;
-  }
-  return sum_bytes == numbers_.cached_bytes;
+  return validate_all();
 }
 
-status physical_pool::acquire(std::uint64_t size_bytes, piece_list& out,
+status memory_store::validate_all() const noexcept {
+  if (status valid = cache_.validate(); !valid) return valid;
+  if (cache_.size() != numbers_.cached_count)
+    return refuse(errc::internal, "the count of cached pieces is wrong");
+  if (numbers_.cached_bytes > numbers_.footprint_bytes ||
+      numbers_.cached_count > numbers_.memory_count)
+    return refuse(errc::internal, "more pieces are cached than held");
+  if (options_.budget_bytes != 0 && numbers_.footprint_bytes > options_.budget_bytes)
+    return refuse(errc::internal, "more is held than the budget allows");
+  std::uint64_t sum_bytes = 0;
+  for (index_node* node = cache_.first(); node != nullptr; node = cache_.next(*node)) {
+    const auto& cached = static_cast<const physical_memory&>(*node);
+    if (cached.holder_count != 0 || cached.handle == physical_handle::none)
+      return refuse(errc::internal, "a cached piece is held, or none");
+    if (cached.size_bytes == 0 || cached.size_bytes % options_.granularity_bytes != 0)
+      return refuse(errc::internal, "a cached piece has no whole granules");
+    if (cached.key != cached.size_bytes)
+      return refuse(errc::internal, "a cached piece is not where the cache has it");
+    sum_bytes += cached.size_bytes;
+  }
+  if (sum_bytes != numbers_.cached_bytes)
+    return refuse(errc::internal, "the bytes of cached pieces are wrong");
+  return {};
+}
+
+status physical_pool::acquire(std::uint64_t size_bytes, memory_list& out,
                               std::uint64_t new_bytes_max) {
   check(size_bytes > 0 && size_bytes % store_.options().granularity_bytes == 0,
         "physical memory is asked for in whole granules");
@@ -207,26 +374,59 @@ status physical_pool::acquire(std::uint64_t size_bytes, piece_list& out,
   const std::size_t before = out.size();
   std::uint64_t remaining_bytes = size_bytes;
   while (remaining_bytes > 0) {
-    const result<piece*> next = acquire_one({remaining_bytes, size_bytes}, largest_bytes, out);
+    const result<physical_memory*> next =
+        acquire_one({remaining_bytes, size_bytes}, largest_bytes, out);
     if (!next) {
       give_back(out, before);
       return next.error();
     }
+    check((*next)->size_bytes <= remaining_bytes, "a piece is larger than what is missing");
     remaining_bytes -= (*next)->size_bytes;
   }
+  check(out.size() > before, "memory was gathered without a piece");
+  debug_check([&] { return sum_of(out, before) == size_bytes; },
+              "the pieces are not what was asked");
   return {};
 }
 
-void physical_pool::give_back(piece_list& pieces, std::size_t from) noexcept {
-  while (pieces.size() > from) {
-    store_.drop_holder(*pieces.back(), pieces.back()->last_use);
-    pieces.pop_back();
+status physical_pool::acquire_whole(std::uint64_t size_bytes, memory_list& out) {
+  check(size_bytes > 0 && size_bytes % store_.options().granularity_bytes == 0,
+        "physical memory is asked for in whole granules");
+  if (status room = reserve_more(out, 1); !room) return room;
+  physical_memory* next = store_.take_exact(size_bytes);
+  if (next == nullptr) {
+    const result<physical_memory*> fresh = create(size_bytes);
+    if (!fresh) return fresh.error();
+    next = *fresh;
+  }
+  check(next->holder_count == 1 && next->size_bytes == size_bytes, "another piece is handed out");
+  out.push_back(next);
+  return {};
+}
+
+void physical_pool::give_back(memory_list& memories, std::size_t from) noexcept {
+  check(from <= memories.size(), "more pieces stay than there are");
+  while (memories.size() > from) {
+    store_.drop_holder(*memories.back(), memories.back()->last_use);
+    memories.pop_back();
+  }
+}
+
+void physical_pool::release_exported() noexcept {
+  for (physical_memory* next = store_.take_exported(); next != nullptr;
+       next = store_.take_exported()) {
+    check(is_for_one_use(*next) && next->mapping_count == 0, "memory is released that is mapped");
+    if (const status released = driver_->release(next->handle); !released) {
+      store_.put_back(*next);
+      return;
+    }
+    store_.released(*next);
   }
 }
 
 trim_report physical_pool::trim(std::uint64_t limit_bytes) noexcept {
   trim_report report;
-  for (piece* next = store_.take_releasable(limit_bytes); next != nullptr;
+  for (physical_memory* next = store_.take_releasable(limit_bytes); next != nullptr;
        next = store_.take_releasable(limit_bytes)) {
     const std::uint64_t size_bytes = next->size_bytes;
     if (const status released = driver_->release(next->handle); !released) {
@@ -235,22 +435,27 @@ trim_report physical_pool::trim(std::uint64_t limit_bytes) noexcept {
       break;
     }
     store_.released(*next);
+    check(size_bytes > 0, "a piece without bytes was released");
     ++report.released_count;
     report.released_bytes += size_bytes;
   }
+  check((report.released_count == 0) == (report.released_bytes == 0), "bytes went without a piece");
   report.still_mapped_bytes = store_.still_mapped_bytes();
   return report;
 }
 
-result<piece*> physical_pool::acquire_one(const piece_store::wanted& want,
-                                          std::uint64_t largest_bytes, piece_list& out) {
+result<physical_memory*> physical_pool::acquire_one(const memory_store::wanted& want,
+                                                    std::uint64_t largest_bytes, memory_list& out) {
   if (status room = reserve_more(out, 1); !room) return room.error();
-  piece* next = store_.take(want);
+  physical_memory* next = store_.take(want);
   if (next == nullptr) {
-    const result<piece*> fresh = create(smaller_limit(want.remaining_bytes, largest_bytes));
+    const result<physical_memory*> fresh =
+        create(smaller_limit(want.remaining_bytes, largest_bytes));
     if (!fresh) return fresh;
     next = *fresh;
   }
+  check(next->holder_count == 1, "a piece is handed out that others hold");
+  check(out.size() < out.capacity(), "there is no room for a piece");
   out.push_back(next);
   return next;
 }
@@ -259,12 +464,20 @@ std::uint64_t physical_pool::smaller_limit(std::uint64_t a, std::uint64_t b) noe
   return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
 }
 
-result<piece*> physical_pool::create(std::uint64_t size_bytes) {
-  const result<piece*> fresh = store_.admit(size_bytes);
+result<physical_memory*> physical_pool::create(std::uint64_t size_bytes) {
+  check(size_bytes > 0, "a piece without bytes is made");
+  const result<physical_memory*> fresh = store_.admit(size_bytes);
   if (!fresh) return fresh;
   physical_request request = store_.options().like;
   request.size_bytes = size_bytes;
-  const result<physical_handle> handle = driver_->create(request);
+  result<physical_handle> handle = driver_->create(request);
+  if (!handle && handle.error().code == errc::out_of_memory && may_spill() &&
+      store_.options().spill) {
+    request.where = *store_.options().spill;
+    request.compressible = false;
+    handle = driver_->create(request);
+    if (handle) store_.mark_spilled(**fresh);
+  }
   if (!handle) {
     store_.abandon(**fresh);
     return handle.error();

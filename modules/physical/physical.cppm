@@ -15,56 +15,45 @@
 // I3  A piece that several ranges have held is cached only when its last mapping is gone.
 // I4  Held bytes, with those that the driver is being asked for, never exceed the budget.
 // I5  Every piece's size is a multiple of the granularity.
+// I6  A piece that another process was given serves no request any more: it is cached until it is
+//     released, since that process may still use it. [S7] So is a piece that was spilled: memory of
+//     the device serves the next request where there is any. [J4]
 //
 // Thread safety: all of it; no driver call is made under the lock. Cost: O(log n) for each piece
 // taken or given back, no heap allocation in steady state; driver calls only to create and to
 // release. Elsewhere: mapping (vmm.optimizer), which address holds what (vmm.tracker), when to
 // drain (vmm.manager).
 module;
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <new>
-#include <span>
-#include <vector>
-
 #include "../sync/thread_annotations.h"
 
 export module vmm.physical;
 
 import vmm.backend;
 import vmm.intrusive;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 import vmm.timeline;
 
 namespace vmm {
 
 /// One physical handle. Fields but the first two belong to the pool.
-export struct piece : index_node {
+export struct physical_memory : index_node {
   physical_handle handle = physical_handle::none;
   std::uint64_t size_bytes = 0;
   std::uint32_t holder_count = 0;   ///< ranges that hold it; more than one where it is aliased
   std::uint32_t mapping_count = 0;  ///< standing mappings, those that wait to be undone included
   bool was_shared = false;          ///< had several holders since it was last cached
+  bool exported = false;            ///< another process was given it; never reset
+  bool spilled = false;             ///< it lies at physical_options::spill
   ticket_ref last_use;              ///< while cached: the work that may still use it
-  piece* next_free = nullptr;
+  physical_memory* next_free = nullptr;
 };
 
-export using piece_list = std::vector<piece*>;
+/// Pieces of physical memory, in the order in which they are mapped.
+export using memory_list = std::vector<physical_memory*>;
 
-/// Makes room for `count` more elements. Errors: out_of_host_memory; the list is unchanged.
-export template <class T>
-[[nodiscard]] status reserve_more(std::vector<T>& list, std::size_t count) noexcept {
-  try {
-    if (list.capacity() - list.size() < count)
-      list.reserve(std::max(list.size() + count, 2 * list.capacity()));
-    return {};
-  } catch (const std::bad_alloc&) {
-    return refuse(errc::out_of_host_memory, "no host memory is left for a list of pieces");
-  }
-}
-
+/// How physical memory is created, kept and limited.
 export struct physical_options {
   physical_request like{};  ///< placement and properties of every piece; its size is ignored
   std::uint64_t granularity_bytes = 0;  ///< sizes of pieces and requests are multiples of it
@@ -72,37 +61,32 @@ export struct physical_options {
       0.25;  ///< a smaller share of the request than this is not taken from the cache [C3]
   std::uint64_t chunk_bytes =
       0;  ///< new memory comes in pieces of this size; 0: one piece for all that is missing
-  std::uint64_t budget_bytes = 0;  ///< never hold more than this; 0: no limit but the device's
+  std::uint64_t budget_bytes = 0;   ///< never hold more than this; 0: no limit but the device's
+  std::optional<location> spill{};  ///< where a spill_permit lets new pieces lie
   bool reuse_while_mapped =
       false;  ///< a freed piece may be mapped again before its old mapping is undone
 };
 
+/// What is held now, and what was created, reused and released over the pool's life.
 export struct physical_statistics {
-  std::uint64_t held_bytes = 0;
-  std::uint64_t peak_held_bytes = 0;
+  std::uint64_t footprint_bytes = 0;
+  std::uint64_t peak_footprint_bytes = 0;
   std::uint64_t cached_bytes = 0;
-  std::uint64_t held_count = 0;
+  std::uint64_t memory_count = 0;
   std::uint64_t cached_count = 0;
   std::uint64_t created_count = 0;  ///< over the pool's life
   std::uint64_t reused_count = 0;   ///< pieces that requests took from the cache
   std::uint64_t released_count = 0;
-};
-
-/// What trim() gave back, and what kept it from giving more.
-export struct trim_report {
-  std::uint64_t released_count = 0;
-  std::uint64_t released_bytes = 0;
-  std::uint64_t still_mapped_bytes = 0;  ///< cached, but a mapping of it waits for work to finish
-  error failure{};  ///< code none, or why a release failed: that piece stays cached
+  std::uint64_t spilled_bytes = 0;  ///< of the footprint, what lies at physical_options::spill
 };
 
 /// The accounts and the cache: everything but the driver calls.
-class piece_store {
+class memory_store {
  public:
-  explicit piece_store(const physical_options& options) noexcept : options_(options) {}
-  piece_store(const piece_store&) = delete;
-  piece_store& operator=(const piece_store&) = delete;
-  ~piece_store();
+  explicit memory_store(const physical_options& options) noexcept : options_(options) {}
+  memory_store(const memory_store&) = delete;
+  memory_store& operator=(const memory_store&) = delete;
+  ~memory_store();
 
   /// A cached piece of exactly `remaining_bytes`, else the largest that is smaller and passes the
   /// fragment filter for a request of `request_bytes`; null when there is none. The piece then has
@@ -111,96 +95,181 @@ class piece_store {
     std::uint64_t remaining_bytes = 0;
     std::uint64_t request_bytes = 0;
   };
-  [[nodiscard]] piece* take(const wanted& want) noexcept;
+  [[nodiscard]] physical_memory* take(const wanted& want) noexcept;
+  /// A cached piece of exactly `size_bytes`, with one holder; null when there is none.
+  [[nodiscard]] physical_memory* take_exact(std::uint64_t size_bytes) noexcept;
   /// A blank piece that counts `size_bytes` against the budget, before the driver is asked for it.
   /// It counts as held when it is confirmed.
-  [[nodiscard]] result<piece*> admit(std::uint64_t size_bytes) noexcept;
-  void abandon(piece& blank) noexcept;
-  void confirm(piece& fresh, physical_handle handle) noexcept;
+  [[nodiscard]] result<physical_memory*> admit(std::uint64_t size_bytes) noexcept;
+  void abandon(physical_memory& blank) noexcept;
+  void confirm(physical_memory& fresh, physical_handle handle) noexcept;
   /// The largest cached piece without mappings, taken out of the cache to be released; null when
   /// there is none.
-  [[nodiscard]] piece* take_releasable(std::uint64_t limit_bytes) noexcept;
-  void released(piece& gone) noexcept;
-  void put_back(piece& kept) noexcept;
+  [[nodiscard]] physical_memory* take_releasable(std::uint64_t limit_bytes) noexcept;
+  void released(physical_memory& gone) noexcept;
+  void put_back(physical_memory& kept) noexcept;
 
-  void add_holder(piece& held) noexcept;
-  void drop_holder(piece& held, const ticket_ref& last_use) noexcept;
-  void add_mapping(piece& mapped) noexcept;
-  void drop_mapping(piece& mapped) noexcept;
+  /// The memory serves no further request.
+  void mark_exported(std::span<physical_memory* const> memories) noexcept;
+  [[nodiscard]] bool any_exported(std::span<physical_memory* const> memories) const noexcept;
+  /// Whether exported pieces are cached. No lock.
+  [[nodiscard]] bool has_cached_exported() const noexcept {
+    return cached_exported_count_.load(std::memory_order_relaxed) != 0;
+  }
+  /// A cached piece that was exported and has no mapping, taken out to be released; null: none.
+  [[nodiscard]] physical_memory* take_exported() noexcept;
+
+  void add_holder(physical_memory& memory) noexcept;
+  void drop_holder(physical_memory& memory, const ticket_ref& last_use) noexcept;
+  void add_mapping(physical_memory& mapped) noexcept;
+  void drop_mapping(physical_memory& mapped) noexcept;
   /// Whether several ranges hold one of the pieces.
-  [[nodiscard]] bool any_shared(std::span<piece* const> pieces) const noexcept;
+  [[nodiscard]] bool any_shared(std::span<physical_memory* const> memories) const noexcept;
   /// Whether several ranges have held one of the pieces since it was last cached.
-  [[nodiscard]] bool any_was_shared(std::span<piece* const> pieces) const noexcept;
+  [[nodiscard]] bool any_was_shared(std::span<physical_memory* const> memories) const noexcept;
 
   [[nodiscard]] physical_statistics statistics() const noexcept;
   [[nodiscard]] std::uint64_t still_mapped_bytes() const noexcept;
   [[nodiscard]] const physical_options& options() const noexcept { return options_; }
-  /// Checks I1, I2, I4 and I5 over everything held. O(n).
-  [[nodiscard]] bool validate() const noexcept;
+  /// A blank piece is to be made elsewhere than its siblings.
+  void mark_spilled(physical_memory& blank) noexcept;
+  /// Checks I1, I2, I4 and I5 over everything held. Errors: internal. O(n).
+  [[nodiscard]] status validate() const noexcept;
 
  private:
-  void cache_if_idle(piece& held) noexcept VMM_REQUIRES(mutex_);
+  void cache_if_idle(physical_memory& memory) noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] physical_memory* hand_out(physical_memory& cached) noexcept VMM_REQUIRES(mutex_);
+  void uncache(physical_memory& cached) noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] bool sums_fit() const noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] status validate_all() const noexcept VMM_REQUIRES(mutex_);
+  void audit() noexcept VMM_REQUIRES(mutex_);
 
   physical_options options_;
   mutable sync::mutex mutex_;
   ordered_index cache_ VMM_GUARDED_BY(mutex_);  // by size
-  object_pool<piece> pool_ VMM_GUARDED_BY(mutex_);
+  object_pool<physical_memory> pool_ VMM_GUARDED_BY(mutex_);
   physical_statistics numbers_ VMM_GUARDED_BY(mutex_);
-  std::uint64_t asked_bytes_ VMM_GUARDED_BY(mutex_) = 0;  // of blank pieces
+  std::uint64_t asked_bytes_ VMM_GUARDED_BY(mutex_) = 0;      // of blank pieces
+  std::uint64_t unaudited_count_ VMM_GUARDED_BY(mutex_) = 0;  // changes since the last audit
+  // Written under the lock. No step of a test's schedule: nothing depends on when it is seen.
+  std::atomic<std::uint64_t> cached_exported_count_ = 0;
 };
 
 /// Creates, gathers, keeps and releases physical memory on one backend.
+///
+/// Every call: Thread safety: any thread, but for the destructor. Cost: O(log n) for each piece, no
+/// driver call but where one is named.
 export class physical_pool {
  public:
+  /// Requires: a driver that outlives the pool; a granularity; a chunk that is a multiple of it; a
+  /// ratio from 0 to 1; else the process ends. Effects: none yet.
   physical_pool(driver_ref driver, const physical_options& options) noexcept
       : driver_(driver), store_(options) {
     check(options.granularity_bytes > 0, "a physical pool needs the backend's granularity");
     check(options.chunk_bytes % options.granularity_bytes == 0,
           "the chunk size is not a multiple of the granularity");
+    check(options.fragment_ratio >= 0 && options.fragment_ratio <= 1,
+          "the share that a cached piece must have is no share");
   }
 
-  /// Appends pieces of `size_bytes` in all to `out`, which then holds them once each: from the
-  /// cache by C2 and C3, the rest new. Errors: out_of_memory, over_budget, out_of_host_memory, and
-  /// what create answers; `out` is as before and what had been taken is cached. size_bytes: a
-  /// positive multiple of the granularity, as is new_bytes_max, the most that a new piece has; 0:
-  /// as much as the options allow.
-  [[nodiscard]] status acquire(std::uint64_t size_bytes, piece_list& out,
+  /// Requires: a size that is a positive multiple of the granularity, as is new_bytes_max, the most
+  /// that a new piece has; 0: as much as the options allow. Else the process ends.
+  /// Effects: appends pieces of `size_bytes` in all to `out`, which then holds them once each: from
+  /// the cache by C2 and C3, the rest new. Errors: out_of_memory, over_budget, out_of_host_memory,
+  /// and what create answers; `out` is as before and what had been taken is cached.
+  /// Cost: a create for each new piece.
+  [[nodiscard]] status acquire(std::uint64_t size_bytes, memory_list& out,
                                std::uint64_t new_bytes_max = 0);
 
-  /// Gives back the pieces from index `from` on, which nothing has used, and shortens the list.
-  void give_back(piece_list& pieces, std::size_t from) noexcept;
+  /// Requires: a size that is a positive multiple of the granularity, else the process ends.
+  /// Effects: appends one piece of exactly this size to `out`, cached or new. Errors: as acquire;
+  /// `out` is as before. Cost: a create where no cached piece has the size.
+  [[nodiscard]] status acquire_whole(std::uint64_t size_bytes, memory_list& out);
 
-  void add_holder(piece& held) noexcept { store_.add_holder(held); }
-  /// One range holds the piece no more; `last_use` is the work of that range that may still use it.
-  void drop_holder(piece& held, const ticket_ref& last_use) noexcept {
-    store_.drop_holder(held, last_use);
+  /// Requires: pieces that `memories` holds and nothing has used, and an index that is none behind
+  /// the end. Effects: gives back the pieces from `from` on, and shortens the list.
+  void give_back(memory_list& memories, std::size_t from) noexcept;
+
+  /// Requires: a piece that is held. Effects: one more range holds it.
+  void add_holder(physical_memory& memory) noexcept { store_.add_holder(memory); }
+  /// Requires: a piece that is held. Effects: one range holds it no more; `last_use` is the work of
+  /// that range that may still use it. The last holder leaves it in the cache.
+  void drop_holder(physical_memory& memory, const ticket_ref& last_use) noexcept {
+    store_.drop_holder(memory, last_use);
   }
-  void add_mapping(piece& mapped) noexcept { store_.add_mapping(mapped); }
-  void drop_mapping(piece& mapped) noexcept { store_.drop_mapping(mapped); }
-  [[nodiscard]] bool any_shared(std::span<piece* const> pieces) const noexcept {
-    return store_.any_shared(pieces);
+  /// Requires: a piece that is not cached; of drop_mapping, one that is mapped. Effects: counts
+  /// what the caller has mapped and unmapped.
+  void add_mapping(physical_memory& mapped) noexcept { store_.add_mapping(mapped); }
+  void drop_mapping(physical_memory& mapped) noexcept { store_.drop_mapping(mapped); }
+  /// Whether several ranges hold one of the pieces; have held one since it was last cached.
+  /// Cost: O(pieces).
+  [[nodiscard]] bool any_shared(std::span<physical_memory* const> memories) const noexcept {
+    return store_.any_shared(memories);
   }
-  [[nodiscard]] bool any_was_shared(std::span<piece* const> pieces) const noexcept {
-    return store_.any_was_shared(pieces);
+  [[nodiscard]] bool any_was_shared(std::span<physical_memory* const> memories) const noexcept {
+    return store_.any_was_shared(memories);
   }
 
-  /// Releases cached pieces, largest first, until at most `limit_bytes` stay cached; 0 drains. [C4]
+  /// Requires: ranges hold the memory. Effects: it serves no further request once they end.
+  /// Errors: none. Cost: O(memories).
+  void mark_exported(std::span<physical_memory* const> memories) noexcept {
+    store_.mark_exported(memories);
+  }
+  /// Effects: none; answers whether some of it was exported. Errors: none. Cost: O(memories).
+  [[nodiscard]] bool any_exported(std::span<physical_memory* const> memories) const noexcept {
+    return store_.any_exported(memories);
+  }
+  /// Effects: releases what was exported and nothing here uses any more. What the driver refuses is
+  /// tried again by a later call. Errors: none. Cost: a load where there is none.
+  void release_exported() noexcept;
+
+  /// Effects: releases cached pieces, largest first, until at most `limit_bytes` stay cached; 0
+  /// drains. What is still mapped stays. [C4] Errors: in the report. Cost: a release for each
+  /// piece.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) noexcept;
 
+  /// Whether memory may be made at options().spill now: see spill_permit.
+  [[nodiscard]] bool may_spill() const noexcept {
+    return spill_permits_.load(std::memory_order_relaxed) != 0;
+  }
+
+  /// Effects: none. statistics() answers the sums; validate() checks I1, I2, I4 and I5.
+  /// Errors: internal, with what is broken. Cost: O(1); of validate, O(cached pieces).
   [[nodiscard]] physical_statistics statistics() const noexcept { return store_.statistics(); }
-  [[nodiscard]] bool validate() const noexcept { return store_.validate(); }
+  [[nodiscard]] status validate() const noexcept { return store_.validate(); }
 
  private:
-  [[nodiscard]] result<piece*> acquire_one(const piece_store::wanted& want,
-                                           std::uint64_t largest_bytes, piece_list& out);
+  [[nodiscard]] result<physical_memory*> acquire_one(const memory_store::wanted& want,
+                                                     std::uint64_t largest_bytes, memory_list& out);
 
   /// Of two limits, where 0 is none.
   [[nodiscard]] static std::uint64_t smaller_limit(std::uint64_t a, std::uint64_t b) noexcept;
 
-  [[nodiscard]] result<piece*> create(std::uint64_t size_bytes);
+  [[nodiscard]] result<physical_memory*> create(std::uint64_t size_bytes);
 
+  friend class spill_permit;
   driver_ref driver_;
-  piece_store store_;
+  memory_store store_;
+  std::atomic<std::uint32_t> spill_permits_ = 0;  // no step of a test's schedule
+};
+
+/// While one lives, memory that the device has not is made at physical_options::spill, for whoever
+/// asks: what another thread is refused then, it is refused for the same reason.
+export class spill_permit {
+ public:
+  /// Requires: the pool outlives the permit. Effects: as the head of the class says.
+  explicit spill_permit(physical_pool& of) noexcept : of_(of) {
+    of_.spill_permits_.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~spill_permit() {
+    const std::uint32_t before = of_.spill_permits_.fetch_sub(1, std::memory_order_relaxed);
+    check(before > 0, "more permits end than were given");
+  }
+  spill_permit(const spill_permit&) = delete;
+  spill_permit& operator=(const spill_permit&) = delete;
+
+ private:
+  physical_pool& of_;
 };
 
 }  // namespace vmm

@@ -14,48 +14,60 @@
 // happens once in the usual life of a process, and threads that need no new range never meet that
 // lock. Cost: as vmm.va.
 module;
-#include <algorithm>
-#include <cstdint>
-#include <new>
-#include <vector>
-
 #include "../sync/thread_annotations.h"
 
 export module vmm.reservation;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 import vmm.va;
 
 namespace vmm {
 
+/// How addresses are reserved, and what extents are multiples of.
 export struct reservation_options {
   std::uint64_t reservation_bytes = std::uint64_t{8}
                                     << 40;  ///< size of each reservation that is tried first
   std::uint64_t granularity_bytes = 0;      ///< extents are multiples of it, and aligned to it
 };
 
+/// Address space of one driver, in extents.
+///
+/// Every call: Thread safety: any thread, but for the destructor. Cost: as vmm.va, no driver call
+/// where none is named.
 export class reservation_space {
  public:
-  /// `options.granularity_bytes` is a power of two.
+  /// Requires: a driver that outlives the space; a granularity that is a power of two, and a size
+  /// of reservations; else the process ends. Effects: none yet.
   reservation_space(driver_ref driver, const reservation_options& options) noexcept
       : driver_(driver),
         options_(options),
-        space_(address_space::create({options.granularity_bytes, false}).value()),
-        largest_bytes_(space_.max_range_bytes()) {}
+        space_(address_space::create({options.granularity_bytes}).value()),
+        largest_bytes_(space_.max_range_bytes()) {
+    check(options.reservation_bytes > 0, "address space is reserved in ranges of no size");
+    check(largest_bytes_ >= options.granularity_bytes, "no range can have a granule");
+  }
   reservation_space(const reservation_space&) = delete;
   reservation_space& operator=(const reservation_space&) = delete;
 
-  /// Frees every reservation. All extents must have come back.
+  /// Requires: all extents have come back. Effects: frees every reservation.
   /// Errors: what free_reservation answers; the ranges that are left stay usable.
+  /// Cost: a driver call for each reservation.
   [[nodiscard]] status close();
 
-  /// Errors: out_of_addresses, out_of_host_memory, what reserve answers.
+  /// Effects: an extent, in a further reservation where none has room. Errors: invalid_argument (a
+  /// size or an alignment that address_request does not allow), out_of_addresses,
+  /// out_of_host_memory, what reserve answers. Cost: a reserve where no range has room.
   [[nodiscard]] result<extent> allocate(const address_request& request);
 
+  /// Requires: a live extent of this space, with nothing mapped in it. Effects: takes it back.
   void free(const extent& gone) noexcept;
 
-  /// Lengthens the extent into the free addresses behind it. Errors: out_of_addresses.
+  /// Requires: as free, of this call and the two below, but that something may be mapped in what
+  /// stays. Effects: lengthens the extent into the free addresses behind it.
+  /// Errors: out_of_addresses; nothing is changed.
   [[nodiscard]] status grow(extent& grown, std::uint64_t size_bytes) noexcept;
 
   /// Cuts the extent and frees its tail. Errors: out_of_host_memory; nothing is changed.
@@ -68,9 +80,12 @@ export class reservation_space {
   /// Whether the address lies in one of the reservations.
   [[nodiscard]] bool contains(address at) const noexcept;
 
+  /// Effects: none; answers the sums. Cost: O(reservations).
   [[nodiscard]] address_space_statistics statistics() const noexcept;
 
-  [[nodiscard]] bool validate() const noexcept;
+  /// Effects: none; checks I1 and every range. Errors: internal, with what is broken.
+  /// Cost: O(everything).
+  [[nodiscard]] status validate() const noexcept;
 
   /// Calls visitor(address_range, bool is_live) for each extent and hole in address order, under
   /// the lock.
@@ -81,7 +96,13 @@ export class reservation_space {
   }
 
  private:
-  [[nodiscard]] static status update(extent& changed, const result<extent>& outcome) noexcept;
+  [[nodiscard]] status update(extent& changed, const result<extent>& outcome) noexcept
+      VMM_REQUIRES(mutex_);
+  // Whether the addresses lie in one range of ours. O(ranges).
+  [[nodiscard]] bool is_reserved(address_range range) const noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] bool sums_fit() const noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] result<extent> hand_out(const address_request& request) noexcept
+      VMM_REQUIRES(mutex_);
 
   [[nodiscard]] result<extent> try_allocate(const address_request& request) noexcept;
 
@@ -93,7 +114,7 @@ export class reservation_space {
 
   [[nodiscard]] status add(address_range range) noexcept VMM_REQUIRES(mutex_);
 
-  struct held_range {
+  struct reserved_range {
     reservation_id id = reservation_id::none;
     address_range range{};
   };
@@ -104,7 +125,7 @@ export class reservation_space {
   mutable sync::mutex mutex_;
   address_space space_ VMM_GUARDED_BY(mutex_);
   const std::uint64_t largest_bytes_;  // the most that a range of the space can have
-  std::vector<held_range> held_ VMM_GUARDED_BY(mutex_);
+  std::vector<reserved_range> reserved_ VMM_GUARDED_BY(mutex_);
 };
 
 }  // namespace vmm

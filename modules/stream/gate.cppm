@@ -9,13 +9,11 @@
 // I3  It is closed in a forked child.
 //
 // Thread safety: all of it. Cost: is_open() is two loads, close() and open() one exchange.
-module;
-#include <atomic>
-#include <cstdint>
-
 export module vmm.stream:gate;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 
 namespace vmm {
@@ -39,10 +37,14 @@ class pool_gate {
     return (reasons_.load(std::memory_order_acquire) & static_cast<std::uint32_t>(why)) != 0;
   }
   inline void close(gate_reason why) noexcept {
-    reasons_.fetch_or(static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
+    const std::uint32_t before =
+        reasons_.fetch_or(static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
+    check((before & static_cast<std::uint32_t>(why)) == 0, "a gate is closed twice for one reason");
   }
   inline void open(gate_reason why) noexcept {
-    reasons_.fetch_and(~static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
+    const std::uint32_t before =
+        reasons_.fetch_and(~static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
+    check((before & static_cast<std::uint32_t>(why)) != 0, "a gate is opened that was not closed");
   }
 
  private:

@@ -5,24 +5,26 @@
 // lock. Not exported.
 //
 // The order of a pool's locks, outermost first: the watcher's, that of growth, that of the remap
-// callbacks (notices), that of release, and the state's (guarded), under which no driver call and
-// no callback is made. stream_pool::growth_turn takes the first two.
+// callbacks (notices), that of release, that of marks of all work, and the state's (guarded), under
+// which no driver call and no callback is made. growth_turn takes the first two.
 //
 // Thread safety: what it is for. Cost: that of sync::spin_lock.
 module;
-#include <memory>
-#include <utility>
-
 #include "../sync/thread_annotations.h"
 
 export module vmm.stream:guarded;
 
+import vmm.backend;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 
 namespace vmm {
 
 using growth_lock = sync::mutex;
 using release_lock = sync::mutex;
+/// Held over the questions and the record of a mark of all work: some microseconds.
+using mark_lock = sync::mutex;
 /// Recursive: a thread that allocates or trims has it while remap callbacks run on that thread, and
 /// a callback may free, which takes it again.
 using watcher_lock = sync::recursive_mutex;
@@ -36,29 +38,37 @@ using watcher_lock = sync::recursive_mutex;
 ///     guarded.with([](auto& state) { return state.answer(); });
 ///
 /// lock()->call() does not compile: the lock would be held to the end of the statement, with
-/// whatever else stands there. Clang's analysis of locks is not needed here: the type leaves no way
-/// around the lock.
+/// whatever else stands there. The type leaves no way around the lock, and the compiler's analysis
+/// of locks refuses a member that would be one.
 template <class T>
 class guarded {
  public:
+  /// The object under its lock; `Object` is T, or const T for whoever may only look.
+  template <class Object>
   class locked {
    public:
     locked(const locked&) = delete;
     locked& operator=(const locked&) = delete;
     inline ~locked() VMM_NOT_ANALYSED { owner_.lock_.unlock(); }
 
-    [[nodiscard]] inline T* operator->() const& noexcept { return owner_.object_.get(); }
-    [[nodiscard]] inline T& operator*() const& noexcept { return *owner_.object_; }
-    T* operator->() const&& = delete;
-    T& operator*() const&& = delete;
+    [[nodiscard]] inline Object* operator->() const& noexcept VMM_NOT_ANALYSED {
+      return owner_.object_.get();
+    }
+    [[nodiscard]] inline Object& operator*() const& noexcept VMM_NOT_ANALYSED {
+      return *owner_.object_;
+    }
+    Object* operator->() const&& = delete;
+    Object& operator*() const&& = delete;
 
    private:
     friend class guarded;
-    inline explicit locked(guarded& owner) noexcept VMM_NOT_ANALYSED : owner_(owner) {
+    inline explicit locked(const guarded& owner) noexcept VMM_NOT_ANALYSED : owner_(owner) {
       owner_.lock_.lock();
+      debug_check([&]() VMM_NOT_ANALYSED { return owner_.object_ != nullptr; },
+                  "nothing is guarded yet, or any more");
     }
 
-    guarded& owner_;
+    const guarded& owner_;
   };
 
   guarded() = default;
@@ -66,21 +76,30 @@ class guarded {
   guarded& operator=(const guarded&) = delete;
 
   /// After set(). The result is held for the block that it is named in.
-  [[nodiscard]] inline locked lock() noexcept { return locked(*this); }
+  [[nodiscard]] inline locked<T> lock() noexcept { return locked<T>(*this); }
+  [[nodiscard]] inline locked<const T> lock() const noexcept { return locked<const T>(*this); }
   /// The work's result, which names nothing of the object by reference.
   template <class Work>
   inline auto with(Work&& work) noexcept {
-    const locked state(*this);
+    const locked<T> state(*this);
+    return std::forward<Work>(work)(*state);
+  }
+  template <class Work>
+  inline auto with(Work&& work) const noexcept {
+    const locked<const T> state(*this);
     return std::forward<Work>(work)(*state);
   }
   /// Before any other thread can reach this, or after every other one has gone.
-  void set(std::unique_ptr<T> object) noexcept { object_ = std::move(object); }
+  void set(std::unique_ptr<T> object) noexcept VMM_NOT_ANALYSED {
+    check(object_ == nullptr && object != nullptr, "an object is guarded in place of another");
+    object_ = std::move(object);
+  }
   /// The object, which nothing here owns or reaches any more.
-  [[nodiscard]] T* release() noexcept { return object_.release(); }
+  [[nodiscard]] T* release() noexcept VMM_NOT_ANALYSED { return object_.release(); }
 
  private:
-  sync::spin_lock lock_;
-  std::unique_ptr<T> object_;
+  mutable sync::spin_lock lock_;
+  std::unique_ptr<T> object_ VMM_GUARDED_BY(lock_);
 };
 
 }  // namespace vmm

@@ -1,16 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <new>
-#include <utility>
-#include <vector>
-
 module vmm.stream;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 
 namespace vmm {
@@ -37,19 +31,21 @@ void remap_board::check_not_watching() const noexcept {
 void remap_board::check_not_telling() const noexcept {
   check_not_watching();
   check(telling_.load(std::memory_order_relaxed) != this_thread(),
-        "a remap callback calls what it must not: see remap_callback");
+        "a remap callback calls what it must not: see remap_listener");
 }
 
-result<remap_subscription> remap_board::add(remap_callback callback, void* context) noexcept {
-  if (callback == nullptr) return refuse(errc::invalid_argument, "a subscription has a callback");
+result<remap_subscription> remap_board::add(remap_listener& told) noexcept {
   check_not_telling();
   const sync::lock_guard<sync::mutex> lock(mutex_);
   try {
-    listeners_.push_back({callback, context, last_number_ + 1});
+    listeners_.push_back({&told, last_number_ + 1});
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a subscription");
   }
   ++last_number_;
+  check(last_number_ != 0, "the numbers of subscriptions are used up");
+  check(listeners_.back().told == &told && listeners_.back().number == last_number_,
+        "a subscription has another number than its listener");
   count_.store(listeners_.size(), std::memory_order_relaxed);
   return static_cast<remap_subscription>(last_number_);
 }
@@ -62,6 +58,8 @@ status remap_board::remove(remap_subscription gone) noexcept {
   });
   if (found == listeners_.end())
     return refuse(errc::invalid_argument, "not a live subscription: it was ended before");
+  check(count_.load(std::memory_order_relaxed) == listeners_.size(),
+        "the count of listeners is wrong");
   listeners_.erase(found);
   count_.store(listeners_.size(), std::memory_order_relaxed);
   return {};
@@ -69,8 +67,18 @@ status remap_board::remove(remap_subscription gone) noexcept {
 
 void remap_board::tell(const remap_notice& notice) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(telling_.load(std::memory_order_relaxed) == 0, "a change is told while another one is");
   telling_.store(this_thread(), std::memory_order_relaxed);
-  for (const listener& each : listeners_) each.callback(each.context, notice);
+  const bool is_after = notice.kind == remap_kind::mapped;
+  check((notice.epoch != 0 || is_after) && notice.range.size_bytes != 0,
+        "a change of nothing is told");
+  for (const listener& each : listeners_) {
+    if (is_after) {
+      each.told->after_change(notice);
+    } else {
+      each.told->before_change(notice);
+    }
+  }
   telling_.store(0, std::memory_order_relaxed);
 }
 

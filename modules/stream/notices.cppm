@@ -9,28 +9,28 @@
 // was captured) is told first, and lets go of it. A notice cannot be refused: who needs the memory
 // to stay pins the block.
 //
-// I1  After remove() has returned, the callback is not running and is not called again.
+// I1  After remove() has returned, the listener is not being called and is not called again.
 //
 // Thread safety: all of it; one notice at a time. Cost: nobody_listens() is one relaxed load; a
-// notice is one call of each callback.
+// notice is one call of each listener.
 module;
-#include <atomic>
-#include <cstdint>
-#include <vector>
-
 #include "../sync/thread_annotations.h"
 
 export module vmm.stream:notices;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 
 namespace vmm {
 
+/// What happens to the memory behind an address.
 export enum class remap_kind : std::uint8_t {
   moved,     // the memory goes to another address; this one stays mapped until `unmapped`
   unmapped,  // an address whose memory has moved is unmapped: it reaches nothing then
   released,  // an address is unmapped and its memory is given back
+  mapped,    // an address has got memory: after_change() alone is told
 };
 
 /// What is about to happen to an address range. Numbers grow by one with each change; a change of
@@ -41,13 +41,24 @@ export struct remap_notice {
   address_range range{};
 };
 
-/// Called before the change, on the thread that makes it, with no lock that allocate and free on
-/// other threads need while they reuse memory, but where the pool has a watcher, whose turns it
-/// takes part in. It may free, pin and unpin, and ask for statistics; it must not allocate, trim,
-/// synchronize, forget, release a capture, validate, subscribe or unsubscribe on the same pool:
-/// that ends the process. Where the driver then refuses the change, nothing happens to the range;
-/// an unmap that is tried again is not told again.
-export using remap_callback = void(*)(void* context, const remap_notice& notice);
+/// What is called before the memory behind an address changes. The object stays where it is until
+/// its subscription has ended, or the pool is gone.
+export class remap_listener {
+ public:
+  /// Called before the change, on the thread that makes it, with no lock that allocate and free on
+  /// other threads need while they reuse memory, but where the pool has a watcher, whose turns it
+  /// takes part in. It may free, pin and unpin, and ask for statistics; it must not allocate, trim,
+  /// synchronize, forget, release a capture, validate, subscribe or unsubscribe on the same pool:
+  /// that ends the process. Where the driver then refuses the change, nothing happens to the range;
+  /// an unmap that is tried again is not told again.
+  virtual void before_change(const remap_notice& notice) noexcept = 0;
+  /// Called when an address has got memory (`mapped`), with the number of the change that this
+  /// ends, on the thread that made it and under the same rules: for whoever registers memory.
+  virtual void after_change(const remap_notice& notice) noexcept { (void)notice; }
+
+ protected:
+  ~remap_listener() = default;
+};
 
 /// Names a subscription.
 export enum class remap_subscription : std::uint64_t { none = 0 };
@@ -60,9 +71,9 @@ class remap_board {
   ~remap_board() {
     if (!made_in_.is_here()) leave_parts_behind(listeners_);
   }
-  /// Errors: invalid_argument (no callback), out_of_host_memory.
-  [[nodiscard]] result<remap_subscription> add(remap_callback callback, void* context) noexcept;
-  /// Waits until the callback is not running. Errors: invalid_argument (not a live subscription).
+  /// Errors: out_of_host_memory.
+  [[nodiscard]] result<remap_subscription> add(remap_listener& told) noexcept;
+  /// Waits until it is not being called. Errors: invalid_argument (not a live subscription).
   [[nodiscard]] status remove(remap_subscription gone) noexcept;
   [[nodiscard]] bool nobody_listens() const noexcept {
     return count_.load(std::memory_order_relaxed) == 0;
@@ -75,8 +86,7 @@ class remap_board {
 
  private:
   struct listener {
-    remap_callback callback = nullptr;
-    void* context = nullptr;
+    remap_listener* told = nullptr;
     std::uint64_t number = 0;
   };
   const process_mark made_in_;

@@ -1,17 +1,19 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <string_view>
-
 module vmm.stream;
 
 import vmm.backend;
+import vmm.environment;
+import vmm.options;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+import vmm.va;
 
 namespace vmm {
+
+// A region map tells these kinds of region apart: none, holes, one in reserve, and each record's.
+static_assert(stream_progress::max_records == region_map::max_kinds - 3);
 
 pool_policy pool_policy::near_live() noexcept { return pool_policy{}; }
 
@@ -30,6 +32,7 @@ pool_policy pool_policy::vpmm() noexcept {
   rules.smallest_hole = true;
   rules.oldest_first = true;
   rules.unmap_early = true;
+  debug_check([&] { return rules.validate().has_value(); }, "a preset leaves its ranges");
   return rules;
 }
 
@@ -40,38 +43,53 @@ result<pool_policy> pool_policy::by_name(std::string_view name) noexcept {
   return refuse(errc::bad_option, "a pool policy is one of pool, vpmm");
 }
 
-status check_rules(const pool_policy& rules) noexcept {
-  constexpr std::uint64_t lowest_min = 512;
-  constexpr std::uint64_t lowest_max = std::uint64_t{1} << 38;
-  const std::uint64_t lowest = rules.lowest_fit_bytes;
-  const bool in_range = lowest >= lowest_min && lowest <= lowest_max;
-  if (lowest != 0 && !(in_range && std::has_single_bit(lowest))) {
-    return refuse(errc::bad_option,
-                  "lowest_fit_bytes is a power of two from 512 to 2^38, or 0 for never");
-  }
-  constexpr double headroom_max = 1000;
-  if (!(rules.headroom >= 0 && rules.headroom <= headroom_max))
-    return refuse(errc::bad_option, "headroom is a number from 0 to 1000");
-  return {};
-}
-
 namespace {
 
-status read_size(const char* name, std::uint64_t& option, const char* detail) noexcept {
-  if (status read = read_bytes_option(name, option, detail); !read) return read;
-  const char* const text = std::getenv(name);
-  const bool given = text != nullptr && *text != '\0';
-  if (given && option == 0) return refuse(errc::bad_option, detail);
-  return {};
+constexpr double share_max = 1 << 20;
+// What a segment has at most, rounded down to a power of two.
+constexpr double page_bytes_max = std::uint64_t{1} << 38;
+
+constexpr std::array<option_row<pool_policy>, 11> policy_rows{{
+    {"lowest_fit_bytes is a power of two from 512 to 2^38, or 0 for never",
+     &pool_policy::lowest_fit_bytes, 512, page_bytes_max, option_rule::power_of_two},
+    {"handle_bytes is at most 2^56, or 0 for one page", &pool_policy::handle_bytes, 0,
+     option_bytes_max},
+    {"fine_handle_bytes is at most 2^56, or 0 for handle_bytes", &pool_policy::fine_handle_bytes, 0,
+     option_bytes_max},
+    {"spend_ns is from 0 to 10^9", &pool_policy::spend_ns, 0, 1e9},
+    {"headroom is a number from 0 to 1000", &pool_policy::headroom, 0, 1000},
+    {"slack_bytes is from 0 to 2^56", &pool_policy::slack_bytes, 0, option_bytes_max},
+    {"harvest_share is at most 2^20, or 0 for any request", &pool_policy::harvest_share, 0,
+     share_max},
+    {"harvest_bytes is from 0 to 2^56", &pool_policy::harvest_bytes, 0, option_bytes_max},
+    {"growth_share is at most 2^20, or 0 for no more than is asked for", &pool_policy::growth_share,
+     0, share_max},
+    {"window_gap_bytes is from 0 to 2^56", &pool_policy::window_gap_bytes, 0, option_bytes_max},
+    {"zombie_count_max is from 0 to 2^56", &pool_policy::zombie_count_max, 0, option_bytes_max},
+}};
+
+constexpr std::array<option_row<pool_options>, 2> pool_rows{{
+    {"page_bytes is at most 2^38, or 0 for the recommended granularity", &pool_options::page_bytes,
+     0, page_bytes_max},
+    {"page_count is from 0 to 2^40", &pool_options::page_count, 0, std::uint64_t{1} << 40},
+}};
+
+// Unlike the option itself, the variable says what the size is: 0 stands for nothing there.
+status read_page_bytes(const char* name, pool_options& options, const char* detail) noexcept {
+  const status read = read_option(name, pool_rows[0], options, detail);
+  const bool is_none = read && option_is_set(name) && options.page_bytes == 0;
+  return is_none ? status{refuse(errc::bad_option, detail)} : read;
 }
 
-status read_count(const char* name, std::uint64_t& option, const char* detail) noexcept {
-  constexpr double count_max = 1e12;
-  double value = static_cast<double>(option);
+status read_page_count(const char* name, pool_options& options, const char* detail) noexcept {
+  if (!option_is_set(name)) return {};
+  double value = 0;
   if (status read = read_number_option(name, value, detail); !read) return read;
-  if (!(value >= 0 && value <= count_max) || value != std::floor(value))
+  if (!(value >= 0 && value <= pool_rows[1].high) || value != std::floor(value))
     return refuse(errc::bad_option, detail);
-  option = static_cast<std::uint64_t>(value);
+  options.page_count = static_cast<std::uint64_t>(value);
+  debug_check([&] { return pool_rows[1].check_value(options).has_value(); },
+              "a count of pages leaves its range");
   return {};
 }
 
@@ -84,34 +102,40 @@ result<capture_rule> capture_by_name(std::string_view name) noexcept {
 
 }  // namespace
 
+std::span<const option_row<pool_policy>> pool_policy::ranges() noexcept { return policy_rows; }
+
+status pool_policy::validate() const noexcept { return check_options(ranges(), *this); }
+
+std::span<const option_row<pool_options>> pool_options::ranges() noexcept { return pool_rows; }
+
+status pool_options::validate() const noexcept {
+  if (status fits = memory_options::validate(); !fits) return fits;
+  if (status fits = check_options(ranges(), *this); !fits) return fits;
+  return rules.validate();
+}
+
 result<pool_options> pool_options::from_environment(const pool_options& base) noexcept {
   pool_options options = base;
-  status read = read_size("VPMM_VA_SIZE", options.reservation_bytes,
-                          "VPMM_VA_SIZE takes bytes, such as 8TiB, and not 0");
+  memory_options& memory = options;
+  status read = read_option("VPMM_VA_SIZE", memory_options::ranges()[0], memory,
+                            "VPMM_VA_SIZE takes bytes, such as 8TiB, not 0, at most 64PiB");
   if (read) {
-    read = read_size("VPMM_PAGE_SIZE", options.page_bytes,
-                     "VPMM_PAGE_SIZE takes bytes, such as 2MiB, and not 0");
+    read = read_page_bytes("VPMM_PAGE_SIZE", options,
+                           "VPMM_PAGE_SIZE takes bytes, such as 2MiB, not 0, at most 256GiB");
   }
   if (read) {
-    read = read_count("VPMM_PAGES", options.page_count,
-                      "VPMM_PAGES takes a whole number of pages, such as 0 or 16384");
+    read = read_page_count("VPMM_PAGES", options,
+                           "VPMM_PAGES takes a whole number of pages, such as 0 or 16384");
+  }
+  if (read) read = options.read_environment();
+  if (read) {
+    read = read_page_bytes(
+        "VMM_POOL_PAGE_SIZE", options,
+        "VMM_POOL_PAGE_SIZE takes bytes with a unit, such as 2MiB, not 0, at most 256GiB");
   }
   if (read) {
-    read = read_size("VMM_VA_SIZE", options.reservation_bytes,
-                     "VMM_VA_SIZE takes bytes with a unit, such as 8TiB, and not 0");
-  }
-  if (read) {
-    read = read_size("VMM_POOL_PAGE_SIZE", options.page_bytes,
-                     "VMM_POOL_PAGE_SIZE takes bytes with a unit, such as 2MiB, and not 0");
-  }
-  if (read) {
-    read = read_count("VMM_POOL_PAGES", options.page_count,
-                      "VMM_POOL_PAGES takes a whole number of pages, such as 0 or 16384");
-  }
-  if (read) {
-    read =
-        read_bytes_option("VMM_BUDGET", options.budget_bytes,
-                          "VMM_BUDGET takes bytes with a unit, such as 40GiB, or 0 for no budget");
+    read = read_page_count("VMM_POOL_PAGES", options,
+                           "VMM_POOL_PAGES takes a whole number of pages, such as 0 or 16384");
   }
   if (!read) return read.error();
   if (const char* name = std::getenv("VMM_POOL_POLICY"); name != nullptr && *name != '\0') {
@@ -124,6 +148,7 @@ result<pool_options> pool_options::from_environment(const pool_options& base) no
     if (!rule) return rule.error();
     options.capture = *rule;
   }
+  if (status valid = options.validate(); !valid) return valid.error();
   return options;
 }
 

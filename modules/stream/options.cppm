@@ -4,15 +4,18 @@
 // vmm.stream:options - how a stream-ordered pool places, grows and moves, as values. [G5]
 //
 // Thread safety: values only; from_environment as getenv. Cost: none.
-module;
-#include <cstdint>
-#include <string_view>
-
 export module vmm.stream:options;
 
 import vmm.backend;
+import vmm.optimizer;
+import vmm.options;
+import vmm.std;
 
 namespace vmm {
+
+export using vmm::contents_rule;
+export using vmm::memory_segment;
+export using vmm::poison_byte;
 
 /// Placement, growth and movement. docs/decisions/0006 says where the default's numbers come from.
 export struct pool_policy {
@@ -52,10 +55,12 @@ export struct pool_policy {
   [[nodiscard]] static pool_policy vpmm() noexcept;
   /// One of the above: "pool" or "vpmm". Errors: bad_option.
   [[nodiscard]] static result<pool_policy> by_name(std::string_view name) noexcept;
-};
 
-/// Errors: bad_option, with the rule that is out of its range.
-[[nodiscard]] status check_rules(const pool_policy& rules) noexcept;
+  /// The options that have a range; the rows' details say which.
+  [[nodiscard]] static std::span<const option_row<pool_policy>> ranges() noexcept;
+  /// Errors: bad_option; the detail names the option and its range.
+  [[nodiscard]] status validate() const noexcept;
+};
 
 /// What allocate and free do on a stream that is being captured into a graph. What a graph uses
 /// must stay where it is for as long as the graph lives, freed or not.
@@ -69,43 +74,48 @@ export enum class capture_rule : std::uint8_t {
 /// While a pool has a watcher its allocations and frees take turns. A block that is freed while it
 /// is pinned, or that a captured graph may use, is not told as freed: another one that is told
 /// there ends it. Called from any thread, with the device's context current on it where the backend
-/// is a context_backend; may throw nothing and calls nothing of the pool: a call that could change
-/// blocks or mappings ends the process.
+/// is a context_backend. It calls nothing of the pool: a call that could change blocks or mappings
+/// ends the process.
 export class block_watcher {
  public:
-  virtual ~block_watcher() = default;
   /// Before anything is mapped there, and after nothing is.
-  virtual void reserved(address_range addresses) = 0;
-  virtual void unreserved(address_range addresses) = 0;
+  virtual void reserved(address_range addresses) noexcept = 0;
+  virtual void unreserved(address_range addresses) noexcept = 0;
   /// Before any block lies there, and after none does.
-  virtual void mapped(address_range memory) = 0;
-  virtual void unmapped(address_range memory) = 0;
+  virtual void mapped(address_range memory) noexcept = 0;
+  virtual void unmapped(address_range memory) noexcept = 0;
   /// The bytes that were asked for, not rounded up.
-  virtual void allocated(address_range block) = 0;
-  virtual void freed(address block) = 0;
+  virtual void allocated(address_range block) noexcept = 0;
+  virtual void freed(address block) noexcept = 0;
+
+ protected:
+  ~block_watcher() = default;
 };
 
-export struct pool_options {
+/// How a pool is made: placement, pages, captures, and what it shares with the manager
+/// (memory_options).
+export struct pool_options : memory_options {
   pool_policy rules = pool_policy::near_live();
-  std::uint64_t reservation_bytes = std::uint64_t{8} << 40;  ///< address space taken at a time
   std::uint64_t page_bytes = 0;  ///< handles are multiples of it; 0: the recommended granularity
   std::uint64_t page_count = 0;  ///< pages mapped when the pool is set up
   stream_handle first_stream = stream_handle::default_stream;  ///< these pages are free for it
-  std::uint64_t budget_bytes = 0;  ///< never hold more physical memory; 0: no limit of our own
-  bool wait_when_short = true;     ///< the last step before out of memory may block the caller
   /// On backends that can capture, refuse and private_memory ask the driver at every call on a
   /// stream that can be captured: not on CUDA's default stream.
   capture_rule capture = capture_rule::refuse;
   block_watcher* watcher = nullptr;  ///< outlives the pool; for debugging
-  bool use_location = false;         ///< memory is made at `where`, not at the backend's home
-  /// Both the backend's home and this place may read and write it.
-  location where{};
-  live_report at_end{};  ///< is told of blocks that are live when the pool goes away
+
+  /// The options of the pool itself that have a range.
+  [[nodiscard]] static std::span<const option_row<pool_options>> ranges() noexcept;
+  /// Checks what needs no device: that each option is within its range (memory_options,
+  /// pool_policy, and these). Errors: bad_option; the detail names the option and its range.
+  /// Cost: constant, no driver call.
+  [[nodiscard]] status validate() const noexcept;
 
   /// `base`, changed by VPMM_VA_SIZE, VPMM_PAGE_SIZE, VPMM_PAGES, and then by VMM_VA_SIZE,
   /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY, VMM_POOL_CAPTURE and VMM_BUDGET, where
   /// they are set.
-  /// Errors: bad_option; the detail names the variable and what it may be.
+  /// Errors: bad_option; the detail names the variable and what it may be, or the option of `base`
+  /// that validate() refuses.
   [[nodiscard]] static result<pool_options> from_environment(const pool_options& base) noexcept;
 };
 

@@ -1,13 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <thread>
-
 module vmm.sync;
+
+import vmm.std;
+import vmm.support;
 
 namespace vmm::sync {
 
@@ -23,6 +19,7 @@ schedule_observer* set_schedule_observer(schedule_observer* observer) noexcept {
 }
 
 void announce(step what, const void* object) noexcept {
+  check(object != nullptr, "a step is announced of no lock and no atomic");
   schedule_observer* const observer = observer_in_use.load(std::memory_order_relaxed);
   if (observer != nullptr) observer->reach(what, object);
 }
@@ -35,8 +32,8 @@ void spin_lock::lock_slowly() noexcept {
   constexpr std::uint32_t sleep_us_max = 128;
   std::uint32_t sleep_us = 1;
   for (std::uint32_t looks = 0;; ++looks) {
-    if (!is_held_.load(std::memory_order_relaxed) &&
-        !is_held_.exchange(true, std::memory_order_acquire))
+    if (!is_locked_.load(std::memory_order_relaxed) &&
+        !is_locked_.exchange(true, std::memory_order_acquire))
       return;
     if (looks < looks_max) continue;
     if (looks < looks_max + yields_max) {
@@ -45,6 +42,7 @@ void spin_lock::lock_slowly() noexcept {
     }
     std::this_thread::sleep_for(std::chrono::microseconds(sleep_us));
     sleep_us = std::min(sleep_us * 2, sleep_us_max);
+    check(sleep_us > 0 && sleep_us <= sleep_us_max, "a thread sleeps too long for a lock");
   }
 }
 

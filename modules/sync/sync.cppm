@@ -16,17 +16,16 @@
 //
 // Thread safety: all of it; set_schedule_observer() while no other thread uses any of it.
 module;
-#include <atomic>
-#include <cstdint>
-#include <mutex>
-#include <shared_mutex>
-
 #include "thread_annotations.h"
 
 export module vmm.sync;
 
+import vmm.std;
+import vmm.support;
+
 namespace vmm::sync {
 
+/// Whether locks and atomics announce their steps, so that a test may decide which thread is next.
 export inline constexpr bool has_schedule_points = VMM_SCHEDULE_POINTS != 0;
 
 /// What a thread is about to do, or, of unlocks, has just done.
@@ -77,15 +76,15 @@ export class VMM_CAPABILITY("mutex") mutex {
 
   inline void lock() noexcept VMM_ACQUIRE() {
     reach(step::lock, this);
-    held_.lock();
+    mutex_.lock();
   }
   inline void unlock() noexcept VMM_RELEASE() {
-    held_.unlock();
+    mutex_.unlock();
     reach(step::unlock, this);
   }
 
  private:
-  std::mutex held_;
+  std::mutex mutex_;
 };
 
 /// std::recursive_mutex. Each unlock is announced, the last one like the others.
@@ -97,15 +96,15 @@ export class VMM_CAPABILITY("mutex") recursive_mutex {
 
   inline void lock() noexcept VMM_ACQUIRE() {
     reach(step::lock_again, this);
-    held_.lock();
+    mutex_.lock();
   }
   inline void unlock() noexcept VMM_RELEASE() {
-    held_.unlock();
+    mutex_.unlock();
     reach(step::unlock, this);
   }
 
  private:
-  std::recursive_mutex held_;
+  std::recursive_mutex mutex_;
 };
 
 /// std::shared_mutex.
@@ -117,23 +116,23 @@ export class VMM_CAPABILITY("shared_mutex") shared_mutex {
 
   inline void lock() noexcept VMM_ACQUIRE() {
     reach(step::lock, this);
-    held_.lock();
+    mutex_.lock();
   }
   inline void unlock() noexcept VMM_RELEASE() {
-    held_.unlock();
+    mutex_.unlock();
     reach(step::unlock, this);
   }
   inline void lock_shared() noexcept VMM_ACQUIRE_SHARED() {
     reach(step::lock_shared, this);
-    held_.lock_shared();
+    mutex_.lock_shared();
   }
   inline void unlock_shared() noexcept VMM_RELEASE_SHARED() {
-    held_.unlock_shared();
+    mutex_.unlock_shared();
     reach(step::unlock_shared, this);
   }
 
  private:
-  std::shared_mutex held_;
+  std::shared_mutex mutex_;
 };
 
 /// A lock for some tens of nanoseconds. std::mutex takes three times as long: two calls into the C
@@ -149,45 +148,47 @@ export class VMM_CAPABILITY("spin_lock") spin_lock {
 
   inline void lock() noexcept VMM_ACQUIRE() {
     reach(step::lock, this);
-    if (is_held_.exchange(true, std::memory_order_acquire)) [[unlikely]]
+    if (is_locked_.exchange(true, std::memory_order_acquire)) [[unlikely]]
       lock_slowly();
   }
   inline void unlock() noexcept VMM_RELEASE() {
-    is_held_.store(false, std::memory_order_release);
+    debug_check([this] { return is_locked_.load(std::memory_order_relaxed); },
+                "a spin lock is given back that nobody has taken");
+    is_locked_.store(false, std::memory_order_release);
     reach(step::unlock, this);
   }
 
  private:
   void lock_slowly() noexcept;
 
-  std::atomic<bool> is_held_ = false;
+  std::atomic<bool> is_locked_ = false;
 };
 
 /// Holds a lock for its life.
 export template <class Lock>
 class VMM_SCOPED_CAPABILITY lock_guard {
  public:
-  inline explicit lock_guard(Lock& held) noexcept VMM_ACQUIRE(held) : held_(held) { held_.lock(); }
-  inline ~lock_guard() VMM_RELEASE() { held_.unlock(); }
+  inline explicit lock_guard(Lock& lock) noexcept VMM_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  inline ~lock_guard() VMM_RELEASE() { lock_.unlock(); }
   lock_guard(const lock_guard&) = delete;
   lock_guard& operator=(const lock_guard&) = delete;
 
  private:
-  Lock& held_;
+  Lock& lock_;
 };
 
 /// Holds a shared_mutex together with others that only read.
 export class VMM_SCOPED_CAPABILITY shared_guard {
  public:
-  inline explicit shared_guard(shared_mutex& held) noexcept VMM_ACQUIRE_SHARED(held) : held_(held) {
-    held_.lock_shared();
+  inline explicit shared_guard(shared_mutex& lock) noexcept VMM_ACQUIRE_SHARED(lock) : lock_(lock) {
+    lock_.lock_shared();
   }
-  inline ~shared_guard() VMM_RELEASE() { held_.unlock_shared(); }
+  inline ~shared_guard() VMM_RELEASE() { lock_.unlock_shared(); }
   shared_guard(const shared_guard&) = delete;
   shared_guard& operator=(const shared_guard&) = delete;
 
  private:
-  shared_mutex& held_;
+  shared_mutex& lock_;
 };
 
 /// std::atomic, as far as it is used.
@@ -199,10 +200,20 @@ class atomic {
   atomic& operator=(const atomic&) = delete;
 
   [[nodiscard]] inline T load(std::memory_order order) const noexcept {
+    debug_check(
+        [order] {
+          return order != std::memory_order_release && order != std::memory_order_acq_rel;
+        },
+        "a load releases what was written");
     reach(step::load, this);
     return value_.load(order);
   }
   inline void store(T value, std::memory_order order) noexcept {
+    debug_check(
+        [order] {
+          return order != std::memory_order_acquire && order != std::memory_order_acq_rel;
+        },
+        "a store acquires what others wrote");
     reach(step::store, this);
     value_.store(value, order);
   }

@@ -1,14 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <atomic>
-#include <cstdint>
-#include <utility>
-
 module vmm.timeline;
 
 import vmm.backend;
 import vmm.intrusive;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 
 namespace vmm {
@@ -27,11 +24,15 @@ ticket* ticket_home::acquire() noexcept {
   if (point != nullptr) {
     with_event_ = point->next_free;
     point->next_free = nullptr;
+    check(point->event != event_handle::none, "a ticket that kept its event has none");
   } else {
     point = pool_.acquire();
     if (point == nullptr) return nullptr;
     point->event = event_handle::none;
   }
+  check(point->reference_count.load(std::memory_order_relaxed) == 0,
+        "a ticket is handed out while referred to");
+  check(point->next_free == nullptr, "a ticket is handed out and stays in a list");
   point->home = this;
   point->reference_count.store(1, std::memory_order_relaxed);
   point->has_passed.store(true, std::memory_order_relaxed);
@@ -41,6 +42,8 @@ ticket* ticket_home::acquire() noexcept {
 void ticket_home::recycle(ticket& point) noexcept {
   check(point.reference_count.load(std::memory_order_relaxed) == 0,
         "a ticket is recycled while referred to");
+  check(point.home == this, "a ticket is recycled in another home");
+  check(point.next_free == nullptr, "a ticket is recycled twice");
   if (!made_in_.is_here()) return;
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (point.event == event_handle::none) {
@@ -56,7 +59,11 @@ event_handle ticket_home::take_event() noexcept {
   if (with_event_ == nullptr) return event_handle::none;
   ticket* const point = with_event_;
   with_event_ = point->next_free;
+  point->next_free = nullptr;
+  check(point->reference_count.load(std::memory_order_relaxed) == 0,
+        "the event of a ticket in use is taken");
   const event_handle event = std::exchange(point->event, event_handle::none);
+  check(event != event_handle::none, "a ticket that kept its event has none");
   pool_.release(*point);
   return event;
 }
@@ -64,12 +71,17 @@ event_handle ticket_home::take_event() noexcept {
 void ticket_ref::reset() noexcept {
   ticket* const point = std::exchange(point_, nullptr);
   if (point == nullptr) return;
+  // While the reference stands: behind it the ticket may be another's.
+  check(point->home != nullptr, "a ticket that nobody made is referred to");
   const std::uint32_t before = point->reference_count.fetch_sub(1, std::memory_order_acq_rel);
   check(before > 0, "a ticket loses a reference that it does not have");
   if (before == 1) point->home->recycle(*point);
 }
 
 timeline::~timeline() {
+  for (int left = destroy_attempts; gathering_ && left > 0; --left) {
+    if (driver_->destroy_stream(*gathering_)) break;
+  }
   for (event_handle kept = home_.take_event(); kept != event_handle::none;
        kept = home_.take_event()) {
     // Nothing is left to tell: the owner is going away. A fault that strikes once is outlived.
@@ -77,8 +89,8 @@ timeline::~timeline() {
   }
 }
 
-result<ticket_ref> timeline::mark(stream_handle stream) {
-  if (!driver_->feature_set().streams) return ticket_ref{};
+// With an event, and taken as not passed: the event is to be recorded next.
+result<ticket_ref> timeline::new_ticket(stream_handle stream) noexcept {
   ticket* const raw = home_.acquire();
   if (raw == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for a ticket");
@@ -86,20 +98,58 @@ result<ticket_ref> timeline::mark(stream_handle stream) {
   if (raw->event == event_handle::none) {
     const result<event_handle> event = driver_->create_event();
     if (!event) return event.error();
+    check(*event != event_handle::none, "a driver that creates an event gives a handle");
     raw->event = *event;
   }
   raw->stream = stream;
   raw->era = era_.load(std::memory_order_acquire);
+  check(raw->reference_count.load(std::memory_order_relaxed) == 1,
+        "a ticket is marked while others refer to it");
   raw->has_passed.store(false, std::memory_order_release);
-  if (status recorded = driver_->record_event(raw->event, stream); !recorded) {
-    raw->has_passed.store(true, std::memory_order_release);
+  return point;
+}
+
+result<ticket_ref> timeline::mark(stream_handle stream) {
+  if (!driver_->feature_set().streams) return ticket_ref{};
+  result<ticket_ref> point = new_ticket(stream);
+  if (!point) return point;
+  if (status recorded = driver_->record_event(point->get()->event, stream); !recorded) {
+    point->get()->has_passed.store(true, std::memory_order_release);
     return recorded.error();
   }
   return point;
 }
 
+result<ticket_ref> timeline::mark_all() {
+  if (!driver_->feature_set().streams) return ticket_ref{};
+  check(marks_all(), "all work is marked on a driver that has no event for that");
+  result<ticket_ref> point = new_ticket(stream_gone);
+  if (!point) return point;
+  if (status recorded = driver_->record_all(point->get()->event); !recorded) {
+    point->get()->has_passed.store(true, std::memory_order_release);
+    return recorded.error();
+  }
+  return point;
+}
+
+result<ticket_ref> timeline::mark_behind(std::span<const ticket_ref> points) {
+  if (!driver_->feature_set().streams) return ticket_ref{};
+  if (!gathering_) {
+    const result<stream_handle> made = driver_->create_stream();
+    if (!made) return made.error();
+    gathering_ = *made;
+  }
+  for (const ticket_ref& point : points) {
+    if (status ordered = order(*gathering_, point); !ordered) return ordered.error();
+  }
+  result<ticket_ref> all = mark(*gathering_);
+  if (all) orphan(*all);
+  return all;
+}
+
 result<bool> timeline::passed(const ticket_ref& point) {
   if (point.known_passed()) return true;
+  check(point.get()->event != event_handle::none, "a ticket without an event has not passed");
   const result<bool> finished = driver_->query_event(point.get()->event);
   if (finished && *finished) point.get()->has_passed.store(true, std::memory_order_release);
   return finished;
@@ -107,6 +157,7 @@ result<bool> timeline::passed(const ticket_ref& point) {
 
 status timeline::order(stream_handle stream, const ticket_ref& point) {
   if (point.known_passed()) return {};
+  check(point.get()->era <= era_.load(std::memory_order_acquire), "a ticket is of a later era");
   const bool is_same = point.get()->era == era_.load(std::memory_order_acquire);
   if (is_same && point.get()->stream == stream) return {};
   const result<bool> finished = passed(point);
@@ -115,11 +166,14 @@ status timeline::order(stream_handle stream, const ticket_ref& point) {
 }
 
 void timeline::orphan(const ticket_ref& point) noexcept {
-  if (point.get() != nullptr) point.get()->stream = stream_gone;
+  if (point.get() == nullptr) return;
+  check(point.get()->event != event_handle::none, "a ticket without an event loses its stream");
+  point.get()->stream = stream_gone;
 }
 
 status timeline::wait(const ticket_ref& point) {
   if (point.known_passed()) return {};
+  check(point.get()->event != event_handle::none, "a ticket without an event is waited for");
   if (status waited = driver_->synchronize_event(point.get()->event); !waited) return waited;
   point.get()->has_passed.store(true, std::memory_order_release);
   return {};

@@ -9,7 +9,8 @@
 //
 // I1  user_bytes <= mapped_bytes <= reserved_bytes, and the pieces are mapped_bytes together.
 // user_bytes is 0 only
-//     where the contents have gone: moved to another allocation, or lost with the device.
+//     where the contents have gone: moved to another allocation, or lost with the device; and in
+//     the record of an owner, which is as large as the owner has made it.
 // I2  No two records overlap in [base, base + reserved_bytes).
 // I3  A claimed record is changed by the thread that claimed it and by nobody else, through
 // relocate(); claiming it
@@ -19,10 +20,6 @@
 // and visit(). Cost: O(log n) a call, no heap allocation but in find(), which copies the list of
 // handles.
 module;
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
 #include "../sync/thread_annotations.h"
 
 export module vmm.tracker;
@@ -30,49 +27,52 @@ export module vmm.tracker;
 import vmm.backend;
 import vmm.intrusive;
 import vmm.physical;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 
 namespace vmm {
-
-/// The three sizes of an allocation, which are never mixed. [C5]
-export struct range_sizes {
-  std::uint64_t user_bytes = 0;      ///< what was asked for
-  std::uint64_t mapped_bytes = 0;    ///< what has physical memory behind it
-  std::uint64_t reserved_bytes = 0;  ///< what address space it takes, with its room to grow
-};
 
 /// The record of one allocation. The user of the tracker derives from it and owns it.
 export struct tracked_range : index_node {
   address base{};
   range_sizes sizes{};
   stream_handle stream = stream_handle::default_stream;
-  piece_list pieces;     ///< in address order
-  bool claimed = false;  ///< the tracker's
+  memory_list memories;         ///< in address order
+  bool claimed = false;         ///< the tracker's
+  bool owned = false;           ///< its claimer keeps it claimed: only the owner changes it
+  std::uint32_t pin_count = 0;  ///< the tracker's: exports that need the record to stay as it is
 };
 
-/// A copy of a record, with the handles in address order.
-export struct range_info {
-  address base{};
-  range_sizes sizes{};
-  stream_handle stream = stream_handle::default_stream;
-  std::vector<physical_handle> handles;
-};
+/// Whether a record may be claimed that is pinned: by those that neither move nor end it.
+export enum class pinned_record : std::uint8_t { refused, allowed };
 
+/// The live allocations of an allocator, by address.
+///
+/// Every call: Thread safety: any thread. Cost: O(log n), no heap allocation, where none is named.
 export class tracker {
  public:
   tracker() = default;
   tracker(const tracker&) = delete;
   tracker& operator=(const tracker&) = delete;
 
-  /// Adds a record, claimed by the calling thread. Errors: overlap.
+  /// Requires: a record that is in no tracker, and addresses. Effects: adds it, claimed by the
+  /// calling thread. Errors: overlap; nothing is changed.
   [[nodiscard]] status insert_claimed(tracked_range& range) noexcept;
 
-  /// The record whose base is `base`, for this thread alone until unclaim() or erase().
+  /// Effects: answers the record whose base is `base`, for this thread alone until unclaim() or
+  /// erase().
   /// Errors: not_allocated (no record there), invalid_argument (inside an allocation, not at its
-  /// base), in_use (another thread has claimed it).
-  [[nodiscard]] result<tracked_range*> claim(address base) noexcept;
+  /// base), in_use (another thread has claimed it, or it is pinned).
+  [[nodiscard]] result<tracked_range*> claim(
+      address base, pinned_record pinned = pinned_record::refused) noexcept;
+  /// Requires: a record that this thread has claimed; for unpin, that was pinned. Effects: a pinned
+  /// one is claimed only by who asks for pinned ones too.
+  void pin(tracked_range& range) noexcept;
+  void unpin(tracked_range& range) noexcept;
+  /// Requires: a record that this thread has claimed. Effects: any thread may claim it.
   void unclaim(tracked_range& range) noexcept;
-  /// Takes a claimed record out.
+  /// Requires: as unclaim. Effects: takes the record out; it is its owner's again.
   void erase(tracked_range& range) noexcept;
 
   /// Where a claimed record lies, how large it is and whose it is from now on.
@@ -81,14 +81,19 @@ export class tracker {
     range_sizes sizes{};
     stream_handle stream = stream_handle::default_stream;
   };
-  /// Moves or resizes a claimed record, and exchanges its pieces with `pieces`: the only way to
+  /// Requires: a record that this thread has claimed, and memories of the new mapped size.
+  /// Effects: moves or resizes it, and exchanges its memories with `memories`: the only way to
   /// change them, so that find() never sees a list in the making. Errors: overlap; record and list
   /// are unchanged.
   [[nodiscard]] status relocate(tracked_range& range, const placement& to,
-                                piece_list& pieces) noexcept;
+                                memory_list& memories) noexcept;
 
-  /// A copy of the record that `at` lies in, in its address space, its base or not.
-  /// Errors: not_allocated, out_of_host_memory.
+  /// Requires: a record that this thread has claimed, and sizes whose mapped size its first
+  /// `keep_count` pieces have. Effects: the record has these sizes and pieces. Errors: none.
+  void cut(tracked_range& range, const range_sizes& sizes, std::size_t keep_count) noexcept;
+
+  /// Effects: none; answers a copy of the record that `at` lies in, its base or not.
+  /// Errors: not_allocated, out_of_host_memory. Cost: O(log n + pieces), one heap allocation.
   [[nodiscard]] result<range_info> find(address at) const noexcept;
   /// Whether all of `range` lies in the user bytes of one allocation.
   [[nodiscard]] bool covers(address_range range) const noexcept;
@@ -105,11 +110,12 @@ export class tracker {
 
   /// The lowest base of all records; none when there are none. O(log n).
   [[nodiscard]] address lowest() const noexcept;
+  /// Records that there are. O(1).
   [[nodiscard]] std::size_t size() const noexcept;
   /// The three sizes of all records added up. O(1).
   [[nodiscard]] range_sizes totals() const noexcept;
-  /// Checks I1 and I2 for every record. O(n).
-  [[nodiscard]] bool validate() const noexcept;
+  /// Checks I1 and I2 for every record. Errors: internal. O(n).
+  [[nodiscard]] status validate() const noexcept;
 
  private:
   [[nodiscard]] tracked_range* containing(address at) const noexcept VMM_REQUIRES_SHARED(mutex_);
@@ -117,10 +123,13 @@ export class tracker {
       VMM_REQUIRES_SHARED(mutex_);
 
   void count(const range_sizes& added, const range_sizes& taken) noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] status validate_all() const noexcept VMM_REQUIRES_SHARED(mutex_);
+  void audit() noexcept VMM_REQUIRES(mutex_);
 
   mutable sync::shared_mutex mutex_;
   ordered_index by_base_ VMM_GUARDED_BY(mutex_);
   range_sizes totals_ VMM_GUARDED_BY(mutex_){};
+  std::size_t unaudited_count_ VMM_GUARDED_BY(mutex_) = 0;  // changes since the last audit
 };
 
 }  // namespace vmm

@@ -1,19 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <new>
-#include <optional>
-#include <utility>
-#include <vector>
-
 module vmm.va;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -21,6 +12,12 @@ namespace {
 
 constexpr const char* not_a_multiple =
     "a size in an address space is a multiple of its granularity, and not 0; round it up";
+
+// The end of the highest range is not a 64-bit number.
+[[nodiscard]] bool lies_in(address_range whole, address_range part) noexcept {
+  return part.size_bytes <= whole.size_bytes &&
+         part.base - whole.base <= whole.size_bytes - part.size_bytes;
+}
 
 }  // namespace
 
@@ -30,7 +27,7 @@ result<address_space> address_space::create(const address_space_options& options
   }
   address_space space;
   space.granularity_bytes_ = options.granularity_bytes;
-  space.look_up_ = options.look_up;
+  check(space.max_range_bytes() % options.granularity_bytes == 0, "a range ends inside a granule");
   return result<address_space>(std::move(space));
 }
 
@@ -43,6 +40,7 @@ const address_space::slot& address_space::slot_of(reservation_id reservation) co
   check(index < slots_.size(), "not a range of this address space");
   const slot& in = slots_[index];
   check(in.blocks.has_value(), "not a range of this address space any more");
+  debug_check([&] { return in.range.base.value % granularity_bytes_ == 0; }, "a range is cut");
   return in;
 }
 
@@ -52,12 +50,14 @@ const address_space::slot* address_space::slot_around(address at) const noexcept
       order_.begin(), order_.end(), at,
       [this](address wanted, std::uint32_t index) { return wanted < slots_[index].range.base; });
   if (after == order_.begin()) return nullptr;
+  debug_check([&] { return slots_[*std::prev(after)].range.base <= at; }, "ranges out of order");
   const slot& in = slots_[*std::prev(after)];
   return at - in.range.base < in.range.size_bytes ? &in : nullptr;
 }
 
 /// 0 when the size is no multiple; the largest value when it is more than any range holds.
 std::uint32_t address_space::granules(std::uint64_t size_bytes) const noexcept {
+  debug_check([this] { return granularity_bytes_ != 0; }, "an address space was moved from");
   if (size_bytes % granularity_bytes_ != 0) return 0;
   const std::uint64_t count = size_bytes / granularity_bytes_;
   return static_cast<std::uint32_t>(
@@ -73,10 +73,12 @@ result<granule_request> address_space::in_granules(const address_request& reques
     return refuse(errc::invalid_argument,
                   "an alignment is 0 or a power of two, of 2^31 granules at most");
   }
+  check(alignment % granularity_bytes_ == 0, "an alignment is less than a granule");
   return granule_request{count, static_cast<std::uint32_t>(alignment / granularity_bytes_)};
 }
 
 std::uint64_t address_space::max_range_bytes() const noexcept {
+  check(granularity_bytes_ != 0, "an address space was moved from");
   const std::uint64_t fits = ~(granularity_bytes_ - 1) / granularity_bytes_;
   return std::min<std::uint64_t>(max_range_granules, fits) * granularity_bytes_;
 }
@@ -112,6 +114,8 @@ result<std::uint32_t> address_space::provide_slot() noexcept {
                                      [](const slot& in) { return !in.blocks.has_value(); });
     const auto index = static_cast<std::uint32_t>(unused - slots_.begin());
     if (unused == slots_.end()) slots_.emplace_back();
+    check(order_.size() < slots_.size() && order_.capacity() > order_.size(),
+          "a slot is given out that is in use, or has no place in the order");
     return index;
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory for one more range");
@@ -124,17 +128,19 @@ result<reservation_id> address_space::add_range(address_range range) noexcept {
   result<range_allocator> blocks = range_allocator::create({
       .count_granules = granules(range.size_bytes),
       .origin_granules = static_cast<std::uint32_t>(range.base.value / granularity_bytes_),
-      .look_up = look_up_,
   });
   if (!blocks) return blocks.error();
   const result<std::uint32_t> index = provide_slot();
   if (!index) return index.error();
+  check(!slots_[*index].blocks.has_value(), "a slot is given out that is in use");
   slots_[*index].range = range;
   slots_[*index].blocks.emplace(std::move(*blocks));
   const auto place = std::find_if(order_.begin(), order_.end(), [&](std::uint32_t other) {
     return slots_[other].range.base > range.base;
   });
   order_.insert(place, *index);
+  check(order_.size() <= slots_.size(), "a range is in the order of addresses twice");
+  paranoid_check([this] { return validate().has_value(); }, "a range was added wrongly");
   return static_cast<reservation_id>(*index + 1);
 }
 
@@ -143,8 +149,12 @@ result<address_range> address_space::remove_range(reservation_id reservation) no
   if (in.blocks->live_blocks() != 0) {
     return refuse(errc::in_use, "a range can be given back once every extent in it is free");
   }
+  check(in.blocks->free_granules() == in.blocks->count_granules(), "a free range is not free");
   in.blocks.reset();
-  std::erase(order_, static_cast<std::uint32_t>(reservation) - 1);
+  const auto erased = std::erase(order_, static_cast<std::uint32_t>(reservation) - 1);
+  check(erased == 1, "a range in use was not in the order of addresses, or twice");
+  check(order_.size() < slots_.size(), "a range that was removed stays in the order of addresses");
+  paranoid_check([this] { return validate().has_value(); }, "a range was removed wrongly");
   return in.range;
 }
 
@@ -159,14 +169,21 @@ result<extent> address_space::allocate(const address_request& request) noexcept 
     const result<block_id> block = in.blocks->allocate(*wanted);
     if (block) {
       const extent_id id{static_cast<reservation_id>(index + 1), *block};
-      return extent{id, bytes(in, in.blocks->where(*block))};
+      const extent made{id, bytes(in, in.blocks->where(*block))};
+      check(lies_in(in.range, made.range) && made.range.size_bytes == request.size_bytes,
+            "an extent is handed out that is not what was asked for");
+      return made;
     }
     if (block.error().code != errc::out_of_addresses) failure = block.error();
   }
   return failure;
 }
 
-void address_space::free(extent_id id) noexcept { slot_of(id.reservation).blocks->free(id.block); }
+void address_space::free(extent_id id) noexcept {
+  slot& in = slot_of(id.reservation);
+  in.blocks->free(id.block);
+  check(in.blocks->free_granules() != 0, "an extent was freed and nothing is free");
+}
 
 result<extent> address_space::grow(extent_id id, std::uint64_t size_bytes) noexcept {
   const std::uint32_t count = granules(size_bytes);
@@ -174,6 +191,8 @@ result<extent> address_space::grow(extent_id id, std::uint64_t size_bytes) noexc
   if (count == 0) return refuse(errc::invalid_argument, not_a_multiple);
   const status grown = in.blocks->grow(id.block, count);
   if (!grown) return grown.error();
+  check(where(id).size_bytes == size_bytes, "an extent has not grown to its size");
+  debug_check([&] { return lies_in(in.range, where(id)); }, "an extent grew out of its range");
   return extent{id, where(id)};
 }
 
@@ -183,6 +202,8 @@ result<extent> address_space::shrink(extent_id id, std::uint64_t size_bytes) noe
   if (count == 0) return refuse(errc::invalid_argument, not_a_multiple);
   const status shrunk = in.blocks->shrink(id.block, count);
   if (!shrunk) return shrunk.error();
+  check(where(id).size_bytes == size_bytes, "an extent has not shrunk to its size");
+  debug_check([&] { return lies_in(in.range, where(id)); }, "an extent shrank out of its range");
   return extent{id, where(id)};
 }
 
@@ -192,43 +213,21 @@ result<extent> address_space::split(extent_id id, std::uint64_t left_bytes) noex
   if (count == 0) return refuse(errc::invalid_argument, not_a_multiple);
   const result<block_id> right = in.blocks->split(id.block, count);
   if (!right) return right.error();
+  check(where(id).size_bytes == left_bytes, "the left part of an extent has another size");
   const extent_id right_id{id.reservation, *right};
+  check(where(id).end() == where(right_id).base, "the parts of an extent are no neighbours");
+  debug_check([&] { return lies_in(in.range, where(right_id)); },
+              "a part of an extent lies outside of its range");
   return extent{right_id, where(right_id)};
-}
-
-void address_space::join(extent_id left, extent_id right) noexcept {
-  check(left.reservation == right.reservation, "join() takes two neighbours in one range");
-  slot_of(left.reservation).blocks->join(left.block, right.block);
-}
-
-result<extent> address_space::find(address at) const noexcept {
-  if (!look_up_) return refuse(errc::not_supported, "find() works only with look_up on");
-  const slot* const in = slot_around(at);
-  if (in == nullptr) return refuse(errc::unknown_address, "not in a range of this address space");
-  const auto offset = static_cast<std::uint32_t>((at - in->range.base) / granularity_bytes_);
-  const result<block_id> block = in->blocks->find(offset);
-  if (!block) return block.error();
-  const auto reservation = static_cast<reservation_id>(in - slots_.data() + 1);
-  return extent{{reservation, *block}, bytes(*in, in->blocks->where(*block))};
 }
 
 bool address_space::contains(address at) const noexcept { return slot_around(at) != nullptr; }
 
 address_range address_space::where(extent_id id) const noexcept {
   const slot& in = slot_of(id.reservation);
-  return bytes(in, in.blocks->where(id.block));
-}
-
-std::uint64_t address_space::growth_limit(extent_id id) const noexcept {
-  return slot_of(id.reservation).blocks->growth_limit(id.block) * granularity_bytes_;
-}
-
-owner_words address_space::owner(extent_id id) const noexcept {
-  return slot_of(id.reservation).blocks->owner(id.block);
-}
-
-void address_space::set_owner(extent_id id, owner_words words) noexcept {
-  slot_of(id.reservation).blocks->set_owner(id.block, words);
+  const address_range range = bytes(in, in.blocks->where(id.block));
+  debug_check([&] { return lies_in(in.range, range); }, "an extent lies outside of its range");
+  return range;
 }
 
 address_space_statistics address_space::statistics() const noexcept {
@@ -245,6 +244,9 @@ address_space_statistics address_space::statistics() const noexcept {
     all.free_extents += one.free_blocks;
     all.ranges += 1;
   }
+  check(all.live_bytes + all.free_bytes == all.reserved_bytes, "bytes are neither live nor free");
+  check(all.high_water_bytes <= all.reserved_bytes, "more was in use than is reserved");
+  check(all.largest_free_bytes <= all.free_bytes, "a hole is larger than all of them");
   return all;
 }
 

@@ -9,28 +9,25 @@
 // I3  Ranges are tried in the order of their ids, so that further ones empty first.
 // I4  A failed call changes nothing.
 //
-// Elsewhere: what backs an extent (vmm.physical), and the lock (the caller's).
+// Elsewhere: what backs an extent (vmm.physical), from address to extent (vmm.tracker), and the
+// lock (the caller's).
 //
 // Thread safety: none. Cost: that of range_allocator, times the ranges that are full in allocate;
-// O(log ranges) more in find and contains. Host memory is allocated in add_range only.
-module;
-#include <cstdint>
-#include <optional>
-#include <vector>
-
+// O(log ranges) in contains. Host memory is allocated in add_range only.
 export module vmm.va:address_space;
 
 import vmm.backend;
 import :range_allocator;
 import :size_bins;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
 /// Names a range from add_range to remove_range. Numbers are used again.
 export enum class reservation_id : std::uint32_t { none = 0 };
 
-/// Names an extent from the call that returns it until it is freed or joined to the one on its
-/// left.
+/// Names an extent from the call that returns it until it is freed.
 export struct extent_id {
   reservation_id reservation = reservation_id::none;
   block_id block = block_id::none;
@@ -49,9 +46,9 @@ export struct extent {
   address_range range{};
 };
 
+/// What the sizes and addresses of extents are multiples of.
 export struct address_space_options {
   std::uint64_t granularity_bytes = 0;  ///< a power of two; every size is a multiple of it
-  bool look_up = false;                 ///< find() works
 };
 
 /// Addresses as asked for: a multiple of the granularity, at an alignment that is 0 (the
@@ -61,6 +58,7 @@ export struct address_request {
   std::uint64_t alignment_bytes = 0;
 };
 
+/// Bytes and extents of all ranges together.
 export struct address_space_statistics {
   std::uint64_t reserved_bytes = 0;
   std::uint64_t live_bytes = 0;
@@ -72,8 +70,11 @@ export struct address_space_statistics {
   std::uint32_t ranges = 0;
 };
 
-/// Hands out extents. Movable. Ids must name live extents, or ranges, of this object: anything else
-/// ends the process. Not thread-safe.
+/// Hands out extents. Movable; a moved-from object may only be destroyed or assigned to.
+///
+/// Every call: Requires: ids name live extents, or ranges, of this object, else the process ends;
+/// one thread at a time. Errors: a failed call changes nothing. Cost: where none is named, that of
+/// range_allocator.
 export class address_space {
  public:
   /// Errors: invalid_argument (the granularity is no power of two).
@@ -100,7 +101,7 @@ export class address_space {
 
   /// Makes the extent `size_bytes` long by taking free addresses to its right. [B3] Needs no
   /// memory. Errors: invalid_argument (not a multiple, or less than now), out_of_addresses (too
-  /// little is free there; see growth_limit).
+  /// little is free there).
   [[nodiscard]] result<extent> grow(extent_id id, std::uint64_t size_bytes) noexcept;
 
   /// Makes the extent `size_bytes` long and frees its tail. [B3]
@@ -111,28 +112,17 @@ export class address_space {
   /// Errors: invalid_argument (not a multiple, or either part would be empty), out_of_host_memory.
   [[nodiscard]] result<extent> split(extent_id id, std::uint64_t left_bytes) noexcept;
 
-  /// Makes one extent of two live neighbours in one range; `left` keeps its id.
-  void join(extent_id left, extent_id right) noexcept;
-
-  /// The live extent that holds this address. Needs look_up; O(log extents).
-  /// Errors: not_supported (no look_up), unknown_address (in no range), not_allocated (free).
-  [[nodiscard]] result<extent> find(address at) const noexcept;
-
   /// Whether the address lies in one of the ranges, live or free.
   [[nodiscard]] bool contains(address at) const noexcept;
 
+  /// Where a live extent lies. Requires: a live extent of this space.
   [[nodiscard]] address_range where(extent_id id) const noexcept;
 
-  /// How long grow() could make the extent, in bytes.
-  [[nodiscard]] std::uint64_t growth_limit(extent_id id) const noexcept;
-
-  /// Sixteen bytes for the extent's owner: zero at first, kept until it is freed.
-  [[nodiscard]] owner_words owner(extent_id id) const noexcept;
-  void set_owner(extent_id id, owner_words words) noexcept;
-
+  /// Every size is a multiple of it.
   [[nodiscard]] inline std::uint64_t granularity_bytes() const noexcept {
     return granularity_bytes_;
   }
+  /// Effects: none; answers the sums over all ranges. Cost: O(ranges).
   [[nodiscard]] address_space_statistics statistics() const noexcept;
 
   /// Calls `visitor(const extent&, bool live)` for every extent, live and free, in address order.
@@ -160,6 +150,8 @@ export class address_space {
   address_space() = default;
 
   [[nodiscard]] inline address_range bytes(const slot& in, granule_range run) const noexcept {
+    debug_check([&] { return run.end() <= in.range.size_bytes / granularity_bytes_; },
+                "a run is out");
     return {in.range.base + run.offset * granularity_bytes_, run.count * granularity_bytes_};
   }
   [[nodiscard]] const slot& slot_of(reservation_id reservation) const noexcept;
@@ -171,7 +163,6 @@ export class address_space {
   [[nodiscard]] result<std::uint32_t> provide_slot() noexcept;
 
   std::uint64_t granularity_bytes_ = 0;
-  bool look_up_ = false;
   std::vector<slot> slots_{};           // reservation_id is the index and 1
   std::vector<std::uint32_t> order_{};  // indices of the slots in use, by address
 };

@@ -20,15 +20,12 @@
 // Thread safety: none of its own. Cost: one cache line a level (4 levels for 2^16 slots) to find,
 // and as many for each word that has become too large since; to change, one line, and one a level
 // where a place is larger than all before it.
-module;
-#include <array>
-#include <cstddef>
-#include <cstdint>
-
 export module vmm.va:first_fit;
 
 import vmm.backend;
 import :host_memory;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -42,10 +39,15 @@ class first_fit {
 
   /// Writes down, or changes, the place that begins in `slot`; a size of 0 takes it out.
   inline void set(std::uint32_t slot, std::uint32_t size) noexcept {
+    debug_check([&] { return slot < count_[0]; }, "a place begins in a slot that is not there");
+    debug_check([&] { return size <= size_max; }, "a place is larger than a range");
+    debug_check([&] { return used_count_ <= level_count_; },
+                "more levels are in use than there are");
     words_[slot] = size;
     std::uint32_t index = slot / fanout;
     if (index >= reach_) [[unlikely]]
       widen(index);
+    debug_check([&] { return index < reach_; }, "a slot is outside of the levels in use");
     for (std::uint32_t level = 1; level < used_count_; ++level, index /= fanout) {
       std::uint32_t& above = words_[begin_[level] + index];
       if (size <= above) return;
@@ -57,6 +59,7 @@ class first_fit {
   [[nodiscard]] std::uint32_t find(std::uint32_t size) const noexcept;
 
   [[nodiscard]] inline std::uint32_t size_at(std::uint32_t slot) const noexcept {
+    debug_check([&] { return slot < count_[0]; }, "a slot is asked for that is not there");
     return words_[slot];
   }
 
@@ -65,14 +68,16 @@ class first_fit {
 
  private:
   static constexpr std::uint32_t fanout = 16;
+  static constexpr std::uint32_t size_max = (1u << 31) - 1;  // find() compares signed words
   static constexpr std::uint32_t level_count_max = 8;
 
   [[nodiscard]] static inline std::uint32_t largest_of(const std::uint32_t* words) noexcept {
-    std::uint32_t size_max = 0;
+    std::uint32_t largest = 0;
     for (std::uint32_t child = 0; child < fanout; ++child) {
-      if (words[child] > size_max) size_max = words[child];
+      if (words[child] > largest) largest = words[child];
     }
-    return size_max;
+    debug_check([&] { return largest <= size_max; }, "a place is larger than a range");
+    return largest;
   }
   void widen(std::uint32_t leaf_node) noexcept;
 

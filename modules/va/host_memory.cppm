@@ -10,14 +10,11 @@
 // Thread safety: none of its own. Cost: reserve and the destructor make one system call; commit
 // makes one each time the committed part doubles, and where that passes 2 MiB it has the system
 // move the first 2 MiB into a huge page, once.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <utility>
-
 export module vmm.va:host_memory;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -27,11 +24,14 @@ class reserved_memory {
   reserved_memory(reserved_memory&& other) noexcept
       : base_(std::exchange(other.base_, nullptr)),
         reserved_bytes_(std::exchange(other.reserved_bytes_, 0)),
-        committed_bytes_(std::exchange(other.committed_bytes_, 0)) {}
+        committed_bytes_(std::exchange(other.committed_bytes_, 0)) {
+    check(committed_bytes_ <= reserved_bytes_, "more host memory is committed than reserved");
+  }
   inline reserved_memory& operator=(reserved_memory&& other) noexcept {
     std::swap(base_, other.base_);
     std::swap(reserved_bytes_, other.reserved_bytes_);
     std::swap(committed_bytes_, other.committed_bytes_);
+    check((base_ == nullptr) == (reserved_bytes_ == 0), "host memory has a size and no place");
     return *this;
   }
   reserved_memory(const reserved_memory&) = delete;
@@ -40,6 +40,11 @@ class reserved_memory {
 
   /// Takes host address space and no memory. Errors: out_of_host_memory.
   [[nodiscard]] static result<reserved_memory> reserve(std::uint64_t size_bytes) noexcept;
+
+  /// The same with memory for all of it. Errors: out_of_host_memory, with `detail` where there are
+  /// addresses and no memory.
+  [[nodiscard]] static result<reserved_memory> make(std::uint64_t size_bytes,
+                                                    const char* detail) noexcept;
 
   /// Makes at least the first `size_bytes` usable; false, and nothing changed, when the system has
   /// no memory for it.

@@ -1,17 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <source_location>
-#include <utility>
-
 module vmm.va;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -34,27 +27,25 @@ result<range_allocator> range_allocator::create(const range_options& options) no
   const std::uint32_t blocks = options.max_blocks == 0
                                    ? options.count_granules
                                    : std::min(options.max_blocks, options.count_granules);
-  result<block_table> table = block_table::reserve(blocks + 1);
+  result<block_records> table = block_records::reserve(blocks + 1);
   if (!table) return table.error();
   range.table_ = std::move(*table);
   const std::uint64_t bin_bytes = bins::table_bytes(options.count_granules);
-  result<reserved_memory> bin_memory = reserved_memory::reserve(bin_bytes);
+  result<reserved_memory> bin_memory =
+      reserved_memory::make(bin_bytes, refusal(errc::out_of_host_memory).detail);
   if (!bin_memory) return bin_memory.error();
   range.bin_memory_ = std::move(*bin_memory);
-  if (!range.bin_memory_.commit(bin_bytes)) return refusal(errc::out_of_host_memory);
-  if (options.look_up) {
-    result<address_index::owner> index = address_index::create(range.table_.places(), blocks + 1);
-    if (!index) return index.error();
-    range.index_ = std::move(*index);
-    if (!range.index_->commit(2)) return refusal(errc::out_of_host_memory);
-  }
   range.start(options);
+  check(range.state_.free_granules == options.count_granules && range.state_.live_blocks == 0,
+        "a range does not begin free");
+  check(range.state_.high_water == 0, "a range begins in use");
   return result<range_allocator>(std::move(range));
 }
 
 /// One end block over the whole range.
 void range_allocator::start(const range_options& options) noexcept {
   state_.holes.attach(table_.holes(), bin_memory_.data(), options.count_granules);
+  check(table_.used_blocks() == 1, "a range is started twice");
   const std::uint32_t first = table_.new_block();
   table_[0] = {.place = 0, .size = 0, .before = first, .after = first};
   table_[first] = {.place = 0, .size = options.count_granules, .before = 0, .after = 0};
@@ -63,28 +54,23 @@ void range_allocator::start(const range_options& options) noexcept {
   state_.count_granules = options.count_granules;
   state_.free_granules = options.count_granules;
   state_.origin = options.origin_granules;
-  if (index_ != nullptr) index_->insert_first(first);
-}
-
-/// Sees that `count` more blocks can be made.
-bool range_allocator::provide(std::uint32_t count) noexcept {
-  return table_.provide(count) &&
-         (index_ == nullptr || index_->commit(table_.used_blocks() + count));
+  check(is_free(first), "a range does not begin with a free block");
 }
 
 /// Leaves `count_left` granules in a live or loose block; the rest becomes a loose one behind it.
 inline std::uint32_t range_allocator::cut(std::uint32_t index, std::uint32_t count_left) noexcept {
   const std::uint32_t rest = table_.new_block();
   block_record& left = table_[index];
+  check(count_left != 0 && count_left < left.size, "a block is cut where it cannot be");
   table_[rest] = {.place = left.place + count_left,
                   .size = left.size - count_left,
                   .before = index,
                   .after = left.after};
+  debug_check([&] { return table_[left.after].before == index; }, "neighbour links disagree");
   table_[left.after].before = rest;
   left.after = rest;
   left.size = count_left;
   table_.state(rest) = table_.is_live(index) ? block_state::none : block_state::behind_hole;
-  if (index_ != nullptr) index_->insert_after(index, rest);
   return rest;
 }
 
@@ -93,8 +79,10 @@ inline std::uint32_t range_allocator::cut(std::uint32_t index, std::uint32_t cou
 void range_allocator::absorb_after(std::uint32_t index) noexcept {
   block_record& left = table_[index];
   const std::uint32_t gone = left.after;
+  check(gone != 0 && gone != index, "the last block absorbs what is behind it");
   const block_record right = table_[gone];
-  if (index_ != nullptr) index_->erase(gone);
+  debug_check([&] { return right.before == index; }, "neighbour links disagree");
+  debug_check([&] { return left.size + right.size <= state_.count_granules; }, "past the range");
   left.size += right.size;
   left.after = right.after;
   table_[right.after].before = index;
@@ -103,18 +91,24 @@ void range_allocator::absorb_after(std::uint32_t index) noexcept {
 
 /// Makes a free block loose.
 inline void range_allocator::withdraw(std::uint32_t block) noexcept {
+  debug_check([&] { return is_free(block); }, "a block is taken off the free ones that is not one");
   const std::uint32_t hole = table_[block].place;
+  debug_check([&] { return table_.hole(hole).block == block; }, "a hole is not its block's");
   if (block == state_.end) {
     state_.end = 0;
   } else {
     state_.holes.remove(hole);
   }
   (void)table_.drop_hole(hole);
+  debug_check([&] { return table_[block].place + table_[block].size <= state_.count_granules; },
+              "a block that is withdrawn leaves its range");
 }
 
 /// The reverse of withdraw.
 inline void range_allocator::offer(std::uint32_t block) noexcept {
   const std::uint32_t after = table_[block].after;
+  debug_check([&] { return block != state_.end; }, "the end block is offered twice");
+  debug_check([&] { return !table_.is_live(block); }, "a live block is offered");
   const std::uint32_t hole = table_.new_hole(block);
   if (after == 0) {
     state_.end = block;
@@ -122,11 +116,14 @@ inline void range_allocator::offer(std::uint32_t block) noexcept {
     state_.holes.insert(hole);
     table_.state(after) = with(table_.state(after), block_state::behind_hole);
   }
+  debug_check([&] { return is_free(block) && table_.hole(hole).block == block; },
+              "a block is offered and cannot be found");
 }
 
 /// Makes a live block of the first `count` granules of a free one; the rest keeps its hole.
 [[gnu::always_inline]] inline result<block_id> range_allocator::carve_front(
     std::uint32_t block, std::uint32_t count) noexcept {
+  debug_check([&] { return is_free(block) && table_[block].size >= count; }, "too small a block");
   const std::uint32_t hole = table_[block].place;
   const std::uint32_t offset = table_.hole(hole).offset;
   const bool last = block == state_.end;
@@ -134,7 +131,7 @@ inline void range_allocator::offer(std::uint32_t block) noexcept {
   if (left_over == 0) {
     withdraw(block);
   } else {
-    if (!provide(1)) [[unlikely]]
+    if (!table_.provide(1)) [[unlikely]]
       return refusal(errc::out_of_host_memory);
     if (!last) state_.holes.remove(hole);
     table_[block].place = offset;
@@ -147,18 +144,22 @@ inline void range_allocator::offer(std::uint32_t block) noexcept {
     }
   }
   if (last) state_.high_water = std::max(state_.high_water, offset + count);
+  debug_check([this] { return state_.high_water <= state_.count_granules; }, "past the range");
   return hand_out(block, count);
 }
 
 /// Makes a live block of any part of a free one; what is left over on either side stays free.
 result<block_id> range_allocator::carve(std::uint32_t block, granule_range where) noexcept {
   const std::uint32_t lead = where.offset - table_.offset(block);
+  check(where.offset >= table_.offset(block) && table_[block].size - lead >= where.count,
+        "a block is cut outside of itself");
   if (lead == 0) return carve_front(block, where.count);
   const std::uint32_t tail = table_[block].size - lead - where.count;
-  if (!provide(tail == 0 ? 1 : 2)) [[unlikely]]
+  if (!table_.provide(tail == 0 ? 1 : 2)) [[unlikely]]
     return refusal(errc::out_of_host_memory);
   withdraw(block);
   const std::uint32_t taken = cut(block, lead);
+  check(table_[taken].place == where.offset, "a block is cut in the wrong place");
   offer(block);
   if (tail != 0) offer(cut(taken, where.count));
   state_.high_water = std::max(state_.high_water, where.end());
@@ -173,7 +174,9 @@ result<block_id> range_allocator::take(granule_request request) noexcept {
   if (count > state_.count_granules) return refusal(errc::out_of_addresses);
   const std::uint32_t hole = state_.holes.find(count);
   const std::uint32_t block = hole != 0 ? table_.hole(hole).block : state_.end;
+  check(hole == 0 || table_[block].size >= count, "a hole is found that is too small");
   if (block == 0 || table_[block].size < count) return refusal(errc::out_of_addresses);
+  debug_check([&] { return is_free(block); }, "a hole's block is live");
   return carve_front(block, count);
 }
 
@@ -192,31 +195,19 @@ result<block_id> range_allocator::take_aligned(granule_request request) noexcept
     if (hole == 0) return refusal(errc::out_of_addresses);
   }
   const hole_record& found = table_.hole(hole);
+  debug_check([&] { return wanted.fits(found); }, "a hole is found that the request does not fit");
   return carve(found.block, {found.offset + wanted.lead(found.offset), wanted.count});
 }
 
-result<block_id> range_allocator::allocate_at(granule_range where) noexcept {
-  if (index_ == nullptr)
-    return refuse(errc::not_supported, "a place can be asked for only with look_up on");
-  const std::uint64_t end = std::uint64_t{where.offset} + where.count;
-  if (where.count == 0 || end > state_.count_granules) {
-    return refuse(errc::invalid_argument, "the place asked for is empty or not inside the range");
-  }
-  const std::uint32_t block = index_->find(where.offset);
-  if (!is_free(block) || std::uint64_t{table_.offset(block)} + table_[block].size < end) {
-    return refuse(errc::overlap, "the place asked for is not wholly free");
-  }
-  return carve(block, where);
-}
-
-/// What free() does where a neighbour is free, at the end of the range, for a block with owner's
-/// words, and for what is no live block.
+/// What free() does where a neighbour is free, at the end of the range, and for what is no live
+/// block.
 [[gnu::noinline]] void range_allocator::free_and_merge(std::uint32_t index) noexcept {
   check(table_.is_live(index), not_live);
-  table_.clear_owner(index);
   table_.state(index) = without(table_.state(index), block_state::live);
+  check(state_.live_blocks != 0, "a block is freed when none is live");
   state_.free_granules += table_[index].size;
   state_.live_blocks -= 1;
+  check(state_.free_granules <= state_.count_granules, too_much_free);
   const std::uint32_t after = table_[index].after;
   std::uint32_t kept = index;
   if (has(table_.state(index), block_state::behind_hole)) {
@@ -229,6 +220,8 @@ result<block_id> range_allocator::allocate_at(granule_range where) noexcept {
     absorb_after(kept);
   }
   offer(kept);
+  debug_check([&] { return !is_free(table_[kept].before) && !is_free(table_[kept].after); },
+              "two free blocks are neighbours");
   audit();
 }
 
@@ -236,9 +229,11 @@ result<block_id> range_allocator::allocate_at(granule_range where) noexcept {
 void range_allocator::move_border(std::uint32_t index, std::uint32_t count_granules) noexcept {
   block_record& block = table_[index];
   const std::uint32_t after = block.after;
+  check(is_free(after) && count_granules != 0, "a border is moved into a live block");
   withdraw(after);
   block_record& rest = table_[after];
   const std::uint32_t both = block.size + rest.size;
+  check(count_granules <= both, "a border is moved out of the two blocks");
   state_.free_granules -= count_granules - block.size;  // modulo 2^32: the block may become smaller
   if (count_granules == both) {
     absorb_after(index);
@@ -251,11 +246,15 @@ void range_allocator::move_border(std::uint32_t index, std::uint32_t count_granu
     offer(after);
   }
   state_.high_water = std::max(state_.high_water, block.place + count_granules);
+  check(state_.high_water <= state_.count_granules && state_.free_granules <= state_.count_granules,
+        "a border is moved out of the range");
 }
 
 std::uint32_t range_allocator::growth_limit(block_id block) const noexcept {
   const block_record& record = table_[require_live(block)];
-  return record.size + (is_free(record.after) ? table_[record.after].size : 0);
+  const std::uint32_t limit = record.size + (is_free(record.after) ? table_[record.after].size : 0);
+  debug_check([&] { return record.place + limit <= state_.count_granules; }, "past the range");
+  return limit;
 }
 
 status range_allocator::grow(block_id block, std::uint32_t count_granules) noexcept {
@@ -268,6 +267,7 @@ status range_allocator::grow(block_id block, std::uint32_t count_granules) noexc
                   "too little is free to the right of the block; move it instead");
   }
   move_border(static_cast<std::uint32_t>(block), count_granules);
+  check(where(block).count == count_granules, "a block has not grown to its size");
   audit();
   return {};
 }
@@ -283,10 +283,12 @@ status range_allocator::shrink(block_id block, std::uint32_t count_granules) noe
   if (is_free(record.after)) {
     move_border(index, count_granules);
   } else {
-    if (!provide(1)) return refusal(errc::out_of_host_memory);
+    if (!table_.provide(1)) return refusal(errc::out_of_host_memory);
     state_.free_granules += record.size - count_granules;
+    check(state_.free_granules <= state_.count_granules, too_much_free);
     offer(cut(index, count_granules));
   }
+  check(where(block).count == count_granules, "a block has not shrunk to its size");
   audit();
   return {};
 }
@@ -296,36 +298,23 @@ result<block_id> range_allocator::split(block_id block, std::uint32_t count_left
   if (count_left == 0 || count_left >= table_[index].size) {
     return refuse(errc::invalid_argument, "split() leaves at least one granule on either side");
   }
-  if (!provide(1)) return refusal(errc::out_of_host_memory);
+  if (!table_.provide(1)) return refusal(errc::out_of_host_memory);
   const std::uint32_t rest = cut(index, count_left);
+  check(rest != index && table_[rest].size != 0, "a block is split into itself, or nothing");
   table_.state(rest) = block_state::live;
   state_.live_blocks += 1;
+  check(state_.live_blocks < table_.used_blocks(), "more blocks are live than there are");
+  check(where(block).end() == where(static_cast<block_id>(rest)).offset,
+        "the parts of a block are no neighbours");
   audit();
   return static_cast<block_id>(rest);
 }
 
-void range_allocator::join(block_id left, block_id right) noexcept {
-  const std::uint32_t index = require_live(left);
-  check(require_live(right) == table_[index].after,
-        "join() takes two neighbours, the left one first");
-  table_.clear_owner(static_cast<std::uint32_t>(right));
-  absorb_after(index);
-  state_.live_blocks -= 1;
-  audit();
-}
-
-result<block_id> range_allocator::find(std::uint32_t offset) const noexcept {
-  if (index_ == nullptr)
-    return refuse(errc::not_supported, "blocks can be looked up only with look_up on");
-  if (offset >= state_.count_granules) return refuse(errc::unknown_address, "not inside the range");
-  const std::uint32_t found = index_->find(offset);
-  if (!table_.is_live(found)) return refuse(errc::not_allocated, "inside the range, but free");
-  return static_cast<block_id>(found);
-}
-
 std::uint32_t range_allocator::largest_free() const noexcept {
   const std::uint32_t end = state_.end == 0 ? 0 : table_[state_.end].size;
-  return std::max(end, state_.holes.largest());
+  const std::uint32_t largest = std::max(end, state_.holes.largest());
+  debug_check([&] { return largest <= state_.free_granules; }, "a hole is larger than all of them");
+  return largest;
 }
 
 range_statistics range_allocator::statistics() const noexcept {
@@ -336,6 +325,11 @@ range_statistics range_allocator::statistics() const noexcept {
   all.largest_free_granules = largest_free();
   all.high_water_granules = state_.high_water;
   all.live_blocks = state_.live_blocks;
+  check(all.free_granules <= all.count_granules, too_much_free);
+  check(table_.used_blocks() > table_.spare_blocks() + state_.live_blocks,
+        "more blocks are live than there are");
+  check((all.live_blocks == 0) == (all.live_granules == 0),
+        "a block is empty, or granules have none");
   all.free_blocks = table_.used_blocks() - 1 - table_.spare_blocks() - state_.live_blocks;
   return all;
 }
@@ -389,7 +383,6 @@ status range_allocator::validate() const noexcept {
   if (broken == nullptr) broken = table_.broken_invariant(free_count);
   if (broken == nullptr)
     broken = state_.holes.broken_invariant(free_count - (state_.end != 0 ? 1 : 0));
-  if (broken == nullptr && index_ != nullptr) broken = index_->broken_invariant(block_count);
   if (broken == nullptr && 1 + block_count + table_.spare_blocks() != table_.used_blocks())
     broken = "a record is neither a block nor spare";
   if (broken != nullptr) return refuse(errc::internal, broken);

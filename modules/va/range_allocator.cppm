@@ -15,36 +15,31 @@
 // I6  A failed call changes nothing. Between calls every free block has its hole; within one, a
 //     block that is neither live nor offered is loose, and its place is its offset.
 //
-// Elsewhere: bytes and addresses (address_space). Thread safety: none, the caller has the lock.
+// Elsewhere: bytes and addresses (address_space), from address to block (vmm.tracker). Thread
+// safety: none, the caller has the lock.
 //
-// Cost: allocate, free, grow, shrink, split and join touch a few cache lines and, for sizes above
+// Cost: allocate, free, grow, shrink and split touch a few cache lines and, for sizes above
 // 255 granules, one path of a trie (23 records at most); no heap allocation. An alignment above one
-// granule may look at every hole of about that size before it is refused. look_up adds O(1) to
-// each and answers in O(log blocks). Memory: 17 bytes a block, 32 more for a free one, 16 for one
-// with owner's words, 24 with look_up.
-module;
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <utility>
-
+// granule may look at every hole of about that size before it is refused. Memory: 17 bytes a block,
+// 32 more for a free one.
 export module vmm.va:range_allocator;
 
 import vmm.backend;
-import :address_index;
-import :block_table;
+import vmm.std;
+import vmm.support;
+import :block_records;
 import :host_memory;
 import :records;
 import :size_bins;
+import vmm.std;
 
 namespace vmm {
 
 /// The largest range, in granules: 2 PiB of 2 MiB granules, 512 GiB of 512-byte ones.
 export inline constexpr std::uint32_t max_range_granules = size_mask;
 
-/// Names a block from the call that returns it until it is freed or joined to the block on its
-/// left. Numbers are used again: a stale id is found out only while its number is not in use.
+/// Names a block from the call that returns it until it is freed. Numbers are used again: a stale
+/// id is found out only while its number is not in use.
 export enum class block_id : std::uint32_t { none = 0 };
 
 /// Granules [offset, offset + count).
@@ -52,18 +47,19 @@ export struct granule_range {
   std::uint32_t offset = 0;
   std::uint32_t count = 0;
 
+  /// One past the last granule.
   [[nodiscard]] constexpr std::uint32_t end() const noexcept { return offset + count; }
   friend constexpr bool operator==(granule_range a, granule_range b) noexcept {
     return a.offset == b.offset && a.count == b.count;
   }
 };
 
+/// The size and place of a range, and how many blocks it may have.
 export struct range_options {
   std::uint32_t count_granules = 0;
   std::uint32_t origin_granules =
       0;                         ///< what offset 0 counts as where a request asks for alignment
   std::uint32_t max_blocks = 0;  ///< most blocks at a time, live and free; 0: one for each granule
-  bool look_up = false;          ///< find() and allocate_at() work
 };
 
 /// Granules as asked for. The place's offset plus origin_granules is a multiple of the alignment, a
@@ -80,6 +76,7 @@ export struct block_info {
   bool live = false;
 };
 
+/// Granules and blocks of one range.
 export struct range_statistics {
   std::uint32_t count_granules = 0;
   std::uint32_t live_granules = 0;
@@ -91,8 +88,11 @@ export struct range_statistics {
 };
 
 /// Best fit over intrusive lists and tries behind a bitmap. [B2, B3] Movable; a moved-from object
-/// may only be destroyed or assigned to. Ids must name live blocks of this object: anything else
-/// ends the process. Not thread-safe.
+/// may only be destroyed or assigned to.
+///
+/// Every call: Requires: ids name live blocks of this object, else the process ends; one thread at
+/// a time. Errors: a failed call changes nothing. Cost: a few cache lines, as the head of this file
+/// says, where none is named.
 export class range_allocator {
  public:
   /// Errors: invalid_argument (no granules, or more than max_range_granules), out_of_host_memory.
@@ -101,13 +101,14 @@ export class range_allocator {
   range_allocator(range_allocator&& other) noexcept
       : table_(std::move(other.table_)),
         bin_memory_(std::move(other.bin_memory_)),
-        index_(std::move(other.index_)),
-        state_(std::exchange(other.state_, {})) {}
+        state_(std::exchange(other.state_, {})) {
+    check(state_.free_granules <= state_.count_granules, too_much_free);
+  }
   inline range_allocator& operator=(range_allocator&& other) noexcept {
     table_ = std::move(other.table_);
     bin_memory_ = std::move(other.bin_memory_);
-    index_ = std::move(other.index_);
     state_ = std::exchange(other.state_, {});
+    check(state_.free_granules <= state_.count_granules, too_much_free);
     return *this;
   }
   range_allocator(const range_allocator&) = delete;
@@ -128,11 +129,6 @@ export class range_allocator {
     return take(request);
   }
 
-  /// Exactly these granules, when all of them are free. Needs look_up; O(log blocks).
-  /// Errors: not_supported (no look_up), invalid_argument (not inside the range), overlap (not all
-  /// free), out_of_host_memory.
-  [[nodiscard]] result<block_id> allocate_at(granule_range where) noexcept;
-
   /// Gives the block back; it merges with free neighbours. Cannot fail.
   inline void free(block_id block) noexcept {
     // Few instructions: with many blocks the record is not in the cache, and a processor that gets
@@ -148,8 +144,10 @@ export class range_allocator {
     const std::uint32_t count = table_[index].size;
     table_.state(index) = block_state::none;
     table_.state(after) = with(next, block_state::behind_hole);
+    debug_check([this] { return state_.live_blocks != 0; }, "a block is freed when none is live");
     state_.free_granules += count;
     state_.live_blocks -= 1;
+    debug_check([this] { return state_.free_granules <= state_.count_granules; }, too_much_free);
     state_.holes.insert(table_.new_hole(index), count);
     audit();
   }
@@ -163,33 +161,19 @@ export class range_allocator {
   /// Errors: invalid_argument (none, or more than now), out_of_host_memory.
   [[nodiscard]] status shrink(block_id block, std::uint32_t count_granules) noexcept;
 
-  /// Cuts a live block in two: `block` keeps the first `count_left` granules and its owner's words,
-  /// the returned block is the rest with owner's words of zero. Errors: invalid_argument (either
-  /// part would be empty), out_of_host_memory.
+  /// Cuts a live block in two: `block` keeps the first `count_left` granules, the returned block is
+  /// the rest. Errors: invalid_argument (either part would be empty), out_of_host_memory.
   [[nodiscard]] result<block_id> split(block_id block, std::uint32_t count_left) noexcept;
-
-  /// Makes one block of two live neighbours. `left` keeps its id and owner's words; `right` is no
-  /// block any more.
-  void join(block_id left, block_id right) noexcept;
-
-  /// The live block that holds this granule. Needs look_up; O(log blocks).
-  /// Errors: not_supported (no look_up), unknown_address (outside the range), not_allocated (free).
-  [[nodiscard]] result<block_id> find(std::uint32_t offset) const noexcept;
 
   /// How long grow() could make the block.
   [[nodiscard]] std::uint32_t growth_limit(block_id block) const noexcept;
 
+  /// Where a live block lies.
   [[nodiscard]] inline granule_range where(block_id block) const noexcept {
     const block_record& record = table_[require_live(block)];
+    debug_check([&] { return record.place + record.size <= state_.count_granules; },
+                "a block lies outside of its range");
     return {record.place, record.size};
-  }
-
-  /// Sixteen bytes for the block's owner: zero at first, kept until the block is freed.
-  [[nodiscard]] inline owner_words owner(block_id block) const noexcept {
-    return table_.owner(require_live(block));
-  }
-  inline void set_owner(block_id block, owner_words words) noexcept {
-    table_.set_owner(require_live(block), words);
   }
 
   /// Constant cost but for the largest hole, which may be a trie's depth away.
@@ -198,9 +182,20 @@ export class range_allocator {
   [[nodiscard]] inline std::uint32_t count_granules() const noexcept {
     return state_.count_granules;
   }
-  [[nodiscard]] inline std::uint32_t free_granules() const noexcept { return state_.free_granules; }
-  [[nodiscard]] inline std::uint32_t live_blocks() const noexcept { return state_.live_blocks; }
+  [[nodiscard]] inline std::uint32_t free_granules() const noexcept {
+    debug_check([this] { return state_.free_granules <= state_.count_granules; }, too_much_free);
+    return state_.free_granules;
+  }
+  [[nodiscard]] inline std::uint32_t live_blocks() const noexcept {
+    debug_check(
+        [this] {
+          return (state_.live_blocks == 0) == (state_.free_granules == state_.count_granules);
+        },
+        "a block is empty, or granules are in none");
+    return state_.live_blocks;
+  }
   [[nodiscard]] inline std::uint32_t high_water_granules() const noexcept {
+    debug_check([this] { return state_.high_water <= state_.count_granules; }, "past the range");
     return state_.high_water;
   }
 
@@ -210,6 +205,7 @@ export class range_allocator {
   void visit(Visitor&& visitor) const {
     if (state_.count_granules == 0) return;
     for (std::uint32_t index = table_[0].after; index != 0; index = table_[index].after) {
+      debug_check([&] { return table_[index].size != 0; }, "a block is empty");
       visitor(block_info{static_cast<block_id>(index),
                          {table_.offset(index), table_[index].size},
                          table_.is_live(index)});
@@ -233,8 +229,9 @@ export class range_allocator {
     std::uint32_t unaudited = 0;  // operations since the last whole validation
   };
 
-  static constexpr const char* not_live =
-      "not a live block: freed before, joined, or never handed out";
+  static constexpr const char* not_live = "not a live block: freed before, or never handed out";
+
+  static constexpr const char* too_much_free = "more is free than there is";
 
   range_allocator() = default;
 
@@ -246,12 +243,17 @@ export class range_allocator {
   }
 
   [[nodiscard]] inline bool is_free(std::uint32_t index) const noexcept {
+    debug_check([&] { return index < table_.used_blocks(); }, "a neighbour is no record");
     return index != 0 && !table_.is_live(index);
   }
 
   /// Makes a live block of a loose one of `count` granules. Does not touch the high-water mark: a
   /// hole from the bins has a live block above it.
   inline block_id hand_out(std::uint32_t index, std::uint32_t count) noexcept {
+    debug_check([&] { return index != 0 && !table_.is_live(index); },
+                "a block is handed out twice");
+    debug_check([&] { return table_[index].size == count; }, "a block has another size");
+    debug_check([&] { return state_.free_granules >= count; }, "more is handed out than is free");
     block_state& own = table_.state(index);
     own = with(own, block_state::live);
     block_state& after = table_.state(table_[index].after);
@@ -273,7 +275,6 @@ export class range_allocator {
   }
 
   void start(const range_options& options) noexcept;
-  [[nodiscard]] bool provide(std::uint32_t count) noexcept;
   [[nodiscard]] result<block_id> take(granule_request request) noexcept;
   [[nodiscard]] result<block_id> take_aligned(granule_request request) noexcept;
   [[nodiscard]] result<block_id> carve_front(std::uint32_t block, std::uint32_t count) noexcept;
@@ -291,9 +292,8 @@ export class range_allocator {
                                          std::uint32_t& free_count) const noexcept;
   [[nodiscard]] static error refusal(errc why) noexcept;
 
-  block_table table_{};
+  block_records table_{};
   reserved_memory bin_memory_{};
-  address_index::owner index_{};
   state state_{};
 };
 

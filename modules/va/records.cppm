@@ -10,21 +10,13 @@
 // own in one cache line, with a note behind it.
 //
 // Thread safety: values only.
-module;
-#include <cstddef>
-#include <cstdint>
-
 export module vmm.va:records;
+
+import vmm.std;
 
 namespace vmm {
 
-/// Sixteen bytes that belong to a live block's owner. Zero when the block is handed out.
-export struct owner_words {
-  std::uint64_t first = 0;
-  std::uint64_t second = 0;
-};
-
-inline constexpr std::uint32_t live_bit = 1u << 31;  // of a region that no list holds
+inline constexpr std::uint32_t unlisted_bit = 1u << 31;  // of a region that no list holds
 inline constexpr std::uint32_t ring_bit = 1u << 30;
 inline constexpr std::uint32_t size_mask = ring_bit - 1;
 
@@ -50,7 +42,6 @@ enum class block_state : std::uint8_t {
   none = 0,
   live = 1,
   behind_hole = 2,  // the block before it is free
-  owned = 4,        // its owner's words are set
 };
 
 [[nodiscard]] constexpr bool has(block_state state, block_state bit) noexcept {
@@ -80,13 +71,13 @@ static_assert(sizeof(hole_record) == 32);
 /// One region, listed or not.
 struct region_record {
   std::uint32_t offset;
-  std::uint32_t size_word;  // size in granules, live_bit, ring_bit
+  std::uint32_t size_word;  // size in granules, unlisted_bit, ring_bit
   std::uint32_t before;     // neighbours in address order; 0 at the ends
   std::uint32_t after;
   bin_links links;
 
   [[nodiscard]] inline std::uint32_t size() const noexcept { return size_word & size_mask; }
-  [[nodiscard]] inline bool live() const noexcept { return (size_word & live_bit) != 0; }
+  [[nodiscard]] inline bool is_unlisted() const noexcept { return (size_word & unlisted_bit) != 0; }
 };
 static_assert(sizeof(region_record) == 32);
 

@@ -1,18 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <new>
-#include <utility>
-#include <vector>
-
 module vmm.va;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -26,6 +18,7 @@ namespace {
 }
 
 [[nodiscard]] std::uint32_t parts(std::uint32_t count, std::uint32_t unit) noexcept {
+  check(unit != 0, "a count is divided into parts of nothing");
   return count / unit + (count % unit != 0 ? 1 : 0);
 }
 
@@ -44,18 +37,21 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   if (options.slot_granules != 0)
     made.slot_shift_ = static_cast<std::uint32_t>(std::countr_zero(options.slot_granules));
   made.limit_ = (std::min(options.max_regions, options.count_granules) + 1) * stride;
+  check(made.limit_ >= 2 * stride, "a region map has no room for a region");
   const std::uint32_t first = std::min(made.limit_, (first_regions + 1) * stride);
   result<reserved_memory> nodes =
       reserved_memory::reserve(std::uint64_t{first} * sizeof(region_record));
   if (!nodes) return nodes.error();
-  result<page_starts> starts =
-      page_starts::create(parts(options.count_granules, options.page_granules));
+  result<first_region_by_page> starts =
+      first_region_by_page::create(parts(options.count_granules, options.page_granules));
   if (!starts) return starts.error();
   result<reserved_memory> marks = reserved_memory::reserve(made.limit_ / stride);
   if (!marks) return marks.error();
   made.node_memory_ = std::move(*nodes);
   made.mark_memory_ = std::move(*marks);
   made.starts_ = std::move(*starts);
+  check(std::uint64_t{made.starts_.page_count()} << made.page_shift_ >= options.count_granules,
+        "a granule lies in no page");
   made.nodes_ = reinterpret_cast<region_record*>(made.node_memory_.data());
   made.marks_ = reinterpret_cast<kind_mark*>(made.mark_memory_.data());
   constexpr error no_memory = refuse(errc::out_of_host_memory, "no host memory for a region map");
@@ -65,11 +61,13 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   } catch (const std::bad_alloc&) {
     return no_memory;
   }
-  *made.nodes_ = region_record{0, live_bit, stride, stride, {bin_links{}}};
-  made.nodes_[stride] = region_record{0, options.count_granules | live_bit, 0, 0, {bin_links{}}};
-  made.note_of(stride) = note_record{0, region_kind::unlisted, 0, nullptr};
   made.used_ = 2 * stride;
+  *made.nodes_ = region_record{0, unlisted_bit, stride, stride, {bin_links{}}};
+  made.nodes_[stride] =
+      region_record{0, options.count_granules | unlisted_bit, 0, 0, {bin_links{}}};
+  made.note_of(stride) = note_record{0, region_kind::unlisted, 0, nullptr};
   made.starts_.set(0, stride);
+  paranoid_check([&] { return made.validate().has_value(); }, "a region map begins wrongly");
   return result<region_map>(std::move(made));
 }
 
@@ -83,6 +81,8 @@ bool region_map::commit(std::uint32_t count) noexcept {
       node_memory_.committed_bytes() / sizeof(region_record) / stride * stride;
   const std::uint64_t granted = std::min<std::uint64_t>(room, limit_);
   if (!mark_memory_.commit(granted / stride)) return false;
+  check(granted >= count && granted % stride == 0, "memory for half a record, or for too few");
+  check(granted >= committed_ && granted >= used_, "there is memory for fewer records than before");
   committed_ = static_cast<std::uint32_t>(granted);
   return true;
 }
@@ -92,7 +92,9 @@ bool region_map::extend(std::uint64_t size_bytes) noexcept {
   const std::uint64_t limit_bytes = std::uint64_t{limit_} * sizeof(region_record);
   const std::uint64_t twice = node_memory_.reserved_bytes() * 2;
   if (!node_memory_.extend(std::min(std::max(size_bytes, twice), limit_bytes))) return false;
+  check(node_memory_.reserved_bytes() >= size_bytes, "records are extended by too little");
   nodes_ = reinterpret_cast<region_record*>(node_memory_.data());
+  check(nodes_ != nullptr && nodes_[0].size() == 0, "records were extended and not copied");
   for (kind_state& each : kinds_) each.bins.rebase(nodes_);
   return true;
 }
@@ -102,10 +104,9 @@ result<region_map::kind_state> region_map::make_kind() const noexcept {
   const std::uint32_t slots = slot_granules_ == 0 ? 0 : parts(count_granules_, slot_granules_);
   const std::uint64_t table = round_up(size_bins<region_record>::table_bytes(count_granules_), 8);
   const std::uint64_t size_bytes = table + std::uint64_t{slots} * sizeof(std::uint32_t);
-  result<reserved_memory> memory = reserved_memory::reserve(size_bytes);
+  result<reserved_memory> memory =
+      reserved_memory::make(size_bytes, "no host memory for one more kind of region");
   if (!memory) return memory.error();
-  if (!memory->commit(size_bytes))
-    return refuse(errc::out_of_host_memory, "no host memory for one more kind of region");
   made.memory = std::move(*memory);
   made.bins.attach(nodes_, made.memory.data(), count_granules_);
   made.large_regions = reinterpret_cast<std::uint32_t*>(made.memory.data() + table);
@@ -114,6 +115,7 @@ result<region_map::kind_state> region_map::make_kind() const noexcept {
     if (!large) return large.error();
     made.large = std::move(*large);
   }
+  check(made.bins.largest() == 0 && made.count == 0, "a kind begins with regions");
   return result<kind_state>(std::move(made));
 }
 
@@ -127,6 +129,7 @@ result<region_kind> region_map::add_kind() noexcept {
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory for one more kind of region");
   }
+  check(kind_count() <= max_kinds, "there are more kinds than there may be");
   return static_cast<region_kind>(kinds_.size() - 1);
 }
 
@@ -136,13 +139,16 @@ region_id region_map::find_page(std::uint32_t page) const noexcept {
   const std::uint32_t next = starts_.next(page);
   if (next == starts_.page_count()) return last();
   const std::uint32_t start = starts_.at(next);
+  check(start != 0 && nodes_[start].offset >= offset, "a page's first region begins elsewhere");
   if (nodes_[start].offset == offset) return static_cast<region_id>(start);
   return static_cast<region_id>(nodes_[start].before);
 }
 
 region_id region_map::find(std::uint32_t offset) const noexcept {
   region_id id = find_page(offset >> page_shift_);
+  check(offset < count_granules_, "a granule is looked up that is not in the range");
   while (where(id).end() <= offset) id = after(id);
+  debug_check([&] { return where(id).offset <= offset; }, "a region is found that begins behind");
   return id;
 }
 
@@ -156,7 +162,7 @@ const char* region_map::broken_chain(std::uint32_t& region_count) const noexcept
     if (node.before != before) return "neighbour links disagree";
     if (node.offset != offset || node.size() == 0) return "regions do not tile the range";
     const region_kind noted = note_of(index).kind;
-    if (node.live() != (noted == region_kind::unlisted) ||
+    if (node.is_unlisted() != (noted == region_kind::unlisted) ||
         kind(static_cast<region_id>(index)) != noted)
       return "a region's kind disagrees with its mark";
     const std::uint32_t page = offset >> page_shift_;

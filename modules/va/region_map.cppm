@@ -20,23 +20,18 @@
 // trie (22 records) for listed sizes above 255 granules; no allocation but in provide and add_kind,
 // and there in doublings, where the records move. Memory: 65 bytes a region; 24 KiB a kind and 8.3
 // bytes a slot, as touched.
-module;
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <utility>
-#include <vector>
-
 export module vmm.va:region_map;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 import :first_fit;
 import :host_memory;
-import :page_starts;
+import :first_region_by_page;
 import :range_allocator;
 import :records;
 import :size_bins;
+import vmm.std;
 
 namespace vmm {
 
@@ -45,6 +40,7 @@ export enum class region_id : std::uint32_t { none = 0 };
 /// What a listed region is listed under.
 export enum class region_kind : std::uint32_t { unlisted = 0 };
 
+/// The size of a map, and the units in which it is searched.
 export struct region_map_options {
   std::uint32_t count_granules = 0;
   std::uint32_t page_granules = 0;       ///< a power of two; find_page() answers by these
@@ -70,12 +66,14 @@ export class region_map {
   /// One more kind, numbered from 1 on. Errors: out_of_host_memory, invalid_argument (too many).
   [[nodiscard]] result<region_kind> add_kind() noexcept;
   [[nodiscard]] inline std::uint32_t kind_count() const noexcept {
+    debug_check([this] { return !kinds_.empty(); }, "a region map was moved from");
     return static_cast<std::uint32_t>(kinds_.size()) - 1;
   }
   static constexpr std::uint32_t max_kinds = 4096;
 
   /// Makes sure that the next `count` cuts need no memory; false when there is none.
   [[nodiscard]] inline bool provide(std::uint32_t count) noexcept {
+    debug_check([this] { return used_ <= committed_; }, "a record is used without memory");
     return spare_count_ * stride + (committed_ - used_) >= count * stride ||
            commit(used_ + (count - spare_count_) * stride);
   }
@@ -83,9 +81,11 @@ export class region_map {
   // ---- looking ----
   [[nodiscard]] inline granule_range where(region_id id) const noexcept {
     const region_record& node = node_of(id);
+    debug_check([&] { return node.offset + node.size() <= count_granules_; }, "past the range");
     return {node.offset, node.size()};
   }
   [[nodiscard]] inline region_kind kind(region_id id) const noexcept {
+    debug_check([&] { return is_region(id); }, no_region);
     const kind_mark mark = mark_of(index_of(id));
     if (mark == kind_mark::other) [[unlikely]]
       return note_of(id).kind;
@@ -97,11 +97,15 @@ export class region_map {
   [[nodiscard]] inline std::uint64_t word(region_id id) const noexcept { return note_of(id).word; }
   [[nodiscard]] inline std::uint32_t tag(region_id id) const noexcept { return note_of(id).tag; }
   inline void set_note(region_id id, region_note note) noexcept {
+    debug_check([&] { return is_region(id) && id != region_id::none; }, no_region);
     note_of(id).word = note.word;
     note_of(id).tag = note.tag;
   }
   /// A pointer of the owner's, for as long as the region is neither cut nor joined.
-  inline void set_link(region_id id, void* link) noexcept { note_of(id).link = link; }
+  inline void set_link(region_id id, void* link) noexcept {
+    debug_check([&] { return is_region(id) && id != region_id::none; }, no_region);
+    note_of(id).link = link;
+  }
   [[nodiscard]] inline void* link(region_id id) const noexcept { return note_of(id).link; }
   /// Neighbours; none at the ends.
   [[nodiscard]] inline region_id before(region_id id) const noexcept {
@@ -111,9 +115,11 @@ export class region_map {
     return static_cast<region_id>(node_of(id).after);
   }
   [[nodiscard]] inline region_id first() const noexcept {
+    debug_check([this] { return nodes_ != nullptr; }, "a region map was moved from");
     return static_cast<region_id>(nodes_[0].after);
   }
   [[nodiscard]] inline region_id last() const noexcept {
+    debug_check([this] { return nodes_ != nullptr; }, "a region map was moved from");
     return static_cast<region_id>(nodes_[0].before);
   }
   /// The region that covers the first granule of a page.
@@ -126,7 +132,12 @@ export class region_map {
   [[nodiscard]] inline region_id best_fit(region_kind kind, std::uint32_t count) const noexcept {
     if (count > count_granules_) [[unlikely]]
       return region_id::none;  // the bins of such sizes are not there
-    return static_cast<region_id>(kind_of(kind).bins.find(count));
+    const auto found = static_cast<region_id>(kind_of(kind).bins.find(count));
+    debug_check([&] { return found == region_id::none || this->kind(found) == kind; },
+                "a region is found under a kind that it has not");
+    debug_check([&] { return found == region_id::none || where(found).count >= count; },
+                "a region is found that is too small");
+    return found;
   }
   /// The lowest region of this kind with `count` granules or more. `count` is a slot or more.
   [[nodiscard]] inline region_id lowest_fit(region_kind kind, std::uint32_t count) const noexcept {
@@ -134,12 +145,19 @@ export class region_map {
     const kind_state& state = kind_of(kind);
     const std::uint32_t slot = state.large.find(count);
     if (slot == first_fit::none) return region_id::none;
+    debug_check([&] { return nodes_[state.large_regions[slot]].size() >= count; }, "too small");
+    debug_check([&] { return nodes_[state.large_regions[slot]].offset >> slot_shift_ == slot; },
+                "a large region begins in another slot");
     return static_cast<region_id>(state.large_regions[slot]);
   }
   [[nodiscard]] inline std::uint64_t listed_granules(region_kind kind) const noexcept {
+    debug_check([&] { return kind_of(kind).granules <= count_granules_; },
+                "a kind has more than there is");
     return kind_of(kind).granules;
   }
   [[nodiscard]] inline std::uint32_t listed_count(region_kind kind) const noexcept {
+    debug_check([&] { return (kind_of(kind).count == 0) == (kind_of(kind).granules == 0); },
+                "a listed region is empty");
     return kind_of(kind).count;
   }
   /// Size of the largest region of this kind; 0 when there is none.
@@ -179,6 +197,8 @@ export class region_map {
     void* link;
   };
   static_assert(sizeof(note_record) <= sizeof(region_record));
+  static constexpr const char* no_region = "an id names no region of this map";
+
   // A region's kind where it is below 255: a byte, apart from the records, so that asking after a
   // neighbour does not fetch its record. An enumeration, since plain bytes may alias everything
   // that a caller holds in registers.
@@ -197,24 +217,33 @@ export class region_map {
   [[nodiscard]] static inline std::uint32_t index_of(region_id id) noexcept {
     return static_cast<std::uint32_t>(id);
   }
+  [[nodiscard]] inline bool is_region(region_id id) const noexcept {
+    const std::uint32_t index = index_of(id);
+    return index % stride == 0 && index < used_ && (index == 0 || nodes_[index].size() != 0);
+  }
   [[nodiscard]] inline const region_record& node_of(region_id id) const noexcept {
+    debug_check([&] { return is_region(id); }, no_region);
     return nodes_[index_of(id)];
   }
   [[nodiscard]] inline note_record& note_of(std::uint32_t index) const noexcept {
+    debug_check([&] { return index % stride == 0 && index < used_; }, no_region);
     return *reinterpret_cast<note_record*>(nodes_ + index + 1);
   }
   [[nodiscard]] inline note_record& note_of(region_id id) const noexcept {
     return note_of(index_of(id));
   }
   [[nodiscard]] inline kind_mark& mark_of(std::uint32_t index) const noexcept {
+    debug_check([&] { return index % stride == 0 && index < used_; }, no_region);
     return marks_[index / stride];
   }
   inline void set_kind(std::uint32_t index, region_kind kind) noexcept {
     constexpr auto other = static_cast<std::uint32_t>(kind_mark::other);
+    debug_check([&] { return static_cast<std::uint32_t>(kind) < kinds_.size(); }, "no such kind");
     note_of(index).kind = kind;
     mark_of(index) = static_cast<kind_mark>(std::min(static_cast<std::uint32_t>(kind), other));
   }
   [[nodiscard]] inline const kind_state& kind_of(region_kind kind) const noexcept {
+    debug_check([&] { return static_cast<std::uint32_t>(kind) < kinds_.size(); }, "no such kind");
     return kinds_[static_cast<std::uint32_t>(kind)];
   }
   [[nodiscard]] bool commit(std::uint32_t count) noexcept;
@@ -234,7 +263,7 @@ export class region_map {
 
   reserved_memory node_memory_{};
   reserved_memory mark_memory_{};
-  page_starts starts_{};
+  first_region_by_page starts_{};
   std::vector<kind_state> kinds_{};  // the first one is not used
   region_record* nodes_ = nullptr;
   kind_mark* marks_ = nullptr;  // of spare records: unlisted
@@ -252,6 +281,7 @@ export class region_map {
 /// A region has begun to begin where it does; `offset_before` is where its neighbour on the left
 /// begins. The first to begin in its page is the one whose neighbour begins in an earlier one.
 inline void region_map::note_start(std::uint32_t index, std::uint32_t offset_before) noexcept {
+  debug_check([&] { return offset_before <= nodes_[index].offset; }, "neighbours are out of order");
   const std::uint32_t page = nodes_[index].offset >> page_shift_;
   if (page != offset_before >> page_shift_) starts_.set(page, index);
 }
@@ -260,6 +290,7 @@ inline void region_map::note_start(std::uint32_t index, std::uint32_t offset_bef
 inline void region_map::forget_start(std::uint32_t index, std::uint32_t offset_before) noexcept {
   const std::uint32_t page = nodes_[index].offset >> page_shift_;
   if (page == offset_before >> page_shift_) return;
+  debug_check([&] { return starts_.at(page) == index; }, "a page's first region is another");
   const std::uint32_t next = nodes_[index].after;
   const bool same_page = next != 0 && nodes_[next].offset >> page_shift_ == page;
   starts_.set(page, same_page ? next : 0);
@@ -268,14 +299,18 @@ inline void region_map::forget_start(std::uint32_t index, std::uint32_t offset_b
 inline void region_map::list(region_id id, region_kind kind) noexcept {
   const std::uint32_t index = index_of(id);
   region_record& node = nodes_[index];
-  check(node.live() && kind != region_kind::unlisted, "a region is listed twice, or as unlisted");
+  check(node.is_unlisted() && kind != region_kind::unlisted,
+        "a region is listed twice, or as unlisted");
   kind_state& state = kinds_[static_cast<std::uint32_t>(kind)];
+  debug_check([&] { return static_cast<std::uint32_t>(kind) < kinds_.size(); }, "no such kind");
   node.size_word &= size_mask;
   set_kind(index, kind);
   std::construct_at(&node.links);
   state.bins.insert(index);
   state.granules += node.size();
   ++state.count;
+  debug_check([&] { return state.count < used_; }, "a kind has more regions than there are");
+  debug_check([&] { return state.granules <= count_granules_; }, "a kind has more than there is");
   if (slot_granules_ != 0 && node.size() >= slot_granules_) {
     const std::uint32_t slot = node.offset >> slot_shift_;
     state.large.set(slot, node.size());
@@ -286,15 +321,18 @@ inline void region_map::list(region_id id, region_kind kind) noexcept {
 inline void region_map::unlist(region_id id) noexcept {
   const std::uint32_t index = index_of(id);
   region_record& node = nodes_[index];
-  check(!node.live(), "a region is taken off a list that it is not on");
+  check(!node.is_unlisted(), "a region is taken off a list that it is not on");
   kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
   state.bins.remove(index);
+  check(state.count != 0 && state.granules >= node.size(), "a kind's count would fall below zero");
   state.granules -= node.size();
   --state.count;
+  debug_check([&] { return state.count != 0 || state.granules == 0; },
+              "a kind without regions has granules");
   if (slot_granules_ != 0 && node.size() >= slot_granules_)
     state.large.set(node.offset >> slot_shift_, 0);
   set_kind(index, region_kind::unlisted);
-  node.size_word |= live_bit;
+  node.size_word |= unlisted_bit;
 }
 
 inline std::uint32_t region_map::new_record() noexcept {
@@ -302,33 +340,42 @@ inline std::uint32_t region_map::new_record() noexcept {
   if (index == 0) {
     check(used_ < committed_, "a region is cut without memory for its record");
     used_ += stride;
+    debug_check([this] { return used_ <= committed_; }, "a record lies in half in memory");
     return used_ - stride;
   }
+  debug_check([&] { return nodes_[index].size() == 0 && spare_count_ != 0; },
+              "a spare record is in use");
   spare_ = nodes_[index].after;
   --spare_count_;
   return index;
 }
 
 inline void region_map::drop_record(std::uint32_t index) noexcept {
+  debug_check([&] { return index != 0 && nodes_[index].size() != 0; }, "a record is spare already");
   nodes_[index].size_word = 0;
   nodes_[index].after = spare_;
   spare_ = index;
   ++spare_count_;
+  debug_check([&] { return spare_count_ * stride < used_; },
+              "more records are spare than there are");
 }
 
 inline region_id region_map::cut(region_id id, std::uint32_t count_left) noexcept {
   const std::uint32_t index = index_of(id);
   region_record& left = nodes_[index];
-  check(left.live() && count_left - 1 < left.size() - 1, "a region is cut where it cannot be");
+  check(left.is_unlisted() && count_left - 1 < left.size() - 1,
+        "a region is cut where it cannot be");
   const std::uint32_t rest = new_record();
   region_record& right = nodes_[rest];
   right.offset = left.offset + count_left;
-  right.size_word = (left.size() - count_left) | live_bit;
+  right.size_word = (left.size() - count_left) | unlisted_bit;
   right.before = index;
   right.after = left.after;
   nodes_[left.after].before = rest;
   left.after = rest;
-  left.size_word = count_left | live_bit;
+  left.size_word = count_left | unlisted_bit;
+  debug_check([&] { return left.size() != 0 && right.size() != 0; }, "a part of a region is empty");
+  debug_check([&] { return nodes_[right.after].before == rest; }, "neighbour links disagree");
   note_of(rest) = note_of(index);
   note_start(rest, left.offset);
   return static_cast<region_id>(rest);
@@ -339,11 +386,16 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   const std::uint32_t gone = index_of(right_id);
   region_record& left = nodes_[index];
   region_record& right = nodes_[gone];
-  check(left.live() && right.live() && left.after == gone && gone != 0,
+  check(left.is_unlisted() && right.is_unlisted() && left.after == gone && gone != 0,
         "regions are joined that are no unlisted neighbours");
+  debug_check([&] { return left.offset + left.size() == right.offset; }, "regions have a gap");
   forget_start(gone, left.offset);
+  debug_check([&] { return right.before == index; }, "neighbour links disagree");
   left.size_word += right.size();
   left.after = right.after;
+  debug_check(
+      [&] { return left.after == 0 || nodes_[left.after].offset == left.offset + left.size(); },
+      "joined regions leave a gap");
   nodes_[right.after].before = index;
   drop_record(gone);
 }
@@ -354,7 +406,10 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   region_record& node = nodes_[index];
   kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
   const granule_range from{node.offset, node.size()};
+  debug_check([&] { return to.count != 0 && to.end() <= count_granules_; },
+              "a region is moved out");
   state.granules += std::uint64_t{to.count} - from.count;
+  debug_check([&] { return state.granules <= count_granules_; }, "a kind has more than there is");
   state.bins.resize(index, to.count);
   node.offset = to.offset;
   if (slot_granules_ == 0 || (from.count < slot_granules_ && to.count < slot_granules_)) return;
@@ -372,11 +427,12 @@ inline region_id region_map::take_front(region_id id, std::uint32_t count) noexc
   const std::uint32_t index = index_of(id);
   region_record& node = nodes_[index];
   const granule_range all{node.offset, node.size()};
-  check(!node.live() && count - 1 < all.count - 1, "a listed region is cut where it cannot be");
+  check(!node.is_unlisted() && count - 1 < all.count - 1,
+        "a listed region is cut where it cannot be");
   const std::uint32_t taken = new_record();
   region_record& front = nodes_[taken];
   front.offset = all.offset;
-  front.size_word = count | live_bit;
+  front.size_word = count | unlisted_bit;
   front.before = node.before;
   front.after = index;
   nodes_[node.before].after = taken;
@@ -385,6 +441,7 @@ inline region_id region_map::take_front(region_id id, std::uint32_t count) noexc
   const std::uint32_t page = all.offset >> page_shift_;
   starts_.replace(page, index, taken);
   resize_listed(index, {all.offset + count, all.count - count});
+  debug_check([&] { return front.offset + front.size() == node.offset; }, "regions have a gap");
   note_start(index, all.offset);
   return static_cast<region_id>(taken);
 }
@@ -394,12 +451,15 @@ inline void region_map::absorb_right(region_id id) noexcept {
   region_record& node = nodes_[index];
   const std::uint32_t gone = node.after;
   region_record& right = nodes_[gone];
-  check(!node.live() && right.live() && gone != 0, "a listed region absorbs what it cannot");
+  check(!node.is_unlisted() && right.is_unlisted() && gone != 0,
+        "a listed region absorbs what it cannot");
   forget_start(gone, node.offset);
   const std::uint32_t count = node.size() + right.size();
+  debug_check([&] { return node.offset + node.size() == right.offset; }, "regions have a gap");
   node.after = right.after;
   nodes_[right.after].before = index;
   resize_listed(index, {node.offset, count});
+  debug_check([&] { return node.size() == count; }, "a region has not the size of both");
   drop_record(gone);
 }
 
@@ -408,14 +468,18 @@ inline void region_map::absorb_left(region_id id) noexcept {
   region_record& node = nodes_[index];
   const std::uint32_t gone = node.before;
   region_record& left = nodes_[gone];
-  check(!node.live() && left.live() && gone != 0, "a listed region absorbs what it cannot");
+  check(!node.is_unlisted() && left.is_unlisted() && gone != 0,
+        "a listed region absorbs what it cannot");
   forget_start(index, left.offset);
   const std::uint32_t page = left.offset >> page_shift_;
   starts_.replace(page, gone, index);
+  debug_check([&] { return left.offset + left.size() == node.offset; }, "regions have a gap");
   const granule_range all{left.offset, left.size() + node.size()};
   node.before = left.before;
   nodes_[left.before].after = index;
   resize_listed(index, all);
+  debug_check([&] { return node.offset == all.offset && node.size() == all.count; },
+              "a region has not the size of both");
   drop_record(gone);
 }
 

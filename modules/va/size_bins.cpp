@@ -3,17 +3,13 @@
 //
 // The cold half of size_bins: wide bins, the search for aligned holes, and the validator.
 module;
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-
-#include "any_set.h"
+#include "any_nonzero.h"
 
 module vmm.va;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -23,11 +19,14 @@ std::size_t size_bins<Record>::table_bytes(std::uint32_t size_max) noexcept {
   const std::size_t bins = std::max(bin_of(size_max) + 1, exact_bins);
   const std::size_t words =
       bins / 64 + 1;  // one bit past the last bin exists, so that a search may start there
+  check(words * 64 > bins, "a search past the last bin has no bit");
   return words * sizeof(std::uint64_t) + bins * sizeof(bin_entry);
 }
 
 template <class Record>
 void size_bins<Record>::attach(Record* nodes, std::byte* table, std::uint32_t size_max) noexcept {
+  check(nodes != nullptr && reinterpret_cast<std::uintptr_t>(table) % alignof(std::uint64_t) == 0,
+        "bins are attached to no memory");
   nodes_ = nodes;
   bin_count_ = bin_of(size_max) + 1;
   words_ = reinterpret_cast<std::uint64_t*>(table);
@@ -35,17 +34,21 @@ void size_bins<Record>::attach(Record* nodes, std::byte* table, std::uint32_t si
   const std::uint32_t exact = std::min(exact_bins, bin_count_);
   for (std::uint32_t bin = 0; bin < exact; ++bin) bins_[bin].load = exact_load;
   summary_ = 0;
+  check(bin_count_ > 0 && bins_ != nullptr, "there are no bins");
 }
 
 // A list that is as long as one may be turns into a trie first.
 template <class Record>
 void size_bins<Record>::put_in_trie(std::uint32_t index, std::uint32_t bin) noexcept {
+  check(bin >= exact_bins, "an exact bin has become full");
+  check(index != 0 && bin < bin_count_, "a block is put into a trie that is not there");
   if (!is_trie(bin)) turn_into_trie(bin);
   insert_in_trie(index, bin);
 }
 
 template <class Record>
 void size_bins<Record>::turn_into_trie(std::uint32_t bin) noexcept {
+  check(bins_[bin].load == list_limit, "a list is turned into a trie before it is full");
   std::uint32_t index = bins_[bin].head;
   bins_[bin] = {0, trie_load};
   for (std::int32_t left = list_limit; left != 0; --left) {
@@ -54,6 +57,7 @@ void size_bins<Record>::turn_into_trie(std::uint32_t bin) noexcept {
     index = next;
   }
   check(index == 0, "a bin's list is longer than its count says");
+  debug_check([&] { return is_trie(bin) && bins_[bin].head != 0; }, "a trie was made of no list");
 }
 
 template <class Record>
@@ -61,8 +65,11 @@ void size_bins<Record>::insert_in_trie(std::uint32_t index, std::uint32_t bin) n
   Record& node = nodes_[index];
   const std::uint32_t size = node.size();
   std::uint32_t* link = &bins_[bin].head;
+  debug_check([&] { return is_trie(bin) && bin_of(size) == bin; }, "a block is in a wrong trie");
+  debug_check([&] { return (node.size_word & ring_bit) == 0; }, "a block comes with a ring's mark");
   for (std::uint32_t bit = top_bit(bin); *link != 0; bit >>= 1) {
     Record& vertex = nodes_[*link];
+    debug_check([&] { return bit != 0 || vertex.size() == size; }, "a trie is deeper than its bin");
     if (vertex.size() == size) {
       node.size_word |= ring_bit;
       node.links = {vertex.links.next, *link, {0, 0}};
@@ -81,8 +88,9 @@ template <class Record>
 std::uint32_t* size_bins<Record>::link_to(std::uint32_t index, std::uint32_t bin) noexcept {
   const std::uint32_t size = nodes_[index].size();
   std::uint32_t* link = &bins_[bin].head;
+  debug_check([&] { return bin_of(size) == bin; }, "a vertex is looked for in another bin");
   for (std::uint32_t bit = top_bit(bin); *link != index; bit >>= 1) {
-    check(*link != 0, "a free block is not in the trie of its bin");
+    check(*link != 0 && bit != 0, "a free block is not in the trie of its bin");
     link = &nodes_[*link].links.child[(size & bit) != 0 ? 1 : 0];
   }
   return link;
@@ -90,8 +98,11 @@ std::uint32_t* size_bins<Record>::link_to(std::uint32_t index, std::uint32_t bin
 
 template <class Record>
 void size_bins<Record>::remove_from_trie(std::uint32_t index, std::uint32_t bin) noexcept {
+  check(is_trie(bin), "a free block is in a trie that is none");
   Record& node = nodes_[index];
   const std::uint32_t next = node.links.next;
+  debug_check([&] { return nodes_[next].links.previous == index; }, "a ring's links disagree");
+  debug_check([&] { return bin_of(node.size()) == bin; }, "a block is in another bin's trie");
   nodes_[node.links.previous].links.next =
       next;  // both write to the node itself when it is alone in its ring
   nodes_[next].links.previous = node.links.previous;
@@ -100,9 +111,9 @@ void size_bins<Record>::remove_from_trie(std::uint32_t index, std::uint32_t bin)
     return;
   }
   std::uint32_t* const link = link_to(index, bin);
-  std::uint32_t heir = next;
-  if (heir != index) {
-    nodes_[heir].size_word &= ~ring_bit;
+  std::uint32_t successor = next;
+  if (successor != index) {
+    nodes_[successor].size_word &= ~ring_bit;
   } else {
     std::uint32_t* leaf = link;
     for (;;) {
@@ -110,13 +121,15 @@ void size_bins<Record>::remove_from_trie(std::uint32_t index, std::uint32_t bin)
       if (child[0] == 0 && child[1] == 0) break;
       leaf = child[1] != 0 ? &child[1] : &child[0];
     }
-    heir = *leaf;
+    successor = *leaf;
     *leaf = 0;
   }
-  if (heir != index) {
-    nodes_[heir].links.child[0] = node.links.child[0];
-    nodes_[heir].links.child[1] = node.links.child[1];
-    *link = heir;
+  if (successor != index) {
+    nodes_[successor].links.child[0] = node.links.child[0];
+    nodes_[successor].links.child[1] = node.links.child[1];
+    *link = successor;
+    debug_check([&] { return bin_of(nodes_[successor].size()) == bin; },
+                "a trie has a wrong vertex");
   } else if (bins_[bin].head == 0) {
     bins_[bin].load = 0;
     unmark(bin);
@@ -125,14 +138,17 @@ void size_bins<Record>::remove_from_trie(std::uint32_t index, std::uint32_t bin)
 
 template <class Record>
 std::uint32_t size_bins<Record>::best_in(std::uint32_t bin, std::uint32_t count) const noexcept {
+  debug_check([&] { return bin < bin_count_; }, "a block is looked for in a bin that is not there");
   if (!is_trie(bin)) return best_in_list(bin, count);
   const std::uint32_t best = best_in_trie(bin, count);
+  debug_check([&] { return best == 0 || nodes_[best].size() >= count; }, "a fit is too small");
   return best == 0 ? 0 : nodes_[best].links.next;  // a ring member leaves the trie's shape alone
 }
 
 template <class Record>
 std::uint32_t size_bins<Record>::best_in_list(std::uint32_t bin,
                                               std::uint32_t count) const noexcept {
+  debug_check([&] { return !is_trie(bin); }, "a trie is walked as a list");
   std::uint32_t best = 0;
   std::uint32_t best_size = ~0u;
   for (std::uint32_t index = bins_[bin].head; index != 0; index = nodes_[index].links.next) {
@@ -143,12 +159,14 @@ std::uint32_t size_bins<Record>::best_in_list(std::uint32_t bin,
       if (size == count) break;
     }
   }
+  debug_check([&] { return best == 0 || nodes_[best].size() == best_size; }, "a fit has moved");
   return best;
 }
 
 template <class Record>
 std::uint32_t size_bins<Record>::best_in_trie(std::uint32_t bin,
                                               std::uint32_t count) const noexcept {
+  debug_check([&] { return is_trie(bin); }, "a list is walked as a trie");
   std::uint32_t best = 0;
   std::uint32_t best_size = ~0u;
   std::uint32_t larger = 0;  // the nearest subtree in which every size is larger than `count`
@@ -173,11 +191,13 @@ std::uint32_t size_bins<Record>::best_in_trie(std::uint32_t bin,
     }
     larger = vertex.links.child[0] != 0 ? vertex.links.child[0] : vertex.links.child[1];
   }
+  debug_check([&] { return best == 0 || nodes_[best].size() == best_size; }, "a fit has moved");
   return best;
 }
 
 template <class Record>
 std::uint32_t size_bins<Record>::find_aligned(const aligned_fit& wanted) const noexcept {
+  check(wanted.count != 0 && std::has_single_bit(wanted.alignment), "no place fits such a wish");
   const std::uint64_t sure = std::uint64_t{wanted.count} + wanted.alignment - 1;
   const std::uint32_t last =
       sure <= size_mask ? bin_of(static_cast<std::uint32_t>(sure)) : bin_count_;
@@ -185,6 +205,7 @@ std::uint32_t size_bins<Record>::find_aligned(const aligned_fit& wanted) const n
        bin = next_filled(bin + 1)) {
     const bool trie = is_trie(bin);
     const std::uint32_t found = trie ? aligned_in_trie(bin, wanted) : aligned_in_list(bin, wanted);
+    debug_check([&] { return found == 0 || wanted.fits(nodes_[found]); }, "a fit is none");
     if (found != 0) return found;
   }
   return 0;
@@ -193,6 +214,7 @@ std::uint32_t size_bins<Record>::find_aligned(const aligned_fit& wanted) const n
 template <class Record>
 std::uint32_t size_bins<Record>::aligned_in_list(std::uint32_t bin,
                                                  const aligned_fit& wanted) const noexcept {
+  debug_check([&] { return !is_trie(bin); }, "a trie is walked as a list");
   for (std::uint32_t index = bins_[bin].head; index != 0; index = nodes_[index].links.next) {
     if (wanted.fits(nodes_[index])) return index;
   }
@@ -204,6 +226,7 @@ std::uint32_t size_bins<Record>::aligned_in_trie(std::uint32_t bin,
                                                  const aligned_fit& wanted) const noexcept {
   std::array<std::uint32_t, depth_max + 2> stack{
       bins_[bin].head};  // each level leaves at most one sibling behind
+  debug_check([&] { return is_trie(bin) && bins_[bin].head != 0; }, "a list is walked as a trie");
   std::size_t height = 1;
   while (height != 0) {
     const std::uint32_t vertex = stack[--height];
@@ -213,7 +236,9 @@ std::uint32_t size_bins<Record>::aligned_in_trie(std::uint32_t bin,
       member = nodes_[member].links.next;
     } while (member != vertex);
     for (const std::uint32_t child : nodes_[vertex].links.child) {
-      if (child != 0) stack[height++] = child;
+      if (child == 0) continue;
+      check(height < stack.size(), "a trie is deeper than its bin is wide");
+      stack[height++] = child;
     }
   }
   return 0;
@@ -225,6 +250,7 @@ std::uint32_t size_bins<Record>::largest() const noexcept {
   const auto word = 63 - static_cast<std::uint32_t>(std::countl_zero(summary_));
   const std::uint32_t bin =
       word * 64 + 63 - static_cast<std::uint32_t>(std::countl_zero(words_[word]));
+  debug_check([&] { return bin < bin_count_ && bins_[bin].head != 0; }, "an empty bin is marked");
   if (bin < exact_bins) return bin;
   const bool trie = is_trie(bin);
   std::uint32_t size_max = 0;
@@ -235,6 +261,7 @@ std::uint32_t size_bins<Record>::largest() const noexcept {
         node.links.child[1] != 0 ? node.links.child[1] : node.links.child[0];
     index = trie ? larger : node.links.next;
   }
+  debug_check([&] { return bin_of(size_max) == bin; }, "the largest hole is in another bin");
   return size_max;
 }
 
@@ -261,7 +288,7 @@ const char* size_bins<Record>::broken_invariant(std::uint32_t expected_count) co
     const auto* const entries = reinterpret_cast<const std::uint32_t*>(bins_ + first);
     constexpr std::size_t entry_words = sizeof(bin_entry) / sizeof(std::uint32_t);
     const bool empty = word == 0 && first >= exact_bins;
-    if (empty && !any_set(entries, (last - first) * entry_words)) continue;
+    if (empty && !any_nonzero(entries, (last - first) * entry_words)) continue;
     for (std::uint32_t bin = first; bin < last; ++bin) {
       const char* const broken = broken_bin(bin, seen_count);
       if (broken != nullptr) return broken;
@@ -317,6 +344,7 @@ const char* size_bins<Record>::broken_trie(std::uint32_t bin,
       const std::uint32_t child = node.links.child[side];
       if (child == 0) continue;
       if (at.open_bits == 0) return "a trie is deeper than its bin is wide";
+      check(height < stack.size(), "the walk over a trie has left more behind than one a level");
       stack[height++] = step{child, below, at.path | (side != 0 ? below + 1 : 0)};
     }
   }

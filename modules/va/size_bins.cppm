@@ -19,16 +19,13 @@
 //
 // Thread safety: none of its own. Cost: constant, plus a trie's depth in a wide bin, which the bits
 // of the bin's width bound (22), not the number of blocks; find_aligned is linear.
-module;
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-
 export module vmm.va:size_bins;
 
 import vmm.backend;
+import vmm.std;
+import vmm.support;
 import :records;
+import vmm.std;
 
 namespace vmm {
 
@@ -41,9 +38,11 @@ struct aligned_fit {
 
   /// Granules to leave out at the front of a hole that begins at `offset`.
   [[nodiscard]] inline std::uint32_t lead(std::uint32_t offset) const noexcept {
+    debug_check([this] { return std::has_single_bit(alignment); }, "no power of two");
     return (0u - (offset + origin)) & (alignment - 1);
   }
   [[nodiscard]] inline bool fits(const auto& hole) const noexcept {
+    debug_check([this] { return count != 0; }, "nothing is asked for");
     return std::uint64_t{lead(hole.offset)} + count <= hole.size();
   }
 };
@@ -58,6 +57,7 @@ class size_bins {
 
   // Without a branch: sizes on either side of exact_bins come in no order.
   [[nodiscard]] static inline std::uint32_t bin_of(std::uint32_t size) noexcept {
+    debug_check([&] { return size <= size_mask; }, "a size is more than a record says");
     const auto octave = static_cast<std::uint32_t>(std::bit_width(size | bins_per_octave)) - 8;
     return octave * bins_per_octave + (size >> octave);
   }
@@ -67,36 +67,49 @@ class size_bins {
   void attach(Record* nodes, std::byte* table, std::uint32_t size_max) noexcept;
 
   /// The records lie elsewhere now, with the same contents.
-  inline void rebase(Record* nodes) noexcept { nodes_ = nodes; }
+  inline void rebase(Record* nodes) noexcept {
+    check(nodes != nullptr, "records are moved to no memory");
+    nodes_ = nodes;
+  }
 
-  inline void insert(std::uint32_t index) noexcept { put_in(index, bin_of(nodes_[index].size())); }
+  inline void insert(std::uint32_t index) noexcept {
+    debug_check([&] { return index != 0; }, "record 0 is put into a bin");
+    put_in(index, bin_of(nodes_[index].size()));
+  }
 
   /// The same, for a caller that has the block's size at hand and nearly only exact ones.
   inline void insert(std::uint32_t index, std::uint32_t size) noexcept {
+    debug_check([&] { return nodes_[index].size() == size; }, "a size at hand is not the record's");
     if (size < exact_bins) [[likely]]
       return push_exact(index, size);
     put_in(index, bin_of(size));
   }
 
   inline void remove(std::uint32_t index) noexcept {
+    debug_check([&] { return index != 0; }, "record 0 is taken out of a bin");
     take_out(index, bin_of(nodes_[index].size()));
   }
 
   /// Gives a block in the bins another size; within a list it stays where it is.
   inline void resize(std::uint32_t index, std::uint32_t size) noexcept {
+    debug_check([&] { return size != 0 && bin_of(size) < bin_count_; }, "a size has no bin");
     const std::uint32_t before = bin_of(nodes_[index].size());
     const std::uint32_t bin = bin_of(size);
     const bool stays = bin == before && bins_[bin].load <= list_limit;
     if (!stays) take_out(index, before);
     nodes_[index].size_word = size;
     if (!stays) put_in(index, bin);
+    debug_check([&] { return nodes_[index].size() == size; }, "a block has not its new size");
   }
 
   /// Takes out a hole of exactly `count` granules, fewer than exact_bins; 0 when there is none.
   [[nodiscard]] inline std::uint32_t pop_exact(std::uint32_t count) noexcept {
+    debug_check([&] { return count < exact_bins; }, "a bin of several sizes is exact");
     const std::uint32_t head = bins_[count].head;
     if (head == 0) return 0;
+    debug_check([&] { return nodes_[head].size() == count; }, "a bin holds another size");
     const std::uint32_t next = nodes_[head].links.next;
+    debug_check([&] { return next != head; }, "a bin's list is a circle");
     bins_[count].head = next;
     if (next == 0) unmark(count);
     return head;
@@ -105,6 +118,7 @@ class size_bins {
   /// The smallest hole of at least `count` granules, no more than attach() was told of; of equals
   /// the latest freed while their bin is a list, any where it is a trie. 0 when there is none.
   [[nodiscard]] inline std::uint32_t find(std::uint32_t count) const noexcept {
+    debug_check([&] { return bin_of(count) < bin_count_; }, "a size is looked for that has no bin");
     std::uint32_t bin = bin_of(count);
     if (bin >= exact_bins) {
       const std::uint32_t found = best_in(bin, count);
@@ -113,7 +127,10 @@ class size_bins {
     }
     bin = next_filled(bin);
     if (bin == no_bin) return 0;
-    return bin < exact_bins ? bins_[bin].head : best_in(bin, 0);
+    debug_check([&] { return bins_[bin].head != 0; }, "a bin is marked that is empty");
+    const std::uint32_t found = bin < exact_bins ? bins_[bin].head : best_in(bin, 0);
+    debug_check([&] { return found != 0 && nodes_[found].size() >= count; }, "a hole is too small");
+    return found;
   }
 
   /// A hole that `wanted` fits into, among those too small to be sure of it by size. 0 when there
@@ -137,6 +154,9 @@ class size_bins {
   static constexpr std::int32_t trie_load = std::numeric_limits<std::int32_t>::max();
 
   inline void push_exact(std::uint32_t index, std::uint32_t bin) noexcept {
+    debug_check([&] { return bin != 0 && bin < exact_bins; }, "a bin of several sizes is exact");
+    debug_check([&] { return index != 0 && nodes_[index].size() == bin; },
+                "a block is put into a bin of another size");
     Record* const nodes = nodes_;
     const std::uint32_t next = bins_[bin].head;
     bins_[bin].head = index;
@@ -148,6 +168,8 @@ class size_bins {
   // Bins hold one block as often as none, so the mark is made without asking.
   inline void push(std::uint32_t index, std::uint32_t bin) noexcept {
     Record* const nodes = nodes_;
+    debug_check([&] { return !is_trie(bin); }, "a block is pushed on a trie");
+    debug_check([&] { return index != 0 && bin < bin_count_; }, "a bin is not there");
     bin_entry& into = bins_[bin];
     const std::uint32_t next = into.head;
     into = {index, into.load + (bin >= exact_bins ? 1 : 0)};
@@ -160,6 +182,8 @@ class size_bins {
     Record* const nodes = nodes_;
     bin_entry& from = bins_[bin];
     check(from.head != 0, "a free block is not in the bin of its size");
+    debug_check([&] { return bin < exact_bins || from.load > 0; },
+                "a bin's load would be negative");
     const std::uint32_t next = nodes[index].links.next;
     from.load -= bin >= exact_bins ? 1 : 0;
     if (from.head == index) {
@@ -168,32 +192,40 @@ class size_bins {
       return;
     }
     const std::uint32_t previous = nodes[index].links.previous;
+    debug_check([&] { return nodes[previous].links.next == index; }, "a list's links disagree");
     nodes[previous].links.next = next;
     nodes[next].links.previous = previous;
   }
 
   inline void put_in(std::uint32_t index, std::uint32_t bin) noexcept {
+    debug_check([&] { return bin_of(nodes_[index].size()) == bin; }, "a block is in a wrong bin");
     if (bins_[bin].load >= list_limit) [[unlikely]]
       return put_in_trie(index, bin);
     push(index, bin);
   }
 
   inline void take_out(std::uint32_t index, std::uint32_t bin) noexcept {
+    debug_check([&] { return is_marked(bin); }, "a block is taken out of an empty bin");
+    debug_check([&] { return bin_of(nodes_[index].size()) == bin; },
+                "a block is taken out of another size's bin");
     if (bins_[bin].load > list_limit) [[unlikely]]
       return remove_from_trie(index, bin);
     unlink(index, bin);
   }
 
   inline void mark(std::uint32_t bin) noexcept {
+    debug_check([&] { return bin < bin_count_ || bin < exact_bins; }, "a bin is not there");
     words_[bin / 64] |= std::uint64_t{1} << (bin % 64);
     summary_ |= std::uint64_t{1} << (bin / 64);
   }
 
   // Half of the time, and in no order, so there is no branch.
   inline void unmark_where(bool is_empty, std::uint32_t bin) noexcept {
+    debug_check([&] { return is_marked(bin); }, "a bin is emptied that is empty");
     const std::uint64_t word = words_[bin / 64] & ~(std::uint64_t{is_empty} << (bin % 64));
     words_[bin / 64] = word;
     summary_ &= ~(std::uint64_t{word == 0} << (bin / 64));
+    debug_check([&] { return is_marked(bin) != is_empty; }, "a bin is marked and empty");
   }
 
   inline void unmark(std::uint32_t bin) noexcept { unmark_where(true, bin); }
@@ -207,15 +239,24 @@ class size_bins {
       if (later == 0) return no_bin;
       word = static_cast<std::uint32_t>(std::countr_zero(later));
       bits = words_[word];
+      debug_check([&] { return bits != 0; }, "the summary says that an empty word is not");
     }
-    return word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
+    const std::uint32_t found = word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
+    debug_check([&] { return found >= bin && found < bin_count_; }, "a bin is marked that is none");
+    return found;
   }
 
   /// Highest bit of a size that tells apart the sizes of this wide bin.
   [[nodiscard]] static inline std::uint32_t top_bit(std::uint32_t bin) noexcept {
+    debug_check([&] { return bin >= exact_bins; }, "an exact bin has a width");
+    debug_check([&] { return bin / bins_per_octave - 2 < 31; }, "a bin is wider than any size");
     return 1u << (bin / bins_per_octave - 2);
   }
 
+  [[nodiscard]] inline bool is_marked(std::uint32_t bin) const noexcept {
+    debug_check([&] { return bin / 64 <= bin_count_ / 64; }, "a bin has no mark");
+    return (words_[bin / 64] >> (bin % 64) & 1) != 0;
+  }
   [[nodiscard]] inline bool is_trie(std::uint32_t bin) const noexcept {
     return bins_[bin].load == trie_load;
   }

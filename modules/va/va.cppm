@@ -4,26 +4,27 @@
 // vmm.va - address space: who has which range. It makes no driver call; its callers reserve and
 // map. [B1-B4]
 //
-// :range_allocator  ranges of granules out of one range
-// :address_space    bytes and addresses over several ranges
-// :region_map       regions of several kinds that tile one range
-// :size_bins        free blocks by size
-// :address_index    blocks by address
-// :first_fit        the lowest place with room
-// :page_starts      the first region of each page
-// :host_memory      the arrays that records lie in
-// :block_table      the records of a range's blocks and holes
-// :records          what is written down of blocks, holes and regions
+// :range_allocator        ranges of granules out of one range
+// :address_space          bytes and addresses over several ranges
+// :region_map             regions of several kinds that tile one range
+// :size_bins              free blocks by size
+// :first_fit              the lowest place with room
+// :first_region_by_page   the first region of each page
+// :host_memory            the arrays that records lie in
+// :block_records          the records of a range's blocks and holes
+// :records                what is written down of blocks, holes and regions
+//
+// A block is found by its id, not by its address: from address to allocation is vmm.tracker's.
 export module vmm.va;
 
 export import vmm.backend;
-export import :address_index;
 export import :address_space;
-export import :block_table;
+export import :block_records;
 export import :first_fit;
+export import :first_region_by_page;
 export import :host_memory;
-export import :page_starts;
 export import :range_allocator;
 export import :records;
 export import :region_map;
 export import :size_bins;
+import vmm.support;

@@ -23,21 +23,13 @@
 // With a backend whose memory the host cannot reach, elements are trivially copyable, and each
 // write or read is one call of the backend: append whole spans. Where the host can reach it, an
 // operation returns when the host may touch every element.
-module;
-#include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <type_traits>
-#include <utility>
-
 export module vmm.vector;
 
 export import vmm.backend;
 export import vmm.manager;
 import vmm.physical;
+import vmm.std;
+import vmm.support;
 import vmm.timeline;
 
 namespace vmm {
@@ -56,6 +48,9 @@ namespace vmm {
 ///   finished before the host writes it anew (pop_back, then append), and before a growth where
 ///   elements are not trivially copyable.
 /// - The stream lives as long as the vector, and is not being captured during a call.
+///
+/// Every call: Thread safety: as std::vector. In a forked child, not_permitted where it has an
+/// error to answer. The requirements above are not repeated.
 export template <class T>
 class vector {
   static_assert(std::is_nothrow_destructible_v<T>, "an element's destructor must not throw");
@@ -63,9 +58,9 @@ class vector {
  public:
   using value_type = T;
 
-  /// An empty vector. `growth_count` elements of address space are kept free behind it, so that it
-  /// grows to that size without moving. `stream` outlives the vector, whose memory comes, goes and
-  /// is zeroed in its order. Allocates nothing.
+  /// Requires: manager and stream outlive the vector.
+  /// Effects: an empty vector. `growth_count` elements of address space are kept free behind it, so
+  /// that it grows to that size without moving. Cost: no allocation.
   explicit vector(manager& memory, std::uint64_t growth_count = 0,
                   stream_handle stream = stream_handle::default_stream) noexcept
       : memory_(&memory),
@@ -88,7 +83,9 @@ class vector {
         size_(std::exchange(other.size_, 0)),
         capacity_(std::exchange(other.capacity_, 0)),
         settled_count_(std::exchange(other.settled_count_, 0)),
-        fills_(std::exchange(other.fills_, {})) {}
+        fills_(std::exchange(other.fills_, {})) {
+    check(size_ <= capacity_ && settled_count_ <= capacity_, too_many_elements);
+  }
   vector& operator=(vector&& other) noexcept {
     std::swap(memory_, other.memory_);
     std::swap(memory_use_, other.memory_use_);
@@ -102,24 +99,33 @@ class vector {
     std::swap(capacity_, other.capacity_);
     std::swap(settled_count_, other.settled_count_);
     std::swap(fills_, other.fills_);
+    check(size_ <= capacity_ && other.size_ <= other.capacity_, too_many_elements);
     return *this;
   }
-  /// Memory that cannot be given back stays with the manager, which frees it when it goes away.
+  /// Effects: ends every element and frees the memory. What cannot be freed stays with the manager,
+  /// which frees it when it goes away. Cost: O(size) where elements have destructors, and one free.
   ~vector() {
     if (!made_in_.is_here()) return;
     clear();
+    check(base_ || capacity_ == 0, no_memory);
+    check(size_ == 0, "a vector goes and leaves elements behind");
     if (base_) (void)memory_->free(base_);
   }
 
+  /// Elements that there are, and that the memory has room for. Cost: O(1).
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   /// The stream in whose order the memory comes, goes and is zeroed.
   [[nodiscard]] stream_handle stream() const noexcept { return stream_; }
   /// Where the elements lie, for kernels; none while nothing is allocated.
-  [[nodiscard]] address data_address() const noexcept { return base_; }
+  [[nodiscard]] address data_address() const noexcept {
+    check(base_ || capacity_ == 0, no_memory);
+    return base_;
+  }
 
-  /// Host access; for backends whose memory the host can reach.
+  /// Requires: features::host_accessible, else the process ends; of operator[], an index below
+  /// size(), else the process ends. Effects: the elements, for the host. Cost: O(1).
   [[nodiscard]] T* data() noexcept {
     require_host_access();
     return pointer(0);
@@ -141,9 +147,10 @@ class vector {
     return data()[index];
   }
 
-  /// Copies elements to host memory, on any backend. Requires: the caller's work that writes them
-  /// has finished. Waits for resize where it has not yet made them.
-  /// Errors: invalid_argument (past the end), what read and the waiting answer.
+  /// Requires: the caller's work that writes the elements has finished.
+  /// Effects: copies elements to host memory, on any backend. Waits for resize where it has not yet
+  /// made them. Errors: invalid_argument (past the end), what read and the waiting answer.
+  /// Cost: one read of the driver, which blocks for the transfer.
   [[nodiscard]] status read(std::uint64_t first, std::span<T> target) const
     requires std::is_trivially_copyable_v<T>
   {
@@ -152,13 +159,15 @@ class vector {
       return refuse(errc::invalid_argument, "the elements asked for reach past the vector's end");
     }
     if (target.empty()) return {};
+    check(static_cast<bool>(base_), "a vector has elements and no memory");
     if (status made = finish_fills(first, first + target.size()); !made) return made;
     return driver_->read(std::as_writable_bytes(target), place(first));
   }
 
-  /// Adds an element made of the arguments at the end. What its constructor throws is passed on.
-  /// May wait, as append. Errors: out_of_memory and what else manager::resize answers; what the
-  /// waiting answers.
+  /// Effects: adds an element made of the arguments at the end. What its constructor throws is
+  /// passed on. May wait, as append. Errors: out_of_memory and what else manager::resize answers;
+  /// what the waiting answers. Cost: amortised O(1); a growth costs driver calls by pieces. On
+  /// memory that the host cannot reach, one write of the driver: append whole spans there.
   template <class... Arguments>
   [[nodiscard]] status emplace_back(Arguments&&... arguments) {
     if constexpr (std::is_trivially_copyable_v<T>) {
@@ -170,21 +179,25 @@ class vector {
       if (status room = make_host_room(1); !room) return room;
       std::construct_at(pointer(size_), std::move_if_noexcept(element));
       ++size_;
+      check(size_ <= capacity_, too_many_elements);
       return {};
     }
   }
   [[nodiscard]] status push_back(const T& element) { return emplace_back(element); }
   [[nodiscard]] status push_back(T&& element) { return emplace_back(std::move(element)); }
 
-  /// Adds copies of the elements at the end. They may be this vector's own. Waits until nobody who
-  /// had the memory before works on it, and for an earlier resize that zeroes these very places.
-  /// Errors: as emplace_back; what write answers.
+  /// Effects: adds copies of the elements at the end. They may be this vector's own. Waits until
+  /// nobody who had the memory before works on it, and for an earlier resize that zeroes these very
+  /// places. Errors: as emplace_back; what write answers. Cost: one write, amortised growth.
   [[nodiscard]] status append(std::span<const T> elements)
     requires std::is_copy_constructible_v<T>
   {
     if (elements.empty()) return {};
     const std::uint64_t own_index = index_of(elements.data());
+    check(own_index == no_index || elements.size() <= size_ - own_index,
+          "elements are copied that reach past the vector's end");
     if (status room = make_host_room(elements.size()); !room) return room;
+    check(capacity_ - size_ >= elements.size(), "room was made and is not there");
     if (own_index != no_index) elements = {pointer(own_index), elements.size()};
     if constexpr (std::is_trivially_copyable_v<T>) {
       if (status written = driver_->write(place(size_), std::as_bytes(elements)); !written) {
@@ -194,23 +207,29 @@ class vector {
       std::uninitialized_copy(elements.begin(), elements.end(), pointer(size_));
     }
     size_ += elements.size();
+    check(size_ <= capacity_, too_many_elements);
     return {};
   }
 
+  /// Requires: an element, else the process ends. Effects: ends the last one; the memory stays.
+  /// Cost: O(1).
   void pop_back() noexcept {
     check(size_ > 0, "an element is taken off an empty vector");
     destroy(size_ - 1);
+    check(size_ < capacity_, "an element was taken off and left no room");
   }
-  /// Ends every element; the memory stays.
+  /// Effects: ends every element; the memory stays. Cost: O(size) where elements have destructors.
   void clear() noexcept { destroy(0); }
 
-  /// Makes the vector `count` elements long; new ones are value-initialised (zero for numbers). On
-  /// memory that the host cannot reach zeros are queued in the vector's stream, and the call does
-  /// not wait for them. Errors: as emplace_back; what fill and write answer.
+  /// Effects: makes the vector `count` elements long; new ones are value-initialised (zero for
+  /// numbers). On memory that the host cannot reach zeros are queued in the vector's stream, and
+  /// the call does not wait for them. Errors: as emplace_back; what fill and write answer.
+  /// Cost: one growth, and one fill, or a write for each element whose default is not zero.
   [[nodiscard]] status resize(std::uint64_t count) {
     if (!made_in_.is_here()) return refuse_forked();
     if (count <= size_) {
       destroy(count);
+      check(size_ == count, "a vector is not as long as asked for");
       return {};
     }
     if constexpr (std::is_trivially_copyable_v<T>) {
@@ -221,16 +240,21 @@ class vector {
       std::uninitialized_value_construct(pointer(size_), pointer(count));
     }
     size_ = count;
+    check(size_ <= capacity_, too_many_elements);
     return {};
   }
 
-  /// Makes room for `count` elements in all, and no more than granules make of it.
+  /// Effects: makes room for `count` elements in all, and no more than granules make of it.
+  /// Errors: as emplace_back. Cost: one growth.
   [[nodiscard]] status reserve(std::uint64_t count) {
     if (!made_in_.is_here()) return refuse_forked();
-    return count <= capacity_ ? status{} : set_capacity(count);
+    const status done = count <= capacity_ ? status{} : set_capacity(count);
+    check(!done || count <= capacity_, "room was made and is not there");
+    return done;
   }
 
-  /// Gives whole pieces of memory behind the last element back; an empty vector gives all back.
+  /// Effects: gives whole pieces of memory behind the last element back; an empty vector gives all
+  /// back. Errors: what manager::resize and free answer. Cost: one of these calls.
   [[nodiscard]] status shrink_to_fit() {
     if (!made_in_.is_here()) return refuse_forked();
     if (!base_) return {};
@@ -239,13 +263,20 @@ class vector {
       base_ = address{};
       capacity_ = settled_count_ = 0;
       fills_ = {};
+      check(fills_.begin == fills_.end, "zeros are awaited in memory that was given back");
       return {};
     }
-    return set_capacity(size_);
+    check(size_ <= capacity_, too_many_elements);
+    const status done = set_capacity(size_);
+    check(size_ <= capacity_, too_many_elements);
+    return done;
   }
 
  private:
   static constexpr std::uint64_t no_index = ~std::uint64_t{0};
+  static constexpr const char* no_memory = "a vector has room and no memory";
+  static constexpr const char* too_many_elements = "a vector has more elements than room";
+  static constexpr const char* misplaced = "elements lie where none of the type can";
   static constexpr std::uint64_t count_max = (std::uint64_t{1} << 56) / sizeof(T);
 
   void require_host_access() const noexcept {
@@ -253,27 +284,33 @@ class vector {
           "this backend's memory is not for the host: use read() and append()");
   }
   [[nodiscard]] address place(std::uint64_t index) const noexcept {
+    check(index <= capacity_, "an element lies behind the vector's memory");
     return base_ + index * sizeof(T);
   }
   [[nodiscard]] T* pointer(std::uint64_t index) const noexcept {
-    return std::bit_cast<T*>(static_cast<std::uintptr_t>(place(index).value));
+    debug_check([this] { return base_.value % alignof(T) == 0; }, misplaced);
+    return place(index).template as<T>();
   }
   [[nodiscard]] std::uint64_t index_of(const T* element) const noexcept {
-    const std::uint64_t at = std::bit_cast<std::uintptr_t>(element);
+    const address at = address::from_native(element);
+    check(size_ <= capacity_, too_many_elements);
     const address_range own{base_, size_ * sizeof(T)};
-    return own.contains(address{at}) ? (at - base_.value) / sizeof(T) : no_index;
+    return own.contains(at) ? (at - base_) / sizeof(T) : no_index;
   }
 
   void destroy(std::uint64_t from) noexcept {
+    check(from <= size_, "elements end that a vector does not have");
     if constexpr (!std::is_trivially_destructible_v<T>) {
       if (made_in_.is_here()) std::destroy(pointer(from), pointer(size_));
     }
     size_ = from;
+    check(size_ <= capacity_, too_many_elements);
   }
 
   // Room for `count` more elements, at least doubling, so that pushing back is amortised O(1).
   [[nodiscard]] status make_room(std::uint64_t count) {
     if (!made_in_.is_here()) return refuse_forked();
+    check(count > 0, "room is made for no element");
     if (count > count_max - size_) {
       return refuse(errc::invalid_argument, "a vector of that length fits no address space");
     }
@@ -281,6 +318,7 @@ class vector {
     const std::uint64_t doubled = std::max(size_ + count, std::min(2 * capacity_, count_max));
     const status done = set_capacity(doubled);
     const bool is_short = !done && is_shortage(done.error().code);
+    check(!done || size_ + count <= capacity_, "room was made and is not there");
     return is_short && doubled > size_ + count ? set_capacity(size_ + count) : done;
   }
 
@@ -288,21 +326,26 @@ class vector {
   [[nodiscard]] status make_host_room(std::uint64_t count) {
     if constexpr (!std::is_trivially_copyable_v<T>) require_host_access();
     if (status room = make_room(count); !room) return room;
+    check(base_ && capacity_ - size_ >= count, "room was made and is not there");
     return settle(size_, size_ + count);
   }
 
   // Before the host writes elements [first, end) of the block.
   [[nodiscard]] status settle(std::uint64_t first, std::uint64_t end) {
+    check(first <= end && end <= capacity_, "the host is to write behind the vector's memory");
     if (end > settled_count_) {
       if (status settled = memory_->settle(base_); !settled) return settled;
       settled_count_ = capacity_;
     }
+    check(settled_count_ <= capacity_, "more of a vector is settled than it has");
     return finish_fills(first, end);
   }
 
   // Before the host touches elements [first, end). Changes nothing, so that threads may read side
   // by side: the point itself remembers that it has passed.
   [[nodiscard]] status finish_fills(std::uint64_t first, std::uint64_t end) const {
+    check(fills_.begin <= fills_.end, "a vector's zeros end before they begin");
+    check(first <= end && end <= capacity_, "the host looks behind the vector's memory");
     if (first >= fills_.end || end <= fills_.begin) return {};
     if (fills_.is_marked) return memory_->wait(fills_.point);
     return driver_->feature_set().streams ? driver_->synchronize_stream(stream_) : status{};
@@ -311,12 +354,14 @@ class vector {
   // Zeros are queued for elements [first, end). Where no point can be marked behind them the whole
   // stream is waited for.
   void note_fill(std::uint64_t first, std::uint64_t end) noexcept {
+    check(first < end && end <= capacity_, "zeros are queued behind the vector's memory");
     const bool is_over = fills_.is_marked && fills_.point.known_passed();
     fills_.begin = is_over ? first : std::min(fills_.begin, first);
     fills_.end = is_over ? end : std::max(fills_.end, end);
     result<ticket_ref> point = memory_->mark(stream_);
     fills_.is_marked = point.has_value();
     fills_.point = point ? std::move(*point) : ticket_ref{};
+    check(fills_.begin < fills_.end, "zeros are noted over no element");
   }
 
   [[nodiscard]] status set_capacity(std::uint64_t count) {
@@ -328,18 +373,23 @@ class vector {
     const std::uint64_t growth_bytes = wished_bytes > size_bytes ? wished_bytes - size_bytes : 0;
     const result<address> at =
         base_ ? regrow(size_bytes, growth_bytes)
-              : memory_->allocate(allocate_request{size_bytes, growth_bytes, 0, stream_});
+              : memory_->allocate(allocate_request{size_bytes, growth_bytes, alignof(T), stream_});
     if (!at) return at.error();
+    check(at->value % alignof(T) == 0, misplaced);
     base_ = *at;
     // What granules make of the size is usable too.
     const std::uint64_t unit = memory_->granularity_bytes();
+    check(unit > 0, "a manager has allocated and has no granularity");
     capacity_ = round_up(size_bytes, unit) / sizeof(T);
+    check(capacity_ >= std::max(count, size_), "a vector has less room than was made");
     settled_count_ = std::min(settled_count_, capacity_);
+    check(size_ <= capacity_ && settled_count_ <= capacity_, too_many_elements);
     return {};
   }
 
   [[nodiscard]] result<address> regrow(std::uint64_t size_bytes, std::uint64_t growth_bytes) {
     const std::uint64_t unit = memory_->granularity_bytes();
+    check(unit > 0 && base_, "a vector grows that has no memory");
     const std::uint64_t whole_bytes = round_up(size_bytes, unit);
     if constexpr (std::is_trivially_copyable_v<T>) {
       return memory_->resize(resize_request{base_, whole_bytes, growth_bytes});
@@ -356,13 +406,15 @@ class vector {
   [[nodiscard]] result<address> move_elements(std::uint64_t size_bytes,
                                               std::uint64_t growth_bytes) {
     const result<address> at =
-        memory_->allocate(allocate_request{size_bytes, growth_bytes, 0, stream_});
+        memory_->allocate(allocate_request{size_bytes, growth_bytes, alignof(T), stream_});
     if (!at) return at;
+    check(*at != base_, "elements move to where they are");
     if (status settled = memory_->settle(*at); !settled) {
       (void)memory_->free(*at);
       return settled.error();
     }
-    T* const target = std::bit_cast<T*>(static_cast<std::uintptr_t>(at->value));
+    check(size_bytes >= size_ * sizeof(T), "elements move to where they do not fit");
+    T* const target = at->as<T>();
     try {
       if constexpr (std::is_nothrow_move_constructible_v<T> || !std::is_copy_constructible_v<T>) {
         std::uninitialized_move(pointer(0), pointer(size_), target);
@@ -373,13 +425,16 @@ class vector {
       (void)memory_->free(*at);
       throw;
     }
+    check(base_ || size_ == 0, no_memory);
     std::destroy(pointer(0), pointer(size_));
     (void)memory_->free(base_);  // what it will not take back it frees when it goes away
     return at;
   }
 
   [[nodiscard]] status fill_default(std::uint64_t count) {
+    check(count > size_ && count <= capacity_, "elements are made behind the vector's memory");
     const address_range tail{place(size_), (count - size_) * sizeof(T)};
+    check(!tail.empty() && tail.end() <= place(capacity_), "zeros are queued behind the memory");
     const T element{};
     const auto bytes = std::as_bytes(std::span<const T>(&element, 1));
     const bool is_zero =

@@ -3,6 +3,7 @@
 //
 // Goal: the vocabulary of vmm.backend means what its comments say.
 // Method: each conversion and parser against values worked out by hand.
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -10,6 +11,8 @@
 #include <gtest/gtest.h>
 
 import vmm.backend;
+import vmm.environment;
+import vmm.support;
 
 namespace {
 
@@ -30,6 +33,51 @@ TEST(ResultDeathTest, AskingForWhatIsNotThereDies) {
   EXPECT_DEATH((void)value.error(), "error\\(\\) of a result that holds a value");
   EXPECT_DEATH((void)vmm::status{vmm::error{}}, "error without a code");
 }
+
+TEST(Error, WrongAddressesAndShortages) {
+  int wrong_count = 0;
+  int short_count = 0;
+  for (int i = 0; i <= static_cast<int>(vmm::errc::internal); ++i) {
+    const auto code = static_cast<vmm::errc>(i);
+    wrong_count += vmm::is_wrong_address(code);
+    short_count += vmm::is_shortage(code);
+    EXPECT_FALSE(vmm::is_wrong_address(code) && vmm::is_shortage(code)) << vmm::name_of(code);
+  }
+  EXPECT_EQ(wrong_count, 3);
+  EXPECT_EQ(short_count, 3);
+  EXPECT_TRUE(vmm::is_wrong_address(vmm::errc::not_allocated));
+}
+
+TEST(Conversions, PointersAndAddresses) {
+  float local[4] = {1, 2, 3, 4};
+  const vmm::address at = vmm::address::from_native(local);
+  EXPECT_EQ(at.as<float>(), local);
+  EXPECT_EQ(*(at + 2 * sizeof(float)).as<const float>(), 3);
+  const volatile float& fixed = local[1];
+  EXPECT_EQ(vmm::address::from_native(&fixed), at + sizeof(float));
+  EXPECT_EQ(vmm::address::from_native(nullptr), vmm::address{});
+  EXPECT_EQ(vmm::address{}.as<void>(), nullptr);
+}
+
+struct native_stream_record;
+
+TEST(Conversions, StreamsOfEveryPointerType) {
+  int record = 0;
+  auto* const native = reinterpret_cast<native_stream_record*>(&record);
+  const vmm::stream_handle stream = vmm::stream_from_native(native);
+  EXPECT_EQ(vmm::native_stream<native_stream_record*>(stream), native);
+  EXPECT_EQ(vmm::native_stream<void*>(stream), static_cast<void*>(&record));
+  EXPECT_EQ(vmm::stream_from_native(static_cast<native_stream_record*>(nullptr)),
+            vmm::stream_handle::default_stream);
+  EXPECT_EQ(vmm::native_stream<void*>(vmm::stream_handle::default_stream), nullptr);
+  auto* const per_thread = reinterpret_cast<native_stream_record*>(std::uintptr_t{2});
+  EXPECT_EQ(vmm::stream_from_native(per_thread), vmm::stream_handle{2});
+}
+
+template <class T>
+concept converts_to_stream = requires(T native) { vmm::stream_from_native(native); };
+static_assert(converts_to_stream<void*> && converts_to_stream<native_stream_record*>);
+static_assert(!converts_to_stream<int> && !converts_to_stream<vmm::address>);
 
 TEST(Error, IsDescribedInOneLine) {
   const vmm::error failure{vmm::errc::out_of_memory, vmm::call::create, 2,
@@ -105,6 +153,13 @@ TEST(AddressRange, KnowsItsBounds) {
   EXPECT_TRUE(range.contains(vmm::address{100}));
   EXPECT_TRUE(range.contains(vmm::address{149}));
   EXPECT_FALSE(range.contains(vmm::address{150}));
+  // A range that a program made up: its end wraps to 0, which is below the end of any range.
+  constexpr vmm::address_range wrapped{vmm::address{~std::uint64_t{0} - 49}, 50};
+  EXPECT_FALSE(range.contains(wrapped));
+  EXPECT_FALSE(range.contains(vmm::address_range{vmm::address{120}, ~std::uint64_t{0} - 10}));
+  // One that ends with the address space has its addresses.
+  EXPECT_TRUE(wrapped.contains(vmm::address{~std::uint64_t{0}}));
+  EXPECT_TRUE(wrapped.contains(wrapped));
   EXPECT_TRUE(range.overlaps({vmm::address{149}, 1}));
   EXPECT_FALSE(range.overlaps({vmm::address{150}, 1}));
   EXPECT_EQ(vmm::round_up(101, 2), 102u);

@@ -380,6 +380,27 @@ TYPED_TEST_P(Conformance, AccessOverAHoleIsRefused) {
   }
 }
 
+TYPED_TEST_P(Conformance, ALocationIsNamedTwice) {
+  const auto range = this->reserved(1);
+  this->mapped(range, this->created(1));
+  for (const access first : {access::none, access::read_write}) {
+    for (const access second : {access::read_write, access::none}) {
+      const access before = second == access::none ? access::read_write : access::none;
+      ASSERT_TRUE(fine(this->rights(range, before)));
+      const vmm::access_grant twice[] = {{this->home(), first}, {this->home(), second}};
+      const vmm::status outcome = this->driver().set_access(range, twice);
+      const bool may_differ = first == second || this->can().access_per_location;
+      EXPECT_EQ(this->rights_at(range.base), may_differ ? second : before);
+      if (may_differ) {
+        EXPECT_TRUE(fine(outcome)) << "the last one holds";
+      } else {
+        EXPECT_TRUE(
+            refused(outcome, vmm::call::set_access, {errc::invalid_argument, errc::not_supported}));
+      }
+    }
+  }
+}
+
 TYPED_TEST_P(Conformance, AccessOfNothingIsRefused) {
   const auto range = this->reserved(2);
   EXPECT_TRUE(refused(this->driver().get_access(range.base, this->home()), vmm::call::get_access,

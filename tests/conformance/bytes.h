@@ -232,6 +232,51 @@ TYPED_TEST_P(Conformance, AStreamThatIsNotCapturedSaysSo) {
   }
 }
 
+TYPED_TEST_P(Conformance, OneEventStandsForAllWork) {
+  if constexpr (TestFixture::streams_in_type && TestFixture::bytes_in_type) {
+    auto& driver = this->driver();
+    if constexpr (!vmm::all_work_backend<typename TypeParam::driver>) {
+      EXPECT_FALSE(driver.feature_set().record_all);
+      GTEST_SKIP() << "this backend has no event for all work";
+    } else {
+      if (!driver.feature_set().record_all) {
+        EXPECT_TRUE(refused(driver.record_all(vmm::event_handle::none), vmm::call::record_all,
+                            {errc::not_supported}));
+        return;
+      }
+      const auto range = this->reserved(4);
+      this->usable(range, this->created(4));
+      const vmm::stream_handle streams[] = {*driver.create_stream(), *driver.create_stream(),
+                                            *driver.create_stream()};
+      const auto event = driver.create_event();
+      ASSERT_TRUE(fine(event));
+      for (std::uint8_t round = 0; round < 8; ++round) {
+        // Two streams fill a half each; the third copies one over the other behind the event.
+        const auto low = this->slots(range, 0, 2);
+        const auto high = this->slots(range, 2, 2);
+        ASSERT_TRUE(fine(driver.fill({low, round, streams[0]})));
+        const auto value = static_cast<std::uint8_t>(100 + round);
+        ASSERT_TRUE(fine(driver.fill({high, value, streams[1]})));
+        ASSERT_TRUE(fine(driver.record_all(*event)));
+        EXPECT_TRUE(fine(driver.query_event(*event)));
+        ASSERT_TRUE(fine(driver.wait_event(streams[2], *event)));
+        ASSERT_TRUE(fine(driver.copy({low.base, high.base, low.size_bytes, streams[2]})));
+        ASSERT_TRUE(fine(driver.record_all(*event))) << "again: the earlier point is forgotten";
+        ASSERT_TRUE(fine(driver.synchronize_event(*event)));
+        EXPECT_EQ(driver.query_event(*event).value_or(false), true);
+        std::vector<std::byte> seen(low.size_bytes);
+        ASSERT_TRUE(fine(driver.read(seen, low.base)));
+        EXPECT_EQ(std::count(seen.begin(), seen.end(), static_cast<std::byte>(value)),
+                  static_cast<std::ptrdiff_t>(seen.size()));
+      }
+      EXPECT_TRUE(fine(driver.destroy_event(*event)));
+      for (const auto stream : streams) EXPECT_TRUE(fine(driver.destroy_stream(stream)));
+    }
+  } else {
+    GTEST_SKIP() << "no streams";
+  }
+}
+
 TYPED_TEST_P(Conformance, EventsPass) {
   if constexpr (TestFixture::streams_in_type && TestFixture::bytes_in_type) {
     if (!this->has_streams_here()) {

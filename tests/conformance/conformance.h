@@ -17,21 +17,22 @@
 namespace conformance {
 
 REGISTER_TYPED_TEST_SUITE_P(
-    Conformance, AFreshMappingHasNoRights, AccessOfNothingIsRefused, AccessOnAPart,
-    AccessOverAHoleIsRefused, AccessOverSeveralMappings, AccessRoundTrip,
+    Conformance, AFreshMappingHasNoRights, ALocationIsNamedTwice, AccessOfNothingIsRefused,
+    AccessOnAPart, AccessOverAHoleIsRefused, AccessOverSeveralMappings, AccessRoundTrip,
     AStreamThatIsNotCapturedSaysSo, AliasesShareTheirMemory, BadRangesAreRefused,
     BytesAcrossMappings, CallsFromSeveralThreads, ContentsFollowTheMemory, CopiesOfNothing,
     CreateRefusesBadSizes, CreateRefusesWhatItDoesNotKnow, CreatingMoreThanThereIsIsOutOfMemory,
     EventsOrderStreams, EventsPass, FillAndCopy, FreeTakesWholeReservationsOnce,
     FreeingWhileMappedIsRefused, FreshMemoryIsZeroWhereItSaysSo, GranularityIsSane, MapAPart,
     MapOverAMappingIsRefused, MapStaysInsideAReservation, MapStaysInsideTheMemory,
-    MapTheWholeHandle, MemoryComesBack, MemoryInfoIsSane, PropertiesAreWhatWasGranted,
-    RandomSequencesAgreeWithTheModel, ReleasedMemoryLivesWhileItIsMapped,
-    ReserveGivesAlignedDisjointRanges, ReserveKeepsTheAlignment, ReserveRefusesWhatItCannotGive,
-    ReserveTakesTheHintWhereItSaysSo, ReservingTheWholeAddressSpaceIsRefused, RetainGivesAHandle,
-    RightsBelongToTheirMapping, SharedMemoryIsTheSameMemory, SharingIsAskedForAtCreation,
-    StaleHandlesAreRefused, StreamsKeepTheirOrder, TellsWhatItIs, UnmapAPart,
-    UnmapOfNothingChangesNothing, UnmapSeveralAtOnce, UnmapTakesTheMappingAway, WriteAndRead);
+    MapTheWholeHandle, MemoryComesBack, MemoryInfoIsSane, OneEventStandsForAllWork,
+    PropertiesAreWhatWasGranted, RandomSequencesAgreeWithTheModel,
+    ReleasedMemoryLivesWhileItIsMapped, ReserveGivesAlignedDisjointRanges, ReserveKeepsTheAlignment,
+    ReserveRefusesWhatItCannotGive, ReserveTakesTheHintWhereItSaysSo,
+    ReservingTheWholeAddressSpaceIsRefused, RetainGivesAHandle, RightsBelongToTheirMapping,
+    SharedMemoryIsTheSameMemory, SharingIsAskedForAtCreation, StaleHandlesAreRefused,
+    StreamsKeepTheirOrder, TellsWhatItIs, UnmapAPart, UnmapOfNothingChangesNothing,
+    UnmapSeveralAtOnce, UnmapTakesTheMappingAway, WriteAndRead);
 
 }  // namespace conformance
 

@@ -14,7 +14,7 @@ struct fake_factory {
   static constexpr bool memory_is_ours_alone = true;
 
   static bool nothing_left(driver& made) {
-    return made.finish_all() && made.check_empty() && made.ledger().empty();
+    return made.finish_all() && made.check_empty() && made.resource_counts().empty();
   }
   static void close(driver& made, const vmm::shared_handle& shared) {
     EXPECT_TRUE(made.close_descriptor(shared));

@@ -26,7 +26,7 @@ struct host_factory {
   static constexpr bool memory_is_ours_alone = false;
 
   static conformance::unseen unseen() { return {}; }
-  static bool nothing_left(driver& made) { return made.ledger().empty(); }
+  static bool nothing_left(driver& made) { return made.resource_counts().empty(); }
   template <class Driver>
   static void close(Driver&, const vmm::shared_handle& shared) {
     EXPECT_EQ(::close(static_cast<int>(shared.descriptor)), 0);
@@ -60,7 +60,7 @@ struct host_any : host_factory {
     return {std::move(*made), {}};
   }
   static bool nothing_left(driver& made) {
-    return made.get_if<vmm::host_driver>()->ledger().empty();
+    return made.get_if<vmm::host_driver>()->resource_counts().empty();
   }
 };
 
@@ -74,7 +74,7 @@ struct host_observed : host_factory {
   static bool nothing_left(driver& made) {
     const auto& seen = made.observer();
     const auto done = [&](vmm::call kind) { return seen.calls(kind) - seen.failures(kind); };
-    return made.driver().ledger().empty() &&
+    return made.driver().resource_counts().empty() &&
            done(vmm::call::reserve) == done(vmm::call::free_reservation);
   }
 };

@@ -22,6 +22,7 @@
 #include <gtest/gtest.h>
 
 import vmm.backend;
+import vmm.support;
 
 namespace conformance {
 
@@ -216,7 +217,7 @@ class Conformance : public ::testing::Test {
   void TearDown() override {
     if (!driver_) return;
     give_back();
-    EXPECT_TRUE(Factory::nothing_left(driver())) << "something is left in the driver's ledger";
+    EXPECT_TRUE(Factory::nothing_left(driver())) << "the driver counts resources that are left";
   }
 
  private:

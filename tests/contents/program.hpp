@@ -760,7 +760,7 @@ class contents_program {
     for (const auto& each : vectors_) each->check();
     for (const auto& each : blocks_) each->check();
     on_.check_misuse();
-    on_.require(on_.managed->validate(), "the manager's validators");
+    on_.require(on_.managed->validate().has_value(), "the manager's validators");
     vectors_.clear();
     blocks_.clear();  // the manager frees them
     on_.close();

@@ -133,7 +133,7 @@ class queued_host {
     return {};
   }
   [[nodiscard]] std::uint64_t misuse_count() const noexcept { return misuse_count_; }
-  [[nodiscard]] bool is_empty() const noexcept { return host_.ledger().empty(); }
+  [[nodiscard]] bool is_empty() const noexcept { return host_.resource_counts().empty(); }
 
  private:
   struct point {

@@ -29,7 +29,7 @@ struct cuda_on_the_standin {
   static bool nothing_left(driver&) {
     auto& fake = *static_cast<vmm::fake_driver*>(cuda_test::standin().fake());
     if (!fake.finish_all()) return false;
-    vmm::fake::ledger_counts counts = fake.ledger();
+    vmm::fake::resource_counts counts = fake.resource_counts();
     EXPECT_EQ(counts.streams, 1u);
     counts.streams = 0;
     return counts.empty();

@@ -3,7 +3,8 @@
 //
 // Goal: the CUDA backend's own code is right: entry points, contexts, devices, errors, options.
 // Method: it runs on a stand-in for libcuda over the fake driver, which refuses a call without a
-// current context as the real one does; the fake's ledger must be empty at the end of each test.
+// current context as the real one does; the fake's resource counts must be zero at the end of each
+// test.
 #include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@
 import vmm.backend;
 import vmm.cuda;
 import vmm.fake;
+import vmm.manager;
+import vmm.special;
 
 namespace {
 
@@ -125,7 +128,8 @@ TEST_F(Cuda, RefusesAMachineThatCannot) {
   standin().reset(&old);
   refused(options(), errc::not_supported, "virtual memory management");
   standin().reset(nullptr);
-  refused(options(2), errc::unavailable, "cuda_options::device");
+  refused(options(2), errc::unavailable, "device 2 was asked for");
+  refused(options(2), errc::unavailable, "sees 2 devices");
   refused(options(-1), errc::bad_option, "cuda_options::device");
 }
 
@@ -460,6 +464,36 @@ TEST_F(Cuda, TellsWhatIsBeingCaptured) {
   ASSERT_TRUE(driver.destroy_stream(stream));
 }
 
+TEST_F(Cuda, OneEventStandsForAllWork) {
+  cuda_driver driver = open();
+  ASSERT_TRUE(driver.feature_set().record_all);
+  const vmm::stream_handle stream = *driver.create_stream();
+  const auto event = driver.create_event();
+  ASSERT_TRUE(event);
+  fake().set_manual(true);
+  ASSERT_TRUE(fake().launch(stream, {.duration_us = 1}));
+  ASSERT_TRUE(driver.record_all(*event));
+  EXPECT_FALSE(driver.query_event(*event).value_or(true));
+  ASSERT_TRUE(fake().finish_all());
+  EXPECT_TRUE(driver.query_event(*event).value_or(false));
+  ASSERT_TRUE(fake().begin_capture(stream, vmm::capture_mode::relaxed));
+  const vmm::status refused = driver.record_all(*event);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, errc::not_permitted);
+  EXPECT_EQ(refused.error().native, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_FALSE(fake().end_capture(stream)) << "the capture was spoiled";
+  fake().set_manual(false);
+  ASSERT_TRUE(driver.destroy_event(*event));
+  ASSERT_TRUE(driver.destroy_stream(stream));
+}
+
+TEST_F(Cuda, ADriverWithoutTheEventForAllWorkSaysSo) {
+  standin().hide("cuCtxRecordEvent");
+  cuda_driver driver = open();
+  EXPECT_FALSE(driver.feature_set().record_all);
+  EXPECT_EQ(driver.record_all(vmm::event_handle::none).error().code, errc::not_supported);
+}
+
 TEST_F(Cuda, ADriverWithoutCaptureSaysSo) {
   standin().hide("cuThreadExchangeStreamCaptureMode");
   cuda_driver driver = open();
@@ -476,9 +510,12 @@ TEST_F(Cuda, MulticastIsOffUnlessAskedFor) {
   const auto team = static_cast<vmm::multicast_handle>(1);
   EXPECT_EQ(driver.add_multicast_device(team, vmm::device(0)).error().code, errc::not_permitted);
   EXPECT_EQ(driver.bind_multicast({}).error().code, errc::not_permitted);
+  EXPECT_EQ(driver.bind_multicast_address({}).error().code, errc::not_permitted);
   EXPECT_EQ(driver.unbind_multicast({}).error().code, errc::not_permitted);
-  for (const char* symbol : {"cuMulticastGetGranularity", "cuMulticastCreate",
-                             "cuMulticastAddDevice", "cuMulticastBindMem", "cuMulticastUnbind"}) {
+  EXPECT_EQ(vmm::multicast_team::create(driver, request).error().code, errc::not_permitted);
+  for (const char* symbol :
+       {"cuMulticastGetGranularity", "cuMulticastCreate", "cuMulticastAddDevice",
+        "cuMulticastBindMem", "cuMulticastBindAddr", "cuMulticastUnbind"}) {
     EXPECT_EQ(standin().calls(symbol), 0u) << symbol;
   }
 }
@@ -506,6 +543,85 @@ TEST_F(Cuda, MulticastGoesThroughWhereItIsAllowed) {
   EXPECT_TRUE(driver.release(*memory));
   EXPECT_TRUE(driver.release(static_cast<vmm::physical_handle>(*team)));
   EXPECT_GT(standin().calls("cuMulticastUnbind"), 0u);
+}
+
+// The state machine's calls, over the stand-in alone.
+TEST_F(Cuda, AMulticastTeamGoesThroughWhereItIsAllowed) {
+  vmm::cuda_options how = options();
+  how.allow_multicast = true;
+  cuda_driver driver = open(how);
+  vmm::multicast_team team = *vmm::multicast_team::create(driver, {granule, 2});
+  const auto memory = driver.create({.size_bytes = granule, .where = vmm::device(1)});
+  vmm::aliased_memory mapped = *vmm::aliased_memory::make(driver, {.size_bytes = granule});
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(team.add(vmm::device(i)));
+  ASSERT_TRUE(team.bind({vmm::device(1), *memory, 0, 0, granule}));
+  ASSERT_TRUE(team.bind(vmm::multicast_team::mapped_part{vmm::device(0), mapped.mappings()[0], 0}));
+  EXPECT_EQ(standin().calls("cuMulticastBindAddr"), 1u);
+  const vmm::access_grant grants[] = {{vmm::device(0)}, {vmm::device(1)}};
+  const auto where = team.map(grants);
+  ASSERT_TRUE(where) << vmm::describe(where.error());
+  ASSERT_TRUE(fake().write_tag(*where, 8));
+  EXPECT_EQ(*fake().read_tag(mapped.mappings()[0].base), 8u);
+  ASSERT_TRUE(team.release());
+  ASSERT_TRUE(mapped.release());
+  ASSERT_TRUE(driver.release(*memory));
+}
+
+// ---- devices side by side ------------------------------------------------------------
+
+TEST_F(Cuda, TellsWhatLiesBetweenDevices) {
+  cuda_driver driver = open();
+  ASSERT_TRUE(driver.feature_set().peers);
+  const auto link = driver.query_peer({vmm::device(0), vmm::device(1)});
+  ASSERT_TRUE(link) << vmm::describe(link.error());
+  EXPECT_EQ(link->link, vmm::link_kind::peer);
+  EXPECT_TRUE(link->native_atomics);
+  EXPECT_EQ(driver.query_peer({vmm::device(1), vmm::device(1)})->link, vmm::link_kind::itself);
+  EXPECT_EQ(driver.query_peer({vmm::device(0), vmm::host_node(0)})->link, vmm::link_kind::host);
+  EXPECT_EQ(driver.query_peer({vmm::device(0), vmm::device(7)}).error().native,
+            CUDA_ERROR_INVALID_DEVICE);
+  const unsigned long long asked = standin().calls("cuDeviceGetP2PAttribute");
+  EXPECT_EQ(asked, 2u) << "rank and atomics, of the pair alone";
+  standin().fail("cuDeviceCanAccessPeer", 999, 1, false);
+  EXPECT_EQ(driver.query_peer({vmm::device(0), vmm::device(1)}).error().native, 999);
+}
+
+TEST_F(Cuda, GivesRightsToSeveralDevicesInOneCall) {
+  cuda_driver driver = open();
+  vmm::grant_list peers;
+  ASSERT_TRUE(peers.set({vmm::device(1), vmm::access::read}));
+  vmm::manager managed(driver, {{.peers = peers}});
+  const unsigned long long before = standin().calls("cuMemSetAccess");
+  const vmm::address at = *managed.allocate(4 * granule);
+  EXPECT_EQ(standin().calls("cuMemSetAccess"), before + 1);
+  EXPECT_EQ(*driver.get_access(at, vmm::device(0)), vmm::access::read_write);
+  EXPECT_EQ(*driver.get_access(at, vmm::device(1)), vmm::access::read);
+  const vmm::access_grant none{vmm::device(1), vmm::access::none};
+  ASSERT_TRUE(managed.set_peers({&none, 1}));
+  EXPECT_EQ(*driver.get_access(at, vmm::device(1)), vmm::access::none);
+  ASSERT_TRUE(managed.free(at));
+}
+
+TEST_F(Cuda, HandsARangeOutAsADmaBuf) {
+  cuda_driver driver = open();
+  ASSERT_TRUE(driver.feature_set().export_dma_buf);
+  vmm::manager managed(driver, *vmm::registrable_options(*vmm::driver_ref(driver)));
+  const vmm::address at = *managed.allocate(2 * granule);
+  const auto made = driver.export_range({at, 2 * granule});
+  ASSERT_TRUE(made) << vmm::describe(made.error());
+  EXPECT_GE(made->descriptor, 0);
+  EXPECT_EQ(close(static_cast<int>(made->descriptor)), 0);
+  EXPECT_EQ(driver.export_range({at, 100}).error().code, errc::invalid_argument);
+  ASSERT_TRUE(managed.free(at));
+}
+
+TEST_F(Cuda, PeersThatTheDriverDoesNotTellAreNotSupported) {
+  standin().hide("cuDeviceGetP2PAttribute");
+  standin().hide("cuMemGetHandleForAddressRange");
+  cuda_driver driver = open();
+  EXPECT_FALSE(driver.feature_set().peers);
+  EXPECT_EQ(driver.query_peer({vmm::device(0), vmm::device(1)}).error().code, errc::not_supported);
+  EXPECT_EQ(driver.export_range({{granule}, granule}).error().code, errc::not_supported);
 }
 
 TEST_F(Cuda, MulticastThatTheDriverLacksIsNotSupported) {

@@ -189,6 +189,73 @@ TEST_F(Plain, MappingMakesNoDriverCall) {
   EXPECT_EQ(standin().calls("cuMemFree"), 1u);
 }
 
+// The end of such a range is 0, which lies below the end of every reservation.
+TEST_F(Plain, AMappingAtTheEndOfTheAddressSpaceIsRefused) {
+  auto driver = open(cuda_memory::plain);
+  ASSERT_TRUE(driver);
+  const auto range = driver->reserve({.size_bytes = 4 * MiB});
+  ASSERT_TRUE(range);
+  const auto memory = driver->create({.size_bytes = 2 * MiB, .where = driver->home()});
+  ASSERT_TRUE(memory);
+  const vmm::address last{0 - 2 * MiB};
+  const auto mapped = driver->map({.at = last, .size_bytes = 2 * MiB, .memory = *memory});
+  ASSERT_FALSE(mapped);
+  EXPECT_EQ(mapped.error().code, vmm::errc::invalid_argument);
+  EXPECT_TRUE(driver->release(*memory)) << "a mapping that was refused holds it";
+  EXPECT_TRUE(driver->free_reservation(*range));
+}
+
+// Between the driver's cuMemFree and its return another thread is given the same addresses.
+struct next_owner {
+  cuda_driver& driver;
+  std::vector<address_range> given;
+
+  static void reserve(void* self) {
+    auto& owner = *static_cast<next_owner*>(self);
+    if (!owner.given.empty()) return;
+    const auto range = owner.driver.reserve({.size_bytes = 4 * MiB});
+    ASSERT_TRUE(range);
+    owner.given.push_back(*range);
+  }
+};
+
+TEST_F(Plain, AddressesThatAreFreedMayBeReservedBeforeTheCallReturns) {
+  auto driver = open(cuda_memory::plain);
+  ASSERT_TRUE(driver);
+  const auto first = driver->reserve({.size_bytes = 4 * MiB});
+  ASSERT_TRUE(first);
+  next_owner next{*driver, {}};
+  standin().on_free(&next_owner::reserve, &next);
+  EXPECT_TRUE(driver->free_reservation(*first));
+  ASSERT_EQ(next.given.size(), 1u);
+  ASSERT_EQ(next.given.front(), *first) << "the driver gave other addresses: this shows nothing";
+  const auto memory = driver->create({.size_bytes = 4 * MiB, .where = driver->home()});
+  ASSERT_TRUE(memory);
+  EXPECT_TRUE(driver->map({first->base, 4 * MiB, *memory, 0})) << "the new reservation is known";
+  EXPECT_TRUE(driver->unmap(*first));
+  EXPECT_TRUE(driver->release(*memory));
+  standin().on_free(nullptr, nullptr);
+  EXPECT_TRUE(driver->free_reservation(next.given.front()));
+}
+
+TEST_F(Plain, AReservationThatTheDriverKeepsStaysUsable) {
+  auto driver = open(cuda_memory::plain);
+  ASSERT_TRUE(driver);
+  const auto range = driver->reserve({.size_bytes = 2 * MiB});
+  ASSERT_TRUE(range);
+  standin().fail("cuMemFree", CUDA_ERROR_UNKNOWN, 1, false);
+  EXPECT_FALSE(driver->free_reservation(*range));
+  const auto memory = driver->create({.size_bytes = 2 * MiB, .where = driver->home()});
+  ASSERT_TRUE(memory);
+  EXPECT_TRUE(driver->map({range->base, 2 * MiB, *memory, 0}));
+  EXPECT_TRUE(driver->unmap(*range));
+  EXPECT_TRUE(driver->release(*memory));
+  EXPECT_TRUE(driver->free_reservation(*range));
+  const auto again = driver->free_reservation(*range);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, errc::invalid_argument);
+}
+
 // ---- a pool on it -------------------------------------------------------------------------------
 
 // Blocks that come and go; each holds its own number, in its first and last byte, until it goes.
@@ -308,12 +375,12 @@ CUcontext current_context() {
 }
 
 struct context_witness final : vmm::block_watcher {
-  void reserved(address_range) override { look(0); }
-  void unreserved(address_range) override { look(1); }
-  void mapped(address_range) override { look(2); }
-  void unmapped(address_range) override { look(3); }
-  void allocated(address_range) override { look(4); }
-  void freed(address) override { look(5); }
+  void reserved(address_range) noexcept override { look(0); }
+  void unreserved(address_range) noexcept override { look(1); }
+  void mapped(address_range) noexcept override { look(2); }
+  void unmapped(address_range) noexcept override { look(3); }
+  void allocated(address_range) noexcept override { look(4); }
+  void freed(address) noexcept override { look(5); }
 
   void look(std::size_t what) {
     ++told[what];

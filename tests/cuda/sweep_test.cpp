@@ -4,7 +4,8 @@
 // Goal: whatever code any entry point answers, the backend reports that code for that call, and the
 // driver's state is as before (R1, for the backend's own code). Method: a life of one of everything
 // as a list of steps; before each step, each entry point that it uses fails with each code, once
-// and for ever; the fake's ledger is compared before and after, and must be empty at the end.
+// and for ever; the fake's resource counts are compared before and after, and must be zero at the
+// end.
 #include <unistd.h>
 
 #include <array>
@@ -110,6 +111,16 @@ std::vector<step> memory_steps() {
        [](life& l) {
          return store(l.driver.export_handle(l.memory, vmm::share_kind::posix_fd), l.shared);
        }},
+      {call::query_peer,
+       {"cuDeviceCanAccessPeer", "cuDeviceGetP2PAttribute"},
+       [](life& l) { return drop(l.driver.query_peer({vmm::device(0), vmm::device(1)})); }},
+      {call::export_range,
+       {"cuMemGetHandleForAddressRange"},
+       [](life& l) {
+         const vmm::result<vmm::dma_buf> made = l.driver.export_range({l.range.base, granule});
+         if (made) close(static_cast<int>(made->descriptor));
+         return drop(made);
+       }},
       {call::import_handle,
        {"cuMemImportFromShareableHandle"},
        [](life& l) { return store(l.driver.import_handle(l.shared), l.imported); }},
@@ -142,6 +153,9 @@ std::vector<step> work_steps() {
       {call::record_event,
        {"cuEventRecord"},
        [](life& l) { return l.driver.record_event(l.event, l.stream); }},
+      {call::record_all,
+       {"cuCtxRecordEvent"},
+       [](life& l) { return l.driver.record_all(l.event); }},
       {call::query_event,
        {"cuEventQuery"},
        [](life& l) { return drop(l.driver.query_event(l.event)); }},
@@ -209,7 +223,7 @@ std::size_t possible_count(const std::vector<step>& all) {
   return count;
 }
 
-bool same(const vmm::fake::ledger_counts& a, const vmm::fake::ledger_counts& b) {
+bool same(const vmm::fake::resource_counts& a, const vmm::fake::resource_counts& b) {
   return a.reservations == b.reservations && a.handles == b.handles && a.memories == b.memories &&
          a.mappings == b.mappings && a.accessible_mappings == b.accessible_mappings &&
          a.streams == b.streams && a.events == b.events && a.pending_work == b.pending_work;
@@ -222,7 +236,7 @@ class Sweep : public testing::Test {
   // One entry point of one step fails with one code.
   void inject(const step& what, life& l, const char* symbol, int code, bool forever) {
     if (is_answer(what, symbol, code)) return;
-    const vmm::fake::ledger_counts before = fake().ledger();
+    const vmm::fake::resource_counts before = fake().resource_counts();
     standin().fail(symbol, code, 1, forever);
     const vmm::status outcome = what.run(l);
     standin().clear_failures();
@@ -233,7 +247,7 @@ class Sweep : public testing::Test {
     EXPECT_NE(outcome.error().code, vmm::errc::none) << symbol;
     EXPECT_STRNE(outcome.error().native_name, "") << symbol;
     EXPECT_STRNE(outcome.error().detail, "") << symbol;
-    EXPECT_TRUE(same(before, fake().ledger())) << symbol << " answered " << code;
+    EXPECT_TRUE(same(before, fake().resource_counts())) << symbol << " answered " << code;
   }
 
   void sweep(const step& what, life& l) {

@@ -24,6 +24,7 @@ class controls {
     bind(calls, "vmm_standin_calls");
     bind(hide, "vmm_standin_hide");
     bind(poison, "vmm_standin_poison");
+    bind(on_free, "vmm_standin_on_free");
     bind(context_references, "vmm_standin_context_references");
   }
   /// One of the driver's own calls.
@@ -39,6 +40,7 @@ class controls {
   decltype(&vmm_standin_calls) calls = nullptr;
   decltype(&vmm_standin_hide) hide = nullptr;
   decltype(&vmm_standin_poison) poison = nullptr;
+  decltype(&vmm_standin_on_free) on_free = nullptr;
   decltype(&vmm_standin_context_references) context_references = nullptr;
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every test of the fake driver stands on: a driver, short words for its calls, and a ledger
-// that must be empty at the end. Included last, because it imports.
+// What every test of the fake driver stands on: a driver, short words for its calls, and
+// resource counts that must be zero at the end. Included last, because it imports.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 import vmm.fake;
+import vmm.support;
 
 namespace fake_test {
 
@@ -31,8 +32,8 @@ inline constexpr std::int64_t out_of_memory = 2;
 inline constexpr std::int64_t not_permitted = 800;
 inline constexpr std::int64_t not_supported = 801;
 
-/// A driver, and what a test made with it; teardown releases the latter and requires an empty
-/// ledger.
+/// A driver, and what a test made with it; teardown releases the latter and requires
+/// resource counts of zero.
 class workbench {
  public:
   explicit workbench(const vmm::fake::profile& plays = vmm::fake::profile::cuda())

@@ -81,14 +81,14 @@ TEST_F(Capture, WhatIsCapturedRunsWhenTheGraphIsPlayed) {
   EXPECT_EQ(state_of(first), capture_state::active);
   EXPECT_EQ(state_of(second), capture_state::none);
   ASSERT_TRUE(writes(first, 7));
-  EXPECT_EQ(driver.ledger().pending_work, 0u);
+  EXPECT_EQ(driver.resource_counts().pending_work, 0u);
   const auto graph = driver.end_capture(first);
   ASSERT_TRUE(graph);
   EXPECT_EQ(state_of(first), capture_state::none);
   for (const std::uint64_t before : {1u, 2u}) {
     ASSERT_TRUE(driver.write_tag(range, before));
     ASSERT_TRUE(driver.launch_graph(*graph, second));
-    EXPECT_EQ(driver.ledger().pending_work, 1u);
+    EXPECT_EQ(driver.resource_counts().pending_work, 1u);
     ASSERT_TRUE(driver.synchronize_stream(second));
     EXPECT_EQ(driver.read_tag(range.base).value_or(0), 7u);
   }
@@ -150,7 +150,7 @@ TEST_F(Capture, AStreamThatWaitsForACapturedOneIsCapturedToo) {
   ASSERT_TRUE(driver.wait_event(second, event));
   EXPECT_EQ(driver.query_capture(second)->id, driver.query_capture(first)->id);
   ASSERT_TRUE(writes(second, 3));
-  EXPECT_EQ(driver.ledger().pending_work, 0u);
+  EXPECT_EQ(driver.resource_counts().pending_work, 0u);
   EXPECT_EQ(code(driver.end_capture(second)), unmatched);
   ASSERT_TRUE(driver.record_event(back, second));
   ASSERT_TRUE(driver.wait_event(first, back));
@@ -265,6 +265,19 @@ TEST(CaptureElsewhere, IsNotSupported) {
   vmm::fake_driver driver{vmm::fake::profile::level_zero()};
   EXPECT_FALSE(driver.feature_set().capture);
   EXPECT_EQ(driver.query_capture(vmm::stream_handle{}).error().code, vmm::errc::not_supported);
+}
+
+TEST_F(Capture, AMarkOfAllWorkIsRefusedAndSpoilsEveryCaptureInEveryMode) {
+  for (const capture_mode mode :
+       {capture_mode::any_thread, capture_mode::this_thread, capture_mode::relaxed}) {
+    begin(mode);
+    const capture_mode before = driver.exchange_capture_mode(capture_mode::relaxed);
+    EXPECT_EQ(code(driver.record_all(event)), unsupported) << "the thread's mode does not help";
+    EXPECT_EQ(driver.query_capture(first)->state, capture_state::invalidated);
+    EXPECT_EQ(driver.exchange_capture_mode(before), capture_mode::relaxed);
+    EXPECT_EQ(code(driver.end_capture(first)), invalidated);
+    EXPECT_EQ(code(driver.record_all(event)), success) << "none is under way any more";
+  }
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 //
 // Goal: a planned fault strikes the call that it is planned for, with the code asked for, and
 // nothing else changes.
-// Method: plans of each form against calls that would succeed, and the ledger before and after.
+// Method: plans of each form against calls that would succeed, and the resource counts before and
+// after.
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,7 @@ TEST_F(Faults, TheNthCallOfAKindFailsOnce) {
   EXPECT_EQ(struck.error().where, call::create);
   EXPECT_STREQ(struck.error().native_name, "CUDA_ERROR_OUT_OF_MEMORY");
   (void)created(2 * mib);
-  EXPECT_EQ(driver.ledger().handles, 2u);
+  EXPECT_EQ(driver.resource_counts().handles, 2u);
   EXPECT_EQ(driver.faults_struck(), 1u);
   EXPECT_EQ(driver.calls(call::create), 3u);
 }
@@ -54,7 +55,7 @@ TEST_F(Faults, EveryCallAfterACountFails) {
   EXPECT_EQ(code(driver.map({range.base, 2 * mib, handle, 0})), success);
   EXPECT_EQ(code(open(range)), 999);
   EXPECT_EQ(code(driver.unmap(range)), 999);
-  EXPECT_EQ(driver.ledger().mappings, 1u);
+  EXPECT_EQ(driver.resource_counts().mappings, 1u);
 }
 
 TEST_F(Faults, ASecondFaultMayStrikeTheRollback) {
@@ -65,7 +66,7 @@ TEST_F(Faults, ASecondFaultMayStrikeTheRollback) {
   ASSERT_EQ(code(driver.map({range.base, 2 * mib, handle, 0})), success);
   EXPECT_EQ(code(open(range)), out_of_memory);
   EXPECT_EQ(code(driver.unmap(range)), 999);
-  EXPECT_EQ(driver.ledger().mappings, 1u);
+  EXPECT_EQ(driver.resource_counts().mappings, 1u);
   EXPECT_EQ(code(driver.unmap(range)), success);
   EXPECT_EQ(driver.faults_struck(), 2u);
 }
@@ -82,7 +83,7 @@ TEST_F(Faults, AStruckCallChangesNothing) {
   mapped(range.base, created(2 * mib), 2 * mib);
   const auto spare = created(2 * mib);
   ASSERT_TRUE(driver.write_tag({range.base, 2 * mib}, 5));
-  const auto before = driver.ledger();
+  const auto before = driver.resource_counts();
   driver.fail({call::none, 1, true, unknown});
   EXPECT_FALSE(driver.reserve({2 * mib, 0, {}}));
   EXPECT_FALSE(driver.free_reservation(range));
@@ -93,7 +94,7 @@ TEST_F(Faults, AStruckCallChangesNothing) {
   EXPECT_FALSE(open({range.base, 2 * mib}, vmm::access::none));
   EXPECT_FALSE(driver.retain(range.base));
   driver.clear_faults();
-  const auto after = driver.ledger();
+  const auto after = driver.resource_counts();
   EXPECT_EQ(after.reservations, before.reservations);
   EXPECT_EQ(after.handles, before.handles);
   EXPECT_EQ(after.mappings, before.mappings);

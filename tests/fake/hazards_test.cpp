@@ -67,6 +67,14 @@ TEST_F(Hazards, UnmapUnderAKernelIsReportedAndDoesNotWait) {
   EXPECT_EQ(driver.misuses()[0].range, low);
 }
 
+TEST_F(Hazards, WorkOverNoBytesUsesNothing) {
+  writes(first, low);
+  reads(second, {low.base + 1 * mib, 0});
+  writes(second, {low.base, 0});
+  EXPECT_EQ(unordered(), 0u);
+  EXPECT_EQ(driver.misuse_count(), 0u);
+}
+
 TEST_F(Hazards, UnmapAfterTheKernelIsFine) {
   reads(first, low);
   ASSERT_TRUE(driver.record_event(event, first));
@@ -213,6 +221,39 @@ TEST_F(Hazards, ReleaseUnderAKernelIsFineWhileTheMemoryIsMapped) {
   EXPECT_TRUE(driver.unmap(high));
   EXPECT_EQ(in_flight(), 1u) << "and now the kernel's memory is gone";
   ASSERT_TRUE(driver.synchronize_stream(first));
+}
+
+TEST_F(Hazards, AnEventOfAllWorkOrdersEveryStreamBeforeIt) {
+  writes(first, {low.base, mib});
+  writes(second, {low.base + mib, mib});
+  ASSERT_TRUE(driver.record_all(event));
+  const vmm::stream_handle third = *driver.create_stream();
+  ASSERT_TRUE(driver.wait_event(third, event));
+  writes(third, low);
+  EXPECT_EQ(driver.misuse_count(), 0u);
+  writes(second, {low.base + mib, mib});  // behind the event, beside the third's
+  EXPECT_EQ(unordered(), 1u);
+  driver.clear_misuses();
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_TRUE(driver.destroy_stream(third));
+}
+
+TEST_F(Hazards, UnmapAfterAnEventOfAllWorkIsFine) {
+  reads(first, {low.base, mib});
+  reads(second, low);
+  ASSERT_TRUE(driver.record_all(event));
+  EXPECT_FALSE(driver.query_event(event).value_or(true));
+  ASSERT_TRUE(driver.synchronize_event(event));
+  EXPECT_TRUE(driver.query_event(event).value_or(false));
+  EXPECT_TRUE(driver.unmap(low));
+  EXPECT_EQ(driver.misuse_count(), 0u);
+}
+
+TEST_F(Hazards, AnEventOfAllWorkForgetsItWhenItIsRecordedInAStream) {
+  reads(second, low);
+  ASSERT_TRUE(driver.record_all(event));
+  ASSERT_TRUE(driver.record_event(event, first));
+  EXPECT_TRUE(driver.query_event(event).value_or(false)) << "the first stream is idle";
 }
 
 }  // namespace

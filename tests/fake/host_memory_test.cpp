@@ -4,8 +4,8 @@
 // Goal: when the fake driver itself runs out of host memory in the middle of a call, the call says
 // so, nothing has changed, and the same call works as soon as there is memory again.
 // Method: operator new of this program fails at the first, second, ... allocation of each call
-// until the call succeeds; the ledger, the contents and the misuses are compared around every
-// failure.
+// until the call succeeds; the resource counts, the contents and the misuses are compared around
+// every failure.
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -59,7 +59,7 @@ class HostMemory : public ::testing::Test {
   template <class Call>
   auto insist(Call&& call) {
     for (long allowed = 0;; ++allowed) {
-      const auto before = driver.ledger();
+      const auto before = driver.resource_counts();
       const std::uint64_t misuses = driver.misuse_count();
       left = allowed;
       struck = false;
@@ -71,7 +71,7 @@ class HostMemory : public ::testing::Test {
       }
       ++failures;
       EXPECT_EQ(answer.error().code, vmm::errc::out_of_host_memory);
-      auto after = driver.ledger();
+      auto after = driver.resource_counts();
       EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0) << "after " << allowed;
       EXPECT_EQ(driver.misuse_count(), misuses);
       if (allowed > 200) return answer;
@@ -213,10 +213,10 @@ TEST_F(HostMemoryOfCuts, ReplacingFailsWhole) {
     if (answer) break;
     ASSERT_TRUE(struck);
     ++failures;
-    EXPECT_EQ(driver.ledger().mapped_bytes, 64 * kib);
+    EXPECT_EQ(driver.resource_counts().mapped_bytes, 64 * kib);
     EXPECT_EQ(*driver.read_tag(range.base + 4 * kib), 3u);
   }
-  EXPECT_EQ(driver.ledger().mappings, 3u);
+  EXPECT_EQ(driver.resource_counts().mappings, 3u);
   driver.clear_misuses();
   ASSERT_TRUE(driver.unmap(range));
   ASSERT_TRUE(driver.free_reservation(range));

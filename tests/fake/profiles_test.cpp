@@ -34,9 +34,9 @@ TEST_F(LevelZero, ACutUnmapReportsSuccessAndSkips) {
   mapped(range.base + 4 * mib, created(4 * mib), 4 * mib);
   EXPECT_TRUE(driver.unmap({range.base, 2 * mib}));
   EXPECT_TRUE(driver.unmap({range.base + 2 * mib, 4 * mib}));
-  EXPECT_EQ(driver.ledger().mappings, 2u);
+  EXPECT_EQ(driver.resource_counts().mappings, 2u);
   EXPECT_TRUE(driver.unmap({range.base, 6 * mib}));
-  EXPECT_EQ(driver.ledger().mappings, 1u);
+  EXPECT_EQ(driver.resource_counts().mappings, 1u);
   EXPECT_EQ(driver.misuse_count(misuse_kind::cut_mapping), 3u);
 }
 
@@ -135,7 +135,7 @@ TEST_F(Linux, MapOverAMappingReplacesItSilently) {
   EXPECT_EQ(*driver.read_tag(range.base), 1u);
   EXPECT_EQ(*driver.read_tag(range.base + 4 * kib), 0u);
   EXPECT_EQ(*driver.read_tag(range.base + 12 * kib), 1u);
-  EXPECT_EQ(driver.ledger().mappings, 3u);
+  EXPECT_EQ(driver.resource_counts().mappings, 3u);
   EXPECT_EQ(driver.misuse_count(misuse_kind::double_map), 1u);
 }
 
@@ -154,8 +154,8 @@ TEST_F(Linux, UnmapMayCutAMapping) {
   mapped(range.base, created(16 * kib), 16 * kib);
   ASSERT_TRUE(driver.write_tag({range.base + 12 * kib, 4 * kib}, 4));
   EXPECT_TRUE(driver.unmap({range.base + 4 * kib, 4 * kib}));
-  EXPECT_EQ(driver.ledger().mappings, 2u);
-  EXPECT_EQ(driver.ledger().mapped_bytes, 12 * kib);
+  EXPECT_EQ(driver.resource_counts().mappings, 2u);
+  EXPECT_EQ(driver.resource_counts().mapped_bytes, 12 * kib);
   EXPECT_EQ(*driver.read_tag(range.base + 12 * kib), 4u);
   EXPECT_EQ(driver.misuse_count(), 0u);
 }
@@ -206,7 +206,7 @@ TEST_F(Linux, FreeingAReservationUnmapsIt) {
   EXPECT_TRUE(driver.release(*handle));
   EXPECT_TRUE(driver.free_reservation(*range));
   EXPECT_EQ(driver.misuse_count(misuse_kind::freed_while_mapped), 1u);
-  EXPECT_TRUE(driver.ledger().empty());
+  EXPECT_TRUE(driver.resource_counts().empty());
 }
 
 TEST(LinuxLimit, MappingsRunOut) {

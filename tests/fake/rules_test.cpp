@@ -51,7 +51,7 @@ TEST_F(Rules, MapOverAMappedAddressIsInvalid) {
   EXPECT_EQ(code(driver.map({range.base, 4 * mib, second, 0})), invalid_value);
   EXPECT_EQ(code(driver.map({range.base + 2 * mib, 4 * mib, second, 0})), invalid_value);
   EXPECT_EQ(driver.misuse_count(vmm::fake::misuse_kind::double_map), 2u);
-  EXPECT_EQ(driver.ledger().mappings, 1u);
+  EXPECT_EQ(driver.resource_counts().mappings, 1u);
 }
 
 TEST_F(Rules, SetAccessOnPartOfAMappingIsInvalid) {
@@ -79,7 +79,7 @@ TEST_F(Rules, UnmapPartOfAMappingIsInvalid) {
   mapped(range.base, created(4 * mib), 4 * mib);
   EXPECT_EQ(code(driver.unmap({range.base, 2 * mib})), invalid_value);
   EXPECT_EQ(code(driver.unmap({range.base + 2 * mib, 2 * mib})), invalid_value);
-  EXPECT_EQ(driver.ledger().mappings, 1u);
+  EXPECT_EQ(driver.resource_counts().mappings, 1u);
   EXPECT_EQ(driver.misuse_count(vmm::fake::misuse_kind::cut_mapping), 2u);
 }
 
@@ -88,7 +88,7 @@ TEST_F(Rules, UnmapSeveralAdjacentWholeMappingsSucceeds) {
   for (std::uint64_t at = 0; at < 6 * mib; at += 2 * mib)
     mapped(range.base + at, created(2 * mib), 2 * mib);
   EXPECT_EQ(code(driver.unmap(range)), success);
-  EXPECT_EQ(driver.ledger().mappings, 0u);
+  EXPECT_EQ(driver.resource_counts().mappings, 0u);
 }
 
 TEST_F(Rules, UnmapAReservedRangeThatWasNeverMappedSucceeds) {
@@ -140,8 +140,8 @@ TEST_F(Rules, RetainGivesAnotherHandleForAnyAddressInside) {
   const auto again = driver.retain(range.base + 3 * mib + 17);
   ASSERT_TRUE(again);
   EXPECT_NE(*again, handle);
-  EXPECT_EQ(driver.ledger().handles, 2u);
-  EXPECT_EQ(driver.ledger().memories, 1u);
+  EXPECT_EQ(driver.resource_counts().handles, 2u);
+  EXPECT_EQ(driver.resource_counts().memories, 1u);
   EXPECT_EQ(code(driver.release(*again)), success);
   EXPECT_EQ(*driver.read_tag(range.base), 0u);
 }

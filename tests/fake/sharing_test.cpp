@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: two drivers of one world share memory as two processes do, and multicast objects go through
-// their states in order.
+// Goal: two drivers of one machine share memory as two processes do, and multicast objects go
+// through their states in order.
 // Method: an exporter and an importer that take turns giving up what they hold; each state of a
 // team against the calls that belong to another.
 #include <cstddef>
@@ -42,7 +42,7 @@ class Sharing : public ::testing::Test {
   }
   std::uint64_t free_bytes() { return exporter.query_memory(vmm::device(0))->free_bytes; }
 
-  vmm::fake::world machine;
+  vmm::fake::machine machine;
   vmm::fake_driver exporter;
   vmm::fake_driver importer;
 };
@@ -52,11 +52,11 @@ TEST_F(Sharing, BothSeeOneMemory) {
   const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
   ASSERT_TRUE(sent);
   EXPECT_EQ(sent->size_bytes, 4 * mib);
-  EXPECT_EQ(exporter.ledger().descriptors, 1u);
+  EXPECT_EQ(exporter.resource_counts().descriptors, 1u);
   const auto received = importer.import_handle(*sent);
   ASSERT_TRUE(received);
   ASSERT_TRUE(importer.close_descriptor(*sent));
-  EXPECT_EQ(exporter.ledger().descriptors, 0u);
+  EXPECT_EQ(exporter.resource_counts().descriptors, 0u);
   const auto here = joined(exporter, *handle);
   const auto there = joined(importer, *received);
   ASSERT_TRUE(exporter.write_tag(here, 5));
@@ -96,7 +96,7 @@ TEST_F(Sharing, AnUnclosedDescriptorIsALeak) {
   const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
   ASSERT_TRUE(exporter.release(*handle));
   EXPECT_FALSE(exporter.check_empty());
-  EXPECT_FALSE(exporter.ledger().empty());
+  EXPECT_FALSE(exporter.resource_counts().empty());
   ASSERT_TRUE(exporter.close_descriptor(*sent));
 }
 
@@ -122,7 +122,7 @@ TEST_F(Sharing, ExportAndImportCostWhatWasMeasured) {
 TEST(SharingByFabric, WorksWhereItIsPermitted) {
   auto plays = profile::cuda();
   plays.fabric_permitted = true;
-  vmm::fake::world machine{plays};
+  vmm::fake::machine machine{plays};
   vmm::fake_driver exporter{plays, machine};
   vmm::fake_driver importer{plays, machine};
   const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::fabric});
@@ -134,7 +134,7 @@ TEST(SharingByFabric, WorksWhereItIsPermitted) {
   ASSERT_TRUE(importer.release(*received));
   ASSERT_TRUE(exporter.release(*handle));
   EXPECT_EQ(code(importer.import_handle(*sent)), invalid_value) << "it keeps nothing alive";
-  EXPECT_TRUE(exporter.ledger().empty());
+  EXPECT_TRUE(exporter.resource_counts().empty());
 }
 
 // ---- multicast ----

@@ -62,13 +62,13 @@ TEST_F(Streams, AKernelTakesItsTimeAndThenItsTagIsThere) {
   ASSERT_TRUE(writes(first, 0, 7));
   ASSERT_TRUE(driver.record_event(event, first));
   EXPECT_FALSE(passed());
-  EXPECT_EQ(driver.ledger().pending_work, 1u);
+  EXPECT_EQ(driver.resource_counts().pending_work, 1u);
   ASSERT_TRUE(driver.advance_us(40));
   EXPECT_FALSE(passed());
   ASSERT_TRUE(driver.advance_us(10));
   EXPECT_TRUE(passed());
   EXPECT_EQ(tag(0), 7u);
-  EXPECT_EQ(driver.ledger().pending_work, 0u);
+  EXPECT_EQ(driver.resource_counts().pending_work, 0u);
   EXPECT_GE(driver.now_ns() - begin, 50'000u);
 }
 
@@ -76,7 +76,7 @@ TEST_F(Streams, WorkOfOneStreamRunsInOrder) {
   ASSERT_TRUE(writes(first, 0, 1));
   ASSERT_TRUE(writes(first, 0, 2));
   ASSERT_TRUE(driver.advance_us(60));
-  EXPECT_EQ(driver.ledger().pending_work, 1u);
+  EXPECT_EQ(driver.resource_counts().pending_work, 1u);
   ASSERT_TRUE(driver.synchronize_stream(first));
   EXPECT_EQ(tag(0), 2u);
   EXPECT_EQ(driver.misuse_count(), 0u);
@@ -225,7 +225,7 @@ TEST_F(Streams, SynchronisingByHandFinishesWhatIsNeededAndNoMore) {
   ASSERT_TRUE(driver.wait_event(second, event));
   ASSERT_TRUE(writes(second, 2, 1));
   ASSERT_TRUE(driver.synchronize_stream(second));
-  EXPECT_EQ(driver.ledger().pending_work, 2u);
+  EXPECT_EQ(driver.resource_counts().pending_work, 2u);
   EXPECT_EQ(tag(0), 1u);
   EXPECT_EQ(tag(2), 1u);
   ASSERT_TRUE(driver.finish_all());
@@ -262,12 +262,12 @@ TEST(StreamsOfTheHostProfile, AreNotThere) {
   EXPECT_EQ(driver.create_event().error().code, vmm::errc::not_supported);
 }
 
-TEST(StreamsOfADriver, AreInItsLedger) {
+TEST(StreamsOfADriver, AreInItsResourceCounts) {
   vmm::fake_driver driver;
   const auto stream = driver.create_stream();
   const auto event = driver.create_event();
-  EXPECT_EQ(driver.ledger().streams, 1u);
-  EXPECT_EQ(driver.ledger().events, 1u);
+  EXPECT_EQ(driver.resource_counts().streams, 1u);
+  EXPECT_EQ(driver.resource_counts().events, 1u);
   ASSERT_TRUE(driver.launch(*stream, {"long kernel", 1e6}));
   EXPECT_FALSE(driver.check_empty());
   EXPECT_NE(driver.report().find("stream"), std::string::npos);
@@ -275,9 +275,35 @@ TEST(StreamsOfADriver, AreInItsLedger) {
   EXPECT_NE(driver.report().find("long kernel"), std::string::npos);
   ASSERT_TRUE(driver.destroy_event(*event));
   ASSERT_TRUE(driver.destroy_stream(*stream));
-  EXPECT_FALSE(driver.ledger().empty()) << "the kernel runs on";
+  EXPECT_FALSE(driver.resource_counts().empty()) << "the kernel runs on";
   ASSERT_TRUE(driver.finish_all());
-  EXPECT_TRUE(driver.ledger().empty());
+  EXPECT_TRUE(driver.resource_counts().empty());
+}
+
+TEST_F(Streams, AnEventOfAllWorkPassesWhenTheLastStreamHasDoneWhatItHadThen) {
+  driver.set_manual(true);
+  vmm::stream_handle gone = *driver.create_stream();
+  const auto made = driver.create_event();
+  ASSERT_TRUE(made);
+  EXPECT_TRUE(driver.launch(first, {.duration_us = 1}));
+  EXPECT_TRUE(driver.launch(gone, {.duration_us = 1}));
+  EXPECT_TRUE(driver.launch(vmm::stream_handle::default_stream, {.duration_us = 1}));
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  ASSERT_TRUE(driver.record_all(*made));
+  EXPECT_TRUE(driver.launch(second, {.duration_us = 1}));  // behind it
+  ASSERT_TRUE(driver.wait_event(second, *made));
+  EXPECT_TRUE(driver.launch(second, {.duration_us = 1}));
+  EXPECT_TRUE(driver.finish_next(second).value_or(false));
+  EXPECT_FALSE(driver.finish_next(second).value_or(true)) << "it waits for all the others";
+  EXPECT_TRUE(driver.finish_next(first).value_or(false));
+  EXPECT_TRUE(driver.finish_next(vmm::stream_handle::default_stream).value_or(false));
+  EXPECT_FALSE(driver.query_event(*made).value_or(true)) << "the stream that is gone still works";
+  EXPECT_FALSE(driver.finish_next(second).value_or(true));
+  EXPECT_TRUE(driver.finish_ready(0));
+  EXPECT_TRUE(driver.query_event(*made).value_or(false));
+  EXPECT_TRUE(driver.finish_next(second).value_or(false));
+  EXPECT_TRUE(driver.destroy_event(*made));
+  driver.set_manual(false);
 }
 
 }  // namespace

@@ -153,7 +153,9 @@ class recording_driver : public vmm::observed_backend<vmm::fake_driver, call_rec
   [[nodiscard]] std::size_t ready_count() const { return fake().ready_count(); }
   [[nodiscard]] vmm::status finish_ready(std::size_t index) { return driver().finish_ready(index); }
   [[nodiscard]] vmm::status finish_all() { return driver().finish_all(); }
-  [[nodiscard]] vmm::fake::ledger_counts ledger() const { return fake().ledger(); }
+  [[nodiscard]] vmm::fake::resource_counts resource_counts() const {
+    return fake().resource_counts();
+  }
   [[nodiscard]] bool check_empty() { return driver().check_empty(); }
   [[nodiscard]] std::vector<vmm::fake::misuse> misuses() const { return fake().misuses(); }
   [[nodiscard]] std::uint64_t misuse_count() const { return fake().misuse_count(); }

@@ -3,7 +3,7 @@
 //
 // Goal: when operator new fails inside the host driver, the call says so and changes nothing.
 // Method: operator new is replaced by one that fails when told to; every allocation of every call
-// that makes one fails once, and the ledger is compared with the one before.
+// that makes one fails once, and the resource counts are compared with the one before.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -43,7 +43,7 @@ errc code_of(const vmm::result<T>& answer) {
   return answer ? errc::none : answer.error().code;
 }
 
-bool operator==(const vmm::host_ledger& a, const vmm::host_ledger& b) {
+bool operator==(const vmm::host_resource_counts& a, const vmm::host_resource_counts& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
@@ -92,7 +92,7 @@ TEST(HostAllocations, FailingAllocationsChangeNothing) {
   for (int number = 0; number < 7; ++number) {
     for (std::uint64_t nth = 1;; ++nth) {
       ASSERT_LT(nth, 100u);
-      const auto before = driver.ledger();
+      const auto before = driver.resource_counts();
       failing_allocation = nth;
       const bool done = step(driver, number, range, memory);
       const bool struck = failing_allocation == 0;
@@ -102,7 +102,7 @@ TEST(HostAllocations, FailingAllocationsChangeNothing) {
         break;
       }
       ASSERT_TRUE(struck);
-      EXPECT_TRUE(before == driver.ledger()) << "step " << number << " allocation " << nth;
+      EXPECT_TRUE(before == driver.resource_counts()) << "step " << number << " allocation " << nth;
       ++injected;
     }
   }

@@ -3,7 +3,7 @@
 //
 // Goal: at every limit (memory, capacity, descriptors, kernel mappings) the host driver answers the
 // right error, changes nothing, and can still give back what it holds.
-// Method: the limits are real ones. Each refusal is compared with the ledger before it.
+// Method: the limits are real ones. Each refusal is compared with the resource counts before it.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 
 import vmm.host;
+import vmm.support;
 
 namespace {
 
@@ -32,7 +33,7 @@ errc code_of(const vmm::result<T>& answer) {
   return answer ? errc::none : answer.error().code;
 }
 
-bool operator==(const vmm::host_ledger& a, const vmm::host_ledger& b) {
+bool operator==(const vmm::host_resource_counts& a, const vmm::host_resource_counts& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
@@ -48,7 +49,7 @@ vmm::physical_request memory_of(std::uint64_t size_bytes) {
 TEST(HostLimits, MoreThanTheSystemHasIsRefused) {
   auto driver = open({});
   const auto info = driver.query_memory(vmm::host()).value();
-  const auto before = driver.ledger();
+  const auto before = driver.resource_counts();
   // The first could be committed, but not without taking what is kept for the rest of the system.
   const std::uint64_t kept = std::min<std::uint64_t>(256u << 20, info.total_bytes / 16);
   const std::uint64_t sizes[] = {vmm::round_up(info.free_bytes + kept / 2, page),
@@ -60,7 +61,7 @@ TEST(HostLimits, MoreThanTheSystemHasIsRefused) {
     EXPECT_EQ(made.error().code, errc::out_of_memory);
     EXPECT_EQ(made.error().where, vmm::call::create);
   }
-  EXPECT_TRUE(before == driver.ledger());
+  EXPECT_TRUE(before == driver.resource_counts());
 }
 
 TEST(HostLimits, CapacityIsKept) {
@@ -94,7 +95,7 @@ TEST(HostLimits, HugePagesThatAreNotThereAreRefused) {
     ASSERT_FALSE(made);
     EXPECT_EQ(made.error().code, errc::out_of_memory) << vmm::describe(made.error());
   }
-  EXPECT_TRUE(opened->ledger().empty());
+  EXPECT_TRUE(opened->resource_counts().empty());
 }
 
 TEST(HostLimits, HugePagesThatAreThereServe) {
@@ -125,7 +126,7 @@ TEST(HostLimits, DescriptorsRunOut) {
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
   const rlimit none{0, old.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  const auto before = driver.ledger();
+  const auto before = driver.resource_counts();
   const auto made = driver.create(request);
   const auto exported = driver.export_handle(first, vmm::share_kind::posix_fd);
   const auto plain = driver.create(memory_of(page));
@@ -138,7 +139,7 @@ TEST(HostLimits, DescriptorsRunOut) {
   ASSERT_FALSE(plain) << "what is available cannot be read";
   EXPECT_EQ(plain.error().code, errc::out_of_memory);
   EXPECT_EQ(plain.error().native, EMFILE);
-  EXPECT_TRUE(before == driver.ledger());
+  EXPECT_TRUE(before == driver.resource_counts());
   ASSERT_TRUE(driver.release(first));
 }
 
@@ -174,10 +175,10 @@ TEST(HostLimits, MappingsRunOutAndCanBeUndone) {
        {std::pair{range, std::uint64_t{1}}, std::pair{spread, std::uint64_t{2}}}) {
     auto mapped = map_to_the_limit(driver, where, memory, stride);
     EXPECT_GT(mapped.size(), limit / 4);
-    const auto before = driver.ledger();
+    const auto before = driver.resource_counts();
     EXPECT_EQ(code_of(driver.map({where.end() + (0 - 2 * page), page, memory, 0})),
               errc::out_of_mappings);
-    EXPECT_TRUE(before == driver.ledger());
+    EXPECT_TRUE(before == driver.resource_counts());
     // The middle first: that is where the kernel has to split.
     std::swap(mapped.front(), mapped[mapped.size() / 2]);
     for (const auto& each : mapped) {
@@ -188,14 +189,14 @@ TEST(HostLimits, MappingsRunOutAndCanBeUndone) {
   ASSERT_TRUE(driver.release(memory));
   ASSERT_TRUE(driver.free_reservation(range));
   ASSERT_TRUE(driver.free_reservation(spread));
-  EXPECT_TRUE(driver.ledger().empty());
+  EXPECT_TRUE(driver.resource_counts().empty());
 }
 
 // Whether the process may read there, as the kernel sees it.
 bool readable(vmm::address at) {
   int ends[2] = {-1, -1};
   if (::pipe(ends) != 0) return false;
-  const bool done = ::write(ends[1], reinterpret_cast<const void*>(at.value), 1) == 1;
+  const bool done = ::write(ends[1], at.as<const void>(), 1) == 1;
   ::close(ends[0]);
   ::close(ends[1]);
   return done;
@@ -214,14 +215,14 @@ TEST(HostLimits, RightsAtTheMappingLimitChangeWhollyOrNotAtAll) {
   ASSERT_TRUE(driver.map({large.base + 4 * page, 4 * page, one, 0}));
   const auto range = driver.reserve({.size_bytes = (limit + 10) * page}).value();
   const auto mapped = map_to_the_limit(driver, range, one, 1);
-  const auto before = driver.ledger();
+  const auto before = driver.resource_counts();
   // The first memory whole and a part of the second: the kernel changes the first before it fails
   // on the second.
   const vmm::access_grant grant{vmm::host(), access::read_write};
   const auto changed = driver.set_access({large.base, 6 * page}, {&grant, 1});
   ASSERT_FALSE(changed);
   EXPECT_EQ(changed.error().code, errc::out_of_mappings) << vmm::describe(changed.error());
-  EXPECT_TRUE(before == driver.ledger());
+  EXPECT_TRUE(before == driver.resource_counts());
   for (std::uint64_t at = 0; at < large.size_bytes; at += page) {
     EXPECT_EQ(driver.get_access(large.base + at, vmm::host()).value(), access::none);
     EXPECT_FALSE(readable(large.base + at)) << at / page;

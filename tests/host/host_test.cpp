@@ -4,8 +4,9 @@
 // Goal: the host driver does with real memory what the contract says, also where Linux would do
 // something else.
 // Method: small layouts, their bytes read and written through plain pointers; each refusal compared
-// with the ledger before it; the kernel is asked to read or write a byte for this process, and
-// answers an error where a plain access would fault. The ledger is empty after every test.
+// with the resource counts before it; the kernel is asked to read or write a byte for this process,
+// and answers an error where a plain access would fault. The resource counts are zero after every
+// test.
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -41,14 +42,14 @@ using vmm::physical_handle;
 constexpr std::uint64_t page = 4096;
 constexpr std::uint64_t unit = 16 * page;
 
-std::uint8_t* pointer(address at) { return reinterpret_cast<std::uint8_t*>(at.value); }
+std::uint8_t* pointer(address at) { return at.as<std::uint8_t>(); }
 
 template <class T>
 errc code_of(const vmm::result<T>& answer) {
   return answer ? errc::none : answer.error().code;
 }
 
-bool operator==(const vmm::host_ledger& a, const vmm::host_ledger& b) {
+bool operator==(const vmm::host_resource_counts& a, const vmm::host_resource_counts& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
@@ -59,7 +60,7 @@ class Host : public testing::Test {
     ASSERT_TRUE(opened) << vmm::describe(opened.error());
     driver_.emplace(std::move(*opened));
   }
-  void TearDown() override { EXPECT_TRUE(driver_->ledger().empty()); }
+  void TearDown() override { EXPECT_TRUE(driver_->resource_counts().empty()); }
 
   vmm::host_driver& driver() { return *driver_; }
 
@@ -232,7 +233,7 @@ TEST_F(Host, MemoryLivesUntilItsLastReference) {
   map_usable(range.base + unit, *again, unit);
   EXPECT_EQ(pointer(range.base + unit)[0], 7);
   ASSERT_TRUE(driver().unmap({range.base + unit, unit}));
-  EXPECT_EQ(driver().ledger().memories, 1u);
+  EXPECT_EQ(driver().resource_counts().memories, 1u);
   ASSERT_TRUE(driver().release(*again));
   clear(range, {});
 }
@@ -242,7 +243,7 @@ TEST_F(Host, RefusesMapsThatLinuxWouldTake) {
   const auto memory = create(2 * unit);
   map_usable(range.base + unit, memory, 2 * unit);
   pointer(range.base + unit)[0] = 9;
-  const auto before = driver().ledger();
+  const auto before = driver().resource_counts();
   for (const std::uint64_t at : {std::uint64_t{0}, unit, 2 * unit}) {
     EXPECT_EQ(code_of(driver().map({range.base + at, 2 * unit, memory, 0})), errc::overlap) << at;
   }
@@ -260,7 +261,7 @@ TEST_F(Host, RefusesMapsThatLinuxWouldTake) {
   EXPECT_EQ(code_of(driver().map({range.base, unit, physical_handle{999}, 0})),
             errc::invalid_argument);
   EXPECT_EQ(code_of(driver().free_reservation(range)), errc::in_use);
-  EXPECT_TRUE(before == driver().ledger());
+  EXPECT_TRUE(before == driver().resource_counts());
   EXPECT_EQ(pointer(range.base + unit)[0], 9);
   ASSERT_TRUE(driver().release(memory));
   clear(range, {{range.base + unit, 2 * unit}});
@@ -277,19 +278,20 @@ TEST_F(Host, UnmapCutsAndSpans) {
   ASSERT_TRUE(driver().release(first));
   ASSERT_TRUE(driver().release(second));
   ASSERT_TRUE(driver().unmap({range.base + 2 * unit, 2 * unit}));
-  EXPECT_EQ(driver().ledger().mapped_bytes, 4 * unit);
-  EXPECT_EQ(driver().ledger().memories, 2u);
+  EXPECT_EQ(driver().resource_counts().mapped_bytes, 4 * unit);
+  EXPECT_EQ(driver().resource_counts().memories, 2u);
   for (const std::uint64_t i : {0u, 1u, 4u, 5u})
     EXPECT_EQ(pointer(range.base + i * unit)[0], 10 + i);
-  const auto before = driver().ledger();
+  const auto before = driver().resource_counts();
   EXPECT_EQ(code_of(driver().unmap({range.base + unit, 2 * unit})), errc::invalid_argument)
       << "a hole behind a mapping";
   EXPECT_TRUE(driver().unmap({range.base + 2 * unit, 2 * unit})) << "nothing but a hole";
   EXPECT_EQ(code_of(driver().unmap({range.base + 1, unit})), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().unmap({range.base + 5 * unit, 2 * unit})), errc::invalid_argument);
-  EXPECT_TRUE(before == driver().ledger());
+  EXPECT_TRUE(before == driver().resource_counts());
   ASSERT_TRUE(driver().unmap({range.base, 2 * unit}));
-  EXPECT_EQ(driver().ledger().memories, 1u) << "the first memory went with its last mapping";
+  EXPECT_EQ(driver().resource_counts().memories, 1u)
+      << "the first memory went with its last mapping";
   clear(range, {{range.base + 4 * unit, 2 * unit}});
 }
 
@@ -390,7 +392,7 @@ TEST_F(Host, RefusesCopiesItMayNotMake) {
 }
 
 TEST_F(Host, RefusesMemoryItCannotMake) {
-  const auto before = driver().ledger();
+  const auto before = driver().resource_counts();
   EXPECT_EQ(code_of(driver().create({.size_bytes = 0, .where = vmm::host()})),
             errc::invalid_argument);
   EXPECT_EQ(code_of(driver().create({.size_bytes = page + 1, .where = vmm::host()})),
@@ -405,7 +407,7 @@ TEST_F(Host, RefusesMemoryItCannotMake) {
   EXPECT_EQ(
       code_of(driver().create({.size_bytes = page, .where = vmm::host(), .rdma_capable = true})),
       errc::not_supported);
-  EXPECT_TRUE(before == driver().ledger());
+  EXPECT_TRUE(before == driver().resource_counts());
   EXPECT_EQ(code_of(driver().release(physical_handle::none)), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().retain(address{page})), errc::invalid_argument);
   EXPECT_EQ(code_of(driver().get_properties(physical_handle{5})), errc::invalid_argument);
@@ -526,7 +528,7 @@ TEST_F(Host, RefusesDescriptorsItCannotTrust) {
   EXPECT_EQ(import(unsealed, unit), errc::none);
   EXPECT_EQ(import(unsealed, 0), errc::none) << "not every driver tells the size";
   ::close(unsealed);
-  EXPECT_EQ(driver().ledger().memory_bytes, 2 * unit);
+  EXPECT_EQ(driver().resource_counts().memory_bytes, 2 * unit);
   EXPECT_TRUE(driver().release(physical_handle{2}));
   EXPECT_TRUE(driver().release(physical_handle{1}));
 }
@@ -573,7 +575,7 @@ TEST(HostLeaks, DestructionGivesEverythingBack) {
     EXPECT_EQ(mapped_memory_files(), 2u);
     EXPECT_EQ(open_descriptors(), descriptors + 2);
     auto moved = std::move(*driver);
-    EXPECT_EQ(moved.ledger().mappings, 2u);
+    EXPECT_EQ(moved.resource_counts().mappings, 2u);
   }
   EXPECT_EQ(mapped_memory_files(), 0u);
   EXPECT_EQ(open_descriptors(), descriptors);

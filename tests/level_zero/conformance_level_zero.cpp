@@ -36,7 +36,7 @@ struct level_zero_on_the_loader {
     EXPECT_EQ(fake.misuse_count(), 0u) << fake.report();
     EXPECT_GT(ze_test::simulated().witnessed(), 0u);
     if (!fake.finish_all()) return false;
-    vmm::fake::ledger_counts counts = fake.ledger();
+    vmm::fake::resource_counts counts = fake.resource_counts();
     counts.streams = 0;
     counts.events = 0;
     return counts.empty();

@@ -4,14 +4,15 @@
 // Goal: whatever code any entry point of Level Zero answers, the backend reports that code for that
 // call, under its own name, and the driver's state is as before. [R1] Method: a life of one of
 // everything as a list of steps, on the distribution's loader; before each step, each entry point
-// that it uses fails with each code, once and for ever; the ledger is compared before and after,
-// and must be empty at the end.
+// that it uses fails with each code, once and for ever; the resource counts are compared before and
+// after, and must be empty at the end.
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -189,6 +190,13 @@ bool is_answer(const step& what, ze_result_t code) {
   return what.where == call::query_event && code == ZE_RESULT_NOT_READY;
 }
 
+// A reservation that is refused at one start is asked for at any other: with a layer that takes a
+// null start, the second call succeeds.
+bool is_asked_again(const step& what, ze_result_t code, bool forever) {
+  return what.where == call::reserve && !forever &&
+         (code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || code == ZE_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
 std::size_t possible_count(const std::vector<step>& all) {
   std::size_t count = 0;
   for (const step& each : all) {
@@ -199,7 +207,7 @@ std::size_t possible_count(const std::vector<step>& all) {
   return count;
 }
 
-bool same(const vmm::fake::ledger_counts& a, const vmm::fake::ledger_counts& b) {
+bool same(const vmm::fake::resource_counts& a, const vmm::fake::resource_counts& b) {
   return a.reservations == b.reservations && a.handles == b.handles && a.memories == b.memories &&
          a.mappings == b.mappings && a.accessible_mappings == b.accessible_mappings &&
          a.streams == b.streams;
@@ -215,18 +223,22 @@ class LevelZeroSweep : public testing::Test {
   // One entry point of one step fails with one code.
   void inject(const step& what, life& l, const char* symbol, ze_result_t code, bool forever) {
     if (is_answer(what, code)) return;
-    const vmm::fake::ledger_counts before = fake().ledger();
+    const vmm::fake::resource_counts before = fake().resource_counts();
     simulated().fail(symbol, code, 1, forever);
     const vmm::status outcome = what.run(l);
     simulated().clear_failures();
     ++injected_;
+    if (outcome && is_asked_again(what, code, forever)) {
+      ASSERT_TRUE(l.driver.free_reservation(l.range));
+      return;
+    }
     ASSERT_FALSE(outcome) << symbol << " answered " << code;
     EXPECT_EQ(outcome.error().where, what.where) << symbol;
     EXPECT_EQ(outcome.error().native, code) << symbol;
     EXPECT_NE(outcome.error().code, vmm::errc::none) << symbol;
     EXPECT_STRNE(outcome.error().native_name, "") << symbol;
     EXPECT_STRNE(outcome.error().detail, "") << symbol;
-    EXPECT_TRUE(same(before, fake().ledger())) << symbol << " answered " << code;
+    EXPECT_TRUE(same(before, fake().resource_counts())) << symbol << " answered " << code;
   }
 
   void sweep(const step& what, life& l) {
@@ -262,13 +274,22 @@ TEST_F(LevelZeroSweep, EveryEntryPointWithEveryCode) {
   EXPECT_EQ(injected_, possible_count(steps));
 }
 
-// The calls of open(), each with each code: the error is reported and nothing is kept.
+// The calls of open(), each with each code: the error is reported and nothing is kept. The loader
+// keeps the first answer to zeInit: the drivers start before anything fails.
 TEST_F(LevelZeroSweep, EveryCallOfOpen) {
+  ASSERT_TRUE(level_zero_driver::open({.loader_library = VMM_ZE_WITNESS}));
+  const std::uint64_t starts = simulated().calls("zeInit");
+  ASSERT_TRUE(level_zero_driver::open({.loader_library = VMM_ZE_WITNESS}));
+  // Newer loaders start a driver once, and drop one that does not say that it is there.
+  const bool asks_again = simulated().calls("zeInit") != starts;
   for (const char* symbol :
        {"zeInit", "zeDriverGet", "zeDeviceGet", "zeDeviceGetProperties", "zeDriverGetProperties",
         "zeDriverGetApiVersion", "zeDeviceGetMemoryProperties",
         "zeDeviceGetCommandQueueGroupProperties", "zeContextCreate", "zeVirtualMemQueryPageSize",
         "zeCommandListCreateImmediate"}) {
+    const bool is_loaders =
+        std::string_view(symbol) == "zeInit" || std::string_view(symbol) == "zeDriverGet";
+    if (is_loaders && !asks_again) continue;
     for (const ze_result_t code : codes) {
       simulated().fail(symbol, code, 1, false);
       const auto opened = level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});

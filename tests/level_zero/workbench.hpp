@@ -18,12 +18,13 @@ namespace ze_test {
 /// variables once: they are set before it is loaded.
 class controls {
  public:
-  controls() {
-    ::setenv("ZE_ENABLE_ALT_DRIVERS", VMM_ZE_DRIVER, 1);
+  /// `names` are the drivers that the loader is to load, with commas; the controls are `of` one.
+  explicit controls(const char* names = VMM_ZE_DRIVER, const char* of = VMM_ZE_DRIVER) {
+    ::setenv("ZE_ENABLE_ALT_DRIVERS", names, 1);
     ::setenv("ZE_ENABLE_VALIDATION_LAYER", "1", 1);
     ::setenv("ZE_ENABLE_PARAMETER_VALIDATION", "1", 1);
     ::setenv("ZE_ENABLE_LOADER_INTERCEPT", "1", 1);
-    void* const driver = dlopen(VMM_ZE_DRIVER, RTLD_NOW | RTLD_LOCAL);
+    void* const driver = dlopen(of, RTLD_NOW | RTLD_LOCAL);
     void* const witness = dlopen(VMM_ZE_WITNESS, RTLD_NOW | RTLD_LOCAL);
     if (driver == nullptr || witness == nullptr) std::abort();
     bind(driver, reset, "vmm_ze_reset");
@@ -35,6 +36,7 @@ class controls {
     bind(witness, complaints, "vmm_witness_complaints");
     bind(witness, witnessed, "vmm_witness_calls");
     bind(witness, clear_complaints, "vmm_witness_clear");
+    bind(witness, tell, "vmm_witness_tell");
     find_ = witness;
   }
   /// One of Level Zero's own calls, through the witness.
@@ -52,6 +54,7 @@ class controls {
   decltype(&vmm_witness_complaints) complaints = nullptr;
   decltype(&vmm_witness_calls) witnessed = nullptr;
   decltype(&vmm_witness_clear) clear_complaints = nullptr;
+  decltype(&vmm_witness_tell) tell = nullptr;
 
  private:
   template <class Function>

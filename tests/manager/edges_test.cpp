@@ -154,9 +154,9 @@ TEST_F(ManagerEdges, TheHostWaitsForEarlierUsersAndForNobodyElse) {
     EXPECT_EQ(driver.calls(call::create), 1u);
     EXPECT_TRUE(driver.launch(streams[1], {.name = "the caller's"}));
     EXPECT_TRUE(driver.launch(streams[0], {.name = "later work of the earlier user"}));
-    EXPECT_EQ(driver.ledger().pending_work, 3u);
+    EXPECT_EQ(driver.resource_counts().pending_work, 3u);
     EXPECT_TRUE(managed->settle(at));
-    EXPECT_EQ(driver.ledger().pending_work, 2u);
+    EXPECT_EQ(driver.resource_counts().pending_work, 2u);
     const std::uint64_t calls = driver.calls();
     EXPECT_TRUE(managed->settle(at));
     EXPECT_EQ(driver.calls(), calls) << "what is known to have finished costs nothing";
@@ -191,7 +191,7 @@ TEST_F(ManagerEdges, APointIsWaitedFor) {
   ASSERT_TRUE(point);
   EXPECT_TRUE(driver.launch(streams[0], {.name = "behind"}));
   EXPECT_TRUE(managed->wait(*point));
-  EXPECT_EQ(driver.ledger().pending_work, 1u);
+  EXPECT_EQ(driver.resource_counts().pending_work, 1u);
 }
 
 // The same of the addresses: they were mapped all the time, and work goes through them still.
@@ -205,7 +205,7 @@ TEST_F(ManagerEdges, ARangeReusedAndFreedIdleIsNotUnmappedUnderTheEarlierUser) {
     EXPECT_EQ(again, used);
     EXPECT_TRUE(by_another_stream ? managed->free(again, streams[2]) : managed->free_idle(again));
     EXPECT_EQ(managed->drain().released_count, 0u);
-    EXPECT_EQ(driver.ledger().mappings, 1u);
+    EXPECT_EQ(driver.resource_counts().mappings, 1u);
     if (!by_another_stream) TearDown();
   }
 }
@@ -218,7 +218,7 @@ TEST_F(ManagerEdges, AReusedRangeThatHasGrownWaitsForTheEarlierUserToo) {
   const address again = allocate(4 * MiB, streams[1]);
   EXPECT_EQ(managed->resize({again, 2 * MiB, 0}).value_or(address{}), again);
   EXPECT_TRUE(managed->free_idle(again));
-  EXPECT_EQ(driver.ledger().mappings, 1u);
+  EXPECT_EQ(driver.resource_counts().mappings, 1u);
 }
 
 // Never used by its own stream, freed in the order of another, which has work of its own.

@@ -5,8 +5,8 @@
 // first failure is being undone, the manager reports the injected error or succeeds all the same,
 // every allocation and its contents are as before, and nothing leaks. [R1, R14]
 // Method: each scenario is run once to count its driver calls, then once for every call, code and
-// way of failing, on drivers that differ in what they can do with mappings. The driver's ledger is
-// empty after each.
+// way of failing, on drivers that differ in what they can do with mappings. The driver's resource
+// counts are zero and its list of misuses is empty after each.
 #include <cstdint>
 #include <cstdio>
 #include <functional>

@@ -3,8 +3,8 @@
 //
 // Goal: the manager allocates, frees, resizes and copies as the sources describe, with their
 // numbers, and gives back all that it took. Method: on the fake driver; contents are followed by
-// tags, driver calls are counted, and after every test the driver's ledger and its list of misuses
-// are empty.
+// tags, driver calls are counted, and after every test the driver's resource counts and its list of
+// misuses are empty.
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
@@ -87,7 +87,7 @@ TEST_F(Manager, EightyOneBlocksOf64MbTakeOneReservation) {
   std::vector<address> blocks;
   for (int i = 0; i < 81; ++i) blocks.push_back(allocate(64 * MB));
   EXPECT_EQ(driver.calls(call::reserve), 1u);
-  EXPECT_EQ(driver.ledger().reservations, 1u);
+  EXPECT_EQ(driver.resource_counts().reservations, 1u);
   EXPECT_EQ(managed->statistics().reserved_bytes, std::uint64_t{8} << 40);
   EXPECT_EQ(managed->statistics().user_bytes, 81 * 64 * MB);
   for (const address at : blocks) free(at);
@@ -117,10 +117,10 @@ TEST_F(Manager, AFreedPieceServesTheNextRequestWithoutCreate) {
   open();
   free(allocate(100 * MiB));
   EXPECT_EQ(driver.calls(call::create), 1u);
-  EXPECT_EQ(managed->statistics().cached_piece_bytes, 100 * MiB);
+  EXPECT_EQ(managed->statistics().cached_memory_bytes, 100 * MiB);
   free(allocate(100 * MiB));
   EXPECT_EQ(driver.calls(call::create), 1u);
-  EXPECT_EQ(managed->statistics().reused_piece_count, 1u);
+  EXPECT_EQ(managed->statistics().reused_memory_count, 1u);
 }
 
 TEST_F(Manager, TheOneAndAHalfGigabytePieceServesTheThreeGigabyteRequest) {
@@ -129,7 +129,7 @@ TEST_F(Manager, TheOneAndAHalfGigabytePieceServesTheThreeGigabyteRequest) {
   const address large = allocate(3000 * MB);
   EXPECT_EQ(driver.calls(call::create), 2u);
   EXPECT_EQ(managed->find(large)->handles.size(), 2u);
-  EXPECT_EQ(managed->statistics().held_bytes, managed->find(large)->sizes.mapped_bytes);
+  EXPECT_EQ(managed->statistics().footprint_bytes, managed->find(large)->sizes.mapped_bytes);
   free(large);
 }
 
@@ -138,11 +138,11 @@ TEST_F(Manager, The64MegabytePiecesDoNotServeTheTwoPointThreeGigabyteRequest) {
   std::vector<address> small;
   for (int i = 0; i < 41; ++i) small.push_back(allocate(64 * MB));
   for (const address at : small) free(at);
-  const std::uint64_t cached_bytes = managed->statistics().cached_piece_bytes;
+  const std::uint64_t cached_bytes = managed->statistics().cached_memory_bytes;
   const address large = allocate(2300 * MB);
   EXPECT_EQ(driver.calls(call::create), 42u);
   EXPECT_EQ(managed->find(large)->handles.size(), 1u);
-  EXPECT_EQ(managed->statistics().cached_piece_bytes, cached_bytes);
+  EXPECT_EQ(managed->statistics().cached_memory_bytes, cached_bytes);
   free(allocate(64 * MB));  // they serve what they are good for
   EXPECT_EQ(driver.calls(call::create), 42u);
   free(large);
@@ -182,10 +182,10 @@ TEST_F(Manager, TrimsDownToALimitAndDrains) {
   const vmm::trim_report part = managed->trim(35 * MiB);
   EXPECT_EQ(part.released_count, 2u);
   EXPECT_EQ(part.released_bytes, 70 * MiB);
-  EXPECT_EQ(managed->statistics().cached_piece_bytes, 30 * MiB);
+  EXPECT_EQ(managed->statistics().cached_memory_bytes, 30 * MiB);
   const vmm::trim_report rest = managed->drain();
   EXPECT_EQ(rest.released_bytes, 30 * MiB);
-  EXPECT_EQ(driver.ledger().handles, 0u);
+  EXPECT_EQ(driver.resource_counts().handles, 0u);
 }
 
 // ---- mistakes of the caller [D2]
@@ -258,7 +258,7 @@ TEST_F(Manager, ShrinksByWholePieces) {
   EXPECT_EQ(managed->find(at)->sizes.user_bytes, 65 * MiB);
   EXPECT_EQ(resize(at, 64 * MiB), at);
   EXPECT_EQ(managed->find(at)->sizes.mapped_bytes, 64 * MiB);
-  EXPECT_EQ(managed->statistics().cached_piece_bytes, 32 * MiB);
+  EXPECT_EQ(managed->statistics().cached_memory_bytes, 32 * MiB);
   EXPECT_EQ(read(at + 63 * MiB), 5u);
   free(at);
 }
@@ -315,7 +315,7 @@ TEST_F(Manager, AliasLeavesTheSourceReadableUntilItIsFreed) {
   EXPECT_EQ(read(target + 63 * MiB), 11u);
   EXPECT_EQ(managed->find(target)->sizes.mapped_bytes, 128 * MiB);
   free(target);
-  EXPECT_EQ(managed->statistics().held_bytes, managed->statistics().cached_piece_bytes);
+  EXPECT_EQ(managed->statistics().footprint_bytes, managed->statistics().cached_memory_bytes);
 }
 
 TEST_F(Manager, CopiesBytesWhereTheConditionsDoNotHold) {
@@ -366,7 +366,7 @@ TEST_F(Manager, VirtualCachingFollowsTheFourCases) {
   const address small = allocate(20 * MiB);  // case 4: only larger ones: the smallest is unbound
   EXPECT_EQ(driver.calls(call::create), 0u);
   EXPECT_EQ(managed->statistics().unbound_range_count, 1u);
-  EXPECT_EQ(managed->statistics().cached_piece_bytes, 40 * MiB);
+  EXPECT_EQ(managed->statistics().cached_memory_bytes, 40 * MiB);
   free(small);
 }
 
@@ -443,7 +443,7 @@ TEST_F(Manager, NeverHoldsMoreThanItsBudget) {
   EXPECT_EQ(managed->allocate(60 * MiB).error().code, errc::over_budget);
   free(at);
   const address large = allocate(90 * MiB);  // the cached 60 MiB go back first
-  EXPECT_LE(managed->statistics().peak_held_bytes, 100 * MiB);
+  EXPECT_LE(managed->statistics().peak_footprint_bytes, 100 * MiB);
   free(large);
 }
 
@@ -460,7 +460,7 @@ TEST_F(Manager, AFreedRangeWaitsForItsWork) {
   ASSERT_TRUE(managed->free(*at));
   EXPECT_EQ(driver.calls(call::unmap), 0u);
   EXPECT_EQ(managed->statistics().retired_bytes, 64 * MiB);
-  EXPECT_EQ(managed->statistics().cached_piece_bytes, 64 * MiB);
+  EXPECT_EQ(managed->statistics().cached_memory_bytes, 64 * MiB);
 
   // The memory moves on at once, to another stream behind a wait on the device.
   const auto other = driver.create_stream();

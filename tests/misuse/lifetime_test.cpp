@@ -115,7 +115,7 @@ class VectorLifetimeMisuseDeathTest : public testing::Test {
 
 TEST_F(VectorLifetimeMisuseDeathTest, ManagerDestroyedBeforeItsVector) {
   const std::string text =
-      check_failed("a manager is destroyed while a vector uses it: destroy the vectors first");
+      check_failed("a manager is destroyed while a vector or buffer uses it: destroy those first");
   std::optional<vector_type> numbers(std::in_place, *manager);
   EXPECT_DEATH(manager.reset(), text) << "an empty one would reach it by growing";
   ASSERT_TRUE(numbers->push_back(7));

@@ -3,7 +3,7 @@
 //
 // Goal: every wrong use of a manager and of a vector is answered as docs/misuse.md says. [R12]
 // Method: one test a row; a refused call leaves the manager as it was, which the validator and the
-// ledger check at the end.
+// resource counts check at the end.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -55,8 +55,8 @@ TEST_F(ManagerMisuse, ForeignAddress) {
   EXPECT_EQ(code_of(manager->free(address{4096})), errc::unknown_address) << "before set-up";
   const address at = allocate(4 * MiB);
   int local = 0;
-  for (const address foreign : {address{1}, address{reinterpret_cast<std::uintptr_t>(&local)},
-                                address{~std::uint64_t{0}}}) {
+  for (const address foreign :
+       {address{1}, address::from_native(&local), address{~std::uint64_t{0}}}) {
     EXPECT_EQ(code_of(manager->free(foreign)), errc::unknown_address);
     EXPECT_EQ(code_of(manager->find(foreign)), errc::unknown_address);
   }

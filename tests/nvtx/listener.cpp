@@ -7,8 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include <nvtx3/nvToolsExtMem.h>
+#if __has_include(<nvtx3/nvToolsExtCounters.h>)
+#include <nvtx3/nvToolsExtPayload.h>
+
+#include <nvtx3/nvToolsExtCounters.h>
+#endif
 
 namespace {
 
@@ -60,6 +66,35 @@ void unregister_regions(nvtxDomainHandle_t, const nvtxMemRegionsUnregisterBatch_
   }
 }
 
+// ---- ranges, marks and counters ----
+
+std::map<std::string, unsigned> counts;       // of pushes and marks, by name
+std::map<std::string, std::int64_t> samples;  // the latest of each counter
+std::map<std::uint64_t, std::string> counters;
+int depth = 0;
+
+int push(nvtxDomainHandle_t, const nvtxEventAttributes_t* what) {
+  ++counts[what->message.ascii];
+  return depth++;
+}
+int pop(nvtxDomainHandle_t) {
+  if (depth == 0) ++broken_rules;
+  return --depth;
+}
+void mark(nvtxDomainHandle_t, const nvtxEventAttributes_t* what) { ++counts[what->message.ascii]; }
+
+#ifdef NVTX_EXT_COUNTERS_MODULEID
+std::uint64_t register_counter(nvtxDomainHandle_t, const nvtxCounterAttr_t* what) {
+  const std::uint64_t number = counters.size() + 1;
+  counters[number] = what->name;
+  return number;
+}
+void take_sample(nvtxDomainHandle_t, std::uint64_t counter, std::int64_t value) {
+  if (!counters.contains(counter)) ++broken_rules;
+  samples[counters[counter]] = value;
+}
+#endif
+
 template <class Function>
 void fill(const nvtxExtModuleSegment_t& segment, std::size_t slot, Function* function) {
   segment.functionSlots[slot] = reinterpret_cast<std::intptr_t>(function);
@@ -71,6 +106,13 @@ extern "C" {
 
 __attribute__((visibility("default"))) int InitializeInjectionNvtxExtension(
     nvtxExtModuleInfo_t* module) {
+#ifdef NVTX_EXT_COUNTERS_MODULEID
+  if (module->moduleId == NVTX_EXT_COUNTERS_MODULEID && module->segmentsCount != 0) {
+    fill(module->segments[0], NVTX3EXT_CBID_nvtxCounterRegister, &register_counter);
+    fill(module->segments[0], NVTX3EXT_CBID_nvtxCounterSampleInt64, &take_sample);
+    return 1;
+  }
+#endif
   if (module->moduleId != NVTX_EXT_MODULEID_MEM || module->segmentsCount == 0) return 0;
   const nvtxExtModuleSegment_t& segment = module->segments[0];
   fill(segment, NVTX3EXT_CBID_nvtxMemHeapRegister, &register_heap);
@@ -78,6 +120,30 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtxExtension(
   fill(segment, NVTX3EXT_CBID_nvtxMemRegionsRegister, &register_regions);
   fill(segment, NVTX3EXT_CBID_nvtxMemRegionsUnregister, &unregister_regions);
   return 1;
+}
+
+__attribute__((visibility("default"))) int InitializeInjectionNvtx2(
+    NvtxGetExportTableFunc_t table_of) {
+  const auto* callbacks =
+      static_cast<const NvtxExportTableCallbacks*>(table_of(NVTX_ETID_CALLBACKS));
+  NvtxFunctionTable table = nullptr;
+  unsigned size = 0;
+  if (callbacks == nullptr ||
+      callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE2, &table, &size) == 0)
+    return 0;
+  *table[NVTX_CBID_CORE2_DomainRangePushEx] = reinterpret_cast<NvtxFunctionPointer>(&push);
+  *table[NVTX_CBID_CORE2_DomainRangePop] = reinterpret_cast<NvtxFunctionPointer>(&pop);
+  *table[NVTX_CBID_CORE2_DomainMarkEx] = reinterpret_cast<NvtxFunctionPointer>(&mark);
+  return 1;
+}
+
+/// How often a range was begun, or a mark made, by this name.
+__attribute__((visibility("default"))) unsigned listener_named(const char* name) {
+  return counts[name];
+}
+__attribute__((visibility("default"))) int listener_depth() { return depth; }
+__attribute__((visibility("default"))) std::int64_t listener_sample(const char* counter) {
+  return samples.contains(counter) ? samples[counter] : -1;
 }
 
 /// Whether a kernel may use the byte: it lies in no heap, or in a region.

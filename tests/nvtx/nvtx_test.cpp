@@ -33,6 +33,13 @@ class listener {
   [[nodiscard]] bool allows(address at) const {
     return reinterpret_cast<bool (*)(std::uint64_t)>(find("listener_allows"))(at.value);
   }
+  [[nodiscard]] unsigned named(const char* name) const {
+    return reinterpret_cast<unsigned (*)(const char*)>(find("listener_named"))(name);
+  }
+  [[nodiscard]] std::int64_t sample(const char* counter) const {
+    return reinterpret_cast<std::int64_t (*)(const char*)>(find("listener_sample"))(counter);
+  }
+  [[nodiscard]] int depth() const { return reinterpret_cast<int (*)()>(find("listener_depth"))(); }
   [[nodiscard]] unsigned count(const char* what) const {
     return reinterpret_cast<unsigned (*)()>(find(what))();
   }
@@ -183,6 +190,47 @@ TEST_F(Nvtx, EachByteIsAllowedJustWhileItIsLive) {
     if (i % 100 == 0) (void)managed->trim(0);
   }
   for (const live_block& each : live) free(each.at);
+}
+
+// Ranges nest, one for each growth and wait; counters are the pool's own sums.
+TEST(NvtxRanges, AToolSeesGrowthsShortagesAndBytes) {
+  ASSERT_TRUE(tool().there());
+  vmm::fake_driver driver;
+  {
+    auto opened = vmm::nvtx_ranges::open();
+    ASSERT_TRUE(opened);
+    vmm::pool_options options;
+    options.budget_bytes = 64 * MiB;
+    vmm::stream_pool pool(driver, options);
+    vmm::history_options how;
+    how.listener = opened->get();
+    ASSERT_TRUE(pool.start_history(how));
+    constexpr auto stream = vmm::stream_handle::default_stream;
+    const auto first = pool.allocate(3 * MiB, stream);
+    const auto second = pool.allocate(1000, stream);
+    ASSERT_TRUE(first && second);
+    EXPECT_GE(tool().named("vmm: grow"), 1u);
+    EXPECT_EQ(tool().depth(), 0);
+    const auto shown = [&](const char* counter) {
+      return vmm::nvtx_ranges::has_counters() ? tool().sample(counter) : -1;
+    };
+    const auto is = [&](std::uint64_t bytes) {
+      return vmm::nvtx_ranges::has_counters() ? static_cast<std::int64_t>(bytes) : -1;
+    };
+    EXPECT_EQ(shown("live bytes"), is(pool.statistics().live_bytes));
+    EXPECT_EQ(shown("held bytes"), is(pool.statistics().mapped_bytes));
+    EXPECT_FALSE(pool.allocate(100 * MiB, stream));
+    EXPECT_EQ(tool().named("vmm: short of memory"), 1u);
+    pool.record({vmm::history_kind::suspended, {*first, 3 * MiB}});
+    EXPECT_EQ(tool().named("vmm: suspended"), 1u);
+    ASSERT_TRUE(pool.free(*first, stream));
+    ASSERT_TRUE(pool.free(*second, stream));
+    EXPECT_EQ(shown("live bytes"), is(0));
+    ASSERT_TRUE(pool.synchronize());
+    EXPECT_EQ(tool().depth(), 0);
+    ASSERT_TRUE(pool.stop_history());
+  }
+  EXPECT_EQ(tool().count("listener_broken_rules"), 0u);
 }
 
 }  // namespace

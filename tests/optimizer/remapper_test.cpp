@@ -27,7 +27,7 @@ using vmm::address;
 using vmm::call;
 using vmm::errc;
 using vmm::mapping_plan;
-using vmm::piece_list;
+using vmm::memory_list;
 using vmm::remap_outcome;
 
 constexpr std::uint64_t piece_bytes = 4 * MiB;
@@ -48,7 +48,7 @@ class Remapper : public testing::Test {
     const vmm::access_grant grant{driver.home(), vmm::access::read_write};
     remaps.emplace(driver, *time, *memory, grant);
     range = driver.reserve({64 * MiB, 0, {}}).value();
-    for (piece_list* pieces : {&old_pieces, &new_pieces})
+    for (memory_list* pieces : {&old_pieces, &new_pieces})
       ASSERT_TRUE(memory->acquire(3 * piece_bytes, *pieces));
     old_plan = {range.base, old_pieces};
     new_plan = {range.base, new_pieces};
@@ -64,8 +64,8 @@ class Remapper : public testing::Test {
     EXPECT_TRUE(driver.finish_all());
     for (std::uint64_t at = 0; at < range.size_bytes; at += piece_bytes)
       EXPECT_TRUE(driver.unmap({range.base + at, piece_bytes}));
-    for (piece_list* pieces : {&old_pieces, &new_pieces}) {
-      for (vmm::piece* part : *pieces) {
+    for (memory_list* pieces : {&old_pieces, &new_pieces}) {
+      for (vmm::physical_memory* part : *pieces) {
         while (part->mapping_count > 0) memory->drop_mapping(*part);
         memory->drop_holder(*part, {});
       }
@@ -100,14 +100,14 @@ class Remapper : public testing::Test {
     }
     expect_mapped(old_pieces, {1, 1, 1});
   }
-  void expect_mapped(const piece_list& pieces, const counts& expected) {
+  void expect_mapped(const memory_list& pieces, const counts& expected) {
     counts seen;
-    for (const vmm::piece* part : pieces) seen.push_back(part->mapping_count);
+    for (const vmm::physical_memory* part : pieces) seen.push_back(part->mapping_count);
     EXPECT_EQ(seen, expected);
   }
-  [[nodiscard]] std::uint64_t mappings() const { return driver.ledger().mappings; }
+  [[nodiscard]] std::uint64_t mappings() const { return driver.resource_counts().mappings; }
   // Unfinished work of another stream on a piece.
-  void keep_busy(vmm::piece& used) {
+  void keep_busy(vmm::physical_memory& used) {
     const vmm::stream_handle other = streams.emplace_back(driver.create_stream().value());
     ASSERT_TRUE(driver.launch(other, {.duration_us = 10}));
     used.last_use = time->mark(other).value();
@@ -120,8 +120,8 @@ class Remapper : public testing::Test {
   std::optional<vmm::remapper> remaps;
   std::vector<vmm::stream_handle> streams;
   vmm::address_range range{};
-  piece_list old_pieces;
-  piece_list new_pieces;
+  memory_list old_pieces;
+  memory_list new_pieces;
   mapping_plan old_plan;
   mapping_plan new_plan;
 };

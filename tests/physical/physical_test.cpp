@@ -31,13 +31,13 @@ namespace {
 using sizes::MiB;
 using vmm::call;
 using vmm::errc;
-using vmm::piece;
-using vmm::piece_list;
+using vmm::memory_list;
+using vmm::physical_memory;
 using vmm::ticket_ref;
 
-std::vector<std::uint64_t> in_mib(const piece_list& pieces) {
+std::vector<std::uint64_t> in_mib(const memory_list& pieces) {
   std::vector<std::uint64_t> sizes;
-  for (const piece* part : pieces) sizes.push_back(part->size_bytes / MiB);
+  for (const physical_memory* part : pieces) sizes.push_back(part->size_bytes / MiB);
   return sizes;
 }
 
@@ -60,7 +60,7 @@ class Physical : public testing::Test {
     driver.clear_faults();
     EXPECT_TRUE(memory->validate());
     EXPECT_EQ(memory->trim(0).failure.code, errc::none);
-    EXPECT_EQ(memory->statistics().held_bytes, 0u);
+    EXPECT_EQ(memory->statistics().footprint_bytes, 0u);
     memory.reset();
     time.reset();
     EXPECT_TRUE(driver.finish_all());
@@ -69,22 +69,22 @@ class Physical : public testing::Test {
     EXPECT_EQ(driver.misuse_count(), 0u);
   }
 
-  [[nodiscard]] piece_list take(std::uint64_t size_bytes) {
-    piece_list pieces;
+  [[nodiscard]] memory_list take(std::uint64_t size_bytes) {
+    memory_list pieces;
     const vmm::status taken = memory->acquire(size_bytes, pieces);
     EXPECT_TRUE(taken) << (taken ? "" : vmm::describe(taken.error()));
     EXPECT_TRUE(memory->validate());
     return pieces;
   }
-  void drop(const piece_list& pieces, const ticket_ref& last_use = {}) {
-    for (piece* part : pieces) memory->drop_holder(*part, last_use);
+  void drop(const memory_list& pieces, const ticket_ref& last_use = {}) {
+    for (physical_memory* part : pieces) memory->drop_holder(*part, last_use);
     EXPECT_TRUE(memory->validate());
   }
   // Fills the cache with one piece of each size.
   void cache(const sizes_in_mib& wanted) {
-    std::vector<piece_list> taken;
+    std::vector<memory_list> taken;
     for (const std::uint64_t size : wanted) taken.push_back(take(size * MiB));
-    for (const piece_list& each : taken) drop(each);
+    for (const memory_list& each : taken) drop(each);
   }
   void fail(call where, errc code, std::uint64_t nth = 1, bool forever = false) {
     driver.fail({where, nth, forever, {code, 1, "INJECTED"}});
@@ -107,10 +107,10 @@ class Physical : public testing::Test {
 // ---- new memory
 
 TEST_F(Physical, MakesOnePieceForAllThatIsMissing) {
-  const piece_list pieces = take(64 * MiB);
+  const memory_list pieces = take(64 * MiB);
   EXPECT_EQ(in_mib(pieces), sizes_in_mib{64});
   EXPECT_EQ(driver.calls(call::create), 1u);
-  EXPECT_EQ(memory->statistics().held_bytes, 64 * MiB);
+  EXPECT_EQ(memory->statistics().footprint_bytes, 64 * MiB);
   EXPECT_EQ(memory->statistics().cached_bytes, 0u);
   EXPECT_NE(pieces[0]->handle, vmm::physical_handle::none);
   EXPECT_FALSE(memory->any_shared(pieces));
@@ -121,19 +121,19 @@ TEST_F(Physical, MakesChunksAndAShorterLastOne) {
   vmm::physical_options options = plain();
   options.chunk_bytes = 20 * MiB;
   open(options);
-  const piece_list pieces = take(50 * MiB);
+  const memory_list pieces = take(50 * MiB);
   EXPECT_EQ(in_mib(pieces), (sizes_in_mib{20, 20, 10}));
   drop(pieces);
 }
 
 TEST_F(Physical, AppendsToTheList) {
-  piece_list pieces = take(4 * MiB);
-  piece* const first = pieces[0];
+  memory_list pieces = take(4 * MiB);
+  physical_memory* const first = pieces[0];
   ASSERT_TRUE(memory->acquire(6 * MiB, pieces));
   EXPECT_EQ(in_mib(pieces), (sizes_in_mib{4, 6}));
   EXPECT_EQ(pieces[0], first);
   memory->give_back(pieces, 1);
-  EXPECT_EQ(pieces, piece_list{first});
+  EXPECT_EQ(pieces, memory_list{first});
   EXPECT_EQ(memory->statistics().cached_bytes, 6 * MiB);
   drop(pieces);
 }
@@ -141,12 +141,12 @@ TEST_F(Physical, AppendsToTheList) {
 // ---- reuse [C1-C3]
 
 TEST_F(Physical, AFreedPieceServesTheNextRequest) {
-  piece_list pieces = take(32 * MiB);
-  piece* const first = pieces[0];
+  memory_list pieces = take(32 * MiB);
+  physical_memory* const first = pieces[0];
   drop(pieces);
   EXPECT_EQ(memory->statistics().cached_bytes, 32 * MiB);
   pieces = take(32 * MiB);
-  EXPECT_EQ(pieces, piece_list{first});
+  EXPECT_EQ(pieces, memory_list{first});
   EXPECT_EQ(driver.calls(call::create), 1u);
   EXPECT_EQ(memory->statistics().reused_count, 1u);
   EXPECT_EQ(memory->statistics().cached_count, 0u);
@@ -154,25 +154,25 @@ TEST_F(Physical, AFreedPieceServesTheNextRequest) {
 }
 
 TEST_F(Physical, TheWarmestOfEqualPiecesIsTakenFirst) {
-  const piece_list first = take(8 * MiB);
-  const piece_list second = take(8 * MiB);
+  const memory_list first = take(8 * MiB);
+  const memory_list second = take(8 * MiB);
   drop(second);
   drop(first);
-  const piece_list again = take(8 * MiB);
+  const memory_list again = take(8 * MiB);
   EXPECT_EQ(again, first);
   drop(again);
 }
 
 TEST_F(Physical, AnExactMatchIsTakenBeforeALargerSum) {
   cache({16, 8, 8});
-  const piece_list pieces = take(16 * MiB);
+  const memory_list pieces = take(16 * MiB);
   EXPECT_EQ(in_mib(pieces), sizes_in_mib{16});
   drop(pieces);
 }
 
 TEST_F(Physical, GathersTheLargestThatFitAndMakesTheRest) {
   cache({32, 24, 16});
-  const piece_list pieces = take(64 * MiB);
+  const memory_list pieces = take(64 * MiB);
   EXPECT_EQ(in_mib(pieces), (sizes_in_mib{32, 24, 8}));
   EXPECT_EQ(driver.calls(call::create), 4u);
   drop(pieces);
@@ -180,7 +180,7 @@ TEST_F(Physical, GathersTheLargestThatFitAndMakesTheRest) {
 
 TEST_F(Physical, ALargerPieceIsNeverTaken) {
   cache({64});
-  const piece_list pieces = take(62 * MiB);
+  const memory_list pieces = take(62 * MiB);
   EXPECT_EQ(in_mib(pieces), sizes_in_mib{62});
   EXPECT_EQ(memory->statistics().cached_bytes, 64 * MiB);
   drop(pieces);
@@ -188,27 +188,27 @@ TEST_F(Physical, ALargerPieceIsNeverTaken) {
 
 TEST_F(Physical, TheFragmentFilterHoldsAtItsBoundary) {
   cache({16});
-  const piece_list at_boundary = take(64 * MiB);  // 16 is a quarter of 64
+  const memory_list at_boundary = take(64 * MiB);  // 16 is a quarter of 64
   EXPECT_EQ(in_mib(at_boundary), (sizes_in_mib{16, 48}));
   drop(at_boundary);
   EXPECT_EQ(memory->trim(0).released_count, 2u);
 
   cache({16});
-  const piece_list below = take(66 * MiB);  // and less than a quarter of 66
+  const memory_list below = take(66 * MiB);  // and less than a quarter of 66
   EXPECT_EQ(in_mib(below), sizes_in_mib{66});
   drop(below);
 }
 
 TEST_F(Physical, TheFilterMeasuresAgainstTheWholeRequest) {
   cache({48, 8});
-  const piece_list pieces = take(64 * MiB);  // 8 is half of what is left, but an eighth of it all
+  const memory_list pieces = take(64 * MiB);  // 8 is half of what is left, but an eighth of it all
   EXPECT_EQ(in_mib(pieces), (sizes_in_mib{48, 16}));
   drop(pieces);
 }
 
 TEST_F(Physical, AnExactRestPassesTheFilter) {
   cache({60, 4});
-  const piece_list pieces = take(64 * MiB);
+  const memory_list pieces = take(64 * MiB);
   EXPECT_EQ(in_mib(pieces), (sizes_in_mib{60, 4}));
   drop(pieces);
 }
@@ -225,7 +225,7 @@ TEST_F(Physical, ARatioOfZeroTakesAnythingAndOneOnlyWholeMatches) {
   options.fragment_ratio = 1;
   open(options);
   cache({62, 64});
-  const piece_list pieces = take(66 * MiB);
+  const memory_list pieces = take(66 * MiB);
   EXPECT_EQ(in_mib(pieces), sizes_in_mib{66});
   drop(pieces);
 }
@@ -234,8 +234,8 @@ TEST_F(Physical, ARatioOfZeroTakesAnythingAndOneOnlyWholeMatches) {
 
 TEST_F(Physical, AFailedRequestGivesBackWhatItTook) {
   cache({32, 16});
-  piece_list pieces = take(4 * MiB);
-  const piece_list before = pieces;
+  memory_list pieces = take(4 * MiB);
+  const memory_list before = pieces;
   fail(call::create, errc::out_of_memory);
   const vmm::status refused = memory->acquire(64 * MiB, pieces);
   ASSERT_FALSE(refused);
@@ -243,7 +243,7 @@ TEST_F(Physical, AFailedRequestGivesBackWhatItTook) {
   EXPECT_EQ(refused.error().where, call::create);
   EXPECT_EQ(pieces, before);
   EXPECT_EQ(memory->statistics().cached_bytes, 48 * MiB);
-  EXPECT_EQ(memory->statistics().held_bytes, 52 * MiB);
+  EXPECT_EQ(memory->statistics().footprint_bytes, 52 * MiB);
   EXPECT_TRUE(memory->validate());
   drop(pieces);
 }
@@ -253,10 +253,10 @@ TEST_F(Physical, AFailedSecondChunkGivesBackTheFirst) {
   options.chunk_bytes = 20 * MiB;
   open(options);
   fail(call::create, errc::internal, 2);
-  piece_list pieces;
+  memory_list pieces;
   EXPECT_EQ(memory->acquire(40 * MiB, pieces).error().code, errc::internal);
   EXPECT_TRUE(pieces.empty());
-  EXPECT_EQ(memory->statistics().held_bytes, 20 * MiB);
+  EXPECT_EQ(memory->statistics().footprint_bytes, 20 * MiB);
   EXPECT_EQ(memory->statistics().cached_bytes, 20 * MiB);
 }
 
@@ -266,14 +266,14 @@ TEST_F(Physical, TheBudgetIsHeldToTheByte) {
   vmm::physical_options options = plain();
   options.budget_bytes = 64 * MiB;
   open(options);
-  const piece_list most = take(62 * MiB);
-  piece_list more;
+  const memory_list most = take(62 * MiB);
+  memory_list more;
   EXPECT_EQ(memory->acquire(4 * MiB, more).error().code, errc::over_budget);
   const std::uint64_t call_count = driver.calls(call::create);
   ASSERT_TRUE(memory->acquire(2 * MiB, more));  // to the last granule of it
   EXPECT_EQ(driver.calls(call::create), call_count + 1) << "a refused request asks no driver";
-  EXPECT_EQ(memory->statistics().held_bytes, 64 * MiB);
-  piece_list none;
+  EXPECT_EQ(memory->statistics().footprint_bytes, 64 * MiB);
+  memory_list none;
   EXPECT_EQ(memory->acquire(2 * MiB, none).error().code, errc::over_budget);
   drop(more);
   EXPECT_EQ(memory->acquire(66 * MiB, none).error().code, errc::over_budget);
@@ -282,7 +282,7 @@ TEST_F(Physical, TheBudgetIsHeldToTheByte) {
       << "cached memory is held too";
   EXPECT_EQ(memory->trim(2 * MiB).released_bytes, 62 * MiB);
   drop(take(62 * MiB));
-  EXPECT_EQ(memory->statistics().peak_held_bytes, 64 * MiB);
+  EXPECT_EQ(memory->statistics().peak_footprint_bytes, 64 * MiB);
 }
 
 TEST_F(Physical, AFailedCreateDoesNotCountAgainstTheBudget) {
@@ -290,10 +290,10 @@ TEST_F(Physical, AFailedCreateDoesNotCountAgainstTheBudget) {
   options.budget_bytes = 64 * MiB;
   open(options);
   fail(call::create, errc::internal);
-  piece_list pieces;
+  memory_list pieces;
   EXPECT_FALSE(memory->acquire(64 * MiB, pieces));
-  EXPECT_EQ(memory->statistics().held_count, 0u);
-  EXPECT_EQ(memory->statistics().peak_held_bytes, 0u);
+  EXPECT_EQ(memory->statistics().memory_count, 0u);
+  EXPECT_EQ(memory->statistics().peak_footprint_bytes, 0u);
   drop(take(64 * MiB));
 }
 
@@ -311,15 +311,15 @@ TEST_F(Physical, TrimsTheLargestFirstDownToTheLimit) {
   EXPECT_EQ(rest.released_count, 2u);
   EXPECT_EQ(rest.released_bytes, 24 * MiB);
   EXPECT_EQ(memory->statistics().released_count, 3u);
-  EXPECT_EQ(driver.ledger().handles, 0u);
+  EXPECT_EQ(driver.resource_counts().handles, 0u);
 }
 
 TEST_F(Physical, TrimLeavesWhatIsStillMapped) {
   vmm::physical_options options = plain();
   options.reuse_while_mapped = true;
   open(options);
-  const piece_list large = take(32 * MiB);
-  const piece_list small = take(8 * MiB);
+  const memory_list large = take(32 * MiB);
+  const memory_list small = take(8 * MiB);
   memory->add_mapping(*large[0]);
   drop(large);
   drop(small);
@@ -340,7 +340,7 @@ TEST_F(Physical, ARefusedReleaseKeepsThePieceCached) {
   EXPECT_EQ(report.released_count, 0u);
   EXPECT_EQ(memory->statistics().cached_bytes, 24 * MiB);
   EXPECT_TRUE(memory->validate());
-  const piece_list again = take(16 * MiB);  // and serves as before
+  const memory_list again = take(16 * MiB);  // and serves as before
   EXPECT_EQ(driver.calls(call::create), 2u);
   drop(again);
 }
@@ -348,7 +348,7 @@ TEST_F(Physical, ARefusedReleaseKeepsThePieceCached) {
 // ---- mappings and holders: when a freed piece is cached [I2, I3]
 
 TEST_F(Physical, APieceIsCachedWhenItsLastMappingIsUndone) {
-  const piece_list pieces = take(8 * MiB);
+  const memory_list pieces = take(8 * MiB);
   memory->add_mapping(*pieces[0]);
   drop(pieces);
   EXPECT_EQ(memory->statistics().cached_count, 0u);
@@ -360,11 +360,11 @@ TEST_F(Physical, APieceIsCachedAtOnceWhereItMayBeMappedTwice) {
   vmm::physical_options options = plain();
   options.reuse_while_mapped = true;
   open(options);
-  const piece_list pieces = take(8 * MiB);
+  const memory_list pieces = take(8 * MiB);
   memory->add_mapping(*pieces[0]);
   drop(pieces);
   EXPECT_EQ(memory->statistics().cached_count, 1u);
-  const piece_list again = take(8 * MiB);
+  const memory_list again = take(8 * MiB);
   EXPECT_EQ(again, pieces);
   memory->drop_mapping(*again[0]);  // the old mapping goes while the new holder has it
   EXPECT_EQ(memory->statistics().cached_count, 0u);
@@ -376,8 +376,8 @@ TEST_F(Physical, ASharedPieceWaitsForAllOfItsMappings) {
   vmm::physical_options options = plain();
   options.reuse_while_mapped = true;
   open(options);
-  const piece_list pieces = take(8 * MiB);
-  piece& shared = *pieces[0];
+  const memory_list pieces = take(8 * MiB);
+  physical_memory& shared = *pieces[0];
   memory->add_mapping(shared);
   memory->add_holder(shared);
   memory->add_mapping(shared);
@@ -392,7 +392,7 @@ TEST_F(Physical, ASharedPieceWaitsForAllOfItsMappings) {
   memory->drop_mapping(shared);
   EXPECT_EQ(memory->statistics().cached_count, 1u);
   // Once it has been cached it is like any other piece.
-  const piece_list again = take(8 * MiB);
+  const memory_list again = take(8 * MiB);
   memory->add_mapping(*again[0]);
   drop(again);
   EXPECT_EQ(memory->statistics().cached_count, 1u);
@@ -402,18 +402,18 @@ TEST_F(Physical, ASharedPieceWaitsForAllOfItsMappings) {
 // ---- tickets
 
 TEST_F(Physical, ACachedPieceCarriesTheTicketOfItsLastUse) {
-  const piece_list pieces = take(8 * MiB);
+  const memory_list pieces = take(8 * MiB);
   const ticket_ref last_use = pending_ticket(new_stream());
   drop(pieces, last_use);
   EXPECT_EQ(pieces[0]->last_use.get(), last_use.get());
-  const piece_list again = take(8 * MiB);
+  const memory_list again = take(8 * MiB);
   EXPECT_EQ(again[0]->last_use.get(), last_use.get()) << "the next holder must see it";
   drop(again);
 }
 
 // Freed by a holder that never used it, while the work of the holder before still runs.
 TEST_F(Physical, AnUnfinishedTicketIsNotForgottenForAPassedOne) {
-  const piece_list pieces = take(8 * MiB);
+  const memory_list pieces = take(8 * MiB);
   const ticket_ref unfinished = pending_ticket(new_stream());
   drop(pieces, unfinished);
   drop(take(8 * MiB), ticket_ref{});
@@ -429,16 +429,16 @@ TEST_F(Physical, AnUnfinishedTicketIsNotForgottenForAPassedOne) {
 }
 
 TEST_F(Physical, AnUnusedPieceGivenBackKeepsItsTicket) {
-  const piece_list first = take(8 * MiB);
+  const memory_list first = take(8 * MiB);
   const ticket_ref unfinished = pending_ticket(new_stream());
   drop(first, unfinished);
-  piece_list pieces = take(8 * MiB);
+  memory_list pieces = take(8 * MiB);
   memory->give_back(pieces, 0);
   EXPECT_EQ(first[0]->last_use.get(), unfinished.get());
 }
 
 TEST_F(Physical, ASharedPieceIsCachedWithoutATicket) {
-  const piece_list pieces = take(8 * MiB);
+  const memory_list pieces = take(8 * MiB);
   memory->add_mapping(*pieces[0]);
   memory->add_holder(*pieces[0]);
   drop(pieces);
@@ -470,7 +470,7 @@ TEST(PhysicalDeathTest, MisuseEndsTheProcess) {
   EXPECT_DEATH(pool(driver, options), "not a multiple of the granularity");
   options.chunk_bytes = 0;
   pool memory(driver, options);
-  piece_list pieces;
+  memory_list pieces;
   EXPECT_DEATH((void)memory.acquire(0, pieces), "whole granules");
   EXPECT_DEATH((void)memory.acquire(3 * MiB, pieces), "whole granules");
   ASSERT_TRUE(memory.acquire(2 * MiB, pieces));
@@ -478,7 +478,7 @@ TEST(PhysicalDeathTest, MisuseEndsTheProcess) {
   EXPECT_DEATH(
       {
         pool going(driver, options);
-        piece_list held;
+        memory_list held;
         (void)going.acquire(2 * MiB, held);
       },
       "while it holds memory");
@@ -493,9 +493,10 @@ TEST(PhysicalDeathTest, MisuseEndsTheProcess) {
 class ModelledPhysical : public Physical {
  protected:
   // The piece that C2 and C3 pick for what is left of a request; none when it is to be new.
-  [[nodiscard]] piece* pick(std::uint64_t remaining_bytes, std::uint64_t request_bytes) const {
-    piece* best = nullptr;
-    for (piece* each : cached) {  // the latest of equals wins
+  [[nodiscard]] physical_memory* pick(std::uint64_t remaining_bytes,
+                                      std::uint64_t request_bytes) const {
+    physical_memory* best = nullptr;
+    for (physical_memory* each : cached) {  // the latest of equals wins
       if (each->size_bytes > remaining_bytes) continue;
       const bool exact = each->size_bytes == remaining_bytes;
       const double share =
@@ -505,10 +506,10 @@ class ModelledPhysical : public Physical {
     }
     return best;
   }
-  void expect_picks(const piece_list& pieces, std::uint64_t size_bytes) {
+  void expect_picks(const memory_list& pieces, std::uint64_t size_bytes) {
     std::uint64_t remaining_bytes = size_bytes;
-    for (piece* part : pieces) {
-      piece* const wanted = pick(remaining_bytes, size_bytes);
+    for (physical_memory* part : pieces) {
+      physical_memory* const wanted = pick(remaining_bytes, size_bytes);
       if (wanted != nullptr) {
         ASSERT_EQ(part, wanted);
         std::erase(cached, wanted);
@@ -520,25 +521,25 @@ class ModelledPhysical : public Physical {
     }
     ASSERT_EQ(remaining_bytes, 0u);
   }
-  void expect_numbers(const std::vector<piece_list>& live) const {
+  void expect_numbers(const std::vector<memory_list>& live) const {
     std::uint64_t cached_bytes = 0;
-    for (const piece* part : cached) cached_bytes += part->size_bytes;
+    for (const physical_memory* part : cached) cached_bytes += part->size_bytes;
     std::uint64_t live_bytes = 0;
-    for (const piece_list& pieces : live)
-      for (const piece* part : pieces) live_bytes += part->size_bytes;
+    for (const memory_list& pieces : live)
+      for (const physical_memory* part : pieces) live_bytes += part->size_bytes;
     ASSERT_EQ(memory->statistics().cached_bytes, cached_bytes);
-    ASSERT_EQ(memory->statistics().held_bytes, cached_bytes + live_bytes);
-    ASSERT_EQ(driver.ledger().memory_bytes, cached_bytes + live_bytes);
+    ASSERT_EQ(memory->statistics().footprint_bytes, cached_bytes + live_bytes);
+    ASSERT_EQ(driver.resource_counts().memory_bytes, cached_bytes + live_bytes);
   }
 
-  std::vector<piece*> cached;
+  std::vector<physical_memory*> cached;
   double ratio = 0.25;
   std::uint64_t chunk_bytes = ~std::uint64_t{0};
 };
 
 TEST_F(ModelledPhysical, AgreesWithAListOfPieces) {
   std::mt19937_64 random(3);
-  std::vector<piece_list> live;
+  std::vector<memory_list> live;
   for (int step = 0; step < 3000; ++step) {
     const bool grow = live.empty() || (live.size() < 40 && random() % 2 == 0);
     if (grow) {
@@ -547,14 +548,14 @@ TEST_F(ModelledPhysical, AgreesWithAListOfPieces) {
       expect_picks(live.back(), size_bytes);
     } else {
       const auto gone = live.begin() + static_cast<std::ptrdiff_t>(random() % live.size());
-      for (piece* part : *gone) cached.push_back(part);
+      for (physical_memory* part : *gone) cached.push_back(part);
       drop(*gone);
       live.erase(gone);
     }
     expect_numbers(live);
     if (HasFailure()) FAIL() << "at step " << step;
   }
-  for (const piece_list& pieces : live) drop(pieces);
+  for (const memory_list& pieces : live) drop(pieces);
 }
 
 // ---- threads
@@ -566,8 +567,8 @@ TEST(PhysicalAccounts, WhatIsHeldIsNeverMoreThanThePeak) {
       if (record.kind != call::create) return {};
       ++looks;
       const vmm::physical_statistics now = look();
-      EXPECT_LE(now.held_bytes, now.peak_held_bytes);
-      EXPECT_LE(now.held_bytes, given_bytes) << "the driver has not given it yet";
+      EXPECT_LE(now.footprint_bytes, now.peak_footprint_bytes);
+      EXPECT_LE(now.footprint_bytes, given_bytes) << "the driver has not given it yet";
       return {};
     }
     void after(const vmm::call_record& record) {
@@ -586,14 +587,14 @@ TEST(PhysicalAccounts, WhatIsHeldIsNeverMoreThanThePeak) {
   options.budget_bytes = 8 * MiB;
   vmm::physical_pool memory(driver, options);
   observer->look = [&] { return memory.statistics(); };
-  piece_list pieces;
+  memory_list pieces;
   EXPECT_TRUE(memory.acquire(4 * MiB, pieces));
   EXPECT_TRUE(memory.acquire(4 * MiB, pieces));
   const vmm::status refused = memory.acquire(2 * MiB, pieces);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, errc::over_budget);
   EXPECT_EQ(observer->looks, 2);
-  EXPECT_EQ(memory.statistics().peak_held_bytes, 8 * MiB);
+  EXPECT_EQ(memory.statistics().peak_footprint_bytes, 8 * MiB);
   memory.give_back(pieces, 0);
   EXPECT_EQ(memory.trim(0).released_bytes, 8 * MiB);
 }
@@ -604,17 +605,17 @@ TEST_F(Physical, ManyThreadsTakeAndGiveBack) {
     threads.emplace_back([this, t] {
       std::mt19937_64 random(t);
       for (int i = 0; i < 300; ++i) {
-        piece_list pieces;
+        memory_list pieces;
         ASSERT_TRUE(memory->acquire((1 + random() % 16) * 2 * MiB, pieces));
-        for (piece* part : pieces) memory->add_mapping(*part);
+        for (physical_memory* part : pieces) memory->add_mapping(*part);
         if (i % 16 == 0) EXPECT_EQ(memory->trim(8 * MiB).failure.code, errc::none);
-        for (piece* part : pieces) memory->drop_mapping(*part);
+        for (physical_memory* part : pieces) memory->drop_mapping(*part);
         memory->give_back(pieces, 0);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(memory->statistics().held_bytes, memory->statistics().cached_bytes);
+  EXPECT_EQ(memory->statistics().footprint_bytes, memory->statistics().cached_bytes);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 // opens works. [S8]
 // Method: a program of driver calls, with a fork after each of them. Each child makes every call
 // there is with the objects that are alive, moves the driver and destroys it. The parent compares
-// its ledger and its bytes, and goes on.
+// its resource counts and its bytes, and goes on.
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -239,9 +239,7 @@ TYPED_TEST(ForkedDriver, ALockThatAnotherThreadHeldIsNotTaken) {
 bool is_readable(vmm::address at) {
   std::array<int, 2> ends{-1, -1};
   if (::pipe(ends.data()) != 0) return false;
-  const bool is_there =
-      ::write(ends[1], reinterpret_cast<const void*>(static_cast<std::uintptr_t>(at.value)), 1) ==
-      1;
+  const bool is_there = ::write(ends[1], at.as<const void>(), 1) == 1;
   ::close(ends[0]);
   ::close(ends[1]);
   return is_there;

@@ -193,17 +193,16 @@ TYPED_TEST(ForkedInside, APoolsOperationsAtEveryDriverCall) {
 
 // ---- a fork in a callback ------------------------------------------------------------
 
-struct forking_hearer {
+struct forking_hearer final : vmm::remap_listener {
+  void before_change(const vmm::remap_notice&) noexcept override {
+    if (child >= 0) return;
+    std::fflush(nullptr);
+    child = ::fork();
+    is_child = child == 0;
+    if (is_child) ::alarm(100);
+  }
   bool is_child = false;
   pid_t child = -1;
-  static void hear(void* context, const vmm::remap_notice&) {
-    auto& self = *static_cast<forking_hearer*>(context);
-    if (self.child >= 0) return;
-    std::fflush(nullptr);
-    self.child = ::fork();
-    self.is_child = self.child == 0;
-    if (self.is_child) ::alarm(100);
-  }
 };
 
 TEST(ForkedCallback, EndsTheChildsOperationOnly) {
@@ -216,7 +215,7 @@ TEST(ForkedCallback, EndsTheChildsOperationOnly) {
   const vmm::address gone = pool->allocate(200 * MiB, stream).value();
   ASSERT_TRUE(pool->free(gone, stream));
   forking_hearer hearer;
-  const auto subscription = pool->subscribe(&forking_hearer::hear, &hearer).value();
+  const auto subscription = pool->subscribe(hearer).value();
   const vmm::trim_report report = pool->trim(0);
   if (hearer.is_child) {
     expect(report.failure.code == vmm::errc::not_permitted, "the trim went on");
@@ -240,7 +239,7 @@ TEST(ForkedCallback, EndsTheChildsOperationOnly) {
   EXPECT_TRUE(pool->validate());
   EXPECT_TRUE(pool->free(kept, stream));
   pool.reset();
-  EXPECT_TRUE(driver->ledger().empty());
+  EXPECT_TRUE(driver->resource_counts().empty());
 }
 
 // ---- a fork while another thread is inside -------------------------------------------
@@ -322,7 +321,7 @@ TEST(ForkedBeside, AThreadThatGrowsAPool) {
     EXPECT_TRUE(driver->write(*at, bytes));
     EXPECT_TRUE(pool->free(*at, stream));
   }
-  EXPECT_TRUE(driver->driver().ledger().empty());
+  EXPECT_TRUE(driver->driver().resource_counts().empty());
 }
 
 TEST(ForkedBeside, AThreadInsideAManager) {
@@ -346,7 +345,7 @@ TEST(ForkedBeside, AThreadInsideAManager) {
     ASSERT_TRUE(at) << vmm::name_of(kind);
     EXPECT_TRUE(managed->free(*at));
   }
-  EXPECT_TRUE(driver->driver().ledger().empty());
+  EXPECT_TRUE(driver->driver().resource_counts().empty());
 }
 
 }  // namespace

@@ -25,27 +25,27 @@ namespace process_test {
 
 struct fake_ground {
   using driver = vmm::fake_driver;
-  using ledger = vmm::fake::ledger_counts;
+  using counts = vmm::fake::resource_counts;
   static void reset() {}
   static std::unique_ptr<driver> open() { return std::make_unique<driver>(); }
-  static ledger count(driver& of) { return of.ledger(); }
+  static counts count(driver& of) { return of.resource_counts(); }
 };
 
 struct host_ground {
   using driver = vmm::host_driver;
-  using ledger = vmm::host_ledger;
+  using counts = vmm::host_resource_counts;
   static void reset() {}
   static std::unique_ptr<driver> open() {
     auto made = driver::open({.capacity_bytes = std::uint64_t{256} << 20});
     return std::make_unique<driver>(std::move(made).value());
   }
-  static ledger count(driver& of) { return of.ledger(); }
+  static counts count(driver& of) { return of.resource_counts(); }
 };
 
 #ifdef VMM_STANDIN_LIBRARY
 struct standin_ground {
   using driver = vmm::cuda_driver;
-  using ledger = vmm::fake::ledger_counts;
+  using counts = vmm::fake::resource_counts;
   static constexpr vmm::cuda_memory memory = vmm::cuda_memory::mapped;
   static void reset() { cuda_test::standin().reset(nullptr); }
   static std::unique_ptr<driver> open(vmm::cuda_memory kind = memory) {
@@ -53,8 +53,8 @@ struct standin_ground {
     EXPECT_TRUE(made) << vmm::describe(made.error());
     return std::make_unique<driver>(std::move(made).value());
   }
-  static ledger count(driver&) {
-    return static_cast<vmm::fake_driver*>(cuda_test::standin().fake())->ledger();
+  static counts count(driver&) {
+    return static_cast<vmm::fake_driver*>(cuda_test::standin().fake())->resource_counts();
   }
 };
 struct plain_ground : standin_ground {
@@ -67,8 +67,8 @@ using grounds = testing::Types<fake_ground, host_ground>;
 using mapped_grounds = grounds;
 #endif
 
-template <class Ledger>
-[[nodiscard]] bool is_same(const Ledger& one, const Ledger& other) {
+template <class Counts>
+[[nodiscard]] bool is_same(const Counts& one, const Counts& other) {
   return std::memcmp(&one, &other, sizeof one) == 0;
 }
 

@@ -105,12 +105,13 @@ TEST(FileSizeLimit, ShareableMemoryIsOutOfMemory) {
                 const auto fd = vmm::share_kind::posix_fd;
                 {
                   const limited size(RLIMIT_FSIZE, MiB);
-                  const auto before = driver.ledger();
+                  const auto before = driver.resource_counts();
                   const auto made = driver.create(memory_of(2 * MiB, fd));
                   expect_code(made, errc::out_of_memory, "create");
                   expect(!made && made.error().native == EFBIG, "the system's reason");
-                  const auto now = driver.ledger();
-                  expect(std::memcmp(&before, &now, sizeof now) == 0, "the ledger has changed");
+                  const auto now = driver.resource_counts();
+                  expect(std::memcmp(&before, &now, sizeof now) == 0,
+                         "the resource counts have changed");
                   const auto small = driver.create(memory_of(MiB, fd));
                   expect(small && driver.release(*small), "what the limit allows");
                   const auto plain = driver.create(memory_of(64 * MiB, vmm::share_kind::none));
@@ -118,7 +119,7 @@ TEST(FileSizeLimit, ShareableMemoryIsOutOfMemory) {
                 }
                 const auto made = driver.create(memory_of(2 * MiB, fd));
                 expect(made && driver.release(*made), "create without the limit");
-                expect(driver.ledger().empty(), "something is left");
+                expect(driver.resource_counts().empty(), "something is left");
               }),
               "create");
 }
@@ -136,7 +137,7 @@ TEST(FileSizeLimit, AManagerOfShareableMemoryGoesOn) {
                   expect_code(managed.allocate(8 * MiB), errc::out_of_memory, "allocate");
                   expect_code(managed.resize({.at = *kept, .size_bytes = 8 * MiB}),
                               errc::out_of_memory, "resize");
-                  expect(managed.validate(), "the manager is valid");
+                  expect(managed.validate().has_value(), "the manager is valid");
                 }
                 const auto grown = managed.resize({.at = *kept, .size_bytes = 8 * MiB});
                 expect(grown.has_value(), "resize without the limit");
@@ -189,7 +190,7 @@ TEST(OpenFileLimit, EachStepIsRefusedAndWorksLater) {
                   expect_code(driver.create(memory_of(MiB, fd)), errc::out_of_memory, "create");
                   expect_code(managed.allocate(64 * MiB), errc::out_of_memory, "manager");
                   expect_code(pool.allocate(512 * MiB, stream), errc::out_of_memory, "pool");
-                  expect(managed.validate(), "the manager is valid");
+                  expect(managed.validate().has_value(), "the manager is valid");
                   expect(managed.free(*kept).has_value(), "a free needs no file");
                 }
                 const auto again = managed.allocate(64 * MiB);
@@ -347,7 +348,7 @@ TEST(AddressSpaceLimit, AManagerAtEachRoom) {
                     until_refused(
                         room_bytes, [&] { return managed.allocate(16 * MiB); },
                         [&](vmm::address at) { return managed.free(at).has_value(); });
-                    expect(managed.validate(), "the manager is valid");
+                    expect(managed.validate().has_value(), "the manager is valid");
                   }),
                   "room " + std::to_string(room_bytes));
     }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: address space comes from few large reservations, further ones only when none has room, and
-// goes back whole. [B1, B3] Method: a space on the fake driver, whose calls and ledger are counted
-// and whose refusals are planned.
+// goes back whole. [B1, B3] Method: a space on the fake driver, whose calls and resource counts are
+// counted and whose refusals are planned.
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -69,7 +69,7 @@ TEST_F(Reservation, ReservesOnFirstUseAndOnce) {
   EXPECT_EQ(driver.calls(), 0u);
   for (int i = 0; i < 100; ++i) allocate(64 * MiB);
   EXPECT_EQ(driver.calls(call::reserve), 1u);
-  EXPECT_EQ(driver.ledger().reserved_bytes, 8 * TiB);
+  EXPECT_EQ(driver.resource_counts().reserved_bytes, 8 * TiB);
 }
 
 TEST_F(Reservation, ReservesAgainOnlyWhenNoneHasRoom) {
@@ -88,13 +88,13 @@ TEST_F(Reservation, ReservesAgainOnlyWhenNoneHasRoom) {
 TEST_F(Reservation, ARequestLargerThanAReservationGetsItsOwn) {
   open(64 * MiB);
   allocate(100 * MiB);
-  EXPECT_EQ(driver.ledger().reserved_bytes, 100 * MiB);
+  EXPECT_EQ(driver.resource_counts().reserved_bytes, 100 * MiB);
 }
 
 TEST_F(Reservation, ALargeRequestMayBeAlignedBelowTheGranularity) {
   open(64 * MiB);
   allocate(100 * MiB, 4096);
-  EXPECT_EQ(driver.ledger().reserved_bytes, 100 * MiB);
+  EXPECT_EQ(driver.resource_counts().reserved_bytes, 100 * MiB);
 }
 
 TEST_F(Reservation, ALargeAlignmentIsKeptInAFreshReservation) {
@@ -121,7 +121,7 @@ TEST_F(Reservation, AReservationBeginsOnTheGranularity) {
 TEST_F(Reservation, HalvesTheWishUntilTheDriverHasIt) {
   open(512 * TiB);  // the driver gives 64 TiB at most
   allocate(2 * MiB);
-  EXPECT_EQ(driver.ledger().reserved_bytes, 64 * TiB);
+  EXPECT_EQ(driver.resource_counts().reserved_bytes, 64 * TiB);
   EXPECT_EQ(driver.calls(call::reserve), 4u);
 }
 
@@ -148,7 +148,7 @@ TEST_F(Reservation, MoreThanThereIsIsRefused) {
   EXPECT_EQ(space->allocate({128 * TiB, 0}).error().code, errc::out_of_addresses);
   EXPECT_EQ(space->allocate({std::uint64_t{1} << 60, 0}).error().code, errc::out_of_addresses);
   EXPECT_EQ(space->allocate({3 * MiB, 0}).error().code, errc::invalid_argument);
-  EXPECT_EQ(driver.ledger().reservations, 0u);
+  EXPECT_EQ(driver.resource_counts().reservations, 0u);
 }
 
 // ---- extents [B3]
@@ -199,11 +199,11 @@ TEST_F(Reservation, VisitsExtentsAndHolesInAddressOrder) {
 TEST_F(Reservation, CloseGivesEveryRangeBack) {
   open(64 * MiB);
   for (int i = 0; i < 5; ++i) allocate(64 * MiB);
-  EXPECT_EQ(driver.ledger().reservations, 5u);
+  EXPECT_EQ(driver.resource_counts().reservations, 5u);
   for (const extent& each : live) space->free(each);
   live.clear();
   ASSERT_TRUE(space->close());
-  EXPECT_EQ(driver.ledger().reservations, 0u);
+  EXPECT_EQ(driver.resource_counts().reservations, 0u);
   allocate(2 * MiB);  // and it can be used again
 }
 
@@ -216,7 +216,7 @@ TEST_F(Reservation, ARefusedCloseKeepsTheRestUsable) {
   const vmm::status refused = space->close();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().where, call::free_reservation);
-  EXPECT_EQ(driver.ledger().reservations, 2u);
+  EXPECT_EQ(driver.resource_counts().reservations, 2u);
   EXPECT_EQ(space->statistics().reserved_bytes, 128 * MiB);
   driver.reset_calls();
   allocate(64 * MiB);

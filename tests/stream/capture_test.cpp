@@ -386,7 +386,7 @@ TEST_F(Captures, ManyGraphsComeAndGo) {
     free(allocate(2 * MiB, a), a);
     destroy(end(), number);
   }
-  EXPECT_LE(driver.ledger().memory_bytes_max, 8 * MiB);
+  EXPECT_LE(driver.resource_counts().memory_bytes_max, 8 * MiB);
   validate();
 }
 

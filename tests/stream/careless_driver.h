@@ -67,6 +67,13 @@ class careless_driver : public vmm::fake_driver {
     if (plant_ == plant::mark_other_stream) stream = vmm::stream_handle::default_stream;
     return fake_driver::record_event(event, stream);
   }
+  [[nodiscard]] vmm::status record_all(vmm::event_handle event) {
+    const bool first = recorded_.insert(event).second;
+    if (plant_ == plant::keep_old_mark && !first) return {};
+    if (plant_ == plant::mark_other_stream)
+      return fake_driver::record_event(event, vmm::stream_handle::default_stream);
+    return fake_driver::record_all(event);
+  }
 
  private:
   plant plant_;

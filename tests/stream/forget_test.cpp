@@ -156,7 +156,7 @@ TEST_F(Forgotten, RecordsAreUsedAgain) {
     ASSERT_TRUE(driver.destroy_stream(stream));
   }
   EXPECT_EQ(managed->statistics().stream_count, 0u);
-  EXPECT_LE(driver.ledger().memory_bytes_max, 16 * MiB);
+  EXPECT_LE(driver.resource_counts().memory_bytes_max, 16 * MiB);
   validate();
 }
 

@@ -173,26 +173,25 @@ TEST(Interleaving, StreamsComeWhileAnotherThreadGrows) {
 
 /// Takes no note of anything.
 struct silent_watcher final : vmm::block_watcher {
-  void reserved(vmm::address_range) override {}
-  void unreserved(vmm::address_range) override {}
-  void mapped(vmm::address_range) override {}
-  void unmapped(vmm::address_range) override {}
-  void allocated(vmm::address_range) override {}
-  void freed(address) override {}
+  void reserved(vmm::address_range) noexcept override {}
+  void unreserved(vmm::address_range) noexcept override {}
+  void mapped(vmm::address_range) noexcept override {}
+  void unmapped(vmm::address_range) noexcept override {}
+  void allocated(vmm::address_range) noexcept override {}
+  void freed(address) noexcept override {}
 };
 
-struct freeing_listener {
+struct freeing_listener final : vmm::remap_listener {
+  freeing_listener(stream_handle on, flag& set_inside) : stream(on), inside(&set_inside) {}
+  void before_change(const vmm::remap_notice&) noexcept override {
+    if (!to_free) return;
+    inside->set();
+    EXPECT_TRUE(managed->free(std::exchange(to_free, {}), stream));
+  }
   pool* managed = nullptr;
   address to_free{};
-  stream_handle stream{};
-  flag* inside = nullptr;
-
-  static void hear(void* context, const vmm::remap_notice&) {
-    auto& self = *static_cast<freeing_listener*>(context);
-    if (!self.to_free) return;
-    self.inside->set();
-    EXPECT_TRUE(self.managed->free(std::exchange(self.to_free, {}), self.stream));
-  }
+  stream_handle stream;
+  flag* inside;
 };
 
 // One thread allocates: inside, it has what a watched allocation locks first. Another one trims,
@@ -204,13 +203,13 @@ void allocate_beside_a_trim_that_frees() {
   vmm::pool_options options = moving();
   options.watcher = &watcher;
   flag callback_runs;
-  freeing_listener listener{nullptr, {}, a, &callback_runs};  // called to the pool's end
+  freeing_listener listener(a, callback_runs);  // called to the pool's end
   pool managed(driver, options);
   listener.managed = &managed;
   listener.to_free = *managed.allocate(4096, a);
   const address idle = *managed.allocate(8 * MiB, a);
   if (!managed.free(idle, a)) std::abort();
-  if (!managed.subscribe(&freeing_listener::hear, &listener)) std::abort();
+  if (!managed.subscribe(listener)) std::abort();
   std::thread trims;
   driver.before_query_capture = [&] {
     trims = std::thread([&] { (void)managed.trim(0); });

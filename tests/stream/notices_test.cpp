@@ -25,15 +25,14 @@ using vmm::remap_kind;
 using vmm::remap_notice;
 using vmm::stream_handle;
 
-struct hearer {
+struct hearer final : vmm::remap_listener {
   vmm::fake_driver* driver = nullptr;
   std::vector<remap_notice> heard{};
   std::vector<std::uint64_t> tags{};  // at the start of each range, when it was told
 
-  static void hear(void* context, const remap_notice& notice) {
-    auto& self = *static_cast<hearer*>(context);
-    self.heard.push_back(notice);
-    self.tags.push_back(self.driver->read_tag(notice.range.base).value_or(0));
+  void before_change(const remap_notice& notice) noexcept override {
+    heard.push_back(notice);
+    tags.push_back(driver->read_tag(notice.range.base).value_or(0));
   }
   [[nodiscard]] std::uint64_t bytes(remap_kind kind) const {
     std::uint64_t sum = 0;
@@ -56,7 +55,7 @@ class Notices : public FakePool {
   }
   [[nodiscard]] vmm::remap_subscription listen(hearer& who) {
     who.driver = &driver;
-    const auto made = managed->subscribe(&hearer::hear, &who);
+    const auto made = managed->subscribe(who);
     EXPECT_TRUE(made);
     return made.value_or(vmm::remap_subscription::none);
   }
@@ -164,7 +163,6 @@ TEST_F(Notices, NobodyHearsAfterTheEnd) {
   const auto stays = listen(second_card);
   fine(managed->unsubscribe(gone));
   EXPECT_EQ(managed->unsubscribe(gone).error().code, errc::invalid_argument);
-  EXPECT_EQ(managed->subscribe(nullptr, nullptr).error().code, errc::invalid_argument);
   free(allocate(8 * MiB, a), a);
   (void)managed->trim(0);
   EXPECT_TRUE(first_card.heard.empty());
@@ -181,22 +179,32 @@ TEST_F(Notices, ThePoolTellsWhenItGoes) {
   EXPECT_EQ(card.bytes(remap_kind::released), 8 * MiB);
 }
 
+// A listener that calls the pool.
+struct caller_back : vmm::remap_listener {
+  caller_back(vmm::stream_pool& calls, stream_handle on) : managed(&calls), stream(on) {}
+  vmm::stream_pool* managed;
+  stream_handle stream;
+
+ protected:
+  ~caller_back() = default;
+};
+
 TEST_F(Notices, ACallbackMayFreeAndPin) {
-  struct helper {
-    pool* managed;
-    address to_free;
-    address to_pin;
-    stream_handle stream;
-    static void hear(void* context, const remap_notice&) {
-      auto& self = *static_cast<helper*>(context);
-      if (self.to_free) EXPECT_TRUE(self.managed->free(self.to_free, self.stream));
-      self.to_free = {};
-      EXPECT_TRUE(self.managed->pin(self.to_pin));
+  struct helper final : caller_back {
+    using caller_back::caller_back;
+    void before_change(const remap_notice&) noexcept override {
+      if (to_free) EXPECT_TRUE(managed->free(to_free, stream));
+      to_free = {};
+      EXPECT_TRUE(managed->pin(to_pin));
     }
+    address to_free{};
+    address to_pin{};
   };
   open(moving());
-  helper helps{managed.get(), allocate(4096, a), allocate(4096, a), a};
-  const auto subscription = managed->subscribe(&helper::hear, &helps);
+  helper helps(*managed, a);
+  helps.to_free = allocate(4096, a);
+  helps.to_pin = allocate(4096, a);
+  const auto subscription = managed->subscribe(helps);
   ASSERT_TRUE(subscription);
   free(allocate(8 * MiB, b), b);
   (void)managed->trim(0);
@@ -210,20 +218,18 @@ using NoticesDeathTest = Notices;
 
 TEST_F(NoticesDeathTest, ACallbackMustNotAllocate) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
-  struct greedy {
-    pool* managed;
-    stream_handle stream;
-    static void hear(void* context, const remap_notice&) {
-      auto& self = *static_cast<greedy*>(context);
-      (void)self.managed->allocate(std::uint64_t{1} << 30, self.stream);
+  struct greedy final : caller_back {
+    using caller_back::caller_back;
+    void before_change(const remap_notice&) noexcept override {
+      (void)managed->allocate(std::uint64_t{1} << 30, stream);
     }
   };
   open(moving());
-  greedy wants{managed.get(), a};
+  greedy wants(*managed, a);
   free(allocate(8 * MiB, a), a);
   EXPECT_DEATH(
       {
-        (void)managed->subscribe(&greedy::hear, &wants);
+        (void)managed->subscribe(wants);
         (void)managed->trim(0);
       },
       "a remap callback calls what it must not");
@@ -232,28 +238,26 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocate) {
 // Free memory would serve the request: nothing but the callback forbids it.
 TEST_F(NoticesDeathTest, ACallbackMustNotAllocateWhatIsFree) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
-  struct modest {
-    pool* managed;
-    stream_handle stream;
-    static void hear(void* context, const remap_notice&) {
-      auto& self = *static_cast<modest*>(context);
-      (void)self.managed->allocate(512, self.stream);
+  struct modest final : caller_back {
+    using caller_back::caller_back;
+    void before_change(const remap_notice&) noexcept override {
+      (void)managed->allocate(512, stream);
     }
   };
   open(moving());
-  modest wants{managed.get(), a};
+  modest wants(*managed, a);
   const address block = allocate(4096, a);
   free(allocate(512, a), a);
   free(allocate(8 * MiB, a), a);
   EXPECT_DEATH(
       {
-        (void)managed->subscribe(&modest::hear, &wants);
+        (void)managed->subscribe(wants);
         (void)managed->trim(0);
       },
       "a remap callback calls what it must not");
   EXPECT_DEATH(
       {
-        (void)managed->subscribe(&modest::hear, &wants);
+        (void)managed->subscribe(wants);
         managed.reset();
       },
       "a remap callback calls what it must not");
@@ -262,29 +266,27 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocateWhatIsFree) {
 
 TEST_F(NoticesDeathTest, ACallbackMustNotCallWhatMayAnnounce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
-  struct caller {
-    pool* managed;
-    stream_handle stream;
-    int what = 0;
-    static void hear(void* context, const remap_notice&) {
-      auto& self = *static_cast<caller*>(context);
-      switch (self.what) {
-        case 0: (void)self.managed->trim(0); break;
-        case 1: (void)self.managed->synchronize(); break;
-        case 2: (void)self.managed->forget(self.stream); break;
-        case 3: (void)self.managed->subscribe(&caller::hear, context); break;
-        case 4: (void)self.managed->release_capture(1, self.stream); break;
-        default: (void)self.managed->validate(); break;
+  struct caller final : caller_back {
+    using caller_back::caller_back;
+    void before_change(const remap_notice&) noexcept override {
+      switch (what) {
+        case 0: (void)managed->trim(0); break;
+        case 1: (void)managed->synchronize(); break;
+        case 2: (void)managed->forget(stream); break;
+        case 3: (void)managed->subscribe(*this); break;
+        case 4: (void)managed->release_capture(1, stream); break;
+        default: (void)managed->validate(); break;
       }
     }
+    int what = 0;
   };
   open(moving());
   free(allocate(8 * MiB, a), a);
-  caller wants{managed.get(), a};
+  caller wants(*managed, a);
   for (wants.what = 0; wants.what < 6; ++wants.what) {
     EXPECT_DEATH(
         {
-          (void)managed->subscribe(&caller::hear, &wants);
+          (void)managed->subscribe(wants);
           (void)managed->trim(0);
         },
         "a remap callback calls what it must not")
@@ -294,31 +296,34 @@ TEST_F(NoticesDeathTest, ACallbackMustNotCallWhatMayAnnounce) {
 
 // The gate is closed for one thread only: others go on meanwhile.
 TEST_F(Notices, OthersAllocateWhileACallbackRuns) {
-  struct waiter {
-    pool* managed;
-    stream_handle stream;
-    static void hear(void* context, const remap_notice&) {
-      auto& self = *static_cast<waiter*>(context);
+  struct waiter final : caller_back {
+    using caller_back::caller_back;
+    void before_change(const remap_notice&) noexcept override {
       std::thread other([&] {
-        const auto at = self.managed->allocate(512, self.stream);
+        const auto at = managed->allocate(512, stream);
         ASSERT_TRUE(at);
-        EXPECT_TRUE(self.managed->free(*at, self.stream));
+        EXPECT_TRUE(managed->free(*at, stream));
       });
       other.join();
     }
   };
   open(moving());
-  waiter waits{managed.get(), a};
+  waiter waits(*managed, a);
   const address block = allocate(4096, a);
   free(allocate(8 * MiB, a), a);
-  const auto subscription = managed->subscribe(&waiter::hear, &waits);
+  const auto subscription = managed->subscribe(waits);
   ASSERT_TRUE(subscription);
   EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
   fine(managed->unsubscribe(*subscription));
   free(block, a);
 }
 
-// The context of a subscription that has ended is gone: the sanitizers see a late call.
+struct counting_listener final : vmm::remap_listener {
+  void before_change(const remap_notice&) noexcept override { ++count; }
+  std::uint64_t count = 0;
+};
+
+// The listener of a subscription that has ended is gone: the sanitizers see a late call.
 TEST_F(Notices, ManyThreadsComeAndGo) {
   open(moving());
   std::atomic<bool> done = false;
@@ -326,11 +331,8 @@ TEST_F(Notices, ManyThreadsComeAndGo) {
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
       while (!done.load()) {
-        auto count = std::make_unique<std::uint64_t>(0);
-        const auto hear = [](void* context, const remap_notice&) {
-          ++*static_cast<std::uint64_t*>(context);
-        };
-        const auto made = managed->subscribe(hear, count.get());
+        auto counts = std::make_unique<counting_listener>();
+        const auto made = managed->subscribe(*counts);
         EXPECT_TRUE(made);
         std::this_thread::yield();
         EXPECT_TRUE(managed->unsubscribe(*made));

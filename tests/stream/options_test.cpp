@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t longest = std::uint64_t{1} << 56;
 
 const std::vector<const char*> names{"VMM_VA_SIZE",     "VMM_POOL_PAGE_SIZE", "VMM_POOL_PAGES",
                                      "VMM_POOL_POLICY", "VMM_BUDGET",         "VPMM_VA_SIZE",
@@ -174,18 +175,38 @@ TEST(PoolOptions, TheEndsOfTheRangesWork) {
     o.reservation_bytes = 64 * MiB;
   });
   works([](auto& o) { o.rules.lowest_fit_bytes = std::uint64_t{1} << 37; });
-  works([](auto& o) { o.rules.handle_bytes = most; });
-  works([](auto& o) { o.rules.slack_bytes = most; });
-  works([](auto& o) { o.rules.window_gap_bytes = most; });
+  works([](auto& o) { o.rules.handle_bytes = longest; });
+  works([](auto& o) { o.rules.slack_bytes = longest; });
+  works([](auto& o) { o.rules.window_gap_bytes = longest; });
   works([](auto& o) { o.rules.headroom = 1000; });
   works([](auto& o) { o.rules.growth_share = 1; });
-  works([](auto& o) { o.rules.harvest_share = ~0u; });
-  works([](auto& o) { o.rules.harvest_bytes = most; });
+  works([](auto& o) { o.rules.harvest_share = 1u << 20; });
+  works([](auto& o) { o.rules.harvest_bytes = longest; });
   works([](auto& o) { o.rules.harvest_bytes = 0; });
-  works([](auto& o) { o.reservation_bytes = most; });
+  works([](auto& o) { o.reservation_bytes = longest; });
+  works([](auto& o) { o.rules.zombie_count_max = longest; });
   works([](auto& o) { o.page_bytes = 3 * MiB; });
   works([](auto& o) { o.budget_bytes = 64 * MiB; });
   works([](auto& o) { o.rules = vmm::pool_policy::vpmm(); });
+}
+
+// What a growth adds beyond its request is no longer than a segment is.
+TEST(PoolOptions, SmallSegmentsAreGrownByMoreSegments) {
+  for (const bool is_default : {true, false}) {
+    vmm::fake_driver driver;
+    vmm::pool_options options;
+    options.reservation_bytes = 16 * MiB;
+    options.at_end.hook = nullptr;
+    if (!is_default) options.rules.headroom = 1000;
+    if (!is_default) options.rules.growth_share = 1;
+    vmm::stream_pool pool(driver, options);
+    const std::uint64_t count = is_default ? 400 : 40;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const auto at = pool.allocate(2 * MiB, vmm::stream_handle::default_stream);
+      ASSERT_TRUE(at) << i << " " << vmm::describe(at.error());
+    }
+    EXPECT_LE(pool.statistics().reserved_bytes, 3 * count * MiB) << "no segment is left unused";
+  }
 }
 
 }  // namespace

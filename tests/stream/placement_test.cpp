@@ -58,8 +58,7 @@ TEST(Placement, APoolsMemoryServesTheDeviceAndItsPlace) {
     vmm::fake_driver driver{on.plays};
     {
       vmm::pool_options options;
-      options.use_location = true;
-      options.where = on.where;
+      options.placement = on.where;
       vmm::stream_pool managed(driver, options);
       const auto first = managed.allocate(4 * MiB, stream_handle::default_stream);
       const auto second = managed.allocate(4 * MiB, stream_handle::default_stream);
@@ -77,8 +76,7 @@ TEST(Placement, AManagersMemoryServesTheDeviceAndItsPlace) {
     vmm::fake_driver driver{on.plays};
     {
       vmm::manager_options options;
-      options.use_location = true;
-      options.where = on.where;
+      options.placement = on.where;
       vmm::manager managed(driver, options);
       const auto first = managed.allocate(vmm::allocate_request{4 * MiB, 0});
       const auto second = managed.allocate(vmm::allocate_request{4 * MiB, 0});

@@ -152,7 +152,7 @@ std::pair<std::uint64_t, std::uint64_t> misuses(const planted& one, plant which)
   w.slots.clear();
   w.pool.reset();
   w.destroy_streams();
-  EXPECT_TRUE(w.fake().ledger().empty()) << one.name << '\n' << w.fake().report();
+  EXPECT_TRUE(w.fake().resource_counts().empty()) << one.name << '\n' << w.fake().report();
   return {of_kind, all};
 }
 

@@ -7,7 +7,7 @@
 // R14, R15]
 // Method: each scenario is run once to count its driver calls, then once for every call, code and
 // way of failing, on drivers that differ in what they can do with mappings. Work is unfinished
-// throughout. The driver's ledger and its list of misuses are empty after each.
+// throughout. The driver's resource counts are zero and its list of misuses is empty after each.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -98,6 +98,12 @@ constexpr std::array ways{
     way{.scenario = "nothing serves", .blocked_count = 2},
     way{.scenario = "trim zombies", .reaped_count = 4},
     way{.scenario = "synchronize", .blocked_count = 2},
+    way{.scenario = "reuse what was freed after everything", .foreign_count = 1},
+    way{.scenario = "grow beside what was freed after everything"},
+    way{.scenario = "move what was freed after everything", .moved_count = 4},
+    way{.scenario = "short, the device waits for everything", .moved_count = 4, .wait_count = 2},
+    way{.scenario = "short, all of it serves", .foreign_count = 1, .wait_count = 1},
+    way{.scenario = "synchronize with everything", .blocked_count = 3},
 };
 
 // A scenario that no longer does what its name says leaves a hole in the sweeps.
@@ -198,6 +204,8 @@ class PoolCloseFaults : public testing::Test {
     ASSERT_TRUE(w.add_used(8 * pool_scenarios::MiB, w.c));
     ASSERT_TRUE(w.add_used(512, w.b));
     ASSERT_TRUE(w.remove(1));
+    ASSERT_TRUE(w.add_used(4 * pool_scenarios::MiB, w.c));
+    ASSERT_TRUE(w.remove_after_all(w.slots.size() - 1));
   }
 
   // Whether the driver was made to say, for ever, that a stream is none.
@@ -224,9 +232,9 @@ class PoolCloseFaults : public testing::Test {
     const std::string said = testing::internal::GetCapturedStderr();
     w.finish_work();
     w.destroy_streams();
-    const bool is_empty = w.fake().ledger().empty();
+    const bool is_empty = w.fake().resource_counts().empty();
     EXPECT_TRUE(is_empty || forever) << what << '\n' << w.fake().report();
-    const vmm::fake::ledger_counts left = w.fake().ledger();
+    const vmm::fake::resource_counts left = w.fake().resource_counts();
     EXPECT_EQ(said.empty(), left.handles == 0 && left.reservations == 0)
         << what << ": " << said << w.fake().report();
     if (!denies_streams(faults)) w.expect_no_misuse(what);

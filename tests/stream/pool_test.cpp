@@ -3,8 +3,8 @@
 //
 // Goal: the pool hands out memory in the order of G2, moves it by G3, merges by G4 and says what it
 // has by G8; nothing is used while unfinished work may touch it. Method: on the fake driver;
-// kernels are left running, driver calls are counted, and after every test the driver's ledger and
-// its list of misuses are empty and the pool's validator passes.
+// kernels are left running, driver calls are counted, and after every test the driver's resource
+// counts and its list of misuses are empty and the pool's validator passes.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -48,7 +48,7 @@ TEST_F(Pool, SmallBlocksShareAPage) {
   const address third = allocate(513, a);
   EXPECT_EQ(second - first, 512u);
   EXPECT_EQ(third - second, 512u);
-  EXPECT_EQ(driver.ledger().memory_bytes, 2 * MiB);
+  EXPECT_EQ(driver.resource_counts().memory_bytes, 2 * MiB);
   EXPECT_EQ(managed->statistics().live_bytes, 4 * 512u);
   for (const address at : {first, second, third}) free(at, a);
 }
@@ -88,9 +88,9 @@ TEST_F(Pool, FreedNeighboursMerge) {
   std::vector<address> parts;
   for (int i = 0; i < 8; ++i) parts.push_back(allocate(4 * MiB, a));
   for (const int i : {1, 3, 5, 7, 0, 2, 4, 6}) free(parts[static_cast<std::size_t>(i)], a);
-  const std::uint64_t held = driver.ledger().memory_bytes;
+  const std::uint64_t held = driver.resource_counts().memory_bytes;
   EXPECT_EQ(allocate(32 * MiB, a), parts[0]);
-  EXPECT_EQ(driver.ledger().memory_bytes, held);
+  EXPECT_EQ(driver.resource_counts().memory_bytes, held);
   free(parts[0], a);
 }
 
@@ -104,7 +104,7 @@ TEST_F(Pool, AnotherStreamTakesWhatIsFinishedWithoutWaiting) {
   run(b, {at, 64 * MiB});
   EXPECT_EQ(driver.calls(call::wait_event), 0u);
   EXPECT_EQ(managed->statistics().foreign_count, 1u);
-  EXPECT_EQ(driver.ledger().memory_bytes, 64 * MiB);
+  EXPECT_EQ(driver.resource_counts().memory_bytes, 64 * MiB);
   free(at, b);
 }
 
@@ -224,7 +224,7 @@ TEST_F(Pool, MovesWhatAnotherStreamStillUsesBehindAWait) {
   free(second, a);
   const address whole = allocate(8 * MiB, b);
   EXPECT_GE(driver.calls(call::wait_event), 1u);
-  EXPECT_EQ(driver.ledger().memory_bytes, 10 * MiB);
+  EXPECT_EQ(driver.resource_counts().memory_bytes, 10 * MiB);
   run(b, {whole, 8 * MiB});  // a hazard if b does not wait: the fake looks at the memory
   free(whole, b);
   free(wall, a);
@@ -309,7 +309,7 @@ TEST_F(Pool, StatisticsAddUp) {
   const address large = allocate(30 * MiB, a);
   const vmm::pool_statistics now = managed->statistics();
   EXPECT_EQ(now.live_bytes, 33 * MiB);
-  EXPECT_EQ(now.mapped_bytes, driver.ledger().memory_bytes);
+  EXPECT_EQ(now.mapped_bytes, driver.resource_counts().memory_bytes);
   EXPECT_EQ(now.mapped_bytes, now.live_bytes + now.reusable_bytes);
   EXPECT_EQ(now.reserved_bytes,
             now.live_bytes + now.reusable_bytes + now.hole_bytes + now.zombie_bytes);
@@ -377,14 +377,15 @@ TEST_F(Pool, TrimGivesIdleHandlesBack) {
   const address large = allocate(512 * MiB, a);
   const address small = allocate(512, a);
   free(large, a);
-  EXPECT_GE(driver.ledger().memory_bytes, 512 * MiB);
+  EXPECT_GE(driver.resource_counts().memory_bytes, 512 * MiB);
   const auto some = managed->trim(128 * MiB);
   EXPECT_GE(some.released_bytes, 320 * MiB);
   EXPECT_LE(managed->statistics().reusable_bytes, 128 * MiB);
   validate();
   const auto rest = managed->trim(0);
   EXPECT_EQ(rest.failure.code, errc::none);
-  EXPECT_LE(driver.ledger().memory_bytes, 64 * MiB) << "the handle with the small block stays";
+  EXPECT_LE(driver.resource_counts().memory_bytes, 64 * MiB)
+      << "the handle with the small block stays";
   const address again = allocate(512 * MiB, a);
   free(again, a);
   free(small, a);
@@ -417,7 +418,7 @@ TEST_F(Pool, TheBudgetIsNeverExceeded) {
   validate();
   free(first, a);
   const address third = allocate(62 * MiB, a);
-  EXPECT_LE(driver.ledger().memory_bytes_max, 128 * MiB);
+  EXPECT_LE(driver.resource_counts().memory_bytes_max, 128 * MiB);
   free(second, a);
   free(third, a);
 }
@@ -455,7 +456,7 @@ TEST_F(Pool, BlocksLeftAliveAreGivenBackByTheDestructor) {
   open();
   run(a, {allocate(8 * MiB, a), 8 * MiB}, 100);
   run(b, {allocate(100, b), 100}, 100);
-  managed.reset();  // waits: TearDown finds no misuse and an empty ledger
+  managed.reset();  // waits: TearDown finds no misuse and resource counts of zero
 }
 
 // More than the map of regions has a byte for.

@@ -73,11 +73,14 @@ class basic_stream_program {
   struct limits {
     std::uint64_t validate_every = 8;  ///< operations; and at the end
     std::uint64_t operations_max = ~0ull;
+    bool after_all = false;  ///< blocks are freed after everything too, and used by a stream that
+                             ///< the pool does not know
   };
 
   /// Runs to the end of the bytes. nullptr when all went well, else what did not.
   [[nodiscard]] const char* run() { return run(limits{}); }
   [[nodiscard]] const char* run(const limits& within) {
+    if (within.after_all) begin_after_all();
     while (!source_.empty() && operations_ < within.operations_max && wrong_ == nullptr) {
       operation();
       if (operations_ % within.validate_every == 1) validate();
@@ -101,6 +104,8 @@ class basic_stream_program {
     std::uint32_t pins = 0;
     bool is_freed = false;     // while pinned: it goes with its last pin
     bool is_orphaned = false;  // freed, and the stream of that is gone: nothing orders new work
+    bool is_known = true;      // the pool has given out the block for its stream
+    bool is_outside = false;   // its last work is on the stream that the pool does not know
   };
 
   // Mostly one that maps a handle twice; some that do not, or that unmap one mapping at a time.
@@ -182,6 +187,7 @@ class basic_stream_program {
     };
     vmm::fake::fault planned;
     planned.where = kinds[where % kinds.size()];
+    if (after_all_ && where / kinds.size() % 4 == 3) planned.where = vmm::call::record_all;
     planned.nth = 1 + how % 4;
     planned.forever = may_last && (how & 64) != 0;
     const auto codes = driver_.possible_errors(planned.where);
@@ -243,11 +249,56 @@ class basic_stream_program {
   }
 
   void free(bool use_first) {
-    if (!blocks_.empty()) free(some_block(), use_first);
+    if (blocks_.empty()) return;
+    const auto victim = some_block();
+    const std::uint32_t how = after_all_ ? source_.byte() : 0;
+    if (how % 4 == 3) return use_outside(*victim);
+    if (how % 4 == 0 || !may_free_after_all(victim->second)) return free(victim, use_first);
+    if (use_first && how % 4 == 1) launch(*victim);
+    if (how % 4 == 2) use_outside(*victim);
+    free_after_all(victim);
+  }
+  // A driver without the event for all work marks the streams that the pool knows.
+  [[nodiscard]] bool may_free_after_all(const block& gone) {
+    return driver_.feature_set().record_all || (gone.is_known && !gone.is_outside);
+  }
+  void free_after_all(typename std::map<std::uint64_t, block>::iterator victim) {
+    block& gone = victim->second;
+    const bool freed = pool_->free(vmm::address{victim->first}).has_value();
+    if (freed == gone.is_freed) return complain("a free after everything is answered wrongly");
+    if (gone.is_freed) return;
+    gone.is_freed = true;
+    if (gone.pins == 0) forget_block(victim);
+  }
+
+  void begin_after_all() {
+    after_all_ = true;
+    outside_ = *driver_.create_stream();
+  }
+  // Work behind that of the block's stream, and not ordered before what that is given next.
+  void use_outside(std::pair<const std::uint64_t, block>& what) {
+    if (!driver_.feature_set().record_all || what.second.is_orphaned) return;
+    driver_.clear_faults();
+    block& used = what.second;
+    if (used.is_freed && used.pins == 0) return;
+    vmm::fake_driver& fake = driver_;
+    if (!fake.record_event(event_, streams_[used.stream]) || !fake.wait_event(outside_, event_))
+      return complain("an outside stream could not wait");
+    used.is_outside = true;
+    launch_on(what, outside_);
+  }
+  // What the block's stream is given next comes behind the outside work.
+  void bring_back(block& used) {
+    if (!std::exchange(used.is_outside, false)) return;
+    driver_.clear_faults();
+    vmm::fake_driver& fake = driver_;
+    if (!fake.record_event(event_, outside_) || !fake.wait_event(streams_[used.stream], event_))
+      complain("a stream could not wait for an outside one");
   }
   void free(typename std::map<std::uint64_t, block>::iterator victim, bool use_first) {
     if (use_first) launch(*victim);
     block& gone = victim->second;
+    bring_back(gone);
     const std::uint64_t struck_before = driver_.faults_struck();
     const vmm::status freed = pool_->free(vmm::address{victim->first}, streams_[gone.stream]);
     if (!freed && driver_.faults_struck() != struck_before) return;  // it is as it was
@@ -292,12 +343,17 @@ class basic_stream_program {
     streams_[which] = *fresh;
     for (auto& [at, each] : blocks_) {
       if (each.stream == which && each.is_freed) each.is_orphaned = true;
+      if (each.stream == which) each.is_known = false;
     }
   }
 
   void launch(std::pair<const std::uint64_t, block>& what) {
+    if (what.second.is_orphaned) return;
+    bring_back(what.second);
+    launch_on(what, streams_[what.second.stream]);
+  }
+  void launch_on(std::pair<const std::uint64_t, block>& what, vmm::stream_handle stream) {
     auto& [at, used] = what;
-    if (used.is_orphaned) return;
     const std::uint64_t size_bytes = used.size_bytes < 8 ? 8 : used.size_bytes / 8 * 8;
     const vmm::address_range range{vmm::address{at}, size_bytes};
     vmm::fake::kernel work{.name = "work", .duration_us = 5};
@@ -305,7 +361,7 @@ class basic_stream_program {
     if (used.tag) work.reads = {&range, 1};
     work.expected = used.tag;
     work.tag = ++last_tag_;
-    if (!driver_.launch(streams_[used.stream], work)) complain("a kernel could not be launched");
+    if (!driver_.launch(stream, work)) complain("a kernel could not be launched");
     used.tag = last_tag_;
   }
 
@@ -316,9 +372,11 @@ class basic_stream_program {
     block& moved = some_block()->second;
     const std::size_t next = source_.byte() % stream_count;
     if (moved.is_freed) return;
+    bring_back(moved);
     vmm::fake_driver& fake = driver_;  // what the program itself orders is not for a derived driver
     if (!fake.record_event(event_, streams_[moved.stream])) complain("no mark");
     if (!fake.wait_event(streams_[next], event_)) complain("no wait");
+    moved.is_known = moved.is_known && moved.stream == next;
     moved.stream = next;
   }
 
@@ -335,9 +393,18 @@ class basic_stream_program {
   void capture() {
     const std::size_t stream = source_.byte() % stream_count;
     const std::uint64_t size_bytes = some_size();
-    if (graphs_.size() == 3 ||
-        !driver_.begin_capture(streams_[stream], vmm::capture_mode::any_thread))
-      return;
+    if (graphs_.size() == 3) return;
+    if (after_all_ && !pool_->capture_begins()) complain("a capture could not be announced");
+    capture_on(stream, size_bytes);
+    if (after_all_ && !pool_->capture_ended()) complain("the end of a capture is not known");
+  }
+  void capture_on(std::size_t stream, std::uint64_t size_bytes) {
+    if (!driver_.begin_capture(streams_[stream], vmm::capture_mode::any_thread)) return;
+    if (after_all_ && !blocks_.empty()) {
+      const auto gone = some_block();
+      const bool is_stray = gone->second.stream == stream || gone->second.is_freed;
+      if (!is_stray && may_free_after_all(gone->second)) free_after_all(gone);
+    }
     const std::uint64_t struck_before = driver_.faults_struck();
     const auto got = pool_->allocate(size_bytes, streams_[stream]);
     const bool struck = driver_.faults_struck() != struck_before;
@@ -386,6 +453,7 @@ class basic_stream_program {
   void misuse() {
     const auto refused = pool_->free(vmm::address{8}, streams_[0]);
     if (refused) complain("a foreign address was freed");
+    if (after_all_ && pool_->free(vmm::address{8})) complain("a foreign address was freed");
     if (blocks_.empty()) return;
     const auto inside = vmm::address{some_block()->first + 8};
     if (pool_->free(inside, streams_[0])) complain("an address inside a block was freed");
@@ -399,7 +467,7 @@ class basic_stream_program {
         graphs_.empty() ? now.live_count == blocks_.size() : now.live_count >= blocks_.size();
     if (!is_right) complain("the number of live blocks is wrong");
     if (now.live_bytes < live_bytes_) complain("the live bytes are wrong");
-    if (budget_bytes_ != 0 && driver_.ledger().memory_bytes > budget_bytes_)
+    if (budget_bytes_ != 0 && driver_.resource_counts().memory_bytes > budget_bytes_)
       complain("the budget was exceeded");
   }
 
@@ -416,6 +484,7 @@ class basic_stream_program {
   void finish() {
     validate();
     const bool leave_alive = closing_fault_ % 3 == 0 && make_known();
+    for (auto& [at, each] : blocks_) bring_back(each);
     while (!graphs_.empty() && wrong_ == nullptr && !leave_alive) release_one();
     while (!blocks_.empty() && wrong_ == nullptr && !leave_alive) {
       const auto last = blocks_.begin();
@@ -433,6 +502,7 @@ class basic_stream_program {
     for (const graph& left : graphs_) (void)driver_.destroy_graph(left.handle);
     (void)driver_.destroy_event(event_);
     for (const vmm::stream_handle stream : streams_) (void)driver_.destroy_stream(stream);
+    if (after_all_) (void)driver_.destroy_stream(outside_);
     if (!driver_.check_empty()) complain("the driver still has something");
     for (const auto& misuse : driver_.misuses())
       detail_ += std::string(vmm::fake::name_of(misuse.kind)) + ", " + misuse.detail + "; ";
@@ -451,6 +521,8 @@ class basic_stream_program {
   std::map<std::uint64_t, block> blocks_;
   std::vector<graph> graphs_;
   bool may_keep_ = false;  // a capture gets memory of its own
+  bool after_all_ = false;
+  vmm::stream_handle outside_{};  // the pool does not know it
   std::uint64_t live_bytes_ = 0;
   std::uint64_t budget_bytes_ = 0;
   std::uint32_t closing_fault_ = 0;  // what fails once while the pool goes away, in one of four

@@ -5,7 +5,7 @@
 // streams with faults among them, beside the naive model of program.hpp, on a fake driver whose
 // work finishes in any order that streams and events allow. [R15] A schedule is its seed: what
 // fails is named by it and run again alone. Usage: prove_schedules [COUNT] [--first SEED]
-// [--threads N].
+// [--threads N] [--after-all]: the last one for frees after everything.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -40,6 +40,7 @@ constexpr std::chrono::seconds report_every{5};
 struct wishes {
   std::uint64_t count = default_count;
   std::uint64_t first = 1;
+  bool after_all = false;
   std::uint64_t threads = std::max(std::thread::hardware_concurrency(), 1u);
 };
 
@@ -72,8 +73,9 @@ void run_some(const wishes& wish, progress& done) {
     const std::uint64_t seed = wish.first + nth;
     const std::vector<std::uint8_t> bytes = random_program(seed);
     stream_program program{byte_source{bytes}};
-    if (const char* wrong = program.run({.validate_every = validate_every}); wrong != nullptr)
-      done.fail(seed, std::string(wrong) + ": " + program.detail());
+    const char* const wrong =
+        program.run({.validate_every = validate_every, .after_all = wish.after_all});
+    if (wrong != nullptr) done.fail(seed, std::string(wrong) + ": " + program.detail());
     done.operations += program.operations();
     done.refused += program.failures();
     done.faults += program.faults();
@@ -95,6 +97,10 @@ void run_some(const wishes& wish, progress& done) {
   wishes wish;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
+    if (word == "--after-all") {
+      wish.after_all = true;
+      continue;
+    }
     std::uint64_t* into = &wish.count;
     if (word == "--first") into = &wish.first;
     if (word == "--threads") into = &wish.threads;
@@ -129,7 +135,8 @@ void run_all(const wishes& wish, progress& done, std::chrono::steady_clock::time
 }
 
 constexpr const char* usage =
-    "usage: prove_schedules [COUNT] [--first SEED] [--threads N]; numbers from 1 on\n";
+    "usage: prove_schedules [COUNT] [--first SEED] [--threads N] [--after-all]; numbers from 1 "
+    "on\n";
 
 }  // namespace
 
@@ -145,9 +152,10 @@ int main(int argc, char** argv) {
   run_all(*wish, done, start);
   const double seconds = seconds_since(start);
   if (done.is_wrong) {
-    std::printf("schedule %llu: %s\nto run it alone: ./run prove 1 --first %llu\n",
+    std::printf("schedule %llu: %s\nto run it alone: ./run prove 1 --first %llu%s\n",
                 static_cast<unsigned long long>(done.wrong_seed), done.wrong.c_str(),
-                static_cast<unsigned long long>(done.wrong_seed));
+                static_cast<unsigned long long>(done.wrong_seed),
+                wish->after_all ? " --after-all" : "");
     return 1;
   }
   std::printf(

@@ -82,6 +82,13 @@ struct world {
     return freed;
   }
 
+  /// The same after everything that the device was given.
+  vmm::status remove_after_all(std::size_t index) {
+    const vmm::status freed = pool->free(slots[index].at);
+    if (freed) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(index));
+    return freed;
+  }
+
   /// Work on the slot's stream that reads what is there and leaves a new tag; unfinished until
   /// somebody waits.
   void use(std::size_t index) {
@@ -125,7 +132,8 @@ struct world {
               now.live_bytes + now.reusable_bytes + now.hole_bytes + now.zombie_bytes)
         << what;
     const std::uint64_t budget_bytes = pool->options().budget_bytes;
-    if (budget_bytes != 0) EXPECT_LE(fake().ledger().memory_bytes_max, budget_bytes) << what;
+    if (budget_bytes != 0)
+      EXPECT_LE(fake().resource_counts().memory_bytes_max, budget_bytes) << what;
     expect_no_misuse(what);
   }
   void expect_no_misuse(const std::string& what) {
@@ -394,9 +402,63 @@ std::vector<scenario<B>> returns() {
 }
 
 template <class B>
+std::vector<scenario<B>> after_all() {
+  using w_t = world<B>;
+  const auto used = [](w_t& w) {
+    ASSERT_TRUE(w.add_used(16 * MiB, w.b));
+    ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+  };
+  const auto freed = [used](w_t& w) {
+    used(w);
+    ASSERT_TRUE(w.remove_after_all(0));
+  };
+  const auto freed_and_finished = [freed](w_t& w) {
+    freed(w);
+    w.finish_work();
+  };
+  const auto trim = [](w_t& w) {
+    const vmm::trim_report report = w.pool->trim(0);
+    return report.failure.code == vmm::errc::none ? vmm::status{} : vmm::status{report.failure};
+  };
+  // Two whole pairs of pages, each freed after everything, that serve together when they move.
+  const auto pairs = [](w_t& w) {
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(w.add_used(4 * MiB, w.b));
+      ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+    }
+    ASSERT_TRUE(w.remove_after_all(2));
+    ASSERT_TRUE(w.remove_after_all(0));
+  };
+  return {
+      {"free after everything", moving(), used, [](w_t& w) { return w.remove_after_all(0); }},
+      {"free after everything, twice", moving(), freed,
+       [](w_t& w) { return w.remove_after_all(0); }},
+      {"reuse what was freed after everything", moving(), freed_and_finished,
+       adding<B>(16 * MiB, 0)},
+      {"grow beside what was freed after everything", moving(), freed, adding<B>(16 * MiB, 0)},
+      {"move what was freed after everything", moving(),
+       [pairs](w_t& w) {
+         pairs(w);
+         w.finish_work();
+       },
+       adding<B>(8 * MiB, 2)},
+      {"short, the device waits for everything", budgeted(moving(), 12 * MiB), pairs,
+       adding<B>(8 * MiB, 2), true, true},
+      {"short, all of it serves", budgeted(moving(), 18 * MiB), freed, adding<B>(16 * MiB, 2), true,
+       true},
+      {"trim after everything", moving(), freed_and_finished, trim, true},
+      {"trim under everything", moving(), freed, trim, true},
+      {"synchronize with everything", moving(), freed,
+       [](w_t& w) { return w.pool->synchronize(); }},
+      {"forget before everything is marked", moving(), freed,
+       [](w_t& w) { return w.pool->forget(w.streams[w.b]); }},
+  };
+}
+
+template <class B>
 std::vector<scenario<B>> all() {
   std::vector<scenario<B>> list = growths<B>();
-  for (const auto& more : {reuses<B>(), shortages<B>(), returns<B>()})
+  for (const auto& more : {reuses<B>(), shortages<B>(), returns<B>(), after_all<B>()})
     list.insert(list.end(), more.begin(), more.end());
   return list;
 }

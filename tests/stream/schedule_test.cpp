@@ -16,25 +16,35 @@
 
 namespace {
 
-TEST(Schedules, NoHazardInAnyOfThem) {
-  const char* const wish = std::getenv("VMM_SCHEDULES");
-  const std::uint64_t schedules = wish == nullptr ? 400 : std::strtoull(wish, nullptr, 10);
-  const char* const first = std::getenv("VMM_FIRST_SCHEDULE");
-  const std::uint64_t from = first == nullptr ? 1 : std::strtoull(first, nullptr, 10);
+// `count` of them, from `from` on.
+void play(std::uint64_t from, std::uint64_t count, bool after_all) {
   std::uint64_t operations = 0;
   std::uint64_t failures = 0;
-  for (std::uint64_t seed = from; seed < from + schedules; ++seed) {
+  for (std::uint64_t seed = from; seed < from + count; ++seed) {
     const std::vector<std::uint8_t> bytes = random_program(seed);
     stream_program program{byte_source{bytes}};
-    const char* const wrong = program.run();
+    const char* const wrong = program.run({.after_all = after_all});
     ASSERT_EQ(wrong, nullptr) << wrong << " in schedule " << seed << ": " << program.detail();
     operations += program.operations();
     failures += program.failures();
   }
   std::printf("%llu schedules, %llu operations, %llu of them refused, 0 hazards\n",
-              static_cast<unsigned long long>(schedules),
-              static_cast<unsigned long long>(operations),
+              static_cast<unsigned long long>(count), static_cast<unsigned long long>(operations),
               static_cast<unsigned long long>(failures));
+}
+
+[[nodiscard]] std::uint64_t wish(const char* variable, std::uint64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(Schedules, NoHazardInAnyOfThem) {
+  play(wish("VMM_FIRST_SCHEDULE", 1), wish("VMM_SCHEDULES", 400), false);
+}
+
+// The same programs, with frees after everything and a stream that the pool does not know.
+TEST(Schedules, NoHazardWithFreesAfterEverything) {
+  play(wish("VMM_FIRST_SCHEDULE", 1), wish("VMM_SCHEDULES", 120), true);
 }
 
 }  // namespace

@@ -96,6 +96,30 @@ TEST_F(Shortage, TheReportSaysWhatWasDone) {
   free(live, a);
 }
 
+// A budget that a cached piece fills, and then a device that has nothing: the first try never asked
+// the device.
+TEST_F(Shortage, TheAnswerIsThatOfTheLastTry) {
+  open(impatient(34 * MiB));
+  vmm::fake::fault planned;
+  planned.where = vmm::call::map;
+  planned.failure = driver.possible_errors(vmm::call::map).front();
+  driver.fail(planned);
+  ASSERT_FALSE(managed->allocate(32 * MiB, a)) << "what was made for it is cached";
+  planned.where = vmm::call::create;
+  planned.forever = true;
+  planned.failure = {errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"};
+  driver.fail(planned);
+  const auto none = managed->allocate(4 * MiB, a);
+  driver.clear_faults();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, errc::out_of_memory);
+  EXPECT_EQ(none.error().where, vmm::call::create);
+  const vmm::shortage_report report = managed->last_shortage();
+  EXPECT_EQ(report.failure, errc::out_of_memory);
+  EXPECT_TRUE(report.trimmed) << "the cached piece went first";
+  EXPECT_EQ(report.held_bytes, 0u);
+}
+
 vmm::fake::profile without_aliases() {
   vmm::fake::profile plays = vmm::fake::profile::cuda();
   plays.can.alias = vmm::alias_level::none;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A manager on the fake driver whose ledger must be empty, and whose list of misuses too, after
-// every test. [R14]
+// A manager on the fake driver whose resource counts must be zero, and whose list of misuses too,
+// after every test. [R14]
 // To be included after the standard headers and before `import`; it declares what needs no module.
 #pragma once
 

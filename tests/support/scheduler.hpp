@@ -122,6 +122,9 @@ class scheduled_driver : public vmm::fake_driver {
   [[nodiscard]] auto record_event(vmm::event_handle event, vmm::stream_handle stream) {
     return at_step([&] { return fake_driver::record_event(event, stream); });
   }
+  [[nodiscard]] auto record_all(vmm::event_handle event) {
+    return at_step([&] { return fake_driver::record_all(event); });
+  }
   [[nodiscard]] auto query_event(vmm::event_handle event) {
     return at_step([&] { return fake_driver::query_event(event); });
   }

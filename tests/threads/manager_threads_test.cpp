@@ -82,6 +82,77 @@ void play_all(const vmm::policy& rules) {
   testing::Test::RecordProperty("schedules", std::to_string(all.count()));
 }
 
+// One manager on a machine without aliases, which a live block and a freed one fill. Work on the
+// freed one is unfinished: its range is retired, and its memory waits with it.
+struct waiting_machine {
+  waiting_machine() : driver(without_aliases()) {
+    driver.set_manual(true);
+    stream = driver.create_stream().value();
+    vmm::manager_options options;
+    options.reservation_bytes = 64 * mib;
+    managed = std::make_unique<vmm::manager>(driver, options);
+    live = managed->allocate({.size_bytes = 2 * mib, .stream = stream}).value();
+    const vmm::address freed = managed->allocate({.size_bytes = 6 * mib, .stream = stream}).value();
+    const vmm::address_range range{freed, 6 * mib};
+    EXPECT_TRUE(driver.launch(stream, {.name = "busy", .writes = {&range, 1}}));
+    EXPECT_TRUE(managed->free(freed));
+    EXPECT_GT(managed->statistics().retired_bytes, 0u);
+  }
+  [[nodiscard]] static vmm::fake::profile without_aliases() {
+    vmm::fake::profile plays = small_machine();
+    plays.can.alias = vmm::alias_level::none;
+    return plays;
+  }
+  [[nodiscard]] bool end() {
+    EXPECT_TRUE(managed->validate());
+    EXPECT_TRUE(managed->free(live));
+    if (taken) EXPECT_TRUE(managed->free(taken));
+    managed.reset();
+    EXPECT_TRUE(driver.finish_all());
+    EXPECT_TRUE(driver.destroy_stream(stream));
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+    EXPECT_EQ(driver.misuse_count(), 0u);
+    return !testing::Test::HasFailure();
+  }
+
+  scheduled_driver driver;
+  vmm::stream_handle stream{};
+  std::unique_ptr<vmm::manager> managed;
+  vmm::address live{};
+  vmm::address taken{};
+};
+
+// While one thread asks about the retired range, since it changes another block, a second thread
+// needs the range's memory: it waits for the range's work, whoever is asking.
+TEST(ManagerThreads, ARangeThatAnotherThreadAsksAboutIsWaitedFor) {
+  constexpr std::uint32_t preemptions_max = 2;
+  schedule::crew crew;
+  crew.describe("asked about");
+  const observed_locks observed;
+  schedule::enumeration all(preemptions_max);
+  bool good = true;
+  do {
+    waiting_machine world;
+    std::array<schedule::body, 2> bodies{};
+    bodies[0] = {[](void* context) {
+                   auto& own = *static_cast<waiting_machine*>(context);
+                   EXPECT_TRUE(own.managed->resize({.at = own.live, .size_bytes = 2 * mib}));
+                 },
+                 &world};
+    bodies[1] = {[](void* context) {
+                   auto& own = *static_cast<waiting_machine*>(context);
+                   const auto at = own.managed->allocate(6 * mib);
+                   EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
+                   if (at) own.taken = *at;
+                 },
+                 &world};
+    crew.play(bodies.data(), 2, all.next());
+    good = world.end();
+    if (!good) ADD_FAILURE() << "schedule " << all.count() + 1 << ", choices " << crew.choices();
+  } while (good && all.advance(crew));
+  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
+}
+
 TEST(ManagerThreads, MemoryThatIsJustGivenBackIsNotMissed) { play_all(vmm::policy::va_pool()); }
 
 TEST(ManagerThreads, ARangeThatIsJustTakenApartIsNotMissed) {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program.h"
@@ -28,7 +29,11 @@ class pool_program {
  public:
   static constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
-  explicit pool_program(std::uint64_t seed) : numbers_(seed), driver_(machine(numbers_)) {
+  /// With `after_all` blocks are freed after everything too, and used by a stream of each thread
+  /// that the pool does not know.
+  explicit pool_program(std::uint64_t seed, bool after_all = false)
+      : numbers_(seed), driver_(machine(numbers_)) {
+    after_all_ = after_all && driver_.feature_set().record_all;
     driver_.set_manual(true);
     shared_ = make_stream();
     actors_.resize(numbers_.one_in(3) ? 3 : 2);
@@ -37,11 +42,12 @@ class pool_program {
       each.numbers = number_source(numbers_.next());
       each.own = make_stream();
       each.event = *driver_.create_event();
+      if (after_all_) each.outside = make_stream();
       each.last_tag = (index + 1) << 32;
       each.operations = 3 + numbers_.below(5);
     }
     pool_ = std::make_unique<pool>(driver_, options());
-    const bool listens = numbers_.one_in(2) && pool_->subscribe(free_parked, this).has_value();
+    const bool listens = numbers_.one_in(2) && pool_->subscribe(frees_parked_).has_value();
     if (!numbers_.one_in(3)) (void)pool_->set_up();
     if (numbers_.one_in(2)) warm_up(listens);
   }
@@ -72,6 +78,7 @@ class pool_program {
     for (const actor& each : actors_) {
       (void)driver_.destroy_event(each.event);
       (void)driver_.destroy_stream(each.own);
+      if (after_all_) (void)driver_.destroy_stream(each.outside);
     }
     (void)driver_.destroy_stream(shared_);
     if (!driver_.check_empty()) complain("the driver still has something");
@@ -95,6 +102,7 @@ class pool_program {
   struct actor {
     number_source numbers{0};
     vmm::stream_handle own{};
+    vmm::stream_handle outside{};  // the pool does not know it
     vmm::event_handle event{};
     std::vector<block> blocks{};
     std::uint64_t last_tag = 0;
@@ -106,12 +114,30 @@ class pool_program {
   // A watcher that does nothing: calls take turns where there is one.
   class silent_watcher final : public vmm::block_watcher {
    public:
-    void reserved(vmm::address_range) override {}
-    void unreserved(vmm::address_range) override {}
-    void mapped(vmm::address_range) override {}
-    void unmapped(vmm::address_range) override {}
-    void allocated(vmm::address_range) override {}
-    void freed(vmm::address) override {}
+    void reserved(vmm::address_range) noexcept override {}
+    void unreserved(vmm::address_range) noexcept override {}
+    void mapped(vmm::address_range) noexcept override {}
+    void unmapped(vmm::address_range) noexcept override {}
+    void allocated(vmm::address_range) noexcept override {}
+    void freed(vmm::address) noexcept override {}
+  };
+
+  class silent_listener final : public vmm::remap_listener {
+   public:
+    void before_change(const vmm::remap_notice&) noexcept override {}
+  };
+
+  // Frees the block that is parked for it.
+  class parked_listener final : public vmm::remap_listener {
+   public:
+    explicit parked_listener(pool_program& whole) noexcept : whole_(whole) {}
+    void before_change(const vmm::remap_notice&) noexcept override {
+      const std::uint64_t at = whole_.parked_.exchange(0, std::memory_order_acq_rel);
+      if (at != 0) (void)whole_.pool_->free(vmm::address{at}, whole_.shared_);
+    }
+
+   private:
+    pool_program& whole_;
   };
 
   [[nodiscard]] static vmm::fake::profile machine(number_source& numbers) {
@@ -157,6 +183,7 @@ class pool_program {
   }
 
   void operation(actor& who) {
+    if (after_all_ && who.numbers.one_in(3)) return free_after_all(who);
     const std::uint64_t choice = who.numbers.below(100);
     if (choice < 34) return allocate(who);
     if (choice < 52) return free(who);
@@ -230,6 +257,20 @@ class pool_program {
     if (!gone->is_pinned) remove(who, gone);
   }
 
+  // The last work is on a stream that the pool does not know, and ordered before nothing.
+  void free_after_all(actor& who) {
+    block* const gone = some_block(who);
+    if (gone == nullptr || gone->is_pinned) return;
+    if (!who.numbers.one_in(3)) {
+      order(who, gone->stream, who.outside);
+      const vmm::stream_handle home = std::exchange(gone->stream, who.outside);
+      use(who, *gone);
+      gone->stream = home;
+    }
+    note(who, pool_->free(gone->at), "a block could not be freed after everything");
+    remove(who, gone);
+  }
+
   // To a stream that the pool has not seen, freed there, and that stream is forgotten again.
   void hand_over(actor& who) {
     block* const gone = some_block(who);
@@ -291,14 +332,8 @@ class pool_program {
     remove(who, kept);
   }
 
-  static void free_parked(void* context, const vmm::remap_notice&) {
-    auto& whole = *static_cast<pool_program*>(context);
-    const std::uint64_t at = whole.parked_.exchange(0, std::memory_order_acq_rel);
-    if (at != 0) (void)whole.pool_->free(vmm::address{at}, whole.shared_);
-  }
-
   void subscribe(actor& who) {
-    const auto number = pool_->subscribe([](void*, const vmm::remap_notice&) {}, nullptr);
+    const auto number = pool_->subscribe(silent_listener_);
     if (!number) {
       who.wrong = "no subscription";
       return;
@@ -317,7 +352,13 @@ class pool_program {
 
   // A graph of one kernel on memory of its own, played once and released.
   void capture(actor& who) {
-    if (!captures_ || !driver_.begin_capture(who.own, vmm::capture_mode::relaxed)) return;
+    if (!captures_) return;
+    if (after_all_) note(who, pool_->capture_begins(), "a capture could not be announced");
+    capture_announced(who);
+    if (after_all_) note(who, pool_->capture_ended(), "the end of a capture is not known");
+  }
+  void capture_announced(actor& who) {
+    if (!driver_.begin_capture(who.own, vmm::capture_mode::relaxed)) return;
     const std::uint64_t size_bytes = some_size(who.numbers);
     const auto at = pool_->allocate(size_bytes, who.own);
     const auto number = pool_->capture_number(who.own);
@@ -363,13 +404,22 @@ class pool_program {
   number_source numbers_;
   scheduled_driver driver_;
   silent_watcher watcher_;
+  silent_listener silent_listener_;
+  parked_listener frees_parked_{*this};
   vmm::stream_handle shared_{};
   vmm::sync::atomic<std::uint64_t> parked_ = 0;
   std::vector<actor> actors_;
   std::unique_ptr<pool> pool_;
   bool captures_ = false;
+  bool after_all_ = false;
   const char* wrong_ = nullptr;
   std::string detail_;
+};
+
+/// The same seed's program with frees after everything among its calls.
+class pool_after_all_program : public pool_program {
+ public:
+  explicit pool_after_all_program(std::uint64_t seed) : pool_program(seed, true) {}
 };
 
 #endif

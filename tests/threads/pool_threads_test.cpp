@@ -175,18 +175,90 @@ TEST(PoolThreads, OneGrowsWhileAnotherFreesOnANewStream) {
   play_all("growth beside a free on a new stream", what);
 }
 
+// ---- free after everything -------------------------------------------------------------------
+
+// The mark asks every stream that the pool knows whether it is captured: none that is gone.
+TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherForgetsAStream) {
+  pair_of_threads what;
+  auto kept = std::make_shared<vmm::address>();
+  what.before = [=](pool_case& world) {
+    *kept = world.allocate(mib, world.b);
+    world.work(world.b, *kept);
+    world.free(world.allocate(mib, world.a), world.a);
+  };
+  what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free(*kept)); };
+  what.second = [](pool_case& world) {
+    EXPECT_TRUE(world.pool->forget(world.a));
+    world.destroy(world.a, world.b);
+  };
+  play_all("free after everything beside forget", what);
+}
+
+TEST(PoolThreads, TwoFreeAfterEverythingAtOnce) {
+  pair_of_threads what;
+  auto kept = std::make_shared<std::array<vmm::address, 2>>();
+  what.before = [=](pool_case& world) {
+    *kept = {world.allocate(mib, world.a), world.allocate(mib, world.b)};
+    world.work(world.a, (*kept)[0]);
+    world.work(world.b, (*kept)[1]);
+  };
+  what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free((*kept)[0])); };
+  what.second = [=](pool_case& world) { EXPECT_TRUE(world.pool->free((*kept)[1])); };
+  play_all("free after everything beside another", what);
+}
+
+TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherGrows) {
+  pair_of_threads what;
+  what.options.budget_bytes = 8 * mib;
+  auto kept = std::make_shared<vmm::address>();
+  what.before = [=](pool_case& world) {
+    *kept = world.allocate(6 * mib, world.a);
+    world.work(world.a, *kept);
+  };
+  what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free(*kept)); };
+  what.second = [](pool_case& world) {
+    const auto at = world.pool->allocate(8 * mib, world.b);  // short, where it comes first
+    if (at) world.work(world.b, *at);
+  };
+  play_all("free after everything beside growth", what);
+}
+
+// The capture of a stream that the pool does not know stays good, whenever the free comes.
+TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherCaptures) {
+  pair_of_threads what;
+  auto kept = std::make_shared<vmm::address>();
+  what.before = [=](pool_case& world) {
+    *kept = world.allocate(mib, world.b);
+    world.work(world.b, *kept);
+  };
+  what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free(*kept)); };
+  what.second = [](pool_case& world) {
+    EXPECT_TRUE(world.pool->capture_begins());
+    EXPECT_TRUE(world.driver.begin_capture(world.a, vmm::capture_mode::any_thread));
+    const auto graph = world.driver.end_capture(world.a);
+    EXPECT_TRUE(graph && world.driver.destroy_graph(*graph)) << "the capture was spoiled";
+    EXPECT_TRUE(world.pool->capture_ended());
+  };
+  play_all("free after everything beside a capture", what);
+}
+
 class silent_watcher final : public vmm::block_watcher {
  public:
-  void reserved(vmm::address_range) override {}
-  void unreserved(vmm::address_range) override {}
-  void mapped(vmm::address_range) override {}
-  void unmapped(vmm::address_range) override {}
-  void allocated(vmm::address_range) override {}
-  void freed(vmm::address) override {}
+  void reserved(vmm::address_range) noexcept override {}
+  void unreserved(vmm::address_range) noexcept override {}
+  void mapped(vmm::address_range) noexcept override {}
+  void unmapped(vmm::address_range) noexcept override {}
+  void allocated(vmm::address_range) noexcept override {}
+  void freed(vmm::address) noexcept override {}
 };
 
 // A remap callback may free. Allocations and frees take turns where there is a watcher.
-struct freeing_callback {
+struct freeing_callback final : vmm::remap_listener {
+  void before_change(const vmm::remap_notice&) noexcept override {
+    if (parked.value == 0) return;
+    world->free(parked, world->b);
+    parked = {};
+  }
   pool_case* world = nullptr;
   vmm::address parked{};
 };
@@ -194,13 +266,7 @@ struct freeing_callback {
 void let_callback_free(pool_case& world, freeing_callback& callback) {
   callback.world = &world;
   callback.parked = world.allocate(4096, world.b);
-  const auto call = [](void* context, const vmm::remap_notice&) {
-    auto& own = *static_cast<freeing_callback*>(context);
-    if (own.parked.value == 0) return;
-    own.world->free(own.parked, own.world->b);
-    own.parked = {};
-  };
-  EXPECT_TRUE(world.pool->subscribe(call, &callback));
+  EXPECT_TRUE(world.pool->subscribe(callback));
   world.free(world.allocate(6 * mib, world.a), world.a);
 }
 

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// schedule_threads pool|manager COUNT [--first N] [--choices LIST]: plays COUNT schedules of
-// programs of two and three threads over one pool or one manager, and says what the first bad one
-// was. The N-th schedule is the same in every run; --choices plays a listed one of its program.
-// Ends with 1 where a schedule went wrong, with 86 where one did not end.
+// schedule_threads pool|pool_after_all|manager COUNT [--first N] [--choices LIST]: plays COUNT
+// schedules of programs of two and three threads over one pool or one manager, and says what the
+// first bad one was. pool_after_all is pool with frees after everything. The N-th schedule is the
+// same in every run; --choices plays a listed one of its program. Ends with 1 where a schedule
+// went wrong, with 86 where one did not end.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -106,9 +107,12 @@ int main(int count, char** words) {
     }
   }
   if (what.count == 0) {
-    std::fputs("usage: schedule_threads pool|manager COUNT [--first N] [--choices LIST]\n", stderr);
+    std::fputs(
+        "usage: schedule_threads pool|pool_after_all|manager COUNT [--first N] [--choices LIST]\n",
+        stderr);
     return 2;
   }
   if (std::strcmp(what.kind, "manager") == 0) return play_all<manager_program>(what);
+  if (std::strcmp(what.kind, "pool_after_all") == 0) return play_all<pool_after_all_program>(what);
   return play_all<pool_program>(what);
 }

@@ -172,7 +172,7 @@ class scanner {
       if (const std::string name = dotted_name(); !name.empty()) found_.module = name;
     } else if (at_.text() == "import") {
       advance();
-      found_.imports.push_back({dotted_name(), line});
+      found_.imports.push_back({dotted_name(), line, exported});
     } else if (exported && is_any(at_.text(), {"{", "namespace"})) {
       found_.export_blocks.push_back(line);
     } else if (exported) {

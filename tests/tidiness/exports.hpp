@@ -15,6 +15,7 @@ namespace tidy {
 struct import_line {
   std::string module;  ///< as written: "vmm.backend", ":types"; "<...>" for a header
   int line = 0;
+  bool exported = false;  ///< `export import`
 };
 
 struct exported_name {

@@ -20,11 +20,26 @@ struct statement {
   bool has_parameters = false;    // a closing parenthesis outside every other
   bool has_initializers = false;  // a colon after the parameters: a constructor's member list
   bool has_equals = false;        // a value follows, unless parameters came first
+  bool in_operator = false;       // after the word operator, before its parameters
   int angles = 0;                 // open brackets of template parameters and arguments
 };
 
 constexpr std::array<std::string_view, 5> type_words{"namespace", "class", "struct", "union",
                                                      "enum"};
+
+// The statements of a body, told by their semicolons.
+struct body_count {
+  int parentheses = 0;
+  int outer = 0;
+  int in_arguments = 0;  // of lambdas and of the heads of loops
+
+  void note(const token& next) {
+    if (next.text == "(") ++parentheses;
+    if (next.text == ")") --parentheses;
+    if (next.text == ";") ++(parentheses == 0 ? outer : in_arguments);
+  }
+  [[nodiscard]] int statement_count() const { return outer + std::max(0, in_arguments - 1); }
+};
 
 class walker {
  public:
@@ -55,6 +70,10 @@ class walker {
     if (next.text == "(") ++parentheses_;
     if (next.text == ")" && --parentheses_ == 0) now_.has_parameters = true;
     if (parentheses_ != 0) return;
+    // What stands between the word operator and its parameters is a name.
+    if (next.text == "operator") now_.in_operator = true;
+    if (next.text == ")") now_.in_operator = false;
+    if (now_.in_operator) return;
     if (next.text == "=" && !now_.has_parameters) now_.has_equals = true;
     if (next.text == ":" && now_.has_parameters) now_.has_initializers = true;
     // A template's parameters may say class without declaring one.
@@ -74,7 +93,10 @@ class walker {
       const bool member_value = now_.has_initializers && (is_word(previous_) || previous_ == ">");
       kind = member_value ? brace::value : brace::function;
     }
-    if (kind == brace::function) inside_function_ = 1;
+    if (kind == brace::function) {
+      inside_function_ = 1;
+      body_ = {};
+    }
     open_.push_back({kind, now_});
     if (kind == brace::scope) now_ = {};
     return true;
@@ -89,9 +111,10 @@ class walker {
   }
 
   bool take_in_function(const token& next) {
+    body_.note(next);
     if (next.text == "{") ++inside_function_;
     if (next.text == "}" && --inside_function_ == 0) {
-      found_.push_back({open_.back().before.first_line, next.line});
+      found_.push_back({open_.back().before.first_line, next.line, body_.statement_count()});
       open_.pop_back();
       now_ = {};
     }
@@ -109,6 +132,7 @@ class walker {
   std::string_view previous_;
   int parentheses_ = 0;
   int inside_function_ = 0;
+  body_count body_;
 };
 
 }  // namespace

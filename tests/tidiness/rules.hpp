@@ -16,7 +16,7 @@ struct finding {
   std::string path;
   int line = 0;
   std::string rule;  ///< a word: spdx, width, reminder, address, header, order, layer, length,
-                     ///< braces, export
+                     ///< braces, export, word, integers, comment
   std::string what;  ///< what is wrong and what to do
 };
 
@@ -32,8 +32,15 @@ inline constexpr int function_line_limit = 70;
 /// Every rule that can be told from one file.
 [[nodiscard]] std::vector<finding> check_file(const file& subject);
 
-/// Names that the library's interface units among `files` export and that `list`, a program of
-/// using-declarations, does not say.
-[[nodiscard]] std::vector<finding> check_names(const std::vector<file>& files, const file& list);
+/// Programs of using-declarations.
+struct name_lists {
+  file umbrella;  ///< every name that `import vmm;` brings
+  file parts;     ///< every other exported name
+};
+
+/// Names that the library's interface units among `files` export and that the list they belong to
+/// does not say.
+[[nodiscard]] std::vector<finding> check_names(const std::vector<file>& files,
+                                               const name_lists& lists);
 
 }  // namespace tidy

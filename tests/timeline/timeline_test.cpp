@@ -127,7 +127,7 @@ TEST_F(Timeline, WaitFinishesTheWork) {
   const ticket_ref point = mark(first);
   ASSERT_TRUE(time->wait(point));
   EXPECT_TRUE(point.known_passed());
-  EXPECT_EQ(driver.ledger().pending_work, 0u);
+  EXPECT_EQ(driver.resource_counts().pending_work, 0u);
   driver.reset_calls();
   ASSERT_TRUE(time->wait(point));
   EXPECT_EQ(driver.calls(), 0u);
@@ -193,14 +193,14 @@ TEST_F(Timeline, AFailedEventLeavesNothing) {
   const auto refused = time->mark(first);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, errc::out_of_memory);
-  EXPECT_EQ(driver.ledger().events, 0u);
+  EXPECT_EQ(driver.resource_counts().events, 0u);
   EXPECT_TRUE(passed(mark(first)));
 }
 
 TEST_F(Timeline, AFailedRecordKeepsTheEventForTheNext) {
   driver.fail({call::record_event, 1, false, {errc::internal, 999, "INJECTED"}});
   EXPECT_EQ(time->mark(first).error().where, call::record_event);
-  EXPECT_EQ(driver.ledger().events, 1u);
+  EXPECT_EQ(driver.resource_counts().events, 1u);
   launch(first);
   EXPECT_FALSE(passed(mark(first)));
   EXPECT_EQ(driver.calls(call::create_event), 1u);
@@ -257,9 +257,76 @@ TEST(TimelineThreads, TicketsAreMadeSharedAndForgottenByMany) {
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(shared.get()->reference_count.load(std::memory_order_relaxed), 1u);
-    EXPECT_LE(driver.ledger().events, 4u);
+    EXPECT_LE(driver.resource_counts().events, 4u);
   }
   EXPECT_TRUE(driver.check_empty()) << driver.report();
+}
+
+// ---- all work
+
+TEST_F(Timeline, AMarkOfAllWorkIsOneEvent) {
+  launch(first);
+  launch(second);
+  driver.reset_calls();
+  const auto all = time->mark_all();
+  ASSERT_TRUE(all);
+  EXPECT_EQ(driver.calls(call::record_all), 1u);
+  EXPECT_EQ(driver.calls(call::record_event), 0u);
+  launch(second);  // behind it
+  ASSERT_TRUE(driver.finish_next(first).value());
+  EXPECT_FALSE(passed(*all));
+  ASSERT_TRUE(time->order(first, *all)) << "any stream can be made to wait, its own too";
+  launch(first);
+  EXPECT_FALSE(driver.finish_next(first).value());
+  ASSERT_TRUE(driver.finish_next(second).value());
+  EXPECT_TRUE(passed(*all));
+  EXPECT_TRUE(driver.finish_next(first).value());
+}
+
+TEST_F(Timeline, AMarkOfAllWorkThatIsRefusedGivesItsEventBack) {
+  ASSERT_TRUE(driver.begin_capture(first, vmm::capture_mode::relaxed));
+  const auto refused = time->mark_all();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, errc::not_permitted);
+  EXPECT_EQ(refused.error().where, call::record_all);
+  EXPECT_FALSE(driver.end_capture(first));
+  const std::uint64_t created = driver.calls(call::create_event);
+  const auto all = time->mark_all();
+  ASSERT_TRUE(all);
+  EXPECT_EQ(driver.calls(call::create_event), created) << "the event of the refused one is used";
+  EXPECT_TRUE(passed(*all));
+}
+
+TEST_F(Timeline, AMarkBehindOthersPassesWithTheLastOfThem) {
+  launch(first);
+  launch(second);
+  const std::vector<ticket_ref> each{mark(first), mark(second), ticket_ref{}};
+  driver.reset_calls();
+  for (int round = 0; round < 2; ++round) {
+    const auto all = time->mark_behind(each);
+    ASSERT_TRUE(all);
+    EXPECT_EQ(driver.calls(call::create_stream), 1u) << "one for all such marks";
+    EXPECT_EQ(passed(*all), round == 1);
+    ASSERT_TRUE(driver.finish_next(round == 0 ? second : first).value());
+    EXPECT_EQ(passed(*all), round == 1) << round;
+    if (round == 0) ASSERT_TRUE(driver.finish_next(first).value());
+    EXPECT_TRUE(passed(*all));
+    launch(first);
+  }
+  EXPECT_EQ(driver.calls(call::synchronize_event), 0u);
+}
+
+TEST_F(Timeline, WithoutStreamsAllWorkIsDone) {
+  vmm::fake_driver plain(vmm::fake::profile::host());
+  vmm::timeline of_plain(plain);
+  ASSERT_TRUE(of_plain.marks_all());
+  const auto all = of_plain.mark_all();
+  ASSERT_TRUE(all);
+  EXPECT_TRUE(all->known_passed());
+  const auto behind = of_plain.mark_behind({});
+  ASSERT_TRUE(behind);
+  EXPECT_TRUE(behind->known_passed());
+  EXPECT_EQ(plain.calls(), 0u);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,24 @@ TEST(Picture, AreasStandForBytes) {
   EXPECT_NE(svg.find(">Each row is 1 MiB of addresses;"), std::string::npos);
 }
 
+// Alone, 16 MiB are drawn in rows of 1 MiB; beside 64 MiB they are in rows of 4 MiB, too.
+TEST(Picture, TwoOnOneScale) {
+  std::array<vmm::tools::picture, 2> both;
+  both[0].title = "the first";
+  both[0].extents = {at(0, 16 * mib, extent_kind::live)};
+  both[1].title = "the second";
+  both[1].extents = {at(0, 64 * mib, extent_kind::kept)};
+  const std::string svg = vmm::tools::draw_svg(both);
+  EXPECT_EQ(xml_checker::complaint(svg), "");
+  EXPECT_EQ(area_of(svg, live_colour), 4 * 1024 * row_height);
+  EXPECT_EQ(area_of(svg, kept_colour), 16 * 1024 * row_height);
+  EXPECT_LT(svg.find(">the first<"), svg.find(">the second<"));
+  const std::string alone = vmm::tools::draw_svg(both[0]);
+  EXPECT_EQ(area_of(alone, live_colour), 16 * 1024 * row_height);
+  EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg(std::span<const vmm::tools::picture>{})),
+            "");
+}
+
 TEST(Picture, ExtentsBelowAPixelStackInProportion) {
   // 16 MiB of alternating 512-byte extents: every 1 KiB column is half live and half kept.
   vmm::tools::picture what;
@@ -120,7 +139,7 @@ TEST(Picture, FoldsHolesLongerThanAllMemory) {
 }
 
 TEST(Picture, NothingToDrawIsStillADocument) {
-  EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg({})), "");
+  EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg(vmm::tools::picture{})), "");
   vmm::tools::picture holes;
   holes.extents = {at(0, mib, extent_kind::hole)};
   EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg(holes)), "");

@@ -28,6 +28,7 @@ using vmm::tests::xml_checker;
 
 const std::string program = VMM_REPLAY_PROGRAM;
 const std::string demo = VMM_DEMO_PROGRAM;
+const std::string example = VMM_EXAMPLE_PROGRAM;
 const std::string mask_rcnn = std::string(VMM_TRACES_FOLDER) + "/maskrcnn_train.trace.gz";
 
 struct finished {
@@ -189,7 +190,8 @@ TEST_F(Program, RefusesCommandLinesWithAClearMessage) {
   for (const row& each :
        {row{"", "which trace? The first argument is a file"},
         row{"x --backend", "--backend takes a value"},
-        row{"x --backend gpu", "--backend takes one of fake, host, cuda, level_zero; not 'gpu'"},
+        row{"x --backend gpu",
+            "--backend takes one of fake, host, cuda, cuda:N, level_zero, level_zero:N; not 'gpu'"},
         row{"x --policy best",
             "a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm"},
         row{"x --repeat -1", "--repeat takes a number from 0 to 1000; not '-1'"},
@@ -321,6 +323,26 @@ TEST_F(Program, WhatCannotBeWrittenIsToldInTheExitCode) {
   EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 
+// The demo sees it before its work, an example when it ends.
+TEST_F(Program, OutputThatCannotBeWrittenIsToldByEveryProgram) {
+  const std::string trace = file("tiny.trace", tiny);
+  const std::string full = " >/dev/full 2>'" + path("told") + "'";
+  for (const std::string& command :
+       {"'" + demo + "' --backend host --up-to 4MiB --trace '" + trace + "' --svg '" +
+            path("demo.svg") + "'",
+        "'" + program + "' '" + trace + "'", "VMM_BACKEND=fake '" + example + "'"}) {
+    const int status = std::system((command + full).c_str());
+    ASSERT_TRUE(WIFEXITED(status)) << command;
+    EXPECT_EQ(WEXITSTATUS(status), 1) << command;
+    const std::string told = read(path("told"));
+    EXPECT_NE(told.find("standard output cannot be written: No space left on device"),
+              std::string::npos)
+        << command << "\n"
+        << told;
+    EXPECT_EQ(told.find("written"), told.rfind("written")) << "told once: " << told;
+  }
+}
+
 TEST_F(Program, HelpsOnRequest) {
   const finished got = run("--help");
   EXPECT_EQ(got.code, 0);
@@ -337,13 +359,15 @@ TEST_F(Program, TheDemoGrowsReplaysAndDraws) {
   ASSERT_EQ(got.code, 0) << got.out << got.err;
   for (const char* text :
        {"Driver: host", "2 MiB to 4 MiB", "4 MiB to 8 MiB", "bytes copied", "replaying: 100 %\n",
-        "Replay of tiny on the fake driver", "va_pool             pool\n"}) {
+        "Replay of tiny on the fake driver", "pool          va_pool\n"}) {
     EXPECT_NE(got.out.find(text), std::string::npos) << text << " in\n" << got.out;
   }
   EXPECT_EQ(got.out.find("8 MiB to 16 MiB"), std::string::npos);
   EXPECT_EQ(got.out.find('\r'), std::string::npos) << "not a terminal";
   EXPECT_NE(got.out.find(path("demo.svg")), std::string::npos);
   EXPECT_EQ(xml_checker::complaint(read(path("demo.svg"))), "");
+  EXPECT_NE(got.out.find(path("demo.html")), std::string::npos);
+  EXPECT_NE(read(path("demo.html")).find("{name:\"the pool\",data:\""), std::string::npos);
 }
 
 TEST_F(Program, TheDemoRefusesWhatItDoesNotTake) {
@@ -354,7 +378,8 @@ TEST_F(Program, TheDemoRefusesWhatItDoesNotTake) {
   for (const row& each :
        {row{"--up-to 2MiB", "--up-to takes a size from 4MiB to 16GiB; not '2MiB'"},
         row{"--up-to", "--up-to takes a value"}, row{"--fast", "there is no option --fast"},
-        row{"--backend gpu", "--backend takes cuda, level_zero or host; not 'gpu'"}}) {
+        row{"--backend gpu",
+            "--backend takes cuda, cuda:N, level_zero, level_zero:N or host; not 'gpu'"}}) {
     const finished got = run_program(demo, each.arguments);
     EXPECT_EQ(got.code, 2) << each.arguments;
     EXPECT_EQ(got.out, "");

@@ -74,7 +74,7 @@ TEST(Run, ReportsWhatTheDriverSaw) {
   EXPECT_EQ(calls(report, call::map), 5u);
   EXPECT_GT(*report.driver_us, 0);
   EXPECT_TRUE(report.driver_us_is_virtual);
-  EXPECT_TRUE(outcome.svg.empty());
+  EXPECT_TRUE(outcome.drawn.extents.empty());
 }
 
 // ThreadSanitizer keeps most of the address space for itself: a reservation of 8 TiB is refused,
@@ -153,12 +153,13 @@ TEST(Run, DrawsThePeak) {
     const run_outcome outcome =
         run(tiny, {.backend = backend, .policy = "keep_mapped", .draw = true});
     ASSERT_TRUE(outcome.report) << outcome.problem;
-    EXPECT_EQ(vmm::tests::xml_checker::complaint(outcome.svg), "");
+    const std::string svg = vmm::tools::draw_svg(outcome.drawn);
+    EXPECT_EQ(vmm::tests::xml_checker::complaint(svg), "");
     // keep_mapped reuses exact sizes only: 4, 2, and 6 MiB for 4. At that peak 3 and 4 are live,
     // both whole, and the 2 MiB that 2 left are kept.
     for (const char* text : {"after event 6 of 8, in iteration 1", ">live</text>", ">10.00 MiB<",
                              ">free but mapped</text>", ">2.00 MiB<", ">12.00 MiB of physical"}) {
-      EXPECT_NE(outcome.svg.find(text), std::string::npos) << text;
+      EXPECT_NE(svg.find(text), std::string::npos) << text;
     }
   }
 }

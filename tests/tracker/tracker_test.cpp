@@ -29,14 +29,14 @@ using vmm::range_sizes;
 
 // A record, and the piece of memory that it owns in place of a pool.
 struct record : vmm::tracked_range {
-  vmm::piece own;
+  vmm::physical_memory own;
 
   record(address at, const range_sizes& wanted) {
     base = at;
     sizes = wanted;
     own.size_bytes = wanted.mapped_bytes;
     own.handle = vmm::physical_handle{at.value + 1};
-    if (wanted.mapped_bytes > 0) pieces.push_back(&own);
+    if (wanted.mapped_bytes > 0) memories.push_back(&own);
   }
 };
 
@@ -81,14 +81,14 @@ TEST_F(Tracker, TellsNeighboursApart) {
 }
 
 TEST_F(Tracker, FindGivesTheStreamAndTheHandlesInOrder) {
-  vmm::piece low;
+  vmm::physical_memory low;
   low.size_bytes = 40;
   low.handle = vmm::physical_handle{7};
   record& both = *records.emplace_back(std::make_unique<record>(address{64}, range_sizes{9, 2, 9}));
   both.sizes = {90, 100, 100};
   both.own.size_bytes = 60;
   both.own.handle = vmm::physical_handle{5};
-  both.pieces = {&low, &both.own};
+  both.memories = {&low, &both.own};
   both.stream = vmm::stream_handle{3};
   ASSERT_TRUE(tracked.insert_claimed(both));
   const auto found = tracked.find(address{70});
@@ -151,12 +151,12 @@ TEST_F(Tracker, ClaimsByTheExactBaseOnly) {
 
 TEST_F(Tracker, RelocatesAndExchangesThePieces) {
   record& one = add(1000, {50, 60, 100});
-  vmm::piece larger;
+  vmm::physical_memory larger;
   larger.size_bytes = 80;
-  vmm::piece_list pieces{&larger};
+  vmm::memory_list memories{&larger};
   ASSERT_TRUE(tracked.claim(address{1000}));
-  ASSERT_TRUE(tracked.relocate(one, {address{5000}, {70, 80, 90}}, pieces));
-  EXPECT_EQ(pieces, vmm::piece_list{&one.own}) << "what the record had comes back";
+  ASSERT_TRUE(tracked.relocate(one, {address{5000}, {70, 80, 90}}, memories));
+  EXPECT_EQ(memories, vmm::memory_list{&one.own}) << "what the record had comes back";
   EXPECT_EQ(tracked.find(address{1000}).error().code, errc::not_allocated);
   EXPECT_EQ(tracked.find(address{5089})->sizes.mapped_bytes, 80u);
   EXPECT_EQ(tracked.totals().user_bytes, 70u);
@@ -169,9 +169,9 @@ TEST_F(Tracker, RelocatesAndExchangesThePieces) {
 
 TEST_F(Tracker, RelocatesOverItsOwnOldPlace) {
   record& one = add(1000, 100);
-  vmm::piece_list pieces = one.pieces;
+  vmm::memory_list memories = one.memories;
   ASSERT_TRUE(tracked.claim(address{1000}));
-  EXPECT_TRUE(tracked.relocate(one, {address{1050}, {100, 100, 100}}, pieces));
+  EXPECT_TRUE(tracked.relocate(one, {address{1050}, {100, 100, 100}}, memories));
   EXPECT_EQ(tracked.find(address{1149})->base, address{1050});
   EXPECT_EQ(tracked.find(address{1049}).error().code, errc::not_allocated);
   tracked.unclaim(one);
@@ -181,18 +181,18 @@ TEST_F(Tracker, ARefusedRelocationChangesNothing) {
   record& one = add(1000, 100);
   add(2000, 100);
   ASSERT_TRUE(tracked.claim(address{1000}));
-  vmm::piece other;
+  vmm::physical_memory other;
   other.size_bytes = 100;
   for (const std::uint64_t base : {1901u, 1950u, 2099u}) {
-    vmm::piece_list pieces{&other};
-    const vmm::status refused = tracked.relocate(one, {address{base}, {100, 100, 100}}, pieces);
+    vmm::memory_list memories{&other};
+    const vmm::status refused = tracked.relocate(one, {address{base}, {100, 100, 100}}, memories);
     ASSERT_FALSE(refused) << base;
     EXPECT_EQ(refused.error().code, errc::overlap);
-    EXPECT_EQ(pieces, vmm::piece_list{&other});
+    EXPECT_EQ(memories, vmm::memory_list{&other});
     EXPECT_EQ(one.base, address{1000});
   }
-  vmm::piece_list pieces{&one.own};
-  const vmm::status grown = tracked.relocate(one, {address{1000}, {100, 100, 1001}}, pieces);
+  vmm::memory_list memories{&one.own};
+  const vmm::status grown = tracked.relocate(one, {address{1000}, {100, 100, 1001}}, memories);
   EXPECT_EQ(grown.error().code, errc::overlap) << "growing over the next record";
   EXPECT_TRUE(tracked.validate());
   tracked.unclaim(one);
@@ -233,10 +233,10 @@ TEST(TrackerDeathTest, MisuseEndsTheProcess) {
   record one(address{1000}, {50, 60, 100});
   ASSERT_TRUE(tracked.insert_claimed(one));
   tracked.unclaim(one);
-  vmm::piece_list pieces{&one.own};
+  vmm::memory_list memories{&one.own};
   EXPECT_DEATH(tracked.unclaim(one), "given up that was not claimed");
   EXPECT_DEATH(tracked.erase(one), "taken out that was not claimed");
-  EXPECT_DEATH((void)tracked.relocate(one, {address{1000}, one.sizes}, pieces),
+  EXPECT_DEATH((void)tracked.relocate(one, {address{1000}, one.sizes}, memories),
                "moved that was not claimed");
   record wrong(address{5000}, {60, 50, 100});
   EXPECT_DEATH((void)tracked.insert_claimed(wrong), "sizes contradict one another");
@@ -274,8 +274,9 @@ class ModelledTracker : public Tracker {
     const auto claimed = tracked.claim(address{base});
     ASSERT_TRUE(claimed);
     const std::uint64_t size = expected[base];
-    vmm::piece_list pieces = (*claimed)->pieces;
-    const vmm::status done = tracked.relocate(**claimed, {address{to}, {size, size, size}}, pieces);
+    vmm::memory_list memories = (*claimed)->memories;
+    const vmm::status done =
+        tracked.relocate(**claimed, {address{to}, {size, size, size}}, memories);
     ASSERT_EQ(done.has_value(), is_free(to, size, base));
     tracked.unclaim(**claimed);
     if (!done) return;
@@ -343,8 +344,8 @@ TEST_F(Tracker, OneOfManyThreadsGetsTheClaim) {
 TEST_F(Tracker, LookersNeverSeeHalfARelocation) {
   record& one = add(1000, 100);
   one.stream = vmm::stream_handle{1000};
-  std::vector<vmm::piece> halves(2);
-  for (vmm::piece& half : halves) {
+  std::vector<vmm::physical_memory> halves(2);
+  for (vmm::physical_memory& half : halves) {
     half.size_bytes = 50;
     half.handle = vmm::physical_handle{1};
   }
@@ -366,9 +367,10 @@ TEST_F(Tracker, LookersNeverSeeHalfARelocation) {
     const address to{there ? 2000u : 1000u};
     const auto claimed = tracked.claim(one.base);
     ASSERT_TRUE(claimed);
-    vmm::piece_list pieces{&one.own};
-    if (there) pieces = {&halves[0], &halves[1]};
-    ASSERT_TRUE(tracked.relocate(one, {to, {100, 100, 100}, vmm::stream_handle{to.value}}, pieces));
+    vmm::memory_list memories{&one.own};
+    if (there) memories = {&halves[0], &halves[1]};
+    ASSERT_TRUE(
+        tracked.relocate(one, {to, {100, 100, 100}, vmm::stream_handle{to.value}}, memories));
     tracked.unclaim(one);
   }
   done = true;

@@ -19,7 +19,6 @@ class checked_range {
   explicit checked_range(const vmm::range_options& options)
       : real_(vmm::range_allocator::create(options).value()),
         model_(options.count_granules, options.origin_granules),
-        look_up_(options.look_up),
         max_blocks_(options.max_blocks) {}
 
   /// nullptr while both agree.
@@ -52,23 +51,9 @@ class checked_range {
     if (difference_ == nullptr) adopt(*block);
   }
 
-  void allocate_at(vmm::granule_range place) {
-    const bool possible = look_up_ && model_.hole_around({place.offset, place.count}).count != 0;
-    const auto block = real_.allocate_at(place);
-    if (!block && out_of_records(block.error())) return;
-    expect(block.has_value() == possible,
-           "allocate_at and the model disagree on whether the place is free");
-    if (!block || difference_ != nullptr) return;
-    expect(real_.where(*block) == place, "allocate_at gave another place");
-    adopt(*block);
-  }
-
   void free(std::size_t nth) {
     const vmm::block_id block = blocks_[nth];
     const std::uint32_t offset = real_.where(block).offset;
-    expect(
-        real_.owner(block).first == offset && real_.owner(block).second == ~std::uint64_t{offset},
-        "an owner's words changed");
     real_.free(block);
     model_.give(offset);
     blocks_[nth] = blocks_.back();
@@ -112,31 +97,6 @@ class checked_range {
         real_.where(*right) == vmm::granule_range{old.offset + count_left, old.count - count_left},
         "split moved the right part");
     remember(*right);
-  }
-
-  /// Joins the block with its right neighbour when that is live.
-  void join(std::size_t nth) {
-    const vmm::granule_range left = where(nth);
-    for (std::size_t other = 0; other < blocks_.size(); ++other) {
-      if (where(other).offset != left.end()) continue;
-      real_.join(blocks_[nth], blocks_[other]);
-      model_.join(left.offset);
-      blocks_[other] = blocks_.back();
-      blocks_.pop_back();
-      return;
-    }
-  }
-
-  void find(std::uint32_t offset) {
-    if (!look_up_) return;
-    const auto found = real_.find(offset);
-    const range_model::block expected = model_.find(offset);
-    expect(found.has_value() == (expected.count != 0),
-           "find and the model disagree on whether a granule is live");
-    if (found) {
-      expect(real_.where(*found) == vmm::granule_range{expected.offset, expected.count},
-             "find gives another block");
-    }
   }
 
   /// Everything that can be compared at once, in address order.
@@ -185,17 +145,10 @@ class checked_range {
     remember(block);
   }
 
-  void remember(vmm::block_id block) {
-    expect(real_.owner(block).first == 0 && real_.owner(block).second == 0,
-           "a fresh block's owner words are not 0");
-    const std::uint64_t offset = real_.where(block).offset;
-    real_.set_owner(block, {offset, ~offset});
-    blocks_.push_back(block);
-  }
+  void remember(vmm::block_id block) { blocks_.push_back(block); }
 
   vmm::range_allocator real_;
   range_model model_;
-  bool look_up_;
   std::uint32_t max_blocks_;
   std::vector<vmm::block_id> blocks_;
   const char* difference_ = nullptr;

@@ -20,8 +20,8 @@ using vmm::errc;
 using vmm::granule_range;
 using vmm::range_allocator;
 
-range_allocator make(std::uint32_t count_granules, bool look_up = true) {
-  return range_allocator::create({.count_granules = count_granules, .look_up = look_up}).value();
+range_allocator make(std::uint32_t count_granules) {
+  return range_allocator::create({.count_granules = count_granules}).value();
 }
 
 block_id take(range_allocator& range, std::uint32_t count, std::uint32_t alignment = 1) {
@@ -135,20 +135,6 @@ TEST(RangeAllocator, AnAlignedBlockNeedsRoomForItsWorstPlace) {
   EXPECT_TRUE(range.validate());
 }
 
-TEST(RangeAllocator, OwnersWordsGoWithTheirBlock) {
-  range_allocator range = make(16);
-  const block_id first = take(range, 4);
-  const block_id second = take(range, 4);
-  (void)take(range, 4);
-  for (const block_id freed : {first, second}) {
-    range.set_owner(freed, {7, 9});
-    range.free(freed);
-    EXPECT_TRUE(range.validate());
-  }
-  EXPECT_EQ(range.owner(take(range, 4)).first, 0u);
-  EXPECT_EQ(range.owner(take(range, 4)).second, 0u);
-}
-
 TEST(RangeAllocator, FindsTheOneAlignedHoleAmongMany) {
   range_allocator range = make(1 << 16);
   std::vector<block_id> holes;
@@ -204,71 +190,33 @@ TEST(RangeAllocator, ShrinksAndFreesTheTail) {
   EXPECT_EQ(range.high_water_granules(), 16u);
 }
 
-TEST(RangeAllocator, SplitsAndJoinsLiveBlocks) {
+TEST(RangeAllocator, SplitsLiveBlocks) {
   range_allocator range = make(20);
   const block_id left = take(range, 8);
-  range.set_owner(left, {7, 9});
   EXPECT_EQ(code(range.split(left, 0)), errc::invalid_argument);
   EXPECT_EQ(code(range.split(left, 8)), errc::invalid_argument);
   const block_id right = range.split(left, 3).value();
   EXPECT_EQ(layout(range), "3 5 -12");
   EXPECT_EQ(range.where(right), (granule_range{3, 5}));
-  EXPECT_EQ(range.owner(left).second, 9u);
-  EXPECT_EQ(range.owner(right).first, 0u);
   EXPECT_EQ(range.live_blocks(), 2u);
-  range.join(left, right);
-  EXPECT_EQ(layout(range), "8 -12");
-  EXPECT_EQ(range.owner(left).first, 7u);
-  const block_id tail = range.split(left, 2).value();
+  const block_id tail = range.split(right, 2).value();
+  EXPECT_EQ(layout(range), "3 2 3 -12");
   range.free(left);
-  EXPECT_EQ(layout(range), "-2 6 -12");
+  EXPECT_EQ(layout(range), "-3 2 3 -12");
   range.free(tail);
+  EXPECT_EQ(layout(range), "-3 2 -15");
+  range.free(right);
   EXPECT_EQ(layout(range), "-20");
 }
 
-TEST(RangeAllocator, FindsTheBlockThatHoldsAGranule) {
-  range_allocator range = make(20);
-  const block_id first = take(range, 4);
-  const block_id second = take(range, 6);
-  range.free(first);
-  EXPECT_EQ(code(range.find(3)), errc::not_allocated);
-  EXPECT_EQ(range.find(4).value(), second);
-  EXPECT_EQ(range.find(9).value(), second);
-  EXPECT_EQ(code(range.find(10)), errc::not_allocated);
-  EXPECT_EQ(code(range.find(20)), errc::unknown_address);
-}
-
-TEST(RangeAllocator, AllocatesAtAGivenPlace) {
-  range_allocator range = make(20);
-  const block_id middle = range.allocate_at({5, 4}).value();
-  EXPECT_EQ(layout(range), "-5 4 -11");
-  EXPECT_EQ(code(range.allocate_at({8, 2})), errc::overlap);
-  EXPECT_EQ(code(range.allocate_at({4, 2})), errc::overlap);
-  EXPECT_EQ(code(range.allocate_at({9, 12})), errc::invalid_argument);
-  EXPECT_EQ(code(range.allocate_at({9, 0})), errc::invalid_argument);
-  EXPECT_EQ(code(range.allocate_at({0xffffffff, 2})), errc::invalid_argument);
-  EXPECT_EQ(code(range.allocate_at({9, 11})), errc::none);
-  EXPECT_EQ(code(range.allocate_at({0, 5})), errc::none);
-  EXPECT_EQ(layout(range), "5 4 11");
-  range.free(middle);
-  EXPECT_TRUE(range.validate());
-}
-
-TEST(RangeAllocator, LookUpIsAnOption) {
-  range_allocator range = make(20, false);
-  EXPECT_EQ(code(range.allocate_at({5, 4})), errc::not_supported);
-  EXPECT_EQ(code(range.find(0)), errc::not_supported);
-}
-
 TEST(RangeAllocator, RunningOutOfRecordsIsAnErrorThatChangesNothing) {
-  auto made = range_allocator::create({.count_granules = 100, .max_blocks = 3, .look_up = true});
+  auto made = range_allocator::create({.count_granules = 100, .max_blocks = 3});
   range_allocator& range = made.value();
   const block_id first = take(range, 10);
   const block_id second = take(range, 10);
   const std::string before = layout(range);
   EXPECT_EQ(code(range.allocate({10})), errc::out_of_host_memory);
   EXPECT_EQ(code(range.allocate({8, 64})), errc::out_of_host_memory);
-  EXPECT_EQ(code(range.allocate_at({30, 5})), errc::out_of_host_memory);
   EXPECT_EQ(code(range.shrink(first, 5)), errc::out_of_host_memory);
   EXPECT_EQ(code(range.split(first, 5)), errc::out_of_host_memory);
   EXPECT_EQ(layout(range), before);
@@ -313,16 +261,13 @@ TEST(RangeAllocatorDeathTest, MisuseEndsTheProcess) {
   range_allocator range = make(100);
   const block_id first = take(range, 10);
   const block_id second = take(range, 10);
-  const block_id third = take(range, 10);
+  (void)take(range, 10);
   EXPECT_DEATH(range.free(block_id::none), "not a live block");
   EXPECT_DEATH(range.free(static_cast<block_id>(77)), "not a block of this allocator");
   EXPECT_DEATH(range.free(static_cast<block_id>(~0u)), "not a block of this allocator");
-  EXPECT_DEATH(range.join(first, third), "two neighbours");
-  EXPECT_DEATH(range.join(second, first), "two neighbours");
   range.free(second);
   EXPECT_DEATH(range.free(second), "not a live block");
   EXPECT_DEATH((void)range.where(second), "not a live block");
-  EXPECT_DEATH((void)range.owner(second), "not a live block");
   EXPECT_DEATH((void)range.grow(second, 20), "not a live block");
   range.free(first);  // merges: the record of one of the two becomes spare
   EXPECT_DEATH(range.free(second), "not a live block");

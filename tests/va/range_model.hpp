@@ -103,21 +103,6 @@ class range_model {
     live_[left.offset + left.count] = count - left.count;
   }
 
-  void join(std::uint32_t left) {
-    const auto first = live_.find(left);
-    const auto second = std::next(first);
-    first->second += second->second;
-    live_.erase(second);
-  }
-
-  /// The live block that holds `offset`; a count of 0 when it is free.
-  [[nodiscard]] block find(std::uint32_t offset) const {
-    auto found = live_.upper_bound(offset);
-    if (found == live_.begin()) return {0, 0};
-    --found;
-    return offset < found->first + found->second ? block{found->first, found->second} : block{0, 0};
-  }
-
   [[nodiscard]] std::uint32_t largest_free() const {
     std::uint32_t largest = 0;
     for (const auto& hole : free_) largest = std::max(largest, hole.second);

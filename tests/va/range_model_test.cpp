@@ -26,7 +26,6 @@ struct mix {
   std::uint32_t size_min;
   std::uint32_t size_max;
   std::size_t live_target;
-  bool look_up;
 };
 
 void PrintTo(const mix& m, std::ostream* out) { *out << m.name; }
@@ -52,15 +51,10 @@ void step(checked_range& range, engine& random, const mix& m) {
     range.grow(victim, draw(random, 0, m.size_max / 4));
   } else if (kind < 85) {
     range.shrink(victim, draw(random, 0, range.where(victim).count));
-  } else if (kind < 89) {
-    range.split(victim, draw(random, 0, range.where(victim).count));
   } else if (kind < 93) {
-    range.join(victim);
-  } else if (kind < 97) {
-    range.find(draw(random, 0, m.count_granules - 1));
-  } else if (m.look_up) {
-    range.allocate_at(
-        {draw(random, 0, m.count_granules - 1), draw(random, m.size_min, m.size_max)});
+    range.split(victim, draw(random, 0, range.where(victim).count));
+  } else {
+    range.free(victim);
   }
 }
 
@@ -69,8 +63,7 @@ TEST_P(RangeModel, AgreesAfterEveryOperation) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     engine random(seed);
     const std::uint32_t origin = draw(random, 0, 1000);
-    checked_range range(
-        {.count_granules = m.count_granules, .origin_granules = origin, .look_up = m.look_up});
+    checked_range range({.count_granules = m.count_granules, .origin_granules = origin});
     for (int operation = 0; operation < 40'000; ++operation) {
       step(range, random, m);
       if (operation % 256 == 0) range.compare();
@@ -83,15 +76,14 @@ TEST_P(RangeModel, AgreesAfterEveryOperation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mixes, RangeModel,
-                         testing::Values(mix{"Single", 600, 1, 1, 500, true},     //
-                                         mix{"Small", 4'000, 1, 40, 150, false},  //
-                                         mix{"OneWideBin", 600'000, 4096, 4127, 120, true},
-                                         mix{"TwoWideBins", 4'000'000, 32700, 32800, 110, false},
-                                         mix{"EdgeOfExactBins", 60'000, 250, 262, 200, true},
-                                         mix{"DeepTrie", 1'000'000'000, 8'388'608, 8'454'143, 110,
-                                             true},
-                                         mix{"FewValues", 40'000, 1024, 1027, 35, false},
-                                         mix{"Mixed", 1'000'000, 1, 20'000, 90, true}),
+                         testing::Values(mix{"Single", 600, 1, 1, 500},    //
+                                         mix{"Small", 4'000, 1, 40, 150},  //
+                                         mix{"OneWideBin", 600'000, 4096, 4127, 120},
+                                         mix{"TwoWideBins", 4'000'000, 32700, 32800, 110},
+                                         mix{"EdgeOfExactBins", 60'000, 250, 262, 200},
+                                         mix{"DeepTrie", 1'000'000'000, 8'388'608, 8'454'143, 110},
+                                         mix{"FewValues", 40'000, 1024, 1027, 35},
+                                         mix{"Mixed", 1'000'000, 1, 20'000, 90}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 struct crowd {
@@ -111,8 +103,7 @@ TEST_P(CrowdedBin, AgreesWhileHolesComeAndGo) {
   const crowd& c = GetParam();
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     engine random(seed);
-    checked_range range(
-        {.count_granules = hole_count * (c.size_max + 1) + 1, .look_up = seed == 1});
+    checked_range range({.count_granules = hole_count * (c.size_max + 1) + 1});
     for (std::size_t i = 0; i < hole_count; ++i)
       range.allocate({draw(random, c.size_min, c.size_max) + 1});
     range.allocate({range.model().largest_free()});

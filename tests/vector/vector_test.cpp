@@ -42,7 +42,7 @@ class OnHost : public testing::Test {
   void TearDown() override {
     EXPECT_EQ(managed->statistics().live_count, 0u);
     managed.reset();
-    EXPECT_TRUE(driver.ledger().empty());
+    EXPECT_TRUE(driver.resource_counts().empty());
   }
   template <class T>
   vector<T> make(std::uint64_t growth_count = 0) {
@@ -255,6 +255,28 @@ TEST_F(OnFakeDeathTest, HostAccessWhereThereIsNone) {
   EXPECT_DEATH((void)numbers.data(), "not for the host");
 }
 
+struct alignas(32768) sheet {
+  std::array<std::uint64_t, 4096> words;
+};
+
+TEST(OnSmallGranules, ElementsAreAlignedBeyondTheGranularity) {
+  vmm::fake_driver driver(vmm::fake::profile::host());
+  vmm::manager memory(driver);
+  ASSERT_TRUE(memory.set_up());
+  ASSERT_LT(memory.granularity_bytes(), alignof(sheet));
+  std::vector<vmm::address> walls;
+  const auto one = std::make_unique<sheet>();
+  for (int i = 0; i < 8; ++i) {
+    walls.push_back(memory.allocate(1).value());
+    vmm::vector<sheet> sheets(memory);
+    for (int grown = 0; grown < 5; ++grown) {
+      ASSERT_TRUE(sheets.append({one.get(), 1}));
+      EXPECT_EQ(sheets.data_address().value % alignof(sheet), 0u);
+    }
+  }
+  for (const vmm::address at : walls) EXPECT_TRUE(memory.free(at));
+}
+
 TEST_F(OnFake, StaysAsItWasWhenAnyCallFails) {
   const std::array<std::uint32_t, 4> tail{1, 2, 3, 4};
   for (const call kind : {call::create, call::map, call::set_access, call::write, call::fill}) {
@@ -415,7 +437,7 @@ TEST_P(OnBusyFake, WaitsForNothingElse) {
   expect_numbers(some, 4000, "beside the zeros");
   EXPECT_EQ(driver.calls(call::synchronize_event), 1u);
   EXPECT_EQ(driver.calls(call::synchronize_stream), 0u);
-  EXPECT_EQ(driver.ledger().pending_work, 3u);
+  EXPECT_EQ(driver.resource_counts().pending_work, 3u);
 }
 
 TEST_P(OnBusyFake, AFillThatCannotBeMarkedIsWaitedForWithItsStream) {
@@ -430,7 +452,7 @@ TEST_P(OnBusyFake, AFillThatCannotBeMarkedIsWaitedForWithItsStream) {
   launch(streams[0], {});
   ASSERT_TRUE(some.append(numbers));
   expect_numbers(some, 1999, "at once");
-  EXPECT_EQ(driver.ledger().pending_work, 1u);
+  EXPECT_EQ(driver.resource_counts().pending_work, 1u);
   ASSERT_TRUE(driver.finish_all());
   expect_numbers(some, 1999, "when everything has finished");
 }

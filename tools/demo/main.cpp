@@ -2,14 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm-demo: what vmm does, seen in some seconds on any machine. A vector that grows by mapping
-// against one that grows by copying; then a recorded workload, in two ways. On the GPU where there
-// is one, else on this machine's memory and on the fake driver.
+// against one that grows by copying; then a recorded workload, served by the pool and by one block
+// for each request. On the GPU where there is one, else on this machine's memory and on the fake
+// driver.
 //
 // The command line, the variables, the trace and the picture's place are looked at before anything
 // is shown. Exit codes: 0 all well; 1 something failed; 2 the command line, a variable or the trace
 // is wrong; 4 the program's own memory ran out.
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -18,10 +20,14 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "../program/backend_name.hpp"
 #include "../program/output.hpp"
 #include "race.hpp"
 
+import vmm.environment;
+import vmm.history_tools;
 import vmm.replay;
 import vmm.trace;
 
@@ -70,7 +76,6 @@ void print_row(std::uint64_t size_bytes, const demo::growth_times& mapped,
   std::printf("  %-20s %13s %13s %12s %13s\n", grows.c_str(), show_time(mapped.warm_ns).c_str(),
               show_time(copied.warm_ns).c_str(), show_size(size_bytes / 2).c_str(),
               (vmm::tools::show_number(copied.warm_ns / mapped.warm_ns, 0) + " times").c_str());
-  std::fflush(stdout);
 }
 
 template <class Stage>
@@ -84,6 +89,7 @@ template <class Stage>
       "   keeps, and the contents are checked afterwards.\n");
   std::printf("  %-20s %13s %13s %12s %13s\n", "the vector grows", "by mapping", "by copying",
               "bytes copied", "mapping wins");
+  if (const std::string why = vmm::tools::print(""); !why.empty()) return fail(why);
   demo::growth_times mapped_last;
   demo::growth_times copied_last;
   for (std::uint64_t bytes = demo::first_target_bytes; bytes <= last_bytes; bytes *= 2) {
@@ -92,6 +98,7 @@ template <class Stage>
     const auto copied = demo::race<demo::copying_vector>(stage, bytes);
     if (!copied) return fail(vmm::describe(copied.error()));
     print_row(bytes, *mapped, *copied);
+    if (const std::string why = vmm::tools::print(""); !why.empty()) return fail(why);
     mapped_last = *mapped;
     copied_last = *copied;
   }
@@ -110,35 +117,46 @@ template <class Stage>
 
 constexpr const char* usage =
     "usage: vmm-demo [--backend NAME] [--up-to SIZE] [--trace FILE] [--svg FILE]\n"
+    "                [--page FILE]\n"
     "\n"
     "A vector that grows by mapping against one that copies, then the replay of a trace.\n"
-    "  --backend NAME  cuda, level_zero or host (default: VMM_BACKEND, else the GPU where CUDA "
-    "has\n"
-    "                  one, else host)\n"
+    "  --backend NAME  cuda, level_zero or host; cuda:N or level_zero:N for GPU N, where 0 is the\n"
+    "                  first (default: VMM_BACKEND, else the GPU where CUDA has one, else host)\n"
     "  --up-to SIZE    the largest vector, 4MiB to 16GiB (default: 1GiB, on a GPU 8GiB)\n"
     "  --trace FILE    the trace to replay (default: Mask R-CNN training, from traces/)\n"
-    "  --svg FILE      where the picture goes (default: vmm-demo.svg in the build folder)\n";
+    "  --svg FILE      where the picture goes (default: vmm-demo.svg in the build folder)\n"
+    "  --page FILE     where the page of both histories goes (default: the picture's name, with\n"
+    "                  .html)\n";
 
 struct command_line {
-  std::string backend;             // empty: what there is
-  std::uint64_t wished_bytes = 0;  // 0: the backend's own
+  vmm::tools::backend_name backend;  // an empty kind: what there is
+  std::uint64_t wished_bytes = 0;    // 0: the backend's own
   std::string trace_path = VMM_DEMO_TRACE;
   std::string picture_path = VMM_DEMO_PICTURE;
+  std::string page_path;  // empty: beside the picture
 };
 
+/// The picture's path with another end.
+std::string page_beside(const std::string& picture_path) {
+  const bool is_svg = picture_path.ends_with(".svg");
+  return picture_path.substr(0, picture_path.size() - (is_svg ? 4 : 0)) + ".html";
+}
+
 std::string take_backend(command_line& into, const std::string& name, std::string_view value) {
-  into.backend = value;
-  if (value == "cuda" || value == "level_zero" || value == "host") return "";
-  return name + " takes cuda, level_zero or host; not '" + into.backend + "'";
+  static constexpr std::array<std::string_view, 3> kinds = {"cuda", "level_zero", "host"};
+  return vmm::tools::read_backend(name, value, kinds,
+                                  "cuda, cuda:N, level_zero, level_zero:N or host", into.backend);
 }
 
 /// Empty when the option was taken, else what is wrong with it.
 std::string take_option(command_line& into, const std::string& name, const char* value) {
-  if (name != "--backend" && name != "--up-to" && name != "--trace" && name != "--svg")
+  if (name != "--backend" && name != "--up-to" && name != "--trace" && name != "--svg" &&
+      name != "--page")
     return "there is no option " + name;
   if (value == nullptr || *value == '\0') return name + " takes a value";
   if (name == "--trace") into.trace_path = value;
   if (name == "--svg") into.picture_path = value;
+  if (name == "--page") into.page_path = value;
   if (name == "--backend") return take_backend(into, name, value);
   if (name != "--up-to") return "";
   const std::optional<std::uint64_t> size_bytes = vmm::parse_bytes(value);
@@ -197,6 +215,7 @@ void show_both(const replay_report& one, const replay_report& other) {
 struct prepared {
   vmm::tools::trace input;
   vmm::tools::output_file picture;
+  vmm::tools::output_file page;
 };
 
 [[nodiscard]] int refuse_to_start(const std::string& why) {
@@ -221,39 +240,59 @@ struct prepared {
   std::string why = vmm::tools::why_no_picture(wanted.picture_path, wanted.trace_path);
   if (!why.empty()) return refuse_to_start(why);
   why = into.picture.open(wanted.picture_path);
+  if (!why.empty()) return fail(why);
+  for (const std::string* const other : {&wanted.trace_path, &wanted.picture_path}) {
+    if (wanted.page_path == *other)
+      return refuse_to_start(*other + " is the trace or the picture: --page takes another file");
+  }
+  why = into.page.open(wanted.page_path);
   return why.empty() ? 0 : fail(why);
 }
 
 [[nodiscard]] int show_replay(const command_line& wanted, prepared& ready, const char* backend) {
   const vmm::tools::trace& input = ready.input;
-  vmm::tools::run_options options;
-  options.backend = backend;
-  options.draw = true;
+  const auto replay = [&](const char* policy) {
+    progress_line progress{input.events.size()};
+    vmm::tools::run_options options;
+    options.backend = backend;
+    options.device = std::string_view(backend) == "fake" ? 0 : wanted.backend.device;
+    options.policy = policy;
+    options.draw = true;
+    options.record = true;
+    options.progress = [&progress](std::uint64_t done) { progress(done); };
+    return vmm::tools::run_replay(input, options);
+  };
   std::printf(
       "\n2. A real workload: every allocation that a training run (%s) made on a GPU, in\n"
-      "   order, on %s.\n\n",
+      "   order, on %s. The stream-ordered\n"
+      "   pool serves it: small blocks share memory, and free memory is moved by mapping before\n"
+      "   more is created.\n\n",
       input.name.c_str(),
-      options.backend == "fake"
+      std::string_view(backend) == "fake"
           ? "vmm's fake driver, which has a real GPU driver's rules and prices"
           : "this GPU");
-  progress_line progress{input.events.size()};
-  options.progress = [&progress](std::uint64_t done) { progress(done); };
-  const vmm::tools::run_outcome outcome = vmm::tools::run_replay(input, options);
-  if (!outcome.report) return fail(outcome.problem);
-  std::printf("\n%s", vmm::tools::to_text(*outcome.report).c_str());
-  if (const std::string why = ready.picture.write(outcome.svg); !why.empty()) return fail(why);
-  std::printf("\n  The address space at the peak, as a picture: %s\n", wanted.picture_path.c_str());
-
-  std::printf(
-      "\n3. The same requests, served by the stream-ordered pool: small blocks share memory, and\n"
-      "   free memory is moved by mapping before more is created.\n\n");
-  options.draw = false;
-  options.progress = nullptr;
-  options.policy = "pool";
-  const vmm::tools::run_outcome pooled = vmm::tools::run_replay(input, options);
+  const vmm::tools::run_outcome pooled = replay("pool");
   if (!pooled.report) return fail(pooled.problem);
-  show_both(*outcome.report, *pooled.report);
-  const bool all_served = outcome.report->failures.count == 0 && pooled.report->failures.count == 0;
+  std::printf("\n%s", vmm::tools::to_text(*pooled.report).c_str());
+
+  std::puts(
+      "\n3. The same requests, each served by a block of its own, which takes whole granules.\n");
+  const vmm::tools::run_outcome apart = replay("");
+  if (!apart.report) return fail(apart.problem);
+  std::puts("");
+  show_both(*pooled.report, *apart.report);
+  const std::array pictures{pooled.drawn, apart.drawn};
+  if (const std::string why = ready.picture.write(vmm::tools::draw_svg(pictures)); !why.empty())
+    return fail(why);
+  std::printf("\n  Both address spaces at their peaks, on one scale, as a picture:\n  %s\n",
+              wanted.picture_path.c_str());
+  const std::vector<vmm::tools::named_history> shown{{"the pool", pooled.taken},
+                                                     {"a block for each request", apart.taken}};
+  if (const std::string why = ready.page.write(vmm::tools::to_page(shown)); !why.empty())
+    return fail(why);
+  std::printf("\n  What each of them did, event by event, as a page for any browser:\n  %s\n",
+              wanted.page_path.c_str());
+  const bool all_served = pooled.report->failures.count == 0 && apart.report->failures.count == 0;
   return all_served ? 0 : fail("the trace was not served in full");
 }
 
@@ -270,7 +309,7 @@ int run_on_gpu(vmm::cuda_driver driver, const command_line& wanted, prepared& re
 }
 
 int run_on_level_zero(const command_line& wanted, prepared& ready) {
-  auto driver = vmm::level_zero_driver::open();
+  auto driver = vmm::level_zero_driver::open({.device = wanted.backend.device});
   if (!driver)
     return fail("there is no Level Zero device to use here: " + vmm::describe(driver.error()));
   std::printf("Driver: level_zero, on %s.\n\n", driver->description().device_name);
@@ -296,12 +335,12 @@ int run(const command_line& wanted) {
   prepared ready;
   if (const int code = prepare(wanted, ready); code != 0) return code;
   std::puts("vmm grows memory by mapping, not by copying.\n");
-  if (wanted.backend == "host") return run_on_host("it is asked for", wanted, ready);
-  if (wanted.backend == "level_zero") return run_on_level_zero(wanted, ready);
-  auto gpu = vmm::cuda_driver::open();
+  if (wanted.backend.kind == "host") return run_on_host("it is asked for", wanted, ready);
+  if (wanted.backend.kind == "level_zero") return run_on_level_zero(wanted, ready);
+  auto gpu = vmm::cuda_driver::open({.device = wanted.backend.device});
   if (gpu) return run_on_gpu(std::move(*gpu), wanted, ready);
   const std::string reason = vmm::describe(gpu.error());
-  if (wanted.backend == "cuda") return fail("there is no GPU to use here: " + reason);
+  if (wanted.backend.kind == "cuda") return fail("there is no GPU to use here: " + reason);
   return run_on_host("there is no GPU to use here\n(" + reason + ")", wanted, ready);
 }
 
@@ -319,8 +358,9 @@ int main(int count, char** words) {
   }
   std::string_view backend;
   vmm::read_text_option("VMM_BACKEND", backend);
-  if (problem.empty() && wanted.backend.empty() && !backend.empty())
+  if (problem.empty() && wanted.backend.kind.empty() && !backend.empty())
     problem = take_backend(wanted, "VMM_BACKEND", backend);
+  if (wanted.page_path.empty()) wanted.page_path = page_beside(wanted.picture_path);
   if (problem.empty()) return run(wanted);
   std::fprintf(stderr, "vmm-demo: %s\n%s", problem.c_str(), usage);
   return 2;

@@ -46,19 +46,18 @@ class host_stage {
   [[nodiscard]] driver_type& driver() { return driver_; }
 
   [[nodiscard]] vmm::status write(const numbers_at& what) {
-    number* const to = reinterpret_cast<number*>(what.at.value);
+    number* const to = what.at.as<number>();
     for (std::uint64_t i = 0; i < what.count; ++i) to[i] = what.first + i;
     return {};
   }
   [[nodiscard]] vmm::result<std::uint64_t> count_wrong(const numbers_at& what) {
-    const number* const from = reinterpret_cast<const number*>(what.at.value);
+    const number* const from = what.at.as<const number>();
     std::uint64_t wrong_count = 0;
     for (std::uint64_t i = 0; i < what.count; ++i) wrong_count += from[i] != what.first + i;
     return wrong_count;
   }
   [[nodiscard]] vmm::status copy(vmm::address target, vmm::address source, std::uint64_t bytes) {
-    std::memcpy(reinterpret_cast<void*>(target.value), reinterpret_cast<const void*>(source.value),
-                bytes);
+    std::memcpy(target.as<void>(), source.as<const void>(), bytes);
     return {};
   }
 
@@ -116,7 +115,9 @@ class gpu_stage {
   vmm::tools::kernel_set kernels_;
 };
 
-/// A GPU under Level Zero: the numbers come and go through the host, a part at a time.
+/// A GPU under Level Zero: the numbers come and go through the host, a part at a time. The driver's
+/// write and read follow no stream: each waits first for what is queued, as the zeros of a vector
+/// that was made longer are.
 class level_zero_stage {
  public:
   using driver_type = vmm::level_zero_driver;
@@ -126,7 +127,8 @@ class level_zero_stage {
   [[nodiscard]] driver_type& driver() { return driver_; }
 
   [[nodiscard]] vmm::status write(const numbers_at& what) {
-    vmm::status outcome;
+    vmm::status outcome = settle();
+    if (!outcome) return outcome;
     each_part(what, [&](vmm::address at, std::uint64_t first, std::span<number> part) {
       for (std::size_t i = 0; i < part.size(); ++i) part[i] = first + i;
       outcome = driver_.write(at, std::as_bytes(part));
@@ -136,7 +138,8 @@ class level_zero_stage {
   }
   [[nodiscard]] vmm::result<std::uint64_t> count_wrong(const numbers_at& what) {
     std::uint64_t wrong_count = 0;
-    vmm::status outcome;
+    vmm::status outcome = settle();
+    if (!outcome) return outcome.error();
     each_part(what, [&](vmm::address at, std::uint64_t first, std::span<number> part) {
       outcome = driver_.read(std::as_writable_bytes(part), at);
       for (std::size_t i = 0; i < part.size(); ++i) wrong_count += part[i] != first + i;
@@ -146,12 +149,14 @@ class level_zero_stage {
     return wrong_count;
   }
   [[nodiscard]] vmm::status copy(vmm::address target, vmm::address source, std::uint64_t bytes) {
-    constexpr auto stream = vmm::stream_handle::default_stream;
-    const auto begun = driver_.copy({target, source, bytes, stream});
-    return begun ? driver_.synchronize_stream(stream) : begun;
+    const auto begun = driver_.copy({target, source, bytes, vmm::stream_handle::default_stream});
+    return begun ? settle() : begun;
   }
 
  private:
+  [[nodiscard]] vmm::status settle() {
+    return driver_.synchronize_stream(vmm::stream_handle::default_stream);
+  }
   template <class Body>
   void each_part(const numbers_at& what, Body&& body) {
     for (std::uint64_t done = 0; done < what.count; done += part_.size()) {

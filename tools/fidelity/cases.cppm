@@ -17,6 +17,7 @@ module;
 export module vmm.fidelity:cases;
 
 import vmm.backend;
+import vmm.support;
 import :scratch;
 
 namespace vmm::fidelity {
@@ -650,6 +651,21 @@ void add_work_probes(probe_list<B>& to) {
     if (const status outcome = s.b.synchronize_event(event); !outcome) return text(outcome);
     return text(s.b.query_event(event));
   });
+  if constexpr (all_work_backend<B>) {
+    add("all-recorded", "record an event of all work, wait for it, and ask", company::any, [](S s) {
+      const event_handle event = s.event();
+      if (const status outcome = s.b.record_all(event); !outcome) return text(outcome);
+      if (const status outcome = s.b.synchronize_event(event); !outcome) return text(outcome);
+      return text(s.b.query_event(event));
+    });
+    add("all-waited-for", "let a stream wait for an event of all work", company::any, [](S s) {
+      const event_handle event = s.event();
+      if (const status outcome = s.b.record_all(event); !outcome) return text(outcome);
+      return text(s.b.wait_event(s.stream(), event));
+    });
+    add("all-record-none", "record event 0 after all work", company::alone,
+        [](S s) { return text(s.b.record_all(event_handle::none)); });
+  }
   add("event-query-none", "ask for event 0", company::alone,
       [](S s) { return text(s.b.query_event(event_handle::none)); });
   add("event-record-none", "record event 0", company::alone,

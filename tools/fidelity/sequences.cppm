@@ -20,6 +20,7 @@ module;
 export module vmm.fidelity:sequences;
 
 import vmm.backend;
+import vmm.support;
 import :scratch;
 
 namespace vmm::fidelity {

@@ -12,6 +12,8 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -90,9 +92,7 @@ class graphs {
     into = reinterpret_cast<Function>(driver_.entry_point(symbol, version));
     if (into == nullptr) stop("the driver has no graphs");
   }
-  static CUstream native(vmm::stream_handle stream) {
-    return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream));
-  }
+  static CUstream native(vmm::stream_handle stream) { return vmm::native_stream<CUstream>(stream); }
 
   const vmm::cuda_driver& driver_;
   PFN_cuStreamBeginCapture_v10010 begin_ = nullptr;
@@ -125,7 +125,7 @@ void show_rules(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle cap
   const vmm::access_grant grant{driver.home()};
   const vmm::address_range part{range.base, 2 * mib};
   vmm::physical_handle made{};
-  std::vector<std::byte> bytes(64);
+  std::array<std::byte, 64> bytes{};
   must(driver.record_event(event, other));
   const std::vector<probe> probes{
       {"create",
@@ -150,6 +150,7 @@ void show_rules(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle cap
          return status_of(answer);
        }},
       {"record_event", [&] { return driver.record_event(event, other); }},
+      {"record_all", [&] { return driver.record_all(event); }},
       {"query_event", [&] { return status_of(driver.query_event(event)); }},
       {"synchronize_event", [&] { return driver.synchronize_event(event); }},
       {"synchronize_stream", [&] { return driver.synchronize_stream(other); }},
@@ -172,9 +173,8 @@ void show_rules(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle cap
       const vmm::status answer = each.call();
       if (relaxed) (void)driver.exchange_capture_mode(vmm::capture_mode::any_thread);
       const CUresult end = driven.end(captured);
-      const bool once = std::string_view(each.name) == "map" ||
-                        std::string_view(each.name) == "unmap" ||
-                        std::string_view(each.name) == "release";
+      constexpr std::array<std::string_view, 3> made_once{"map", "unmap", "release"};
+      const bool once = std::count(made_once.begin(), made_once.end(), each.name) != 0;
       done = once && answer;
       std::printf(" %s | %d |", answer ? "success" : answer.error().native_name,
                   static_cast<int>(end));

@@ -122,8 +122,7 @@ status kernel_set::launch(std::uint64_t kernel, std::uint32_t block_count, void*
   const current here(*driver_);
   const CUresult code =
       start(reinterpret_cast<CUfunction>(static_cast<std::uintptr_t>(kernel)), block_count, 1, 1,
-            thread_count, 1, 1, 0, reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)),
-            arguments, nullptr);
+            thread_count, 1, 1, 0, native_stream<CUstream>(stream), arguments, nullptr);
   if (code != CUDA_SUCCESS) return failed(code, "the CUDA driver does not start a kernel");
   return {};
 }

@@ -36,6 +36,7 @@
 #include "../program/usage.hpp"
 
 import vmm;
+import vmm.nvtx;
 import vmm.kernels;
 
 namespace {

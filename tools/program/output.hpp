@@ -78,11 +78,20 @@ class output_file {
   return picture + " is the trace: --svg takes another file";
 }
 
-/// Writes `text` and whatever standard output holds back. Empty, or why it is not whole.
+/// Whether print() has answered that standard output cannot be written. What it answers is told by
+/// its caller; of other output the end of the program sees to it (program.cpp).
+inline bool is_output_given_up = false;
+
+/// Writes `text` and whatever standard output holds back. Empty, or why it, or what was written
+/// before, is not whole.
 [[nodiscard]] inline std::string print(std::string_view text) {
+  const bool was_whole = std::ferror(stdout) == 0;
+  errno = 0;
   const bool is_whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (is_whole && std::fflush(stdout) == 0) return "";
-  return std::string("standard output cannot be written: ") + std::strerror(errno);
+  if (is_whole && std::fflush(stdout) == 0 && was_whole) return "";
+  is_output_given_up = true;
+  return std::string("standard output cannot be written: ") +
+         (errno != 0 ? std::strerror(errno) : "an earlier part of it is lost");
 }
 
 }  // namespace vmm::tools

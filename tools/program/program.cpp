@@ -4,7 +4,8 @@
 // What every program of this project does beside its own work; cmake/VmmLibrary.cmake links it into
 // each of them. When a program starts, environment variables that are misspelt are named on stderr.
 // An exception that nothing in the program catches, on any thread, ends it with a message and the
-// exit code 4 instead of an abort. At the process's limit of file size (ulimit -f) the call that
+// exit code 4 instead of an abort. A program whose standard output cannot be written says so when
+// it ends, and its exit code is 1. At the process's limit of file size (ulimit -f) the call that
 // writes answers an error and no signal ends the program, so that it can say so.
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <new>
 #include <string>
 
+#include "output.hpp"
 #include "variables.hpp"
 
 namespace {
@@ -40,9 +42,19 @@ constexpr int exit_broken_off = 4;
   std::_Exit(exit_broken_off);
 }
 
+/// The last of what the program wrote goes out here.
+void end_output() noexcept {
+  if (vmm::tools::is_output_given_up) return;
+  const std::string why = vmm::tools::print("");
+  if (why.empty()) return;
+  std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, why.c_str());
+  std::_Exit(1);
+}
+
 [[maybe_unused]] const bool is_prepared = [] {
   std::set_terminate(&break_off);
   std::signal(SIGXFSZ, SIG_IGN);
+  std::atexit(end_output);
   const std::string unknown = vmm::tools::unknown_variables(program_invocation_short_name, environ);
   std::fputs(unknown.c_str(), stderr);
   return true;

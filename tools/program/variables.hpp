@@ -17,23 +17,36 @@ namespace vmm::tools {
 
 inline constexpr std::string_view variable_prefix = "VMM_";
 
-inline constexpr std::array<std::string_view, 17> known_variables = {
+inline constexpr std::array<std::string_view, 30> known_variables = {
     "VMM_BACKEND",
     "VMM_BUDGET",
+    "VMM_CACHE_LIMIT",
     "VMM_CHUNK_SIZE",
+    "VMM_COPY",
     "VMM_CUDA_LIBRARY",
     "VMM_CUDA_MEMORY",
     "VMM_DRIVER_VERSION",
     "VMM_FIRST_SCHEDULE",
     "VMM_FRAG_RATIO",
+    "VMM_FREE",
+    "VMM_IPC",
+    "VMM_KEEP",
     "VMM_LEVEL_ZERO_LIBRARY",
     "VMM_LOG",
+    "VMM_MODE",
     "VMM_POLICY",
     "VMM_POOL_CAPTURE",
     "VMM_POOL_PAGES",
     "VMM_POOL_PAGE_SIZE",
     "VMM_POOL_POLICY",
+    "VMM_PRELOAD_FIRST",
+    "VMM_PRELOAD_PROGRAMS",
+    "VMM_REPORT",
+    "VMM_REPORT_FORMAT",
+    "VMM_REPORT_SIGNAL",
     "VMM_SCHEDULES",
+    "VMM_TOP",
+    "VMM_TRACE",
     "VMM_VA_SIZE",
 };
 

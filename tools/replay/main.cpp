@@ -7,6 +7,7 @@
 // command line, the environment or the trace is wrong; 4 the program's own memory ran out.
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -14,17 +15,22 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "../program/backend_name.hpp"
 #include "../program/output.hpp"
 
 import vmm.backend;
+import vmm.environment;
+import vmm.history;
 import vmm.replay;
 import vmm.trace;
 
 namespace {
 
 constexpr const char* usage =
-    "usage: vmm-replay FILE [--backend NAME] [--policy NAME] [--repeat N] [--json] [--svg FILE]\n";
+    "usage: vmm-replay FILE [--backend NAME] [--policy NAME] [--repeat N] [--json] [--svg FILE]\n"
+    "       [--history FILE]\n";
 constexpr const char* help =
     "\n"
     "Plays the allocation trace FILE (plain or gzip; traces/README.md) through vmm's manager and\n"
@@ -35,12 +41,14 @@ constexpr const char* help =
     "                  host: this machine's memory, mapped but never touched\n"
     "                  cuda: the first GPU, with its own account of the memory taken\n"
     "                  level_zero: the first GPU that Level Zero has\n"
+    "                  cuda:N, level_zero:N: GPU N, where 0 is the first\n"
     "  --policy NAME   of the manager: va_pool (default), keep_mapped or virtual_caching; without "
     "it\n"
     "                  VMM_POLICY decides. Of the stream-ordered pool: pool or vpmm\n"
     "  --repeat N      time N more passes on the warm manager, 0 to 1000 (default 0)\n"
     "  --json          print the report as one JSON object\n"
     "  --svg FILE      draw the address space at the peak of reserved memory\n"
+    "  --history FILE  record one more pass, for ./run view\n"
     "  --help          this text\n"
     "\n"
     "The environment variables of the library (VMM_FRAG_RATIO, VMM_VA_SIZE and so on) apply.\n"
@@ -54,6 +62,7 @@ constexpr int exit_misused = 2;
 struct command_line {
   std::string trace_path;
   std::string svg_path;
+  std::string history_path;
   vmm::tools::run_options run;
   bool is_json = false;
   bool wants_help = false;
@@ -97,6 +106,9 @@ class reader {
     } else if (name == "--svg") {
       take_text(name, out_.svg_path);
       out_.run.draw = true;
+    } else if (name == "--history") {
+      take_text(name, out_.history_path);
+      out_.run.record = true;
     } else if (name == "--json") {
       out_.is_json = true;
     } else if (name == "--help" || name == "-h") {
@@ -123,11 +135,12 @@ class reader {
 
   void take_backend(std::string_view name, std::string_view value) {
     if (!problem_.empty()) return;
-    if (value != "fake" && value != "host" && value != "cuda" && value != "level_zero") {
-      problem_ = std::string(name) + " takes one of " + std::string(vmm::tools::replay_backends) +
-                 "; not '" + std::string(value) + "'";
-    }
-    out_.run.backend = value;
+    vmm::tools::backend_name wanted;
+    problem_ =
+        vmm::tools::read_backend(std::string(name), value, vmm::tools::replay_backends,
+                                 "one of " + std::string(vmm::tools::replay_backends_text), wanted);
+    out_.run.backend = wanted.kind;
+    out_.run.device = wanted.device;
   }
 
   void take_repeat(std::string_view value) {
@@ -172,27 +185,56 @@ int show(const vmm::tools::replay_report& report, const command_line& wanted, bo
   return complain("calls that failed: " + vmm::tools::to_text(report.failures), exit_failed);
 }
 
+/// The files that a replay writes at its end.
+struct files {
+  vmm::tools::output_file picture;
+  vmm::tools::output_file history;
+};
+
+/// 0, or the exit code: opens what the options name.
+int open_files(const command_line& wanted, files& into) {
+  std::string why;
+  if (wanted.run.draw) {
+    why = vmm::tools::why_no_picture(wanted.svg_path, wanted.trace_path);
+    if (!why.empty()) return complain(why, exit_misused);
+    why = into.picture.open(wanted.svg_path);
+  }
+  if (why.empty() && wanted.run.record) {
+    if (wanted.history_path == wanted.trace_path)
+      return complain(wanted.history_path + " is the trace: --history takes another file",
+                      exit_misused);
+    why = into.history.open(wanted.history_path);
+  }
+  return why.empty() ? 0 : complain(why, exit_failed);
+}
+
+/// Empty, or why the history is not whole.
+std::string write_history(const vmm::history& taken, vmm::tools::output_file& into) {
+  const vmm::result<std::vector<std::byte>> bytes = vmm::encode_history(taken);
+  if (!bytes) return vmm::describe(bytes.error());
+  return into.write({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
+}
+
 int replay(const command_line& wanted) {
   const vmm::tools::read_outcome input = vmm::tools::read_trace(wanted.trace_path);
   if (!input) return complain(vmm::tools::describe(input.trouble), exit_misused);
-  vmm::tools::output_file picture;
-  if (wanted.run.draw) {
-    if (const std::string why = vmm::tools::why_no_picture(wanted.svg_path, wanted.trace_path);
-        !why.empty())
-      return complain(why, exit_misused);
-    if (const std::string why = picture.open(wanted.svg_path); !why.empty())
-      return complain(why, exit_failed);
-  }
+  files outputs;
+  if (const int code = open_files(wanted, outputs); code != 0) return code;
   const vmm::tools::run_outcome outcome = vmm::tools::run_replay(*input.value, wanted.run);
   if (!outcome.report) {
     return complain(outcome.problem, outcome.is_callers_fault ? exit_misused : exit_failed);
   }
   int code = 0;
   if (wanted.run.draw) {
-    if (const std::string why = picture.write(outcome.svg); !why.empty())
-      code = complain(why, exit_failed);
+    const std::string why = outputs.picture.write(vmm::tools::draw_svg(outcome.drawn));
+    if (!why.empty()) code = complain(why, exit_failed);
   }
-  return std::max(show(*outcome.report, wanted, wanted.run.draw && code == 0), code);
+  const bool has_picture = wanted.run.draw && code == 0;
+  if (wanted.run.record) {
+    const std::string why = write_history(outcome.taken, outputs.history);
+    if (!why.empty()) code = complain(why, exit_failed);
+  }
+  return std::max(show(*outcome.report, wanted, has_picture), code);
 }
 
 }  // namespace

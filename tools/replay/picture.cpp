@@ -9,6 +9,7 @@ module;
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -109,11 +110,15 @@ struct scale {
   std::uint64_t row_count = 0;
 };
 
+scale scale_of(std::uint64_t size_bytes, std::uint64_t row_bytes) {
+  return {row_bytes, size_bytes == 0 ? 1 : (size_bytes - 1) / row_bytes + 1};
+}
+
 /// The smallest power of two that needs at most rows_max rows.
 scale fit(std::uint64_t size_bytes) {
   std::uint64_t row_bytes = row_px;
   while (row_bytes < size_bytes && (size_bytes - 1) / row_bytes + 1 > rows_max) row_bytes *= 2;
-  return {row_bytes, size_bytes == 0 ? 1 : (size_bytes - 1) / row_bytes + 1};
+  return scale_of(size_bytes, row_bytes);
 }
 
 /// Bytes of each kind in one cell.
@@ -374,6 +379,31 @@ constexpr const char* style_sheet =
     "dasharray:3 2}\n"
     "</style>\n";
 
+/// A picture, laid out.
+struct panel {
+  const picture* what = nullptr;
+  picture_sums sums;
+  strip drawn;
+};
+
+/// Moves `at` below the picture.
+std::string draw_panel(const panel& shown, std::uint64_t row_bytes, point& at) {
+  const scale fitted = scale_of(shown.drawn.size_bytes, row_bytes);
+  std::string body = text_at(at, shown.what->title, "title");
+  at.y += 8;
+  for (const std::string& line : shown.what->captions) body += text_at({at.x, at.y += 20}, line);
+  at.y += 34;
+  body += draw_legend(shown.sums, shown.what->unmapped_bytes, at);
+  body += draw_rows(shown.drawn, fitted, {left_px, at.y});
+  body += draw_axis(shown.drawn, fitted, {left_px, at.y});
+  at.y += fitted.row_count * row_pitch_px + 34;
+  for (const std::string& line : reading_notes(shown.drawn, fitted))
+    body += text_at({at.x, at.y += 20}, line, "soft");
+  for (const std::string& line : shown.what->notes)
+    body += text_at({at.x, at.y += 20}, line, "soft");
+  return body;
+}
+
 }  // namespace
 
 picture_sums sum_of(const std::vector<extent>& extents) {
@@ -395,30 +425,27 @@ picture_sums sum_of(const std::vector<extent>& extents) {
   return out;
 }
 
-std::string draw_svg(const picture& what) {
-  const std::vector<extent> used = used_part(what.extents);
-  const strip drawn = lay_out(used);
-  const scale fitted = fit(drawn.size_bytes);
-  const picture_sums sums = sum_of(used);
+std::string draw_svg(std::span<const picture> pictures) {
+  std::vector<panel> panels;
+  std::uint64_t row_bytes = 0;
+  for (const picture& what : pictures) {
+    const std::vector<extent> used = used_part(what.extents);
+    panels.push_back({&what, sum_of(used), lay_out(used)});
+    row_bytes = std::max(row_bytes, fit(panels.back().drawn.size_bytes).row_bytes);
+  }
   std::string body;
   point at{40, 42};
-  body += text_at(at, what.title, "title");
-  at.y += 8;
-  for (const std::string& line : what.captions) body += text_at({at.x, at.y += 20}, line);
-  at.y += 34;
-  body += draw_legend(sums, what.unmapped_bytes, at);
-  body += draw_rows(drawn, fitted, {left_px, at.y});
-  body += draw_axis(drawn, fitted, {left_px, at.y});
-  at.y += fitted.row_count * row_pitch_px + 34;
-  for (const std::string& line : reading_notes(drawn, fitted))
-    body += text_at({at.x, at.y += 20}, line, "soft");
-  for (const std::string& line : what.notes) body += text_at({at.x, at.y += 20}, line, "soft");
+  for (const panel& each : panels) {
+    if (&each != &panels.front()) at.y += 64;
+    body += draw_panel(each, row_bytes, at);
+  }
+  const std::string title = pictures.empty() ? "" : xml_text(pictures.front().title);
   const std::string width = std::to_string(left_px + row_px + right_px);
   const std::string height = std::to_string(at.y + 28);
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + width + "\" height=\"" + height +
-         "\" viewBox=\"0 0 " + width + " " + height + "\" role=\"img\">\n<title>" +
-         xml_text(what.title) + "</title>\n" + style_sheet +
-         "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n" + body + "</svg>\n";
+         "\" viewBox=\"0 0 " + width + " " + height + "\" role=\"img\">\n<title>" + title +
+         "</title>\n" + style_sheet + "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n" +
+         body + "</svg>\n";
 }
 
 }  // namespace vmm::tools

@@ -13,6 +13,7 @@ module;
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,11 @@ export struct picture_sums {
 };
 export [[nodiscard]] picture_sums sum_of(const std::vector<extent>& extents);
 
-/// The whole SVG document, at most about 500 KB. Texts may hold any characters.
-export [[nodiscard]] std::string draw_svg(const picture& what);
+/// The whole SVG document, at most about 500 KB a picture. Several pictures stand one below the
+/// other on one scale: a pixel is as many bytes in each. Texts may hold any characters.
+export [[nodiscard]] std::string draw_svg(std::span<const picture> pictures);
+export [[nodiscard]] inline std::string draw_svg(const picture& what) {
+  return draw_svg(std::span<const picture>(&what, 1));
+}
 
 }  // namespace vmm::tools

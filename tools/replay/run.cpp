@@ -3,6 +3,7 @@
 module;
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -18,7 +19,9 @@ module;
 module vmm.replay;
 
 import vmm.cuda;
+import vmm.environment;
 import vmm.fake;
+import vmm.history;
 import vmm.host;
 import vmm.level_zero;
 import vmm.manager;
@@ -40,7 +43,7 @@ class fake_ground {
  public:
   static constexpr bool is_virtual = true;
 
-  [[nodiscard]] static result<std::unique_ptr<fake_ground>> open() {
+  [[nodiscard]] static result<std::unique_ptr<fake_ground>> open(std::int32_t) {
     return std::make_unique<fake_ground>();
   }
   [[nodiscard]] fake_driver& driver() noexcept { return driver_; }
@@ -54,7 +57,7 @@ class fake_ground {
   /// Empty when everything was given back and nothing was misused.
   [[nodiscard]] std::string complaint() {
     if (driver_.check_empty() && driver_.misuse_count() == 0) return "";
-    return "the driver's ledger is not clean afterwards: " + driver_.report(3);
+    return "the driver's resource counts are not zero afterwards: " + driver_.report(3);
   }
 
  private:
@@ -89,7 +92,7 @@ class host_ground {
   static constexpr bool is_virtual = false;
 
   explicit host_ground(host_driver driver) : driver_(std::move(driver), watch_) {}
-  [[nodiscard]] static result<std::unique_ptr<host_ground>> open() {
+  [[nodiscard]] static result<std::unique_ptr<host_ground>> open(std::int32_t) {
     result<host_driver> driver = host_driver::open({.commit = commit_mode::lazy});
     if (!driver) return driver.error();
     return std::make_unique<host_ground>(std::move(*driver));
@@ -106,7 +109,8 @@ class host_ground {
     }
   }
   [[nodiscard]] std::string complaint() {
-    return driver_.driver().ledger().empty() ? "" : "the driver still holds memory afterwards";
+    return driver_.driver().resource_counts().empty() ? ""
+                                                      : "the driver still holds memory afterwards";
   }
 
  private:
@@ -122,8 +126,8 @@ class gpu_ground {
   static constexpr bool is_virtual = false;
 
   explicit gpu_ground(Driver driver) : driver_(std::move(driver), watch_) {}
-  [[nodiscard]] static result<std::unique_ptr<gpu_ground>> open() {
-    result<Driver> driver = Driver::open();
+  [[nodiscard]] static result<std::unique_ptr<gpu_ground>> open(std::int32_t device) {
+    result<Driver> driver = Driver::open({.device = device});
     if (!driver) return driver.error();
     return std::make_unique<gpu_ground>(std::move(*driver));
   }
@@ -180,24 +184,25 @@ class manager_subject {
     return manager_.allocate({.size_bytes = size_bytes, .stream = stream});
   }
   [[nodiscard]] status free(address at, stream_handle) { return manager_.free(at); }
+  [[nodiscard]] result<history> take_history() { return manager_.take_history(); }
   [[nodiscard]] memory_numbers numbers() {
     const manager_statistics now = manager_.statistics();
-    return {now.held_bytes, now.peak_held_bytes, now.cached_piece_bytes};
+    return {now.footprint_bytes, now.peak_footprint_bytes, now.cached_memory_bytes};
   }
 
   /// What the manager says of its addresses, with live blocks cut where the request ends.
   [[nodiscard]] result<std::vector<extent>> extents() {
-    const result<std::vector<extent_view>> views = manager_.extents();
+    const result<std::vector<extent_info>> views = manager_.extents();
     if (!views) return views.error();
     std::vector<extent> out;
-    for (const extent_view& view : *views) {
+    for (const extent_info& view : *views) {
       if (status added = add(view, out); !added) return added.error();
     }
     return out;
   }
 
  private:
-  [[nodiscard]] status add(const extent_view& view, std::vector<extent>& out) {
+  [[nodiscard]] status add(const extent_info& view, std::vector<extent>& out) {
     const auto append = [&out](address base, std::uint64_t size_bytes, tools::extent_kind kind) {
       if (size_bytes != 0) out.push_back({{base, size_bytes}, kind});
     };
@@ -240,6 +245,7 @@ class pool_subject {
     return pool_.allocate(size_bytes, stream);
   }
   [[nodiscard]] status free(address at, stream_handle stream) { return pool_.free(at, stream); }
+  [[nodiscard]] result<history> take_history() { return pool_.take_history(); }
   [[nodiscard]] memory_numbers numbers() {
     const pool_statistics now = pool_.statistics();
     return {now.mapped_bytes, now.peak_mapped_bytes, 0};
@@ -370,8 +376,8 @@ std::string place_of(const trace& input, std::uint64_t index) {
   return text;
 }
 
-std::string draw(const replay_report& report, const trace& input, std::uint64_t at,
-                 const memory_numbers& numbers, std::vector<extent> extents) {
+picture picture_of(const replay_report& report, const trace& input, std::uint64_t at,
+                   const memory_numbers& numbers, std::vector<extent> extents) {
   picture what;
   what.title = "Address space at the peak of reserved memory";
   what.captions.push_back("Trace " + report.trace + " on the " + report.backend +
@@ -382,7 +388,7 @@ std::string draw(const replay_report& report, const trace& input, std::uint64_t 
                           show_number(report.ratio(), 3) + " times as much.");
   what.unmapped_bytes = numbers.unmapped_bytes;
   what.extents = std::move(extents);
-  return draw_svg(what);
+  return what;
 }
 
 // ---- a run ------------------------------------------------------------------
@@ -415,8 +421,9 @@ trouble cause_of(const error& why, const std::array<const char*, Count>& variabl
 }
 
 template <class Rig, class Ground, class Options>
-[[nodiscard]] result<std::unique_ptr<Rig>> open_rig(const trace& input, const Options& rules) {
-  result<std::unique_ptr<Ground>> ground = Ground::open();
+[[nodiscard]] result<std::unique_ptr<Rig>> open_rig(const trace& input, std::int32_t device,
+                                                    const Options& rules) {
+  result<std::unique_ptr<Ground>> ground = Ground::open(device);
   if (!ground) return ground.error();
   auto rig = std::make_unique<Rig>(std::move(*ground), rules);
   if (const status opened = rig->open_streams(input); !opened) return opened.error();
@@ -427,7 +434,7 @@ template <class Rig, class Ground, class Options>
 template <class Ground, template <class> class Subject, class Options>
 [[nodiscard]] trouble measure(const trace& input, const run_options& options, const Options& rules,
                               replay_report& report) {
-  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, rules);
+  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options.device, rules);
   if (!opened) return {describe(opened.error())};
   bench_rig<Ground, Subject>& rig = **opened;
   const meter_reading before = rig.ground().read();
@@ -462,10 +469,10 @@ template <class Ground, template <class> class Subject, class Options>
 
 /// One more pass, untimed, that asks the device's driver how much memory is gone.
 template <class Ground, template <class> class Subject, class Options>
-[[nodiscard]] std::string measure_device(const trace& input, const Options& rules,
-                                         replay_report& report) {
+[[nodiscard]] std::string measure_device(const trace& input, const run_options& options,
+                                         const Options& rules, replay_report& report) {
   using rig_type = bench_rig<Ground, Subject>;
-  auto opened = open_rig<rig_type, Ground>(input, rules);
+  auto opened = open_rig<rig_type, Ground>(input, options.device, rules);
   if (!opened) return describe(opened.error());
   device_gauge<rig_type> gauge{**opened};
   replayer player{gauge, input};
@@ -474,25 +481,49 @@ template <class Ground, template <class> class Subject, class Options>
   return (*opened)->close();
 }
 
-/// Finds the peak, goes there again, and draws.
+/// Finds the peak, goes there again, and says what is where.
 template <class Ground, template <class> class Subject, class Options>
-[[nodiscard]] std::string draw_peak(const trace& input, const Options& rules,
-                                    const replay_report& report, std::string& svg) {
+[[nodiscard]] std::string draw_peak(const trace& input, const run_options& options,
+                                    const Options& rules, const replay_report& report,
+                                    picture& drawn) {
   std::uint64_t peak_event = 0;
   {
-    auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, rules);
+    auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options.device, rules);
     if (!opened) return describe(opened.error());
     replayer player{**opened, input};
     peak_event = player.observe().peak_event;
   }
-  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, rules);
+  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options.device, rules);
   if (!opened) return describe(opened.error());
   replayer player{**opened, input};
   (void)player.play_until(peak_event);  // the measured pass has told of failures
   auto extents = (*opened)->subject().extents();
   if (!extents) return describe(extents.error());
-  svg = draw(report, input, peak_event, (*opened)->subject().numbers(), std::move(*extents));
+  drawn =
+      picture_of(report, input, peak_event, (*opened)->subject().numbers(), std::move(*extents));
   return "";
+}
+
+/// Plays the trace once more, with a history, which is taken before anything is freed that the
+/// trace
+/// leaves live. A growth and what belongs to it count as events as well.
+template <class Ground, template <class> class Subject, class Options>
+[[nodiscard]] std::string record_history(const trace& input, const run_options& options,
+                                         Options rules, history& taken) {
+  history_options how;
+  const std::uint64_t wanted = std::bit_ceil(std::uint64_t{4} * input.events.size());
+  how.event_count = std::clamp(wanted, std::uint64_t{1} << 16, std::uint64_t{1} << 22);
+  auto ring = history_ring::make(how);
+  if (!ring) return describe(ring.error());
+  rules.recorder = ring->get();
+  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options.device, rules);
+  if (!opened) return describe(opened.error());
+  replayer player{**opened, input};
+  (void)player.play();  // the measured pass has told of failures
+  auto seen = (*opened)->subject().take_history();
+  if (!seen) return describe(seen.error());
+  taken = std::move(*seen);
+  return (*opened)->close();
 }
 
 template <class Ground, template <class> class Subject, class Options>
@@ -501,6 +532,7 @@ run_outcome run_on(const trace& input, const run_options& options, const Options
   replay_report report;
   report.trace = input.name;
   report.backend = options.backend;
+  if (options.device != 0) report.backend += ":" + std::to_string(options.device);
   report.policy = rules.rules.name;
   report.allocation_count = input.allocation_count;
   report.free_count = input.free_count;
@@ -512,11 +544,13 @@ run_outcome run_on(const trace& input, const run_options& options, const Options
   out.is_callers_fault = met.is_callers_fault;
   if constexpr (requires(Ground& g) { g.free_bytes(); }) {
     if (out.problem.empty() && options.asks_device && options.plays)
-      out.problem = measure_device<Ground, Subject>(input, rules, report);
+      out.problem = measure_device<Ground, Subject>(input, options, rules, report);
   }
   if (out.problem.empty() && options.draw && options.plays) {
-    out.problem = draw_peak<Ground, Subject>(input, rules, report, out.svg);
+    out.problem = draw_peak<Ground, Subject>(input, options, rules, report, out.drawn);
   }
+  if (out.problem.empty() && options.record && options.plays)
+    out.problem = record_history<Ground, Subject>(input, options, rules, out.taken);
   if (out.problem.empty()) out.report = std::move(report);
   return out;
 }
@@ -533,12 +567,12 @@ run_outcome run_with(const trace& input, const run_options& options, const Optio
   if (options.backend == "host") return run_on<host_ground, Subject>(input, options, rules);
   if (options.backend == "cuda") {
     // Held over all passes, so that the device's context is made once.
-    const result<cuda_driver> device = cuda_driver::open();
+    const result<cuda_driver> device = cuda_driver::open({.device = options.device});
     if (!device) return refused("no CUDA device: " + describe(device.error()));
     return run_on<gpu_ground<cuda_driver>, Subject>(input, options, rules);
   }
   if (options.backend == "level_zero") {
-    const result<level_zero_driver> device = level_zero_driver::open();
+    const result<level_zero_driver> device = level_zero_driver::open({.device = options.device});
     if (!device) return refused("no Level Zero device: " + describe(device.error()));
     return run_on<gpu_ground<level_zero_driver>, Subject>(input, options, rules);
   }

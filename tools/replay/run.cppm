@@ -19,6 +19,7 @@
 // Thread safety: runs share nothing but the environment. Cost: one replay for each pass, one more
 // on a CUDA device, two more for the picture.
 module;
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -27,19 +28,27 @@ module;
 
 export module vmm.replay:run;
 
+import vmm.history;
 import vmm.trace;
+import :picture;
 import :report;
 
 namespace vmm::tools {
 
 /// Names that run_options::backend takes.
-export inline constexpr std::string_view replay_backends = "fake, host, cuda, level_zero";
+export inline constexpr std::array<std::string_view, 4> replay_backends = {"fake", "host", "cuda",
+                                                                           "level_zero"};
+/// The same for people, as a command line takes them.
+export inline constexpr std::string_view replay_backends_text =
+    "fake, host, cuda, cuda:N, level_zero, level_zero:N";
 
 export struct run_options {
   std::string backend = "fake";
-  std::string policy{};  ///< empty: VMM_POLICY, and without that va_pool
+  std::int32_t device = 0;  ///< which GPU of cuda and level_zero
+  std::string policy{};     ///< empty: VMM_POLICY, and without that va_pool
   std::uint32_t warm_pass_count = 0;
   bool draw = false;
+  bool record = false;  ///< one more pass, whose history is taken at its end
   /// false: no pass is made. The options and the environment are tried on the driver, and the
   /// report says nothing.
   bool plays = true;
@@ -51,7 +60,8 @@ export struct run_options {
 /// A report, and the picture where one was asked for; or why there is none.
 export struct run_outcome {
   std::optional<replay_report> report;
-  std::string svg;
+  picture drawn;                  ///< without extents where none was asked for
+  history taken;                  ///< without events where none was asked for
   std::string problem;            ///< empty when there is a report
   bool is_callers_fault = false;  ///< an option or an environment variable is wrong
 };

@@ -99,6 +99,7 @@ void vmm_standin_reset(const vmm_standin_setup* setup) {
   s.exported.clear();
   s.initialised = false;
   s.poison = CUDA_SUCCESS;
+  s.on_free = nullptr;
   context_stack().clear();
 }
 
@@ -136,6 +137,13 @@ void vmm_standin_poison(int code) {
   standin::state& s = the();
   const std::lock_guard<std::mutex> hold(s.mutex);
   s.poison = static_cast<CUresult>(code);
+}
+
+void vmm_standin_on_free(void (*call)(void*), void* data) {
+  standin::state& s = standin::the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  s.on_free = call;
+  s.on_free_data = data;
 }
 
 int vmm_standin_context_references(int device) {

@@ -24,6 +24,22 @@ entry at(const char* symbol, int version, Function* function) {
   return {symbol, version, reinterpret_cast<void*>(function)};
 }
 
+// What came with several devices.
+const std::vector<entry>& device_entries() {
+  static const std::vector<entry> some{
+      at("cuDeviceCanAccessPeer", 4000, &cuDeviceCanAccessPeer),
+      at("cuDeviceGetP2PAttribute", 8000, &cuDeviceGetP2PAttribute),
+      at("cuMemGetHandleForAddressRange", 11070, &cuMemGetHandleForAddressRange),
+      at("cuMulticastGetGranularity", 12010, &cuMulticastGetGranularity),
+      at("cuMulticastCreate", 12010, &cuMulticastCreate),
+      at("cuMulticastAddDevice", 12010, &cuMulticastAddDevice),
+      at("cuMulticastBindMem", 12010, &cuMulticastBindMem),
+      at("cuMulticastBindAddr", 12010, &cuMulticastBindAddr),
+      at("cuMulticastUnbind", 12010, &cuMulticastUnbind),
+  };
+  return some;
+}
+
 const std::vector<entry>& entries() {
   static const std::vector<entry> all{
       at("cuGetErrorName", 6000, &cuGetErrorName),
@@ -63,6 +79,7 @@ const std::vector<entry>& entries() {
       at("cuEventRecord", 2000, &cuEventRecord),
       at("cuEventQuery", 2000, &cuEventQuery),
       at("cuEventSynchronize", 2000, &cuEventSynchronize),
+      at("cuCtxRecordEvent", 12050, &cuCtxRecordEvent),
       at("cuStreamBeginCapture", 10010, &cuStreamBeginCapture),
       at("cuStreamEndCapture", 10000, &cuStreamEndCapture),
       at("cuStreamIsCapturing", 10000, &cuStreamIsCapturing),
@@ -85,11 +102,6 @@ const std::vector<entry>& entries() {
       at("cuModuleUnload", 2000, &cuModuleUnload),
       at("cuModuleGetFunction", 2000, &cuModuleGetFunction),
       at("cuLaunchKernel", 4000, &cuLaunchKernel),
-      at("cuMulticastGetGranularity", 12010, &cuMulticastGetGranularity),
-      at("cuMulticastCreate", 12010, &cuMulticastCreate),
-      at("cuMulticastAddDevice", 12010, &cuMulticastAddDevice),
-      at("cuMulticastBindMem", 12010, &cuMulticastBindMem),
-      at("cuMulticastUnbind", 12010, &cuMulticastUnbind),
   };
   return all;
 }
@@ -101,16 +113,17 @@ CUresult find(const char* symbol, void** function, int version,
   *function = nullptr;
   if (why != nullptr) *why = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   if (s.hidden.contains(std::string_view(symbol))) return CUDA_ERROR_NOT_FOUND;
-  for (const entry& each : entries()) {
-    if (std::string_view(each.symbol) != symbol) continue;
-    if (version < each.version) {
-      if (why != nullptr) *why = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
-      return CUDA_ERROR_NOT_FOUND;
+  for (const std::vector<entry>* list : {&entries(), &device_entries()})
+    for (const entry& each : *list) {
+      if (std::string_view(each.symbol) != symbol) continue;
+      if (version < each.version) {
+        if (why != nullptr) *why = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+        return CUDA_ERROR_NOT_FOUND;
+      }
+      *function = each.function;
+      if (why != nullptr) *why = CU_GET_PROC_ADDRESS_SUCCESS;
+      return CUDA_SUCCESS;
     }
-    *function = each.function;
-    if (why != nullptr) *why = CU_GET_PROC_ADDRESS_SUCCESS;
-    return CUDA_SUCCESS;
-  }
   return CUDA_ERROR_NOT_FOUND;
 }
 

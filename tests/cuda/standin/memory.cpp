@@ -295,6 +295,42 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   });
 }
 
+// ---- devices side by side -----------------------------------------------------------------------
+
+CUresult cuDeviceCanAccessPeer(int* reaches, CUdevice from, CUdevice to) {
+  return answer("cuDeviceCanAccessPeer", needs::initialised, [&](vmm::fake_driver& fake) {
+    if (reaches == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return hand_out(
+        fake.query_peer({vmm::device(from), vmm::device(to)}), reaches,
+        [&](const vmm::peer_info& link) { return link.is_reachable() && from != to ? 1 : 0; });
+  });
+}
+
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute which, CUdevice from,
+                                 CUdevice to) {
+  return answer("cuDeviceGetP2PAttribute", needs::initialised, [&](vmm::fake_driver& fake) {
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return hand_out(fake.query_peer({vmm::device(from), vmm::device(to)}), value,
+                    [&](const vmm::peer_info& link) -> int {
+                      if (which == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)
+                        return static_cast<int>(link.rank);
+                      return link.is_reachable() && link.native_atomics ? 1 : 0;
+                    });
+  });
+}
+
+CUresult cuMemGetHandleForAddressRange(void* into, CUdeviceptr at, std::size_t size,
+                                       CUmemRangeHandleType type, unsigned long long flags) {
+  return answer("cuMemGetHandleForAddressRange", needs::context, [&](vmm::fake_driver& fake) {
+    if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    const auto made = fake.export_range({{at}, size});
+    if (!made) return code_of(made);
+    const int descriptor = give_out(made->descriptor);
+    std::memcpy(into, &descriptor, sizeof descriptor);
+    return descriptor >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+  });
+}
+
 // ---- multicast ----------------------------------------------------------------------------------
 
 CUresult cuMulticastGetGranularity(std::size_t* granularity, const CUmulticastObjectProp* prop,
@@ -333,6 +369,14 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle team, std::size_t team_
     if (!granted) return code_of(granted);
     return code_of(fake.bind_multicast(
         {team_handle(team), granted->where, handle_of(memory), team_offset, memory_offset, size}));
+  });
+}
+
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle team, std::size_t team_offset,
+                             CUdeviceptr at, std::size_t size, unsigned long long flags) {
+  return answer("cuMulticastBindAddr", needs::context, [&](vmm::fake_driver& fake) {
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    return code_of(fake.bind_multicast_address({team_handle(team), {{at}, size}, team_offset}));
   });
 }
 

@@ -21,7 +21,7 @@ struct vmm_standin_setup {
 /// Forgets everything and starts anew. No object of the driver may be in use.
 void vmm_standin_reset(const vmm_standin_setup* setup);
 
-/// The vmm::fake_driver behind the stand-in: its ledger, misuses, clock and fault plan.
+/// The vmm::fake_driver behind the stand-in: its resource counts, misuses, clock and fault plan.
 void* vmm_standin_fake();
 
 /// The nth call of `symbol` from now on (1 is the next) answers `code` and does nothing; with
@@ -37,6 +37,10 @@ void vmm_standin_hide(const char* symbol);
 /// From now on every call that needs a context answers `code`, as after a kernel that went wrong. 0
 /// ends it.
 void vmm_standin_poison(int code);
+
+/// What cuMemFree calls, with `data`, when the memory has gone and before it returns: another
+/// thread may be given the same addresses then. Null ends it.
+void vmm_standin_on_free(void (*call)(void*), void* data);
 
 /// References held on a device's primary context.
 int vmm_standin_context_references(int device);

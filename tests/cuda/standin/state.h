@@ -73,6 +73,8 @@ struct state {
   std::vector<exported_descriptor> exported;
   bool initialised = false;
   CUresult poison = CUDA_SUCCESS;
+  void (*on_free)(void*) = nullptr;
+  void* on_free_data = nullptr;
 
   [[nodiscard]] int device_count() const noexcept { return setup.device_count_less_two + 2; }
 };

@@ -11,6 +11,7 @@
 
 import vmm.backend;
 import vmm.fake;
+import vmm.support;
 
 static_assert(static_cast<int>(vmm::capture_mode::any_thread) == CU_STREAM_CAPTURE_MODE_GLOBAL);
 static_assert(static_cast<int>(vmm::capture_mode::this_thread) ==
@@ -130,6 +131,11 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   });
 }
 
+CUresult cuCtxRecordEvent(CUcontext, CUevent event) {
+  return answer("cuCtxRecordEvent", needs::context,
+                [&](vmm::fake_driver& fake) { return code_of(fake.record_all(event_of(event))); });
+}
+
 CUresult cuEventQuery(CUevent event) {
   return answer("cuEventQuery", needs::context, [&](vmm::fake_driver& fake) {
     const auto finished = fake.query_event(event_of(event));
@@ -241,7 +247,10 @@ CUresult cuMemAlloc(CUdeviceptr* at, std::size_t size) {
 CUresult cuMemFree(CUdeviceptr at) {
   return answer("cuMemFree", needs::context, [&](vmm::fake_driver& fake) {
     const vmm::status idle = fake.finish_all();
-    return idle ? free_plain(fake, at) : code_of(idle);
+    const CUresult code = idle ? free_plain(fake, at) : code_of(idle);
+    const standin::state& s = standin::the();
+    if (code == CUDA_SUCCESS && s.on_free != nullptr) s.on_free(s.on_free_data);
+    return code;
   });
 }
 
@@ -261,10 +270,13 @@ CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream) {
 }
 
 // The asynchronous pool here keeps nothing, so there is nothing to set or to trim.
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice) {
+// Each device has its own.
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
   return answer("cuDeviceGetDefaultMemPool", needs::initialised, [&](auto&) {
-    static int only_pool = 0;
-    *pool = reinterpret_cast<CUmemoryPool>(&only_pool);
+    static int pools[64];
+    if (device < 0 || device >= 64 || device >= standin::the().device_count())
+      return CUDA_ERROR_INVALID_DEVICE;
+    *pool = reinterpret_cast<CUmemoryPool>(&pools[device]);
     return CUDA_SUCCESS;
   });
 }

@@ -7,8 +7,8 @@
 
 extern "C" {
 
-/// What the driver is from the next vmm_ze_reset on. Zero and false everywhere is an ordinary
-/// machine of two GPUs.
+/// What the driver is from the next vmm_ze_reset on, which reads ZE_AFFINITY_MASK too. Zero and
+/// false everywhere is an ordinary machine of two GPUs.
 struct vmm_ze_setup {
   int device_count_less_two = 0;        ///< added to two
   unsigned long long device_bytes = 0;  ///< of each GPU; 0: as the fake driver's profile
@@ -16,12 +16,16 @@ struct vmm_ze_setup {
   bool hint_or_nothing = false;         ///< a reservation elsewhere than wished for is refused
   bool on_demand_pages = false;         ///< the device makes memory when it is touched
   unsigned long long address_shift_bytes = 0;  ///< every reservation begins that far behind a page
+  int device_count_leaving = 0;   ///< so many are counted, and gone when they are asked for
+  bool gives_no_address = false;  ///< reserve answers success and a null
+  bool gives_no_memory = false;   ///< create answers success and a null
+  bool repeats_address = false;   ///< reserve answers the last reservation once more
 };
 
 /// Forgets everything and starts anew. No object of the driver may be in use. Answers how many
 /// objects were left in the one before.
 unsigned long long vmm_ze_reset(const vmm_ze_setup* setup);
-/// The vmm::fake_driver behind the driver: its ledger, misuses, clock and fault plan.
+/// The vmm::fake_driver behind the driver: its resource counts, misuses, clock and fault plan.
 void* vmm_ze_fake();
 /// The nth call of `symbol` from now on (1 is the next) answers `code` and does nothing; with
 /// `forever`, each from then on.
@@ -35,6 +39,9 @@ const char* vmm_ze_misuse();
 /// The calling thread's last call that reached the driver: how many there were, what it answered.
 void vmm_ze_last(unsigned long long* count, int* code);
 
+/// Called with true before and with false after each call that a thread makes to the loader; none
+/// when null.
+void vmm_witness_tell(void (*hook)(bool inside));
 /// Of the witness: refusals that came from the loader or its layers and not from the driver. The
 /// text names them; "" for none.
 const char* vmm_witness_complaints();

@@ -5,6 +5,8 @@
 // test's controls. The loader finds it through ZE_ENABLE_ALT_DRIVERS.
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 
@@ -20,6 +22,38 @@ namespace {
 thread_local unsigned long long calls_here = 0;
 thread_local ze_result_t last_here = ZE_RESULT_SUCCESS;
 
+// A driver's static objects go when the process ends; a call after that would use them. What was
+// misused since the last reset is told then: a program that nobody asks for it fails by that.
+struct until_exit {
+  bool is_over = false;
+  bool has_begun = false;
+  ~until_exit();
+};
+until_exit life;
+
+// ZE_AFFINITY_MASK, as the specification has it: numbers of devices with commas, and behind a point
+// those of parts, which this driver's devices do not have. What is not there is passed over. The
+// devices keep their order.
+void read_mask(state& s) {
+  s.visible.clear();
+  const char* const mask = std::getenv("ZE_AFFINITY_MASK");
+  const bool shows_all = mask == nullptr || *mask == '\0';
+  for (int i = 0; i < s.device_count(); ++i) {
+    bool is_named = shows_all;
+    for (const char* at = mask; !shows_all && at != nullptr && *at != '\0';) {
+      char* end = nullptr;
+      const long number = std::strtol(at, &end, 10);
+      is_named = is_named || (end != at && number == i);
+      at = std::strchr(end, ',');
+      if (at != nullptr) ++at;
+    }
+    if (is_named) s.visible.push_back(i);
+  }
+}
+
+// A driver from before virtual memory: the loader asks for the tables once, when it starts.
+bool has_virtual_memory() { return std::getenv("VMM_ZE_WITHOUT_VIRTUAL_MEMORY") == nullptr; }
+
 void start(state& s) {
   vmm::fake::profile plays = vmm::fake::profile::level_zero();
   plays.device_count = std::max(s.device_count(), 1);
@@ -27,6 +61,7 @@ void start(state& s) {
   s.fake = {new vmm::fake_driver(plays),
             [](void* fake) { delete static_cast<vmm::fake_driver*>(fake); }};
   for (int i = 0; i < device_count_max; ++i) s.devices[static_cast<std::size_t>(i)].ordinal = i;
+  read_mask(s);
 }
 
 // The code of a planned failure that strikes this call, if any. Runs under the mutex.
@@ -89,8 +124,13 @@ ze_result_t ZE_APICALL driver_get_properties(ze_driver_handle_t, ze_driver_prope
 ze_result_t ZE_APICALL device_get(ze_driver_handle_t, std::uint32_t* count,
                                   ze_device_handle_t* devices) {
   return answer("zeDeviceGet", [&](auto&) {
-    const auto there = static_cast<std::uint32_t>(the().device_count());
-    return give(count, devices, there, [](auto& to, std::uint32_t i) { to = &the().devices[i]; });
+    const int leaving = devices == nullptr ? the().setup.device_count_leaving : 0;
+    state& s = the();
+    const auto there =
+        static_cast<std::uint32_t>(s.visible.size()) + static_cast<std::uint32_t>(leaving);
+    return give(count, devices, there, [&](auto& to, std::uint32_t i) {
+      to = &s.devices[static_cast<std::size_t>(s.visible[i])];
+    });
   });
 }
 
@@ -160,9 +200,27 @@ state& the() {
   return *only;
 }
 
+until_exit::~until_exit() {
+  is_over = true;
+  if (!has_begun) return;
+  const auto& fake = *static_cast<const vmm::fake_driver*>(the().fake.get());
+  if (!the().misuse.empty())
+    std::fprintf(stderr, "the simulated driver: misuse: %s\n", the().misuse.c_str());
+  if (fake.misuse_count() == 0) return;
+  const vmm::fake::misuse first = fake.misuses().front();
+  std::fprintf(stderr, "the simulated driver: misuse: %llu times; the first: %s: %s\n",
+               static_cast<unsigned long long>(fake.misuse_count()), name_of(first.kind),
+               first.detail);
+}
+
 ze_result_t enter(const char* symbol) {
+  if (life.is_over) {
+    std::fprintf(stderr, "the simulated driver: %s after its end\n", symbol);
+    std::abort();
+  }
   state& s = the();
   const std::lock_guard<std::mutex> hold(s.mutex);
+  life.has_begun = true;
   ++calls_here;
   ++s.calls[symbol];
   return struck(s, symbol).value_or(ZE_RESULT_SUCCESS);
@@ -212,11 +270,11 @@ ze_result_t zeGetContextProcAddrTable(ze_api_version_t, ze_context_dditable_t* t
 }
 
 ze_result_t zeGetVirtualMemProcAddrTable(ze_api_version_t, ze_virtual_mem_dditable_t* to) {
-  simulated::fill_memory(*to);
+  if (simulated::has_virtual_memory()) simulated::fill_memory(*to);
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t zeGetPhysicalMemProcAddrTable(ze_api_version_t, ze_physical_mem_dditable_t* to) {
-  simulated::fill_memory(*to);
+  if (simulated::has_virtual_memory()) simulated::fill_memory(*to);
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t zeGetCommandListProcAddrTable(ze_api_version_t, ze_command_list_dditable_t* to) {
@@ -291,11 +349,12 @@ unsigned long long vmm_ze_reset(const vmm_ze_setup* setup) {
   simulated::state& s = simulated::the();
   const std::lock_guard<std::mutex> hold(s.mutex);
   auto& fake = *static_cast<vmm::fake_driver*>(s.fake.get());
-  const vmm::fake::ledger_counts left = fake.ledger();
+  const vmm::fake::resource_counts left = fake.resource_counts();
   const unsigned long long count = s.object_count + s.reserved.size() + left.reservations +
                                    left.handles + left.mappings + left.streams + left.events;
   s.setup = setup != nullptr ? *setup : vmm_ze_setup{};
   s.reserved.clear();
+  s.last_reserved = 0;
   s.calls.clear();
   s.failures.clear();
   s.misuse.clear();

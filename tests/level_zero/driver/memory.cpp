@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The simulated Level Zero driver: virtual and physical memory. A physical memory's handle is the
-// fake driver's own number.
+// The simulated Level Zero driver: virtual and physical memory.
 #include <cstdint>
 #include <span>
 
@@ -23,7 +22,7 @@ ze_result_t answer(const char* symbol, Body&& body) noexcept {
 
 vmm::address at_of(const void* at) { return {reinterpret_cast<std::uintptr_t>(at)}; }
 vmm::physical_handle handle_of(ze_physical_mem_handle_t memory) {
-  return static_cast<vmm::physical_handle>(reinterpret_cast<std::uintptr_t>(memory));
+  return static_cast<vmm::physical_handle>(memory->number);
 }
 
 ze_result_t ZE_APICALL query_page_size(ze_context_handle_t, ze_device_handle_t device,
@@ -41,6 +40,12 @@ ze_result_t ZE_APICALL query_page_size(ze_context_handle_t, ze_device_handle_t d
 ze_result_t ZE_APICALL reserve(ze_context_handle_t, const void* start, std::size_t size,
                                void** base) {
   return answer("zeVirtualMemReserve", [&](vmm::fake_driver& fake) {
+    *base = nullptr;
+    if (the().setup.gives_no_address) return ZE_RESULT_SUCCESS;
+    if (the().setup.repeats_address && the().last_reserved != 0) {
+      *base = reinterpret_cast<void*>(the().last_reserved);
+      return ZE_RESULT_SUCCESS;
+    }
     const std::uint64_t shift = the().setup.address_shift_bytes;
     const std::uint64_t more = shift == 0 ? 0 : unit_bytes;
     const auto range =
@@ -52,7 +57,8 @@ ze_result_t ZE_APICALL reserve(ze_context_handle_t, const void* start, std::size
     }
     state& s = the();
     const std::lock_guard<std::mutex> hold(s.mutex);
-    s.reserved[range->base.value + shift] = size;
+    s.last_reserved = range->base.value + shift;
+    s.reserved[s.last_reserved] = size;
     *base = reinterpret_cast<void*>(range->base.value + shift);
     return ZE_RESULT_SUCCESS;
   });
@@ -74,19 +80,23 @@ ze_result_t ZE_APICALL physical_create(ze_context_handle_t, ze_device_handle_t d
                                        ze_physical_mem_desc_t* like,
                                        ze_physical_mem_handle_t* memory) {
   return answer("zePhysicalMemCreate", [&](vmm::fake_driver& fake) {
+    *memory = nullptr;
+    if (the().setup.gives_no_memory) return ZE_RESULT_SUCCESS;
     if (like->stype != ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     const auto made =
         fake.create({.size_bytes = like->size, .where = vmm::device(device->ordinal)});
     if (!made) return code_of(made);
-    const auto number = static_cast<std::uintptr_t>(*made);
-    *memory = reinterpret_cast<ze_physical_mem_handle_t>(number);
+    *memory = new _ze_physical_mem_handle_t{static_cast<std::uint64_t>(*made)};
     return ZE_RESULT_SUCCESS;
   });
 }
 
 ze_result_t ZE_APICALL physical_destroy(ze_context_handle_t, ze_physical_mem_handle_t memory) {
-  return answer("zePhysicalMemDestroy",
-                [&](vmm::fake_driver& fake) { return code_of(fake.release(handle_of(memory))); });
+  return answer("zePhysicalMemDestroy", [&](vmm::fake_driver& fake) {
+    const auto released = fake.release(handle_of(memory));
+    if (released) delete memory;
+    return code_of(released);
+  });
 }
 
 // The right is part of the map call, and the reservation keeps one for all of it.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,9 +34,21 @@ struct _ze_device_handle_t {
 struct _ze_context_handle_t {
   int unused = 0;
 };
+// Handles are addresses, as real drivers' are: the loader knows an object by its handle alone, over
+// all drivers.
+struct _ze_physical_mem_handle_t {
+  std::uint64_t number = 0;
+};
+// What a list was given, and how much of it the host has seen finish. A barrier that is due to pass
+// has passed only when somebody looked.
+struct list_progress {
+  std::atomic<std::uint64_t> appended_count = 0;
+  std::atomic<std::uint64_t> seen_count = 0;
+};
 struct _ze_command_list_handle_t {
   std::uint64_t stream = 0;
   bool is_synchronous = false;
+  std::shared_ptr<list_progress> progress = std::make_shared<list_progress>();
   bool needs_barrier = false;  // a command was appended, and no barrier behind it
 };
 struct _ze_event_pool_handle_t {
@@ -43,7 +56,9 @@ struct _ze_event_pool_handle_t {
 };
 struct _ze_event_handle_t {
   std::uint64_t event = 0;
-  bool is_queued = false;              // its signal was appended
+  bool is_queued = false;               // its signal was appended
+  std::shared_ptr<list_progress> of{};  // the list that signals it, after so many commands
+  std::uint64_t after_count = 0;
   std::vector<std::uint64_t> waits{};  // events that stand behind each wait for it
 };
 
@@ -64,7 +79,9 @@ struct state {
   std::unique_ptr<void, void (*)(void*)> fake{nullptr, [](void*) {}};  // a vmm::fake_driver
   _ze_driver_handle_t driver;
   std::array<_ze_device_handle_t, device_count_max> devices;
+  std::vector<int> visible;                         // which of them ZE_AFFINITY_MASK shows
   std::map<std::uint64_t, std::uint64_t> reserved;  // sizes by address
+  std::uint64_t last_reserved = 0;
   std::map<std::string, unsigned long long, std::less<>> calls;
   std::vector<planned_failure> failures;
   std::string misuse;

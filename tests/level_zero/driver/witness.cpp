@@ -6,16 +6,20 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <level_zero/ze_api.h>
 
 #include "controls.h"
+#include "detour.h"
 
 namespace {
 
@@ -23,6 +27,7 @@ struct noted {
   std::mutex lock;
   std::string complaints;
   unsigned long long calls = 0;
+  std::map<std::string, void*, std::less<>> detours;
 };
 
 noted& all() {
@@ -50,30 +55,72 @@ struct last_word {
 };
 const last_word at_end;
 
-// The driver is loaded a second time by name, which gives the same one.
-decltype(&vmm_ze_last) driver_last() {
-  static const auto found = reinterpret_cast<decltype(&vmm_ze_last)>(
-      dlsym(open_or_abort(std::getenv("ZE_ENABLE_ALT_DRIVERS")), "vmm_ze_last"));
+// ZE_ENABLE_ALT_DRIVERS is a list with commas. Each driver is loaded a second time by name, which
+// gives the same one.
+const std::vector<decltype(&vmm_ze_last)>& drivers_last() {
+  static const auto found = [] {
+    std::vector<decltype(&vmm_ze_last)> all;
+    std::string_view names = std::getenv("ZE_ENABLE_ALT_DRIVERS");
+    while (!names.empty()) {
+      const std::string name(names.substr(0, names.find(',')));
+      names.remove_prefix(std::min(names.size(), name.size() + 1));
+      all.push_back(reinterpret_cast<decltype(&vmm_ze_last)>(
+          dlsym(open_or_abort(name.c_str()), "vmm_ze_last")));
+    }
+    return all;
+  }();
   return found;
 }
+
+constexpr std::size_t driver_count_max = 4;
+
+// How many calls of this thread have reached each driver.
+struct reached {
+  unsigned long long count[driver_count_max] = {};
+  int code[driver_count_max] = {};
+};
+reached look() {
+  reached now;
+  const auto& all = drivers_last();
+  if (all.size() > driver_count_max) std::abort();
+  for (std::size_t i = 0; i < all.size(); ++i) all[i](&now.count[i], &now.code[i]);
+  return now;
+}
+
+// Whether the driver refused this thread's last zeVirtualMemReserve.
+thread_local bool reserve_was_refused = false;
+std::atomic<void (*)(bool)> hook = nullptr;
 
 // The layer of loader 1.8 refuses a null start, with which the specification has the driver choose.
 // The backend asks for that only where the driver gave nothing at another start.
 bool is_known(std::string_view symbol, ze_result_t code) {
-  return symbol == "zeVirtualMemReserve" && code == ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+  return symbol == "zeVirtualMemReserve" && code == ZE_RESULT_ERROR_INVALID_NULL_POINTER &&
+         reserve_was_refused;
 }
 
-void note(const char* symbol, ze_result_t code, unsigned long long before) {
-  unsigned long long after = 0;
-  int from_driver = 0;
-  driver_last()(&after, &from_driver);
-  const bool is_drivers_own = after != before && from_driver == static_cast<int>(code);
+void note(const char* symbol, ze_result_t code, const reached& before) {
+  const reached after = look();
+  bool is_drivers_own = false;
+  for (std::size_t i = 0; i < driver_count_max; ++i) {
+    is_drivers_own |= after.count[i] != before.count[i] && after.code[i] == static_cast<int>(code);
+  }
+  const bool is_known_refusal = is_known(symbol, code);
+  if (std::string_view(symbol) == "zeVirtualMemReserve") {
+    reserve_was_refused = code != ZE_RESULT_SUCCESS && is_drivers_own;
+  }
   noted& n = all();
   const std::lock_guard<std::mutex> hold(n.lock);
   ++n.calls;
-  if (code == ZE_RESULT_SUCCESS || is_drivers_own || is_known(symbol, code)) return;
+  if (code == ZE_RESULT_SUCCESS || is_drivers_own || is_known_refusal) return;
   n.complaints += symbol;
   n.complaints += ": code " + std::to_string(static_cast<int>(code)) + "\n";
+}
+
+void* detour_of(std::string_view symbol) {
+  noted& n = all();
+  const std::lock_guard<std::mutex> hold(n.lock);
+  const auto found = n.detours.find(symbol);
+  return found == n.detours.end() ? nullptr : found->second;
 }
 
 template <std::size_t N>
@@ -86,15 +133,20 @@ template <text Symbol, class Function>
 struct through;
 template <text Symbol, class... Arguments>
 struct through<Symbol, ze_result_t(Arguments...)> {
-  static ze_result_t call(Arguments... arguments) {
-    using function = ze_result_t (*)(Arguments...);
+  using function = ze_result_t (*)(Arguments...);
+  static ze_result_t checked(Arguments... arguments) {
+    const auto tell = hook.load();
+    if (tell != nullptr) tell(true);
     static const auto real = reinterpret_cast<function>(dlsym(loader(), Symbol.value));
-    unsigned long long before = 0;
-    int unused = 0;
-    driver_last()(&before, &unused);
+    const reached before = look();
     const ze_result_t code = real(arguments...);
     note(Symbol.value, code, before);
+    if (tell != nullptr) tell(false);
     return code;
+  }
+  static ze_result_t call(Arguments... arguments) {
+    void* const other = detour_of(Symbol.value);
+    return (other != nullptr ? reinterpret_cast<function>(other) : &checked)(arguments...);
   }
 };
 
@@ -107,35 +159,59 @@ struct through<Symbol, ze_result_t(Arguments...)> {
   }                                                                       \
   extern "C" decltype(symbol) symbol __attribute__((ifunc("resolve_" #symbol)))
 
-WITNESS(zeInit);
-WITNESS(zeDriverGet);
-WITNESS(zeDriverGetApiVersion);
-WITNESS(zeDriverGetProperties);
-WITNESS(zeDeviceGet);
-WITNESS(zeDeviceGetProperties);
-WITNESS(zeDeviceGetMemoryProperties);
-WITNESS(zeDeviceGetCommandQueueGroupProperties);
-WITNESS(zeContextCreate);
-WITNESS(zeContextDestroy);
-WITNESS(zeVirtualMemQueryPageSize);
-WITNESS(zeVirtualMemReserve);
-WITNESS(zeVirtualMemFree);
-WITNESS(zePhysicalMemCreate);
-WITNESS(zePhysicalMemDestroy);
-WITNESS(zeVirtualMemMap);
-WITNESS(zeVirtualMemUnmap);
-WITNESS(zeCommandListCreateImmediate);
-WITNESS(zeCommandListDestroy);
-WITNESS(zeCommandListAppendBarrier);
-WITNESS(zeCommandListAppendMemoryCopy);
-WITNESS(zeCommandListAppendMemoryFill);
-WITNESS(zeEventPoolCreate);
-WITNESS(zeEventPoolDestroy);
-WITNESS(zeEventCreate);
-WITNESS(zeEventDestroy);
-WITNESS(zeEventQueryStatus);
-WITNESS(zeEventHostSynchronize);
-WITNESS(zeEventHostReset);
+#define WITNESSED(X)                        \
+  X(zeInit)                                 \
+  X(zeDriverGet)                            \
+  X(zeDriverGetApiVersion)                  \
+  X(zeDriverGetProperties)                  \
+  X(zeDeviceGet)                            \
+  X(zeDeviceGetProperties)                  \
+  X(zeDeviceGetMemoryProperties)            \
+  X(zeDeviceGetCommandQueueGroupProperties) \
+  X(zeContextCreate)                        \
+  X(zeContextDestroy)                       \
+  X(zeVirtualMemQueryPageSize)              \
+  X(zeVirtualMemReserve)                    \
+  X(zeVirtualMemFree)                       \
+  X(zePhysicalMemCreate)                    \
+  X(zePhysicalMemDestroy)                   \
+  X(zeVirtualMemMap)                        \
+  X(zeVirtualMemUnmap)                      \
+  X(zeCommandListCreateImmediate)           \
+  X(zeCommandListDestroy)                   \
+  X(zeCommandListAppendBarrier)             \
+  X(zeCommandListAppendMemoryCopy)          \
+  X(zeCommandListAppendMemoryFill)          \
+  X(zeEventPoolCreate)                      \
+  X(zeEventPoolDestroy)                     \
+  X(zeEventCreate)                          \
+  X(zeEventDestroy)                         \
+  X(zeEventQueryStatus)                     \
+  X(zeEventHostSynchronize)                 \
+  X(zeEventHostReset)
+
+#define WITNESS_ONE(symbol) WITNESS(symbol);
+WITNESSED(WITNESS_ONE)
+
+void vmm_witness_detour(const char* symbol, void* function) {
+  noted& n = all();
+  const std::lock_guard<std::mutex> hold(n.lock);
+  if (function == nullptr) {
+    n.detours.erase(symbol);
+  } else {
+    n.detours[symbol] = function;
+  }
+}
+
+#define WITNESS_ENTRY(symbol) \
+  {#symbol, reinterpret_cast<void*>(&through<#symbol, decltype(symbol)>::checked)},
+void* vmm_witness_loader(const char* symbol) {
+  static const std::map<std::string, void*, std::less<>> all{WITNESSED(WITNESS_ENTRY)};
+  const auto found = all.find(symbol);
+  return found == all.end() ? nullptr : found->second;
+}
+
+void vmm_witness_tell(void (*tell)(bool)) { hook = tell; }
 
 const char* vmm_witness_complaints() {
   static thread_local std::string copy;

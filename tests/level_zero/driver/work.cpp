@@ -67,6 +67,14 @@ void drop_waits(vmm::fake_driver& fake, _ze_event_handle_t& event) {
   event.waits.clear();
 }
 
+// An event that has passed tells of what stands before its signal.
+void note_seen(const _ze_event_handle_t& event) {
+  std::uint64_t before = event.of->seen_count;
+  while (before < event.after_count &&
+         !event.of->seen_count.compare_exchange_weak(before, event.after_count)) {
+  }
+}
+
 // What the list is given now would run beside the command before it.
 void note_order(ze_command_list_handle_t list) {
   if (list->needs_barrier) misused("two commands of a list without a barrier between them");
@@ -100,6 +108,10 @@ ze_result_t ZE_APICALL list_destroy(ze_command_list_handle_t list) {
       misused("zeCommandListDestroy while the list's work is unfinished");
       return ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE;
     }
+    if (!list->is_synchronous && list->progress->seen_count < list->progress->appended_count) {
+      misused("zeCommandListDestroy of a list whose last commands nobody has seen finish");
+      return ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE;
+    }
     const auto outcome = fake.destroy_stream(stream_of(list));
     if (!outcome) return code_of(outcome);
     count_object(-1);
@@ -123,11 +135,18 @@ ze_result_t ZE_APICALL append_barrier(ze_command_list_handle_t list, ze_event_ha
       }
       const auto waited = fake.wait_event(stream_of(list), event_of(waits[i]->event));
       if (!waited) return code_of(waited);
-      waits[i]->waits.push_back(mark(fake, stream_of(list)));
+      const std::uint64_t passed = mark(fake, stream_of(list));
+      const std::lock_guard<std::mutex> hold(the().mutex);  // lists of several threads wait for it
+      waits[i]->waits.push_back(passed);
     }
+    ++list->progress->appended_count;
     if (signal == nullptr) return ZE_RESULT_SUCCESS;
     const auto recorded = fake.record_event(event_of(signal->event), stream_of(list));
-    if (recorded) signal->is_queued = true;
+    if (recorded) {
+      signal->is_queued = true;
+      signal->of = list->progress;
+      signal->after_count = list->progress->appended_count;
+    }
     return code_of(recorded);
   });
 }
@@ -137,6 +156,7 @@ ze_result_t ZE_APICALL append_copy(ze_command_list_handle_t list, void* target, 
                                    ze_event_handle_t*) {
   return answer("zeCommandListAppendMemoryCopy", [&](vmm::fake_driver& fake) {
     note_order(list);
+    ++list->progress->appended_count;
     const bool to_device = is_device_memory(target);
     const bool from_device = is_device_memory(source);
     if (to_device && from_device) {
@@ -155,6 +175,7 @@ ze_result_t ZE_APICALL append_fill(ze_command_list_handle_t list, void* target, 
                                    std::uint32_t, ze_event_handle_t*) {
   return answer("zeCommandListAppendMemoryFill", [&](vmm::fake_driver& fake) {
     note_order(list);
+    ++list->progress->appended_count;
     if (pattern_size != 1) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
     const auto value = *static_cast<const std::uint8_t*>(pattern);
     return code_of(fake.fill({{at_of(target), size}, value, stream_of(list)}));
@@ -207,6 +228,7 @@ ze_result_t ZE_APICALL event_destroy(ze_event_handle_t event) {
 ze_result_t ZE_APICALL event_query(ze_event_handle_t event) {
   return answer("zeEventQueryStatus", [&](vmm::fake_driver& fake) {
     const bool passed = event->is_queued && has_passed(fake, event->event);
+    if (passed) note_seen(*event);
     return passed ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
   });
 }
@@ -217,7 +239,9 @@ ze_result_t ZE_APICALL event_synchronize(ze_event_handle_t event, std::uint64_t)
       misused("zeEventHostSynchronize for an event whose signal is not queued");
       return ZE_RESULT_NOT_READY;
     }
-    return code_of(fake.synchronize_event(event_of(event->event)));
+    const auto outcome = fake.synchronize_event(event_of(event->event));
+    if (outcome) note_seen(*event);
+    return code_of(outcome);
   });
 }
 

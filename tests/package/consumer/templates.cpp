@@ -11,6 +11,8 @@
 #endif
 
 import vmm;
+import vmm.intrusive;
+import vmm.support;
 
 namespace {
 
@@ -22,6 +24,8 @@ struct pooled {
 
 template class vmm::result<int>;
 template class vmm::object_pool<pooled>;
+template class vmm::device_array<float>;
+template class vmm::vector<float>;
 template class vmm::observed_backend<vmm::fake_driver, vmm::call_counter>;
 template class vmm::observed_backend<vmm::any_backend, vmm::call_log>;
 template vmm::fake_driver* vmm::driver_in<vmm::fake_driver>(vmm::any_backend&) noexcept;

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "loader.h"
+
+module vmm.cuda;
+
+import vmm.backend;
+import :native;
+import vmm.std;
+import vmm.support;
+
+namespace vmm::cuda {
+namespace {
+
+// Location types by number: headers before 12.2 name only the device.
+constexpr auto host_type = static_cast<CUmemLocationType>(2);
+constexpr auto host_node_type = static_cast<CUmemLocationType>(3);
+#if CUDA_VERSION >= 12030
+static_assert(CU_MEM_LOCATION_TYPE_HOST == host_type);
+static_assert(CU_MEM_LOCATION_TYPE_HOST_NUMA == host_node_type);
+#endif
+
+constexpr unsigned fabric_bit =
+    8;  // CU_MEM_HANDLE_TYPE_FABRIC, which headers before 12.3 do not name
+#if CUDA_VERSION >= 12030
+static_assert(CU_MEM_HANDLE_TYPE_FABRIC == fabric_bit);
+#endif
+
+}  // namespace
+
+CUmemLocation native(location where) noexcept {
+  CUmemLocation out{};
+  out.id = where.ordinal;
+  switch (where.kind) {
+    case location::place::device: out.type = CU_MEM_LOCATION_TYPE_DEVICE; break;
+    case location::place::host: out.type = host_type; break;
+    case location::place::host_node: out.type = host_node_type; break;
+  }
+  check(out.type != CU_MEM_LOCATION_TYPE_INVALID, "a location is of no kind");
+  return out;
+}
+
+location from_native(const CUmemLocation& where) noexcept {
+  if (where.type == host_type) return host();
+  if (where.type == host_node_type) return host_node(where.id);
+  return device(where.id);
+}
+
+// share_kind numbers its bits without a gap; the driver's bit for a fabric handle is 8.
+CUmemAllocationHandleType native(share_kind kinds) noexcept {
+  const auto bits = static_cast<unsigned>(kinds);
+  const unsigned plain = bits & ~static_cast<unsigned>(share_kind::fabric);
+  check(bits <= 7, "memory is shared in a way that there is not");
+  const unsigned fabric = (bits & static_cast<unsigned>(share_kind::fabric)) != 0 ? fabric_bit : 0;
+  return static_cast<CUmemAllocationHandleType>(plain | fabric);
+}
+
+share_kind from_native(CUmemAllocationHandleType kinds) noexcept {
+  const auto bits = static_cast<unsigned>(kinds);
+  const unsigned fabric = (bits & fabric_bit) != 0 ? static_cast<unsigned>(share_kind::fabric) : 0;
+  return static_cast<share_kind>((bits & 3u) | fabric);
+}
+
+CUmemAccess_flags native(access rights) noexcept {
+  switch (rights) {
+    case access::none: return CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    case access::read: return CU_MEM_ACCESS_FLAGS_PROT_READ;
+    case access::read_write: return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+  check(false, "a right is no right");
+  return CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+access from_native(unsigned long long flags) noexcept {
+  if (flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return access::read_write;
+  return flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? access::read : access::none;
+}
+
+CUstreamCaptureMode native(capture_mode mode) noexcept {
+  switch (mode) {
+    case capture_mode::any_thread: return CU_STREAM_CAPTURE_MODE_GLOBAL;
+    case capture_mode::this_thread: return CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    case capture_mode::relaxed: return CU_STREAM_CAPTURE_MODE_RELAXED;
+  }
+  check(false, "a capture mode is no mode");
+  return CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+capture_mode from_native(CUstreamCaptureMode mode) noexcept {
+  if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) return capture_mode::relaxed;
+  return mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ? capture_mode::this_thread
+                                                     : capture_mode::any_thread;
+}
+
+CUmemAllocationProp native(const physical_request& request, const features& can) noexcept {
+  CUmemAllocationProp out{};
+  out.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  out.requestedHandleTypes = native(request.shareable);
+  out.location = native(request.where);
+  const bool on_device = request.where.kind == location::place::device;
+  if (request.compressible && can.compression && on_device) {
+    out.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
+  }
+  out.allocFlags.gpuDirectRDMACapable = request.rdma_capable ? 1 : 0;
+  return out;
+}
+
+CUmulticastObjectProp native(const multicast_request& request) noexcept {
+  CUmulticastObjectProp out{};
+  out.numDevices = request.device_count;
+  out.size = request.size_bytes;
+  out.handleTypes = static_cast<unsigned long long>(native(request.shareable));
+  return out;
+}
+
+CUmemGenericAllocationHandle native(physical_handle handle) noexcept {
+  return static_cast<CUmemGenericAllocationHandle>(handle);
+}
+
+CUmemGenericAllocationHandle native(multicast_handle handle) noexcept {
+  return static_cast<CUmemGenericAllocationHandle>(handle);
+}
+
+CUstream native(stream_handle stream) noexcept {
+  return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream));
+}
+
+CUevent native(event_handle event) noexcept {
+  return reinterpret_cast<CUevent>(static_cast<std::uintptr_t>(event));
+}
+
+stream_handle from_native(CUstream stream) noexcept {
+  check(stream != nullptr, "the driver created a stream and named none");
+  return static_cast<stream_handle>(reinterpret_cast<std::uintptr_t>(stream));
+}
+
+event_handle from_native(CUevent event) noexcept {
+  check(event != nullptr, "the driver created an event and named none");
+  return static_cast<event_handle>(reinterpret_cast<std::uintptr_t>(event));
+}
+
+}  // namespace vmm::cuda

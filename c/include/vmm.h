@@ -1,0 +1,1078 @@
+/* SPDX-FileCopyrightText: 2026 The vmm authors
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * vmm.h - the C interface of vmm, in libvmm.so.
+ *
+ * A driver is opened by name. A pool gives memory out in stream order, from a few bytes up. A
+ * manager gives out whole ranges that grow and are copied by remapping. docs/c.md begins with ten
+ * lines of code, docs/decisions/0010 says why the interface is as it is.
+ *
+ * What holds for every call:
+ *
+ * Errors    A call answers VMM_SUCCESS or a code that is never 0, and then has changed nothing,
+ *           where its comment does not say more. vmm_last_error() tells the calling thread what
+ *           went wrong. No call throws, and none ends the process for what a caller passes as an
+ *           argument, but for a pointer to memory that is not there. VMM_ERROR_INVALID_HANDLE
+ *           (null, no handle, of another kind, or destroyed) and VMM_ERROR_INVALID_ARGUMENT (a
+ *           null pointer, or a struct_size that cannot be) may be answered by every call and are
+ *           not listed again.
+ * Threads   Every call may be made from any thread, on any handle, at any time. A handle that is
+ *           destroyed while another thread is inside a call on it stays, and the destroying call
+ *           answers VMM_ERROR_IN_USE.
+ * Forks     In a forked child a call on a handle of the parent answers VMM_ERROR_NOT_PERMITTED, or
+ *           zeros where it has no error to answer; destroying the handle succeeds and changes
+ *           nothing of the parent's. A child opens a driver of its own.
+ * Structs   Begin with struct_size, which the caller sets to sizeof of the struct that it was
+ *           compiled with (vmm_*_options_init does it). Later versions add members at the end; an
+ *           added member that is 0 means what was there before. Elements of arrays never grow.
+ *           Members that say yes or no are 1 or 0.
+ * Names     Sizes are bytes. Texts are UTF-8, end with 0, and live as long as the library, where a
+ *           comment does not say less.
+ * Handles   Are numbers in the shape of pointers: they point to nothing.
+ */
+#ifndef VMM_H
+#define VMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** The version of this header; vmm_version() has the library's. */
+#define VMM_VERSION_MAJOR 0
+#define VMM_VERSION_MINOR 1
+#define VMM_VERSION_PATCH 0
+
+#if defined(__GNUC__) || defined(__clang__)
+#define VMM_API __attribute__((visibility("default")))
+#define VMM_CHECKED __attribute__((warn_unused_result))
+#else
+#define VMM_API
+#define VMM_CHECKED
+#endif
+
+#ifdef __cplusplus
+#define VMM_NOEXCEPT noexcept
+extern "C" {
+#else
+#define VMM_NOEXCEPT
+#endif
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+/** What a call answers: one of the values below. Later versions may add some. */
+typedef int32_t vmm_status;
+
+enum {
+  VMM_SUCCESS = 0,                  /* the call did what it says */
+  VMM_ERROR_INVALID_ARGUMENT = 1,   /* a value that the call does not take */
+  VMM_ERROR_BAD_OPTION = 2,         /* an option or environment variable out of its range */
+  VMM_ERROR_OUT_OF_MEMORY = 3,      /* the device has no physical memory left for the request */
+  VMM_ERROR_OUT_OF_HOST_MEMORY = 4, /* the host has no memory left for records */
+  VMM_ERROR_OUT_OF_ADDRESSES = 5,   /* no address range of the size is left */
+  VMM_ERROR_OUT_OF_MAPPINGS = 6,    /* the system's limit on mappings is reached */
+  VMM_ERROR_OVER_BUDGET = 7,        /* the budget of the options would be exceeded */
+  VMM_ERROR_UNKNOWN_ADDRESS = 8,    /* not an address that this pool or manager handed out */
+  VMM_ERROR_NOT_ALLOCATED = 9,      /* inside a managed range, but free */
+  VMM_ERROR_OVERLAP = 10,           /* the range overlaps one that is already there */
+  VMM_ERROR_IN_USE = 11,            /* somebody still uses the object */
+  VMM_ERROR_NOT_SUPPORTED = 12,     /* the driver or the device cannot do this */
+  VMM_ERROR_NOT_PERMITTED = 13, /* it could, but not here: a forked child, a capture, a callback */
+  VMM_ERROR_UNAVAILABLE = 14,   /* no driver, no device, or a library that is not there */
+  VMM_ERROR_DEVICE_LOST = 15,   /* the device or its context no longer works */
+  VMM_ERROR_FOREIGN = 16,       /* an earlier failure of other work shows up in this call */
+  VMM_ERROR_INTERNAL = 17,      /* none of these: see the native code */
+  VMM_ERROR_INVALID_HANDLE = 18 /* null, no handle, of another kind, or destroyed */
+};
+
+/** The latest failure of a thread. */
+typedef struct vmm_error_info {
+  uint64_t struct_size;
+  vmm_status status;       /* what the call answered; VMM_SUCCESS: no call has failed yet */
+  uint32_t reserved;       /* 0 */
+  int64_t native_code;     /* the driver's own number (a CUresult, an errno, a ze_result_t), or 0 */
+  const char* name;        /* "out_of_memory" */
+  const char* call;        /* the driver call that failed, "map"; "none" when no driver was asked */
+  const char* native_name; /* the driver's own name of its code, or "" */
+  const char* advice;      /* what was wrong and what to do about it, or "" */
+  const char* text;        /* all of it in one line; until the thread's next failure */
+} vmm_error_info;
+
+/** Requires: info->struct_size is set. Effects: fills *info. A call that succeeds changes nothing
+ *  of it. Errors: only those of every call, and they are not remembered. Cost: formats the text. */
+VMM_API vmm_status vmm_last_error(vmm_error_info* info) VMM_NOEXCEPT;
+
+/** The text of vmm_last_error(), or "" when no call of this thread has failed; until the thread's
+ *  next failure. */
+VMM_API const char* vmm_last_error_text(void) VMM_NOEXCEPT;
+
+/** "VMM_ERROR_OUT_OF_MEMORY" for its value; "VMM_ERROR_UNKNOWN" for a value that is none. */
+VMM_API const char* vmm_status_name(vmm_status status) VMM_NOEXCEPT;
+
+/** The version of the library that runs: major * 10000 + minor * 100 + patch. */
+VMM_API uint32_t vmm_version(void) VMM_NOEXCEPT;
+
+/* ---- drivers --------------------------------------------------------------------------------- */
+
+/** A driver on one device. */
+typedef struct vmm_driver vmm_driver;
+
+/** A queue of device work: a cudaStream_t, CUstream or ze_command_queue_handle_t as it is. NULL is
+ *  the driver's default stream.
+ *  CUDA's cudaStreamPerThread names another stream in each thread, so that memory freed on it
+ *  cannot be handed to the next caller in its order: vmm refuses it with
+ *  VMM_ERROR_INVALID_ARGUMENT. Programs compiled with --default-stream per-thread pass a stream of
+ *  their own. */
+typedef void* vmm_stream;
+
+/** A name that vmm_driver_open() takes. The element of an array: it never grows. */
+typedef struct vmm_driver_entry {
+  const char* name;
+  const char* reason; /* why it is not available; "" when it is */
+  uint32_t available; /* 1: it can be opened now */
+  uint32_t reserved;  /* 0 */
+} vmm_driver_entry;
+
+/** Effects: *count becomes the number of names; the first `capacity` of them are written to
+ *  `entries`, which may be NULL when `capacity` is 0, in the order in which a driver is looked for.
+ *  Cost: opens and closes each of them; up to a second where there is a GPU. */
+VMM_API vmm_status vmm_list_drivers(vmm_driver_entry* entries, uint64_t capacity,
+                                    uint64_t* count) VMM_NOEXCEPT;
+
+/** Any device: the one that the name says, or the first. */
+#define VMM_ANY_DEVICE (-1)
+
+/** Opens a driver.
+ *  Requires: `name` is "cuda", "level_zero", "host" (plain memory of this machine), "fake" (a
+ *  simulated device), "fake:cuda", "fake:level_zero" or "fake:host"; NULL or "" stands for the
+ *  environment variable VMM_BACKEND, and where that is not set for the first that is available.
+ *  `device` is a device's number for cuda and level_zero, and VMM_ANY_DEVICE or 0 for others; with
+ *  a name that has one ("cuda:1") and without a name it is VMM_ANY_DEVICE.
+ *  Effects: loads the vendor's library; *driver is to be closed. VMM_LOG ("off", "stderr" or a
+ *  path) has every driver call logged.
+ *  Errors: BAD_OPTION (no such name, a device where the name has none to choose or has chosen
+ *  one, a log that cannot be written), UNAVAILABLE (no such driver or device here),
+ *  OUT_OF_HOST_MEMORY, what the driver says.
+ *  Cost: up to a second. Threads: as long as none changes the environment. */
+VMM_API VMM_CHECKED vmm_status vmm_driver_open(const char* name, int32_t device,
+                                               vmm_driver** driver) VMM_NOEXCEPT;
+
+/** Closes a driver. NULL: nothing. Errors: IN_USE (a pool or manager is on it, or another thread is
+ *  inside a call). */
+VMM_API vmm_status vmm_driver_close(vmm_driver* driver) VMM_NOEXCEPT;
+
+/** Where memory lies. */
+enum { VMM_PLACE_DEVICE = 0, VMM_PLACE_HOST = 1, VMM_PLACE_HOST_NODE = 2 };
+
+/** What a driver can do: bits of vmm_driver_info.features. */
+enum {
+  VMM_FEATURE_HOST_ACCESSIBLE = 1 << 0, /* the host may use the memory as its own */
+  VMM_FEATURE_STREAMS = 1 << 1,         /* work is asynchronous */
+  VMM_FEATURE_CAPTURE = 1 << 2,         /* streams can be captured into graphs */
+  VMM_FEATURE_COPY = 1 << 3,            /* copy, fill, read and write are there */
+  VMM_FEATURE_ALIAS = 1 << 4,           /* memory can be mapped at two addresses */
+  VMM_FEATURE_HOST_PLACE = 1 << 5,      /* memory can be made on the host */
+  VMM_FEATURE_HOST_NODE_PLACE = 1 << 6, /* on a chosen NUMA node */
+  VMM_FEATURE_EXPORT_POSIX_FD = 1 << 7, /* memory can be exported as a file descriptor */
+  VMM_FEATURE_EXPORT_FABRIC = 1 << 8,   /* as a fabric handle */
+  VMM_FEATURE_COMPRESSION = 1 << 9,     /* compressible memory */
+  VMM_FEATURE_RDMA = 1 << 10            /* GPUDirect RDMA */
+};
+
+/** What a driver is and can do. */
+typedef struct vmm_driver_info {
+  uint64_t struct_size;
+  const char* name;     /* "cuda", "level_zero", "host", "fake..." */
+  uint64_t features;    /* VMM_FEATURE_* bits */
+  uint64_t granularity; /* the smallest mappable unit, bytes */
+  uint64_t recommended; /* the unit that allocations should be built from, bytes */
+  uint32_t place;       /* VMM_PLACE_*: where memory is made */
+  int32_t device;       /* the device's number; 0 on the host */
+} vmm_driver_info;
+
+/** Requires: info->struct_size is set. Effects: fills *info. Errors: what the driver says. */
+VMM_API vmm_status vmm_driver_query(vmm_driver* driver, vmm_driver_info* info) VMM_NOEXCEPT;
+
+/** Physical memory where the driver makes it. Effects: either pointer may be NULL. Errors: what the
+ *  driver says. Cost: a driver call. */
+VMM_API vmm_status vmm_driver_memory(vmm_driver* driver, uint64_t* free_bytes,
+                                     uint64_t* total_bytes) VMM_NOEXCEPT;
+
+/** A stream for programs that have no other way to make one. Errors: NOT_SUPPORTED (no streams),
+ *  what the driver says. */
+VMM_API VMM_CHECKED vmm_status vmm_driver_create_stream(vmm_driver* driver,
+                                                        vmm_stream* stream) VMM_NOEXCEPT;
+
+/** Requires: the stream is of vmm_driver_create_stream(), and every pool and manager that it was
+ *  given has forgotten it. Errors: what the driver says; INVALID_ARGUMENT for the default
+ *  stream. */
+VMM_API vmm_status vmm_driver_destroy_stream(vmm_driver* driver, vmm_stream stream) VMM_NOEXCEPT;
+
+/** Blocks until the stream's work has finished. Without VMM_FEATURE_STREAMS all work has, and NULL
+ *  is the only stream. Errors: NOT_SUPPORTED (another stream than NULL, where there are none),
+ *  INVALID_ARGUMENT (no stream of the driver's, where it can tell; cudaStreamPerThread), what the
+ *  driver says. */
+VMM_API vmm_status vmm_driver_synchronize_stream(vmm_driver* driver,
+                                                 vmm_stream stream) VMM_NOEXCEPT;
+
+/** Bytes from the host's memory to the device's, and back; returned when they have arrived. Waits
+ *  for no work: the caller synchronises first. Requires: the host's side is `size_bytes` long.
+ *  Errors: INVALID_ARGUMENT (a range that is not mapped, where the driver can tell; one that ends
+ *  behind the last address), NOT_SUPPORTED, what the driver says. */
+VMM_API vmm_status vmm_driver_write(vmm_driver* driver, void* target, const void* source,
+                                    uint64_t size_bytes) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_driver_read(vmm_driver* driver, void* target, const void* source,
+                                   uint64_t size_bytes) VMM_NOEXCEPT;
+
+/** Sets `size_bytes` bytes to `value`, in the order of the stream. Errors: as vmm_driver_write. */
+VMM_API vmm_status vmm_driver_fill(vmm_driver* driver, void* target, uint8_t value,
+                                   uint64_t size_bytes, vmm_stream stream) VMM_NOEXCEPT;
+
+/* ---- pools ----------------------------------------------------------------------------------- */
+
+/** A stream-ordered pool: memory freed on a stream serves that stream again at once, others when
+ *  the work before the free has finished, or behind a wait on the device. It grows by moving free
+ *  memory where it is wanted before it creates more. */
+typedef struct vmm_pool vmm_pool;
+
+/** What allocate and free do on a stream that is being captured into a graph. */
+enum {
+  VMM_CAPTURE_REFUSE = 0,   /* they answer NOT_PERMITTED and change nothing */
+  VMM_CAPTURE_PRIVATE = 1,  /* the graph gets memory of its own, until it is released */
+  VMM_CAPTURE_UNCHECKED = 2 /* no stream of this pool is ever captured: nobody asks */
+};
+
+/** How a pool is made; each comment ends with the default. */
+typedef struct vmm_pool_options {
+  uint64_t struct_size;
+  const char* policy;         /* "pool" or "vpmm"; NULL: "pool". Read by vmm_pool_create() only */
+  uint64_t reservation_bytes; /* address space taken at a time: 8 TiB */
+  uint64_t page_bytes;        /* handles are multiples of it, and it of the driver's granularity;
+                                 0: what the device recommends */
+  uint64_t page_count;        /* pages mapped at the start: 0 */
+  vmm_stream first_stream;    /* these pages are free for it: NULL */
+  uint64_t budget_bytes;      /* never hold more physical memory; 0: no limit but the device's */
+  uint32_t wait_when_short;   /* 1: the last step before out of memory may block the caller */
+  uint32_t capture;           /* VMM_CAPTURE_*: REFUSE */
+  uint32_t use_place;         /* 1: memory is made at `place`, not where the driver makes it: 0 */
+  uint32_t place;             /* VMM_PLACE_* */
+  int32_t place_ordinal;      /* device number or NUMA node; 0 on the host */
+  uint32_t read_environment;  /* 1: VMM_POOL_* and VPMM_* variables change the options: 0 */
+  uint32_t report_live;       /* 1: a line on stderr for blocks that are live at the end: 1 */
+  uint32_t reserved;          /* 0 */
+} vmm_pool_options;
+
+/** Requires: struct_size is sizeof(vmm_pool_options). Effects: *options gets the defaults. */
+VMM_API vmm_status vmm_pool_options_init(vmm_pool_options* options,
+                                         uint64_t struct_size) VMM_NOEXCEPT;
+
+/** Makes a pool on a driver, which cannot be closed before it.
+ *  Requires: `options` is NULL for the defaults, or was initialised.
+ *  Effects: *pool is to be destroyed.
+ *  Errors: BAD_OPTION, NOT_SUPPORTED (an option of a newer version; a device without what an option
+ *  asks for), OUT_OF_MEMORY and others of the pages asked for, OUT_OF_HOST_MEMORY, what the driver
+ *  says. Cost: driver calls; no memory is taken but page_count pages. */
+VMM_API VMM_CHECKED vmm_status vmm_pool_create(vmm_driver* driver, const vmm_pool_options* options,
+                                               vmm_pool** pool) VMM_NOEXCEPT;
+
+/** Destroys a pool. NULL: nothing.
+ *  Requires: streams that it was given and that were not forgotten still exist, none of them is
+ *  being captured, and no graph that uses its memory is launched again.
+ *  Effects: waits for the work of those streams and gives everything back, live blocks too.
+ *  Errors: IN_USE (another thread, or a callback of this pool, is inside a call). */
+VMM_API vmm_status vmm_pool_destroy(vmm_pool* pool) VMM_NOEXCEPT;
+
+/** Memory for work that `stream` will be given. Its contents are not specified.
+ *  Requires: other streams that use it are ordered behind `stream`.
+ *  Effects: *at is the block's address, a multiple of 512; on failure NULL.
+ *  Errors: INVALID_ARGUMENT (0 bytes, cudaStreamPerThread), OUT_OF_MEMORY and OVER_BUDGET (after
+ *  everything was tried: see vmm_pool_last_shortage), OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE
+ *  (too many streams: forget those that are gone), NOT_PERMITTED (the stream is being captured, or
+ *  this is a callback of the pool), what the driver says.
+ *  Cost: some tens of nanoseconds and no driver call while memory freed on the stream fits. */
+VMM_API VMM_CHECKED vmm_status vmm_pool_allocate(vmm_pool* pool, uint64_t size_bytes,
+                                                 vmm_stream stream, void** at) VMM_NOEXCEPT;
+
+/** vmm_pool_allocate() with an alignment: a power of two. Errors: INVALID_ARGUMENT (no power of
+ *  two), NOT_SUPPORTED (larger than this version of the pool can give), as vmm_pool_allocate. */
+VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_aligned(vmm_pool* pool, uint64_t size_bytes,
+                                                         uint64_t alignment_bytes,
+                                                         vmm_stream stream, void** at) VMM_NOEXCEPT;
+
+/** Gives a block back after all work that `stream` has been given so far; nothing waits. NULL:
+ *  nothing.
+ *  Requires: work of other streams that uses the block is ordered before that, and so is what the
+ *  stream that it was allocated on had been given then.
+ *  Errors: UNKNOWN_ADDRESS, NOT_ALLOCATED (freed before), INVALID_ARGUMENT (inside a block),
+ *  IN_USE (too many streams), NOT_PERMITTED (the stream is being captured), OUT_OF_HOST_MEMORY.
+ *  Cost: as vmm_pool_allocate. */
+VMM_API vmm_status vmm_pool_free(vmm_pool* pool, void* at, vmm_stream stream) VMM_NOEXCEPT;
+
+/** vmm_pool_free() for callers that know the size. The pool knows it too: `size_bytes` is neither
+ *  needed nor checked. */
+VMM_API vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_bytes,
+                                       vmm_stream stream) VMM_NOEXCEPT;
+
+/** Gives a block back after all that the device has been given so far, on every stream, known to
+ *  the pool or not: what cudaFree promises, without waiting. NULL: nothing. The memory is handed
+ *  out again, to whoever asks, when an event behind all that work has passed; where the driver has
+ *  no such event (CUDA before 12.5, Level Zero), behind the work of the streams that the pool
+ *  knows.
+ *  Requires: vmm_pool_capture_begins() for captures on streams that the pool does not know; the
+ *  event would spoil them. While one is announced, or a known stream is captured, the block waits.
+ *  Errors: as vmm_pool_free, but for a captured stream. Cost: as vmm_pool_free, and at most one
+ *  event. */
+VMM_API vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT;
+/** Around a capture on a stream that the pool may not know: begins before cuStreamBeginCapture,
+ *  ended after cuStreamEndCapture, in pairs, from any thread.
+ *  Errors: ended: INVALID_ARGUMENT (no capture was announced). Cost: a lock. */
+VMM_API vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT;
+
+/** Keeps the memory behind the block where it is until vmm_pool_unpin() was called as often, freed
+ *  or not: for who reaches it beside the streams (a network card, another process, a graph).
+ *  Errors: UNKNOWN_ADDRESS, NOT_ALLOCATED, INVALID_ARGUMENT (inside a block; unpin: not pinned),
+ *  OUT_OF_HOST_MEMORY. Cost: O(1), no driver call. */
+VMM_API vmm_status vmm_pool_pin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_pool_unpin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
+
+/** To be called before a stream is destroyed, when nobody allocates or frees on it any more: its
+ *  number may come back for another stream. Blocks allocated on it stay live. A stream that the
+ *  pool does not know is no error.
+ *  Errors: IN_USE (it is being captured, or freed on), OUT_OF_HOST_MEMORY, NOT_PERMITTED (in a
+ *  callback), what the driver says. Cost: an event where anything was freed on it. */
+VMM_API vmm_status vmm_pool_forget_stream(vmm_pool* pool, vmm_stream stream) VMM_NOEXCEPT;
+
+/** The number of the capture that the stream is in, to release it by: ask before it is ended.
+ *  Errors: INVALID_ARGUMENT (the stream is not being captured), NOT_SUPPORTED, what the driver
+ *  says. */
+VMM_API vmm_status vmm_pool_capture_number(vmm_pool* pool, vmm_stream stream,
+                                           uint64_t* number) VMM_NOEXCEPT;
+
+/** Ends what a captured graph keeps, when the graph is destroyed: it becomes free for `stream`.
+ *  Requires: the graph's last launch is ordered before. A number that is not known is no error.
+ *  Errors: IN_USE (the capture is under way on this stream), OUT_OF_HOST_MEMORY, NOT_PERMITTED (in
+ *  a callback), what the driver says. */
+VMM_API vmm_status vmm_pool_release_capture(vmm_pool* pool, uint64_t number,
+                                            vmm_stream stream) VMM_NOEXCEPT;
+
+/** Blocks until all work before the frees so far has finished. Errors: NOT_PERMITTED (in a
+ *  callback), what the driver says. */
+VMM_API vmm_status vmm_pool_synchronize(vmm_pool* pool) VMM_NOEXCEPT;
+
+/** What giving memory back came to. */
+typedef struct vmm_trim_report {
+  uint64_t struct_size;
+  uint64_t released_count; /* handles */
+  uint64_t released_bytes;
+  uint64_t still_mapped_bytes; /* free, but unfinished work may use it: kept */
+} vmm_trim_report;
+
+/** Gives free memory back until at most `limit_bytes` of it are kept. Never waits for work.
+ *  Requires: `report` is NULL, or its struct_size is set.
+ *  Errors: NOT_PERMITTED (in a callback), what the driver says of a release; *report then counts
+ *  what was given back before. Cost: driver calls; others allocate meanwhile. */
+VMM_API vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
+                                 vmm_trim_report* report) VMM_NOEXCEPT;
+
+/** What a pool holds and has done. */
+typedef struct vmm_pool_statistics {
+  uint64_t struct_size;
+  uint64_t reserved_bytes; /* addresses */
+  uint64_t mapped_bytes;   /* physical memory, each byte once */
+  uint64_t live_bytes;     /* requests, rounded up to 512 each */
+  uint64_t peak_live_bytes;
+  uint64_t peak_mapped_bytes;
+  uint64_t reusable_bytes; /* free and mapped */
+  uint64_t captured_bytes; /* free, and kept for captured graphs */
+  uint64_t hole_bytes;     /* addresses without memory between others */
+  uint64_t zombie_bytes;   /* addresses whose memory has moved and that are to be unmapped */
+  uint64_t live_count;
+  uint64_t zombie_count;
+  uint64_t pinned_count; /* blocks */
+  uint64_t stream_count; /* in use and not forgotten */
+  uint64_t grown_count;  /* requests that needed the driver */
+  uint64_t made_count;   /* handles created */
+  uint64_t moved_count;  /* handles moved by remapping */
+  uint64_t moved_bytes;
+  uint64_t foreign_count; /* requests met by another stream's memory as it lay */
+  uint64_t wait_count;    /* times a stream was made to wait, on the device */
+  uint64_t mark_count;    /* events recorded */
+  uint64_t blocked_count; /* times a caller was made to wait: memory was short */
+} vmm_pool_statistics;
+
+/** Requires: statistics->struct_size is set. Cost: O(streams). */
+VMM_API vmm_status vmm_pool_get_statistics(vmm_pool* pool,
+                                           vmm_pool_statistics* statistics) VMM_NOEXCEPT;
+
+enum {
+  VMM_REGION_LIVE = 0,   /* allocated */
+  VMM_REGION_FREE = 1,   /* mapped, free for its stream */
+  VMM_REGION_HOLE = 2,   /* nothing mapped */
+  VMM_REGION_ZOMBIE = 3, /* mapped, but its memory has moved on */
+  VMM_REGION_BUSY = 4    /* claimed by a growth under way */
+};
+
+/** The element of an array: it never grows. */
+typedef struct vmm_pool_region {
+  void* base;
+  uint64_t size_bytes;
+  vmm_stream stream;    /* of free regions: whose */
+  uint32_t kind;        /* VMM_REGION_* */
+  uint32_t reserved[3]; /* 0 */
+} vmm_pool_region;
+
+/** Effects: *count becomes the number of regions now; the first `capacity` of them are written to
+ *  `regions`, in address order; `regions` may be NULL when `capacity` is 0. The next call may find
+ *  another number. Errors: OUT_OF_HOST_MEMORY. Cost: O(regions). */
+VMM_API vmm_status vmm_pool_regions(vmm_pool* pool, vmm_pool_region* regions, uint64_t capacity,
+                                    uint64_t* count) VMM_NOEXCEPT;
+
+/** What was tried for the last request that memory was too short for, and what held it. */
+typedef struct vmm_shortage {
+  uint64_t struct_size;
+  uint64_t request_bytes; /* 0: no request was ever too large */
+  vmm_stream stream;
+  vmm_status failure; /* what the last try to create memory answered */
+  uint32_t trimmed;   /* 1: cached memory went back to the driver to make room */
+  uint32_t blocked;   /* 1: the caller was made to wait for the work of a stream */
+  uint32_t reserved;  /* 0 */
+  uint64_t live_bytes;
+  uint64_t reusable_bytes; /* free, in stretches too small for the request */
+  uint64_t largest_free_bytes;
+  uint64_t held_bytes;
+  uint64_t budget_bytes; /* 0: none */
+} vmm_shortage;
+
+/** Requires: shortage->struct_size is set. */
+VMM_API vmm_status vmm_pool_last_shortage(vmm_pool* pool, vmm_shortage* shortage) VMM_NOEXCEPT;
+
+enum {
+  VMM_REMAP_MOVED = 0,    /* the memory goes to another address; this one stays until UNMAPPED */
+  VMM_REMAP_UNMAPPED = 1, /* an address whose memory has moved is unmapped */
+  VMM_REMAP_RELEASED = 2  /* an address is unmapped and its memory is given back */
+};
+
+/** What is about to happen to an address range where nothing is live. */
+typedef struct vmm_remap_notice {
+  uint64_t struct_size;
+  uint64_t epoch; /* grows with each change; ranges of one change have one number */
+  void* base;
+  uint64_t size_bytes;
+  uint32_t kind;     /* VMM_REMAP_* */
+  uint32_t reserved; /* 0 */
+} vmm_remap_notice;
+
+/** Called before the change, on the thread that makes it: whoever keeps something about an address
+ *  after the block there was freed (a registration, a captured graph) lets go of it.
+ *  Requires: it throws nothing, and waits for no other thread that uses the pool. Of its own pool
+ *  it may free, pin, unpin, and ask; other calls on it answer VMM_ERROR_NOT_PERMITTED. While the
+ *  pool is destroyed every call on it answers VMM_ERROR_INVALID_HANDLE. */
+typedef void (*vmm_remap_callback)(void* context, const vmm_remap_notice* notice);
+
+/** Effects: `callback` is called with `context` from the next change on; *subscription ends it.
+ *  Errors: OUT_OF_HOST_MEMORY, NOT_PERMITTED (in a callback). Cost: nothing while nobody
+ *  subscribes; then a call for each change. */
+VMM_API VMM_CHECKED vmm_status vmm_pool_subscribe(vmm_pool* pool, vmm_remap_callback callback,
+                                                  void* context,
+                                                  uint64_t* subscription) VMM_NOEXCEPT;
+/** After it has returned the callback is not running and is not called again. Waits for one that
+ *  runs. Errors: INVALID_ARGUMENT (not a live subscription), NOT_PERMITTED (in a callback). */
+VMM_API vmm_status vmm_pool_unsubscribe(vmm_pool* pool, uint64_t subscription) VMM_NOEXCEPT;
+
+/** The number of the latest change that has been announced. It grows before the change. */
+VMM_API vmm_status vmm_pool_remap_epoch(vmm_pool* pool, uint64_t* epoch) VMM_NOEXCEPT;
+
+/** Checks every invariant of the pool. Errors: INTERNAL (one is broken), NOT_PERMITTED (in a
+ *  callback). Cost: O(everything). */
+VMM_API vmm_status vmm_pool_validate(vmm_pool* pool) VMM_NOEXCEPT;
+
+/* ---- managers -------------------------------------------------------------------------------- */
+
+/** Allocates whole ranges, rounded up to the device's granularity, which grow in place or by
+ *  remapping and are copied by remapping where that is possible. */
+typedef struct vmm_manager vmm_manager;
+
+/** Ways to share memory with other processes, as bits. */
+enum { VMM_SHARE_NONE = 0, VMM_SHARE_POSIX_FD = 1, VMM_SHARE_WIN32 = 2, VMM_SHARE_FABRIC = 4 };
+
+/** The policy's own value. */
+#define VMM_POLICY_CHUNK UINT64_MAX
+#define VMM_POLICY_RATIO (-1.0)
+
+/** How a manager is made; each comment ends with the default. */
+typedef struct vmm_manager_options {
+  uint64_t struct_size;
+  const char* policy;         /* "va_pool", "keep_mapped" or "virtual_caching"; NULL: "va_pool".
+                                 Read by vmm_manager_create() only */
+  double fragment_ratio;      /* 0 to 1: share of a request below which a cached piece does not
+                                 serve it; VMM_POLICY_RATIO */
+  uint64_t chunk_bytes;       /* new memory comes in pieces of this size, 0: one piece for all that
+                                 is missing; VMM_POLICY_CHUNK */
+  uint64_t reservation_bytes; /* address space reserved at a time: 8 TiB */
+  uint64_t budget_bytes;      /* never hold more physical memory; 0: no limit but the device's */
+  uint32_t wait_when_short;   /* 1: out of memory may wait for unfinished work on freed memory */
+  uint32_t shareable;         /* VMM_SHARE_* of all memory: NONE */
+  uint32_t compressible;      /* 0 */
+  uint32_t rdma_capable;      /* 0 */
+  uint32_t use_place;         /* 1: memory is made at `place`: 0 */
+  uint32_t place;             /* VMM_PLACE_* */
+  int32_t place_ordinal;      /* device number or NUMA node; 0 on the host */
+  uint32_t read_environment;  /* 1: VMM_POLICY and others change the options: 0 */
+  uint32_t report_live;       /* 1: a line on stderr for blocks that are live at the end: 1 */
+  uint32_t reserved;          /* 0 */
+} vmm_manager_options;
+
+/** Requires: struct_size is sizeof(vmm_manager_options). Effects: *options gets the defaults. */
+VMM_API vmm_status vmm_manager_options_init(vmm_manager_options* options,
+                                            uint64_t struct_size) VMM_NOEXCEPT;
+
+/** Makes a manager on a driver, which cannot be closed before it. Requires, errors: as
+ *  vmm_pool_create. Cost: driver calls that ask; no memory is taken. */
+VMM_API VMM_CHECKED vmm_status vmm_manager_create(vmm_driver* driver,
+                                                  const vmm_manager_options* options,
+                                                  vmm_manager** manager) VMM_NOEXCEPT;
+
+/** Destroys a manager. NULL: nothing. Effects: frees what is still allocated, waiting for its work,
+ *  and gives everything back. Errors: IN_USE (another thread is inside a call). */
+VMM_API vmm_status vmm_manager_destroy(vmm_manager* manager) VMM_NOEXCEPT;
+
+/** A block as asked for. Members that are 0 have their defaults. */
+typedef struct vmm_block_request {
+  uint64_t struct_size;
+  uint64_t size_bytes;      /* not 0; rounded up to the granularity */
+  uint64_t growth_bytes;    /* addresses kept free behind the block, so that it can grow in place */
+  uint64_t alignment_bytes; /* 0 or a power of two; kept when the block moves */
+  vmm_stream stream;        /* the stream that uses the block first */
+} vmm_block_request;
+
+/** A block. Its contents are not specified; its stream is ordered, on the device, behind the work
+ *  of those who had its memory before, and the host waits for them in vmm_manager_settle().
+ *  Effects: *at is its address; on failure NULL.
+ *  Errors: INVALID_ARGUMENT, OUT_OF_MEMORY (after the caches were drained), OVER_BUDGET,
+ *  OUT_OF_MAPPINGS, OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, what the driver says.
+ *  Cost: bookkeeping O(log n), driver calls by the number of pieces. */
+VMM_API VMM_CHECKED vmm_status vmm_manager_allocate(vmm_manager* manager,
+                                                    const vmm_block_request* request,
+                                                    void** at) VMM_NOEXCEPT;
+
+/** Frees a block after the work that its stream has been given so far; never waits. NULL: nothing.
+ *  Requires: other streams that used it are ordered before that.
+ *  Errors: UNKNOWN_ADDRESS, NOT_ALLOCATED (freed before), INVALID_ARGUMENT (inside a block),
+ *  IN_USE (another thread is at it), what the driver says. */
+VMM_API vmm_status vmm_manager_free(vmm_manager* manager, void* at) VMM_NOEXCEPT;
+/** The same after the work of `last_use`, the stream that used the block last. */
+VMM_API vmm_status vmm_manager_free_on(vmm_manager* manager, void* at,
+                                       vmm_stream last_use) VMM_NOEXCEPT;
+/** The same at once. Requires: no unfinished work of the caller's uses the block. */
+VMM_API vmm_status vmm_manager_free_idle(vmm_manager* manager, void* at) VMM_NOEXCEPT;
+
+/** A live block of a manager, and the size that it is to have. */
+typedef struct vmm_resize_request {
+  uint64_t struct_size;
+  void* at;              /* what allocate answered */
+  uint64_t size_bytes;   /* not 0 */
+  uint64_t growth_bytes; /* room to keep behind the block where it has to move */
+  uint32_t in_place;     /* 1: keep the address, or fail with OUT_OF_ADDRESSES */
+  uint32_t reserved;     /* 0 */
+} vmm_resize_request;
+
+/** Changes a block's size and keeps its data; no byte is copied. Effects: *at is its address now;
+ *  unchanged on failure. Where it moved, the old addresses stay mapped until the work given to the
+ *  block's stream has finished.
+ *  Requires: other streams that use the block are ordered behind its stream before they use what
+ *  was added, and before it when it may move or shrink.
+ *  Errors: as vmm_manager_allocate and vmm_manager_free; OUT_OF_ADDRESSES; DEVICE_LOST, after which
+ *  the block has no contents and can only be freed. */
+VMM_API VMM_CHECKED vmm_status vmm_manager_resize(vmm_manager* manager,
+                                                  const vmm_resize_request* request,
+                                                  void** at) VMM_NOEXCEPT;
+
+enum {
+  VMM_COPY_BYTES = 0, /* bytes are copied; source and target are independent afterwards */
+  VMM_COPY_ALIAS = 1, /* both addresses may show the same memory until one of them is freed: write
+                         to neither before that. What the target held behind the copied bytes is
+                         unspecified afterwards */
+  VMM_COPY_MOVE = 2   /* the source is given up, and may only be freed afterwards; the same */
+};
+
+/** What vmm_manager_copy() copies, and how. */
+typedef struct vmm_copy_request {
+  uint64_t struct_size;
+  void* target;
+  const void* source;
+  uint64_t size_bytes; /* 0: nothing */
+  vmm_stream stream;   /* ordered behind the streams of both blocks */
+  uint32_t mode;       /* VMM_COPY_* */
+  uint32_t reserved;   /* 0 */
+} vmm_copy_request;
+
+/** Copies in the order of the stream. ALIAS and MOVE remap where both ends are whole, idle blocks
+ *  that fit, and copy bytes otherwise: only the time tells.
+ *  Errors: NOT_ALLOCATED (a range that reaches outside of a block), NOT_SUPPORTED (bytes must be
+ *  copied and the driver cannot), DEVICE_LOST as vmm_manager_resize, what the driver says. */
+VMM_API VMM_CHECKED vmm_status vmm_manager_copy(vmm_manager* manager,
+                                                const vmm_copy_request* request) VMM_NOEXCEPT;
+
+/** To be called before a stream is destroyed that blocks were allocated for or freed on. Requires:
+ *  no live block has this stream. */
+VMM_API vmm_status vmm_manager_forget_stream(vmm_manager* manager, vmm_stream stream) VMM_NOEXCEPT;
+
+/** Blocks until the host may touch the block's bytes: until the work of those who had its memory
+ *  before has finished. Errors: as vmm_manager_free, what the driver says. */
+VMM_API vmm_status vmm_manager_settle(vmm_manager* manager, void* at) VMM_NOEXCEPT;
+
+/** The record of one block of a manager. */
+typedef struct vmm_block_info {
+  uint64_t struct_size;
+  void* base;
+  uint64_t user_bytes;     /* what was asked for; 0: the memory has gone */
+  uint64_t mapped_bytes;   /* what has physical memory behind it */
+  uint64_t reserved_bytes; /* what address space it takes */
+  vmm_stream stream;
+  uint64_t piece_count; /* pieces of physical memory */
+} vmm_block_info;
+
+/** Requires: info->struct_size is set. Effects: tells of the block that `at` lies in. Errors:
+ *  UNKNOWN_ADDRESS, NOT_ALLOCATED, OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_manager_find(vmm_manager* manager, const void* at,
+                                    vmm_block_info* info) VMM_NOEXCEPT;
+
+/** As vmm_pool_trim, of what is cached. */
+VMM_API vmm_status vmm_manager_trim(vmm_manager* manager, uint64_t limit_bytes,
+                                    vmm_trim_report* report) VMM_NOEXCEPT;
+
+/** What a manager holds and has done. */
+typedef struct vmm_manager_statistics {
+  uint64_t struct_size;
+  uint64_t granularity_bytes; /* sizes are multiples of it */
+  uint64_t live_count;
+  uint64_t user_bytes;   /* as asked for, of live blocks */
+  uint64_t mapped_bytes; /* behind live blocks; an aliased piece counts at each address */
+  uint64_t held_bytes;   /* physical memory that the driver has given and not got back */
+  uint64_t peak_held_bytes;
+  uint64_t cached_piece_bytes; /* held and free for any request */
+  uint64_t cached_range_bytes; /* held, mapped, and free for requests of its size */
+  uint64_t retired_bytes;      /* addresses that wait for unfinished work */
+  uint64_t reserved_bytes;     /* addresses reserved */
+  uint64_t space_live_bytes;   /* addresses handed out */
+  uint64_t space_high_water_bytes;
+  uint64_t created_count; /* pieces made by the driver */
+  uint64_t reused_piece_count;
+  uint64_t reused_range_count;
+  uint64_t grown_range_count;
+  uint64_t unbound_range_count;
+  uint64_t remapped_copy_count;
+  uint64_t real_copy_count;
+  uint64_t recovery_count; /* times that memory ran short and caches were drained */
+} vmm_manager_statistics;
+
+/** Requires: statistics->struct_size is set. Cost: O(1). */
+VMM_API vmm_status vmm_manager_get_statistics(vmm_manager* manager,
+                                              vmm_manager_statistics* statistics) VMM_NOEXCEPT;
+
+enum {
+  VMM_EXTENT_LIVE = 0,    /* a block */
+  VMM_EXTENT_CACHED = 1,  /* mapped, free for requests of its size */
+  VMM_EXTENT_RETIRED = 2, /* waits for unfinished work */
+  VMM_EXTENT_HOLE = 3     /* addresses without memory */
+};
+
+/** The element of an array: it never grows. */
+typedef struct vmm_extent {
+  void* base;
+  uint64_t size_bytes;
+  uint64_t mapped_bytes;
+  uint32_t kind;        /* VMM_EXTENT_* */
+  uint32_t reserved[3]; /* 0 */
+} vmm_extent;
+
+/** As vmm_pool_regions: the address space up to the last extent in use. Cost: O(extents). */
+VMM_API vmm_status vmm_manager_extents(vmm_manager* manager, vmm_extent* extents, uint64_t capacity,
+                                       uint64_t* count) VMM_NOEXCEPT;
+
+/** Checks every invariant of every part. Errors: INTERNAL (one is broken). Requires: no other
+ *  thread changes anything meanwhile. Cost: O(everything). */
+VMM_API vmm_status vmm_manager_validate(vmm_manager* manager) VMM_NOEXCEPT;
+
+/* ---- growable ranges ------------------------------------------------------------------------- */
+
+/** Segments of a manager's memory that reserve their most and commit as they grow: a key-value
+ *  cache with a segment for each layer. Addresses never change. docs/growable.md begins with the
+ *  recipe. Calls on one range wait for each other. */
+typedef struct vmm_growable vmm_growable;
+
+/** As few physical handles as the memory at hand allows. */
+#define VMM_GROWABLE_FEW_HANDLES UINT64_MAX
+
+/** How a range is laid out, set for its life. Zero: the defaults, but segment_bytes_max. */
+typedef struct vmm_growable_options {
+  uint64_t struct_size;
+  uint64_t segment_bytes_max; /* the most of each segment; to be set */
+  uint64_t segment_count;     /* 1 */
+  uint64_t handle_bytes; /* of each physical handle, a multiple of the granularity; 0: one granule;
+                           VMM_GROWABLE_FEW_HANDLES. A segment grows and shrinks by whole pieces */
+  uint32_t keep_dirty;  /* 1: bytes that a growth adds are not zeroed: 0 */
+  uint32_t reserved;    /* 0 */
+} vmm_growable_options;
+
+/** Requires: struct_size is sizeof(vmm_growable_options). Effects: *options gets the defaults. */
+VMM_API vmm_status vmm_growable_options_init(vmm_growable_options* options,
+                                             uint64_t struct_size) VMM_NOEXCEPT;
+
+/** Reserves a range in a manager, which cannot be destroyed before it. No memory is taken.
+ *  Errors: BAD_OPTION, OUT_OF_ADDRESSES, NOT_SUPPORTED (zeros on a driver that cannot fill),
+ *  OUT_OF_HOST_MEMORY, what the driver says. Cost: O(segments). */
+VMM_API VMM_CHECKED vmm_status vmm_growable_create(vmm_manager* manager,
+                                                   const vmm_growable_options* options,
+                                                   vmm_growable** growable) VMM_NOEXCEPT;
+
+/** Gives memory and addresses up behind the work that the stream has been given, without waiting.
+ *  NULL: nothing. Requires: other streams that use the range are ordered before this one. Errors:
+ *  IN_USE (a pin, or a call that is inside), what the driver says; the range is as before. */
+VMM_API vmm_status vmm_growable_destroy(vmm_growable* growable, vmm_stream last_use) VMM_NOEXCEPT;
+
+/** What a resize may do. */
+enum {
+  VMM_GROWABLE_ANY = 0, /* either */
+  VMM_GROWABLE_GROW = 1,  /* a segment that is larger is an error */
+  VMM_GROWABLE_SHRINK = 2 /* a segment that is smaller is an error */
+};
+
+/** What a resize asks for. Sizes are in bytes. */
+typedef struct vmm_growable_request {
+  uint64_t struct_size;
+  uint64_t size_bytes;    /* of each segment named; 0 gives its memory up */
+  uint64_t first_segment; /* the segments named */
+  uint64_t segment_count; /* 0: all of them */
+  vmm_stream stream;      /* uses bytes that are added from now on; has used those that go */
+  uint32_t change;        /* VMM_GROWABLE_* */
+  uint32_t one_handle;    /* 1: one handle for all of a segment, which is empty before */
+  uint32_t no_wait;       /* 1: answer IN_USE where addresses that were given up are still in use */
+  uint32_t reserved;      /* 0 */
+} vmm_growable_request;
+
+/** Gives each segment named this size; all of them, or on failure none. Bytes below both sizes keep
+ *  their contents; bytes that are added are zero, by a fill in the stream. Memory that goes serves
+ *  the manager's other ranges and blocks, and is unmapped when the stream's work so far has
+ *  finished.
+ *  Requires: other streams are ordered behind this one before they use bytes that were added, and
+ *  before it when bytes go. The stream is not being captured.
+ *  Errors: INVALID_ARGUMENT (beyond the most, no such segment, a change that was not asked for,
+ *  one_handle for a segment that has memory), IN_USE (a pin covers bytes that would go; no_wait),
+ *  OUT_OF_MEMORY, OVER_BUDGET, OUT_OF_MAPPINGS, OUT_OF_HOST_MEMORY, what the driver says.
+ *  Cost: docs/growable.md. Blocks where memory is short and the manager's options allow it, and to
+ *  grow over addresses that were given up and that unfinished work may still use. */
+VMM_API VMM_CHECKED vmm_status vmm_growable_resize(
+    vmm_growable* growable, const vmm_growable_request* request) VMM_NOEXCEPT;
+
+/** Blocks until the host may touch the bytes: until those who had the memory before, and all that
+ *  the stream has been given, have finished. Errors: what the driver says. */
+VMM_API vmm_status vmm_growable_settle(vmm_growable* growable, vmm_stream stream) VMM_NOEXCEPT;
+
+/** What a range has. Sizes are in bytes. */
+typedef struct vmm_growable_info {
+  uint64_t struct_size;
+  void* base; /* of the first segment; the others lie stride_bytes apart */
+  uint64_t segment_count;
+  uint64_t segment_bytes_max;
+  uint64_t stride_bytes;
+  uint64_t handle_bytes;    /* sizes are rounded up to it */
+  uint64_t size_bytes;     /* of all segments together */
+  uint64_t physical_bytes; /* mapped behind them */
+  uint64_t handle_count;
+  uint64_t pin_count;
+} vmm_growable_info;
+
+/** Requires: info->struct_size is set. Cost: O(segments). */
+VMM_API vmm_status vmm_growable_query(vmm_growable* growable, vmm_growable_info* info) VMM_NOEXCEPT;
+
+/** Where a segment lies, and how large it is. Errors: INVALID_ARGUMENT (no such segment). */
+VMM_API vmm_status vmm_growable_segment(vmm_growable* growable, uint64_t index, void** base,
+                                        uint64_t* size_bytes) VMM_NOEXCEPT;
+
+/** The element of an array: it never grows. */
+typedef struct vmm_growable_part {
+  uint64_t handle; /* the driver's (a CUmemGenericAllocationHandle): not to be released */
+  uint64_t size_bytes;
+} vmm_growable_part;
+
+/** The physical handles behind a segment, in address order: for those who register memory.
+ *  Effects: *count becomes their number; the first `capacity` are written to `parts`, which may be
+ *  NULL when `capacity` is 0. They change with the next resize. Errors: as vmm_growable_segment,
+ *  OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_growable_parts(vmm_growable* growable, uint64_t index,
+                                       vmm_growable_part* parts, uint64_t capacity,
+                                       uint64_t* count) VMM_NOEXCEPT;
+
+/** Until vmm_growable_unpin() of the number, the segments named (a count of 0: all) have at least
+ *  `size_bytes` each, and the range is not destroyed: a resize and a destroy answer IN_USE. With 0
+ *  bytes only the addresses are pinned. Errors: INVALID_ARGUMENT (more bytes than a segment has, no
+ *  such segment), OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_growable_pin(vmm_growable* growable, uint64_t size_bytes,
+                                     uint64_t first_segment, uint64_t segment_count,
+                                     uint64_t* pin) VMM_NOEXCEPT;
+/** Errors: INVALID_ARGUMENT (no pin of this number). */
+VMM_API vmm_status vmm_growable_unpin(vmm_growable* growable, uint64_t pin) VMM_NOEXCEPT;
+
+/** Checks every invariant of the range. Errors: INTERNAL (one is broken). */
+VMM_API vmm_status vmm_growable_validate(vmm_growable* growable) VMM_NOEXCEPT;
+
+/* ---- several devices ------------------------------------------------------------------------- */
+
+/** What a location may do with memory, and who it is. Rights bind kernels; they do not bind copies
+ *  that CUDA's driver makes. docs/special.md. The element of an array: it never grows. */
+enum { VMM_RIGHTS_NONE = 0, VMM_RIGHTS_READ = 1, VMM_RIGHTS_READ_WRITE = 2 };
+
+/** How many locations one list of rights names at most. */
+#define VMM_GRANTS_MAX 18
+
+/** What one location may do with memory. The element of an array: it never grows. */
+typedef struct vmm_grant {
+  uint32_t place;    /* VMM_PLACE_* */
+  int32_t device;    /* the device's or the node's number; 0 for the host */
+  uint32_t rights;   /* VMM_RIGHTS_* */
+  uint32_t reserved; /* 0 */
+} vmm_grant;
+
+/** What lies between two devices. */
+enum {
+  VMM_LINK_NONE = 0,   /* the one cannot be given rights to the other's memory */
+  VMM_LINK_ITSELF = 1, /* they are one */
+  VMM_LINK_PEER = 2    /* it can */
+};
+enum { VMM_LINK_ATOMICS = 1 << 0 }; /* atomic operations work across the link */
+
+/** Whether kernels of device `from` can be given rights to memory of device `to`. Effects: fills
+ *  *link with one of VMM_LINK_* and *flags, which may be NULL, with bits. Errors: INVALID_ARGUMENT
+ *  (no such device), NOT_SUPPORTED. Cost: a driver call. */
+VMM_API vmm_status vmm_driver_query_peer(vmm_driver* driver, int32_t from, int32_t to,
+                                         uint32_t* link, uint32_t* flags) VMM_NOEXCEPT;
+
+/** The rights of a location at an address. Errors: INVALID_ARGUMENT (nothing is mapped there, no
+ *  such location). Cost: a driver call. */
+VMM_API vmm_status vmm_driver_get_access(vmm_driver* driver, const void* at, uint32_t place,
+                                         int32_t device, uint32_t* rights) VMM_NOEXCEPT;
+
+/** Rights of several locations in one call: of one block, of all blocks of a manager, of all memory
+ *  of a pool; now and later, wherever it moves. Rights of a block overrule those of all. Requires:
+ *  work of a location whose rights become less has finished. Errors: INVALID_ARGUMENT (no grants,
+ *  more than VMM_GRANTS_MAX, a location that is none; for all memory, the driver's own device or
+ *  where the memory lies), NOT_SUPPORTED (out of reach), IN_USE (a manager another thread is
+ *  changing a block of), those of vmm_manager_free, what the driver says; nothing is changed. Cost:
+ *  a driver call for each mapping. */
+VMM_API vmm_status vmm_manager_set_access(vmm_manager* manager, void* at, const vmm_grant* grants,
+                                          uint64_t count) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_manager_set_peers(vmm_manager* manager, const vmm_grant* grants,
+                                         uint64_t count) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_pool_set_peers(vmm_pool* pool, const vmm_grant* grants,
+                                      uint64_t count) VMM_NOEXCEPT;
+
+/* ---- sharing with other processes ------------------------------------------------------------ */
+
+/** Memory lent to other processes and borrowed from them, as docs/sharing.md describes. Whoever
+ *  receives a block may read and write it. The connection is the lease: when it ends, what was lent
+ *  on it counts as given back. Calls on one channel or block wait for each other. */
+typedef struct vmm_listener vmm_listener; /* a socket at a path */
+typedef struct vmm_channel vmm_channel;   /* a connection to one peer */
+typedef struct vmm_export vmm_export;     /* a block that others may be lent */
+typedef struct vmm_import vmm_import;     /* a block of another process's */
+
+/** The size of a secret. */
+#define VMM_SHARE_SECRET_BYTES 32
+
+/** 32 bytes that both sides have and nobody else. Errors: UNAVAILABLE. */
+VMM_API vmm_status vmm_share_make_secret(uint8_t* secret) VMM_NOEXCEPT;
+/** From a file of 32 bytes, this user's, of mode 0600, no symbolic link. Errors: NOT_PERMITTED,
+ *  INVALID_ARGUMENT (its size), UNAVAILABLE. */
+VMM_API vmm_status vmm_share_read_secret(const char* path, uint8_t* secret) VMM_NOEXCEPT;
+
+/** How a channel knows its peer, and how long it waits for it. */
+typedef struct vmm_share_options {
+  uint64_t struct_size;
+  uint8_t secret[VMM_SHARE_SECRET_BYTES];
+  uint32_t timeout_ms; /* of each wait for the peer */
+  uint32_t reserved;   /* 0 */
+} vmm_share_options;
+
+/** The defaults: 1000 ms; the secret is the caller's to set. */
+VMM_API vmm_status vmm_share_options_init(vmm_share_options* options,
+                                          uint64_t struct_size) VMM_NOEXCEPT;
+
+/** A socket at a path whose directory is this user's and of mode 0700. Errors: NOT_PERMITTED (the
+ *  directory), IN_USE (the name is taken), INVALID_ARGUMENT (the name), UNAVAILABLE. */
+VMM_API VMM_CHECKED vmm_status vmm_share_listen(const char* path,
+                                                vmm_listener** listener) VMM_NOEXCEPT;
+/** Waits for a connection and for the peer's proof. Errors: UNAVAILABLE (nobody came in time),
+ *  NOT_PERMITTED (another user, or another secret), FOREIGN (somebody who speaks otherwise). */
+VMM_API VMM_CHECKED vmm_status vmm_share_accept(vmm_listener* listener,
+                                                const vmm_share_options* options,
+                                                vmm_channel** channel) VMM_NOEXCEPT;
+/** Takes the name away. NULL: nothing. Errors: IN_USE. */
+VMM_API vmm_status vmm_share_stop(vmm_listener* listener) VMM_NOEXCEPT;
+/** Connects to such a path. Errors: as vmm_share_listen and vmm_share_accept. */
+VMM_API VMM_CHECKED vmm_status vmm_share_connect(const char* path, const vmm_share_options* options,
+                                                 vmm_channel** channel) VMM_NOEXCEPT;
+/** A connected Unix socket of type SOCK_SEQPACKET, which is the library's from then on, and closed
+ *  where the connection fails. One end accepts, the other does not. Errors: as vmm_share_accept. */
+VMM_API VMM_CHECKED vmm_status vmm_share_adopt(int32_t descriptor, uint32_t accepts,
+                                               const vmm_share_options* options,
+                                               vmm_channel** channel) VMM_NOEXCEPT;
+/** Ends the connection. NULL: nothing. Errors: IN_USE (a call is inside). */
+VMM_API vmm_status vmm_share_close(vmm_channel* channel) VMM_NOEXCEPT;
+/** For poll(): readable when vmm_share_next would not wait; -1 where the connection has ended. */
+VMM_API vmm_status vmm_share_descriptor(vmm_channel* channel, int32_t* descriptor) VMM_NOEXCEPT;
+
+/** What is to be lent: memory of its own, or a manager's block. */
+typedef struct vmm_export_request {
+  uint64_t struct_size;
+  uint64_t size_bytes;   /* of memory of its own; 0 for a manager's block */
+  uint64_t handle_bytes; /* 0: one handle; else handles of this size */
+  uint32_t kind;         /* VMM_SHARE_*; 0: VMM_SHARE_POSIX_FD */
+  uint32_t followed;     /* 1: a manager's block may move: see vmm_share_moved */
+  uint32_t one_handle;   /* 1: refuse a manager's block that has more than one handle */
+  uint32_t reserved;     /* 0 */
+  char label[32];        /* any bytes, for the importer */
+} vmm_export_request;
+
+/** Memory of its own, to be lent. Errors: INVALID_ARGUMENT, NOT_SUPPORTED, NOT_PERMITTED (fabric),
+ *  what the driver says. */
+VMM_API VMM_CHECKED vmm_status vmm_share_export(vmm_driver* driver,
+                                                const vmm_export_request* request,
+                                                vmm_export** block) VMM_NOEXCEPT;
+/** A manager's block; the manager's options have made its memory shareable. Until it ends, a block
+ *  that is not followed is neither freed nor resized (IN_USE). Errors: as vmm_manager_free,
+ *  NOT_SUPPORTED. */
+VMM_API VMM_CHECKED vmm_status vmm_share_export_block(vmm_manager* manager, void* at,
+                                                      const vmm_export_request* request,
+                                                      vmm_export** block) VMM_NOEXCEPT;
+/** Where vmm_manager_resize has put a followed block. vmm_share_update tells it. */
+VMM_API vmm_status vmm_share_moved(vmm_export* block, void* at) VMM_NOEXCEPT;
+
+/** An exported or imported block. */
+typedef struct vmm_shared_info {
+  uint64_t struct_size;
+  void* base;
+  uint64_t size_bytes; /* whole granules */
+  uint64_t id;         /* of an imported block: its number on the channel */
+  uint64_t epoch;      /* of an imported block */
+  uint64_t part_count; /* handles */
+  uint32_t lent;       /* of an exported block: 1 while it is lent */
+  uint32_t reserved;   /* 0 */
+  char label[32];
+} vmm_shared_info;
+
+/** Requires: info->struct_size is set. Effects: fills *info. Cost: no driver call. */
+VMM_API vmm_status vmm_share_query_export(vmm_export* block, vmm_shared_info* info) VMM_NOEXCEPT;
+/** Ends an export and its memory. NULL: nothing. Errors: IN_USE (it is lent). */
+VMM_API vmm_status vmm_share_end_export(vmm_export* block) VMM_NOEXCEPT;
+
+/** Offers the block and waits for the answer. Errors: UNAVAILABLE (the peer is gone, or did not
+ *  answer in time: the block stays offered), the peer's reason where it refuses. */
+VMM_API vmm_status vmm_share_lend(vmm_channel* channel, vmm_export* block,
+                                  uint64_t* id) VMM_NOEXCEPT;
+/** Tells the peer that a followed block has changed. `epoch` may be NULL. */
+VMM_API vmm_status vmm_share_update(vmm_channel* channel, uint64_t id,
+                                    uint64_t* epoch) VMM_NOEXCEPT;
+/** Asks a block back and waits until it was released. Errors: UNAVAILABLE. */
+VMM_API vmm_status vmm_share_take_back(vmm_channel* channel, uint64_t id) VMM_NOEXCEPT;
+
+enum {
+  VMM_SHARE_OFFERED = 0,   /* vmm_share_borrow takes the block */
+  VMM_SHARE_UPDATED = 1,   /* vmm_share_apply takes the change */
+  VMM_SHARE_WITHDRAWN = 2, /* vmm_share_give_back, please */
+  VMM_SHARE_ACCEPTED = 3,  /* the peer uses a block at `epoch` */
+  VMM_SHARE_REFUSED = 4,   /* the peer does not take a block, for `reason` */
+  VMM_SHARE_RELEASED = 5   /* the peer has given a block back */
+};
+
+/** What the peer has done with one block. */
+typedef struct vmm_share_event {
+  uint64_t struct_size;
+  uint64_t id;
+  uint64_t epoch;
+  uint32_t kind;     /* VMM_SHARE_OFFERED and so on */
+  vmm_status reason; /* of a refusal */
+} vmm_share_event;
+
+/** The next thing that the peer has done. Errors: UNAVAILABLE (nothing came in time: native_name
+ *  ETIMEDOUT; else the connection has ended), FOREIGN (the peer broke the protocol). */
+VMM_API vmm_status vmm_share_next(vmm_channel* channel, uint32_t timeout_ms,
+                                  vmm_share_event* event) VMM_NOEXCEPT;
+
+/** How a block of the peer is mapped in this process. */
+typedef struct vmm_import_request {
+  uint64_t struct_size;
+  uint32_t read_only;  /* 1: this process's own access is for reading */
+  uint32_t any_device; /* 1: the peer may number devices in another way */
+} vmm_import_request;
+
+/** Imports, maps and accepts the oldest block that is offered, waiting for one where none is;
+ *  refuses it where that fails. `request` may be NULL. Errors: UNAVAILABLE, FOREIGN (the driver
+ *  says otherwise than the peer), what the driver says. */
+VMM_API VMM_CHECKED vmm_status vmm_share_borrow(vmm_channel* channel, vmm_driver* driver,
+                                                const vmm_import_request* request,
+                                                vmm_import** block) VMM_NOEXCEPT;
+/** Takes the change that vmm_share_next has told, and accepts it; the block may lie elsewhere then.
+ *  Requires: no unfinished work uses the block. */
+VMM_API vmm_status vmm_share_apply(vmm_channel* channel, vmm_import* block) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_share_query_import(vmm_import* block, vmm_shared_info* info) VMM_NOEXCEPT;
+/** Releases the block's memory and tells the peer; vmm_share_end_import ends the handle. Requires:
+ *  no unfinished work uses it. Errors: UNAVAILABLE (the connection has ended; it is released). */
+VMM_API vmm_status vmm_share_give_back(vmm_channel* channel, vmm_import* block) VMM_NOEXCEPT;
+/** Releases what is left of the block and ends the handle. NULL: nothing. */
+VMM_API vmm_status vmm_share_end_import(vmm_import* block) VMM_NOEXCEPT;
+
+/* ---- what an allocator did ------------------------------------------------------------------- */
+
+/** The history of a pool, a manager, or an allocator's device, as docs/history.md describes:
+ *  recorded while it is on, written to a file that vmm-history and `./run view` show. `owner` is
+ *  the handle of a vmm_pool, a vmm_manager or a vmm_allocator; `device` is 0 for the first two, and
+ *  the device's number for an allocator, which opens it where it was not in use. While nothing is
+ *  recorded a call on the owner costs one branch more. Not in a callback of the pool. */
+typedef struct vmm_history_options {
+  uint64_t struct_size;
+  uint64_t event_count;        /* records that there is room for, 33 bytes each: 2^18 */
+  uint32_t clock_interval;     /* of allocations and frees each of so many reads the clock: 32 */
+  uint32_t shortage_count_max; /* files that are written at shortages, at most: 4 */
+  const char* shortage_path; /* PATH.0 and so on are written before OUT_OF_MEMORY or OVER_BUDGET is
+                                  answered; NULL: none is */
+} vmm_history_options;
+
+/** Requires: struct_size is sizeof(vmm_history_options). Effects: *options gets the defaults. */
+VMM_API vmm_status vmm_history_options_init(vmm_history_options* options,
+                                            uint64_t struct_size) VMM_NOEXCEPT;
+/** Records what the owner does from now on. `options` may be NULL. Errors: IN_USE (it is recorded
+ *  already), BAD_OPTION, OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_history_start(const void* owner, int32_t device,
+                                     const vmm_history_options* options) VMM_NOEXCEPT;
+/** Writes what was recorded so far, and what lies where now, to the file at `path`. Errors:
+ *  INVALID_ARGUMENT (nothing is recorded), OUT_OF_HOST_MEMORY, UNAVAILABLE (the file cannot be
+ *  written; with the system's code). Cost: O(events); the owner's calls go on meanwhile. */
+VMM_API vmm_status vmm_history_dump(const void* owner, int32_t device,
+                                    const char* path) VMM_NOEXCEPT;
+/** vmm_history_dump(), and nothing is recorded any more, also where the file cannot be written.
+ *  `path` may be NULL: nothing is written. */
+VMM_API vmm_status vmm_history_stop(const void* owner, int32_t device,
+                                    const char* path) VMM_NOEXCEPT;
+
+/** The number of a tag's name, the same for the same name, at most 65,535 of them; and of a line of
+ *  a program, at most 2^20. Errors: OUT_OF_HOST_MEMORY (there are so many). Cost: a lookup. */
+VMM_API vmm_status vmm_history_tag(const char* name, uint32_t* number) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_history_line(const char* file, uint32_t line, const char* function,
+                                    uint32_t* number) VMM_NOEXCEPT;
+/** What the calling thread allocates and frees from now on has this tag and this line in each
+ *  history; 0: none. What held before is written to `tag_before` and `line_before`, which may be
+ *  NULL. Errors: INVALID_ARGUMENT (no such number). Cost: some nanoseconds. */
+VMM_API vmm_status vmm_history_label(uint32_t tag, uint32_t line, uint32_t* tag_before,
+                                     uint32_t* line_before) VMM_NOEXCEPT;
+
+/** Whether pools and managers that are made from now on are shown to other processes of this user,
+ *  for vmm-top, as with VMM_TOP=1: 1 or 0. What they have is written four times a second to a file
+ *  in XDG_RUNTIME_DIR, or in /tmp, that this user alone may read. Errors: INVALID_ARGUMENT (another
+ *  number). */
+VMM_API vmm_status vmm_top_publish(uint32_t on) VMM_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* VMM_H */

@@ -1,0 +1,184 @@
+/* SPDX-FileCopyrightText: 2026 The vmm authors
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * vmm_allocator.h - memory for frameworks, in libvmm.so: one allocator over all devices of a
+ * process, whose blocks know their device, their stream and the other streams that use them.
+ * PyTorch's allocators stand on it (docs/pytorch.md). What vmm.h says of every call holds here.
+ */
+#ifndef VMM_ALLOCATOR_H
+#define VMM_ALLOCATOR_H
+
+#include <vmm.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A stream-ordered pool for each device, made when it is first asked for. Streams are as in
+ *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). */
+typedef struct vmm_allocator vmm_allocator;
+
+/** How an allocator is made; each comment ends with the default. */
+typedef struct vmm_allocator_options {
+  uint64_t struct_size;
+  const char* driver; /* as vmm_driver_open(); NULL: "cuda". Read by vmm_allocator_create() only */
+  uint64_t reservation_bytes; /* addresses taken at a time, for each device: 8 TiB */
+  uint32_t capture;           /* VMM_CAPTURE_*: PRIVATE */
+  uint32_t read_environment;  /* 1: VMM_POOL_* and VPMM_* variables change the pools: 0 */
+} vmm_allocator_options;
+
+/** Requires: struct_size is sizeof(vmm_allocator_options). Effects: *options gets the defaults. */
+VMM_API vmm_status vmm_allocator_options_init(vmm_allocator_options* options,
+                                              uint64_t struct_size) VMM_NOEXCEPT;
+
+/** Requires: `options` is NULL for the defaults, or was initialised. Errors: BAD_OPTION,
+ *  OUT_OF_HOST_MEMORY. Cost: no driver call. */
+VMM_API VMM_CHECKED vmm_status vmm_allocator_create(const vmm_allocator_options* options,
+                                                    vmm_allocator** allocator) VMM_NOEXCEPT;
+
+/** Destroys an allocator. NULL: nothing. Requires, effects: as vmm_pool_destroy(), for each device.
+ *  Errors: IN_USE (another thread is inside a call). */
+VMM_API vmm_status vmm_allocator_destroy(vmm_allocator* allocator) VMM_NOEXCEPT;
+
+/** Memory on a device for work that `stream` will be given. What frees wait for and what is cached
+ *  is given back or waited for before memory is called short.
+ *  Errors: as vmm_pool_allocate(); UNAVAILABLE and others of vmm_driver_open(), for a device that
+ *  is used for the first time. Cost: that of vmm_pool_allocate(), an entry in a table, and a
+ *  question about an event while frees are waiting. */
+VMM_API VMM_CHECKED vmm_status vmm_allocator_allocate(vmm_allocator* allocator, uint64_t size_bytes,
+                                                      int32_t device, vmm_stream stream,
+                                                      void** at) VMM_NOEXCEPT;
+
+/** Gives a block back after all work that its own stream and the recorded ones have been given so
+ *  far. NULL: nothing. Never waits. Errors: UNKNOWN_ADDRESS. Cost: as vmm_pool_free(), and an event
+ *  for each recorded stream. */
+VMM_API vmm_status vmm_allocator_free(vmm_allocator* allocator, void* at) VMM_NOEXCEPT;
+
+/** Says that another stream uses the block: its memory is not handed out again before the work that
+ *  this stream has been given when the block is freed. The block's own stream: nothing.
+ *  Errors: UNKNOWN_ADDRESS, OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_allocator_record_stream(vmm_allocator* allocator, void* at,
+                                               vmm_stream stream) VMM_NOEXCEPT;
+
+/** Between these, on any thread and nested, streams may be being captured into graphs: a block that
+ *  is freed on such a stream, or was recorded for one, stays until no capture is under way.
+ *  Errors: NOT_PERMITTED (end without begin). */
+VMM_API vmm_status vmm_allocator_begin_capture(vmm_allocator* allocator) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_allocator_end_capture(vmm_allocator* allocator) VMM_NOEXCEPT;
+
+/** To be called before a stream is destroyed. Errors: as vmm_pool_forget_stream(). */
+VMM_API vmm_status vmm_allocator_forget_stream(vmm_allocator* allocator, int32_t device,
+                                               vmm_stream stream) VMM_NOEXCEPT;
+
+/** Every device that is in use. */
+#define VMM_ALL_DEVICES (-1)
+
+/** Completes the frees that can be, and gives free memory back until at most `limit_bytes` of it
+ *  are kept on each device. Never waits. Requires, errors: as vmm_pool_trim(). */
+VMM_API vmm_status vmm_allocator_trim(vmm_allocator* allocator, int32_t device,
+                                      uint64_t limit_bytes, vmm_trim_report* report) VMM_NOEXCEPT;
+
+/** Physical memory of a device is never more than `limit_bytes`; 0: as much as there is. What is
+ *  held already stays. Errors: those of a device that is used for the first time. */
+VMM_API vmm_status vmm_allocator_set_limit(vmm_allocator* allocator, int32_t device,
+                                           uint64_t limit_bytes) VMM_NOEXCEPT;
+
+/** Lets another device read and write a device's memory, that which comes later too.
+ *  Errors: what the driver says. */
+VMM_API vmm_status vmm_allocator_add_peer(vmm_allocator* allocator, int32_t device,
+                                          int32_t peer) VMM_NOEXCEPT;
+
+/** The element of an array: it never grows. */
+typedef struct vmm_allocation {
+  void* base;
+  uint64_t requested_bytes; /* as asked for */
+  uint64_t size_bytes;      /* rounded up */
+  vmm_stream stream;
+  int32_t device;
+  uint32_t is_pending; /* 1: freed, and work of other streams may use it */
+} vmm_allocation;
+
+/** The live block that begins at `at`. Errors: UNKNOWN_ADDRESS. */
+VMM_API vmm_status vmm_allocator_find(vmm_allocator* allocator, const void* at,
+                                      vmm_allocation* found) VMM_NOEXCEPT;
+
+/** Effects: *count becomes the number of blocks of a device, live and pending; the first `capacity`
+ *  of them are written to `blocks`, in address order. The next call may find another number.
+ *  Errors: OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_allocator_list(vmm_allocator* allocator, int32_t device,
+                                      vmm_allocation* blocks, uint64_t capacity,
+                                      uint64_t* count) VMM_NOEXCEPT;
+
+/** As vmm_pool_regions(), of a device. */
+VMM_API vmm_status vmm_allocator_regions(vmm_allocator* allocator, int32_t device,
+                                         vmm_pool_region* regions, uint64_t capacity,
+                                         uint64_t* count) VMM_NOEXCEPT;
+
+/** A number that goes up and down. The element of an array: it never grows. */
+typedef struct vmm_level {
+  int64_t current;
+  int64_t peak;
+  int64_t added;   /* all that it went up by */
+  int64_t removed; /* all that it went down by */
+} vmm_level;
+
+/** Which blocks a level counts: all, those of at most 1 MiB, or larger ones. */
+enum { VMM_LEVEL_ALL = 0, VMM_LEVEL_SMALL = 1, VMM_LEVEL_LARGE = 2, VMM_LEVEL_COUNT = 3 };
+
+/** Of one device. Small blocks are those of at most 1 MiB. */
+typedef struct vmm_allocator_statistics {
+  uint64_t struct_size;
+  vmm_level allocations[VMM_LEVEL_COUNT];     /* blocks */
+  vmm_level allocated_bytes[VMM_LEVEL_COUNT]; /* rounded up */
+  vmm_level active[VMM_LEVEL_COUNT];          /* blocks, those with a free that waits too */
+  vmm_level active_bytes[VMM_LEVEL_COUNT];
+  vmm_level requested_bytes[VMM_LEVEL_COUNT];
+  vmm_level held_bytes; /* physical memory */
+  vmm_level handles;    /* pieces of it */
+  uint64_t short_count; /* requests that failed for memory */
+  uint64_t retry_count; /* requests that succeeded after what frees waited for was waited for */
+  uint64_t limit_bytes;
+} vmm_allocator_statistics;
+
+/** Requires: statistics->struct_size is set. Effects: a device that was not used has zeros. */
+VMM_API vmm_status vmm_allocator_get_statistics(vmm_allocator* allocator, int32_t device,
+                                                vmm_allocator_statistics* statistics) VMM_NOEXCEPT;
+
+/** Peaks become what is current. */
+VMM_API vmm_status vmm_allocator_reset_peaks(vmm_allocator* allocator, int32_t device) VMM_NOEXCEPT;
+/** Added, removed and the counts become 0. */
+VMM_API vmm_status vmm_allocator_reset_counts(vmm_allocator* allocator,
+                                              int32_t device) VMM_NOEXCEPT;
+
+/* ---- plain functions ------------------------------------------------------------------------- */
+
+/* For frameworks that take addresses of functions, as torch.cuda.memory.CUDAPluggableAllocator
+ * does. They work on one allocator of the process: that of vmm_plugin_use(), else one on "cuda"
+ * that lives as long as the process and gives captured graphs memory of their own. */
+
+/** NULL: that of the process again. Requires: no block of the one before is freed afterwards. */
+VMM_API vmm_status vmm_plugin_use(vmm_allocator* allocator) VMM_NOEXCEPT;
+
+/** What vmm_plugin_malloc() calls instead of answering NULL; it may throw. NULL: none. The
+ *  arguments name a function, a file and a line, and say what went wrong. */
+typedef void (*vmm_plugin_failure)(const char* function, const char* file, uint32_t line,
+                                   const char* text);
+/** NULL: none any more. Errors: none. */
+VMM_API vmm_status vmm_plugin_set_failure(vmm_plugin_failure failure) VMM_NOEXCEPT;
+
+/** NULL: vmm_last_error_text() says why. 0 bytes: NULL, and no failure. */
+VMM_API void* vmm_plugin_malloc(int64_t size_bytes, int32_t device, vmm_stream stream);
+VMM_API void vmm_plugin_free(void* at, uint64_t size_bytes, int32_t device,
+                             vmm_stream stream) VMM_NOEXCEPT;
+VMM_API void vmm_plugin_record_stream(void* at, vmm_stream stream) VMM_NOEXCEPT;
+VMM_API void vmm_plugin_init(int32_t device_count) VMM_NOEXCEPT;
+VMM_API void vmm_plugin_empty_cache(void) VMM_NOEXCEPT;
+VMM_API void vmm_plugin_memory_fraction(double fraction, int32_t device) VMM_NOEXCEPT;
+/** The block that begins at `at`, and its size. NULL: none does. */
+VMM_API void* vmm_plugin_base(void* at, uint64_t* size_bytes) VMM_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* VMM_ALLOCATOR_H */

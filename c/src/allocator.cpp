@@ -1,0 +1,524 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "vmm_allocator.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "errors.hpp"
+#include "handles.hpp"
+#include "structs.hpp"
+
+#include "device_memory.hpp"
+#include "history.hpp"
+
+import vmm.backends;
+import vmm.stream;
+import vmm.sync;
+
+namespace vmm_c {
+
+template <>
+inline constexpr std::size_t first_bytes<vmm_allocator_options> = 32;
+template <>
+inline constexpr std::size_t first_bytes<vmm_allocator_statistics> = 576;
+static_assert(sizeof(vmm_allocation) == 40 && sizeof(vmm_level) == 32);
+
+namespace {
+
+using guard = vmm::sync::lock_guard<vmm::sync::mutex>;
+
+constexpr std::int32_t devices_max = 64;
+
+struct allocator_object {
+  static constexpr handle_kind kind = handle_kind::allocator;
+  allocator_object(const char* name, const vmm::pool_options& with)
+      : driver_name(name), options(with) {}
+  ~allocator_object() {
+    for (auto& each : devices) delete each.load();
+  }
+
+  [[nodiscard]] bool has_users() const noexcept { return false; }
+  [[nodiscard]] bool captures() const noexcept {
+    return capture_count.load(std::memory_order_relaxed) != 0;
+  }
+  [[nodiscard]] device_memory* device(std::int32_t number) noexcept {
+    if (number < 0 || number >= devices_max) return nullptr;
+    return devices[static_cast<std::size_t>(number)].load(std::memory_order_acquire);
+  }
+
+  const made_here made_in;
+  const std::string driver_name;
+  const vmm::pool_options options;
+  vmm::sync::mutex opening;
+  std::array<std::atomic<device_memory*>, devices_max> devices{};
+  std::atomic<std::int32_t> device_count = 0;  // one more than the highest number in use
+  std::atomic<std::int64_t> capture_count = 0;
+};
+
+vmm_status fail_device() noexcept {
+  return fail(VMM_ERROR_INVALID_ARGUMENT, "a device is a number from 0 to 63");
+}
+vmm_status fail_unknown() noexcept {
+  return fail(VMM_ERROR_UNKNOWN_ADDRESS, "no live block of the allocator begins at the address");
+}
+
+template <class Work>
+vmm_status on_allocator(vmm_allocator* handle, Work&& work) noexcept {
+  return run([&]() -> vmm_status {
+    const call_on<allocator_object> on(handle);
+    if (!on) return fail_handle();
+    return on->made_in.is_here() ? work(*on) : fail_forked();
+  });
+}
+
+vmm_status open_device(allocator_object& on, std::int32_t number, device_memory*& out) {
+  const guard lock(on.opening);
+  out = on.device(number);
+  if (out != nullptr) return VMM_SUCCESS;
+  const bool is_numbered = on.driver_name == "cuda" || on.driver_name == "level_zero";
+  const std::string name =
+      is_numbered ? on.driver_name + ":" + std::to_string(number) : on.driver_name;
+  vmm::result<vmm::any_backend> opened = vmm::open_backend(name);
+  if (!opened) return fail(opened.error());
+  auto made = std::make_unique<device_memory>(std::move(*opened), on.options);
+  if (const vmm::status ready = made->pool().set_up(); !ready) return fail(ready.error());
+  out = made.release();
+  on.devices[static_cast<std::size_t>(number)].store(out, std::memory_order_release);
+  if (number >= on.device_count.load()) on.device_count.store(number + 1);
+  return VMM_SUCCESS;
+}
+
+// The device, opened where it was not used so far.
+vmm_status need_device(allocator_object& on, std::int32_t number, device_memory*& out) {
+  if (number < 0 || number >= devices_max) return fail_device();
+  out = on.device(number);
+  if (out != nullptr) [[likely]]
+    return VMM_SUCCESS;
+  return open_device(on, number, out);
+}
+
+vmm::stream_handle stream_in(const device_memory& device, vmm_stream stream) noexcept {
+  const std::uint64_t number = address_of(stream).value;
+  const bool legacy =
+      device.is_cuda() && number == static_cast<std::uint64_t>(cuda_default::legacy);
+  return vmm::stream_handle{legacy ? 0 : number};
+}
+bool is_named(const device_memory& device, vmm_stream stream) noexcept {
+  return !device.is_cuda() ||
+         address_of(stream).value != static_cast<std::uint64_t>(cuda_default::per_thread);
+}
+
+// Work on each device in use, or on one, until one answers other than success.
+template <class Work>
+vmm_status on_devices(allocator_object& on, std::int32_t number, Work&& work) {
+  const bool all = number == VMM_ALL_DEVICES;
+  if (!all && (number < 0 || number >= devices_max)) return fail_device();
+  const std::int32_t first = all ? 0 : number;
+  const std::int32_t end = all ? on.device_count.load() : number + 1;
+  for (std::int32_t each = first; each < end; ++each) {
+    device_memory* const device = on.device(each);
+    if (device == nullptr) continue;
+    if (const vmm_status done = work(*device, each); done != VMM_SUCCESS) return done;
+  }
+  return VMM_SUCCESS;
+}
+
+// Asks one device after the other for a block, until one has it.
+template <class Ask>
+vmm_status with_block(allocator_object& on, Ask&& ask) {
+  const std::int32_t end = on.device_count.load(std::memory_order_relaxed);
+  for (std::int32_t each = 0; each < end; ++each) {
+    device_memory* const device = on.device(each);
+    if (device == nullptr) continue;
+    const vmm::result<bool> found = ask(*device, each);
+    if (!found) return fail(found.error());
+    if (*found) return VMM_SUCCESS;
+  }
+  return fail_unknown();
+}
+
+vmm_status allocate(allocator_object& on, std::uint64_t size_bytes, std::int32_t number,
+                    vmm_stream stream, void** at) {
+  device_memory* device = nullptr;
+  if (const vmm_status there = need_device(on, number, device); there != VMM_SUCCESS) return there;
+  if (!is_named(*device, stream)) return fail_stream();
+  const vmm::result<vmm::address> got =
+      device->allocate(size_bytes, stream_in(*device, stream), on.captures());
+  if (!got) return fail(got.error());
+  *at = pointer_to(*got);
+  return VMM_SUCCESS;
+}
+
+vmm_status trim(allocator_object& on, std::int32_t number, std::uint64_t limit_bytes,
+                vmm_trim_report* report) {
+  if (report != nullptr && !is_sized(*report)) return fail_size();
+  vmm_trim_report sum{};
+  const vmm_status done = on_devices(on, number, [&](device_memory& device, std::int32_t) {
+    device.collect(false, on.captures());
+    const auto given = device.pool().trim(limit_bytes);
+    sum.released_count += given.released_count;
+    sum.released_bytes += given.released_bytes;
+    sum.still_mapped_bytes += given.still_mapped_bytes;
+    return given.failure.code == vmm::errc::none ? VMM_SUCCESS : fail(given.failure);
+  });
+  if (report != nullptr) write_struct(*report, sum);
+  return done;
+}
+
+vmm_status list_regions(device_memory& device, vmm_pool_region* regions, std::uint64_t capacity,
+                        std::uint64_t& count) {
+  const auto listed = device.pool().regions();
+  if (!listed) return fail(listed.error());
+  count = listed->size();
+  for (std::size_t i = 0; i < listed->size() && i < capacity; ++i) {
+    const vmm::pool_region& each = (*listed)[i];
+    // The numbers of the kinds are those of vmm.h, in its order.
+    regions[i] = {pointer_to(each.range.base),
+                  each.range.size_bytes,
+                  native(each.stream),
+                  static_cast<std::uint32_t>(each.kind),
+                  {}};
+  }
+  return VMM_SUCCESS;
+}
+static_assert(static_cast<std::uint32_t>(vmm::pool_region_kind::live) == VMM_REGION_LIVE &&
+              static_cast<std::uint32_t>(vmm::pool_region_kind::free) == VMM_REGION_FREE &&
+              static_cast<std::uint32_t>(vmm::pool_region_kind::hole) == VMM_REGION_HOLE &&
+              static_cast<std::uint32_t>(vmm::pool_region_kind::zombie) == VMM_REGION_ZOMBIE &&
+              static_cast<std::uint32_t>(vmm::pool_region_kind::busy) == VMM_REGION_BUSY);
+
+vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
+  vmm_allocator_options full;
+  (void)vmm_allocator_options_init(&full, sizeof(full));
+  if (given != nullptr) {
+    if (const vmm_status read = read_struct(*given, full); read != VMM_SUCCESS) return read;
+  }
+  if (full.capture > VMM_CAPTURE_UNCHECKED)
+    return fail(VMM_ERROR_BAD_OPTION, "capture is one of VMM_CAPTURE_*");
+  const vmm_status flags =
+      check_flags(VMM_ERROR_BAD_OPTION, {{full.read_environment, "read_environment is 0 or 1"}});
+  if (flags != VMM_SUCCESS) return flags;
+  vmm::pool_options options;
+  options.reservation_bytes = full.reservation_bytes;
+  options.capture = static_cast<vmm::capture_rule>(full.capture);
+  options.at_end.hook = nullptr;  // frameworks end with live tensors
+  if (const vmm::status checked = options.validate(); !checked) return fail(checked.error());
+  if (full.read_environment != 0) {
+    const vmm::result<vmm::pool_options> read = vmm::pool_options::from_environment(options);
+    if (!read) return fail(read.error());
+    options = *read;
+  }
+  const char* const name = full.driver == nullptr ? "cuda" : full.driver;
+  auto made = std::make_unique<allocator_object>(name, options);
+  void* const handle = add_handle(allocator_object::kind, made.get());
+  if (handle == nullptr)
+    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY, "no more handles: there are 65,536 at most");
+  (void)made.release();
+  *out = static_cast<vmm_allocator*>(handle);
+  return VMM_SUCCESS;
+}
+static_assert(static_cast<int>(vmm::capture_rule::refuse) == VMM_CAPTURE_REFUSE &&
+              static_cast<int>(vmm::capture_rule::private_memory) == VMM_CAPTURE_PRIVATE &&
+              static_cast<int>(vmm::capture_rule::unchecked) == VMM_CAPTURE_UNCHECKED);
+
+// ---- plain functions ---------------------------------------------------------------------------
+
+std::atomic<vmm_allocator*> plugin_in_use = nullptr;
+std::atomic<vmm_plugin_failure> plugin_failure = nullptr;
+
+// That of the process, which nobody destroys.
+vmm_allocator* allocator_of_process() noexcept {
+  static vmm_allocator* const made = [] {
+    vmm_allocator* out = nullptr;
+    vmm_allocator_options options;
+    (void)vmm_allocator_options_init(&options, sizeof(options));
+    options.read_environment = 1;
+    (void)vmm_allocator_create(&options, &out);
+    return out;
+  }();
+  return made;
+}
+
+vmm_allocator* plugin_allocator() noexcept {
+  vmm_allocator* const chosen = plugin_in_use.load(std::memory_order_acquire);
+  return chosen != nullptr ? chosen : allocator_of_process();
+}
+
+void say(const char* call, const void* at) noexcept {
+  (void)std::fprintf(stderr, "vmm: %s(%p): %s\n", call, at, vmm_last_error_text());
+}
+
+}  // namespace
+
+std::optional<vmm_status> with_allocator(const void* handle, std::int32_t number, pool_work work,
+                                         void* context) {
+  const call_on<allocator_object> on(handle);
+  if (!on) return std::nullopt;
+  if (!on->made_in.is_here()) return fail_forked();
+  device_memory* device = nullptr;
+  if (const vmm_status there = need_device(*on, number, device); there != VMM_SUCCESS) return there;
+  return work(device->pool(), context);
+}
+
+}  // namespace vmm_c
+
+using namespace vmm_c;  // NOLINT: the functions below are this file's only others
+
+extern "C" {
+
+vmm_status vmm_allocator_options_init(vmm_allocator_options* options,
+                                      uint64_t struct_size) VMM_NOEXCEPT {
+  return init_struct(options, struct_size, [](vmm_allocator_options& out) {
+    out.reservation_bytes = vmm::pool_options{}.reservation_bytes;
+    out.capture = VMM_CAPTURE_PRIVATE;
+  });
+}
+
+vmm_status vmm_allocator_create(const vmm_allocator_options* options,
+                                vmm_allocator** allocator) VMM_NOEXCEPT {
+  return run([&]() -> vmm_status {
+    if (allocator == nullptr) return fail_null();
+    *allocator = nullptr;
+    return create(options, allocator);
+  });
+}
+
+vmm_status vmm_allocator_destroy(vmm_allocator* allocator) VMM_NOEXCEPT {
+  if (allocator == nullptr) return VMM_SUCCESS;
+  return run([&] {
+    return destroy<allocator_object>(allocator, [](allocator_object& gone) { delete &gone; });
+  });
+}
+
+vmm_status vmm_allocator_allocate(vmm_allocator* allocator, uint64_t size_bytes, int32_t device,
+                                  vmm_stream stream, void** at) VMM_NOEXCEPT {
+  if (at == nullptr) return fail_null();
+  *at = nullptr;
+  return on_allocator(allocator, [&](allocator_object& on) {
+    return allocate(on, size_bytes, device, stream, at);
+  });
+}
+
+vmm_status vmm_allocator_free(vmm_allocator* allocator, void* at) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
+    if (at == nullptr) return VMM_SUCCESS;
+    return with_block(on, [&](device_memory& device, std::int32_t) {
+      return device.free(address_of(at).value, on.captures());
+    });
+  });
+}
+
+vmm_status vmm_allocator_record_stream(vmm_allocator* allocator, void* at,
+                                       vmm_stream stream) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) {
+    return with_block(on, [&](device_memory& device, std::int32_t) {
+      return device.record(address_of(at).value, stream_in(device, stream));
+    });
+  });
+}
+
+vmm_status vmm_allocator_begin_capture(vmm_allocator* allocator) VMM_NOEXCEPT {
+  return on_allocator(allocator, [](allocator_object& on) -> vmm_status {
+    on.capture_count.fetch_add(1);
+    return VMM_SUCCESS;
+  });
+}
+
+vmm_status vmm_allocator_end_capture(vmm_allocator* allocator) VMM_NOEXCEPT {
+  return on_allocator(allocator, [](allocator_object& on) -> vmm_status {
+    std::int64_t before = on.capture_count.load();
+    do {
+      if (before == 0) return fail(VMM_ERROR_NOT_PERMITTED, "no capture was begun");
+    } while (!on.capture_count.compare_exchange_weak(before, before - 1));
+    if (before != 1) return VMM_SUCCESS;
+    return on_devices(on, VMM_ALL_DEVICES, [](device_memory& device, std::int32_t) {
+      device.collect(true, false);
+      return VMM_SUCCESS;
+    });
+  });
+}
+
+vmm_status vmm_allocator_forget_stream(vmm_allocator* allocator, int32_t device,
+                                       vmm_stream stream) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) {
+    return on_devices(on, device, [&](device_memory& each, std::int32_t) {
+      return is_named(each, stream) ? answer(each.pool().forget(stream_in(each, stream)))
+                                    : fail_stream();
+    });
+  });
+}
+
+vmm_status vmm_allocator_trim(vmm_allocator* allocator, int32_t device, uint64_t limit_bytes,
+                              vmm_trim_report* report) VMM_NOEXCEPT {
+  return on_allocator(allocator,
+                      [&](allocator_object& on) { return trim(on, device, limit_bytes, report); });
+}
+
+vmm_status vmm_allocator_set_limit(vmm_allocator* allocator, int32_t device,
+                                   uint64_t limit_bytes) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
+    device_memory* there = nullptr;
+    if (const vmm_status got = need_device(on, device, there); got != VMM_SUCCESS) return got;
+    there->driver().set_limit(limit_bytes);
+    return VMM_SUCCESS;
+  });
+}
+
+vmm_status vmm_allocator_add_peer(vmm_allocator* allocator, int32_t device,
+                                  int32_t peer) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
+    device_memory* there = nullptr;
+    if (const vmm_status got = need_device(on, device, there); got != VMM_SUCCESS) return got;
+    if (peer < 0 || peer >= devices_max) return fail_device();
+    return answer(there->driver().add_peer(vmm::device(peer)));
+  });
+}
+
+vmm_status vmm_allocator_find(vmm_allocator* allocator, const void* at,
+                              vmm_allocation* found) VMM_NOEXCEPT {
+  if (found == nullptr) return fail_null();
+  return on_allocator(allocator, [&](allocator_object& on) {
+    return with_block(on, [&](device_memory& device, std::int32_t number) -> vmm::result<bool> {
+      return device.find(address_of(at).value, number, *found);
+    });
+  });
+}
+
+vmm_status vmm_allocator_list(vmm_allocator* allocator, int32_t device, vmm_allocation* blocks,
+                              uint64_t capacity, uint64_t* count) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
+    if (count == nullptr || (blocks == nullptr && capacity != 0)) return fail_null();
+    std::vector<vmm_allocation> listed;
+    const vmm_status done = on_devices(on, device, [&](device_memory& each, std::int32_t number) {
+      each.list(number, listed);
+      return VMM_SUCCESS;
+    });
+    if (done != VMM_SUCCESS) return done;
+    *count = listed.size();
+    for (std::size_t i = 0; i < listed.size() && i < capacity; ++i) blocks[i] = listed[i];
+    return VMM_SUCCESS;
+  });
+}
+
+vmm_status vmm_allocator_regions(vmm_allocator* allocator, int32_t device, vmm_pool_region* regions,
+                                 uint64_t capacity, uint64_t* count) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
+    if (count == nullptr || (regions == nullptr && capacity != 0)) return fail_null();
+    if (device == VMM_ALL_DEVICES) return fail_device();
+    *count = 0;
+    return on_devices(on, device, [&](device_memory& each, std::int32_t) {
+      return list_regions(each, regions, capacity, *count);
+    });
+  });
+}
+
+vmm_status vmm_allocator_get_statistics(vmm_allocator* allocator, int32_t device,
+                                        vmm_allocator_statistics* statistics) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
+    if (statistics == nullptr) return fail_null();
+    if (!is_sized(*statistics)) return fail_size();
+    if (device == VMM_ALL_DEVICES) return fail_device();
+    vmm_allocator_statistics now{};
+    const vmm_status done = on_devices(on, device, [&](device_memory& each, std::int32_t) {
+      each.write_statistics(now);
+      return VMM_SUCCESS;
+    });
+    if (done == VMM_SUCCESS) write_struct(*statistics, now);
+    return done;
+  });
+}
+
+vmm_status vmm_allocator_reset_peaks(vmm_allocator* allocator, int32_t device) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) {
+    return on_devices(on, device, [](device_memory& each, std::int32_t) {
+      each.reset_peaks();
+      return VMM_SUCCESS;
+    });
+  });
+}
+
+vmm_status vmm_allocator_reset_counts(vmm_allocator* allocator, int32_t device) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) {
+    return on_devices(on, device, [](device_memory& each, std::int32_t) {
+      each.reset_counts();
+      return VMM_SUCCESS;
+    });
+  });
+}
+
+vmm_status vmm_plugin_use(vmm_allocator* allocator) VMM_NOEXCEPT {
+  plugin_in_use.store(allocator, std::memory_order_release);
+  return VMM_SUCCESS;
+}
+
+vmm_status vmm_plugin_set_failure(vmm_plugin_failure failure) VMM_NOEXCEPT {
+  plugin_failure.store(failure, std::memory_order_release);
+  return VMM_SUCCESS;
+}
+
+// Not VMM_NOEXCEPT: what the framework's function throws goes through.
+void* vmm_plugin_malloc(int64_t size_bytes, int32_t device, vmm_stream stream) {
+  void* at = nullptr;
+  if (size_bytes == 0) return at;
+  const auto size = static_cast<std::uint64_t>(size_bytes);
+  const vmm_status done = vmm_allocator_allocate(plugin_allocator(), size, device, stream, &at);
+  if (done == VMM_SUCCESS) return at;
+  const vmm_plugin_failure raise = plugin_failure.load(std::memory_order_acquire);
+  if (raise != nullptr) raise("vmm_plugin_malloc", "vmm_allocator.h", 0, vmm_last_error_text());
+  return nullptr;
+}
+
+void vmm_plugin_free(void* at, uint64_t size_bytes, int32_t device,
+                     vmm_stream stream) VMM_NOEXCEPT {
+  (void)size_bytes;
+  (void)device;
+  (void)stream;
+  if (vmm_allocator_free(plugin_allocator(), at) != VMM_SUCCESS) say("vmm_plugin_free", at);
+}
+
+void vmm_plugin_record_stream(void* at, vmm_stream stream) VMM_NOEXCEPT {
+  if (vmm_allocator_record_stream(plugin_allocator(), at, stream) != VMM_SUCCESS)
+    say("vmm_plugin_record_stream", at);
+}
+
+void vmm_plugin_init(int32_t device_count) VMM_NOEXCEPT { (void)device_count; }
+
+void vmm_plugin_empty_cache(void) VMM_NOEXCEPT {
+  if (vmm_allocator_trim(plugin_allocator(), VMM_ALL_DEVICES, 0, nullptr) != VMM_SUCCESS)
+    say("vmm_plugin_empty_cache", nullptr);
+}
+
+void vmm_plugin_memory_fraction(double fraction, int32_t device) VMM_NOEXCEPT {
+  vmm_allocator* const allocator = plugin_allocator();
+  const vmm_status done = run([&] {
+    return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
+      if (!(fraction >= 0.0))  // not a number, too
+        return fail(VMM_ERROR_INVALID_ARGUMENT, "a fraction of memory is a number from 0 to 1");
+      device_memory* there = nullptr;
+      if (const vmm_status got = need_device(on, device, there); got != VMM_SUCCESS) return got;
+      const auto memory = there->driver().query_memory(there->driver().home());
+      if (!memory) return fail(memory.error());
+      const double bytes = fraction * static_cast<double>(memory->total_bytes);
+      there->driver().set_limit(fraction >= 1.0 ? 0 : static_cast<std::uint64_t>(bytes) | 1U);
+      return VMM_SUCCESS;
+    });
+  });
+  if (done != VMM_SUCCESS) say("vmm_plugin_memory_fraction", nullptr);
+}
+
+void* vmm_plugin_base(void* at, uint64_t* size_bytes) VMM_NOEXCEPT {
+  vmm_allocation found{};
+  if (vmm_allocator_find(plugin_allocator(), at, &found) != VMM_SUCCESS) return nullptr;
+  if (size_bytes != nullptr) *size_bytes = found.size_bytes;
+  return found.base;
+}
+
+}  // extern "C"

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// One device of an allocator: its driver, its pool, its blocks, and the frees that wait for other
+// streams. It imports what it uses, so it is the last include of a file.
+//
+// I1  A block is in the table, or waits for events, or waits for captures to end; the pool has it
+//     in each of these cases.
+// I2  Counts change under the lock; the pool is called outside of it.
+//
+// Threads: all of it. Cost: the pool's, and one lock over some ten lines of bookkeeping.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "block_index.hpp"
+#include "vmm_allocator.h"
+
+#include "forwarding_driver.hpp"
+#include "objects.hpp"
+
+import vmm.backend;
+import vmm.stream;
+import vmm.sync;
+
+namespace vmm_c {
+
+// A driver whose physical memory is counted and limited, and open to other devices.
+class device_driver final : public forwarding_driver {
+ public:
+  using forwarding_driver::forwarding_driver;
+
+  [[nodiscard]] vmm::result<vmm::physical_handle> create(
+      const vmm::physical_request& request) override;
+  [[nodiscard]] vmm::status release(vmm::physical_handle handle) override;
+  [[nodiscard]] vmm::status map(const vmm::map_request& request) override;
+  [[nodiscard]] vmm::status unmap(vmm::address_range range) override;
+  [[nodiscard]] vmm::status set_access(vmm::address_range range,
+                                       std::span<const vmm::access_grant> grants) override;
+  [[nodiscard]] vmm::status add_peer(vmm::location who);
+
+  void set_limit(std::uint64_t limit_bytes) noexcept;
+  void write_levels(vmm_allocator_statistics& out) const noexcept;
+  void reset_peaks() noexcept;
+  void reset_counts() noexcept;
+
+ private:
+  mutable vmm::sync::mutex lock_;
+  std::map<vmm::physical_handle, std::uint64_t> sizes_;
+  std::map<std::uint64_t, std::uint64_t> mappings_;
+  std::vector<vmm::access_grant> peers_;
+  vmm_level held_{};
+  vmm_level handles_{};
+  std::uint64_t limit_bytes_ = 0;
+};
+
+class device_memory {
+ public:
+  device_memory(vmm::any_backend opened, const vmm::pool_options& options)
+      : is_cuda_(opened.name() == "cuda"),
+        backend_(std::move(opened)),
+        driver_(*backend_.get()),
+        pool_(driver_, options) {}
+  ~device_memory();
+  device_memory(const device_memory&) = delete;
+  device_memory& operator=(const device_memory&) = delete;
+
+  [[nodiscard]] bool is_cuda() const noexcept { return is_cuda_; }
+  [[nodiscard]] vmm::stream_pool& pool() noexcept { return pool_; }
+  [[nodiscard]] device_driver& driver() noexcept { return driver_; }
+
+  [[nodiscard]] vmm::result<vmm::address> allocate(std::uint64_t size_bytes,
+                                                   vmm::stream_handle stream, bool captures);
+  // True: the block was this device's.
+  [[nodiscard]] vmm::result<bool> free(std::uint64_t at, bool captures);
+  [[nodiscard]] vmm::result<bool> record(std::uint64_t at, vmm::stream_handle stream);
+  [[nodiscard]] bool find(std::uint64_t at, std::int32_t device, vmm_allocation& found);
+  void list(std::int32_t device, std::vector<vmm_allocation>& out);
+
+  // Completes what can be. `captures`: some stream may be being captured. `is_end`: what waited for
+  // captures to end is freed now.
+  void collect(bool is_end, bool captures);
+  void write_statistics(vmm_allocator_statistics& out) noexcept;
+  void reset_peaks() noexcept;
+  void reset_counts() noexcept;
+
+ private:
+  struct waiting_block {
+    live_block block;
+    std::vector<vmm::event_handle> events;
+  };
+
+  void count_allocation(const live_block& block) noexcept;
+  void count_free(const live_block& block) noexcept;
+  void count_end(const live_block& block) noexcept;
+  [[nodiscard]] bool is_in_capture(const live_block& block);
+  [[nodiscard]] vmm::result<vmm::event_handle> take_event();
+  [[nodiscard]] vmm::status mark_users(waiting_block& waits);
+  void retire(live_block&& gone, bool captures);
+  [[nodiscard]] bool has_passed(waiting_block& waits, bool may_block);
+  void complete(std::vector<live_block>& done);
+  void give_back(live_block&& gone);
+  bool wait_for_frees(bool captures);
+
+  const made_here made_in_;
+  const bool is_cuda_;
+  vmm::any_backend backend_;
+  device_driver driver_;
+  vmm::stream_pool pool_;
+
+  vmm::sync::mutex lock_;
+  block_index blocks_;
+  std::vector<waiting_block> waiting_;
+  std::vector<live_block> held_back_;  // freed while their streams are being captured
+  std::vector<vmm::event_handle> spare_events_;
+  std::atomic<bool> has_waiting_ = false;
+  vmm_allocator_statistics numbers_{};
+};
+
+}  // namespace vmm_c

@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The latest failure of each thread, and the way out of every call.
+#pragma once
+
+#include <cstdint>
+#include <new>
+
+#include "vmm.h"
+
+namespace vmm_c {
+
+// Texts have static storage, so that it can be made when no memory is left.
+struct failure {
+  vmm_status status = VMM_SUCCESS;
+  const char* call = "none";
+  std::int64_t native_code = 0;
+  const char* native_name = "";
+  const char* advice = "";
+};
+
+// Keeps it for vmm_last_error(), and answers its status.
+vmm_status fail(const failure& what) noexcept;
+vmm_status fail(vmm_status status, const char* advice) noexcept;
+vmm_status fail_handle() noexcept;
+vmm_status fail_null() noexcept;
+vmm_status fail_forked() noexcept;
+vmm_status fail_host_memory() noexcept;
+
+// Everything that a function of the interface does, happens in here: what is thrown ends here.
+template <class Body>
+vmm_status run(Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return fail_host_memory();
+  } catch (...) {
+    return fail(VMM_ERROR_INTERNAL, "an exception reached the interface of C");
+  }
+}
+
+}  // namespace vmm_c

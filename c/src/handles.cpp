@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "handles.hpp"
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+namespace vmm_c {
+namespace {
+
+// How many forks lie between the first process and this one.
+std::atomic<std::uint32_t> forks_passed = 0;
+[[maybe_unused]] const int fork_handler =
+    pthread_atfork(nullptr, nullptr, [] { forks_passed.fetch_add(1, std::memory_order_relaxed); });
+
+// A handle, from the top: a mark that no address has, the kind, the generation, the slot.
+constexpr unsigned slot_bits = 16;
+constexpr unsigned generation_bits = 32;
+constexpr std::uint64_t slot_mask = (std::uint64_t{1} << slot_bits) - 1;
+constexpr std::uint64_t generation_mask = (std::uint64_t{1} << generation_bits) - 1;
+constexpr unsigned kind_shift = slot_bits + generation_bits;
+constexpr std::uint64_t mark = std::uint64_t{0xC7} << 56;
+constexpr std::uint64_t mark_mask = std::uint64_t{0xFF} << 56;
+static_assert(sizeof(void*) == sizeof(std::uint64_t), "handles are 64 bits wide");
+
+enum class phase : std::uint8_t { unused, busy, live };
+
+constexpr std::uint64_t state_of(std::uint64_t generation, handle_kind kind, phase now) noexcept {
+  return generation << 16 | static_cast<std::uint64_t>(kind) << 8 | static_cast<std::uint64_t>(now);
+}
+constexpr phase phase_of(std::uint64_t state) noexcept { return static_cast<phase>(state & 0xFF); }
+constexpr std::uint64_t generation_of(std::uint64_t state) noexcept { return state >> 16; }
+
+constexpr std::size_t chunk_slots = 16;
+constexpr std::size_t chunk_count = (std::size_t{1} << slot_bits) / chunk_slots;
+using chunk = std::array<handle_slot, chunk_slots>;
+
+// Chunks come when they are needed and stay: a handle of any age finds its slot.
+std::array<std::atomic<chunk*>, chunk_count> chunks{};
+std::atomic<std::size_t> first_guess = 0;
+
+chunk* chunk_at(std::size_t number) noexcept {
+  chunk* found = chunks[number].load(std::memory_order_acquire);
+  if (found != nullptr) return found;
+  std::unique_ptr<chunk> made(new (std::nothrow) chunk);
+  if (made == nullptr) return nullptr;
+  if (chunks[number].compare_exchange_strong(found, made.get(), std::memory_order_acq_rel))
+    return made.release();
+  return found;
+}
+
+handle_slot* slot_of(std::uint64_t handle) noexcept {
+  const std::size_t index = handle & slot_mask;
+  chunk* const found = chunks[index / chunk_slots].load(std::memory_order_acquire);
+  return found == nullptr ? nullptr : &(*found)[index % chunk_slots];
+}
+
+std::uint64_t number_of(const void* handle) noexcept {
+  return reinterpret_cast<std::uint64_t>(handle);
+}
+
+// The state that a live slot has under this handle; 0, which no live slot has, for no handle.
+std::uint64_t state_expected(std::uint64_t handle, handle_kind kind) noexcept {
+  const bool is_handle = (handle & mark_mask) == mark;
+  const std::uint64_t kind_there = (handle & ~mark_mask) >> kind_shift;
+  if (!is_handle || kind_there != static_cast<std::uint64_t>(kind)) return 0;
+  return state_of((handle >> slot_bits) & generation_mask, kind, phase::live);
+}
+
+// Stacks of threads lie megabytes apart, so that threads mostly use different stripes; that two use
+// one costs time only.
+handle_slot::stripe& stripe_of(handle_slot& slot) noexcept {
+  constexpr unsigned stack_shift = 20;
+  constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;
+  const std::uint64_t stack = number_of(__builtin_frame_address(0)) >> stack_shift;
+  static_assert(handle_slot::stripe_count == 8);
+  return slot.stripes[(stack * golden) >> 61];
+}
+
+void* take_slot(std::size_t index, handle_kind kind, void* object) noexcept {
+  handle_slot& slot =
+      (*chunks[index / chunk_slots].load(std::memory_order_acquire))[index % chunk_slots];
+  std::uint64_t before = slot.state.load(std::memory_order_relaxed);
+  if (phase_of(before) != phase::unused) return nullptr;
+  const std::uint64_t generation = (generation_of(before) + 1) & generation_mask;
+  if (!slot.state.compare_exchange_strong(before, state_of(generation, kind, phase::busy)))
+    return nullptr;
+  slot.object = object;
+  slot.state.store(state_of(generation, kind, phase::live));
+  const std::uint64_t handle =
+      mark | static_cast<std::uint64_t>(kind) << kind_shift | generation << slot_bits | index;
+  return reinterpret_cast<void*>(handle);
+}
+
+}  // namespace
+
+made_here::made_here() noexcept : made_after_(forks_passed.load(std::memory_order_relaxed)) {}
+
+bool made_here::is_here() const noexcept {
+  return made_after_ == forks_passed.load(std::memory_order_relaxed);
+}
+
+bool handle_slot::has_callers() const noexcept {
+  for (const stripe& each : stripes) {
+    if (each.callers.load() != 0) return true;
+  }
+  return false;
+}
+
+void* add_handle(handle_kind kind, void* object) noexcept {
+  constexpr std::size_t count = chunk_slots * chunk_count;
+  const std::size_t first = first_guess.load(std::memory_order_relaxed);
+  for (std::size_t step = 0; step < count; ++step) {
+    const std::size_t index = (first + step) % count;
+    if (chunk_at(index / chunk_slots) == nullptr) return nullptr;
+    if (void* const handle = take_slot(index, kind, object); handle != nullptr) {
+      first_guess.store((index + 1) % count, std::memory_order_relaxed);
+      return handle;
+    }
+  }
+  return nullptr;
+}
+
+// A caller is counted before it looks at the state; who destroys changes the state before it looks
+// at the counts. In the one order of these operations one of them sees the other.
+entered_slot enter_handle(const void* handle, handle_kind kind) noexcept {
+  const std::uint64_t number = number_of(handle);
+  const std::uint64_t expected = state_expected(number, kind);
+  handle_slot* const slot = expected == 0 ? nullptr : slot_of(number);
+  if (slot == nullptr) return {};
+  handle_slot::stripe& stripe = stripe_of(*slot);
+  stripe.callers.fetch_add(1);
+  if (slot->state.load() == expected) [[likely]]
+    return {slot, &stripe};
+  stripe.callers.fetch_sub(1, std::memory_order_release);
+  return {};
+}
+
+handle_slot* claim_handle(const void* handle, handle_kind kind) noexcept {
+  const std::uint64_t number = number_of(handle);
+  std::uint64_t expected = state_expected(number, kind);
+  handle_slot* const slot = expected == 0 ? nullptr : slot_of(number);
+  if (slot == nullptr) return nullptr;
+  const std::uint64_t busy = state_of(generation_of(expected), kind, phase::busy);
+  return slot->state.compare_exchange_strong(expected, busy) ? slot : nullptr;
+}
+
+void keep_handle(handle_slot& claimed) noexcept {
+  const std::uint64_t state = claimed.state.load(std::memory_order_relaxed);
+  claimed.state.store(state - static_cast<std::uint64_t>(phase::busy) +
+                      static_cast<std::uint64_t>(phase::live));
+}
+
+void drop_handle(handle_slot& claimed) noexcept {
+  claimed.object = nullptr;
+  const std::uint64_t generation = generation_of(claimed.state.load(std::memory_order_relaxed));
+  claimed.state.store(state_of(generation, handle_kind::none, phase::unused));
+}
+
+}  // namespace vmm_c

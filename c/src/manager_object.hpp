@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the handle of a manager stands for. It imports what it uses, so it comes after every include
+// but those that do the same.
+#pragma once
+
+#include "objects.hpp"
+
+import vmm.backend;
+import vmm.manager;
+
+namespace vmm_c {
+
+struct manager_object {
+  static constexpr handle_kind kind = handle_kind::manager;
+  manager_object(driver_object& on, const vmm::manager_options& options)
+      : driver(on), manager(on.backend, options) {}
+
+  // Exported blocks and growable ranges.
+  [[nodiscard]] bool has_users() const noexcept {
+    return export_count.load() != 0 || growable_count.load() != 0;
+  }
+
+  driver_object& driver;
+  const made_here made_in;
+  std::atomic<std::uint32_t> export_count = 0;
+  std::atomic<std::uint32_t> growable_count = 0;
+  vmm::manager manager;
+};
+
+}  // namespace vmm_c

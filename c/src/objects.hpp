@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the handles of drivers stand for, and the words that all calls share. It imports what it
+// uses, so it is the last include of a file.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "errors.hpp"
+#include "handles.hpp"
+#include "structs.hpp"
+#include "vmm.h"
+#include "words.hpp"
+
+import vmm.backend;
+
+namespace vmm_c {
+
+struct driver_object {
+  static constexpr handle_kind kind = handle_kind::driver;
+  explicit driver_object(vmm::any_backend opened) noexcept
+      : backend(std::move(opened)), is_cuda(backend.name() == "cuda") {}
+
+  [[nodiscard]] bool has_users() const noexcept { return user_count.load() != 0; }
+
+  vmm::any_backend backend;
+  const bool is_cuda;
+  const made_here made_in;
+  std::atomic<std::uint32_t> user_count = 0;  // pools, managers and shared blocks on it
+};
+
+[[nodiscard]] constexpr vmm_status status_of(vmm::errc code) noexcept {
+  using enum vmm::errc;
+  switch (code) {
+    case none: return VMM_SUCCESS;
+    case invalid_argument: return VMM_ERROR_INVALID_ARGUMENT;
+    case bad_option: return VMM_ERROR_BAD_OPTION;
+    case out_of_memory: return VMM_ERROR_OUT_OF_MEMORY;
+    case out_of_host_memory: return VMM_ERROR_OUT_OF_HOST_MEMORY;
+    case out_of_addresses: return VMM_ERROR_OUT_OF_ADDRESSES;
+    case out_of_mappings: return VMM_ERROR_OUT_OF_MAPPINGS;
+    case over_budget: return VMM_ERROR_OVER_BUDGET;
+    case unknown_address: return VMM_ERROR_UNKNOWN_ADDRESS;
+    case not_allocated: return VMM_ERROR_NOT_ALLOCATED;
+    case overlap: return VMM_ERROR_OVERLAP;
+    case in_use: return VMM_ERROR_IN_USE;
+    case not_supported: return VMM_ERROR_NOT_SUPPORTED;
+    case not_permitted: return VMM_ERROR_NOT_PERMITTED;
+    case unavailable: return VMM_ERROR_UNAVAILABLE;
+    case device_lost: return VMM_ERROR_DEVICE_LOST;
+    case foreign_error: return VMM_ERROR_FOREIGN;
+    case internal: return VMM_ERROR_INTERNAL;
+  }
+  return VMM_ERROR_INTERNAL;
+}
+
+inline vmm_status fail(const vmm::error& what) noexcept {
+  return fail(failure{.status = status_of(what.code),
+                      .call = vmm::name_of(what.where),
+                      .native_code = what.native,
+                      .native_name = what.native_name,
+                      .advice = words_of_c(what.detail)});
+}
+
+inline vmm_status answer(const vmm::status& outcome) noexcept {
+  return outcome ? VMM_SUCCESS : fail(outcome.error());
+}
+
+[[nodiscard]] inline vmm::address address_of(const void* at) noexcept {
+  return {reinterpret_cast<std::uint64_t>(at)};
+}
+[[nodiscard]] inline void* pointer_to(vmm::address at) noexcept {
+  return reinterpret_cast<void*>(at.value);
+}
+[[nodiscard]] inline void* native(vmm::stream_handle stream) noexcept {
+  return reinterpret_cast<void*>(stream);
+}
+
+// Whether a range ends at or before the last address.
+[[nodiscard]] inline bool fits(const void* at, std::uint64_t size_bytes) noexcept {
+  return size_bytes <= ~std::uint64_t{0} - address_of(at).value;
+}
+inline vmm_status fail_range() noexcept {
+  return fail(VMM_ERROR_INVALID_ARGUMENT, "the range ends behind the last address");
+}
+
+// CUDA's numbers for its default streams: the legacy one has two, and that of each thread is
+// another stream in each thread under one number, which nobody can keep in order.
+enum class cuda_default : std::uint64_t { legacy = 1, per_thread = 2 };
+
+[[nodiscard]] inline bool names_stream(const driver_object& driver, vmm_stream stream) noexcept {
+  const auto number = static_cast<std::uint64_t>(cuda_default::per_thread);
+  return !driver.is_cuda || address_of(stream).value != number;
+}
+[[nodiscard]] inline vmm::stream_handle stream_of(const driver_object& driver,
+                                                  vmm_stream stream) noexcept {
+  const std::uint64_t number = address_of(stream).value;
+  const bool legacy = driver.is_cuda && number == static_cast<std::uint64_t>(cuda_default::legacy);
+  return vmm::stream_handle{legacy ? 0 : number};
+}
+inline vmm_status fail_stream() noexcept {
+  return fail(VMM_ERROR_INVALID_ARGUMENT,
+              "cudaStreamPerThread is another stream in each thread: make a stream and pass it");
+}
+
+// The place of options, where it can be one.
+template <class Options>
+[[nodiscard]] bool is_place(const Options& options) noexcept {
+  const bool host = options.place == VMM_PLACE_HOST;
+  return options.place <= VMM_PLACE_HOST_NODE && options.place_ordinal >= 0 &&
+         (!host || options.place_ordinal == 0);
+}
+template <class Options>
+[[nodiscard]] vmm::location place_in(const Options& options) noexcept {
+  if (options.place == VMM_PLACE_HOST) return vmm::host();
+  if (options.place == VMM_PLACE_HOST_NODE) return vmm::host_node(options.place_ordinal);
+  return vmm::device(options.place_ordinal);
+}
+
+// What pools' and managers' options share.
+template <class Given>
+[[nodiscard]] vmm_status check_shared(const Given& given) noexcept {
+  if (given.reserved != 0) return fail(VMM_ERROR_BAD_OPTION, "a reserved member of options is 0");
+  const vmm_status flags =
+      check_flags(VMM_ERROR_BAD_OPTION, {{given.wait_when_short, "wait_when_short is 0 or 1"},
+                                         {given.use_place, "use_place is 0 or 1"},
+                                         {given.read_environment, "read_environment is 0 or 1"},
+                                         {given.report_live, "report_live is 0 or 1"}});
+  if (flags != VMM_SUCCESS) return flags;
+  if (given.use_place != 0 && !is_place(given)) {
+    return fail(
+        VMM_ERROR_BAD_OPTION,
+        "place is one of VMM_PLACE_*, and place_ordinal is not negative, and 0 on the host");
+  }
+  return VMM_SUCCESS;
+}
+template <class Given, class Options>
+void apply_shared(const Given& given, Options& options) noexcept {
+  options.reservation_bytes = given.reservation_bytes;
+  options.budget_bytes = given.budget_bytes;
+  options.wait_when_short = given.wait_when_short != 0;
+  if (given.use_place != 0) options.placement = place_in(given);
+  if (given.report_live == 0) options.at_end.hook = nullptr;
+}
+
+// Requires: `out` is null or sized.
+template <class Report>
+vmm_status answer_trim(const Report& report, vmm_trim_report* out) noexcept {
+  if (out != nullptr) {
+    vmm_trim_report numbers{};
+    numbers.released_count = report.released_count;
+    numbers.released_bytes = report.released_bytes;
+    numbers.still_mapped_bytes = report.still_mapped_bytes;
+    write_struct(*out, numbers);
+  }
+  return report.failure.code == vmm::errc::none ? VMM_SUCCESS : fail(report.failure);
+}
+
+// A pool or manager on a driver: made, given its handle, and counted by the driver.
+template <class Object, class Handle>
+vmm_status hand_out(std::unique_ptr<Object> made, driver_object& driver, Handle** out) noexcept {
+  void* const handle = add_handle(Object::kind, made.get());
+  if (handle == nullptr)
+    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY, "no more handles: there are 65,536 at most");
+  (void)made.release();
+  driver.user_count.fetch_add(1, std::memory_order_relaxed);
+  *out = static_cast<Handle*>(handle);
+  return VMM_SUCCESS;
+}
+
+// Destroys an object that no call is inside of. `last` is what to do when it is gone.
+template <class Object, class Last>
+vmm_status destroy(const void* handle, Last&& last) noexcept {
+  handle_slot* const slot = claim_handle(handle, Object::kind);
+  if (slot == nullptr) return fail_handle();
+  auto* const object = static_cast<Object*>(slot->object);
+  // Calls of the parent's other threads are counted in a child for ever, and none of them goes on.
+  const bool is_used = (object->made_in.is_here() && slot->has_callers()) || object->has_users();
+  if (is_used) {
+    keep_handle(*slot);
+    return fail(VMM_ERROR_IN_USE,
+                "the object is in use: pools and managers are destroyed before their driver, and "
+                "nothing is destroyed inside a call on it");
+  }
+  last(*object);
+  drop_handle(*slot);
+  return VMM_SUCCESS;
+}
+
+}  // namespace vmm_c

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <cstdint>
+
+#include "errors.hpp"
+#include "handles.hpp"
+#include "structs.hpp"
+#include "vmm.h"
+
+#include "grants.hpp"
+#include "manager_object.hpp"
+#include "objects.hpp"
+
+import vmm.backend;
+import vmm.manager;
+
+using namespace vmm_c;
+
+extern "C" {
+
+vmm_status vmm_driver_query_peer(vmm_driver* driver, int32_t from, int32_t to, uint32_t* link,
+                                 uint32_t* flags) VMM_NOEXCEPT {
+  return run([&]() -> vmm_status {
+    const call_on<driver_object> on(driver);
+    if (!on) return fail_handle();
+    if (link == nullptr) return fail_null();
+    if (from < 0 || to < 0) return fail(VMM_ERROR_INVALID_ARGUMENT, "a device has a number");
+    const vmm::result<vmm::peer_info> seen =
+        on->backend.query_peer({vmm::device(from), vmm::device(to)});
+    if (!seen) return fail(seen.error());
+    switch (seen->link) {
+      case vmm::link_kind::itself: *link = VMM_LINK_ITSELF; break;
+      case vmm::link_kind::peer: *link = VMM_LINK_PEER; break;
+      default: *link = VMM_LINK_NONE; break;
+    }
+    if (flags != nullptr) *flags = seen->native_atomics ? VMM_LINK_ATOMICS : 0;
+    return VMM_SUCCESS;
+  });
+}
+
+vmm_status vmm_driver_get_access(vmm_driver* driver, const void* at, uint32_t place, int32_t device,
+                                 uint32_t* rights) VMM_NOEXCEPT {
+  return run([&]() -> vmm_status {
+    const call_on<driver_object> on(driver);
+    if (!on) return fail_handle();
+    if (rights == nullptr) return fail_null();
+    const std::optional<vmm::location> who = location_of(place, device);
+    if (!who || device < 0)
+      return fail(VMM_ERROR_INVALID_ARGUMENT, "a location is one of VMM_PLACE_*");
+    const vmm::result<vmm::access> seen = on->backend.get_access(address_of(at), *who);
+    if (!seen) return fail(seen.error());
+    *rights = static_cast<std::uint32_t>(*seen);
+    return VMM_SUCCESS;
+  });
+}
+
+vmm_status vmm_manager_set_access(vmm_manager* manager, void* at, const vmm_grant* grants,
+                                  uint64_t count) VMM_NOEXCEPT {
+  return run([&]() -> vmm_status {
+    const call_on<manager_object> on(manager);
+    if (!on) return fail_handle();
+    return with_grants(grants, count, [&](std::span<const vmm::access_grant> list) {
+      return answer(on->manager.set_access(address_of(at), list));
+    });
+  });
+}
+
+vmm_status vmm_manager_set_peers(vmm_manager* manager, const vmm_grant* grants,
+                                 uint64_t count) VMM_NOEXCEPT {
+  return run([&]() -> vmm_status {
+    const call_on<manager_object> on(manager);
+    if (!on) return fail_handle();
+    return with_grants(grants, count, [&](std::span<const vmm::access_grant> list) {
+      return answer(on->manager.set_peers(list));
+    });
+  });
+}
+
+}  // extern "C"

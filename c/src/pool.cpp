@@ -1,0 +1,481 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "errors.hpp"
+#include "handles.hpp"
+#include "structs.hpp"
+#include "vmm.h"
+
+#include "grants.hpp"
+#include "history.hpp"
+#include "objects.hpp"
+
+import vmm.stream;
+import vmm.sync;
+
+namespace vmm_c {
+namespace {
+
+struct pool_object;
+
+// What the pool calls, and whom that calls.
+class listener final : public vmm::remap_listener {
+ public:
+  listener(pool_object& owner, vmm_remap_callback callback, void* context) noexcept
+      : owner_(owner), callback_(callback), context_(context) {}
+  void before_change(const vmm::remap_notice& notice) noexcept override;
+
+  vmm::remap_subscription number = vmm::remap_subscription::none;
+
+ private:
+  pool_object& owner_;
+  vmm_remap_callback callback_;
+  void* context_;
+};
+
+std::uint64_t this_thread() noexcept { return static_cast<std::uint64_t>(pthread_self()); }
+
+struct pool_object {
+  static constexpr handle_kind kind = handle_kind::pool;
+  pool_object(driver_object& on, const vmm::pool_options& options)
+      : driver(on), pool(on.backend, options) {}
+
+  [[nodiscard]] bool has_users() const noexcept { return false; }
+  // Whether the calling thread is inside a callback of this pool. Only its own number matters to
+  // it.
+  [[nodiscard]] bool is_telling() const noexcept {
+    const std::uint64_t teller = telling.load(std::memory_order_relaxed);
+    return teller != 0 && teller == this_thread();
+  }
+
+  driver_object& driver;
+  const made_here made_in;
+  std::atomic<std::uint64_t> telling = 0;  // the thread that runs a callback
+  vmm::sync::mutex listeners_mutex;
+  std::vector<std::unique_ptr<listener>> listeners;  // they outlive the pool below
+  vmm::stream_pool pool;
+};
+
+void listener::before_change(const vmm::remap_notice& notice) noexcept {
+  vmm_remap_notice out{};
+  out.struct_size = sizeof(out);
+  out.epoch = notice.epoch;
+  out.base = pointer_to(notice.range.base);
+  out.size_bytes = notice.range.size_bytes;
+  switch (notice.kind) {
+    case vmm::remap_kind::moved: out.kind = VMM_REMAP_MOVED; break;
+    case vmm::remap_kind::unmapped: out.kind = VMM_REMAP_UNMAPPED; break;
+    case vmm::remap_kind::released: out.kind = VMM_REMAP_RELEASED; break;
+    case vmm::remap_kind::mapped: return;  // told to after_change() alone
+  }
+  const std::uint64_t before = owner_.telling.exchange(this_thread());
+  callback_(context_, &out);
+  owner_.telling.store(before);
+}
+
+vmm_status fail_in_callback() noexcept {
+  return fail(
+      VMM_ERROR_NOT_PERMITTED,
+      "a remap callback may free, pin, unpin and ask its pool, and call nothing else of it");
+}
+
+// A call on a pool: `work` gets it.
+template <class Work>
+vmm_status on_pool(vmm_pool* handle, Work&& work) noexcept {
+  return run([&]() -> vmm_status {
+    const call_on<pool_object> pool(handle);
+    return pool ? work(*pool) : fail_handle();
+  });
+}
+
+// The same for calls that a callback may not make: inside the pool they would end the process.
+template <class Work>
+vmm_status outside_callbacks(vmm_pool* handle, Work&& work) noexcept {
+  return on_pool(handle, [&](pool_object& on) -> vmm_status {
+    return on.is_telling() ? fail_in_callback() : work(on);
+  });
+}
+
+vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
+  if (const vmm_status shared = check_shared(given); shared != VMM_SUCCESS) return shared;
+  if (given.policy != nullptr) {
+    const vmm::result<vmm::pool_policy> rules = vmm::pool_policy::by_name(given.policy);
+    if (!rules) return fail(rules.error());
+    options.rules = *rules;
+  }
+  if (given.capture > VMM_CAPTURE_UNCHECKED)
+    return fail(VMM_ERROR_BAD_OPTION, "capture is one of VMM_CAPTURE_*");
+  apply_shared(given, options);
+  options.page_bytes = given.page_bytes;
+  options.page_count = given.page_count;
+  switch (given.capture) {
+    case VMM_CAPTURE_PRIVATE: options.capture = vmm::capture_rule::private_memory; break;
+    case VMM_CAPTURE_UNCHECKED: options.capture = vmm::capture_rule::unchecked; break;
+    default: options.capture = vmm::capture_rule::refuse; break;
+  }
+  if (given.read_environment == 0) return VMM_SUCCESS;
+  const vmm::result<vmm::pool_options> read = vmm::pool_options::from_environment(options);
+  if (!read) return fail(read.error());
+  options = *read;
+  return VMM_SUCCESS;
+}
+
+// Handles are multiples of page_bytes and of the granularity. What a variable says is rounded up,
+// as docs/environment.md has it.
+vmm_status check_page(driver_object& driver, const vmm_pool_options& given,
+                      const vmm::pool_options& options) {
+  if (given.page_bytes == 0) return VMM_SUCCESS;
+  vmm::physical_request like;
+  like.where = options.placement.value_or(driver.backend.home());
+  like.size_bytes = std::uint64_t{2} << 20;
+  const vmm::result<vmm::granularity> unit = driver.backend.query_granularity(like);
+  if (!unit) return fail(unit.error());
+  if (given.page_bytes % unit->minimum_bytes == 0) return VMM_SUCCESS;
+  return fail(VMM_ERROR_BAD_OPTION,
+              "page_bytes of the options is 0 for what the device recommends, or a multiple of "
+              "granularity of vmm_driver_info");
+}
+
+vmm_status create(driver_object& driver, const vmm_pool_options* given, vmm_pool** out) {
+  if (!driver.made_in.is_here()) return fail_forked();
+  vmm_pool_options full;
+  (void)vmm_pool_options_init(&full, sizeof(full));
+  if (given != nullptr) {
+    if (const vmm_status read = read_struct(*given, full); read != VMM_SUCCESS) return read;
+  }
+  if (!names_stream(driver, full.first_stream)) return fail_stream();
+  vmm::pool_options options;
+  if (const vmm_status applied = apply(full, options); applied != VMM_SUCCESS) return applied;
+  if (const vmm_status page = check_page(driver, full, options); page != VMM_SUCCESS) return page;
+  options.first_stream = stream_of(driver, full.first_stream);
+  auto made = std::make_unique<pool_object>(driver, options);
+  if (const vmm::status ready = made->pool.set_up(); !ready) return fail(ready.error());
+  return hand_out(std::move(made), driver, out);
+}
+
+vmm_status allocate(pool_object& on, std::uint64_t size_bytes, vmm_stream stream, void** at) {
+  if (!names_stream(on.driver, stream)) [[unlikely]]
+    return fail_stream();
+  const vmm::result<vmm::address> got = on.pool.allocate(size_bytes, stream_of(on.driver, stream));
+  if (!got) [[unlikely]]
+    return fail(got.error());
+  *at = pointer_to(*got);
+  return VMM_SUCCESS;
+}
+
+// Every block lies at a multiple of this.
+constexpr std::uint64_t block_alignment_bytes = 512;
+
+vmm_status check_alignment(std::uint64_t alignment_bytes) noexcept {
+  if (!std::has_single_bit(alignment_bytes))
+    return fail(VMM_ERROR_INVALID_ARGUMENT, "an alignment is a power of two");
+  if (alignment_bytes > block_alignment_bytes) {
+    return fail(VMM_ERROR_NOT_SUPPORTED,
+                "blocks of a pool are aligned to 512 bytes; a manager aligns to more");
+  }
+  return VMM_SUCCESS;
+}
+
+vmm_status subscribe(pool_object& on, vmm_remap_callback callback, void* context,
+                     std::uint64_t& out) {
+  if (!on.made_in.is_here()) return fail_forked();
+  auto made = std::make_unique<listener>(on, callback, context);
+  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.listeners_mutex);
+  on.listeners.reserve(on.listeners.size() + 1);
+  const vmm::result<vmm::remap_subscription> added = on.pool.subscribe(*made);
+  if (!added) return fail(added.error());
+  made->number = *added;
+  on.listeners.push_back(std::move(made));
+  out = static_cast<std::uint64_t>(*added);
+  return VMM_SUCCESS;
+}
+
+vmm_status unsubscribe(pool_object& on, std::uint64_t subscription) {
+  if (!on.made_in.is_here()) return fail_forked();
+  const vmm::remap_subscription number{subscription};
+  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.listeners_mutex);
+  const auto found = std::find_if(on.listeners.begin(), on.listeners.end(),
+                                  [&](const auto& each) { return each->number == number; });
+  if (const vmm::status ended = on.pool.unsubscribe(number); !ended) return fail(ended.error());
+  if (found != on.listeners.end()) on.listeners.erase(found);
+  return VMM_SUCCESS;
+}
+
+std::uint32_t kind_of(vmm::pool_region_kind kind) noexcept {
+  switch (kind) {
+    case vmm::pool_region_kind::live: return VMM_REGION_LIVE;
+    case vmm::pool_region_kind::free: return VMM_REGION_FREE;
+    case vmm::pool_region_kind::hole: return VMM_REGION_HOLE;
+    case vmm::pool_region_kind::zombie: return VMM_REGION_ZOMBIE;
+    case vmm::pool_region_kind::busy: return VMM_REGION_BUSY;
+  }
+  return VMM_REGION_BUSY;
+}
+
+vmm_pool_statistics statistics_of(vmm::stream_pool& pool) {
+  const auto now = pool.statistics();
+  vmm_pool_statistics out{};
+  out.reserved_bytes = now.reserved_bytes;
+  out.mapped_bytes = now.mapped_bytes;
+  out.live_bytes = now.live_bytes;
+  out.peak_live_bytes = now.peak_live_bytes;
+  out.peak_mapped_bytes = now.peak_mapped_bytes;
+  out.reusable_bytes = now.reusable_bytes;
+  out.captured_bytes = now.captured_bytes;
+  out.hole_bytes = now.hole_bytes;
+  out.zombie_bytes = now.zombie_bytes;
+  out.live_count = now.live_count;
+  out.zombie_count = now.zombie_count;
+  out.pinned_count = now.pinned_count;
+  out.stream_count = now.stream_count;
+  out.grown_count = now.grown_count;
+  out.made_count = now.made_count;
+  out.moved_count = now.moved_count;
+  out.moved_bytes = now.moved_bytes;
+  out.foreign_count = now.foreign_count;
+  out.wait_count = now.wait_count;
+  out.mark_count = now.mark_count;
+  out.blocked_count = now.blocked_count;
+  return out;
+}
+
+vmm_shortage shortage_of(vmm::stream_pool& pool) {
+  const auto last = pool.last_shortage();
+  vmm_shortage out{};
+  out.request_bytes = last.request_bytes;
+  out.stream = native(last.stream);
+  out.failure = status_of(last.failure);
+  out.trimmed = last.trimmed ? 1 : 0;
+  out.blocked = last.blocked ? 1 : 0;
+  out.live_bytes = last.live_bytes;
+  out.reusable_bytes = last.reusable_bytes;
+  out.largest_free_bytes = last.largest_free_bytes;
+  out.held_bytes = last.held_bytes;
+  out.budget_bytes = last.budget_bytes;
+  return out;
+}
+
+}  // namespace
+
+std::optional<vmm_status> with_pool(const void* handle, pool_work work, void* context) {
+  const call_on<pool_object> pool(handle);
+  if (!pool) return std::nullopt;
+  return pool->is_telling() ? fail_in_callback() : work(pool->pool, context);
+}
+
+}  // namespace vmm_c
+
+using namespace vmm_c;  // NOLINT: the functions below are this file's only others
+
+extern "C" {
+
+vmm_status vmm_pool_options_init(vmm_pool_options* options, uint64_t struct_size) VMM_NOEXCEPT {
+  return init_struct(options, struct_size, [](vmm_pool_options& out) {
+    const vmm::pool_options defaults;
+    out.reservation_bytes = defaults.reservation_bytes;
+    out.page_bytes = defaults.page_bytes;
+    out.page_count = defaults.page_count;
+    out.budget_bytes = defaults.budget_bytes;
+    out.wait_when_short = defaults.wait_when_short ? 1 : 0;
+    out.capture = VMM_CAPTURE_REFUSE;
+    out.report_live = 1;
+  });
+}
+
+vmm_status vmm_pool_create(vmm_driver* driver, const vmm_pool_options* options,
+                           vmm_pool** pool) VMM_NOEXCEPT {
+  return run([&]() -> vmm_status {
+    if (pool == nullptr) return fail_null();
+    *pool = nullptr;
+    const call_on<driver_object> on(driver);
+    return on ? create(*on, options, pool) : fail_handle();
+  });
+}
+
+vmm_status vmm_pool_destroy(vmm_pool* pool) VMM_NOEXCEPT {
+  if (pool == nullptr) return VMM_SUCCESS;
+  return run([&] {
+    return destroy<pool_object>(pool, [](pool_object& gone) {
+      driver_object& driver = gone.driver;
+      delete &gone;
+      driver.user_count.fetch_sub(1);
+    });
+  });
+}
+
+vmm_status vmm_pool_allocate(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
+                             void** at) VMM_NOEXCEPT {
+  if (at == nullptr) return fail_null();
+  *at = nullptr;
+  return outside_callbacks(pool,
+                           [&](pool_object& on) { return allocate(on, size_bytes, stream, at); });
+}
+
+vmm_status vmm_pool_allocate_aligned(vmm_pool* pool, uint64_t size_bytes, uint64_t alignment_bytes,
+                                     vmm_stream stream, void** at) VMM_NOEXCEPT {
+  if (at == nullptr) return fail_null();
+  *at = nullptr;
+  return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
+    const vmm_status aligned = check_alignment(alignment_bytes);
+    return aligned == VMM_SUCCESS ? allocate(on, size_bytes, stream, at) : aligned;
+  });
+}
+
+vmm_status vmm_pool_free(vmm_pool* pool, void* at, vmm_stream stream) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) -> vmm_status {
+    if (at == nullptr) return VMM_SUCCESS;
+    if (!names_stream(on.driver, stream)) return fail_stream();
+    return answer(on.pool.free(address_of(at), stream_of(on.driver, stream)));
+  });
+}
+
+vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_bytes,
+                               vmm_stream stream) VMM_NOEXCEPT {
+  (void)size_bytes;
+  return vmm_pool_free(pool, at, stream);
+}
+
+vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) -> vmm_status {
+    if (at == nullptr) return VMM_SUCCESS;
+    return answer(on.pool.free(address_of(at)));
+  });
+}
+
+vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) { return answer(on.pool.capture_begins()); });
+}
+
+vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) { return answer(on.pool.capture_ended()); });
+}
+
+vmm_status vmm_pool_pin(vmm_pool* pool, void* at) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) { return answer(on.pool.pin(address_of(at))); });
+}
+
+vmm_status vmm_pool_unpin(vmm_pool* pool, void* at) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) { return answer(on.pool.unpin(address_of(at))); });
+}
+
+vmm_status vmm_pool_forget_stream(vmm_pool* pool, vmm_stream stream) VMM_NOEXCEPT {
+  return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
+    if (!names_stream(on.driver, stream)) return fail_stream();
+    return answer(on.pool.forget(stream_of(on.driver, stream)));
+  });
+}
+
+vmm_status vmm_pool_capture_number(vmm_pool* pool, vmm_stream stream,
+                                   uint64_t* number) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) -> vmm_status {
+    if (number == nullptr) return fail_null();
+    if (!names_stream(on.driver, stream)) return fail_stream();
+    const vmm::result<std::uint64_t> found = on.pool.capture_number(stream_of(on.driver, stream));
+    if (!found) return fail(found.error());
+    *number = *found;
+    return VMM_SUCCESS;
+  });
+}
+
+vmm_status vmm_pool_release_capture(vmm_pool* pool, uint64_t number,
+                                    vmm_stream stream) VMM_NOEXCEPT {
+  return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
+    if (!names_stream(on.driver, stream)) return fail_stream();
+    return answer(on.pool.release_capture(number, stream_of(on.driver, stream)));
+  });
+}
+
+vmm_status vmm_pool_synchronize(vmm_pool* pool) VMM_NOEXCEPT {
+  return outside_callbacks(pool, [](pool_object& on) { return answer(on.pool.synchronize()); });
+}
+
+vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
+                         vmm_trim_report* report) VMM_NOEXCEPT {
+  return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
+    if (report != nullptr && !is_sized(*report)) return fail_size();
+    return answer_trim(on.pool.trim(limit_bytes), report);
+  });
+}
+
+vmm_status vmm_pool_get_statistics(vmm_pool* pool, vmm_pool_statistics* statistics) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) -> vmm_status {
+    if (statistics == nullptr) return fail_null();
+    if (!is_sized(*statistics)) return fail_size();
+    write_struct(*statistics, statistics_of(on.pool));
+    return VMM_SUCCESS;
+  });
+}
+
+vmm_status vmm_pool_regions(vmm_pool* pool, vmm_pool_region* regions, uint64_t capacity,
+                            uint64_t* count) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) -> vmm_status {
+    if (count == nullptr || (regions == nullptr && capacity != 0)) return fail_null();
+    const auto listed = on.pool.regions();
+    if (!listed) return fail(listed.error());
+    *count = listed->size();
+    for (std::size_t i = 0; i < listed->size() && i < capacity; ++i) {
+      const vmm::pool_region& each = (*listed)[i];
+      regions[i] = {pointer_to(each.range.base),
+                    each.range.size_bytes,
+                    native(each.stream),
+                    kind_of(each.kind),
+                    {}};
+    }
+    return VMM_SUCCESS;
+  });
+}
+
+vmm_status vmm_pool_last_shortage(vmm_pool* pool, vmm_shortage* shortage) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) -> vmm_status {
+    if (shortage == nullptr) return fail_null();
+    if (!is_sized(*shortage)) return fail_size();
+    write_struct(*shortage, shortage_of(on.pool));
+    return VMM_SUCCESS;
+  });
+}
+
+vmm_status vmm_pool_subscribe(vmm_pool* pool, vmm_remap_callback callback, void* context,
+                              uint64_t* subscription) VMM_NOEXCEPT {
+  return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
+    if (callback == nullptr || subscription == nullptr) return fail_null();
+    return subscribe(on, callback, context, *subscription);
+  });
+}
+
+vmm_status vmm_pool_unsubscribe(vmm_pool* pool, uint64_t subscription) VMM_NOEXCEPT {
+  return outside_callbacks(pool, [&](pool_object& on) { return unsubscribe(on, subscription); });
+}
+
+vmm_status vmm_pool_remap_epoch(vmm_pool* pool, uint64_t* epoch) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) -> vmm_status {
+    if (epoch == nullptr) return fail_null();
+    *epoch = on.pool.remap_epoch();
+    return VMM_SUCCESS;
+  });
+}
+
+vmm_status vmm_pool_set_peers(vmm_pool* pool, const vmm_grant* grants,
+                              uint64_t count) VMM_NOEXCEPT {
+  return outside_callbacks(pool, [&](pool_object& on) {
+    return with_grants(grants, count, [&](std::span<const vmm::access_grant> list) {
+      return answer(on.pool.set_peers(list));
+    });
+  });
+}
+
+vmm_status vmm_pool_validate(vmm_pool* pool) VMM_NOEXCEPT {
+  return outside_callbacks(pool, [](pool_object& on) { return answer(on.pool.validate()); });
+}
+
+}  // extern "C"

@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Structs that grow: struct_size says how much of one the caller has. What this library knows and
+// the caller does not keeps its default; what the caller has and this library does not know is 0,
+// or the call is refused.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <type_traits>
+
+#include "errors.hpp"
+#include "vmm.h"
+
+namespace vmm_c {
+
+// The size that a struct had in the first version that it was in: nobody has a smaller one.
+template <class Struct>
+inline constexpr std::size_t first_bytes = 0;
+template <>
+inline constexpr std::size_t first_bytes<vmm_error_info> = 64;
+template <>
+inline constexpr std::size_t first_bytes<vmm_driver_info> = 48;
+template <>
+inline constexpr std::size_t first_bytes<vmm_pool_options> = 88;
+template <>
+inline constexpr std::size_t first_bytes<vmm_trim_report> = 32;
+template <>
+inline constexpr std::size_t first_bytes<vmm_pool_statistics> = 176;
+template <>
+inline constexpr std::size_t first_bytes<vmm_shortage> = 80;
+template <>
+inline constexpr std::size_t first_bytes<vmm_remap_notice> = 40;
+template <>
+inline constexpr std::size_t first_bytes<vmm_manager_options> = 88;
+template <>
+inline constexpr std::size_t first_bytes<vmm_block_request> = 40;
+template <>
+inline constexpr std::size_t first_bytes<vmm_resize_request> = 40;
+template <>
+inline constexpr std::size_t first_bytes<vmm_copy_request> = 48;
+template <>
+inline constexpr std::size_t first_bytes<vmm_block_info> = 56;
+template <>
+inline constexpr std::size_t first_bytes<vmm_manager_statistics> = 168;
+template <>
+inline constexpr std::size_t first_bytes<vmm_share_options> = 48;
+template <>
+inline constexpr std::size_t first_bytes<vmm_export_request> = 72;
+template <>
+inline constexpr std::size_t first_bytes<vmm_import_request> = 16;
+template <>
+inline constexpr std::size_t first_bytes<vmm_shared_info> = 88;
+template <>
+inline constexpr std::size_t first_bytes<vmm_share_event> = 32;
+template <>
+inline constexpr std::size_t first_bytes<vmm_growable_options> = 40;
+template <>
+inline constexpr std::size_t first_bytes<vmm_growable_request> = 56;
+template <>
+inline constexpr std::size_t first_bytes<vmm_growable_info> = 80;
+
+// No struct will be larger; a number above is no size, and what it would have read is not there.
+inline constexpr std::uint64_t struct_bytes_max = 4096;
+
+template <class Struct>
+[[nodiscard]] bool is_sized(const Struct& given) noexcept {
+  static_assert(first_bytes<Struct> != 0 && first_bytes<Struct> <= sizeof(Struct));
+  static_assert(std::is_trivially_copyable_v<Struct> && offsetof(Struct, struct_size) == 0);
+  return given.struct_size >= first_bytes<Struct> && given.struct_size <= struct_bytes_max;
+}
+
+inline vmm_status fail_size() noexcept {
+  return fail(VMM_ERROR_INVALID_ARGUMENT, "struct_size is sizeof of the struct that is passed");
+}
+
+// Over the defaults that `into` has.
+template <class Struct>
+[[nodiscard]] vmm_status read_struct(const Struct& given, Struct& into) noexcept {
+  if (!is_sized(given)) return fail_size();
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(&given);
+  const std::size_t size = given.struct_size;
+  for (std::size_t at = sizeof(Struct); at < size; ++at) {
+    if (bytes[at] != 0)
+      return fail(VMM_ERROR_NOT_SUPPORTED,
+                  "the struct has a member that this version of vmm does "
+                  "not know, and that is not 0");
+  }
+  std::memcpy(&into, bytes, std::min(size, sizeof(Struct)));
+  into.struct_size = sizeof(Struct);
+  return VMM_SUCCESS;
+}
+
+// Requires is_sized(into).
+template <class Struct>
+void write_struct(Struct& into, const Struct& from) noexcept {
+  auto* const bytes = reinterpret_cast<unsigned char*>(&into);
+  const std::size_t size = into.struct_size;
+  std::memcpy(bytes + sizeof(into.struct_size),
+              reinterpret_cast<const unsigned char*>(&from) + sizeof(into.struct_size),
+              std::min(size, sizeof(Struct)) - sizeof(into.struct_size));
+  if (size > sizeof(Struct)) std::memset(bytes + sizeof(Struct), 0, size - sizeof(Struct));
+}
+
+// What vmm_*_options_init() does: the defaults that this library knows, and 0 for what only the
+// caller knows.
+template <class Struct, class Fill>
+vmm_status init_struct(Struct* out, std::uint64_t struct_size, Fill&& fill) noexcept {
+  if (out == nullptr) return fail_null();
+  if (struct_size < first_bytes<Struct> || struct_size > struct_bytes_max) return fail_size();
+  Struct full{};
+  fill(full);
+  out->struct_size = struct_size;
+  write_struct(*out, full);
+  return VMM_SUCCESS;
+}
+
+// A member that says yes or no, and what is said of one that says neither.
+struct flag_member {
+  std::uint32_t value;
+  const char* refusal;
+};
+
+inline vmm_status check_flags(vmm_status refused, std::initializer_list<flag_member> all) noexcept {
+  for (const flag_member& each : all) {
+    if (each.value > 1) return fail(refused, each.refusal);
+  }
+  return VMM_SUCCESS;
+}
+
+// Elements of arrays never grow.
+static_assert(sizeof(vmm_driver_entry) == 24 && sizeof(vmm_pool_region) == 40 &&
+              sizeof(vmm_extent) == 40 && sizeof(vmm_growable_part) == 16);
+
+}  // namespace vmm_c

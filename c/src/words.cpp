@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "words.hpp"
+
+#include <cstring>
+
+namespace vmm_c {
+namespace {
+
+struct replacement {
+  const char* text;  // as the modules say it, in names of C++
+  const char* in_c;
+};
+
+// tests/c/words_test.py compares both sides with the sources and the headers.
+constexpr replacement replacements[] = {
+    {"memory_options::reservation_bytes is from 1 to 2^56",
+     "reservation_bytes of the options is from 1 to 2^56"},
+    {"memory_options::budget_bytes is from 0 to 2^56, where 0 is no budget",
+     "budget_bytes of the options is from 0 to 2^56, where 0 is no budget"},
+    {"policy::fragment_ratio is a number from 0 to 1",
+     "fragment_ratio of the options is a number from 0 to 1, or VMM_POLICY_RATIO"},
+    {"policy::chunk_bytes is at most 2^56, or 0 for no chunks",
+     "chunk_bytes of the options is at most 2^56, 0 for no chunks, or VMM_POLICY_CHUNK"},
+    {"policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's granularity, or 0 for no "
+     "chunks",
+     "chunk_bytes of the options (VMM_CHUNK_SIZE) is a multiple of the device's granularity, 0 for "
+     "no chunks, or VMM_POLICY_CHUNK"},
+    {"the backend keeps contents at their addresses (VMM_CUDA_MEMORY=plain): blocks of a manager "
+     "could not move; only a stream_pool works there",
+     "the driver keeps contents at their addresses (VMM_CUDA_MEMORY=plain): blocks of a manager "
+     "could not move; only a vmm_pool works there"},
+    {"the manager's memory cannot be shared: set manager_options::shareable",
+     "the manager's memory cannot be shared: set shareable of vmm_manager_options"},
+    {"the manager's memory was not made for this kind of sharing: set manager_options::shareable",
+     "the manager's memory was not made for this kind of sharing: set shareable of "
+     "vmm_manager_options"},
+    {"win32 handles are shared on Windows only: use posix_fd or fabric",
+     "VMM_SHARE_WIN32 works on Windows only: use VMM_SHARE_POSIX_FD or VMM_SHARE_FABRIC"},
+    {"a block is shared as posix_fd or as fabric",
+     "a block is shared as VMM_SHARE_POSIX_FD or as VMM_SHARE_FABRIC"},
+    {"the host driver shares memory as posix_fd only",
+     "the host driver shares memory as VMM_SHARE_POSIX_FD only"},
+    {"the memory is another device's than the peer said; where both number devices differently, "
+     "set "
+     "import_options::any_device",
+     "the memory is another device's than the peer said; where both number devices differently, "
+     "set "
+     "any_device of vmm_import_request"},
+    {"the stream is being captured into a graph: allocate and free before or after, or open the "
+     "pool with capture_rule::private_memory",
+     "the stream is being captured into a graph: allocate and free before or after, or make the "
+     "pool with VMM_CAPTURE_PRIVATE"},
+    {"no capture was announced with capture_begins()",
+     "no capture was announced with vmm_pool_capture_begins()"},
+    {"as many streams are in use as a pool serves at a time (stream_pool::max_streams, 4000): "
+     "forget() the streams that are gone",
+     "as many streams are in use as a pool serves at a time (4000): call vmm_pool_forget_stream() "
+     "for those that are gone"},
+    {"a pool's streams and captured graphs have no record left: forget() the streams and "
+     "release_capture() the graphs that are gone",
+     "a pool's streams and captured graphs have no record left: call vmm_pool_forget_stream() and "
+     "vmm_pool_release_capture() for those that are gone"},
+    {"the device or the driver cannot do this: look at feature_set() before",
+     "the device or the driver cannot do this: look at features of vmm_driver_info before"},
+    {"cuda_options::device is not a device that the CUDA driver sees",
+     "the CUDA driver sees no device of this number: devices are numbered from 0"},
+    {"only memory that is mapped can do this, and cuda_memory::plain (VMM_CUDA_MEMORY) is not",
+     "only memory that is mapped can do this, and with VMM_CUDA_MEMORY=plain it is not"},
+    {"level_zero_options::device is not a GPU that the Level Zero drivers see",
+     "the Level Zero drivers see no GPU of this number: GPUs are numbered from 0"},
+    {"the host driver has no devices: use host()",
+     "the host driver has no devices: use VMM_PLACE_HOST"},
+    {"the host driver cannot choose NUMA nodes: use host()",
+     "the host driver cannot choose NUMA nodes: use VMM_PLACE_HOST"},
+    {"set_access gave no such right here", "the memory here may not be used in this way"},
+    {"a part of the range lacks the access right: see set_access",
+     "a part of the range may not be used in this way"},
+    {"set_access gave no right to a part of the range",
+     "a part of the range may not be used in this way"},
+    {"growable_options::segment_bytes_max is from 1 to 2^56",
+     "segment_bytes_max of the options is from 1 to 2^56"},
+    {"growable_options::segment_count is from 1 to 2^20",
+     "segment_count of the options is from 1 to 2^20"},
+    {"growable_options::handle_bytes is a multiple of the manager's granularity, 0, or few_handles",
+     "handle_bytes of the options is a multiple of the manager's granularity, 0, or "
+     "VMM_GROWABLE_FEW_HANDLES"},
+    {"growable_options: segment_bytes_max times segment_count is at most 2^56",
+     "segment_bytes_max of the options times segment_count is at most 2^56"},
+    {"this driver cannot fill memory: set growable_options::zero_new to false",
+     "this driver cannot fill memory: set keep_dirty of the options to 1"},
+    {"the segments named reach past growable_options::segment_count",
+     "the segments named reach past segment_count of the options"},
+    {"the size is beyond the most of a segment, growable_options::segment_bytes_max",
+     "the size is beyond the most of a segment, segment_bytes_max of the options"},
+    {"the range has no segment of that index: see growable_options::segment_count",
+     "the range has no segment of that index: see segment_count of vmm_growable_info"},
+    {"memory_options::peers names the home or the placement, which read and write",
+     "the grants name the driver's device or where the memory lies, which read and write"},
+    {"a device of memory_options::peers reaches no memory",
+     "a device of the grants does not reach the memory"},
+    {"memory_options::peers has more locations than a list takes",
+     "the grants name more locations than VMM_GRANTS_MAX"},
+    {"the driver has no rights for each device: see features::peers",
+     "the driver has no rights for each device: look at features of vmm_driver_info"},
+    {"the device does not reach this memory: ask query_peer first",
+     "the device does not reach this memory: ask vmm_driver_query_peer() first"},
+};
+
+}  // namespace
+
+const char* words_of_c(const char* text) noexcept {
+  for (const replacement& each : replacements) {
+    if (std::strcmp(each.text, text) == 0) return each.in_c;
+  }
+  return text;
+}
+
+}  // namespace vmm_c

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: no program of allocations, copies, streams and captures sees under the preload library what
+// it does not see without. Method: each two bytes are one choice of a random program
+// (tests/preload/caller/program.h). It runs on a stand-in for the driver, straight and through the
+// library in the mode vmm; the two digests must be the same, and the fake driver below must have
+// seen no misuse.
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "../tests/preload/caller/program.h"
+
+namespace caller {
+
+void expect(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "WRONG %s\n", what);
+  std::abort();
+}
+
+}  // namespace caller
+
+namespace {
+
+// The driver by its finder, and by the library's.
+struct both {
+  caller::driver straight;
+  caller::driver managed;
+};
+
+const both& drivers() {
+  static const both only = [] {
+    (void)setenv("VMM_MODE", "vmm", 1);
+    (void)setenv("VMM_REPORT", "off", 1);
+    caller::must(dlopen(VMM_PRELOAD_DRIVER "/libcuda.so.1", RTLD_NOW) != nullptr, "the stand-in");
+    void* library = dlopen(VMM_PRELOAD_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    caller::must(library != nullptr, VMM_PRELOAD_LIBRARY);
+    both made;
+    made.straight = caller::load();
+    made.managed = caller::load(caller::find_legacy_stream, library);
+    caller::must(made.straight.allocate != made.managed.allocate, "two ways to the driver");
+    caller::start(made.straight);
+    return made;
+  }();
+  return only;
+}
+
+// As many choices as there are bytes; then always the first.
+class drawn_bytes {
+ public:
+  drawn_bytes(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
+  std::uint64_t operator()() {
+    if (left_ < 2) return 0;
+    const std::uint64_t value = data_[0] | std::uint64_t{data_[1]} << 8;
+    data_ += 2;
+    left_ -= 2;
+    return value;
+  }
+
+ private:
+  const std::uint8_t* data_;
+  std::size_t left_;
+};
+
+std::uint64_t digest_of(const caller::driver& cu, const std::uint8_t* data, std::size_t size) {
+  caller::start(cu);
+  const std::uint64_t digest = caller::random_program(cu, drawn_bytes(data, size)).run();
+  caller::expect(cu.misuses() == 0, "no misuse");
+  return digest;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const both& cu = drivers();
+  caller::expect(digest_of(cu.straight, data, size) == digest_of(cu.managed, data, size),
+                 "the same answers and contents");
+  return 0;
+}

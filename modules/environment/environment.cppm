@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.environment - reading options from environment variables. For vmm's own modules and tools:
+// `import vmm;` does not bring it.
+//
+// An unset or empty variable leaves the option as it is. A malformed value is refused, never
+// guessed at: the error's detail, which the caller supplies, names the variable and says what it
+// may be.
+//
+// Thread safety: as getenv (no thread may change the environment meanwhile). Cost: no allocation.
+export module vmm.environment;
+
+import vmm.backend;
+import vmm.std;
+
+namespace vmm {
+
+/// Answers "1536", "64KiB", "20MB", "8TiB" in bytes. KB, MB, GB, TB are powers of 1000, KiB, MiB,
+/// GiB, TiB powers of 1024, and a bare K, M, G or T is a power of 1024. nullopt when malformed or
+/// above 2^63.
+export [[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text) noexcept;
+/// A decimal number, whole text. nullopt when malformed.
+export [[nodiscard]] std::optional<double> parse_number(std::string_view text) noexcept;
+
+/// Whether the variable is set, and not empty. Requires: a name. Cost: a getenv.
+export [[nodiscard]] bool option_is_set(const char* name) noexcept;
+
+/// Requires: a name; a detail of static storage that names the variable and says what it may be;
+/// else the process ends. Effects: reads the variable `name` into `option` if it is set, and not
+/// empty. Errors: bad_option with `detail` when the value is malformed; the option is as before.
+/// Cost: a getenv.
+export [[nodiscard]] status read_bytes_option(const char* name, std::uint64_t& option,
+                                              const char* detail) noexcept;
+export [[nodiscard]] status read_number_option(const char* name, double& option,
+                                               const char* detail) noexcept;
+/// As the two above. "0" or "off" is false, "1" or "on" is true.
+export [[nodiscard]] status read_switch_option(const char* name, bool& option,
+                                               const char* detail) noexcept;
+/// As above, of any text. It stays the environment's: copy it to keep it. Errors: none.
+export void read_text_option(const char* name, std::string_view& option) noexcept;
+
+}  // namespace vmm

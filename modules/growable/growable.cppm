@@ -1,0 +1,293 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.growable - a range that reserves its most and commits memory as it grows. [M3]
+//
+// A range has segments of one size of addresses, side by side, so that one tensor with strides
+// shows them all (a key-value cache: one segment a layer). Each segment has memory from its begin
+// up to its size. The addresses never change; memory comes from the manager's pool and goes back
+// there, so that ranges and blocks of one manager take one another's.
+//
+// I1  A segment's first size_bytes() bytes are mapped, and keep their contents until the segment is
+//     made smaller.
+// I2  A failed call leaves every size and every byte below it as they were. It may leave memory
+//     mapped behind a size; that counts in physical_bytes, and the next resize takes it or gives it
+//     back.
+// I3  What a call gives up is unmapped when the work that the call's stream had been given has
+//     finished, and no call waits for that but one that grows over the same addresses, or that
+//     fails and finds no event to tell it.
+// I4  While a pin lives, no segment that it covers gets smaller than it says, and the range stays.
+// I5  In a forked child every call that answers an error answers not_permitted, and destroying the
+//     child's copy changes nothing.
+//
+// Thread safety: all of it; calls on one range wait for each other. Cost: driver calls by pieces of
+// memory, never by bytes kept, and a fill for each segment that grows; host work O(pieces of the
+// segments named). Elsewhere: blocks and their memory (vmm.manager, vmm.optimizer).
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.growable;
+
+export import vmm.backend;
+export import vmm.manager;
+import vmm.optimizer;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+
+namespace vmm {
+
+/// As few handles as the memory at hand allows: growable_options::handle_bytes.
+export inline constexpr std::uint64_t few_handles = ~std::uint64_t{0};
+
+/// How a range is laid out, set for its life.
+export struct growable_options {
+  std::uint64_t segment_bytes_max = 0;  ///< the most of each segment; not 0
+  std::uint64_t segment_count = 1;      ///< at most growable_segment_count_max
+  std::uint64_t handle_bytes =
+      0;                 ///< of each physical handle, a multiple of the granularity; 0: one
+                         ///< granule; few_handles. A segment grows and shrinks by whole pieces
+  bool zero_new = true;  ///< bytes that a growth adds are zero; else they are not specified
+};
+
+/// How many segments one range may have.
+export inline constexpr std::uint64_t growable_segment_count_max = std::uint64_t{1} << 20;
+
+/// What a resize may do.
+export enum class growable_change : std::uint8_t {
+  any,
+  grow,    // a segment that is larger is an error
+  shrink,  // a segment that is smaller is an error
+};
+
+/// What a resize asks for.
+export struct growable_request {
+  std::uint64_t size_bytes = 0;     ///< of each segment named; 0 gives all of its memory up
+  std::uint64_t first_segment = 0;  ///< the segments named: from this one on
+  std::uint64_t segment_count = 0;  ///< so many; 0: all of them
+  /// Bytes that are added are for work that it is given from now on, and bytes that go are in use
+  /// by work that it has been given.
+  stream_handle stream = stream_handle::default_stream;
+  growable_change change = growable_change::any;
+  /// One handle for all of a segment, for those who register memory. The segment is empty before,
+  /// and gives its memory up as a whole.
+  bool one_handle = false;
+  /// False: where unfinished work still uses addresses that were given up, in_use, and not a wait.
+  bool may_wait = true;
+};
+
+/// Which bytes a pin keeps.
+export struct pin_request {
+  std::uint64_t size_bytes = 0;     ///< of each segment named; 0: their addresses only
+  std::uint64_t first_segment = 0;  ///< as growable_request
+  std::uint64_t segment_count = 0;
+};
+
+/// Sizes of one range, in bytes but where the name says otherwise.
+export struct growable_statistics {
+  address base{};  ///< of the first segment; none before reserve()
+  std::uint64_t segment_count = 0;
+  std::uint64_t segment_bytes_max = 0;  ///< as asked for
+  std::uint64_t stride_bytes = 0;       ///< from one segment to the next
+  std::uint64_t handle_bytes = 0;       ///< sizes are rounded up to it
+  std::uint64_t size_bytes = 0;         ///< of all segments together
+  std::uint64_t physical_bytes = 0;     ///< mapped behind them
+  std::uint64_t handle_count = 0;
+  std::uint64_t pin_count = 0;
+  bool is_closed = false;
+};
+
+/// The range itself: below.
+export class growable_range;
+
+/// Keeps bytes of a range where they are. Moves; goes before the range. Thread safety: one pin is
+/// for one thread at a time.
+export class growable_pin {
+ public:
+  growable_pin(growable_pin&& other) noexcept
+      : range_(std::exchange(other.range_, nullptr)), number_(other.number_) {}
+  growable_pin& operator=(growable_pin&& other) noexcept {
+    std::swap(range_, other.range_);
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  growable_pin(const growable_pin&) = delete;
+  growable_pin& operator=(const growable_pin&) = delete;
+  ~growable_pin() { reset(); }
+  /// Effects: pins no bytes any more. Errors: none. Cost: O(pins of the range).
+  void reset() noexcept;
+  /// Effects: the pin lives on without this object, until unpin() of the range gets the number.
+  [[nodiscard]] std::uint64_t release() noexcept {
+    check(range_ != nullptr, "a pin is released that pins no bytes");
+    range_ = nullptr;
+    return number_;
+  }
+
+ private:
+  friend class growable_range;
+  growable_pin(growable_range& range, std::uint64_t number) noexcept
+      : range_(&range), number_(number) {
+    check(number != 0, "a pin has no number");
+  }
+
+  growable_range* range_;
+  std::uint64_t number_;
+};
+
+/// Segments of memory of a manager that grow and shrink in place.
+///
+/// Every call: Thread safety: any thread, but for the destructor; calls on one range wait for each
+/// other. Requires, where a stream is named: it is not being captured, and other streams are
+/// ordered behind it before they use bytes that were added, and before it when bytes go. In a
+/// forked child, not_permitted where there is an error to answer.
+export class growable_range {
+ public:
+  /// Requires: a manager that outlives the range. Effects: none yet. Cost: no driver call.
+  growable_range(manager& memory, const growable_options& options) noexcept
+      : memory_(&memory), memory_use_(memory), options_(options) {}
+  growable_range(const growable_range&) = delete;
+  growable_range& operator=(const growable_range&) = delete;
+  /// Requires: no pin lives, else the process ends. Effects: as close() on the stream of the last
+  /// resize. Where that fails, thrice, the memory stays with the manager, which gives it back when
+  /// it goes.
+  ~growable_range();
+
+  /// Effects: takes the addresses, of all segments at their most. resize() does it where no call
+  /// has. Errors: invalid_argument (closed), bad_option (the detail names the option),
+  /// not_supported (zeros on a driver that cannot fill), out_of_addresses, out_of_host_memory, what
+  /// manager::set_up and reserve answer. Cost: O(segments), at most one driver call.
+  [[nodiscard]] status reserve();
+
+  /// Effects: each segment named has this size; all of them or, on failure, none. Addresses stay;
+  /// bytes below both sizes keep their contents. The call's stream is ordered, on the device,
+  /// behind the work of those who had the memory before; zeros are queued in it. Memory that goes
+  /// serves the manager's other ranges and blocks at once, behind the work that the stream has been
+  /// given, where the driver has aliases, else when that work has finished.
+  /// Errors: invalid_argument (closed, beyond the most, segments that are not there, a change that
+  /// was not asked for, one_handle for a segment that is not empty), in_use (a pin covers bytes
+  /// that would go; may_wait), out_of_memory (after the manager's caches were drained),
+  /// over_budget, out_of_mappings, out_of_host_memory, those of reserve(), what the driver's
+  /// create, map, set_access, fill, record_event and wait_event answer.
+  /// Cost: a create for each new piece and a map for each, one set_access and one fill for each
+  /// segment that grows; one event for a shrink. Blocks where memory is short and the manager's
+  /// options allow it; and, with may_wait, until the work before an earlier shrink has finished
+  /// where a segment grows over addresses that this work may still use.
+  [[nodiscard]] status resize(const growable_request& request);
+  /// The same for all segments. Errors: as resize.
+  [[nodiscard]] status grow(std::uint64_t size_bytes,
+                            stream_handle stream = stream_handle::default_stream) {
+    return resize({.size_bytes = size_bytes, .stream = stream, .change = growable_change::grow});
+  }
+  [[nodiscard]] status shrink(std::uint64_t size_bytes,
+                              stream_handle stream = stream_handle::default_stream) {
+    return resize({.size_bytes = size_bytes, .stream = stream, .change = growable_change::shrink});
+  }
+  /// Effects: gives all memory up and keeps the addresses. Errors: as resize.
+  [[nodiscard]] status release(stream_handle stream = stream_handle::default_stream) {
+    return shrink(0, stream);
+  }
+
+  /// Effects: gives memory and addresses up, behind the work that `stream` has been given. Later
+  /// calls answer invalid_argument. Errors: invalid_argument (closed), in_use (a pin lives), what
+  /// wait_event and record_event answer; the range is as before. Cost: one event. Never waits.
+  [[nodiscard]] status close(stream_handle stream = stream_handle::default_stream);
+
+  /// Effects: blocks until the host may touch the bytes: until those who had the memory before, and
+  /// all that `stream` has been given, zeros included, have finished. Errors: invalid_argument
+  /// (closed), what synchronize_event and synchronize_stream answer. Cost: O(pieces).
+  [[nodiscard]] status settle(stream_handle stream = stream_handle::default_stream);
+
+  /// Requires: the pin goes before the range. Effects: I4, until the pin goes. Errors:
+  /// invalid_argument (closed, segments that are not there, more bytes than a segment has),
+  /// out_of_host_memory, those of reserve(). Cost: O(segments named).
+  [[nodiscard]] result<growable_pin> pin(const pin_request& request);
+  /// Effects: ends a pin that was released from its object. Errors: invalid_argument (no pin of
+  /// this number). Cost: O(pins).
+  [[nodiscard]] status unpin(std::uint64_t number) noexcept;
+
+  /// Effects: none; answers where a segment lies. Errors: invalid_argument (closed, not reserved, a
+  /// segment that is not there). Cost: O(1), of parts() O(pieces).
+  [[nodiscard]] result<address> segment(std::uint64_t index) const;
+  [[nodiscard]] result<std::uint64_t> size_bytes(std::uint64_t index = 0) const;
+  /// The handles behind a segment, in address order, for those who register or export them. They
+  /// change with the next resize of the segment. Errors: also out_of_host_memory.
+  [[nodiscard]] result<std::vector<block_part>> parts(std::uint64_t index) const;
+  /// Effects: none. Errors: none. Cost: O(segments).
+  [[nodiscard]] growable_statistics statistics() const;
+  [[nodiscard]] const growable_options& options() const noexcept { return options_; }
+  [[nodiscard]] manager& memory() const noexcept { return *memory_; }
+  /// Effects: none; checks I1 and I4 for every segment. Errors: internal, with what is broken.
+  /// Cost: O(pieces + segments * pins).
+  [[nodiscard]] status validate() const;
+
+ private:
+  struct pinned_part {
+    std::uint64_t number = 0;
+    std::uint64_t size_bytes = 0;
+    std::uint64_t first = 0;
+    std::uint64_t end = 0;
+  };
+  struct named_segments {
+    std::uint64_t first = 0;
+    std::uint64_t end = 0;
+  };
+  // What a resize has to do. A growth's list says how it is undone.
+  struct change_plan {
+    std::vector<room_cut> grown;
+    std::vector<room_cut> cuts;
+    bool has_fills = false;
+  };
+
+  [[nodiscard]] status open() VMM_REQUIRES(mutex_);
+  [[nodiscard]] status check_options(std::uint64_t unit_bytes) const noexcept;
+  [[nodiscard]] result<named_segments> name(std::uint64_t first,
+                                            std::uint64_t count) const noexcept;
+  [[nodiscard]] status find(std::uint64_t index) const noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] status plan(const growable_request& request, change_plan& changes)
+      VMM_REQUIRES(mutex_);
+  [[nodiscard]] status check_segment(const growable_request& request,
+                                     std::uint64_t index) const noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] status carry_out(const growable_request& request, change_plan& changes)
+      VMM_REQUIRES(mutex_);
+  [[nodiscard]] status order_behind(stream_handle stream, std::span<const room_cut> cuts)
+      VMM_REQUIRES(mutex_);
+  [[nodiscard]] status grow_segments(const growable_request& request, change_plan& changes)
+      VMM_REQUIRES(mutex_);
+  [[nodiscard]] status map_segment(const growable_request& request, block& segment)
+      VMM_REQUIRES(mutex_);
+  [[nodiscard]] status clear_stale(const block& segment, bool may_wait) VMM_REQUIRES(mutex_);
+  [[nodiscard]] status fill_segments(const growable_request& request, change_plan& changes)
+      VMM_REQUIRES(mutex_);
+  [[nodiscard]] status cut_segments(stream_handle stream, std::span<room_cut> cuts)
+      VMM_REQUIRES(mutex_);
+  void set_size(block& segment, std::uint64_t size_bytes) noexcept VMM_REQUIRES(mutex_);
+  void reap_behind(const ticket_ref& point, std::size_t count) VMM_REQUIRES(mutex_);
+  void undo(stream_handle stream, change_plan& changes) noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] ticket_ref mark_or_wait(stream_handle stream) noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] status close_locked(stream_handle stream) VMM_REQUIRES(mutex_);
+  void remember(const ticket_ref& point) noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] std::uint64_t rounded(std::uint64_t size_bytes) const noexcept
+      VMM_REQUIRES(mutex_) {
+    check(handle_bytes_ > 0, "a size is rounded before the granularity is known");
+    return round_up(size_bytes, handle_bytes_);
+  }
+  [[nodiscard]] std::uint64_t pinned(std::uint64_t index) const noexcept VMM_REQUIRES(mutex_);
+
+  manager* memory_;
+  use_of memory_use_;
+  const growable_options options_;
+  const process_mark made_in_;
+  mutable sync::mutex mutex_;
+  engine* engine_ VMM_GUARDED_BY(mutex_) = nullptr;
+  std::vector<block*> segments_ VMM_GUARDED_BY(mutex_);  // empty before reserve() and when closed
+  std::uint64_t handle_bytes_ VMM_GUARDED_BY(mutex_) = 0;
+  std::uint64_t stride_bytes_ VMM_GUARDED_BY(mutex_) = 0;
+  stream_handle stream_ VMM_GUARDED_BY(mutex_) = stream_handle::default_stream;  // the last one
+  std::vector<ticket_ref> given_up_ VMM_GUARDED_BY(mutex_);  // points of shrinks; may have passed
+  std::vector<pinned_part> pins_ VMM_GUARDED_BY(mutex_);
+  std::uint64_t pin_number_ VMM_GUARDED_BY(mutex_) = 0;
+  bool is_closed_ VMM_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace vmm

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager - who may use blocks, and what is in them when they come and go.
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.manager;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.options;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.tracker;
+
+namespace vmm {
+
+// ---- rights --------------------------------------------------------------------------
+
+status manager::set_access(address at, std::span<const access_grant> grants) {
+  if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
+  const result<block*> claimed = claim(at, pinned_record::allowed);
+  if (!claimed) return claimed.error();
+  block& of = **claimed;
+  check(of.claimed && of.base == at, "another block is claimed than was named");
+  status given = of.sizes.user_bytes == 0
+                     ? refuse(errc::invalid_argument,
+                              "the block's memory has moved to another: it can only be freed")
+                     : engine_->set_own_rights(of, grants);
+  engine_->records().unclaim(of);
+  return given;
+}
+
+status manager::check_peers(std::span<const access_grant> grants) const {
+  check(engine_ != nullptr, "rights are given before there is memory");
+  if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
+  const location placement = options_.placement.value_or(driver_->home());
+  for (const access_grant& each : grants) {
+    if (each.who == driver_->home() || each.who == placement) {
+      return refuse(errc::invalid_argument,
+                    "the home and the placement read and write: name other locations");
+    }
+  }
+  return {};
+}
+
+// Blocks that are gone by now are nobody's.
+status manager::refresh_all(std::span<const address> blocks) {
+  check(engine_ != nullptr, "rights are given before there is memory");
+  for (const address at : blocks) {
+    const result<block*> claimed = claim(at, pinned_record::allowed);
+    if (!claimed && is_wrong_address(claimed.error().code)) continue;
+    if (!claimed) return claimed.error();
+    const status given = engine_->refresh_rights(**claimed);
+    check((*claimed)->base == at, "another block is claimed than was named");
+    engine_->records().unclaim(**claimed);
+    if (!given) return given;
+  }
+  return {};
+}
+
+// A block that is made meanwhile is looked at by allocate(), when it is tracked.
+status manager::set_peers(std::span<const access_grant> grants) {
+  if (status ready = set_up(); !ready) return ready;
+  if (status valid = check_peers(grants); !valid) return valid;
+  const sync::lock_guard<sync::mutex> giving(peers_mutex_);
+  remapper& remaps = engine_->core().remaps;
+  const grant_list before = remaps.rights();
+  grant_list after = before;
+  for (const access_grant& each : grants) {
+    if (!after.set(each))
+      return refuse(errc::invalid_argument, "rights for more locations than a list takes");
+  }
+  std::vector<address> blocks;
+  try {
+    blocks.reserve(engine_->records().size() + 1);
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "no host memory is left for a list of blocks");
+  }
+  if (status set = remaps.set_rights(after); !set) return set;
+  bool has_all = true;
+  engine_->records().visit([&](const tracked_range& range) {
+    has_all = has_all && blocks.size() < blocks.capacity();
+    if (has_all) blocks.push_back(range.base);
+  });
+  const status done = has_all ? refresh_all(blocks)
+                              : status{refuse(errc::in_use, "blocks are being allocated: again")};
+  if (done) return done;
+  const status undone = remaps.set_rights(before);
+  check(undone.has_value(), "rights that were in force do not fit into their list");
+  (void)try_to_close([&] { return refresh_all(blocks); });
+  return done;
+}
+
+result<std::vector<memory_segment>> manager::segments(address_range range) {
+  const result<range_info> found = find(range.base);
+  if (!found) return found.error();
+  const result<block*> claimed = claim(found->base, pinned_record::allowed);
+  if (!claimed) return claimed.error();
+  const block& of = **claimed;
+  const address_range whole{of.base, of.sizes.mapped_bytes};
+  std::vector<memory_segment> listed;
+  status done = range.empty() || !whole.contains(range)
+                    ? refuse(errc::invalid_argument, "the range is not inside one block")
+                    : status{};
+  if (done) done = reserve_more(listed, of.memories.size());
+  address at = of.base;
+  for (const physical_memory* part : of.memories) {
+    const address_range where{at, part->size_bytes};
+    check(where.size_bytes > 0, "a piece without bytes is mapped");
+    if (done && where.overlaps(range)) listed.push_back({where, part->handle});
+    at = where.end();
+  }
+  check(at == whole.end(), "a block's pieces are not its memory");
+  engine_->records().unclaim(**claimed);
+  if (!done) return done.error();
+  check(!listed.empty(), "a range with bytes touches no piece");
+  return listed;
+}
+
+std::uint64_t manager::spilled_bytes() const noexcept {
+  if (!is_set_up_.load(std::memory_order_acquire) || !made_in_.is_here()) return 0;
+  const physical_statistics now = engine_->memory().statistics();
+  check(now.spilled_bytes <= now.footprint_bytes, "more is spilled than is held");
+  return now.spilled_bytes;
+}
+
+// ---- contents ------------------------------------------------------------------------
+
+// What a block needs beside memory. On failure it is gone.
+status manager::finish_made(block& made) {
+  check(made.claimed, "a block is finished that is not its maker's");
+  status finished = engine_->refresh_rights(made);
+  if (finished) finished = fill_acquired(made, 0);
+  if (finished) return finished;
+  const result<ticket_ref> last_use = engine_->time().mark(made.stream);
+  const ticket_ref until = last_use ? *last_use : made.last_use;
+  engine_->discard(made, until);
+  return finished;
+}
+
+// Behind the work of those who had the memory before: the block's stream is ordered so.
+status manager::fill_acquired(const block& of, std::uint64_t from_bytes) {
+  if (options_.contents == contents_rule::none ||
+      options_.contents == contents_rule::zero_on_release)
+    return {};
+  check(from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");
+  const std::uint8_t value = options_.contents == contents_rule::poison ? poison_byte : 0;
+  return driver_->fill(
+      {{of.base + from_bytes, of.sizes.mapped_bytes - from_bytes}, value, of.stream});
+}
+
+// Where the driver refuses it, what was added goes again; if it refuses that too, the block stays
+// larger. It is at its address either way.
+status manager::fill_grown(block& of, const range_sizes& before) {
+  if (of.sizes.user_bytes <= before.user_bytes) return {};
+  const status filled = fill_acquired(of, before.user_bytes);
+  if (filled) return filled;
+  check(of.claimed && of.sizes.mapped_bytes >= before.mapped_bytes, "a block grew to less");
+  const result<ticket_ref> last_use = engine_->time().mark(of.stream);
+  if (last_use) (void)engine_->shrink(of, {before, of.stream, *last_use});
+  return filled;
+}
+
+status manager::fill_released(block& of, std::uint64_t from_bytes, stream_handle stream) {
+  if (!clears_on_release() || of.sizes.user_bytes == 0 || !of.has_memory) return {};
+  check(of.claimed && from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");
+  if (status unlocked = engine_->unlock(of); !unlocked) return unlocked;
+  if (of.own_rights != nullptr && of.own_rights->of(driver_->home()) != access::read_write) {
+    const access_grant again{driver_->home(), access::read_write};
+    if (status given = engine_->set_own_rights(of, {&again, 1}); !given) return given;
+  }
+  const std::uint8_t value = options_.contents == contents_rule::poison ? poison_byte : 0;
+  return driver_->fill({{of.base + from_bytes, of.sizes.mapped_bytes - from_bytes}, value, stream});
+}
+
+}  // namespace vmm

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <cstdio>
+
+module vmm.optimizer;
+
+import vmm.backend;
+import vmm.options;
+import vmm.physical;
+import vmm.reservation;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+namespace {
+
+// Adds the devices that may use everything, each of which must reach the memory.
+status add_peers(driver_interface& driver, const memory_options& options, location memory_at,
+                 grant_list& grants) {
+  for (const access_grant& each : options.peers.all()) {
+    if (each.who == driver.home() || each.who == memory_at) {
+      return refuse(errc::bad_option,
+                    "memory_options::peers names the home or the placement, which read and write");
+    }
+    if (driver.feature_set().peers) {
+      const result<peer_info> link = driver.query_peer({each.who, memory_at});
+      if (!link) return link.error();
+      if (!link->is_reachable())
+        return refuse(errc::not_supported, "a device of memory_options::peers reaches no memory");
+    }
+    if (!grants.set(each))
+      return refuse(errc::bad_option, "memory_options::peers has more locations than a list takes");
+  }
+  check(grants.of(driver.home()) == access::read_write, "the home may not use a core's memory");
+  return {};
+}
+
+}  // namespace
+
+result<core_plan> plan_core(driver_interface& driver, const memory_options& options,
+                            const physical_request& like,
+                            std::span<const std::uint64_t> sizes_bytes) {
+  check(!sizes_bytes.empty(), "a core is planned without a size to ask about");
+  debug_check([&] { return options.validate().has_value(); }, "a core is planned with bad options");
+  core_plan plan;
+  const location home = driver.home();
+  physical_request wanted = like;
+  wanted.where = options.placement.value_or(home);
+  for (const std::uint64_t size_bytes : sizes_bytes) {
+    wanted.size_bytes = size_bytes;
+    const result<granularity> unit = driver.query_granularity(wanted);
+    if (!unit) return unit.error();
+    plan.unit.minimum_bytes = std::max(plan.unit.minimum_bytes, unit->minimum_bytes);
+    plan.unit.recommended_bytes = std::max(plan.unit.recommended_bytes, unit->recommended_bytes);
+  }
+  plan.options.physical.like = wanted;
+  plan.options.physical.budget_bytes = options.budget_bytes;
+  plan.options.reservation.reservation_bytes = options.reservation_bytes;
+  plan.options.grants = grants_for(home, wanted.where);
+  if (status added = add_peers(driver, options, wanted.where, plan.options.grants); !added)
+    return added.error();
+  if (options.spill) {
+    if (*options.spill == wanted.where)
+      return refuse(errc::bad_option, "memory_options::spill is where memory is made anyhow");
+    wanted.where = *options.spill;
+    const result<granularity> unit = driver.query_granularity(wanted);
+    if (!unit) return unit.error();
+    plan.unit.minimum_bytes = std::max(plan.unit.minimum_bytes, unit->minimum_bytes);
+    plan.unit.recommended_bytes = std::max(plan.unit.recommended_bytes, unit->recommended_bytes);
+    plan.options.physical.spill = options.spill;
+  }
+  check(!plan.options.grants.all().empty(), "nobody may use a core's memory");
+  return plan;
+}
+
+status device_core::validate() const noexcept {
+  if (status valid = memory.validate(); !valid) return valid;
+  return space.validate();
+}
+
+status give_back_core(device_core& core, const status& emptied) {
+  const trim_report drained = core.memory.trim(0);
+  if (!emptied) return emptied;
+  if (drained.failure.code != errc::none) return drained.failure;
+  check(core.memory.statistics().footprint_bytes == 0, "memory is in use when a core is closed");
+  return core.space.close();
+}
+
+void report_unclosed(const char* owner, const error& failure) noexcept {
+  check(failure.code != errc::none, "a core that closed is said not to");
+  check(owner != nullptr && failure.detail != nullptr, "nobody reports a core that did not close");
+  std::fprintf(
+      stderr, "vmm: a %s could not give everything back: %s, %s; the rest stays with the process\n",
+      owner, name_of(failure.code), failure.detail);
+}
+
+}  // namespace vmm

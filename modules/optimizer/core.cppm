@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.optimizer:core - what every allocator stands on: time, physical memory, addresses, mappings.
+//
+// An allocator is a way of bookkeeping over one device_core. plan_core() asks the driver what the
+// core has to know, and decides who may use the memory; close_core() gives everything back.
+//
+// I1  Memory may be read and written from the backend's home and from where it lies, whoever asks.
+// I2  close_core() tries as often as a fault needs that strikes once, and no more.
+//
+// Thread safety: all of device_core's parts; plan_core() and close_core() by one thread.
+// Cost: plan_core() is one query for each size asked about; close_core() what it gives back.
+// Elsewhere: what waits to be unmapped (:unmap_queue), blocks (:engine, vmm.stream).
+export module vmm.optimizer:core;
+
+import vmm.backend;
+import vmm.options;
+import vmm.physical;
+import vmm.reservation;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+import :remapper;
+
+namespace vmm {
+
+/// How a core is opened.
+export struct core_options {
+  physical_options physical{};
+  reservation_options reservation{};
+  grant_list grants{};
+};
+
+/// What the driver and the options say about a core to be. Its owner decides what granularity its
+/// pieces and its extents have, and sets it in `options`.
+export struct core_plan {
+  core_options options{};
+  granularity unit{};  ///< the coarsest of the sizes that were asked about
+};
+
+/// Asks about `like`, at the options' placement, in each of `sizes_bytes`. The plan has the
+/// placement, the budget, the reservations' size, and the rights of I1. Some devices have a finer
+/// granularity for small sizes. Requires: options that validate() takes; one size at least.
+/// Errors: what query_granularity answers.
+export [[nodiscard]] result<core_plan> plan_core(driver_interface& driver,
+                                                 const memory_options& options,
+                                                 const physical_request& like,
+                                                 std::span<const std::uint64_t> sizes_bytes);
+
+/// What the manager and the pool stand on: time, physical memory, addresses and mappings of one
+/// device.
+export struct device_core {
+  device_core(driver_ref driver, const core_options& options)
+      : time(driver),
+        memory(driver, options.physical),
+        space(driver, options.reservation),
+        remaps(driver, time, memory, options.grants) {
+    check(options.physical.granularity_bytes % options.reservation.granularity_bytes == 0,
+          "pieces of memory do not fit the granules of addresses");
+  }
+  device_core(const device_core&) = delete;
+  device_core& operator=(const device_core&) = delete;
+
+  /// Checks the accounts of memory and of addresses. Errors: internal. O(everything).
+  [[nodiscard]] status validate() const noexcept;
+
+  timeline time;
+  physical_pool memory;
+  reservation_space space;
+  remapper remaps;
+};
+
+/// A fault that strikes the end once must not leave a trace; one that stays cannot be outwaited.
+export inline constexpr int close_attempts = 3;
+
+/// Calls `step()`, a status, until it succeeds, close_attempts times at most. Errors: the last one.
+export template <class Step>
+[[nodiscard]] status try_to_close(Step&& step) {
+  static_assert(close_attempts > 0);
+  status closed = step();
+  for (int left = close_attempts - 1; left > 0 && !closed; --left) closed = step();
+  return closed;
+}
+
+/// Releases the memory that is cached, and where `emptied` is a success, so that every extent has
+/// come back, frees the addresses. Errors: `emptied`'s, else what release and free_reservation
+/// answer; a later call goes on.
+[[nodiscard]] status give_back_core(device_core& core, const status& emptied);
+
+/// Calls `empty()`, a status, which unmaps what is mapped and gives its pieces and extents back,
+/// and then gives the core's memory and addresses back. All of that again where something fails.
+/// Errors: the last one; what is left is the driver's still.
+export template <class Empty>
+[[nodiscard]] status close_core(device_core& core, Empty&& empty) {
+  return try_to_close([&] { return give_back_core(core, empty()); });
+}
+
+/// One line on stderr about what stays with the process. `owner` is "manager", "stream pool".
+export void report_unclosed(const char* owner, const error& failure) noexcept;
+
+/// Goes on from `outcome`, a result of `operation()`: where memory is short, calls `relieve()`,
+/// which gives back something or waits for it, and the operation again, until that succeeds, fails
+/// otherwise, or nothing is left to relieve. `relieve()` answers result<bool>: false when nothing
+/// is left, and its error is the answer of the whole. [F2]
+export template <class Outcome, class Operation, class Relieve>
+[[nodiscard]] Outcome retry_while_short(Outcome outcome, Operation&& operation, Relieve&& relieve) {
+  while (!outcome && is_shortage(outcome.error().code)) {
+    const result<bool> relieved = relieve();
+    check(relieved || relieved.error().code != errc::none, "a relief fails without a reason");
+    if (!relieved) return relieved.error();
+    if (!*relieved) return outcome;
+    outcome = operation();
+  }
+  return outcome;
+}
+
+}  // namespace vmm

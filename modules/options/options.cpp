@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.options;
+
+import vmm.backend;
+import vmm.environment;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+namespace {
+
+constexpr std::array<option_row<memory_options>, 2> memory_rows{{
+    {"memory_options::reservation_bytes is from 1 to 2^56", &memory_options::reservation_bytes, 1,
+     option_bytes_max},
+    {"memory_options::budget_bytes is from 0 to 2^56, where 0 is no budget",
+     &memory_options::budget_bytes, 0, option_bytes_max},
+}};
+
+}  // namespace
+
+std::span<const option_row<memory_options>> memory_options::ranges() noexcept {
+  return memory_rows;
+}
+
+status memory_options::validate() const noexcept { return check_options(ranges(), *this); }
+
+status memory_options::read_environment() noexcept {
+  const auto& [space, budget] = memory_rows;
+  check(space.low >= 1 && budget.low == 0, "no budget, or no addresses, is another number than 0");
+  if (status read =
+          read_option("VMM_VA_SIZE", space, *this,
+                      "VMM_VA_SIZE takes bytes with a unit, such as 8TiB, not 0 and at most 64PiB");
+      !read) {
+    return read;
+  }
+  return read_option(
+      "VMM_BUDGET", budget, *this,
+      "VMM_BUDGET takes bytes with a unit, such as 40GiB, at most 64PiB, or 0 for no budget");
+}
+
+status read_value(const char* name, std::uint64_t& option, const char* detail) noexcept {
+  return read_bytes_option(name, option, detail);
+}
+
+status read_value(const char* name, std::uint32_t& option, const char* detail) noexcept {
+  std::uint64_t value = option;
+  if (status read = read_bytes_option(name, value, detail); !read) return read;
+  if (value > std::numeric_limits<std::uint32_t>::max()) return refuse(errc::bad_option, detail);
+  option = static_cast<std::uint32_t>(value);
+  check(option == value, "an option has lost its upper half");
+  return {};
+}
+
+status read_value(const char* name, double& option, const char* detail) noexcept {
+  return read_number_option(name, option, detail);
+}
+
+}  // namespace vmm

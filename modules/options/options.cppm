@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.options - options with their ranges, and the options that every allocator has.
+//
+// An option's range stands in one place: a row of its struct's table. validate() of the struct and
+// what an environment variable may set both follow it.
+//
+// I1  A row's detail begins with the option's name and says its range.
+// I2  Not a number and infinity lie in no range.
+//
+// Thread safety: values only; read_environment() as getenv. Cost: constant, no allocation.
+export module vmm.options;
+
+import vmm.backend;
+import vmm.environment;
+import vmm.history;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+/// Values between the ends of a range that an option cannot have.
+export enum class option_rule : std::uint8_t {
+  any,           // it may have each of them
+  power_of_two,  // powers of two only; and 0, below the range, for "none"
+};
+
+/// Where an option stands in the struct `Options`, and of what type it is.
+template <class Options>
+class option_member {
+ public:
+  constexpr option_member(std::uint64_t Options::* at) noexcept : whole_(at) {
+    check(at != nullptr, "an option is no member of its struct");
+  }
+  constexpr option_member(std::uint32_t Options::* at) noexcept : share_(at) {
+    check(at != nullptr, "an option is no member of its struct");
+  }
+  constexpr option_member(double Options::* at) noexcept : number_(at) {
+    check(at != nullptr, "an option is no member of its struct");
+  }
+
+  /// Calls `look` with the pointer to the member.
+  template <class Look>
+  constexpr auto visit(Look&& look) const {
+    if (whole_ != nullptr) return look(whole_);
+    if (share_ != nullptr) return look(share_);
+    check(number_ != nullptr, "an option has no type");
+    return look(number_);
+  }
+
+ private:
+  std::uint64_t Options::* whole_ = nullptr;
+  std::uint32_t Options::* share_ = nullptr;
+  double Options::* number_ = nullptr;
+};
+
+/// One option of the struct `Options`, and from where to where it may be. The ends belong to it.
+export template <class Options>
+struct option_row {
+  const char* detail;  ///< of the error: the option's name and its range
+  option_member<Options> option;
+  double low = 0;  ///< whole, and at most 2^56, where the option is an integer
+  double high = 0;
+  option_rule rule = option_rule::any;
+
+  /// Errors: bad_option, with the row's detail.
+  [[nodiscard]] status check_value(const Options& options) const noexcept {
+    check(detail != nullptr, "an option's range has no text");
+    const bool fits = option.visit([&](auto at) { return is_within(options.*at); });
+    return fits ? status{} : status{refuse(errc::bad_option, detail)};
+  }
+
+ private:
+  // Not a number compares false with everything.
+  [[nodiscard]] bool is_within(double value) const noexcept {
+    check(low <= high, "the range of an option is empty");
+    return value >= low && value <= high;
+  }
+  // As integers: a double does not tell neighbours above 2^53 apart.
+  [[nodiscard]] bool is_within(std::uint64_t value) const noexcept {
+    check(low >= 0 && low <= high, "the range of an option is empty");
+    const bool is_power = value != 0 && (value & (value - 1)) == 0;
+    if (rule == option_rule::power_of_two && value == 0) return true;
+    if (rule == option_rule::power_of_two && !is_power) return false;
+    return value >= static_cast<std::uint64_t>(low) && value <= static_cast<std::uint64_t>(high);
+  }
+  [[nodiscard]] bool is_within(std::uint32_t value) const noexcept {
+    return is_within(std::uint64_t{value});
+  }
+};
+
+/// Requires: a row, else the process ends. Effects: none; looks whether each option lies in its
+/// range. Errors: bad_option, with the detail of the first row whose option does not.
+/// Cost: O(rows). Thread safety: values only.
+export template <class Options>
+[[nodiscard]] status check_options(std::span<const option_row<Options>> rows,
+                                   const Options& options) noexcept {
+  check(!rows.empty(), "a table of options without rows");
+  for (const option_row<Options>& row : rows) {
+    if (status fits = row.check_value(options); !fits) return fits;
+  }
+  return {};
+}
+
+/// No device has more memory or address space than this.
+export inline constexpr std::uint64_t option_bytes_max = std::uint64_t{1} << 56;
+
+/// What becomes of old bytes: those of whoever had the memory before. [G8]
+export enum class contents_rule : std::uint8_t {
+  none,             // bytes are not specified
+  zero_on_acquire,  // a block reads as zero, behind a fill on the stream that it is allocated on
+  zero_on_release,  // a block's bytes are gone when it is freed, behind a fill on that stream
+  poison,           // a block's bytes are poison_byte when it is freed, and when it is allocated
+};
+/// What a use before the first write, or after the free, reads under contents_rule::poison.
+export inline constexpr std::uint8_t poison_byte = 0xDB;
+
+/// What each allocator does with memory of the device and with its addresses.
+export struct memory_options {
+  /// Address space reserved at a time. Where the driver has less, half of it is tried, and so on.
+  std::uint64_t reservation_bytes = std::uint64_t{8} << 40;
+  /// Never hold more physical memory than this; 0: no limit but the device's.
+  std::uint64_t budget_bytes = 0;
+  /// The last step before out of memory may block the caller until work on freed memory has
+  /// finished.
+  bool wait_when_short = true;
+  /// Where memory is made; none: at the backend's home. Both the home and this place may read and
+  /// write it.
+  std::optional<location> placement{};
+  /// Other devices that may use all of the memory, from the first mapping on, wherever it moves.
+  /// The home and the placement may read and write it besides. [I2]
+  grant_list peers{};
+  /// Where memory is made once the placement has none left, after everything else was tried; none:
+  /// nowhere. The home and the peers may use it as any other. What lies there serves no second
+  /// block of a manager. [J4]
+  std::optional<location> spill{};
+  /// Needs features::copy. A manager's block grows in place only under the rules that fill, and a
+  /// block is freed on a stream under those that fill on release.
+  contents_rule contents = contents_rule::none;
+  live_report at_end{};  ///< told of blocks that are live when the allocator goes away
+  /// Where the allocator writes what it does; it outlives the allocator, and `import vmm.history;`
+  /// names its type. Null: nowhere. [N1]
+  history_ring* recorder = nullptr;
+  /// Shows other processes of the user what the allocator has, for vmm-top: as VMM_TOP=1. [N3]
+  bool publish = false;
+
+  /// The options that have a range: reservation_bytes from 1 to 2^56, budget_bytes to 2^56.
+  [[nodiscard]] static std::span<const option_row<memory_options>> ranges() noexcept;
+  /// Errors: bad_option; the detail names the option and its range.
+  [[nodiscard]] status validate() const noexcept;
+  /// Changes what VMM_VA_SIZE and VMM_BUDGET set. Errors: bad_option; the detail names the variable
+  /// and what it may be, and what another variable set stays.
+  [[nodiscard]] status read_environment() noexcept;
+};
+
+// Each reads the variable `name` as what the option is: bytes with a unit, or a number.
+[[nodiscard]] status read_value(const char* name, std::uint64_t& option,
+                                const char* detail) noexcept;
+[[nodiscard]] status read_value(const char* name, std::uint32_t& option,
+                                const char* detail) noexcept;
+[[nodiscard]] status read_value(const char* name, double& option, const char* detail) noexcept;
+
+/// Effects: reads the variable `name`, where it is set, into the row's option: bytes with a unit,
+/// or a number where the option is one. Errors: bad_option with `detail` where the value is
+/// malformed or out of the row's range; the option is as before. Cost: a getenv and a copy of the
+/// options. Thread safety: no thread may change the environment meanwhile.
+export template <class Options>
+[[nodiscard]] status read_option(const char* name, const option_row<Options>& row, Options& options,
+                                 const char* detail) noexcept {
+  check(detail != nullptr, "a variable is refused without a text");
+  if (!option_is_set(name)) return {};
+  Options changed = options;
+  const status read =
+      row.option.visit([&](auto at) { return read_value(name, changed.*at, detail); });
+  if (!read) return read;
+  if (!row.check_value(changed)) return refuse(errc::bad_option, detail);
+  options = changed;
+  debug_check([&] { return row.check_value(options).has_value(); },
+              "an option has a value that it cannot have");
+  return {};
+}
+
+}  // namespace vmm

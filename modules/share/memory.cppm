@@ -1,0 +1,260 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.share:memory - memory that is lent to other processes, and memory that is borrowed.
+//
+// exported_block  a block of this process's: memory of its own, or a manager's block
+// received_block  what came of a block: its description and its handles
+// imported_block  a block of another process's, mapped here
+//
+// I1  A failed call leaves a block as it was.
+// I2  An imported block has exactly the addresses of its size, and its parts in their order.
+// I3  What is given back goes in this order: mappings, addresses, handles. A refusal stops there; a
+//     later call goes on. Destroying tries three times, and a line on stderr says what stays.
+// I4  A manager's block that was exported as pinned is neither freed nor moved until the last loan
+//     and the exported_block have gone. Memory that was exported never serves another block.
+// I5  In a forked child every call answers not_permitted, and destroying changes nothing. [S8]
+//
+// Thread safety: a block is for one thread at a time. Cost: driver calls by the number of parts.
+export module vmm.share:memory;
+
+import vmm.backend;
+import vmm.manager;
+import vmm.std;
+import vmm.support;
+import :wire;
+
+namespace vmm {
+
+/// Handles of one driver side by side in a reservation of exactly their size.
+class mapped_parts {
+ public:
+  explicit mapped_parts(driver_ref driver) noexcept : driver_(driver), use_(driver.use()) {}
+  mapped_parts(const mapped_parts&) = delete;
+  mapped_parts& operator=(const mapped_parts&) = delete;
+  ~mapped_parts();
+
+  /// Takes over a handle. Errors: out_of_host_memory; the handle is the caller's still.
+  [[nodiscard]] status add(physical_handle handle, std::uint64_t size_bytes) noexcept;
+  /// Reserves the addresses, maps every part and gives access. All or nothing; what could not be
+  /// undone is undone by the next call of map() or close().
+  [[nodiscard]] status map(std::span<const access_grant> grants) noexcept;
+  /// I3. Errors: what unmap, free_reservation and release answer.
+  [[nodiscard]] status close() noexcept;
+  [[nodiscard]] status unmap() noexcept;
+
+  [[nodiscard]] driver_interface& driver() const noexcept { return *driver_; }
+  /// To be copied: what it refers to outlives this object, and the reference itself does not.
+  [[nodiscard]] const driver_ref& reference() const noexcept { return driver_; }
+  [[nodiscard]] bool is_here() const noexcept { return made_in_.is_here(); }
+  [[nodiscard]] bool is_mapped() const noexcept {
+    check(!mapped_ || mapped_count_ == parts_.size(), "a block is mapped in part");
+    return mapped_;
+  }
+  [[nodiscard]] address_range where() const noexcept {
+    check(where_.empty() == !where_.base, "a block has addresses and no place");
+    return where_;
+  }
+  [[nodiscard]] std::span<const block_part> parts() const noexcept { return parts_; }
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept;
+
+ private:
+  driver_ref driver_;
+  use_of use_;
+  process_mark made_in_;
+  std::vector<block_part> parts_;
+  address_range where_{};
+  std::size_t mapped_count_ = 0;  // leading parts that stand mapped
+  bool mapped_ = false;           // all of them, with access
+};
+
+// ---- exporting -----------------------------------------------------------------------
+
+/// Memory that is made to be lent.
+export struct export_request {
+  std::uint64_t size_bytes = 0;    ///< not 0; rounded up to the granularity
+  std::uint64_t handle_bytes = 0;  ///< 0: one handle; else handles of this size, the last smaller
+  share_kind kind = share_kind::posix_fd;
+  std::optional<location> placement{};  ///< none: the driver's home
+  bool compressible = false;
+  bool rdma_capable = false;
+  share_label label{};
+};
+
+/// How a manager's block is lent.
+export struct block_export {
+  export_rule rule = export_rule::pinned;
+  share_kind kind = share_kind::posix_fd;
+  bool one_handle = false;  ///< refuse a block that has more than one
+  share_label label{};
+};
+
+/// What an exported block is made of. Connections that lend the block share it with its owner.
+class export_state {
+ public:
+  explicit export_state(driver_ref driver) noexcept : own(driver) {}
+  export_state(const export_state&) = delete;
+  export_state& operator=(const export_state&) = delete;
+  ~export_state();
+
+  /// The block as it is now, and its handles. Errors: as begin_export.
+  [[nodiscard]] result<share_description> refresh() noexcept;
+
+  mapped_parts own;          // memory of the block's own
+  manager* owner = nullptr;  // of a manager's block
+  std::optional<use_of> owner_use;
+  address at{};
+  export_rule rule = export_rule::pinned;
+  bool one_handle = false;
+  share_description block{};
+  std::vector<block_part> parts;  // of a manager's block, as refresh() found them
+};
+
+/// A block of this process's that others may be lent. Whoever receives it may read and write it:
+/// there is no lending for reading only.
+export class exported_block {
+ public:
+  exported_block() = default;
+  /// Memory of its own: created, mapped, and readable and writable here. Fresh memory; its bytes
+  /// are what the driver gives. Errors: invalid_argument (no size, a handle size that is no whole
+  /// granules, more than share_parts_max handles), not_supported (the kind, the placement), what
+  /// create, reserve, map and set_access answer.
+  [[nodiscard]] static result<exported_block> make(driver_ref driver,
+                                                   const export_request& request) noexcept;
+  /// A manager's block. Requires: the manager outlives the block and its loans. Errors: as
+  /// manager::begin_export; not_supported (the kind), invalid_argument (too many handles, or more
+  /// than one where one was asked for).
+  [[nodiscard]] static result<exported_block> from(manager& owner, address at,
+                                                   const block_export& how = {}) noexcept;
+
+  exported_block(exported_block&&) noexcept = default;
+  exported_block& operator=(exported_block&&) noexcept = default;
+  exported_block(const exported_block&) = delete;
+  exported_block& operator=(const exported_block&) = delete;
+  /// The block ends when its last loan has. Requires: no unfinished work uses it then.
+  ~exported_block() = default;
+
+  /// Effects: none; true after a move from it. Cost: O(1).
+  [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
+  /// Requires: not empty. Effects: none; where the exporter has the block. Cost: O(1).
+  [[nodiscard]] address data_address() const noexcept;
+  /// Whole granules: what an importer maps.
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept;
+  [[nodiscard]] std::size_t part_count() const noexcept;
+  [[nodiscard]] bool is_lent() const noexcept { return state_.use_count() > 1; }
+
+  /// Where resize() of the manager has put a followed block. share_channel::update tells it.
+  /// Errors: invalid_argument (a block that is not followed), as begin_export.
+  [[nodiscard]] status moved_to(address at) noexcept;
+
+  /// Ends the block now. Errors: in_use (it is lent), not_permitted (a forked child), what the
+  /// driver answers; a later call goes on.
+  [[nodiscard]] status release() noexcept;
+
+  /// The block as its message describes it, with the fabric handles. For any way to another
+  /// process. Errors: as export_handle of the driver.
+  [[nodiscard]] result<share_description> describe() const noexcept;
+  /// One handle for each part, each the caller's: a descriptor is the caller's to close. Requires:
+  /// room for part_count() handles. Errors: as export_handle; handles that were made are closed.
+  [[nodiscard]] status export_handles(std::span<shared_handle> to) const noexcept;
+
+ private:
+  friend class share_channel;
+  explicit exported_block(std::shared_ptr<export_state> state) noexcept : state_(std::move(state)) {
+    check(state_ != nullptr, "a block is exported that is none");
+  }
+
+  std::shared_ptr<export_state> state_;
+};
+
+// ---- importing -----------------------------------------------------------------------
+
+/// What came of a block. It owns the descriptors that came with it.
+export class received_block {
+ public:
+  received_block() = default;
+  /// Of handles that came some other way than by a share_channel, and stay the caller's.
+  /// Errors: invalid_argument (not as many handles as parts), as check_share_description.
+  [[nodiscard]] static result<received_block> of(const share_description& block,
+                                                 std::span<const shared_handle> handles) noexcept;
+  received_block(received_block&& other) noexcept;
+  received_block& operator=(received_block&& other) noexcept;
+  received_block(const received_block&) = delete;
+  received_block& operator=(const received_block&) = delete;
+  ~received_block() { close(); }
+
+  /// Effects: none; what the exporter said of the block, checked. Cost: O(1).
+  [[nodiscard]] const share_description& block() const noexcept { return block_; }
+  /// One part, as import_handle takes it. The descriptor stays this object's.
+  [[nodiscard]] shared_handle handle(std::size_t index) const noexcept;
+  void close() noexcept;
+
+ private:
+  friend class share_channel;
+
+  share_description block_{};
+  std::array<std::int64_t, share_parts_max> descriptors_{};
+  std::size_t descriptor_count_ = 0;
+  bool owns_ = false;
+};
+
+/// How a block of another process is mapped in this one.
+export struct import_options {
+  access rights = access::read_write;  ///< of the driver's home, and of where the memory lies
+  /// The exporter may number devices in another way (CUDA_VISIBLE_DEVICES): take what the driver
+  /// says of the handle.
+  bool any_device = false;
+};
+
+/// A block of another process's. Its bytes stay for as long as it is imported, whatever becomes of
+/// the exporter.
+export class imported_block {
+ public:
+  imported_block() = default;
+  /// Imports the handles, and checks what the driver says of them against what the peer said.
+  /// Errors: foreign_error (they do not agree), not_supported, what import_handle answers. [S7]
+  [[nodiscard]] static result<imported_block> import_block(
+      driver_ref driver, const received_block& from, const import_options& options = {}) noexcept;
+
+  imported_block(imported_block&&) noexcept = default;
+  imported_block& operator=(imported_block&&) noexcept = default;
+  imported_block(const imported_block&) = delete;
+  imported_block& operator=(const imported_block&) = delete;
+  /// Requires: no unfinished work uses the block.
+  ~imported_block() = default;
+
+  /// Reserves exactly the block's size, maps it and gives access. Again: where it lies.
+  /// Errors: what reserve, map and set_access answer.
+  [[nodiscard]] result<address> map() noexcept;
+  /// Rights for each location and range. Requires: a range of whole parts, unless the driver has
+  /// partial_access. Errors: invalid_argument (not mapped, or outside), what set_access answers.
+  [[nodiscard]] status set_access(address_range range,
+                                  std::span<const access_grant> grants) noexcept;
+  /// The block as an update says that it is now: imported, mapped if it was, and then the old
+  /// mapping is undone. Requires: no unfinished work uses the block. Effects: answers where it
+  /// lies; none where it is not mapped. Errors: as import_block and map; the block is as before.
+  [[nodiscard]] result<address> update(const received_block& from) noexcept;
+  /// I3. Requires: no unfinished work uses the block. Errors: not_permitted (a forked child), what
+  /// unmap, free_reservation and release answer.
+  [[nodiscard]] status release() noexcept;
+
+  /// Effects: none; true after release() or a move from it. Cost: O(1).
+  [[nodiscard]] bool empty() const noexcept { return parts_ == nullptr; }
+  /// Effects: none; the number that both sides name the block by. Cost: O(1).
+  [[nodiscard]] std::uint64_t id() const noexcept { return block_.id; }
+  /// Effects: none; the block as the last update said. Cost: O(1).
+  [[nodiscard]] const share_description& block() const noexcept { return block_; }
+  /// None where it is not mapped.
+  [[nodiscard]] address data_address() const noexcept;
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return block_.size_bytes; }
+  /// Where this driver says that the memory lies.
+  [[nodiscard]] location where() const noexcept { return where_; }
+
+ private:
+  std::unique_ptr<mapped_parts> parts_;
+  share_description block_{};
+  location where_{};
+  import_options options_{};
+};
+
+}  // namespace vmm

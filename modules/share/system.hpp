@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The calls of the system behind vmm.share: no bookkeeping, no policy of the protocol. Private to
+// modules/share.
+//
+// Each function answers 0 or an errno, or a value beside one. Interrupted calls are repeated.
+// Every wait has a deadline. None allocates. Thread safety: as the kernel's.
+#ifndef VMM_MODULES_SHARE_SYSTEM_HPP
+#define VMM_MODULES_SHARE_SYSTEM_HPP
+
+#include <cstddef>
+#include <cstdint>
+
+namespace vmm::unix_os {
+
+struct bytes_in {
+  const std::byte* data = nullptr;
+  std::size_t size = 0;
+};
+
+/// A point in time of the monotonic clock.
+struct deadline {
+  std::int64_t at_ns = 0;
+};
+[[nodiscard]] deadline deadline_in(std::uint32_t milliseconds) noexcept;
+
+/// A descriptor, or -1 and why.
+struct opened {
+  int descriptor = -1;
+  int failure = 0;
+};
+
+/// What a look at a place on the file system said.
+enum class place_fault : std::uint8_t {
+  none,
+  bad_name,       // empty, too long, a zero byte in it, or "." or ".."
+  bad_directory,  // not this user's, open to others, a symbolic link, or no directory
+  exists,         // something has the name already
+  not_a_socket,   // what has the name is no socket of this user's
+};
+struct listening {
+  int descriptor = -1;
+  int directory = -1;  // where the socket's name stands
+  std::uint64_t inode = 0;
+  int failure = 0;
+  place_fault fault = place_fault::none;
+};
+
+/// A socket for connections at a path in a directory of mode 0700 that is this user's. The
+/// directory is looked at by its descriptor, and the socket is made by that descriptor. [S2]
+[[nodiscard]] listening listen_at(const char* path, std::size_t length) noexcept;
+/// Takes the name away, if it is still this socket's, and closes the descriptors.
+void stop_listening(const listening& ended, const char* path, std::size_t length) noexcept;
+/// A connection to such a socket.
+struct connected {
+  int descriptor = -1;
+  int failure = 0;  // ETIMEDOUT: the deadline has passed
+  place_fault fault = place_fault::none;
+};
+[[nodiscard]] connected connect_at(const char* path, std::size_t length, deadline until) noexcept;
+[[nodiscard]] opened accept_from(int descriptor, deadline until) noexcept;
+
+/// 0 where the descriptor is a connected Unix socket that keeps messages apart (SOCK_SEQPACKET);
+/// it is closed by exec from now on.
+[[nodiscard]] int check_connected(int descriptor) noexcept;
+
+/// The user that was at the other end when the connection was made.
+struct peer {
+  std::uint32_t uid = 0;
+  int failure = 0;
+};
+[[nodiscard]] peer peer_of(int descriptor) noexcept;
+[[nodiscard]] std::uint32_t own_uid() noexcept;
+
+/// The most descriptors that the kernel passes at a time.
+inline constexpr std::size_t descriptors_max = 253;
+
+struct descriptors_in {
+  const int* data = nullptr;
+  std::size_t count = 0;
+};
+
+/// Sends one message with its descriptors. EPIPE or ECONNRESET: nobody is there any more.
+/// ETIMEDOUT.
+[[nodiscard]] int send_message(int descriptor, bytes_in bytes, descriptors_in passed,
+                               deadline until) noexcept;
+
+/// What came. Whatever the fault, every descriptor that came is in the list, and close-on-exec.
+enum class receive_fault : std::uint8_t {
+  none,
+  failed,           // see failure; ETIMEDOUT where nothing came
+  ended,            // the peer has closed the connection
+  wrong_size,       // the message is longer or shorter than asked for
+  cut_descriptors,  // not all of the descriptors could be taken
+};
+struct received {
+  std::size_t descriptor_count = 0;
+  receive_fault fault = receive_fault::none;
+  int failure = 0;
+};
+[[nodiscard]] received receive_message(int descriptor, std::byte* bytes, std::size_t size,
+                                       int* descriptors, deadline until) noexcept;
+
+void close(int descriptor) noexcept;
+
+/// Registers a descriptor that a forked child closes at once: a connection is a lease, and must not
+/// outlive its process in a child. False where too many are registered.
+[[nodiscard]] bool close_in_children(int descriptor) noexcept;
+void forget_in_children(int descriptor) noexcept;
+inline constexpr std::size_t connections_max = 512;
+
+[[nodiscard]] int random_bytes(std::byte* to, std::size_t size) noexcept;
+
+struct secret_file {
+  int failure = 0;
+  bool is_private = false;  // this user's, mode 0600 or less
+  bool has_size = false;
+};
+[[nodiscard]] secret_file read_secret(const char* path, std::byte* to, std::size_t size) noexcept;
+
+/// 32 bytes at `digest`. False where neither libcrypto nor the kernel's AF_ALG is there.
+[[nodiscard]] bool hmac_sha256(bytes_in key, bytes_in text, std::byte* digest) noexcept;
+
+/// The name of an errno, static storage; "errno" for those that sockets do not meet.
+[[nodiscard]] const char* errno_name(int number) noexcept;
+
+}  // namespace vmm::unix_os
+
+#endif

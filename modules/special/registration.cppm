@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.special:registration - memory for libraries that register it (NCCL, UCX, network cards), and
+// calls around every change of it. [I1, J4]
+//
+// registrable_options   a manager's options under which such a library takes its blocks
+// check_registrable     what would keep it from taking a block, before it is asked
+// pool_registrations    registers what a pool maps, and lets go of it before it changes
+// registered_blocks     the same for a manager's blocks, around allocate, resize and free
+//
+// I1  What is registered is mapped: `leave` is called before the memory behind it changes, `enter`
+//     after it has.
+// I2  Each range that was entered is left once; one whose `enter` failed is not left.
+//
+// Thread safety: registered_blocks is for one thread at a time; pool_registrations is called by the
+// pool, one notice at a time. Cost: that of the hooks, and a list entry for each range.
+export module vmm.special:registration;
+
+import vmm.backend;
+import vmm.manager;
+import vmm.std;
+import vmm.stream;
+import vmm.support;
+
+namespace vmm {
+
+/// A library's two calls. `enter` is given whole mappings; what it answers other than success keeps
+/// the range unregistered. Neither may call the allocator.
+export struct registration_hooks {
+  status (*enter)(void* context, address_range range) noexcept = nullptr;
+  void (*leave)(void* context, address_range range) noexcept = nullptr;
+  void* context = nullptr;
+};
+
+/// `base` with what registration asks for: each way of sharing that this process may use (posix_fd;
+/// fabric where trying it works), memory that RDMA reaches where the device has it, and blocks of
+/// one handle each. Errors: not_supported (no way of sharing), what the driver answers.
+export [[nodiscard]] result<manager_options> registrable_options(driver_interface& driver,
+                                                                 const manager_options& base = {});
+
+/// What a library that registers memory finds of a range.
+export struct registration_report {
+  std::uint64_t segment_count = 0;
+  share_kind shareable = share_kind::none;  ///< of all segments
+  bool rdma_capable = false;                ///< all segments
+  bool on_device = false;                   ///< all segments
+  bool is_aligned = false;  ///< base and sizes are multiples of the recommended granularity
+
+  /// Whether a window of NCCL may be made of it: see docs/special.md.
+  [[nodiscard]] bool is_registrable() const noexcept {
+    return shareable != share_kind::none && on_device && is_aligned;
+  }
+};
+/// Errors: as manager::segments, what query_granularity and get_properties answer.
+export [[nodiscard]] result<registration_report> check_registrable(manager& owner, address at);
+
+/// Registers a pool's mappings for as long as it lives: those that it makes from now on.
+export class pool_registrations final : public remap_listener {
+ public:
+  /// Requires: the pool outlives this object; hooks, both. Errors: as stream_pool::subscribe.
+  [[nodiscard]] static result<std::unique_ptr<pool_registrations>> watch(
+      stream_pool& pool, const registration_hooks& hooks);
+  pool_registrations(const pool_registrations&) = delete;
+  pool_registrations& operator=(const pool_registrations&) = delete;
+  /// Leaves everything that is registered.
+  ~pool_registrations();
+
+  /// For the pool: leaves what is about to change.
+  void before_change(const remap_notice& notice) noexcept override;
+  /// For the pool: enters what has got memory.
+  void after_change(const remap_notice& notice) noexcept override;
+  /// Ranges that are registered now. Cost: O(1).
+  [[nodiscard]] std::size_t size() const;
+  /// Times that `enter` failed, or that a range could not be kept track of.
+  [[nodiscard]] std::uint64_t refused_count() const;
+
+ private:
+  pool_registrations(stream_pool& pool, const registration_hooks& hooks) noexcept
+      : pool_(pool), hooks_(hooks) {}
+  stream_pool& pool_;
+  registration_hooks hooks_;
+  remap_subscription subscription_ = remap_subscription::none;
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::uint64_t> ranges_;  // base to size
+  std::uint64_t refused_count_ = 0;
+};
+
+/// A manager's blocks, registered while they stay as they are.
+export class registered_blocks {
+ public:
+  /// Requires: the manager outlives this object; hooks, both.
+  registered_blocks(manager& owner, const registration_hooks& hooks) noexcept;
+  registered_blocks(const registered_blocks&) = delete;
+  registered_blocks& operator=(const registered_blocks&) = delete;
+  /// Leaves what is registered; the blocks stay the manager's.
+  ~registered_blocks();
+
+  /// A block that is registered. Errors: as manager::allocate, what `enter` answers (the block is
+  /// freed), out_of_host_memory.
+  [[nodiscard]] result<address> allocate(const allocate_request& request);
+  /// Leaves the block, resizes it, and registers it where it lies then. Errors: as manager::resize;
+  /// the block is as before, and registered where `enter` takes it again. Where the hook fails
+  /// after the resize, the block is live at the address answered and is_registered() says no.
+  [[nodiscard]] result<address> resize(const resize_request& request);
+  /// Leaves the block and frees it. Errors: as manager::free; the block is registered as before
+  /// where `enter` takes it again.
+  [[nodiscard]] status free(address at);
+  [[nodiscard]] bool is_registered(address at) const;
+  [[nodiscard]] std::size_t size() const noexcept { return ranges_.size(); }
+
+ private:
+  [[nodiscard]] status enter(address at);
+  void leave(address at) noexcept;
+  manager& owner_;
+  use_of owner_use_;
+  registration_hooks hooks_;
+  std::map<std::uint64_t, std::uint64_t> ranges_;
+};
+
+}  // namespace vmm

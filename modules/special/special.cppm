@@ -1,0 +1,20 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.special - several devices, and memory that is more than bytes of one of them. [I2, J1-J4]
+//
+// :topology      who reaches whose memory, and over what
+// :properties    what a driver granted of what was wished for
+// :registration  memory for libraries that register it, and calls around every change of it
+// :multicast     a multicast object as a state machine
+// :alias         one memory at several addresses, with its ordering
+//
+// docs/special.md shows the use; docs/decisions/0019-special-memory.md says why it is so. Rights of
+// an allocator's memory, placement, spilling and clearing are options of the allocators themselves.
+export module vmm.special;
+
+export import :alias;
+export import :multicast;
+export import :properties;
+export import :registration;
+export import :topology;

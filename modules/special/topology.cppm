@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.special:topology - who reaches whose memory, and over what. [I2]
+//
+// I1  There is an answer for each pair of devices, in both directions; the one need not be as the
+//     other.
+//
+// Thread safety: values only. Cost: ask() makes a driver call for each pair.
+export module vmm.special:topology;
+
+import vmm.backend;
+import vmm.std;
+
+namespace vmm {
+
+/// What the driver says of every pair of the devices that it sees.
+export class peer_topology {
+ public:
+  /// More devices than this are not asked about.
+  static constexpr std::int32_t devices_max = 64;
+
+  /// Errors: not_supported (features::peers), out_of_host_memory, what query_peer answers.
+  [[nodiscard]] static result<peer_topology> ask(driver_interface& driver);
+
+  /// Devices 0 to device_count() - 1.
+  [[nodiscard]] std::int32_t device_count() const noexcept { return device_count_; }
+  /// Requires: two devices that there are, else the process ends.
+  [[nodiscard]] const peer_info& link(location from, location to) const noexcept;
+  /// Devices that can be given rights to memory at `memory_at`, a device; itself not among them.
+  /// Errors: out_of_host_memory.
+  [[nodiscard]] result<std::vector<location>> peers_of(location memory_at) const;
+  /// A table of the links for people: a line a device. Allocates.
+  [[nodiscard]] std::string to_text() const;
+
+ private:
+  std::int32_t device_count_ = 0;
+  std::vector<peer_info> links_;  // by the device that reaches, then by the one reached
+};
+
+/// The name of a link: "none", "itself", "peer", "host".
+export [[nodiscard]] const char* name_of(link_kind link) noexcept;
+
+}  // namespace vmm

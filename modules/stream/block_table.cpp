@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <sys/mman.h>
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+// Slots are reached at random, so that with small pages most of what a look costs is address
+// translation. A hint, for what lies in whole huge pages, before anything is written there.
+void prefer_huge_pages(void* memory, std::size_t size_bytes) noexcept {
+  constexpr std::uintptr_t huge_page_bytes = std::uintptr_t{2} << 20;
+  check(memory != nullptr && size_bytes != 0, "no memory is to lie in huge pages");
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t first = (begin + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  const std::uintptr_t last = (begin + size_bytes) / huge_page_bytes * huge_page_bytes;
+  if (first < last) (void)::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
+}  // namespace
+
+// A full bucket has lost an entry: a later one that had to pass it takes its place, and so on.
+[[gnu::noinline]] void live_block_table::fill_gap(std::uint32_t gap, std::uint32_t slot) noexcept {
+  check(slot < slots && buckets_[gap].offsets[slot] == nowhere, "a gap is filled that is none");
+  for (std::uint32_t at = (gap + 1) & mask_;; at = (at + 1) & mask_) {
+    bucket& in = buckets_[at];
+    const bool is_full = slots_of(in, nowhere) == 0;
+    for (std::uint32_t from = 0; from < slots; ++from) {
+      if (in.offsets[from] == nowhere) continue;
+      const std::uint32_t walked = (at - home(in.offsets[from])) & mask_;
+      if (walked < ((at - gap) & mask_)) continue;
+      check(in.regions[from] != region_id::none, "a table of blocks names no region");
+      buckets_[gap].offsets[slot] = std::exchange(in.offsets[from], nowhere);
+      buckets_[gap].regions[slot] = in.regions[from];
+      gap = at;
+      slot = from;
+      break;
+    }
+    if (!is_full) return;
+  }
+}
+
+bool live_block_table::grow() noexcept {
+  const std::uint32_t old_count = bucket_count();
+  const std::uint32_t wanted = old_count == 0 ? first_buckets : old_count * 2;
+  check(wanted > old_count, "a table of blocks has more buckets than can be counted");
+  const std::size_t size_bytes = wanted * sizeof(bucket);
+  void* const memory = ::operator new(size_bytes, std::align_val_t{alignof(bucket)}, std::nothrow);
+  if (memory == nullptr) return false;
+  prefer_huge_pages(memory, size_bytes);
+  std::memset(memory, 0xFF, size_bytes);
+  std::unique_ptr<bucket[], free_buckets> larger{static_cast<bucket*>(memory)};
+  std::swap(buckets_, larger);
+  mask_ = wanted - 1;
+  count_max_ = wanted * (slots / 2);
+  const std::uint32_t before = std::exchange(count_, 0);
+  for (std::uint32_t i = 0; i < old_count; ++i) {
+    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+      if (larger[i].offsets[slot] != nowhere)
+        insert(larger[i].offsets[slot], larger[i].regions[slot]);
+    }
+  }
+  check(count_ == before, "a table of blocks lost one while growing");
+  check(count_ < count_max_, "a table of blocks grew and has no room");
+  check(count_ < count_max_, "a table of blocks has grown and is full");
+  return true;
+}
+
+const char* live_block_table::broken_invariant() const noexcept {
+  std::uint32_t seen_count = 0;
+  for (std::uint32_t i = 0; i < bucket_count(); ++i) {
+    for (const std::uint32_t offset : buckets_[i].offsets) {
+      if (offset == nowhere) continue;
+      ++seen_count;
+      for (std::uint32_t at = home(offset); at != i; at = (at + 1) & mask_) {
+        if (slots_of(buckets_[at], nowhere) != 0) return "a block is not where it is looked for";
+      }
+    }
+  }
+  if (seen_count != count_) return "the count of a table of blocks is wrong";
+  const bool half = count_ <= std::uint64_t{bucket_count()} * (slots / 2);
+  return half ? nullptr : "a table of blocks is too full";
+}
+
+}  // namespace vmm

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:block_table - where a live block begins, to its region. Not exported.
+//
+// allocate and free go through insert() and take(), which are therefore inline.
+//
+// Eight entries to a bucket of one cache line, all eight compared at once. Chains of single slots
+// would cost a wrong guess at nearly every call: how far to walk is random.
+//
+// I1  At most half of the entries are taken.
+// I2  An entry is in its home bucket, or in a later one with every bucket from its home on full.
+//
+// Thread safety: none of its own. Cost: one cache line, seldom two; reserve() doubles the table
+// when it is half full, which is linear and seldom. Memory: 16 to 32 bytes a live block.
+export module vmm.stream:block_table;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.va;
+
+namespace vmm {
+
+class live_block_table {
+ public:
+  /// Room for one more; false when the host has no memory.
+  [[nodiscard]] inline bool reserve() noexcept { return count_ < count_max_ || grow(); }
+
+  /// After reserve(). The key is not in the table.
+  inline void insert(std::uint32_t offset, region_id region) noexcept;
+
+  /// Takes the block that begins at `offset` out; none when there is none.
+  [[nodiscard]] inline region_id take(std::uint32_t offset) noexcept;
+
+  [[nodiscard]] inline region_id find(std::uint32_t offset) const noexcept;
+
+  [[nodiscard]] inline std::uint32_t count() const noexcept {
+    debug_check([&] { return count_ <= count_max_; }, "a table has more blocks than room");
+    return count_;
+  }
+  /// All of them, in no order. O(buckets).
+  template <class Visitor>
+  void each(Visitor&& visitor) const {
+    std::uint32_t seen_count = 0;
+    for (std::uint32_t i = 0; i < bucket_count(); ++i) {
+      const bucket& in = buckets_[i];
+      for (std::uint32_t slot = 0; slot < slots; ++slot) {
+        if (in.offsets[slot] == nowhere) continue;
+        ++seen_count;
+        visitor(in.regions[slot]);
+      }
+    }
+    check(seen_count == count_, "the count of a table of blocks is wrong");
+  }
+  /// nullptr when I1 and I2 hold, else what is broken. O(buckets).
+  [[nodiscard]] const char* broken_invariant() const noexcept;
+
+ private:
+  static constexpr std::uint32_t slots = 8;
+  static constexpr std::uint32_t nowhere = ~0u;  // no block begins there
+  static constexpr std::uint32_t first_buckets = 128;
+  struct alignas(64) bucket {
+    std::uint32_t offsets[slots];
+    region_id regions[slots];
+  };
+  struct free_buckets {
+    void operator()(bucket* buckets) const noexcept {
+      ::operator delete(buckets, std::align_val_t{alignof(bucket)});
+    }
+  };
+
+  [[nodiscard]] inline std::uint32_t bucket_count() const noexcept {
+    debug_check([this] { return (mask_ & (mask_ + 1)) == 0; },
+                "a table of blocks is no power of two long");
+    return buckets_ == nullptr ? 0 : mask_ + 1;
+  }
+  [[nodiscard]] inline std::uint32_t home(std::uint32_t offset) const noexcept {
+    debug_check([&] { return buckets_ != nullptr && offset != nowhere; },
+                "a block is looked for in no table, or nowhere");
+    return static_cast<std::uint32_t>((offset * std::uint64_t{0x9E3779B97F4A7C15}) >> 32) & mask_;
+  }
+  // Where `offset` stands in a bucket, a bit for each slot.
+  [[nodiscard]] static inline std::uint32_t slots_of(const bucket& in,
+                                                     std::uint32_t offset) noexcept;
+  void fill_gap(std::uint32_t gap, std::uint32_t slot) noexcept;
+  [[nodiscard]] bool grow() noexcept;
+
+  std::unique_ptr<bucket[], free_buckets> buckets_;
+  std::uint32_t mask_ = 0;
+  std::uint32_t count_ = 0;
+  std::uint32_t count_max_ = 0;
+};
+
+// The compiler's vectors and no header of intrinsics: an interface includes the standard library
+// only.
+inline std::uint32_t live_block_table::slots_of(const bucket& in, std::uint32_t offset) noexcept {
+#if defined(__SSE2__)
+  using four_words = int __attribute__((vector_size(16), may_alias));
+  using eight_halves = short __attribute__((vector_size(16)));
+  const auto wanted = static_cast<int>(offset);
+  const four_words all_wanted = {wanted, wanted, wanted, wanted};
+  const auto* const from = reinterpret_cast<const four_words*>(in.offsets);
+  const four_words low = from[0] == all_wanted;
+  const four_words high = from[1] == all_wanted;
+  const eight_halves both = __builtin_ia32_packssdw128(low, high);
+  const eight_halves none = {};
+  return static_cast<std::uint32_t>(
+      __builtin_ia32_pmovmskb128(__builtin_ia32_packsswb128(both, none)));
+#else
+  std::uint32_t found = 0;
+  for (std::uint32_t slot = 0; slot < slots; ++slot)
+    found |= (in.offsets[slot] == offset ? 1U : 0U) << slot;
+  return found;
+#endif
+}
+
+inline void live_block_table::insert(std::uint32_t offset, region_id region) noexcept {
+  debug_check([&] { return find(offset) == region_id::none; }, "a block is entered twice");
+  debug_check([&] { return region != region_id::none; }, "no region is entered as a block");
+  std::uint32_t at = home(offset);
+  std::uint32_t room = slots_of(buckets_[at], nowhere);
+  while (room == 0) [[unlikely]] {
+    at = (at + 1) & mask_;
+    room = slots_of(buckets_[at], nowhere);
+  }
+  const auto slot = static_cast<std::uint32_t>(std::countr_zero(room));
+  buckets_[at].offsets[slot] = offset;
+  buckets_[at].regions[slot] = region;
+  ++count_;
+  debug_check([&] { return count_ <= count_max_; }, "a block is entered without room for it");
+}
+
+inline region_id live_block_table::take(std::uint32_t offset) noexcept {
+  debug_check([&] { return offset != nowhere; }, "a block is taken from nowhere");
+  if (count_ == 0) return region_id::none;
+  for (std::uint32_t at = home(offset);; at = (at + 1) & mask_) {
+    bucket& in = buckets_[at];
+    const std::uint32_t found = slots_of(in, offset);
+    const bool is_full = slots_of(in, nowhere) == 0;
+    if (found != 0) [[likely]] {
+      const auto slot = static_cast<std::uint32_t>(std::countr_zero(found));
+      in.offsets[slot] = nowhere;
+      --count_;
+      const region_id taken = in.regions[slot];
+      if (is_full) [[unlikely]]
+        fill_gap(at, slot);
+      debug_check([&] { return find(offset) == region_id::none; }, "a block was in a table twice");
+      return taken;
+    }
+    if (!is_full) return region_id::none;
+  }
+}
+
+inline region_id live_block_table::find(std::uint32_t offset) const noexcept {
+  debug_check([&] { return offset != nowhere; }, "a block is looked for nowhere");
+  if (count_ == 0) return region_id::none;
+  for (std::uint32_t at = home(offset);; at = (at + 1) & mask_) {
+    const bucket& in = buckets_[at];
+    if (const std::uint32_t found = slots_of(in, offset); found != 0)
+      return in.regions[std::countr_zero(found)];
+    if (slots_of(in, nowhere) != 0) return region_id::none;
+  }
+}
+
+}  // namespace vmm

@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a pool does on streams that are being captured into a graph.
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+result<capture_info> stream_pool::capture_of(stream_handle stream) {
+  check(watches_capture_, "a backend that captures nothing is asked about a capture");
+  return driver_->query_capture(stream);
+}
+
+// Whether a mark would be a capture's. That is asked of streams that are never captured too: where
+// one synchronises with a stream that is, the driver refuses the question, as it would the mark,
+// and spoils nothing.
+result<bool> stream_pool::is_captured(stream_handle stream) {
+  if (!watches_capture_) return false;
+  const result<capture_info> seen = capture_of(stream);
+  if (!seen && seen.error().code == errc::not_permitted) return true;
+  if (!seen) return seen.error();
+  return seen->state != capture_state::none;
+}
+
+// Whether a mark can be made for everything that was freed: a stream that is being captured takes
+// none, and waiting for it would take others into its graph.
+bool stream_pool::may_mark_all() {
+  if (!watches_capture_) return true;
+  for (std::uint32_t stream = 0;; ++stream) {
+    stream_handle handle{};
+    {
+      const auto state = state_.lock();
+      stream = state->progress().next_unmarked(stream);
+      if (stream == pool_state::no_stream) return true;
+      handle = state->progress().active_handle(stream);
+      check(!state->progress().all_marked(stream), "a mark is made that is there");
+    }
+    const result<bool> captured = is_captured(handle);
+    if (!captured || *captured) return false;
+  }
+}
+
+status stream_pool::refuse_capture(const capture_info& seen) const {
+  check(seen.state != capture_state::none, "a call is refused for a capture that is none");
+  if (seen.state == capture_state::invalidated)
+    return refuse(errc::not_permitted, "the stream's capture was invalidated: end it first");
+  if (options_.capture == capture_rule::private_memory) return {};
+  return refuse(errc::not_permitted,
+                "the stream is being captured into a graph: allocate and free before or after, or "
+                "open the pool with capture_rule::private_memory");
+}
+
+// Memory that nothing unfinished uses, since a graph cannot be made to wait, and that nobody else
+// gets until the graph is released.
+result<address> stream_pool::allocate_captured(std::uint64_t size_bytes, stream_handle stream,
+                                               const capture_info& seen) {
+  check(watches_capture_, "a graph allocates that cannot be captured");
+  if (status allowed = refuse_capture(seen); !allowed) return allowed.error();
+  const result<std::uint32_t> count = count_granules(size_bytes);
+  if (!count) return count.error();
+  const growth_turn turn(way_in());
+  stream_request request{*count};
+  {
+    const auto state = state_.lock();
+    const result<std::uint32_t> record = locked_blocks(*state).enter_capture(seen.id, stream);
+    if (!record) return record.error();
+    request.stream = *record;
+  }
+  const result<address> at = take_for_capture(request);
+  if (!at) return at;
+  check(at->value != 0, "a graph is given nothing");
+  check(request.stream != pool_state::no_stream, "a graph's block is nobody's");
+  const auto state = state_.lock();
+  if (status given = locked_blocks(*state).give_to_capture(*at, request.stream); !given)
+    return given.error();
+  if (recorder_)
+    recorder_->note_block(history_kind::captured, {*at, request.size_bytes()}, size_bytes, stream);
+  return at;
+}
+
+result<address> stream_pool::take_for_capture(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is looked for");
+  const result<address> at = reuse(request);
+  if (!at || *at) return at;
+  const growth_effort exactly{.may_move = false, .use_all_free = true};
+  const auto grow_once = [&] { return try_growth(request, exactly); };
+  bool is_drained = false;
+  return retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
+    if (std::exchange(is_drained, true)) return false;
+    reap(stale_count());
+    if (status given = unmap_idle(request.size_bytes()); !given) return given.error();
+    (void)release_cached();
+    return true;
+  });
+}
+
+status stream_pool::free_captured(address at, stream_handle stream, const capture_info& seen) {
+  check(watches_capture_, "a graph frees that cannot be captured");
+  if (status allowed = refuse_capture(seen); !allowed) return allowed;
+  const auto state = state_.lock();
+  const result<std::uint32_t> record = locked_blocks(*state).enter_capture(seen.id, stream);
+  if (!record) return record.error();
+  return locked_blocks(*state).free_in_capture(at, *record);
+}
+
+result<std::uint64_t> stream_pool::capture_number(stream_handle stream) {
+  if (const status idle = nothing_to_do(); !idle) return idle.error();
+  if (!driver_->feature_set().capture)
+    return refuse(errc::not_supported, "this backend captures no streams");
+  const result<capture_info> seen = driver_->query_capture(stream);
+  if (!seen) return seen.error();
+  if (seen->state == capture_state::active) return seen->id;
+  return refuse(errc::invalid_argument, "the stream is not being captured");
+}
+
+status stream_pool::release_capture(std::uint64_t number, stream_handle stream) {
+  if (!is_ready()) return nothing_to_do();
+  const growth_turn turn(way_in());
+  const result<bool> captured = is_captured(stream);
+  if (!captured) return captured.error();
+  if (*captured)
+    return refuse(errc::in_use, "a graph's memory is released on a stream that is being captured");
+  if (state_.with([&](auto& state) { return state.captures().find(number) == nullptr; })) return {};
+  const result<std::uint32_t> owner = enter_stream(stream);
+  if (!owner) return owner.error();
+  stream_point freed;
+  for (bool done = false; !done;) {
+    const auto state = state_.lock();
+    check(!state->streams().is_capture(*owner), "a graph's memory goes to a graph");
+    freed = state->progress().advance(*owner);
+    done = locked_blocks(*state).release_capture(number, freed);
+  }
+  note({history_kind::graph_ended, {}, stream, number});
+  (void)poll_events(freed);  // marks it: the next capture on this stream can make none
+  return {};
+}
+
+}  // namespace vmm

@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:captures - the captured graphs that keep memory of a pool. Not exported.
+//
+// I1  A capture's number is in the table once.
+// I2  A graph has an owner, which is a record that no stream takes from, and one record for each
+//     stream that allocated or freed in its capture. The owner is the first of its records.
+// I3  No record is two graphs'.
+//
+// What is free under those records is the segments'; the blocks of a graph are locked (:locked).
+// Thread safety: none of its own; under the lock of the pool's state. Cost: O(graphs).
+export module vmm.stream:captures;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.physical;
+import :geometry;
+import :streams;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+struct captured_graph {
+  std::uint64_t id = 0;
+  std::uint32_t owner = stream_table::no_stream;
+  std::vector<std::uint32_t> records{};  // the owner, and one for each stream
+};
+
+class capture_table {
+ public:
+  /// Null when the number is not known.
+  [[nodiscard]] const captured_graph* find(std::uint64_t id) const noexcept {
+    const auto at = std::find_if(graphs_.begin(), graphs_.end(),
+                                 [id](const captured_graph& each) { return each.id == id; });
+    return at == graphs_.end() ? nullptr : &*at;
+  }
+  [[nodiscard]] captured_graph* find(std::uint64_t id) noexcept {
+    return const_cast<captured_graph*>(std::as_const(*this).find(id));
+  }
+  /// Room for one more graph, and for four records of it. Errors: out_of_host_memory.
+  [[nodiscard]] result<captured_graph> provide(std::uint64_t id) noexcept {
+    check(find(id) == nullptr, "a capture is entered twice");
+    if (status room = reserve_more(graphs_, 1); !room) return no_record_memory;
+    captured_graph made{id};
+    if (status room = reserve_more(made.records, 4); !room) return no_record_memory;
+    return result<captured_graph>{std::move(made)};
+  }
+  /// After provide(), whose graph it is.
+  captured_graph& add(captured_graph&& made, std::uint32_t owner) noexcept {
+    check(made.records.empty() && graphs_.size() < graphs_.capacity(),
+          "a graph is added that no room was made for");
+    check(owner != stream_table::no_stream, "a graph is added without an owner");
+    made.owner = owner;
+    made.records.push_back(owner);
+    graphs_.push_back(std::move(made));
+    check(find(graphs_.back().id) == &graphs_.back(), "a capture is in the table twice");
+    return graphs_.back();
+  }
+  void remove(const captured_graph& gone) noexcept {
+    const std::ptrdiff_t at = &gone - graphs_.data();
+    check(!gone.records.empty() && gone.records.front() == gone.owner,
+          "a graph does not begin with its owner");
+    check(at >= 0 && at < std::ssize(graphs_), "a graph is forgotten that is not in the table");
+    const std::uint64_t id = gone.id;
+    graphs_.erase(graphs_.begin() + at);
+    check(find(id) == nullptr, "a graph that was forgotten is in the table");
+  }
+  void clear() noexcept { graphs_.clear(); }
+
+  /// nullptr when I1 to I3 hold, else what is broken. O(graphs).
+  [[nodiscard]] const char* broken_invariant(const stream_table& streams) const noexcept {
+    for (const captured_graph& graph : graphs_) {
+      if (find(graph.id) != &graph) return "a capture is in the table twice";
+      if (graph.records.empty() || graph.records.front() != graph.owner)
+        return "a graph does not begin with its owner";
+      for (const std::uint32_t record : graph.records) {
+        if (!streams.is_capture(record) || streams.owner_of(record) != graph.owner)
+          return "a graph's record is not its own";
+      }
+    }
+    return nullptr;
+  }
+
+ private:
+  std::vector<captured_graph> graphs_;
+};
+
+inline constexpr error stream_captured =
+    refuse(errc::not_permitted,
+           "a stream whose memory is to be waited for is being captured into a graph");
+
+/// Whether a mark of all work is put off, and nothing else is wrong: a stream is being captured, or
+/// no record is left for what is freed meanwhile.
+[[nodiscard]] inline bool is_put_off(const error& failure) noexcept {
+  const bool by_capture = failure.code == errc::not_permitted &&
+                          (failure.where == call::none || failure.where == call::record_all);
+  return by_capture || (failure.code == errc::in_use && failure.where == call::none);
+}
+
+/// Whether the pool itself refused, since a stream is being captured.
+[[nodiscard]] inline bool is_capture_refusal(const error& failure) noexcept {
+  return failure.code == errc::not_permitted && failure.where == call::none;
+}
+
+}  // namespace vmm

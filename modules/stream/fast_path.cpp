@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every allocate and free goes through under the short lock. All that it calls is inline, but
+// for what is seldom.
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+address pool_state::try_allocate(const stream_request& request, bool& starved) noexcept {
+  debug_check([&] { return request.count_granules != 0; }, "a block of no granule is asked for");
+  for (const auto& each : segments_) {
+    segment& in = *each;
+    const region_id found = in.find_free(request);
+    if (found == region_id::none) continue;
+    if (!in.provide_block()) [[unlikely]] {
+      starved = true;
+      return {};
+    }
+    debug_check([&] { return in.kind(found) == kind_of(request.stream); },
+                "memory is handed out that is free for another stream");
+    return in.make_live(in.take_free(found, request.count_granules), mappings_);
+  }
+  return {};
+}
+
+segment* pool_state::segment_around(address at) noexcept {
+  debug_check([this] { return (first_segment_ == nullptr) == first_range_.empty(); },
+              "the first segment has no addresses");
+  if (at.value - first_range_.base.value < first_range_.size_bytes) [[likely]]
+    return first_segment_;
+  for (const auto& in : segments_) {
+    if (in->where().range.contains(at)) return in.get();
+  }
+  return nullptr;
+}
+
+status pool_state::free(address at, std::uint32_t stream) noexcept {
+  segment* const in = segment_around(at);
+  if (in == nullptr)
+    return refuse(errc::unknown_address, "no block of this pool begins or began here");
+  const std::uint64_t offset_bytes = at - in->where().range.base;
+  const region_id block = offset_bytes % granule_bytes == 0
+                              ? in->take_block(granules_in(offset_bytes))
+                              : region_id::none;
+  if (block == region_id::none) [[unlikely]]
+    return locked_blocks(*this).free(*in, offset_bytes, stream);
+  if (recorder_ != nullptr) [[unlikely]] {
+    const std::uint64_t size_bytes = in->range(block).count * granule_bytes;
+    recorder_->note_block(history_kind::freed, {at, size_bytes}, 0,
+                          streams_.progress().shown_handle(stream));
+  }
+  const stream_point now = streams_.progress().advance(stream);
+  debug_check([&] { return in->address_of(in->range(block).offset) == at; },
+              "a block does not begin where it is found");
+  debug_check([&] { return now.stream == stream && !streams_.passed(now); },
+              "a block is freed at a point that has passed");
+  in->release_live(block, now, mappings_);
+  in->make_free(block, now, streams_);
+  return {};
+}
+
+}  // namespace vmm

@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:geometry - the units of a pool and the sizes that it was set up with. Not exported.
+//
+// I1  A unit (the driver's granularity) is a power of two of granules; a page, of which handles are
+//     multiples, is a multiple of units; a segment is a multiple of pages.
+// I2  No size changes after set-up.
+//
+// Thread safety: values only. Cost: O(1).
+export module vmm.stream:geometry;
+
+import vmm.backend;
+import :options;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+inline constexpr std::uint64_t granule_bytes = 512;
+
+inline constexpr error no_record_memory =
+    refuse(errc::out_of_host_memory, "no host memory is left for the pool's records");
+
+/// Whole granules of a size that is none but whole granules, or that is cut down to them.
+[[nodiscard]] constexpr std::uint32_t granules_in(std::uint64_t size_bytes) noexcept {
+  debug_check(
+      [&] { return size_bytes / granule_bytes <= std::numeric_limits<std::uint32_t>::max(); },
+      "a size has more granules than can be counted");
+  return static_cast<std::uint32_t>(size_bytes / granule_bytes);
+}
+
+/// A request in granules, by the number of a known stream's record.
+struct stream_request {
+  std::uint32_t count_granules = 0;
+  std::uint32_t stream = 0;
+
+  [[nodiscard]] constexpr std::uint64_t size_bytes() const noexcept {
+    return count_granules * granule_bytes;
+  }
+};
+
+/// What a pool is set up with.
+struct pool_setup {
+  pool_policy rules{};
+  std::uint64_t unit_bytes = 0;  // the driver's granularity
+  std::uint64_t page_bytes = 0;  // handles are multiples of it
+  std::uint64_t segment_bytes = 0;
+};
+
+struct pool_geometry {
+  explicit pool_geometry(const pool_setup& how) noexcept
+      : rules(how.rules),
+        unit_bytes(how.unit_bytes),
+        page_bytes(how.page_bytes),
+        segment_bytes(how.segment_bytes),
+        plain_bytes_max(how.rules.whole_pages ? how.page_bytes - 1 : how.segment_bytes),
+        unit_granules(granules_in(how.unit_bytes)),
+        unit_shift(static_cast<std::uint32_t>(std::countr_zero(unit_granules))),
+        page_granules(granules_in(how.page_bytes)),
+        lowest_granules(how.rules.lowest_fit_bytes == 0 ? std::numeric_limits<std::uint32_t>::max()
+                                                        : granules_in(how.rules.lowest_fit_bytes)) {
+    check(unit_bytes % granule_bytes == 0, "a unit ends in a granule");
+    check(std::has_single_bit(unit_granules), "the granularity is no power of two");
+    check(page_granules != 0 && page_granules % unit_granules == 0,
+          "a page is no multiple of the granularity");
+    check(segment_bytes != 0 && segment_bytes % page_bytes == 0,
+          "a segment is no multiple of a page");
+  }
+
+  /// Granules for a request; 0 when it is larger than any segment.
+  [[nodiscard]] inline std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept {
+    if (size_bytes - 1 < plain_bytes_max) [[likely]] {
+      const auto count =
+          static_cast<std::uint32_t>((size_bytes + granule_bytes - 1) / granule_bytes);
+      debug_check([&] { return count * granule_bytes - size_bytes < granule_bytes; },
+                  "a request is rounded to another granule than the next one");
+      return count;
+    }
+    if (!rules.whole_pages || size_bytes == 0 || size_bytes > segment_bytes) return 0;
+    const std::uint64_t rounded = round_up(size_bytes, page_bytes);
+    check(rounded >= size_bytes, "a request is rounded down");
+    return rounded > segment_bytes ? 0 : granules_in(rounded);
+  }
+  [[nodiscard]] inline std::uint32_t rounded_to_pages(std::uint64_t granules) const noexcept {
+    const std::uint64_t rounded = round_up(granules, page_granules);
+    check(rounded <= std::numeric_limits<std::uint32_t>::max(),
+          "more granules than can be counted");
+    return static_cast<std::uint32_t>(rounded);
+  }
+  [[nodiscard]] inline std::uint64_t segment_granules() const noexcept {
+    debug_check([&] { return segment_bytes % granule_bytes == 0; }, "a segment ends in a granule");
+    return segment_bytes / granule_bytes;
+  }
+  /// The smallest size that the rule of the lowest fit is for, as a region_map takes it; 0: none.
+  [[nodiscard]] inline std::uint32_t slot_granules() const noexcept {
+    check(rules.lowest_fit_bytes == 0 || std::has_single_bit(lowest_granules),
+          "the rule of the lowest fit begins at no power of two");
+    return rules.lowest_fit_bytes == 0 ? 0 : lowest_granules;
+  }
+
+  pool_policy rules;
+  std::uint64_t unit_bytes;
+  std::uint64_t page_bytes;
+  std::uint64_t segment_bytes;
+  std::uint64_t plain_bytes_max;  // requests up to here take what they ask for
+  std::uint32_t unit_granules;
+  std::uint32_t unit_shift;
+  std::uint32_t page_granules;
+  std::uint32_t lowest_granules;  // smallest request of the lowest-fit rule; max: never
+};
+
+}  // namespace vmm

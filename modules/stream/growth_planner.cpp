@@ -1,0 +1,562 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.stream;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr error no_hole = refuse(errc::out_of_addresses, "no hole takes the window");
+
+}  // namespace
+
+// ---- how much ------------------------------------------------------------------------
+
+bool growth_planner::has_headroom(const stream_request& request,
+                                  std::uint64_t footprint_bytes) const noexcept {
+  check(request.count_granules != 0, "a growth is for nothing");
+  return headroom(request, footprint_bytes) >= request.count_granules;
+}
+
+std::uint64_t growth_planner::headroom(const stream_request& request,
+                                       std::uint64_t footprint_bytes) const noexcept {
+  const std::uint64_t peak =
+      std::max(records_.peak_live_granules(), records_.live_granules() + request.count_granules) *
+      granule_bytes;
+  check(peak >= records_.live_granules() * granule_bytes, "a peak is below what is live");
+  check(sizes_.rules.headroom >= 0, "the headroom is negative");
+  const double limit = sizes_.rules.headroom * static_cast<double>(peak) +
+                       static_cast<double>(sizes_.rules.slack_bytes) -
+                       static_cast<double>(footprint_bytes);
+  constexpr double limit_max = 9e18;  // an integer holds that
+  return limit <= 0 ? 0 : static_cast<std::uint64_t>(std::min(limit, limit_max)) / granule_bytes;
+}
+
+bool growth_planner::may_move(const stream_request& request,
+                              const growth_effort& effort) const noexcept {
+  check(request.count_granules != 0, "a growth is for nothing");
+  if (!effort.may_move) return false;
+  if (effort.use_all_free || sizes_.rules.harvest_share == 0) return true;
+  if (request.size_bytes() >= sizes_.rules.harvest_bytes) return true;
+  return std::uint64_t{request.count_granules} * sizes_.rules.harvest_share >=
+         records_.peak_live_granules();
+}
+
+// Prices of an H200's driver: a handle created, mapped and opened; one mapped again, opened, and
+// unmapped some time later.
+bool growth_planner::may_spend() const noexcept {
+  constexpr std::uint64_t make_ns = 26'000;
+  constexpr std::uint64_t move_ns = 31'000;
+  const pool_statistics& totals = state_.totals();
+  check(totals.made_count >= records_.handle_count(), "more handles are there than were made");
+  const std::uint64_t spent_ns = totals.made_count * make_ns + totals.moved_count * move_ns;
+  const std::uint64_t events = 2 * state_.progress().clock();  // each free had its allocation
+  return spent_ns < events * sizes_.rules.spend_ns;
+}
+
+std::uint32_t growth_planner::create_size(std::uint32_t rest_granules, std::uint64_t room_granules,
+                                          std::uint64_t footprint_bytes) const noexcept {
+  check(rest_granules % sizes_.page_granules == 0, "a part of a page is to be created");
+  if (sizes_.rules.growth_share == 0 || room_granules <= rest_granules) return rest_granules;
+  std::uint64_t wish = footprint_bytes / granule_bytes / sizes_.rules.growth_share;
+  wish = std::min({wish, sizes_.rules.handle_bytes / granule_bytes, room_granules});
+  check(wish <= room_granules, "more is to be created than there is room for");
+  wish = wish / sizes_.page_granules * sizes_.page_granules;
+  return std::max(rest_granules, static_cast<std::uint32_t>(wish));
+}
+
+// ---- planning ------------------------------------------------------------------------
+
+result<growth_plan> growth_planner::plan(const stream_request& request,
+                                         const growth_effort& effort) noexcept {
+  check(request.count_granules != 0, "a growth is for nothing");
+  for (const bool in_place : {true, false}) {
+    growth_plan made;
+    made.request = request;
+    const bool may_start = in_place && !state_.streams().is_capture(request.stream);
+    if (may_start && sizes_.rules.smallest_hole) choose_start_at_hole(made);
+    if (may_start && !sizes_.rules.smallest_hole) choose_start(made);
+    const bool has_start = made.start != region_id::none;
+    if (status gathered = gather(effort, made); !gathered) {
+      abandon(made, 0);
+      return gathered.error();
+    }
+    check(effort.may_move || made.moved.empty(), "memory moves that must stay");
+    if (claim_target(made)) {
+      check(made.moved_granules + made.create_granules == made.target_granules,
+            "a target is not what lies in it");
+      return result<growth_plan>{std::move(made)};
+    }
+    abandon(made, 0);
+    if (!has_start) break;
+  }
+  return no_hole;
+}
+
+// Free memory at the end of a window is where it can grow in place: the longest such stretch saves
+// the most.
+void growth_planner::choose_start(growth_plan& plan) noexcept {
+  check(plan.start == region_id::none && plan.moved.empty(), "a start is chosen late");
+  constexpr int looks_max = 64;
+  const std::uint32_t count = plan.request.count_granules;
+  const std::uint64_t spare =
+      2 * std::max<std::uint64_t>(sizes_.page_granules, sizes_.rules.handle_bytes / granule_bytes);
+  std::uint32_t best = 0;
+  int looks = 0;
+  for (const mapping* m = records_.last_end(); m != nullptr && looks < looks_max;
+       m = records_.end_before(*m), ++looks) {
+    const segment& in = state_.segment_of(*m);
+    const region_id hole = in.region_at_unit(m->end());
+    check(m->is_end, "a mapping that is no end is in the list of ends");
+    if (in.kind(hole) != hole_kind) continue;
+    const region_id tail = in.regions().before(hole);
+    if (in.kind(tail) != kind_of(plan.request.stream)) continue;
+    const std::uint32_t size = in.range(tail).count;
+    if (size >= count || size <= best) continue;
+    if (in.range(hole).count < sizes_.rounded_to_pages(count - size) + spare) continue;
+    best = size;
+    plan.start = tail;
+    plan.segment = m->segment;
+  }
+  claim_start(plan);
+}
+
+void growth_planner::choose_start_at_hole(growth_plan& plan) noexcept {
+  check(plan.start == region_id::none && plan.moved.empty(), "a start is chosen late");
+  const std::uint32_t wanted = sizes_.rounded_to_pages(plan.request.count_granules);
+  for (std::uint32_t number = 0; number < state_.segment_count(); ++number) {
+    const segment& in = state_.segment_at(number);
+    const region_id hole = in.regions().best_fit(hole_kind, wanted);
+    if (hole == region_id::none) continue;
+    const region_id tail = in.regions().before(hole);
+    check(in.range(hole).count >= wanted, "a hole is smaller than was asked for");
+    if (in.kind(tail) != kind_of(plan.request.stream)) return;
+    if (in.range(tail).count >= plan.request.count_granules) return;
+    plan.start = tail;
+    plan.segment = number;
+    break;
+  }
+  claim_start(plan);
+}
+
+// The start's own handles stay where they are: they are not to be moved by the same plan.
+void growth_planner::claim_start(growth_plan& plan) noexcept {
+  if (plan.start == region_id::none) return;
+  segment& in = state_.segment_at(plan.segment);
+  check(in.kind(plan.start) == kind_of(plan.request.stream), "a growth continues another stream's");
+  in.claim_free(plan.start);
+  in.for_each_handle(in.range(plan.start), [this](handle_record& h) {
+    if (h.is_free) records_.leave_free(h);
+  });
+}
+
+status growth_planner::gather(const growth_effort& effort, growth_plan& plan) noexcept {
+  const std::uint32_t have =
+      plan.start == region_id::none ? 0 : state_.segment_at(plan.segment).range(plan.start).count;
+  check(have < plan.request.count_granules, "a growth continues what is large enough");
+  std::uint32_t rest = sizes_.rounded_to_pages(plan.request.count_granules - have);
+  const std::uint64_t room =
+      effort.use_all_free ? 0 : headroom(plan.request, effort.footprint_bytes);
+  const bool move = may_move(plan.request, effort);
+  while (rest > room && move) {
+    handle_record* const chosen = choose_handle(plan.request.stream, rest, effort);
+    if (chosen == nullptr || overshoots(*chosen, plan)) break;
+    if (list_with_batch(*chosen, effort)) continue;
+    const status claimed = sizes_.rules.oldest_first ? claim_region_of(*chosen, effort, plan)
+                                                     : claim_handle(*chosen, plan);
+    if (!claimed) return claimed;
+    const std::uint64_t sum = plan.moved_granules + have;
+    rest = sum >= plan.request.count_granules
+               ? 0
+               : sizes_.rounded_to_pages(plan.request.count_granules - sum);
+  }
+  check(rest % sizes_.page_granules == 0, "a part of a page is to be created");
+  check(plan.moved.empty() == (plan.moved_granules == 0), "what moves is counted wrong");
+  // More than is asked for is a wish: no segment takes a target that is longer than itself.
+  const std::uint64_t moved = plan.moved_granules;
+  const std::uint64_t takes =
+      sizes_.segment_granules() - std::min(moved, sizes_.segment_granules());
+  plan.create_granules =
+      rest == 0 ? 0 : create_size(rest, std::min(room, takes), effort.footprint_bytes);
+  const bool scattered = rest > room || !plan.moved.empty();
+  if (scattered && sizes_.rules.fine_handle_bytes != 0 && may_spend())
+    plan.handle_granules = sizes_.rounded_to_pages(
+        std::min(sizes_.rules.fine_handle_bytes, sizes_.segment_bytes) / granule_bytes);
+  return {};
+}
+
+// Whether memory of that record, moved, would make the request's stream wait for all work of the
+// device: only where memory is short, and never before the mark of that work is there.
+bool growth_planner::waits_for_all(const stream_point& freed,
+                                   const growth_effort& effort) const noexcept {
+  const stream_table& streams = state_.streams();
+  if (!streams.is_batch(freed.stream) || streams.passed(freed)) return false;
+  return !effort.use_all_free || streams.phase_of(freed.stream) == stream_phase::unmarked;
+}
+
+// A handle of which a part has to wait for all work is listed with that part until it has passed;
+// it was listed with what was freed last in it.
+bool growth_planner::list_with_batch(handle_record& h, const growth_effort& effort) noexcept {
+  const segment& in = state_.segment_of(*h.current);
+  check(h.is_free, "a handle in use is held back");
+  std::uint32_t batch = pool_state::no_stream;
+  in.for_each_region(*h.current, [&](region_id region) {
+    const stream_point freed = in.freed_at(region);
+    if (waits_for_all(freed, effort)) batch = freed.stream;
+  });
+  if (batch == pool_state::no_stream) return false;
+  if (h.stream != batch) {
+    records_.leave_free(h);
+    records_.enter_free(h, now_for(batch));
+  }
+  return true;
+}
+
+// Of the streams that are looked at, the one whose oldest free handle is the oldest; null when none
+// has one. [G3]
+const free_handle_bins* growth_planner::longest_free(std::uint32_t stream,
+                                                     const growth_effort& effort) const noexcept {
+  const handle_record* oldest = nullptr;
+  const stream_table& streams = state_.streams();
+  const std::uint32_t count =
+      effort.use_all_free ? streams.count()
+                          : std::min(streams.count(), pool_state::streams_looked_at_max + 1);
+  for (std::uint32_t step = 0; step < count; ++step) {
+    const std::uint32_t number = streams.other(stream, step);
+    if (number == stream) continue;
+    const handle_record* const candidate = records_.free_of(number).oldest();
+    if (candidate == nullptr) continue;
+    check(candidate->stream == number, "a free handle is in another stream's list");
+    if (waits_for_all({number, streams.progress().last_epoch(number)}, effort)) continue;
+    if (oldest == nullptr || candidate->free_since < oldest->free_since) oldest = candidate;
+  }
+  return oldest == nullptr ? nullptr : &records_.free_of(oldest->stream);
+}
+
+// Own stream first.
+handle_record* growth_planner::choose_handle(std::uint32_t stream, std::uint32_t rest_granules,
+                                             const growth_effort& effort) const noexcept {
+  check(rest_granules != 0, "a handle is chosen for nothing");
+  const free_handle_bins* from = &records_.free_of(stream);
+  if (from->empty()) from = longest_free(stream, effort);
+  if (from == nullptr) return nullptr;
+  check(from->empty() == (from->oldest() == nullptr), "a list is empty and has a handle");
+  if (sizes_.rules.oldest_first) return from->oldest();
+  handle_record* const fitting =
+      from->at_least(rest_granules / sizes_.page_granules, rest_granules);
+  check(fitting == nullptr || fitting->is_free, "a handle in use is chosen");
+  return fitting != nullptr ? fitting : from->largest();
+}
+
+// Whether the target would be longer than a segment with what is claimed along with this handle.
+bool growth_planner::overshoots(const handle_record& next, const growth_plan& plan) const noexcept {
+  std::uint64_t more = next.count_granules;
+  if (sizes_.rules.oldest_first) {
+    const segment& in = state_.segment_of(*next.current);
+    more = in.range(in.region_at_unit(next.current->offset)).count;
+  }
+  check(next.is_free && next.current->live_granules == 0, "a handle in use is chosen");
+  check(more != 0, "a handle has no granule");
+  return plan.moved_granules + more > sizes_.segment_granules();
+}
+
+// The free handles of the free region that `first` begins in, in address order.
+status growth_planner::claim_region_of(const handle_record& first, const growth_effort& effort,
+                                       growth_plan& plan) noexcept {
+  const segment& in = state_.segment_of(*first.current);
+  const granule_range region = in.range(in.region_at_unit(first.current->offset));
+  check(region.offset <= first.current->offset && region.end() > first.current->offset,
+        "a handle does not lie in its region");
+  for (std::uint32_t at = region.offset; at < region.end();) {
+    const mapping& next = *in.mapping_at(at);
+    check(at < next.end(), "a mapping does not lie where it is found");
+    at = next.end();
+    if (next.of == nullptr || next.of->current != &next || !next.of->is_free) continue;
+    if (list_with_batch(*next.of, effort)) continue;
+    if (status claimed = claim_handle(*next.of, plan); !claimed) return claimed;
+  }
+  return {};
+}
+
+status growth_planner::claim_handle(handle_record& h, growth_plan& plan) noexcept {
+  if (status room = reserve_more(plan.moved, 1); !room) return room;
+  if (status room = reserve_more(plan.waits, state_.streams().count()); !room) return room;
+  if (status claimed = state_.claim_handle(h); !claimed) return claimed;
+  const segment& in = state_.segment_of(*h.current);
+  in.for_each_region(*h.current, [&](region_id region) { add_wait(plan, in.claimed_at(region)); });
+  plan.moved.push_back(&h);
+  plan.moved_granules += h.count_granules;
+  check(!h.is_free, "a handle that is claimed may be claimed again");
+  check(plan.waits.size() <= state_.streams().count(), "one stream is waited for twice");
+  return {};
+}
+
+void growth_planner::add_wait(growth_plan& plan, const stream_point& point) const noexcept {
+  check(point.stream < state_.streams().count(), "a claimed region is no stream's");
+  if (point.stream == plan.request.stream || state_.streams().passed(point)) return;
+  for (stream_point& known : plan.waits) {
+    if (known.stream != point.stream) continue;
+    known.epoch = std::max(known.epoch, point.epoch);
+    return;
+  }
+  check(plan.waits.size() < plan.waits.capacity(), "a wait has no room");
+  plan.waits.push_back(point);
+}
+
+// ---- targets -------------------------------------------------------------------------
+
+bool growth_planner::claim_target(growth_plan& plan) noexcept {
+  const std::uint64_t size = plan.create_granules + plan.moved_granules;
+  if (size > sizes_.segment_granules()) return false;
+  check(size != 0, "a growth adds nothing");
+  check(size % sizes_.page_granules == 0, "a growth ends inside a page");
+  plan.target_granules = static_cast<std::uint32_t>(size);
+  if (plan.start == region_id::none) return claim_target_anywhere(plan);
+  const segment& in = state_.segment_at(plan.segment);
+  const region_id hole = in.regions().after(plan.start);
+  if (in.kind(hole) != hole_kind) return false;
+  return take_hole(hole, 0, plan);
+}
+
+bool growth_planner::claim_target_anywhere(growth_plan& plan) noexcept {
+  const std::uint32_t size = plan.target_granules;
+  const std::uint32_t wanted =
+      sizes_.rules.smallest_hole
+          ? std::max(size, sizes_.rounded_to_pages(plan.request.count_granules))
+          : size;
+  check(plan.start == region_id::none, "a target that continues free memory is put elsewhere");
+  const std::uint64_t gap =
+      round_up(sizes_.rules.window_gap_bytes / granule_bytes, sizes_.page_granules);
+  for (std::uint32_t number = 0; number < state_.segment_count(); ++number) {
+    const segment& in = state_.segment_at(number);
+    plan.segment = number;
+    if (!sizes_.rules.smallest_hole) {
+      const region_id end = in.regions().last();
+      const std::uint64_t lead = in.range(end).offset == 0 ? 0 : gap;
+      if (in.kind(end) == hole_kind && in.range(end).count >= lead + size)
+        return take_hole(end, static_cast<std::uint32_t>(lead), plan);
+    }
+    const region_id hole = in.regions().best_fit(hole_kind, wanted);
+    if (hole != region_id::none) return take_hole(hole, 0, plan);
+  }
+  return false;
+}
+
+bool growth_planner::take_hole(region_id hole, std::uint32_t lead_granules,
+                               growth_plan& plan) noexcept {
+  segment& in = state_.segment_at(plan.segment);
+  plan.target = in.claim_hole(hole, {lead_granules, plan.target_granules}, plan.request.stream);
+  if (plan.target == region_id::none) return false;
+  plan.at = in.address_of(in.range(plan.target).offset);
+  check(in.mapping_at(in.range(plan.target).offset) == nullptr, "a target is mapped already");
+  check(plan.start == region_id::none || in.range(plan.start).end() == in.range(plan.target).offset,
+        "a target does not continue its start");
+  return true;
+}
+
+// ---- carrying out --------------------------------------------------------------------
+
+// The slot of a handle that moves, or of a new one for a fresh piece; an empty one where the host
+// has no memory for its records.
+mapping_slot growth_planner::make_slot(const growth_plan& plan, handle_record* moved,
+                                       physical_memory* fresh) noexcept {
+  check((moved == nullptr) != (fresh == nullptr), "a slot is for a handle that moves or a new one");
+  check(moved == nullptr || !moved->is_free, "a handle moves that nobody has claimed");
+  handle_record* const of = moved != nullptr ? moved : records_.new_handle(*fresh);
+  if (of == nullptr) return {};
+  mapping* const where = records_.new_mapping(*of, plan.segment);
+  if (where != nullptr) return {where, of, plan.target};
+  if (moved == nullptr) records_.drop(*of);
+  return {};
+}
+
+status growth_planner::prepare(growth_plan& plan, const memory_list& fresh) noexcept {
+  segment& in = state_.segment_at(plan.segment);
+  const std::size_t count = plan.moved.size() + fresh.size();
+  check(count != 0 && plan.slots.empty(), "a growth is prepared twice, or adds nothing");
+  check(fresh.empty() == (plan.create_granules == 0), "new memory is not what was planned");
+  try {
+    plan.slots.reserve(count);
+    plan.memories.reserve(count);
+  } catch (const std::bad_alloc&) {
+    return no_record_memory;
+  }
+  if (!in.provide(static_cast<std::uint32_t>(count))) return no_record_memory;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool moves = i < plan.moved.size();
+    const mapping_slot slot = make_slot(plan, moves ? plan.moved[i] : nullptr,
+                                        moves ? nullptr : fresh[i - plan.moved.size()]);
+    if (slot.where == nullptr) {
+      drop_slots(plan, 0);
+      return no_record_memory;
+    }
+    plan.slots.push_back(slot);
+    plan.memories.push_back(slot.of->memory);
+  }
+  check(plan.slots.size() == plan.memories.size(), "a slot has no piece");
+  check(plan.slots.size() == count, "a piece has no slot");
+  place_slots(plan);
+  return {};
+}
+
+// Cuts the target at the borders of its slots.
+void growth_planner::place_slots(growth_plan& plan) noexcept {
+  segment& in = state_.segment_at(plan.segment);
+  std::uint32_t offset = in.range(plan.target).offset;
+  const std::uint32_t end = in.range(plan.target).end();
+  for (std::size_t i = 0; i < plan.slots.size(); ++i) {
+    const mapping_slot& slot = plan.slots[i];
+    check(in.range(slot.region).offset == offset, "a slot is not where its region begins");
+    slot.where->offset = offset;
+    offset += slot.where->count_granules;
+    if (i + 1 < plan.slots.size())
+      plan.slots[i + 1].region = in.cut_claimed(slot.region, slot.where->count_granules);
+  }
+  check(offset == end, "the slots of a growth do not tile its target");
+}
+
+// Gives the records of the slots from `from` on back, those of new handles with them.
+void growth_planner::drop_slots(growth_plan& plan, std::size_t from) noexcept {
+  check(from <= plan.slots.size(), "more slots are kept than there are");
+  for (std::size_t i = from; i < plan.slots.size(); ++i) {
+    const mapping_slot& slot = plan.slots[i];
+    records_.drop(*slot.where);
+    if (i >= plan.moved.size()) records_.drop(*slot.of);
+  }
+  plan.slots.resize(std::min(from, plan.slots.size()));
+  plan.memories.resize(plan.slots.size());
+}
+
+// A handle that moves leaves a stale mapping behind, whose claimed regions become one.
+void growth_planner::put_in_slot(const mapping_slot& slot, bool moves,
+                                 const stream_point& now) noexcept {
+  handle_record& h = *slot.of;
+  pool_statistics& totals = state_.totals();
+  check(!h.is_free && moves == (h.current != nullptr),
+        "a handle moves that is new, or the reverse");
+  check(slot.where->count_granules == h.count_granules, "a handle's mapping has another size");
+  if (moves) {
+    mapping& old = *h.current;
+    segment& in = state_.segment_of(old);
+    in.make_stale(in.join_regions(old), old);
+    records_.make_stale(old, now);
+    ++totals.moved_count;
+    totals.moved_bytes += h.memory->size_bytes;
+  } else {
+    records_.add_handle(h);
+    ++totals.made_count;
+  }
+  h.current = slot.where;
+  state_.segment_of(*slot.where).map(*slot.where, records_);
+  records_.enter_free(h, now);
+}
+
+// Joins the slots' regions, and the start before them, to one unlisted region of own memory.
+region_id growth_planner::build_target(const growth_plan& plan) noexcept {
+  segment& in = state_.segment_at(plan.segment);
+  check(!plan.slots.empty(), "a growth adds nothing");
+  check(plan.slots.size() == plan.memories.size(), "a slot has no piece");
+  check(plan.slots.size() >= plan.moved.size(), "a handle that moves has no slot");
+  const stream_point now = state_.progress().advance(plan.request.stream);
+  region_id all = plan.start;
+  for (std::size_t i = 0; i < plan.slots.size(); ++i) {
+    const mapping_slot& slot = plan.slots[i];
+    put_in_slot(slot, i < plan.moved.size(), now);
+    if (all == region_id::none) {
+      all = slot.region;
+    } else {
+      in.join_claimed(all, slot.region);
+    }
+  }
+  if (plan.start != region_id::none) reenter_start(plan);
+  pool_statistics& totals = state_.totals();
+  ++totals.grown_count;
+  totals.peak_mapped_bytes =
+      std::max(totals.peak_mapped_bytes, records_.handle_granules() * granule_bytes);
+  in.set_claim(all, now);
+  check(in.range(all).count >= plan.target_granules, "a target has lost a slot");
+  return all;
+}
+
+void growth_planner::reenter_start(const growth_plan& plan) noexcept {
+  segment& in = state_.segment_at(plan.segment);
+  check(plan.start != region_id::none, "a growth that continues nothing gives that back");
+  in.for_each_handle(in.range(plan.start), [&](handle_record& h) {
+    if (h.current->live_granules == 0 && !h.is_free)
+      records_.enter_free(h, now_for(plan.request.stream));
+  });
+}
+
+result<address> growth_planner::commit(const growth_plan& plan) noexcept {
+  segment& in = state_.segment_at(plan.segment);
+  const stream_table& streams = state_.streams();
+  const region_id all = build_target(plan);
+  const std::uint32_t count = plan.request.count_granules;
+  const stream_point since = in.claimed_at(all);
+  check(in.range(all).count >= count, "a window is smaller than its request");
+  check(since.stream == plan.request.stream, "a target is another stream's");
+  if (!in.provide_block()) {
+    in.keep_free(all, since, records_, streams);
+    return no_record_memory;
+  }
+  if (in.range(all).count > count)
+    in.keep_free(in.cut_claimed(all, count), since, records_, streams);
+  check(in.range(all).count == count, "a block is not as long as asked for");
+  const address at = in.make_live(all, records_);
+  check(at == in.address_of(in.range(all).offset), "a growth's block begins elsewhere");
+  state_.audit_growth();
+  return at;
+}
+
+void growth_planner::commit_free(const growth_plan& plan) noexcept {
+  segment& in = state_.segment_at(plan.segment);
+  const region_id all = build_target(plan);
+  check(!state_.streams().is_capture(plan.request.stream), "first pages are a captured graph's");
+  check(in.range(all).count >= plan.request.count_granules, "the first pages are too few");
+  in.return_claim(all, state_.streams());
+  state_.audit_growth();
+}
+
+// What the driver mapped and would not undo: new handles of it are given up, their pieces are their
+// owner's to keep.
+void growth_planner::leave_standing(const growth_plan& plan, std::size_t standing_count) noexcept {
+  check(standing_count <= plan.slots.size(), "more is mapped than was planned");
+  for (std::size_t i = 0; i < standing_count; ++i) {
+    segment& in = state_.segment_at(plan.segment);
+    const mapping_slot& slot = plan.slots[i];
+    if (i >= plan.moved.size()) {
+      check(slot.of->current == nullptr, "a new handle is given up that is mapped elsewhere");
+      records_.drop(*slot.of);
+      slot.where->of = nullptr;
+    }
+    in.map(*slot.where, records_);
+    in.make_stale(slot.region, *slot.where);
+    records_.make_stale(*slot.where, {plan.request.stream, 0});
+  }
+}
+
+void growth_planner::abandon(growth_plan& plan, std::size_t standing_count) noexcept {
+  leave_standing(plan, standing_count);
+  for (std::size_t i = standing_count; i < plan.slots.size(); ++i)
+    state_.segment_at(plan.segment).make_hole(plan.slots[i].region);
+  if (plan.slots.empty() && plan.target != region_id::none)
+    state_.segment_at(plan.segment).make_hole(plan.target);
+  drop_slots(plan, standing_count);
+  for (handle_record* h : plan.moved) state_.return_handle(*h);
+  if (plan.start != region_id::none) {
+    reenter_start(plan);
+    state_.segment_at(plan.segment).return_claim(plan.start, state_.streams());
+  }
+  check(plan.slots.size() == standing_count, "a slot that is not mapped is kept");
+  plan = {};
+}
+
+}  // namespace vmm

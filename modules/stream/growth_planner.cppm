@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:growth_planner - which memory a growth takes and where it puts it, before and after
+// the driver's part. Not exported.
+//
+// Owns nothing: it is made for a call, over the pool's state, by whoever has that. A growth is one
+// growth_plan, which its caller keeps from plan() to commit(), commit_free() or abandon():
+//
+// I1  plan() claims the target range, the handles that move and, where the target continues free
+//     memory of the stream, that. What is claimed is listed nowhere and belongs to the plan.
+// I2  A plan that is refused has claimed nothing; abandon() gives back all that is claimed.
+// I3  After prepare() the slots tile the target, in the order of the pieces.
+// I4  The plan's waits cover every point of another stream's work that may use what moves.
+//
+// One plan at a time: what one has claimed the next one cannot see. Thread safety: none of its own;
+// each call under the lock of the pool's state, the plan under that of growth. Cost: O(1) for each
+// handle and region that a plan claims; it looks at 64 ends and 64 streams at most.
+export module vmm.stream:growth_planner;
+
+import vmm.backend;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+import vmm.va;
+import :geometry;
+import :mappings;
+import :pool_state;
+import :segment;
+import :statistics;
+
+namespace vmm {
+
+/// One handle's place in a target range.
+struct mapping_slot {
+  mapping* where = nullptr;
+  handle_record* of = nullptr;
+  region_id region = region_id::none;
+};
+
+/// Memory and addresses claimed for one request.
+struct growth_plan {
+  stream_request request{};
+  std::uint32_t segment = 0;
+  region_id start = region_id::none;  // free memory of the stream that the target continues
+  region_id target = region_id::none;
+  std::uint32_t target_granules = 0;
+  std::uint32_t create_granules = 0;
+  std::uint32_t handle_granules = 0;  // of what is created, largest handle; 0: the policy's
+  std::uint64_t moved_granules = 0;
+  std::vector<handle_record*> moved{};
+  std::vector<mapping_slot> slots{};
+  std::vector<stream_point> waits{};
+  memory_list memories{};  // in mapping order
+  address at{};
+};
+
+/// How hard a plan tries.
+struct growth_effort {
+  bool may_move = true;               ///< handles may be moved
+  bool use_all_free = false;          ///< free handles are used up before anything is created
+  std::uint64_t footprint_bytes = 0;  ///< physical memory that the pool has now
+};
+
+/// A request that nothing free serves, and what may be done for it.
+struct growth_attempt {
+  stream_request request{};
+  bool has_headroom = false;  // new memory is wanted rather than that of other streams
+  bool may_wait = true;       // no stream that would be waited for is being captured
+  shortage_report tried{};
+};
+
+/// What the driver has made of a plan.
+struct growth_outcome {
+  status done{};
+  memory_list fresh{};             // new pieces
+  std::size_t standing_count = 0;  // of a failure: leading pieces that are still mapped
+};
+
+class growth_planner {
+ public:
+  explicit growth_planner(pool_state& state) noexcept
+      : state_(state), sizes_(state.sizes()), records_(state.records()) {}
+
+  /// True where creating all of it would keep the pool's memory within the policy's headroom.
+  [[nodiscard]] bool has_headroom(const stream_request& request,
+                                  std::uint64_t footprint_bytes) const noexcept;
+  /// Claims memory to move, and addresses for it and for what is to be created.
+  /// Errors: out_of_addresses (no hole takes it), out_of_host_memory; nothing is claimed.
+  [[nodiscard]] result<growth_plan> plan(const stream_request& request,
+                                         const growth_effort& effort) noexcept;
+  /// After the new pieces are there: names them all in order, and makes their records.
+  /// Errors: out_of_host_memory; the plan is as before.
+  [[nodiscard]] status prepare(growth_plan& plan, const memory_list& fresh) noexcept;
+  /// The target is mapped. Gives the request its block. Errors: out_of_host_memory; the memory is
+  /// free for the stream then.
+  [[nodiscard]] result<address> commit(const growth_plan& plan) noexcept;
+  /// The target is mapped and nobody asked for a block: all of it is free for the stream.
+  void commit_free(const growth_plan& plan) noexcept;
+  /// Gives back what was claimed. The first `standing_count` pieces are still mapped in the target:
+  /// these slots become stale.
+  void abandon(growth_plan& plan, std::size_t standing_count) noexcept;
+
+ private:
+  [[nodiscard]] std::uint64_t headroom(const stream_request& request,
+                                       std::uint64_t footprint_bytes) const noexcept;
+  [[nodiscard]] bool may_move(const stream_request& request,
+                              const growth_effort& effort) const noexcept;
+  void choose_start(growth_plan& plan) noexcept;
+  void choose_start_at_hole(growth_plan& plan) noexcept;
+  void claim_start(growth_plan& plan) noexcept;
+  [[nodiscard]] status gather(const growth_effort& effort, growth_plan& plan) noexcept;
+  [[nodiscard]] std::uint32_t create_size(std::uint32_t rest_granules, std::uint64_t room_granules,
+                                          std::uint64_t footprint_bytes) const noexcept;
+  [[nodiscard]] bool may_spend() const noexcept;
+  [[nodiscard]] handle_record* choose_handle(std::uint32_t stream, std::uint32_t rest_granules,
+                                             const growth_effort& effort) const noexcept;
+  [[nodiscard]] const free_handle_bins* longest_free(std::uint32_t stream,
+                                                     const growth_effort& effort) const noexcept;
+  [[nodiscard]] bool waits_for_all(const stream_point& freed,
+                                   const growth_effort& effort) const noexcept;
+  [[nodiscard]] bool list_with_batch(handle_record& h, const growth_effort& effort) noexcept;
+  [[nodiscard]] bool overshoots(const handle_record& next, const growth_plan& plan) const noexcept;
+  [[nodiscard]] status claim_region_of(const handle_record& first, const growth_effort& effort,
+                                       growth_plan& plan) noexcept;
+  [[nodiscard]] status claim_handle(handle_record& h, growth_plan& plan) noexcept;
+  void add_wait(growth_plan& plan, const stream_point& point) const noexcept;
+  [[nodiscard]] bool claim_target(growth_plan& plan) noexcept;
+  [[nodiscard]] bool claim_target_anywhere(growth_plan& plan) noexcept;
+  [[nodiscard]] bool take_hole(region_id hole, std::uint32_t lead_granules,
+                               growth_plan& plan) noexcept;
+  [[nodiscard]] mapping_slot make_slot(const growth_plan& plan, handle_record* moved,
+                                       physical_memory* fresh) noexcept;
+  void drop_slots(growth_plan& plan, std::size_t from) noexcept;
+  void place_slots(growth_plan& plan) noexcept;
+  [[nodiscard]] region_id build_target(const growth_plan& plan) noexcept;
+  void put_in_slot(const mapping_slot& slot, bool moves, const stream_point& now) noexcept;
+  void reenter_start(const growth_plan& plan) noexcept;
+  void leave_standing(const growth_plan& plan, std::size_t standing_count) noexcept;
+  [[nodiscard]] stream_point now_for(std::uint32_t stream) const noexcept {
+    check(stream < state_.streams().count(), "no record of a stream has this number");
+    return {stream, state_.progress().clock()};
+  }
+
+  pool_state& state_;
+  const pool_geometry& sizes_;
+  mappings& records_;
+};
+
+}  // namespace vmm

@@ -1,0 +1,245 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.intrusive;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr error freed_before =
+    refuse(errc::not_allocated, "the block was freed before: it waits for its pins to go");
+constexpr error no_block =
+    refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
+
+[[nodiscard]] block_lock lock_of(const segment::found_block& block) noexcept {
+  check(block.in != nullptr, "a block that was not found is looked at");
+  return block.is_locked ? block.in->lock_of(block.region) : block_lock{};
+}
+
+}  // namespace
+
+// ---- pins ----------------------------------------------------------------------------
+
+// What becomes of memory that is freed for a record: a captured graph's stays the graph's.
+history_kind locked_blocks::freed_for(std::uint32_t stream) const noexcept {
+  check(stream < state_.streams().count(), "memory is freed for no record");
+  return state_.streams().is_capture(stream) ? history_kind::kept : history_kind::freed;
+}
+
+status locked_blocks::check_live(address at) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  if (!found) return found.error();
+  return lock_of(*found).freed ? status{no_block} : status{};
+}
+
+bool locked_blocks::is_locked(address at) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  return found && found->is_locked;
+}
+
+bool locked_blocks::is_pinned(address at) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  return found && lock_of(*found).pins != 0;
+}
+
+status locked_blocks::pin(address at) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  if (!found) return found.error();
+  block_lock lock = lock_of(*found);
+  if (lock.freed) return refuse(errc::not_allocated, "the block was freed: it is pinned no more");
+  if (lock.pins == std::numeric_limits<std::uint32_t>::max())
+    return refuse(errc::invalid_argument, "the block is pinned too often");
+  if (!found->is_locked && !found->in->lock_block(*found)) return no_record_memory;
+  if (lock.pins++ == 0) ++state_.totals().pinned_count;
+  check(lock.pins != 0, "a block is pinned and has no pin");
+  found->in->write_lock(found->region, lock);
+  state_.note_block(history_kind::pinned, *found->in, found->region, stream_table::no_stream);
+  return {};
+}
+
+status locked_blocks::unpin(address at) noexcept {
+  result<segment::found_block> found = state_.find_block(at);
+  if (!found) return found.error();
+  segment& in = *found->in;
+  block_lock lock = lock_of(*found);
+  if (lock.pins == 0) return refuse(errc::invalid_argument, "the block is not pinned");
+  if (--lock.pins == 0) {
+    check(state_.totals().pinned_count != 0, "more pinned blocks are let go than there are");
+    --state_.totals().pinned_count;
+  }
+  check(found->is_locked, "a pinned block is not locked");
+  state_.note_block(history_kind::unpinned, in, found->region, stream_table::no_stream);
+  if (lock.pins == 0 && lock.freed) {
+    state_.note_block(freed_for(lock.stream), in, found->region, lock.stream);
+    state_.streams().remove_locked(lock.stream);
+    in.forget_block(*found);
+    state_.settle_free(in, found->region, lock.stream);
+    return {};
+  }
+  in.write_lock(found->region, lock);
+  if (lock.pins != 0 || lock.captured) return {};
+  (void)in.unlock_block(*found);  // else it is locked without a pin: free() finds it there as well
+  return {};
+}
+
+// The block is the graph's no more.
+void locked_blocks::end_capture(block_lock& lock) noexcept {
+  check(!lock.freed, "a block that is freed is a graph's");
+  if (!lock.captured) return;
+  check(state_.streams().is_capture(lock.stream), "a graph's block names another stream");
+  state_.streams().remove_locked(lock.stream);
+  lock.captured = false;
+  lock.stream = stream_table::no_stream;
+}
+
+// It stays for as long as it is pinned.
+void locked_blocks::free_for(const segment::found_block& block, block_lock lock,
+                             std::uint32_t owner) noexcept {
+  check(!lock.freed, "a block is freed twice");
+  check(lock.pins == 0 || block.is_locked, "a pinned block is not locked");
+  end_capture(lock);
+  state_.note_block(lock.pins == 0 ? freed_for(owner) : history_kind::free_pinned, *block.in,
+                    block.region, owner);
+  if (lock.pins == 0) {
+    block.in->forget_block(block);
+    state_.settle_free(*block.in, block.region, owner);
+    return;
+  }
+  lock.freed = true;
+  lock.stream = owner;
+  state_.streams().add_locked(owner);
+  check(state_.streams().has_locked(owner), "a freed block counts nowhere");
+  block.in->write_lock(block.region, lock);
+}
+
+status locked_blocks::free(segment& in, std::uint64_t offset_bytes, std::uint32_t stream) noexcept {
+  const result<segment::found_block> found = in.find_block(offset_bytes);
+  if (!found) return found.error();
+  check(found->is_locked, "a block that is not locked was not found");
+  const block_lock lock = lock_of(*found);
+  if (lock.freed) return freed_before;
+  free_for(*found, lock, lock.captured ? state_.streams().owner_of(lock.stream) : stream);
+  return {};
+}
+
+// ---- captured graphs -----------------------------------------------------------------
+
+result<captured_graph*> locked_blocks::provide_capture(std::uint64_t id,
+                                                       stream_handle stream) noexcept {
+  capture_table& graphs = state_.captures();
+  if (captured_graph* const known = graphs.find(id); known != nullptr) return known;
+  result<captured_graph> made = graphs.provide(id);
+  if (!made) return made.error();
+  const result<std::uint32_t> owner = state_.add_record(stream, stream_phase::capture);
+  if (!owner) return owner.error();
+  check(state_.streams().owner_of(*owner) == *owner, "a graph's owner is owned by another");
+  return &graphs.add(std::move(*made), *owner);
+}
+
+result<std::uint32_t> locked_blocks::enter_capture(std::uint64_t id,
+                                                   stream_handle stream) noexcept {
+  const result<captured_graph*> known = provide_capture(id, stream);
+  if (!known) return known.error();
+  captured_graph& graph = **known;
+  check(graph.id == id && !graph.records.empty(), "another graph is entered");
+  for (const std::uint32_t record : graph.records) {
+    if (record != graph.owner && state_.progress().is_capture_of(record, stream)) return record;
+  }
+  if (status room = reserve_more(graph.records, 1); !room) return no_record_memory;
+  const result<std::uint32_t> record = state_.add_record(stream, stream_phase::capture);
+  if (!record) return record;
+  state_.streams().set_owner(*record, graph.owner);
+  check(*record != graph.owner, "a graph's owner is a stream's record");
+  check(state_.streams().owner_of(*record) == graph.owner, "a graph's record is not its own");
+  graph.records.push_back(*record);
+  paranoid_check([&] { return state_.captures().broken_invariant(state_.streams()) == nullptr; },
+                 "the table of captured graphs is broken");
+  return record;
+}
+
+status locked_blocks::give_to_capture(address at, std::uint32_t record) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  check(found && !found->is_locked, "a graph is given what was not just allocated");
+  check(state_.streams().is_capture(record), "a block is given to a graph that is none");
+  if (!found->in->lock_block(*found)) {
+    found->in->forget_block(*found);
+    state_.settle_free(*found->in, found->region, record);
+    return no_record_memory;
+  }
+  state_.streams().add_locked(record);
+  found->in->write_lock(found->region, {0, record, false, true});
+  check(state_.streams().has_locked(record), "a graph's block counts nowhere");
+  return {};
+}
+
+// Whose the block is when it is freed in a capture.
+result<std::uint32_t> locked_blocks::owner_after_free(const segment::found_block& block,
+                                                      std::uint32_t record) const noexcept {
+  const stream_table& streams = state_.streams();
+  check(streams.is_capture(record), "a stream that is not captured frees in a capture");
+  const std::uint32_t owner = streams.owner_of(record);
+  const block_lock lock = lock_of(block);
+  if (lock.freed) return freed_before;
+  check(!lock.captured || block.is_locked, "a graph's block is not locked");
+  if (!lock.captured) return owner;
+  if (streams.owner_of(lock.stream) == owner) return record;
+  return refuse(errc::not_permitted,
+                "the block is another graph's: free it when no stream is being captured");
+}
+
+status locked_blocks::free_in_capture(address at, std::uint32_t record) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  if (!found) return found.error();
+  const result<std::uint32_t> owner = owner_after_free(*found, record);
+  if (!owner) return owner.error();
+  check(state_.streams().is_capture(*owner), "what is freed in a capture leaves the graph");
+  free_for(*found, lock_of(*found), *owner);
+  return {};
+}
+
+// Blocks that name a record of the graph no longer do: what is live is anybody's, what was freed
+// and is pinned goes to its owner after free.
+void locked_blocks::forget_captured(const captured_graph& gone, std::uint32_t owner) noexcept {
+  stream_table& streams = state_.streams();
+  check(!streams.is_capture(owner), "a graph's memory goes to a graph");
+  state_.for_each_segment([&](segment& in) {
+    in.for_each_locked([&](region_id block) {
+      block_lock lock = in.lock_of(block);
+      if (lock.stream == stream_table::no_stream || streams.owner_of(lock.stream) != gone.owner)
+        return;
+      check(lock.freed || lock.captured, "a locked block names a record and needs none");
+      streams.remove_locked(lock.stream);
+      lock.captured = false;
+      lock.stream = lock.freed ? owner : stream_table::no_stream;
+      if (lock.freed) streams.add_locked(owner);
+      in.write_lock(block, lock);
+    });
+  });
+}
+
+bool locked_blocks::release_capture(std::uint64_t id, const stream_point& to) noexcept {
+  const captured_graph* const gone = state_.captures().find(id);
+  if (gone == nullptr) return true;
+  check(!state_.streams().is_capture(to.stream), "a graph's memory goes to a graph");
+  for (const std::uint32_t record : gone->records) {
+    if (!state_.move_free(record, to)) return false;
+  }
+  forget_captured(*gone, to.stream);
+  for (const std::uint32_t record : gone->records) state_.recycle(record);
+  state_.captures().remove(*gone);
+  check(state_.captures().find(id) == nullptr, "a released graph stays in the table");
+  paranoid_check([&] { return state_.captures().broken_invariant(state_.streams()) == nullptr; },
+                 "the table of captured graphs is broken");
+  return true;
+}
+
+}  // namespace vmm

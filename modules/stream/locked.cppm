@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:locked - pins, and what captured graphs allocate and free: blocks that stay although
+// they may be freed. Not exported.
+//
+// Owns nothing: it is made for a call, over the pool's state, by whoever has that. The rules that
+// it keeps there:
+//
+// I1  A block that is freed while it is pinned stays, and is free when its last pin goes: for its
+//     owner after free, which is the stream that freed it, or the graph's record.
+// I2  A live block of a graph is locked until the graph is released; freed, it is free under the
+//     graph's records only.
+// I3  Each locked block that is freed or captured counts in the record that it names.
+//
+// Thread safety: none of its own; under the lock of the pool's state. Cost: O(1), but for
+// release_capture() and the graphs that are looked through.
+export module vmm.stream:locked;
+
+import vmm.backend;
+import vmm.history;
+import :captures;
+import :geometry;
+import :pool_state;
+import :segment;
+import vmm.std;
+import vmm.timeline;
+
+namespace vmm {
+
+class locked_blocks {
+ public:
+  explicit locked_blocks(pool_state& state) noexcept : state_(state) {}
+
+  // ---- pins ----
+  /// Errors: unknown_address, not_allocated, out_of_host_memory, invalid_argument (2^32 pins, or
+  /// inside a block).
+  [[nodiscard]] status pin(address at) noexcept;
+  /// Errors: unknown_address, not_allocated, invalid_argument (it is not pinned, or the address is
+  /// inside a block).
+  [[nodiscard]] status unpin(address at) noexcept;
+  /// Live, and pinned or a captured graph's.
+  [[nodiscard]] bool is_locked(address at) noexcept;
+  /// Live, and pinned.
+  [[nodiscard]] bool is_pinned(address at) noexcept;
+  /// What free() would answer, and nothing is changed.
+  [[nodiscard]] status check_live(address at) noexcept;
+  /// What the table of blocks that are not locked does not have. Errors: as pool_state::free().
+  [[nodiscard]] status free(segment& in, std::uint64_t offset_bytes, std::uint32_t stream) noexcept;
+
+  // ---- captured graphs ----
+  /// The record of what a stream of a capture may take. Errors: out_of_host_memory,
+  /// in_use (too many).
+  [[nodiscard]] result<std::uint32_t> enter_capture(std::uint64_t id,
+                                                    stream_handle stream) noexcept;
+  /// The block, just allocated for such a record, is the graph's until release_capture(). Errors:
+  /// out_of_host_memory; the block is free for the record.
+  [[nodiscard]] status give_to_capture(address at, std::uint32_t record) noexcept;
+  /// What a captured stream frees: the capture's own goes to the record, any other is kept for the
+  /// graph. Errors: unknown_address, not_allocated, not_permitted (another capture's).
+  [[nodiscard]] status free_in_capture(address at, std::uint32_t record) noexcept;
+  /// What a graph keeps becomes free for `to`, some of it: true when that was the last, and the
+  /// graph is forgotten; its live blocks are as any others then. Cost: O(1) for each of at most
+  /// 1024 regions, and at the last the locked blocks.
+  [[nodiscard]] bool release_capture(std::uint64_t id, const stream_point& to) noexcept;
+
+ private:
+  [[nodiscard]] result<captured_graph*> provide_capture(std::uint64_t id,
+                                                        stream_handle stream) noexcept;
+  [[nodiscard]] result<std::uint32_t> owner_after_free(const segment::found_block& block,
+                                                       std::uint32_t record) const noexcept;
+  [[nodiscard]] history_kind freed_for(std::uint32_t stream) const noexcept;
+  void end_capture(block_lock& lock) noexcept;
+  void free_for(const segment::found_block& block, block_lock lock, std::uint32_t owner) noexcept;
+  void forget_captured(const captured_graph& gone, std::uint32_t owner) noexcept;
+
+  pool_state& state_;
+};
+
+}  // namespace vmm

@@ -1,0 +1,342 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:mappings - the records of a pool's allocation handles and of where each is mapped. Not
+// exported.
+//
+// A handle record is one handle with the count of its live granules. A mapping is one place where
+// it is mapped. Moving a handle gives it a new current mapping; the old one stays, stale, until the
+// work that was given its addresses has finished and somebody unmaps it. [G3]
+//
+// I1  A handle's bytes belong to its current mapping. A stale mapping's addresses are used by
+//     nobody new.
+// I2  A handle without a live granule is free and in the list of the stream that freed last in it,
+//     or of a batch that a part of it waits for, but for one that a growth or a trim has claimed.
+//     No other handle is in a list.
+// I3  A mapping is stale exactly when it waits in the list of what is to be unmapped (unmap_list),
+//     listed or asked about; a stale mapping that has a handle is in the handle's list too.
+// I4  A mapping is an end exactly when it is in the list of ends: nothing is mapped behind it.
+// I5  Live granules are never more than the granules of all handles; the peak is never below them.
+//
+// Which regions lie in a mapping is the segment's. Thread safety: none of its own; under the lock
+// of the state. Cost: O(1) for each call, but for the search in a bin of sizes above 32 pages,
+// which looks at eight handles.
+export module vmm.stream:mappings;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+import vmm.va;
+import :geometry;
+
+namespace vmm {
+
+struct handle_record;
+
+/// One mapping of a handle. Its length is the handle's. It waits to be unmapped when its handle's
+/// memory has moved on.
+struct mapping : unmap_entry {
+  handle_record* of = nullptr;  // null for one that the driver would not undo after a failure
+  std::uint32_t segment = 0;
+  std::uint32_t offset = 0;  // granules from the segment's start
+  std::uint32_t count_granules = 0;
+  std::uint32_t live_granules = 0;  // of a current mapping
+  physical_memory* memory = nullptr;
+  mapping* next_of_handle = nullptr;  // stale mappings of one handle, newest first
+  mapping* before_of_handle = nullptr;
+  struct links {
+    mapping* before = nullptr;
+    mapping* after = nullptr;
+  };
+  links in_ends{};            // mappings with nothing behind them
+  bool is_end = false;        // nothing is mapped behind it
+  bool is_announced = false;  // subscribers were told that it will be unmapped
+  stream_point last_use{};    // stale: unmapped when this has passed
+  mapping* next_free = nullptr;
+
+  /// Whether its handle's memory has moved on.
+  [[nodiscard]] inline bool is_stale() const noexcept { return is != place::outside; }
+  [[nodiscard]] inline granule_range range() const noexcept {
+    debug_check([&] { return live_granules <= count_granules; }, "more is live than is mapped");
+    return {offset, count_granules};
+  }
+  [[nodiscard]] inline std::uint32_t end() const noexcept {
+    debug_check([&] { return offset + count_granules > offset; }, "a mapping is empty");
+    return offset + count_granules;
+  }
+};
+
+/// One allocation handle.
+struct handle_record {
+  physical_memory* memory = nullptr;
+  mapping* current = nullptr;
+  mapping* stale_mappings = nullptr;  // linked through next_of_handle
+  std::uint32_t count_granules = 0;
+  std::uint32_t count_pages = 0;
+  std::uint32_t stream = 0;  // of the list of free handles that it is in
+  bool is_free = false;
+  std::uint64_t free_since = 0;
+  handle_record* before = nullptr;  // neighbours in that list
+  handle_record* after = nullptr;
+  handle_record* next_free = nullptr;
+};
+
+/// The mappings with nothing behind them, in the order in which they became that.
+class end_list {
+ public:
+  void push_back(mapping& m) noexcept {
+    check(m.in_ends.before == nullptr && m.in_ends.after == nullptr && first_ != &m,
+          "a mapping is put into a list that it is in");
+    m.in_ends = {last_, nullptr};
+    (last_ != nullptr ? last_->in_ends.after : first_) = &m;
+    last_ = &m;
+    ++count_;
+    debug_check([&] { return is_linked(m); }, "a mapping's neighbours in a list do not name it");
+  }
+  inline void remove(mapping& m) noexcept {
+    check(count_ != 0, "a mapping leaves a list that is empty");
+    debug_check([&] { return is_linked(m); }, "a mapping's neighbours in a list do not name it");
+    const mapping::links at = m.in_ends;
+    (at.before != nullptr ? at.before->in_ends.after : first_) = at.after;
+    (at.after != nullptr ? at.after->in_ends.before : last_) = at.before;
+    m.in_ends = {};
+    --count_;
+    check((count_ == 0) == (first_ == nullptr), "a list that is empty has a mapping");
+  }
+  [[nodiscard]] mapping* before(const mapping& m) const noexcept {
+    debug_check([&] { return is_linked(m); }, "a mapping's neighbours in a list do not name it");
+    return m.in_ends.before;
+  }
+  [[nodiscard]] mapping* last() const noexcept {
+    debug_check([&] { return (last_ == nullptr) == (count_ == 0); }, "a list's last is lost");
+    return last_;
+  }
+  [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
+  /// Whether the links and the count hold and all of them are ends. O(mappings).
+  [[nodiscard]] bool valid() const noexcept {
+    std::uint64_t seen_count = 0;
+    for (const mapping* m = first_; m != nullptr; m = m->in_ends.after) {
+      if (seen_count == count_ || !is_linked(*m) || !m->is_end) return false;
+      ++seen_count;
+    }
+    return seen_count == count_;
+  }
+
+ private:
+  [[nodiscard]] bool is_linked(const mapping& m) const noexcept {
+    const mapping::links at = m.in_ends;
+    return (at.before != nullptr ? at.before->in_ends.after : first_) == &m &&
+           (at.after != nullptr ? at.after->in_ends.before : last_) == &m;
+  }
+
+  mapping* first_ = nullptr;
+  mapping* last_ = nullptr;
+  std::uint64_t count_ = 0;
+};
+
+/// One stream's free handles, by size in pages and by age within a size.
+class free_handle_bins {
+ public:
+  inline void add(handle_record& h) noexcept;
+  inline void remove(handle_record& h) noexcept;
+  [[nodiscard]] inline bool empty() const noexcept { return filled_ == 0; }
+
+  /// The oldest of the smallest handles that have `pages` or more, or in a bin of several sizes
+  /// one with `granules`; null when there is none.
+  [[nodiscard]] handle_record* at_least(std::uint32_t pages, std::uint32_t granules) const noexcept;
+  /// The oldest of the largest; null when there is none.
+  [[nodiscard]] inline handle_record* largest() const noexcept {
+    if (filled_ == 0) return nullptr;
+    debug_check([&] { return oldest() != nullptr; }, "a list that is not empty has no handle");
+    return bins_[63 - static_cast<std::uint32_t>(std::countl_zero(filled_))].first;
+  }
+  /// Behind `h` in the order of largest(): the rest of its bin, then the next smaller one.
+  [[nodiscard]] handle_record* next_smaller(const handle_record& h) const noexcept;
+  /// The one that has been free for longest; null when there is none.
+  [[nodiscard]] handle_record* oldest() const noexcept;
+  /// Whether all of them are free for `stream` and where they are looked for. O(handles).
+  [[nodiscard]] bool valid(std::uint32_t stream) const noexcept;
+
+ private:
+  struct list {
+    handle_record* first = nullptr;
+    handle_record* last = nullptr;
+  };
+  static constexpr std::uint32_t exact_pages = 32;
+
+  [[nodiscard]] static inline std::uint32_t bin_of(std::uint32_t pages) noexcept {
+    debug_check([&] { return pages != 0; }, "a handle has no page");
+    if (pages <= exact_pages) return pages - 1;
+    return 26 + static_cast<std::uint32_t>(std::bit_width(pages));
+  }
+
+  list bins_[64];
+  std::uint64_t filled_ = 0;
+};
+
+/// Where a walk over the free handles stands: each stream's largest first. The caller keeps it, and
+/// the lock of growth, from one step to the next.
+struct free_handle_walk {
+  handle_record* next = nullptr;  // null: the next stream has not been begun
+  std::size_t streams_begun = 0;
+  std::uint64_t bytes_left = 0;
+  std::uint64_t looks_left = 0;
+};
+
+/// The one owner of the records.
+class mappings {
+ public:
+  explicit mappings(const pool_geometry& sizes) noexcept
+      : unit_granules_(sizes.unit_granules), page_granules_(sizes.page_granules) {}
+  mappings(const mappings&) = delete;
+  mappings& operator=(const mappings&) = delete;
+  ~mappings();
+
+  // ---- records ----
+  /// A record of a new handle; null when the host has no memory. It counts as the pool's memory
+  /// from add_handle() on.
+  [[nodiscard]] handle_record* new_handle(physical_memory& memory) noexcept;
+  /// A record of a mapping of `of` in a segment, whose offset is not set; null as above.
+  [[nodiscard]] mapping* new_mapping(handle_record& of, std::uint32_t segment) noexcept;
+  void add_handle(handle_record& fresh) noexcept;
+  void remove_handle(const handle_record& gone) noexcept;
+  /// Gives a record back: of a handle that does not count, of a mapping that is in no list.
+  void drop(handle_record& gone) noexcept;
+  void drop(mapping& gone) noexcept;
+  [[nodiscard]] inline std::uint64_t handle_count() const noexcept {
+    debug_check([this] { return handle_count_ <= handles_.live_count(); },
+                "a handle that counts has no record");
+    return handle_count_;
+  }
+  [[nodiscard]] inline std::uint64_t handle_granules() const noexcept {
+    debug_check([this] { return (handle_count_ == 0) == (handle_granules_ == 0); },
+                "a handle has no granules");
+    return handle_granules_;
+  }
+
+  // ---- free handles ----
+  /// Makes the list of a record of a stream. Errors: out_of_host_memory.
+  [[nodiscard]] status provide_stream(std::uint32_t stream) noexcept;
+  [[nodiscard]] inline const free_handle_bins& free_of(std::uint32_t stream) const noexcept {
+    check(stream < free_of_.size(), "a record of a stream has no list of free handles");
+    return *free_of_[stream];
+  }
+  /// The handle has no live granule since `at`: it is in the list of that stream.
+  void enter_free(handle_record& h, const stream_point& at) noexcept;
+  void leave_free(handle_record& h) noexcept;
+
+  // ---- live granules ----
+  inline void count_live(std::uint32_t granules) noexcept {
+    live_granules_ += granules;
+    if (live_granules_ > peak_live_granules_) peak_live_granules_ = live_granules_;
+    debug_check([&] { return live_granules_ <= handle_granules_; }, "more is live than there is");
+  }
+  inline void count_dead(std::uint32_t granules) noexcept {
+    debug_check([&] { return live_granules_ >= granules; }, "more is freed than is live");
+    live_granules_ -= granules;
+  }
+  [[nodiscard]] inline std::uint64_t live_granules() const noexcept {
+    debug_check([&] { return live_granules_ <= peak_live_granules_; },
+                "a peak is below what is live");
+    return live_granules_;
+  }
+  [[nodiscard]] inline std::uint64_t peak_live_granules() const noexcept {
+    debug_check([this] { return live_granules_ <= peak_live_granules_; },
+                "a peak is below what is live");
+    return peak_live_granules_;
+  }
+
+  // ---- stale mappings ----
+  /// What lies in the mapping has moved on, or its mapping failed half-way.
+  void make_stale(mapping& m, const stream_point& last_use) noexcept;
+  /// The one that was made first, or was put back first, which is the caller's to ask about and to
+  /// unmap; null when nobody can have one. It is counted until forget_stale().
+  [[nodiscard]] mapping* take_oldest_stale() noexcept;
+  /// One that was taken could not be unmapped now: it goes to the end.
+  void put_back_stale(mapping& kept) noexcept;
+  /// It was unmapped: one that was taken, or one that stands in the list.
+  void forget_stale(mapping& gone) noexcept;
+  /// Those that somebody has taken are counted.
+  [[nodiscard]] inline std::uint64_t stale_count() const noexcept {
+    debug_check([&] { return stale_.size() <= mappings_.live_count(); },
+                "more mappings are stale than there are");
+    return stale_.size();
+  }
+  [[nodiscard]] inline std::uint64_t stale_bytes() const noexcept {
+    debug_check([&] { return (stale_.size_bytes() == 0) == (stale_.size() == 0); },
+                "stale mappings have no addresses");
+    return stale_.size_bytes();
+  }
+  /// Whether one waits that nobody has taken.
+  [[nodiscard]] inline bool has_listed_stale() const noexcept {
+    debug_check([&] { return stale_.asked_count() <= stale_.size(); },
+                "more mappings are asked about than are stale");
+    return stale_.oldest() != nullptr;
+  }
+
+  // ---- ends ----
+  void set_end(mapping& m, bool is_end) noexcept;
+  [[nodiscard]] inline const mapping* last_end() const noexcept {
+    check(ends_.last() == nullptr || ends_.last()->is_end, "the last end is none");
+    return ends_.last();
+  }
+  [[nodiscard]] inline const mapping* end_before(const mapping& m) const noexcept {
+    check(m.is_end, "the list of ends is followed from a mapping that is none");
+    return ends_.before(m);
+  }
+
+  /// nullptr when I2 to I5 hold in what can be seen from here, else what is broken. O(records).
+  [[nodiscard]] const char* broken_invariant() const noexcept;
+
+ private:
+  void audit() noexcept;
+
+  std::uint32_t unit_granules_;
+  std::uint32_t page_granules_;
+  std::uint64_t live_granules_ = 0;
+  std::uint64_t peak_live_granules_ = 0;
+  std::vector<std::unique_ptr<free_handle_bins>> free_of_;  // by record of a stream
+  std::uint64_t handle_granules_ = 0;
+  std::uint64_t handle_count_ = 0;
+  object_pool<handle_record> handles_;
+  object_pool<mapping> mappings_;
+  unmap_list stale_;
+  end_list ends_;
+  std::uint64_t unaudited_ = 0;  // changes since the last look at everything
+};
+
+inline void free_handle_bins::add(handle_record& h) noexcept {
+  const std::uint32_t bin = bin_of(h.count_pages);
+  list& in = bins_[bin];
+  debug_check([&] { return h.before == nullptr && h.after == nullptr && in.first != &h; },
+              "a free handle is entered twice");
+  h.before = in.last;
+  h.after = nullptr;
+  (in.last != nullptr ? in.last->after : in.first) = &h;
+  in.last = &h;
+  filled_ |= std::uint64_t{1} << bin;
+  debug_check([&] { return largest()->count_pages >= h.count_pages || bin >= exact_pages; },
+              "a larger handle is not the largest");
+}
+
+inline void free_handle_bins::remove(handle_record& h) noexcept {
+  const std::uint32_t bin = bin_of(h.count_pages);
+  list& in = bins_[bin];
+  debug_check(
+      [&] {
+        return (h.before != nullptr ? h.before->after : in.first) == &h &&
+               (h.after != nullptr ? h.after->before : in.last) == &h;
+      },
+      "a free handle's neighbours do not name it");
+  (h.before != nullptr ? h.before->after : in.first) = h.after;
+  (h.after != nullptr ? h.after->before : in.last) = h.before;
+  h.before = h.after = nullptr;
+  check((in.first == nullptr) == (in.last == nullptr), "a list of free handles has one end");
+  if (in.first == nullptr) filled_ &= ~(std::uint64_t{1} << bin);
+}
+
+}  // namespace vmm

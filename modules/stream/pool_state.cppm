@@ -1,0 +1,278 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:pool_state - what the short lock of a pool guards: its owners, and what takes more
+// than one of them. Everything but the driver calls. Not exported.
+//
+// Each part of the state has one owner, with its invariants in its own unit: the segments (regions,
+// blocks, what is mapped where), the mappings (records of handles, lists of free ones, the queue of
+// stale mappings), the streams (records, phases, how far their work has come), and the captured
+// graphs. Here is what joins them:
+//
+// I1  Live + free + claimed granules inside current mappings = granules of all handles.
+// I2  Free memory that is kept for a captured graph counts as live in I1 and in its handles.
+// I3  Every segment and the mappings have a list for every record of a stream.
+// I4  A record of a stream is used again only when nothing is listed under it and no locked block
+//     names it.
+// I5  What a growth or a trim claims is listed nowhere until it is committed or given back.
+//
+// Growth is the growth_planner's, pins and captured graphs are locked_blocks': both are made for a
+// call over the state.
+//
+// Thread safety: none of its own; the pool holds its lock around every call and makes no driver
+// call inside. Cost: allocate and free are those of region_map, plus O(1) for each handle that the
+// block touches.
+export module vmm.stream:pool_state;
+
+import vmm.backend;
+import vmm.history;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+import vmm.va;
+import :captures;
+import :geometry;
+import :mappings;
+import :options;
+import :segment;
+import :statistics;
+import :streams;
+
+namespace vmm {
+
+/// A free region of another stream that was taken out for a request, and what to wait for.
+struct other_stream_claim {
+  std::uint32_t segment = 0;
+  region_id region = region_id::none;
+  stream_point last_use{};
+};
+
+/// Where claim_from_other() looks.
+struct other_stream_search {
+  bool passed_only = false;  ///< only at what unfinished work cannot use
+  bool all_streams = false;  ///< at more than streams_looked_at_max others: memory is short
+};
+
+class pool_state {
+ public:
+  static constexpr std::uint32_t no_stream = stream_table::no_stream;
+  static constexpr std::uint32_t streams_looked_at_max = 64;  // where memory is not short
+
+  explicit pool_state(const pool_setup& how) noexcept : sizes_(how), mappings_(sizes_) {}
+  pool_state(const pool_state&) = delete;
+  pool_state& operator=(const pool_state&) = delete;
+
+  // ---- owners ----
+  [[nodiscard]] inline const pool_geometry& sizes() const noexcept { return sizes_; }
+  [[nodiscard]] inline mappings& records() noexcept { return mappings_; }
+  [[nodiscard]] inline const mappings& records() const noexcept { return mappings_; }
+  [[nodiscard]] inline stream_table& streams() noexcept { return streams_; }
+  [[nodiscard]] inline const stream_table& streams() const noexcept { return streams_; }
+  [[nodiscard]] inline stream_progress& progress() noexcept { return streams_.progress(); }
+  [[nodiscard]] inline capture_table& captures() noexcept { return captures_; }
+  [[nodiscard]] inline const capture_table& captures() const noexcept { return captures_; }
+  /// What is counted as it happens.
+  [[nodiscard]] inline pool_statistics& totals() noexcept { return totals_; }
+
+  // ---- segments ----
+  [[nodiscard]] inline std::uint32_t segment_count() const noexcept {
+    return static_cast<std::uint32_t>(segments_.size());
+  }
+  [[nodiscard]] inline segment& segment_at(std::uint32_t number) noexcept {
+    check(number < segments_.size(), "no segment has this number");
+    return *segments_[number];
+  }
+  [[nodiscard]] inline const segment& segment_at(std::uint32_t number) const noexcept {
+    check(number < segments_.size(), "no segment has this number");
+    return *segments_[number];
+  }
+  [[nodiscard]] inline segment& segment_of(const mapping& m) noexcept {
+    return segment_at(m.segment);
+  }
+  [[nodiscard]] inline const segment& segment_of(const mapping& m) const noexcept {
+    return segment_at(m.segment);
+  }
+  template <class Visitor>
+  void for_each_segment(Visitor&& visitor) {
+    check((first_segment_ == nullptr) == segments_.empty(),
+          "the first segment is not the one seen");
+    for (const auto& in : segments_) visitor(*in);
+  }
+  /// Takes over a range of segment_bytes or less. Errors: out_of_host_memory.
+  [[nodiscard]] status add_segment(const extent& where) noexcept;
+  [[nodiscard]] address address_of(const mapping& m) const noexcept;
+  /// The live block that begins at `at`. Errors: unknown_address, not_allocated, invalid_argument
+  /// (inside a block).
+  [[nodiscard]] result<segment::found_block> find_block(address at) noexcept;
+
+  // ---- streams ----
+  [[nodiscard]] inline std::uint32_t find_stream(stream_handle stream) noexcept {
+    return streams_.find(stream);
+  }
+  /// Errors: out_of_host_memory, in_use (too many streams).
+  [[nodiscard]] result<std::uint32_t> add_stream(stream_handle stream) noexcept {
+    return add_record(stream, stream_phase::active);
+  }
+  [[nodiscard]] result<std::uint32_t> add_record(stream_handle stream, stream_phase phase) noexcept;
+  /// Makes the record of what forgotten streams leave, which every retired stream needs.
+  /// Errors: out_of_host_memory, in_use (no record is left).
+  [[nodiscard]] status provide_shared() noexcept;
+  /// Gives some of what a retired stream that has passed left to everyone, and its record back when
+  /// nothing is left. Cost: O(1) for each of at most 1024 regions, and for each free handle.
+  void clear_retired(std::uint32_t stream) noexcept;
+  /// Lists free regions of one record under another, as many as a short hold of the lock allows;
+  /// true when none is left, and its free handles are the other's.
+  [[nodiscard]] bool move_free(std::uint32_t from, const stream_point& to) noexcept;
+  /// Nothing is listed under the record and no block names it: it goes to the next stream.
+  void recycle(std::uint32_t stream) noexcept;
+
+  // ---- free after everything: free_after_all.cpp ----
+  /// The record to free under after everything. Errors: out_of_host_memory, in_use (no record is
+  /// left).
+  [[nodiscard]] result<std::uint32_t> provide_batch(bool known_only) noexcept;
+  /// What is freed after everything from now on waits for another mark than what was. Errors: as
+  /// provide_batch(); nothing is changed. Cost: O(locked blocks) where any waits for its pins.
+  [[nodiscard]] status close_batch() noexcept;
+
+  // ---- allocate and free without the driver ----
+  [[nodiscard]] inline std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept {
+    return sizes_.granules_for(size_bytes);
+  }
+  /// From what is free for the request's stream; no address when nothing fits. With the error,
+  /// which is out_of_host_memory, as a flag that is set. Not for a captured graph's record.
+  [[nodiscard]] address try_allocate(const stream_request& request, bool& starved) noexcept;
+  /// The same for any record. Errors: out_of_host_memory.
+  [[nodiscard]] result<address> allocate_own(const stream_request& request) noexcept;
+  /// Errors: unknown_address, not_allocated, invalid_argument (inside a block).
+  [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
+  /// An unlisted live region that is in no table becomes free for the stream.
+  void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
+  /// Makes one region of neighbours that are free for the stream or have passed, everywhere. O(n).
+  void merge_passed(std::uint32_t stream) noexcept;
+  [[nodiscard]] inline bool wants_reaping() const noexcept {
+    debug_check([&] { return mappings_.stale_count() != 0 || !mappings_.has_listed_stale(); },
+                "a queue that is empty has a first");
+    return sizes_.rules.unmap_early && mappings_.stale_count() != 0;
+  }
+
+  // ---- other streams' free memory ----
+  /// The streams whose best region for the request is there, with the point to ask for; at most as
+  /// many as fit into `out`.
+  [[nodiscard]] std::size_t other_stream_candidates(const stream_request& request,
+                                                    std::span<stream_point> out) const noexcept;
+  /// Takes the smallest region that fits from another stream; with `passed_only` one whose work has
+  /// finished. The claim has no region when there is none. Errors: out_of_host_memory.
+  [[nodiscard]] result<other_stream_claim> claim_from_other(
+      const stream_request& request, const other_stream_search& how) noexcept;
+  /// Makes the claim the request's block. Errors: out_of_host_memory; the claim is given back.
+  [[nodiscard]] result<address> settle_claim(const other_stream_claim& claim) noexcept;
+  void return_claim(const other_stream_claim& claim) noexcept;
+
+  // ---- giving back ----
+  /// How many stale mappings to unmap before there may be more: those beyond the policy's count.
+  [[nodiscard]] std::size_t surplus_stale_count() const noexcept;
+  /// A stale mapping is undone.
+  void stale_unmapped(mapping& gone) noexcept;
+  /// A walk over the free handles that ends when it has claimed `size_bytes` or has looked at as
+  /// many as there are now. One walk at a time, under the lock of growth.
+  [[nodiscard]] free_handle_walk begin_walk(std::uint64_t size_bytes) const noexcept;
+  /// Goes on with the walk, past `looks_max` handles at most, and claims those whose memory and
+  /// addresses nothing uses any more. False when the walk has ended. Where the next one ceased to
+  /// be free between two calls, the rest of its stream is left out. Errors: out_of_host_memory;
+  /// what is claimed is in `out`.
+  [[nodiscard]] result<bool> claim_idle(free_handle_walk& walk, std::size_t looks_max,
+                                        std::vector<handle_record*>& out) noexcept;
+  /// All the mappings of a claimed handle are undone: its addresses are a hole, and its record is
+  /// gone.
+  [[nodiscard]] physical_memory& handle_unmapped(handle_record& gone) noexcept;
+  /// A claimed handle could not be unmapped: it is free again.
+  void handle_stays(handle_record& kept) noexcept;
+  /// Everything is free and has passed: the pool is going away.
+  void release_all() noexcept;
+
+  // ---- claims of handles ----
+  /// A free handle leaves its list, and its regions theirs; each remembers whose it was.
+  /// Errors: out_of_host_memory; nothing is claimed.
+  [[nodiscard]] status claim_handle(handle_record& h) noexcept;
+  /// It is free again, its regions for whom they were.
+  void return_handle(handle_record& h) noexcept;
+
+  // ---- looking ----
+  [[nodiscard]] pool_statistics statistics() const noexcept;
+  /// Fills in what the state has of the report, and keeps it.
+  void write_shortage(const stream_request& request, shortage_report report) noexcept;
+  [[nodiscard]] const shortage_report& last_shortage() const noexcept { return shortage_; }
+  /// Where block events go from now on; null: nowhere.
+  void set_recorder(history_ring* recorder) noexcept { recorder_ = recorder; }
+  /// Writes a block's event, where there is a recorder.
+  inline void note_block(history_kind kind, const segment& in, region_id block,
+                         std::uint32_t stream) noexcept {
+    if (recorder_ != nullptr) [[unlikely]]
+      note_block_now(kind, in, block, stream);
+  }
+  /// Adds what lies where, and the statistics. Errors: out_of_host_memory.
+  [[nodiscard]] status describe(history& into) const noexcept;
+  /// Appends all regions in address order. Errors: out_of_host_memory.
+  [[nodiscard]] status list_regions(std::vector<pool_region>& out) const;
+  [[nodiscard]] status validate() const noexcept;
+  /// At the highest level of checks: all of it, after the first growth, the second, the fourth, and
+  /// so on, since that is what it costs. Nothing is claimed.
+  inline void audit_growth() const noexcept {
+    if constexpr (check_level >= 3) {
+      if (std::has_single_bit(totals_.grown_count))
+        paranoid_check([&] { return validate().has_value(); }, "a growth has broken the pool");
+    }
+  }
+
+ private:
+  void note_block_now(history_kind kind, const segment& in, region_id block,
+                      std::uint32_t stream) noexcept;
+  void list_mappings(std::vector<history_mapping>& out) const;
+
+  static constexpr std::uint32_t regions_moved_max = 1024;
+  // What validate() adds up.
+  struct sums {
+    std::uint64_t live = 0;
+    std::uint64_t owned = 0;
+    std::uint64_t handle_granules = 0;
+    std::uint64_t stale_count = 0;
+    std::uint64_t pinned_count = 0;
+    std::uint64_t block_count = 0;  // of one segment, by table
+    std::uint64_t locked_count = 0;
+  };
+
+  [[nodiscard]] segment* segment_around(address at) noexcept;
+  [[nodiscard]] inline stream_point now_for(std::uint32_t stream) const noexcept {
+    check(stream < streams_.count(), "no record of a stream has this number");
+    return {stream, streams_.progress().clock()};
+  }
+  [[nodiscard]] result<address> allocate(const stream_request& request) noexcept;
+  [[nodiscard]] result<address> allocate_kept(const stream_request& request) noexcept;
+  [[nodiscard]] bool is_idle(const handle_record& h) const noexcept;
+  void release_graphs_memory() noexcept;
+  void release_blocks() noexcept;
+  [[nodiscard]] std::uint64_t live_count() const noexcept;
+  [[nodiscard]] std::uint64_t largest_free_bytes() const noexcept;
+  [[nodiscard]] pool_region shown(const segment& in, region_id region) const noexcept;
+  [[nodiscard]] const char* broken_region(const segment& in, region_id region,
+                                          sums& seen) const noexcept;
+  [[nodiscard]] const char* broken_mapping(const segment& in, const mapping& m,
+                                           sums& seen) const noexcept;
+  [[nodiscard]] const char* broken_mappings(const segment& in, sums& seen) const noexcept;
+  [[nodiscard]] const char* broken_tables(const segment& in, sums& seen) const noexcept;
+  [[nodiscard]] const char* broken_sums(const sums& seen) const noexcept;
+
+  pool_geometry sizes_;
+  address_range first_range_{};  // of the first segment, which most pools need alone
+  segment* first_segment_ = nullptr;
+  std::vector<std::unique_ptr<segment>> segments_;
+  stream_table streams_;
+  mappings mappings_;
+  capture_table captures_;
+  pool_statistics totals_;
+  shortage_report shortage_;
+  history_ring* recorder_ = nullptr;
+};
+
+}  // namespace vmm

@@ -1,0 +1,419 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.stream;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr error no_block =
+    refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
+constexpr error inside_block = refuse(
+    errc::invalid_argument, "the address lies inside a block: pass the one that allocate returned");
+
+}  // namespace
+
+segment::segment(const extent& where, const pool_geometry& sizes, region_map&& regions,
+                 unit_table&& units) noexcept
+    : where_(where),
+      unit_shift_(sizes.unit_shift),
+      lowest_granules_(sizes.lowest_granules),
+      units_(std::move(units)),
+      regions_(std::move(regions)),
+      unit_count_(regions_.count_granules() / sizes.unit_granules) {
+  check(unit_count_ != 0 && units_ != nullptr, "a segment holds no unit");
+  regions_.list(regions_.first(), hole_kind);
+}
+
+result<std::unique_ptr<segment>> segment::create(const extent& where, const pool_geometry& sizes,
+                                                 std::uint32_t stream_count) noexcept {
+  check(where.range.size_bytes <= sizes.segment_bytes, "a segment is larger than one can be");
+  check(where.range.size_bytes % sizes.unit_bytes == 0, "a segment ends inside a unit");
+  const std::uint32_t count = granules_in(where.range.size_bytes);
+  result<region_map> regions =
+      region_map::create({count, sizes.unit_granules, sizes.slot_granules()});
+  if (!regions) return regions.error();
+  for (std::uint32_t kinds = 0; kinds < stream_count + first_stream_kind - 1; ++kinds) {
+    if (const auto kind = regions->add_kind(); !kind) return kind.error();
+  }
+  check(regions->kind_count() == stream_count + 1, "a segment has no list for a record");
+  const std::uint32_t units = count / sizes.unit_granules;
+  unit_table table{static_cast<mapping**>(std::calloc(units, sizeof(mapping*)))};
+  if (table == nullptr) return no_record_memory;
+  std::unique_ptr<segment> made{new (std::nothrow)
+                                    segment(where, sizes, std::move(*regions), std::move(table))};
+  if (made == nullptr) return no_record_memory;
+  return made;
+}
+
+status segment::provide_streams(std::uint32_t count) noexcept {
+  while (regions_.kind_count() < count + first_stream_kind - 1) {
+    if (const auto kind = regions_.add_kind(); !kind) return kind.error();
+  }
+  check(hole_kind < kind_of(count), "the lists of holes and of streams overlap");
+  return {};
+}
+
+// ---- live granules -------------------------------------------------------------------
+
+void segment::count_live_in_each(granule_range what, mappings& records) noexcept {
+  for (std::uint32_t at = what.offset; at < what.end();) {
+    mapping& m = *mapping_at(at);
+    const std::uint32_t end = std::min(m.end(), what.end());
+    check(end > at && m.of->current == &m, "memory that has moved on is handed out");
+    if (m.live_granules == 0 && m.of->is_free) records.leave_free(*m.of);
+    check(!m.is_stale() && at >= m.offset, "a range is not under its mapping");
+    m.live_granules += end - at;
+    check(m.live_granules <= m.count_granules, "more of a mapping is live than there is");
+    at = end;
+  }
+}
+
+void segment::release_range(granule_range what, const stream_point& at,
+                            mappings& records) noexcept {
+  check(what.count != 0 && what.end() <= regions_.count_granules(), "a range leaves its segment");
+  for (std::uint32_t from = what.offset; from < what.end();) {
+    mapping& m = *mapping_at(from);
+    const std::uint32_t end = std::min(m.end(), what.end());
+    check(end > from && m.live_granules >= end - from, "more of a mapping is freed than is live");
+    check(!m.is_stale() && m.of->current == &m, "memory that has moved on is freed");
+    m.live_granules -= end - from;
+    check(m.of != nullptr && !m.of->is_free, "a handle with live memory is free");
+    if (m.live_granules == 0) records.enter_free(*m.of, at);
+    from = end;
+  }
+  records.count_dead(what.count);
+}
+
+void segment::keep_free(region_id region, const stream_point& since, mappings& records,
+                        const stream_table& streams) noexcept {
+  check(kind(region) == region_kind::unlisted, "what is free already is kept");
+  if (streams.is_capture(since.stream)) (void)count_live(range(region), records);
+  make_free(region, since, streams);
+}
+
+// ---- free regions and holes ----------------------------------------------------------
+
+// As far as it reaches. Each step ends one region.
+void segment::coalesce(region_id region, const stream_point& since,
+                       const stream_table& streams) noexcept {
+  check(kind(region) == region_kind::unlisted, "what is free is freed");
+  const region_kind own = kind_of(since.stream);
+  std::uint64_t epoch = since.epoch;
+  region_id kept = region;
+  for (region_id left = regions_.before(kept); absorbs(left, since.stream, streams);
+       left = regions_.before(kept)) {
+    if (regions_.kind(left) == own) epoch = std::max(epoch, regions_.word(left));
+    regions_.unlist(left);
+    regions_.join(left, kept);
+    kept = left;
+  }
+  for (region_id right = regions_.after(kept); absorbs(right, since.stream, streams);
+       right = regions_.after(kept)) {
+    if (regions_.kind(right) == own) epoch = std::max(epoch, regions_.word(right));
+    regions_.unlist(right);
+    regions_.join(kept, right);
+  }
+  regions_.set_note(kept, {epoch, 0});
+  regions_.list(kept, own);
+  check(epoch >= since.epoch, "what is coalesced is older than a part of it");
+  debug_check([&] { return broken_region(kept) == nullptr; }, "a free region is broken");
+  debug_check(
+      [&] {
+        return !absorbs(regions_.before(kept), since.stream, streams) &&
+               !absorbs(regions_.after(kept), since.stream, streams);
+      },
+      "a neighbour that has passed is not coalesced");
+  audit();
+}
+
+void segment::make_hole(region_id region) noexcept {
+  check(kind(region) == region_kind::unlisted, "what is listed becomes a hole");
+  check(mapping_at(range(region).offset) == nullptr, "what is mapped becomes a hole");
+  region_id kept = region;
+  if (const region_id left = regions_.before(kept); regions_.kind(left) == hole_kind) {
+    regions_.unlist(left);
+    regions_.join(left, kept);
+    kept = left;
+  }
+  if (const region_id right = regions_.after(kept); regions_.kind(right) == hole_kind) {
+    regions_.unlist(right);
+    regions_.join(kept, right);
+  }
+  regions_.set_note(kept, {});
+  regions_.list(kept, hole_kind);
+  debug_check([&] { return broken_region(kept) == nullptr; }, "a hole is broken");
+  audit();
+}
+
+// ---- locked blocks -------------------------------------------------------------------
+
+error segment::no_block_at(std::uint64_t offset_bytes) const noexcept {
+  const std::uint32_t offset = granules_in(offset_bytes);
+  if (offset >= regions_.count_granules()) return no_block;
+  const region_id around = regions_.find(offset);
+  check(around != region_id::none, "a granule lies in no region");
+  const bool is_live =
+      kind(around) == region_kind::unlisted && state_of(regions_.tag(around)) == region_state::live;
+  const bool begins_there = range(around).offset == offset && offset_bytes % granule_bytes == 0;
+  if (!is_live || begins_there) return no_block;
+  return (regions_.tag(around) & freed_bit) != 0 ? no_block : inside_block;
+}
+
+result<segment::found_block> segment::find_block(std::uint64_t offset_bytes) noexcept {
+  if (offset_bytes % granule_bytes != 0) return no_block_at(offset_bytes);
+  found_block found{this, granules_in(offset_bytes)};
+  found.region = blocks_.find(found.offset);
+  if (found.region == region_id::none) {
+    found.region = locked_.find(found.offset);
+    found.is_locked = true;
+  }
+  if (found.region == region_id::none) return no_block_at(offset_bytes);
+  check(range(found.region).offset == found.offset, "a block does not begin where it is found");
+  return found;
+}
+
+block_lock segment::lock_of(region_id block) const noexcept {
+  const std::uint64_t word = regions_.word(block);
+  const std::uint32_t tag = regions_.tag(block);
+  check(state_of(tag) == region_state::live, "what is no block is locked");
+  check((tag & freed_bit) == 0 || static_cast<std::uint32_t>(word) != 0,
+        "a block that is freed and not pinned stays");
+  return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32),
+          (tag & freed_bit) != 0, (tag & captured_bit) != 0};
+}
+
+void segment::write_lock(region_id block, const block_lock& lock) noexcept {
+  check(!lock.freed || lock.pins != 0, "a block that is freed and not pinned stays");
+  check((lock.freed || lock.captured) == (lock.stream != stream_table::no_stream),
+        "a locked block names a record and needs none, or the reverse");
+  check(state_of(regions_.tag(block)) == region_state::live, "what is no block is locked");
+  const std::uint64_t word = lock.pins | std::uint64_t{lock.stream} << 32;
+  const std::uint32_t bits = (lock.freed ? freed_bit : 0) | (lock.captured ? captured_bit : 0);
+  regions_.set_note(block, {word, tag_of(region_state::live) | bits});
+  debug_check(
+      [&] { return lock_of(block).pins == lock.pins && lock_of(block).freed == lock.freed; },
+      "a lock is not read as it was written");
+}
+
+bool segment::lock_block(const found_block& block) noexcept {
+  check(!block.is_locked, "a block is locked twice");
+  if (!locked_.reserve()) return false;
+  const region_id taken = blocks_.take(block.offset);
+  check(taken == block.region, "a block that is live is in no table");
+  locked_.insert(block.offset, block.region);
+  debug_check([&] { return blocks_.find(block.offset) == region_id::none; },
+              "a block is in both tables");
+  check(range(block.region).offset == block.offset, "a block does not begin where it is found");
+  return true;
+}
+
+bool segment::unlock_block(const found_block& block) noexcept {
+  check(block.is_locked, "a block is unlocked that is not locked");
+  check(range(block.region).offset == block.offset, "a block does not begin where it is found");
+  if (!blocks_.reserve()) return false;
+  const region_id taken = locked_.take(block.offset);
+  check(taken == block.region, "a block that is locked is in no table");
+  regions_.set_note(block.region, {0, tag_of(region_state::live)});
+  blocks_.insert(block.offset, block.region);
+  debug_check([&] { return locked_.find(block.offset) == region_id::none; },
+              "a block is in both tables");
+  return true;
+}
+
+void segment::forget_block(const found_block& block) noexcept {
+  const region_id taken = (block.is_locked ? locked_ : blocks_).take(block.offset);
+  check(taken == block.region, "a block that is live is in no table");
+  check(state_of(regions_.tag(block.region)) == region_state::live, "a block is not live");
+  debug_check([&] { return locked_.find(block.offset) == region_id::none; },
+              "a block was in both tables");
+}
+
+// ---- claims --------------------------------------------------------------------------
+
+void segment::claim_free(region_id region) noexcept {
+  const region_kind was = kind(region);
+  check(region != region_id::none, "nothing is claimed");
+  check(is_free_kind(was), "memory that is not free is claimed");
+  regions_.unlist(region);
+  regions_.set_note(region, {regions_.word(region), claim_tag(stream_of(was))});
+  debug_check([&] { return is_claimed(region) && claimed_at(region).stream == stream_of(was); },
+              "a claim does not remember whose it was");
+}
+
+void segment::claim_front(region_id region, std::uint32_t count) noexcept {
+  const region_kind was = kind(region);
+  check(is_free_kind(was) && range(region).count >= count, "more is claimed than is free");
+  regions_.unlist(region);
+  if (range(region).count > count) {
+    const region_id rest = regions_.cut(region, count);
+    regions_.list(rest, was);
+    debug_check([&] { return regions_.before(rest) == region; }, "a cut has lost its neighbour");
+  }
+  regions_.set_note(region, {regions_.word(region), claim_tag(stream_of(was))});
+  check(range(region).count == count, "a claim has not the size that was asked for");
+}
+
+void segment::return_claim(region_id region, const stream_table& streams) noexcept {
+  check(is_claimed(region), "what is not claimed is given back");
+  make_free(region, claimed_at(region), streams);
+}
+
+status segment::cut_at_borders(granule_range what) noexcept {
+  check(what.count != 0 && what.end() <= regions_.count_granules(), "a range leaves its segment");
+  if (!regions_.provide(2)) return no_record_memory;
+  for (const std::uint32_t border : {what.offset, what.end()}) {
+    if (border >= regions_.count_granules()) continue;
+    const region_id around = region_at_unit(border);
+    const std::uint32_t left = border - range(around).offset;
+    if (left == 0) continue;
+    const region_kind own = kind(around);
+    check(is_free_kind(own), "a free handle's border lies in a region that is not free");
+    regions_.unlist(around);
+    const region_id right = regions_.cut(around, left);
+    regions_.list(around, own);
+    regions_.list(right, own);
+    debug_check([&] { return regions_.after(around) == right && range(right).offset == border; },
+                "a cut is not where it was asked for");
+  }
+  return {};
+}
+
+region_id segment::claim_hole(region_id hole, const target_size& size,
+                              std::uint32_t stream) noexcept {
+  check(kind(hole) == hole_kind && size.count_granules != 0, "addresses that are used are claimed");
+  if (range(hole).count < std::uint64_t{size.lead_granules} + size.count_granules)
+    return region_id::none;
+  if (!regions_.provide(2)) return region_id::none;
+  regions_.unlist(hole);
+  region_id target = hole;
+  if (size.lead_granules != 0) {
+    target = regions_.cut(hole, size.lead_granules);
+    regions_.list(hole, hole_kind);
+    debug_check([&] { return range(hole).count == size.lead_granules; }, "a lead has another size");
+  }
+  if (range(target).count > size.count_granules) {
+    const region_id rest = regions_.cut(target, size.count_granules);
+    regions_.list(rest, hole_kind);
+  }
+  regions_.set_note(target, {0, claim_tag(stream)});
+  check(range(target).count == size.count_granules, "a claim has not the size that was asked for");
+  return target;
+}
+
+region_id segment::cut_claimed(region_id region, std::uint32_t count_left) noexcept {
+  check(is_claimed(region), "what is not claimed is cut");
+  const region_id rest = regions_.cut(region, count_left);
+  debug_check([&] { return regions_.after(region) == rest && regions_.before(rest) == region; },
+              "a cut has lost its neighbour");
+  return rest;
+}
+
+void segment::join_claimed(region_id left, region_id right) noexcept {
+  check(is_claimed(left) && is_claimed(right), "what is not claimed is joined");
+  const std::uint32_t end = range(right).end();
+  check(range(left).end() == range(right).offset, "regions are joined that are no neighbours");
+  regions_.join(left, right);
+  debug_check([&] { return range(left).end() == end; }, "two regions do not make one");
+}
+
+void segment::set_claim(region_id region, const stream_point& since) noexcept {
+  check(is_claimed(region), "what is not claimed is given another owner");
+  check(since.epoch != 0, "a claim is older than the pool");
+  regions_.set_note(region, {since.epoch, claim_tag(since.stream)});
+  debug_check([&] { return claimed_at(region).stream == since.stream; },
+              "a claim is another stream's");
+}
+
+// ---- mappings ------------------------------------------------------------------------
+
+void segment::map(mapping& m, mappings& records) noexcept {
+  const std::uint32_t unit = m.offset >> unit_shift_;
+  const std::uint32_t count = m.count_granules >> unit_shift_;
+  check(m.offset == unit << unit_shift_ && m.count_granules == count << unit_shift_ && count != 0,
+        "a mapping begins or ends inside a unit");
+  check(unit + count <= unit_count_, "a mapping leaves its segment");
+  for (std::uint32_t i = 0; i < count; ++i) {
+    check(units_[unit + i] == nullptr, "a mapping is put where another one is");
+    units_[unit + i] = &m;
+  }
+  if (unit != 0 && units_[unit - 1] != nullptr) records.set_end(*units_[unit - 1], false);
+  check(unit == 0 || units_[unit - 1] != &m, "a mapping is its own neighbour");
+  records.set_end(m, unit + count < unit_count_ && units_[unit + count] == nullptr);
+}
+
+void segment::unmap(mapping& m, mappings& records) noexcept {
+  const std::uint32_t unit = m.offset >> unit_shift_;
+  const std::uint32_t count = m.count_granules >> unit_shift_;
+  check(units_[unit] == &m && units_[unit + count - 1] == &m, "a mapping goes that is not there");
+  check(unit + count <= unit_count_ && m.live_granules == 0, "a mapping with live memory goes");
+  std::fill_n(units_.get() + unit, count, nullptr);
+  records.set_end(m, false);
+  if (unit != 0 && units_[unit - 1] != nullptr) records.set_end(*units_[unit - 1], true);
+}
+
+region_id segment::join_regions(const mapping& m) noexcept {
+  const region_id kept = region_at_unit(m.offset);
+  check(range(kept).offset == m.offset, "a mapping's first region begins elsewhere");
+  while (range(kept).count < m.count_granules) regions_.join(kept, regions_.after(kept));
+  check(range(kept) == m.range(), "a mapping's regions do not tile it");
+  return kept;
+}
+
+void segment::make_stale(region_id region, mapping& m) noexcept {
+  check(range(region) == m.range(), "a stale region is not its mapping's");
+  check(is_claimed(region), "memory moves that is not claimed");
+  check(mapping_at(m.offset) == &m, "a stale region is not under its mapping");
+  check(m.live_granules == 0, "memory that is live moves");
+  regions_.set_note(region, {reinterpret_cast<std::uint64_t>(&m), tag_of(region_state::stale)});
+}
+
+// ---- validation ----------------------------------------------------------------------
+
+const char* segment::broken_region(region_id region) const noexcept {
+  const granule_range where = range(region);
+  const region_kind own = kind(region);
+  check(where.count != 0 && where.end() <= regions_.count_granules(),
+        "a region is empty, or leaves its segment");
+  if (is_claimed(region)) return nullptr;
+  const mapping* const first = mapping_at(where.offset);
+  const mapping* const last = mapping_at(where.end() - 1);
+  const bool alone = own == region_kind::unlisted ||
+                     (kind(regions_.before(region)) != own && kind(regions_.after(region)) != own);
+  if (own == hole_kind) {
+    if (first != nullptr || last != nullptr) return "a hole has memory under it";
+    return alone ? nullptr : "two holes are neighbours";
+  }
+  if (first == nullptr || last == nullptr) return "a region that is no hole has no memory under it";
+  if (is_free_kind(own)) return alone ? nullptr : "two free neighbours are not merged";
+  if (state_of(regions_.tag(region)) == region_state::stale) {
+    if (regions_.word(region) != reinterpret_cast<std::uint64_t>(first) || !first->is_stale())
+      return "a stale region does not know its mapping";
+    return where == first->range() ? nullptr : "a stale region is not its mapping's";
+  }
+  return regions_.link(region) == first ? nullptr : "a block does not know where it begins";
+}
+
+const char* segment::broken_tables() const noexcept {
+  if (const char* broken = blocks_.broken_invariant(); broken != nullptr) return broken;
+  return locked_.broken_invariant();
+}
+
+// Every region once for every so many changes as there are regions, so that a test's cost stays
+// proportional to its calls.
+void segment::audit_now() noexcept {
+  unaudited_ = 0;
+  std::uint32_t seen = 0;
+  for (region_id r = regions_.first(); r != region_id::none; r = regions_.after(r), ++seen)
+    paranoid_check([&] { return broken_region(r) == nullptr; }, "a region of a segment is broken");
+  paranoid_check([&] { return broken_tables() == nullptr; }, "a segment's tables are broken");
+  audit_cost_ = std::max(64u, seen + 32 * blocks_.count() / 8);
+}
+
+}  // namespace vmm

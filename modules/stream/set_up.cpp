@@ -1,0 +1,256 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a pool begins and ends.
+module;
+#include <cstdio>
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.reservation;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.top;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr error nothing_allocated =
+    refuse(errc::unknown_address, "this pool has not allocated anything");
+constexpr std::uint64_t page_bytes_min = std::uint64_t{2} << 20;
+constexpr std::uint64_t segment_bytes_max = std::uint64_t{max_range_granules} * granule_bytes;
+
+}  // namespace
+
+// ---- set-up ------------------------------------------------------------------------
+
+status stream_pool::set_up() {
+  if (!gate_.is_here()) return refuse_forked();
+  if (is_ready()) return {};
+  const growth_turn turn(way_in());
+  if (is_ready()) return {};
+  if (parts_ == nullptr) {
+    if (status made = make_parts(); !made) return made;
+    may_alias_ = driver_->feature_set().alias != alias_level::none;
+  }
+  if (status mapped = map_first_pages(); !mapped) return mapped;
+  check(parts_ != nullptr, "a pool opens without the parts that it works with");
+  gate_.open(gate_reason::not_set_up);
+  check(is_ready(), "a pool was set up and is not ready");
+  const auto sample_of = [](const void* of, top_sample& out) noexcept {
+    static_cast<const stream_pool*>(of)->sample(out);
+  };
+  top_.publish({this, sample_of}, options_.publish);
+  return {};
+}
+
+status stream_pool::enter_closed_to_allocate() {
+  if (!gate_.is_here()) return refuse_forked();
+  board_.check_not_telling();
+  check(!gate_.is_closed_by(gate_reason::goes_away), "a pool is used while it is destroyed");
+  return set_up();
+}
+
+status stream_pool::enter_closed_to_free() {
+  return is_ready() ? status{} : status{why_not_ready()};
+}
+
+watcher_lock* stream_pool::watcher_turns() const noexcept {
+  check(options_.watcher == nullptr || watches_, "a watcher is there and not looked for");
+  return options_.watcher == nullptr ? nullptr : &watcher_lock_;
+}
+
+growth_turn::way_in stream_pool::way_in() const noexcept {
+  return {board_, watcher_turns(), growth_lock_, *driver_, watches_capture_};
+}
+
+error stream_pool::why_not_ready() const noexcept {
+  return gate_.is_here() ? nothing_allocated : refuse_forked();
+}
+
+status stream_pool::make_parts() {
+  if (status valid = options_.validate(); !valid) return valid;
+  if (options_.contents != contents_rule::none && !driver_->feature_set().copy)
+    return refuse(errc::not_supported, "memory_options::contents: this backend cannot fill memory");
+  constexpr std::array<std::uint64_t, 1> sizes_bytes{page_bytes_min};
+  const result<core_plan> planned = plan_core(*driver_, options_, {}, sizes_bytes);
+  if (!planned) return planned.error();
+  const std::uint64_t unit_bytes = planned->unit.minimum_bytes;
+  if (!std::has_single_bit(unit_bytes) || unit_bytes < granule_bytes)
+    return refuse(errc::not_supported, "the pool needs a granularity that is a power of two");
+  std::uint64_t page_bytes = options_.page_bytes;
+  if (page_bytes == 0)
+    page_bytes = round_up(std::max(planned->unit.recommended_bytes, page_bytes_min), unit_bytes);
+  page_bytes = round_up(std::min(page_bytes, segment_bytes_max), unit_bytes);
+  std::uint64_t segment_bytes = std::min(segment_bytes_max, options_.reservation_bytes);
+  segment_bytes = segment_bytes / page_bytes * page_bytes;
+  if (segment_bytes == 0)
+    return refuse(errc::bad_option, "the address space reserved at a time holds no page");
+  check(page_bytes % unit_bytes == 0, "a page is no multiple of the granularity");
+  check(segment_bytes % page_bytes == 0, "a segment is no multiple of a page");
+  core_options core = planned->options;
+  physical_options& memory = core.physical;
+  memory.granularity_bytes = page_bytes;
+  memory.fragment_ratio = 0;
+  const std::uint64_t handle_bytes = std::min(options_.rules.handle_bytes, segment_bytes);
+  memory.chunk_bytes = round_up(std::max(handle_bytes, page_bytes), page_bytes);
+  core.reservation.granularity_bytes = unit_bytes;
+  check(memory.chunk_bytes % page_bytes == 0 && memory.chunk_bytes != 0,
+        "a new handle is no multiple of a page");
+  const pool_setup setup{options_.rules, unit_bytes, page_bytes, segment_bytes};
+  if (status attached = recorder_.attach(); !attached) return attached;
+  try {
+    auto state = std::make_unique<pool_state>(setup);
+    state->set_recorder(recorder_.get());
+    parts_ = std::make_unique<device_core>(driver_, core);
+    state_.set(std::move(state));
+    return {};
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "no host memory is left for a pool");
+  }
+}
+
+status stream_pool::map_first_pages() {
+  check(parts_ != nullptr && !is_ready(), "the first pages are mapped late");
+  if (options_.page_count == 0) return {};
+  const std::uint64_t page_bytes =
+      state_.with([](auto& state) { return state.sizes().page_bytes; });
+  const std::uint64_t segment_bytes =
+      state_.with([](auto& state) { return state.sizes().segment_bytes; });
+  if (options_.page_count > segment_bytes / page_bytes)
+    return refuse(errc::bad_option, "the pages to map first do not fit into the address space");
+  const result<std::uint32_t> stream = enter_stream(options_.first_stream);
+  if (!stream) return stream.error();
+  const std::uint64_t size_bytes = options_.page_count * page_bytes;
+  const stream_request request{granules_in(size_bytes), *stream};
+  check(request.size_bytes() == size_bytes, "the pages to map first are more than can be counted");
+  result<growth_plan> plan = plan_growth(request, {.may_move = false});
+  if (!plan) return plan.error();
+  growth_outcome outcome = carry_out(*plan);
+  {
+    const auto state = state_.lock();
+    if (outcome.done) {
+      growth_planner(*state).commit_free(*plan);
+    } else {
+      growth_planner(*state).abandon(*plan, outcome.standing_count);
+    }
+  }
+  if (!outcome.done) parts_->memory.give_back(outcome.fresh, 0);
+  return outcome.done;
+}
+
+// ---- the end -----------------------------------------------------------------------
+
+stream_pool::~stream_pool() {
+  top_.end();
+  status closed = nothing_to_do();
+  if (closed && parts_ != nullptr) {
+    gate_.close(gate_reason::goes_away);
+    report_live();
+    closed = close();
+  }
+  if (closed) return;
+  if (!gate_.is_here()) {  // or forked while it closed
+    leave_behind(state_.release());
+    leave_behind(parts_.release());
+    return;
+  }
+  report_unclosed("stream pool", closed.error());
+  (void)state_.release();  // the driver still has it: taking the records away would only hide that
+  (void)parts_.release();
+}
+
+void stream_pool::report_live() noexcept {
+  check(gate_.is_closed_by(gate_reason::goes_away), "live blocks are reported before the end");
+  if (options_.at_end.hook == nullptr) return;
+  const pool_statistics now = state_.with([](auto& state) { return state.statistics(); });
+  if (now.live_count == 0) return;
+  options_.at_end.hook(options_.at_end.context, {"stream pool", now.live_count, now.live_bytes});
+}
+
+// Waits for all work of every stream. One that the driver no longer knows is taken as finished:
+// whoever destroyed it has seen to that.
+status stream_pool::finish_streams() {
+  check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
+  if (parts_->time.marks_all()) {
+    if (status marked = try_to_close([&] { return mark_batches(); }); !marked) return marked;
+  }
+  const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
+  for (std::uint32_t stream = 0; stream < streams; ++stream) {
+    const status waited = try_to_close([&] { return finish_stream(stream); });
+    if (!waited && waited.error().code != errc::invalid_argument) return waited;
+  }
+  return {};
+}
+
+status stream_pool::finish_stream(std::uint32_t stream) {
+  stream_handle handle{};
+  stream_point last;
+  bool is_active = false;
+  {
+    const auto state = state_.lock();
+    is_active = state->progress().phase_of(stream) == stream_phase::active;
+    if (is_active) handle = state->progress().active_handle(stream);
+    last = state->progress().last_point(stream);
+  }
+  check(last.stream == stream, "another stream is waited for");
+  if (!is_active) {
+    const result<bool> waited = wait_for(last);
+    return waited ? status{} : status{waited.error()};
+  }
+  const result<bool> captured = is_captured(handle);
+  if (!captured) return captured.error();
+  if (*captured) return stream_captured;
+  const result<ticket_ref> mark = parts_->time.mark(handle);
+  return mark ? parts_->time.wait(*mark) : status{mark.error()};
+}
+
+// No other thread is here, so no turn is taken; the remap callbacks that run may free and pin.
+status stream_pool::close() {
+  check(parts_ != nullptr, "a pool that was not set up is closed");
+  const undisturbed capture(*driver_, watches_capture_);
+  if (status finished = finish_streams(); !finished) return finished;
+  state_.with([](auto& state) { state.release_all(); });
+  bool has_addresses = true;
+  return close_core(*parts_, [&]() -> status {
+    if (status unmapped = unmap_all(); !unmapped) return unmapped;
+    if (std::exchange(has_addresses, false)) give_addresses_back();
+    return {};
+  });
+}
+
+status stream_pool::unmap_all() {
+  check(gate_.is_closed_by(gate_reason::goes_away), "all of a pool in use is unmapped");
+  reap(stale_count());
+  const std::uint64_t mapped_bytes =
+      state_.with([](auto& state) { return state.statistics(); }).mapped_bytes;
+  if (status unmapped = unmap_idle(mapped_bytes); !unmapped) return unmapped;
+  if (stale_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
+  check(state_.with([](auto& state) { return state.records().handle_count(); }) == 0,
+        "a handle stays after all were unmapped");
+  return {};
+}
+
+// After everything is unmapped.
+void stream_pool::give_addresses_back() {
+  check(state_.with([](auto& state) { return state.records().handle_count(); }) == 0,
+        "addresses go while memory is mapped there");
+  const std::uint32_t count = state_.with([](auto& state) { return state.segment_count(); });
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const extent gone = state_.with([&](auto& state) { return state.segment_at(i).where(); });
+    check(gone.range.size_bytes != 0, "a reservation is empty");
+    tell([&](block_watcher& who) { who.unreserved(gone.range); });
+    note({history_kind::unreserved, gone.range});
+    parts_->space.free(gone);
+  }
+}
+
+}  // namespace vmm

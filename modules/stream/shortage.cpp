@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory is short: what is tried before out of memory is answered, in this order, and the report.
+//
+// The ladder is retry_while_short(): relieve() is the next rung (ask what has finished; then wait
+// for one stream after the other), and after each rung the request is tried again with everything
+// that is free.
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+// Memory is short: everything that is free is used before the driver is asked again.
+result<address> stream_pool::grow_short(growth_attempt& attempt, const error& cause) {
+  check(is_shortage(cause.code), "memory is taken as short that is not");
+  attempt.tried = {};
+  shortage_ladder ladder;
+  const auto again = [&] {
+    return ladder.waits_begun == 0 ? grow_from_passed(attempt) : grow_after_wait(attempt);
+  };
+  const result<address> grown =
+      retry_while_short(result<address>{cause}, again, [&] { return relieve(attempt, ladder); });
+  check(grown || ladder.has_asked, "a request is given up before anything was tried");
+  if (!grown && grown.error().code == errc::out_of_memory && options_.spill) {
+    const spill_permit permit(parts_->memory);
+    const result<address> spilled = grow_from_all(attempt);
+    if (spilled) return spilled;
+  }
+  if (!grown && is_shortage(grown.error().code)) report_shortage(attempt, grown.error());
+  return grown;
+}
+
+// The next rung: false where none is left.
+result<bool> stream_pool::relieve(growth_attempt& attempt, shortage_ladder& ladder) {
+  if (std::exchange(ladder.has_asked, true)) return wait_for_next(attempt, ladder);
+  check(ladder.waits_begun == 0, "a stream is waited for before anybody was asked");
+  if (status marked = mark_batches(); !marked && !is_put_off(marked.error())) return marked.error();
+  if (status asked = poll_all_streams(); !asked) return asked.error();
+  return true;
+}
+
+// The last rungs: one stream after the other, the request's own first. What is being captured
+// cannot be waited for.
+result<bool> stream_pool::wait_for_next(growth_attempt& attempt, shortage_ladder& ladder) {
+  if (ladder.waits_begun == 0) {
+    const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
+    ladder.stream_count = options_.wait_when_short ? streams : 0;
+  }
+  while (ladder.waits_begun < ladder.stream_count) {
+    const std::uint32_t step = ladder.waits_begun++;
+    const std::uint32_t stream = (attempt.request.stream + step) % ladder.stream_count;
+    const stream_point last =
+        state_.with([&](auto& state) { return state.progress().last_point(stream); });
+    check(last.stream == stream, "another stream is waited for");
+    const result<bool> waited = wait_for(last);
+    if (!waited && is_capture_refusal(waited.error())) continue;
+    if (!waited) return waited.error();
+    attempt.tried.blocked = attempt.tried.blocked || *waited;
+    return true;
+  }
+  check(ladder.waits_begun == ladder.stream_count, "more streams are waited for than there are");
+  return false;
+}
+
+// With all that has finished.
+result<address> stream_pool::grow_from_passed(growth_attempt& attempt) {
+  const result<address> own = reuse_merged(attempt.request);
+  if (!own || *own) return own;
+  if (status given = give_stale_back(attempt.request); !given) return given.error();
+  const result<address> waited = reuse_behind_wait(attempt, {.all_streams = true});
+  if (!waited || *waited) return waited;
+  return grow_from_all(attempt);
+}
+
+result<address> stream_pool::grow_after_wait(growth_attempt& attempt) {
+  check(options_.wait_when_short, "a caller waits that must not");
+  (void)mark_batches();  // of what others freed meanwhile
+  if (status given = give_stale_back(attempt.request); !given) return given.error();
+  const result<address> own = reuse_merged(attempt.request);
+  if (!own || *own) return own;
+  return grow_from_all(attempt);
+}
+
+// Unmaps what may be unmapped; where memory cannot move, also what is free, so that it can be
+// mapped again where it is wanted.
+status stream_pool::give_stale_back(const stream_request& request) {
+  reap(stale_count());
+  return may_alias_ ? status{} : unmap_idle(request.size_bytes());
+}
+
+// With what has passed made one region of its neighbours.
+result<address> stream_pool::reuse_merged(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is looked for");
+  return state_.with([&](auto& state) {
+    state.merge_passed(request.stream);
+    return state.allocate_own(request);
+  });
+}
+
+// With everything that is free, and then without what lies in the cache in sizes that do not fit.
+result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
+  const growth_effort effort{.may_move = may_alias_ && attempt.may_wait, .use_all_free = true};
+  check(may_alias_ || !effort.may_move, "memory moves that can be mapped only once");
+  const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  const auto grow_once = [&] { return try_growth(attempt.request, effort); };
+  bool is_drained = false;
+  return retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
+    if (std::exchange(is_drained, true)) return false;
+    if (release_cached().released_count != 0) attempt.tried.trimmed = true;
+    return parts_->memory.statistics().footprint_bytes < footprint_bytes;
+  });
+}
+
+// What another thread is just releasing is gone when this returns: it is not missed.
+trim_report stream_pool::release_cached() {
+  const sync::lock_guard<release_lock> releasing(release_lock_);
+  const trim_report released = parts_->memory.trim(0);
+  check((released.released_count == 0) == (released.released_bytes == 0),
+        "bytes went back in no handle");
+  if (released.released_bytes != 0) {
+    note({history_kind::trimmed, {{}, released.released_bytes}});
+    note_footprint();
+  }
+  return released;
+}
+
+// ---- the report --------------------------------------------------------------------
+
+void stream_pool::report_shortage(growth_attempt& attempt, const error& cause) {
+  check(is_shortage(cause.code), "a shortage is reported that was none");
+  check(!attempt.tried.blocked || options_.wait_when_short, "a caller waits that must not");
+  attempt.tried.failure = cause.code;
+  attempt.tried.held_bytes = parts_->memory.statistics().footprint_bytes;
+  attempt.tried.budget_bytes = options_.budget_bytes;
+  state_.with([&](auto& state) { state.write_shortage(attempt.request, attempt.tried); });
+  note_shortage();
+}
+
+shortage_report stream_pool::last_shortage() const {
+  if (!is_ready()) return {};
+  return state_.with([](const auto& state) { return state.last_shortage(); });
+}
+
+void pool_state::write_shortage(const stream_request& request, shortage_report report) noexcept {
+  check(report.failure != errc::none, "a shortage is reported that was none");
+  const pool_statistics now = statistics();
+  report.request_bytes = request.size_bytes();
+  report.stream = progress().shown_handle(request.stream);
+  report.live_bytes = now.live_bytes;
+  report.reusable_bytes = now.reusable_bytes;
+  report.largest_free_bytes = largest_free_bytes();
+  check(report.largest_free_bytes <= report.reusable_bytes,
+        "a free region is larger than all that is free");
+  shortage_ = report;
+}
+
+std::uint64_t pool_state::largest_free_bytes() const noexcept {
+  std::uint32_t largest = 0;
+  for (const auto& in : segments_) {
+    for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
+      if (streams_.is_capture(stream)) continue;
+      largest = std::max(largest, in->regions().largest(kind_of(stream)));
+    }
+    check(largest <= in->regions().count_granules() || segments_.size() > 1,
+          "a free region is larger than its segment");
+  }
+  return largest * granule_bytes;
+}
+
+}  // namespace vmm

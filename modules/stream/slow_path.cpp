@@ -1,0 +1,354 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What allocate and free do where the fast path does not serve: a watcher, a stream that may be
+// captured, memory of other streams, growth.
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.reservation;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr std::size_t reap_count = 8;
+constexpr std::size_t reap_count_max = 64;  // by one growth that is not short of memory
+constexpr std::size_t others_count_max = 64;
+
+}  // namespace
+
+// ---- allocate and free -------------------------------------------------------------
+
+result<address> stream_pool::allocate_watched(std::uint64_t size_bytes, stream_handle stream) {
+  check(watches_, "a call that nobody watches takes the slow way");
+  const result<address> at = allocate_told(size_bytes, stream);
+  if (!at || options_.contents == contents_rule::none) [[likely]]
+    return at;
+  return fill_acquired(*at, stream);
+}
+
+result<address> stream_pool::allocate_told(std::uint64_t size_bytes, stream_handle stream) {
+  if (options_.watcher != nullptr) [[unlikely]] {
+    board_.check_not_watching();
+    const watched_turn turn(watcher_turns());
+    const result<address> at = check_capture_and_allocate(size_bytes, stream);
+    if (at) tell([&](block_watcher& who) { who.allocated({*at, size_bytes}); });
+    return at;
+  }
+  return check_capture_and_allocate(size_bytes, stream);
+}
+
+// Asks first whether the stream is being captured.
+result<address> stream_pool::check_capture_and_allocate(std::uint64_t size_bytes,
+                                                        stream_handle stream) {
+  check(watches_, "a capture is asked for in vain");
+  if (asks_about(stream)) {
+    const result<capture_info> seen = capture_of(stream);
+    if (!seen) [[unlikely]]
+      return seen.error();
+    if (seen->state != capture_state::none) [[unlikely]]
+      return allocate_captured(size_bytes, stream, *seen);
+  }
+  return allocate_uncaptured(size_bytes, stream);
+}
+
+status stream_pool::free_watched(address at, stream_handle stream) {
+  check(watches_, "a call that nobody watches takes the slow way");
+  if (clears_on_release()) [[unlikely]] {
+    if (status filled = fill_released(at, stream); !filled) return filled;
+  }
+  return free_told(at, stream);
+}
+
+status stream_pool::free_told(address at, stream_handle stream) {
+  if (options_.watcher != nullptr) [[unlikely]]
+    board_.check_not_watching();
+  if (asks_about(stream)) {
+    const result<capture_info> seen = capture_of(stream);
+    if (!seen) [[unlikely]]
+      return seen.error();
+    if (seen->state != capture_state::none) [[unlikely]]
+      return free_captured(at, stream, *seen);
+  }
+  if (options_.watcher != nullptr) [[unlikely]] {
+    const watched_turn turn(watcher_turns());
+    const bool is_locked =
+        state_.with([&](auto& state) { return locked_blocks(state).is_locked(at); });
+    const status freed = free_uncaptured(at, stream);
+    if (freed && !is_locked) tell([&](block_watcher& who) { who.freed(at); });
+    return freed;
+  }
+  return free_uncaptured(at, stream);
+}
+
+result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
+  const auto state = state_.lock();
+  const std::uint32_t known = state->find_stream(stream);
+  if (known != pool_state::no_stream) return known;
+  const result<std::uint32_t> added = state->add_stream(stream);
+  check(!added || state->find_stream(stream) == *added, "a new stream is not found");
+  return added;
+}
+
+result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream_handle stream) {
+  const result<std::uint32_t> count = count_granules(size_bytes);
+  if (!count) return count.error();
+  const growth_turn turn(way_in());
+  poll_retired_streams();
+  if (mark_few_batches()) poll_retired_streams();
+  const result<std::uint32_t> number = enter_stream(stream);
+  if (!number) return number.error();
+  const std::size_t surplus = state_.with([](auto& state) { return state.surplus_stale_count(); });
+  if (options_.rules.unmap_early || surplus != 0)
+    reap(std::clamp(surplus, reap_count, reap_count_max));
+  const stream_request request{*count, *number};
+  check(request.size_bytes() >= size_bytes, "a request is rounded down");
+  const result<address> at = reuse(request);
+  if (!at || *at) return note_served(request, size_bytes, at);
+  note_growth(request, history_kind::grow, {});
+  const result<address> grown = grow(request);
+  note_growth(request, history_kind::served, grown ? *grown : address{});
+  return note_served(request, size_bytes, grown);
+}
+
+result<std::uint32_t> stream_pool::count_granules(std::uint64_t size_bytes) {
+  if (size_bytes == 0) return refuse(errc::invalid_argument, "a block has at least one byte");
+  const std::uint32_t count =
+      state_.with([&](auto& state) { return state.granules_for(size_bytes); });
+  check(count * granule_bytes >= size_bytes || count == 0, "a request is rounded down");
+  if (count != 0) return count;
+  return refuse(errc::out_of_addresses, "the request is larger than a stretch of addresses can be");
+}
+
+// ---- pins --------------------------------------------------------------------------
+
+status stream_pool::pin(address at) {
+  if (!is_ready()) return why_not_ready();
+  return state_.with([&](auto& state) { return locked_blocks(state).pin(at); });
+}
+
+status stream_pool::unpin(address at) {
+  if (!is_ready()) return why_not_ready();
+  board_.check_not_watching();
+  return state_.with([&](auto& state) { return locked_blocks(state).unpin(at); });
+}
+
+// ---- other streams' memory ---------------------------------------------------------
+
+// What is free for the stream or the captured graph, and what other streams have finished with.
+result<address> stream_pool::reuse(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is looked for");
+  std::array<stream_point, others_count_max> others;
+  std::size_t count = 0;
+  {
+    const auto state = state_.lock();
+    const result<address> own = state->allocate_own(request);
+    if (!own || *own) return own;
+    count = state->other_stream_candidates(request, others);
+  }
+  return reuse_passed(request, std::span(others).first(count));
+}
+
+// What of these streams' memory is found to be finished with.
+result<address> stream_pool::reuse_passed(const stream_request& request,
+                                          std::span<const stream_point> others) {
+  check(others.size() <= others_count_max, "more streams are asked than there is room for");
+  if (others.empty()) return address{};
+  for (const stream_point& point : others) {
+    if (status asked = poll_events(point); !asked) return asked.error();
+  }
+  const auto state = state_.lock();
+  const result<other_stream_claim> claim = state->claim_from_other(request, {.passed_only = true});
+  if (!claim) return claim.error();
+  if (claim->region == region_id::none) return address{};
+  check(claim->last_use.stream != request.stream, "a stream takes its own memory as another's");
+  check(state->streams().passed(claim->last_use), "memory is taken that unfinished work may use");
+  return state->settle_claim(*claim);
+}
+
+result<address> stream_pool::reuse_behind_wait(const growth_attempt& attempt,
+                                               const other_stream_search& how) {
+  check(attempt.request.count_granules != 0, "no granule is looked for");
+  if (!attempt.may_wait) return address{};
+  const result<other_stream_claim> claim =
+      state_.with([&](auto& state) { return state.claim_from_other(attempt.request, how); });
+  if (!claim) return claim.error();
+  if (claim->region == region_id::none) return address{};
+  check(claim->last_use.stream != attempt.request.stream, "a stream waits for itself");
+  const status ordered = order_behind(claim->last_use, attempt.request.stream);
+  const auto state = state_.lock();
+  if (ordered) return state->settle_claim(*claim);
+  state->return_claim(*claim);
+  return ordered.error();
+}
+
+// ---- growth ------------------------------------------------------------------------
+
+result<address> stream_pool::grow(const stream_request& request) {
+  check(request.count_granules != 0, "a growth is for nothing");
+  growth_attempt attempt{request};
+  const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  attempt.has_headroom = state_.with(
+      [&](auto& state) { return growth_planner(state).has_headroom(request, footprint_bytes); });
+  attempt.may_wait = may_mark_all();
+  const result<address> grown = grow_by_steps(attempt);
+  check(!grown || grown->value != 0, "a growth has no address");
+  if (grown || !attempt.may_wait || !is_capture_refusal(grown.error())) return grown;
+  attempt.may_wait = false;  // a capture has begun meanwhile on a stream that was to be waited for
+  return grow_by_steps(attempt);
+}
+
+result<address> stream_pool::grow_by_steps(growth_attempt& attempt) {
+  check(attempt.request.count_granules != 0, "a growth is for nothing");
+  if (!attempt.has_headroom) {
+    const result<address> waited = reuse_behind_wait(attempt, {});
+    if (!waited || *waited) return waited;
+  }
+  const result<address> grown =
+      try_growth(attempt.request, {.may_move = may_alias_ && attempt.may_wait});
+  if (grown || !is_shortage(grown.error().code)) return grown;
+  return grow_short(attempt, grown.error());
+}
+
+result<address> stream_pool::try_growth(const stream_request& request,
+                                        const growth_effort& effort) {
+  result<growth_plan> plan = plan_growth(request, effort);
+  if (!plan) return plan.error();
+  growth_outcome outcome = carry_out(*plan);
+  {
+    const auto state = state_.lock();
+    growth_planner planner(*state);
+    check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
+    if (outcome.done) return planner.commit(*plan);
+    planner.abandon(*plan, outcome.standing_count);
+  }
+  parts_->memory.give_back(outcome.fresh, 0);
+  return outcome.done.error();
+}
+
+// Claims what the growth takes. Where no hole is large enough, stale mappings go first, then more
+// addresses are reserved.
+result<growth_plan> stream_pool::plan_growth(const stream_request& request, growth_effort effort) {
+  effort.footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  constexpr int tries_max = 3;
+  error cause;
+  for (int tries = 0; tries < tries_max; ++tries) {
+    std::uint64_t stale = 0;
+    {
+      const auto state = state_.lock();
+      result<growth_plan> planned = growth_planner(*state).plan(request, effort);
+      check(!planned || planned->at.value != 0, "a growth has no address");
+      if (planned || planned.error().code != errc::out_of_addresses) return planned;
+      cause = planned.error();
+      stale = state->records().stale_count();
+    }
+    if (tries == 0 && stale != 0) {
+      reap(stale);
+      continue;
+    }
+    if (status added = add_segment(request.size_bytes()); !added) return added.error();
+  }
+  check(cause.code == errc::out_of_addresses, "addresses are short, and another error is answered");
+  return cause;
+}
+
+status stream_pool::add_segment(std::uint64_t needed_bytes) {
+  const std::uint64_t page_bytes =
+      state_.with([](auto& state) { return state.sizes().page_bytes; });
+  std::uint64_t size_bytes = state_.with([](auto& state) { return state.sizes().segment_bytes; });
+  const std::uint64_t least_bytes =
+      std::min(round_up(needed_bytes, page_bytes) + page_bytes * 64, size_bytes);
+  check(least_bytes <= size_bytes && least_bytes % page_bytes == 0,
+        "the least segment is larger than any, or holds a part of a page");
+  for (;;) {
+    check(size_bytes >= least_bytes && size_bytes % page_bytes == 0,
+          "less is reserved than is needed, or a part of a page");
+    const result<extent> space = parts_->space.allocate({size_bytes, 0});
+    if (space) {
+      check(space->range.size_bytes == size_bytes, "a reservation has another size than asked for");
+      const status added = state_.with([&](auto& state) { return state.add_segment(*space); });
+      if (!added) parts_->space.free(*space);
+      if (added) tell([&](block_watcher& who) { who.reserved(space->range); });
+      if (added) note({history_kind::reserved, space->range});
+      return added;
+    }
+    const errc code = space.error().code;
+    const bool smaller_may_do = code == errc::out_of_addresses || code == errc::out_of_memory;
+    if (!smaller_may_do || size_bytes == least_bytes) return space.error();
+    const std::uint64_t half = size_bytes / 2 / page_bytes * page_bytes;
+    size_bytes = std::max(half, least_bytes);
+  }
+}
+
+// The driver's part of a plan. Nothing that is mapped has a last use of its own: what unfinished
+// work may use is waited for here.
+growth_outcome stream_pool::carry_out(growth_plan& plan) {
+  growth_outcome outcome;
+  outcome.done = carry_out_into(plan, outcome);
+  check(outcome.standing_count <= plan.slots.size(), "more is mapped than was planned");
+  check(!outcome.done || plan.slots.size() == plan.memories.size(), "a growth lost a slot");
+  note_mapped(plan, outcome);
+  return outcome;
+}
+
+status stream_pool::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
+  if (plan.create_granules != 0) {
+    const std::uint64_t size_bytes = plan.create_granules * granule_bytes;
+    const std::uint64_t new_bytes_max = plan.handle_granules * granule_bytes;
+    if (status made = parts_->memory.acquire(size_bytes, so_far.fresh, new_bytes_max); !made)
+      return made;
+  }
+  for (const stream_point& point : plan.waits) {
+    if (status ordered = order_behind(point, plan.request.stream); !ordered) return ordered;
+  }
+  check(so_far.standing_count == 0, "a growth is carried out twice");
+  const status prepared =
+      state_.with([&](auto& state) { return growth_planner(state).prepare(plan, so_far.fresh); });
+  if (!prepared) return prepared;
+  announce_moves(plan);
+  const remap_outcome mapped =
+      parts_->remaps.map({plan.at, std::span<physical_memory* const>(plan.memories), {}});
+  check(mapped.mapped_count <= plan.memories.size(), "more is mapped than was planned");
+  so_far.standing_count = mapped.result ? 0 : mapped.mapped_count;
+  if (!mapped.result) return mapped.result;
+  check(mapped.mapped_count == plan.memories.size(), "a piece of a growth was not mapped");
+  tell([&](block_watcher& who) {
+    for (const mapping_slot& slot : plan.slots)
+      who.mapped({address_of(*slot.where), slot.of->memory->size_bytes});
+  });
+  announce_mapped(plan);
+  return mapped.result;
+}
+
+// New mappings reach their memory from now on.
+void stream_pool::announce_mapped(const growth_plan& plan) {
+  if (board_.nobody_listens()) return;
+  const std::uint64_t epoch = remap_epoch_.load(std::memory_order_acquire);
+  check(!plan.slots.empty(), "a growth maps nothing");
+  for (const mapping_slot& slot : plan.slots)
+    call_back({epoch, remap_kind::mapped, {address_of(*slot.where), slot.of->memory->size_bytes}});
+}
+
+// The memory that a plan moves leaves these addresses. What is claimed stays where it is meanwhile.
+void stream_pool::announce_moves(const growth_plan& plan) {
+  if (plan.moved.empty()) return;
+  check(plan.slots.size() >= plan.moved.size(), "a handle that moves has no slot");
+  const std::uint64_t epoch = remap_epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  check(epoch != 0, "the numbers of changes are used up");
+  if (board_.nobody_listens()) return;
+  for (const handle_record* moved : plan.moved) {
+    check(!moved->is_free && moved->current != nullptr, "memory moves that nobody has claimed");
+    call_back({epoch, remap_kind::moved, {address_of(*moved->current), moved->memory->size_bytes}});
+  }
+}
+
+}  // namespace vmm

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.stream;
+
+import vmm.backend;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+// ---- numbers -----------------------------------------------------------------------
+
+std::uint64_t pool_state::live_count() const noexcept {
+  std::uint64_t count = 0;
+  for (const auto& in : segments_) count += in->block_count();
+  return count;
+}
+
+pool_statistics pool_state::statistics() const noexcept {
+  pool_statistics now = totals_;
+  std::uint64_t free_granules = 0;
+  std::uint64_t captured_granules = 0;
+  std::uint64_t hole_granules = 0;
+  for (const auto& in : segments_) {
+    now.reserved_bytes += in->where().range.size_bytes;
+    hole_granules += in->regions().listed_granules(hole_kind);
+    for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
+      const bool kept = streams_.is_capture(stream);
+      const std::uint64_t listed = in->regions().listed_granules(kind_of(stream));
+      (kept ? captured_granules : free_granules) += listed;
+      if (streams_.is_batch(stream)) now.after_all_bytes += listed * granule_bytes;
+    }
+  }
+  check(free_granules <= mappings_.handle_granules(), "more is free than there is");
+  check(captured_granules <= mappings_.live_granules(), "more is kept for graphs than is live");
+  now.mapped_bytes = mappings_.handle_granules() * granule_bytes;
+  now.live_bytes = (mappings_.live_granules() - captured_granules) * granule_bytes;
+  now.peak_live_bytes = mappings_.peak_live_granules() * granule_bytes;
+  now.reusable_bytes = free_granules * granule_bytes;
+  now.captured_bytes = captured_granules * granule_bytes;
+  now.hole_bytes = hole_granules * granule_bytes;
+  now.zombie_bytes = mappings_.stale_bytes();
+  now.zombie_count = mappings_.stale_count();
+  now.live_count = live_count();
+  check(now.pinned_count <= now.live_count, "more blocks are pinned than live");
+  check(now.live_count != 0 || now.live_bytes == 0, "granules are live in no block");
+  check(now.live_bytes + now.captured_bytes <= now.mapped_bytes, "more is live than is mapped");
+  check((now.zombie_count == 0) == (now.zombie_bytes == 0), "a stale mapping has no addresses");
+  check(now.mapped_bytes + now.zombie_bytes + now.hole_bytes <= now.reserved_bytes,
+        "more addresses are used than are reserved");
+  for (std::uint32_t stream = 0; stream < streams_.count(); ++stream)
+    now.stream_count += streams_.phase_of(stream) == stream_phase::active ? 1U : 0U;
+  return now;
+}
+
+pool_statistics stream_pool::statistics() const {
+  if (!is_ready()) return {};
+  return state_.with([](const auto& state) { return state.statistics(); });
+}
+
+// ---- regions -----------------------------------------------------------------------
+
+pool_region pool_state::shown(const segment& in, region_id region) const noexcept {
+  const granule_range where = in.range(region);
+  check(where.count != 0, "a region is empty");
+  pool_region shown{{in.address_of(where.offset), where.count * granule_bytes}};
+  const region_kind kind = in.kind(region);
+  if (is_free_kind(kind)) {
+    shown.kind = pool_region_kind::free;
+    shown.stream = streams_.progress().shown_handle(stream_of(kind));
+  } else if (kind == region_kind::unlisted) {
+    const region_state state = state_of(in.regions().tag(region));
+    shown.kind = state == region_state::live    ? pool_region_kind::live
+                 : state == region_state::stale ? pool_region_kind::zombie
+                                                : pool_region_kind::busy;
+  }
+  return shown;
+}
+
+status pool_state::list_regions(std::vector<pool_region>& out) const {
+  try {
+    for (const auto& in : segments_) {
+      const region_map& regions = in->regions();
+      for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
+        const pool_region next = shown(*in, r);
+        const bool continues = next.kind == pool_region_kind::zombie && !out.empty() &&
+                               out.back().kind == pool_region_kind::zombie &&
+                               out.back().range.end() == next.range.base;
+        if (continues) {
+          out.back().range.size_bytes += next.range.size_bytes;
+        } else {
+          out.push_back(next);
+        }
+      }
+    }
+    return {};
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "no host memory is left for a list of regions");
+  }
+}
+
+result<std::vector<pool_region>> stream_pool::regions() const {
+  std::vector<pool_region> out;
+  if (const status idle = nothing_to_do(); !idle) return idle.error();
+  if (!is_ready()) return out;
+  const status listed = state_.with([&](const auto& state) { return state.list_regions(out); });
+  if (!listed) return listed.error();
+  return out;
+}
+
+}  // namespace vmm

@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// How far the work of streams has come: events that are recorded, asked and waited for, and streams
+// that go.
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.intrusive;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+
+namespace vmm {
+
+// ---- asking ------------------------------------------------------------------------
+
+// Finds out whether a point has passed: asks the marks that are there, oldest first, and makes one
+// where none covers the point.
+status stream_pool::poll_events(const stream_point& point) {
+  std::array<known_mark, stream_progress::marks_max> marks;
+  std::size_t count = 0;
+  point_answer answer;
+  {
+    const auto state = state_.lock();
+    answer = state->progress().ask(point);
+    if (answer.is == point_answer::kind::passed) return {};
+    count = state->progress().marks_of(point.stream, marks);
+    check(answer.is != point_answer::kind::marked || count != 0,
+          "a mark covers a point and is not there");
+  }
+  if (answer.is == point_answer::kind::unmarked) {
+    const result<ticket_ref> fresh = record(std::move(answer.order));
+    if (!fresh) return is_capture_refusal(fresh.error()) ? status{} : status{fresh.error()};
+    count =
+        state_.with([&](auto& state) { return state.progress().marks_of(point.stream, marks); });
+  }
+  check(count <= marks.size(), "a stream has more marks than there is room for");
+  for (std::size_t i = 0; i < count; ++i) {
+    const result<bool> finished = parts_->time.passed(marks[i].mark);
+    if (!finished) return finished.error();
+    if (!*finished) return {};
+    state_.with([&](auto& state) { state.progress().note_passed(marks[i].at); });
+  }
+  return {};
+}
+
+// Asks what every stream has finished.
+status stream_pool::poll_all_streams() {
+  const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
+  status asked;
+  for (std::uint32_t stream = 0; stream < streams && asked; ++stream)
+    asked =
+        poll_events(state_.with([&](auto& state) { return state.progress().last_point(stream); }));
+  return asked;
+}
+
+// Asks after a few streams that were forgotten, and gives everyone what those left that have
+// finished. What the driver cannot tell now is asked again.
+void stream_pool::poll_retired_streams() {
+  constexpr std::size_t looks_max = 8;
+  std::size_t looks = state_.with([](auto& state) { return state.progress().retired_count(); });
+  looks = std::min(looks, looks_max);
+  for (; looks != 0; --looks) {
+    stream_point last;
+    {
+      const auto state = state_.lock();
+      const std::uint32_t stream = state->progress().next_retired();
+      if (stream == pool_state::no_stream) return;
+      last = state->progress().last_point(stream);
+    }
+    if (!poll_events(last)) continue;
+    const auto state = state_.lock();
+    check(state->streams().phase_of(last.stream) == stream_phase::retired,
+          "a stream in use is taken as forgotten");
+    if (state->progress().passed(last)) state->clear_retired(last.stream);
+  }
+}
+
+// ---- marks -------------------------------------------------------------------------
+
+// Records the event that a point wants. Under the lock of growth, so that the stream is not
+// forgotten meanwhile.
+result<ticket_ref> stream_pool::record(mark_order&& order) {
+  result<bool> captured = is_captured(order.handle());
+  if (!captured) return captured.error();
+  if (*captured) return stream_captured;
+  result<ticket_ref> fresh = parts_->time.mark(order.handle());
+  if (!fresh) return fresh;
+  captured = is_captured(order.handle());  // it may have begun meanwhile: then nobody asks the mark
+  if (!captured) return captured.error();
+  if (*captured) return stream_captured;
+  const auto state = state_.lock();
+  ++state->totals().mark_count;
+  state->progress().add_mark(std::move(order), *fresh);
+  return fresh;
+}
+
+// A mark that covers the point: the oldest that does, or a new one; null where it has passed.
+result<ticket_ref> stream_pool::mark_for(point_answer&& answer) {
+  if (answer.is == point_answer::kind::unmarked) return record(std::move(answer.order));
+  return std::move(answer.mark);
+}
+
+// ---- waiting -----------------------------------------------------------------------
+
+status stream_pool::order_behind(const stream_point& point, std::uint32_t stream) {
+  const result<ticket_ref> mark =
+      mark_for(state_.with([&](auto& state) { return state.progress().ask(point); }));
+  if (!mark) return mark.error();
+  stream_handle handle{};
+  {
+    const auto state = state_.lock();
+    if (state->progress().passed(point)) return {};
+    check(point.stream != stream, "a stream waits for itself");
+    handle = state->progress().active_handle(stream);
+    ++state->totals().wait_count;
+    const stream_handle other = state->progress().shown_handle(point.stream);
+    if (recorder_)
+      recorder_->note({history_kind::wait, {}, handle, static_cast<std::uint64_t>(other)});
+  }
+  return parts_->time.order(handle, *mark);
+}
+
+// Whether the calling thread was made to wait.
+result<bool> stream_pool::wait_for(const stream_point& point) {
+  point_answer answer;
+  stream_handle handle{};
+  {
+    const auto state = state_.lock();
+    answer = state->progress().ask(point);
+    if (answer.is == point_answer::kind::passed) return false;
+    ++state->totals().blocked_count;
+    handle = state->progress().shown_handle(point.stream);
+    if (recorder_) recorder_->note({history_kind::blocked, {}, handle});
+  }
+  const result<ticket_ref> mark = mark_for(std::move(answer));
+  const status waited = mark ? parts_->time.wait(*mark) : status{mark.error()};
+  note({history_kind::passed, {}, handle});
+  if (!waited) return waited.error();
+  state_.with([&](auto& state) { state.progress().note_passed(point); });
+  return true;
+}
+
+status stream_pool::synchronize() {
+  if (!is_ready()) return nothing_to_do();
+  std::vector<known_mark> marks;
+  if (status marked = mark_all(marks); !marked) return marked;
+  const undisturbed capture(*driver_, watches_capture_);
+  if (!marks.empty()) note({history_kind::blocked});
+  status waited;
+  for (const known_mark& each : marks) {
+    waited = parts_->time.wait(each.mark);
+    if (!waited) break;
+    state_.with([&](auto& state) { state.progress().note_passed(each.at); });
+  }
+  if (!marks.empty()) note({history_kind::passed});
+  return waited;
+}
+
+// Marks for what streams have not finished. Waiting for them needs no lock: others grow meanwhile,
+// and streams may be forgotten.
+status stream_pool::mark_all(std::vector<known_mark>& out) {
+  const growth_turn turn(way_in());
+  if (status marked = mark_batches(); !marked) return marked;
+  const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
+  if (status room = reserve_more(out, count); !room) return room;
+  for (std::uint32_t stream = 0; stream < count; ++stream) {
+    stream_point last;
+    point_answer answer;
+    {
+      const auto state = state_.lock();
+      last = state->progress().last_point(stream);
+      answer = state->progress().ask(last);
+      if (answer.is == point_answer::kind::passed) continue;
+      ++state->totals().blocked_count;
+    }
+    const result<ticket_ref> mark = mark_for(std::move(answer));
+    if (!mark) return mark.error();
+    check(out.size() < out.capacity(), "a mark has no room");
+    out.push_back({last, *mark});
+  }
+  return {};
+}
+
+// ---- streams that go ---------------------------------------------------------------
+
+status stream_pool::forget(stream_handle stream) {
+  if (!is_ready()) return nothing_to_do();
+  const growth_turn turn(way_in());
+  stream_point last;
+  {
+    const auto state = state_.lock();
+    const std::uint32_t number = state->find_stream(stream);
+    if (number == pool_state::no_stream) return {};
+    last = state->streams().leaving_point(number);
+    check(last.stream == number, "another stream is forgotten");
+  }
+  if (status asked = poll_events(last); !asked) return asked;
+  {
+    const sync::lock_guard<mark_lock> no_mark(mark_lock_);  // which would ask about the stream
+    const auto state = state_.lock();
+    if (!state->progress().all_marked(last.stream))
+      return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");
+    if (status provided = state->provide_shared(); !provided) return provided;
+    state->progress().retire(last.stream, parts_->time);
+    check(state->find_stream(stream) == pool_state::no_stream, "a forgotten stream is found");
+  }
+  poll_retired_streams();
+  return {};
+}
+
+}  // namespace vmm

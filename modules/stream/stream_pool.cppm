@@ -1,0 +1,554 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream - a stream-ordered pool: memory freed on a stream serves that stream again at once.
+// [G1-G9, H2]
+//
+// A request takes what is free for its stream; else what other streams have finished with; else the
+// pool grows, moving free memory to where it is wanted before it creates more. Nothing waits on the
+// host but synchronize(), the destructor and the last step before out of memory.
+//
+// I1  Memory that another stream freed is handed out only when the work before that free has
+//     finished, or behind a wait for it on the device. The same holds for memory that moves.
+// I2  Nothing is unmapped that unfinished work may use.
+// I3  A failed call leaves every block and all free memory as they were; what it created is kept as
+//     cached memory and serves the next call. Where a handle can be mapped only once, free memory
+//     that was idle may have gone back to the driver when memory was short.
+// I4  Physical memory held never exceeds the budget.
+// I5  In a forked child every call is refused with not_permitted (or answers nothing, where there
+//     is no error to answer), takes no lock, and destroying the child's copy changes nothing.
+//
+// At most max_streams streams at a time: forget() those that are gone.
+//
+// Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
+// of its own, and no driver call is made under the short one (vmm.stream:guarded has the order).
+// Cost: allocate and free on one stream make no event and no driver call, but for asking whether
+// the stream is being captured where the options want that and the stream can be; their bookkeeping
+// is O(1) but for a search of fixed depth. Growth costs driver calls by handles moved and created.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream;
+
+export import :notices;
+export import :options;
+export import :statistics;
+export import vmm.backend;
+import :captures;
+import :gate;
+import :geometry;
+import :growth_planner;
+import :guarded;
+import :locked;
+import :mappings;
+import :pool_state;
+import :segment;
+import :turns;
+import vmm.history;
+import vmm.optimizer;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.top;
+
+namespace vmm {
+
+/// Blocks of 512 bytes and up, for work in streams: what a stream freed serves it again at once.
+///
+/// Every call: Thread safety: any thread, but for the destructor. In a forked child it answers
+/// not_permitted, or nothing where there is no error to answer. "Driver errors" are what the calls
+/// of docs/contract.md answer.
+export class stream_pool {
+ public:
+  /// Streams that a pool serves at a time: those that allocated or freed, or freed what is held for
+  /// them, and were not forgotten. A call on one more answers in_use. Forgotten streams with
+  /// unfinished work and streams of captured graphs that live have at least 92 records besides;
+  /// where those are used up a call on a new stream answers in_use, too.
+  static constexpr std::uint32_t max_streams = stream_progress::max_streams;
+
+  /// Requires: the driver outlives the pool and stays where it is; so does every stream that the
+  /// pool is given, until it is forgotten.
+  /// Effects: none yet; the first allocation sets the pool up. Cost: no driver call.
+  explicit stream_pool(driver_ref driver, const pool_options& options = {}) noexcept
+      : driver_(driver),
+        driver_use_(driver.use()),
+        watches_capture_(driver->feature_set().capture &&
+                         options.capture != capture_rule::unchecked),
+        asked_from_(watches_capture_ ? driver->feature_set().capturable_from : never_asked),
+        sees_all_(options.watcher != nullptr || options.contents != contents_rule::none),
+        watches_(watches_capture_ || sees_all_),
+        recorder_(options.recorder),
+        options_(options) {}
+  stream_pool(const stream_pool&) = delete;
+  stream_pool& operator=(const stream_pool&) = delete;
+  /// Requires: no buffer uses the pool, and no thread calls it. No stream that the pool knows is
+  /// being captured. No captured graph that uses the pool's memory is launched again.
+  /// Effects: options().at_end is called where blocks are live. The work of every stream that the
+  /// pool knows is waited for, and everything goes back to the driver. What the driver does not
+  /// take back stays with the process, and a line on stderr says so. Cost: blocks until the work
+  /// has finished.
+  ~stream_pool();
+
+  /// Effects: reads the granularity, checks the options and maps the pages asked for. The first
+  /// allocation does it where no call has.
+  /// Errors: bad_option, not_supported (the granularity is no power of two), out_of_host_memory,
+  /// driver errors; a later call tries again.
+  /// Cost: driver calls by pages asked for, the first time.
+  [[nodiscard]] status set_up();
+
+  /// Requires: work on other streams that uses the block is ordered behind `stream` first.
+  /// Effects: memory for work that `stream` is given from now on, aligned to 512 bytes. The bytes
+  /// are not specified. [G1]
+  /// Errors: those of set_up, the first time; invalid_argument (no bytes), in_use (max_streams
+  /// others are in use), not_permitted (the stream is being captured, which options().capture
+  /// refuses, or its capture was invalidated), out_of_memory, over_budget, out_of_mappings (these
+  /// after everything was tried: see last_shortage), out_of_addresses, out_of_host_memory, driver
+  /// errors; no block is changed.
+  /// Cost: O(1) and no driver call where memory that is free for the stream serves, but for the
+  /// question of `capture`. Else driver calls by handles moved and created. Waits for work only
+  /// when memory is short and options().wait_when_short is set.
+  [[nodiscard]] inline result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
+
+  /// Requires: work on other streams that uses the block is ordered before `stream`. So is all work
+  /// that the stream of its allocation had been given when the block was allocated, used or not:
+  /// the memory may have come to the block behind that work.
+  /// Effects: the block is free after the work that `stream` has been given so far. [G1]
+  /// Errors: unknown_address, not_allocated (freed before), invalid_argument (inside a block),
+  /// in_use (max_streams others are in use), not_permitted (as allocate; or the block is another
+  /// captured graph's), out_of_host_memory (the records of a new stream); the block is as before.
+  /// Cost: O(1), no driver call but the question of `capture`. Never waits for work.
+  [[nodiscard]] inline status free(address at, stream_handle stream);
+
+  /// Requires: capture_begins() was called for captures on streams that the pool does not know and
+  /// that do not synchronise with the default stream: it asks about the others, and about none with
+  /// capture_rule::unchecked.
+  /// Effects: the block is free after all that the device has been given so far, on every stream,
+  /// known to this pool or not: what cudaFree promises, without waiting. The memory is handed out
+  /// again, to whoever asks, when one event behind all that work (driver.record_all) has passed;
+  /// frees before it is recorded share it. Only where memory is short is a stream, or a caller,
+  /// made to wait for it. Drivers without that event: after the work of the streams that the pool
+  /// knows, and of the default stream. While any stream of the process is captured the event cannot
+  /// be recorded, and trying spoils the capture: it is put off until none is, and the block waits.
+  /// An event that could not be recorded is recorded by a later call: the free is done all the
+  /// same. A block that is pinned, or a captured graph's: as free(at, stream). [K4]
+  /// Errors: as free(at, stream), but for those of a captured stream.
+  /// Cost: as free(at, stream), and at most one event's record and a question for each stream,
+  /// under a lock of their own. Never waits for work.
+  [[nodiscard]] status free(address at);
+  /// Effects: a stream is about to be captured that the pool may not know: events behind all work
+  /// are put off until capture_ended() was called as often. None is being recorded when it returns.
+  /// Errors: not_permitted (in a forked child). Cost: waits for a record that is under way. [K4]
+  [[nodiscard]] status capture_begins();
+  /// Effects: ends one capture_begins(). Errors: invalid_argument (none before). Cost: O(1).
+  [[nodiscard]] status capture_ended();
+
+  /// Requires: the block at `at` begins there. Whoever reaches memory beside the streams (a network
+  /// card, another process, a captured graph) pins it for as long.
+  /// Effects: the block's address and the memory behind it stay joined until unpin() was called as
+  /// often. A live block never moves, pinned or not; what a pin adds is that free() does not end
+  /// that: the address may be freed as usual, and the block is given back when the last pin goes.
+  /// Errors: unknown_address, not_allocated (freed, also while pinned), invalid_argument (inside a
+  /// block, or pinned 2^32 times), out_of_host_memory. Cost: O(1), no driver call.
+  [[nodiscard]] status pin(address at);
+  /// Requires: work that no stream orders has finished with the block.
+  /// Effects: ends one pin. When it was the last of a block that has been freed, the block is free
+  /// after all work that the freeing stream has been given so far.
+  /// Errors: unknown_address, not_allocated, invalid_argument (not pinned, or inside a block).
+  /// Cost: O(1), no driver call.
+  [[nodiscard]] status unpin(address at);
+
+  /// Requires: the listener does only what remap_listener permits, and stays where it is until the
+  /// subscription has ended or the pool is gone.
+  /// Effects: the listener is called before the memory behind an address changes, from the next
+  /// change on. Errors: out_of_host_memory.
+  /// Cost: O(1), and waits for a listener that is being called; one relaxed load at each change
+  /// while nobody subscribes.
+  [[nodiscard]] result<remap_subscription> subscribe(remap_listener& listener);
+  /// Requires: not called from a listener.
+  /// Effects: after it has returned the listener is not being called and is not called again. Waits
+  /// for one that is. Errors: invalid_argument (not a live subscription). Cost: O(subscriptions).
+  [[nodiscard]] status unsubscribe(remap_subscription subscription);
+  /// Effects: none; answers the number of the latest change that has been announced. It grows
+  /// before the change: two equal answers, the first after a change's effect was seen, say that
+  /// none began in between. Cost: one load.
+  [[nodiscard]] std::uint64_t remap_epoch() const noexcept {
+    return remap_epoch_.load(std::memory_order_acquire);
+  }
+
+  /// Requires: called before the stream is destroyed, when no thread allocates or frees on it any
+  /// more. Blocks that were allocated on it are freed later on a stream that is ordered behind it.
+  /// Effects: a stream that gets this number later is a new one to the pool. What is free for the
+  /// stream becomes every stream's when the work it has been given so far has finished; nothing
+  /// waits for that. A stream that the pool does not know is no error.
+  /// Errors: in_use (it is being captured, or freed on; or max_streams and the records besides are
+  /// in use), out_of_host_memory, driver errors; the stream is as before.
+  /// Cost: one event where anything was freed on it.
+  [[nodiscard]] status forget(stream_handle stream);
+
+  /// Requires: called before the capture is ended.
+  /// Effects: none; answers the number of the capture that the stream is in, to release it by.
+  /// Errors: invalid_argument (the stream is not being captured), not_supported, driver errors.
+  /// Cost: one question to the driver.
+  [[nodiscard]] result<std::uint64_t> capture_number(stream_handle stream);
+  /// Requires: the graph's last launch is ordered before `stream`. The capture is not under way.
+  /// Effects: what the graph kept (all that was freed in its capture, or of its memory since) is
+  /// free for `stream`, after the work that it has been given so far. What is live then is freed as
+  /// any block. A number that the pool does not know is no error.
+  /// Errors: in_use (it is under way on this stream, or max_streams others are in use),
+  /// out_of_host_memory, driver errors.
+  /// Cost: O(what the graph kept), one question to the driver and one event.
+  [[nodiscard]] status release_capture(std::uint64_t number, stream_handle stream);
+
+  /// Requires: no stream that the pool knows is being captured.
+  /// Effects: blocks until all work before the frees so far has finished. Errors: not_permitted (a
+  /// stream is being captured), out_of_host_memory, driver errors. Cost: one event and one wait for
+  /// each stream.
+  [[nodiscard]] status synchronize();
+
+  /// Effects: gives whole free handles back, largest first, until at most `limit_bytes` of free
+  /// memory are kept. What unfinished work may use is kept. Errors: in the report.
+  /// Cost: driver calls by handles; never waits for work. Made for a thread of its own: others
+  /// allocate and grow meanwhile, waiting for one step (256 MiB) at most.
+  [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
+
+  /// Requires: work of the devices whose rights become less has finished with the pool's memory.
+  /// Not called from a listener or a watcher.
+  /// Effects: each location named has these rights to all of the pool's memory, what is mapped
+  /// now and what will be, wherever it moves; the others keep theirs. Several devices in one call,
+  /// and later ones. A block alone has no rights of its own: it shares its mappings with others.
+  /// [I2]
+  /// Errors: those of set_up; invalid_argument (no grants, the home or the placement, more
+  /// locations than a list takes), out_of_host_memory, what set_access answers; all is as before,
+  /// as far as the driver lets it.
+  /// Cost: one set-access for each mapping; others grow afterwards.
+  [[nodiscard]] status set_peers(std::span<const access_grant> grants);
+  /// Effects: none; answers the mappings that the range touches, in address order, for whoever
+  /// registers memory by segments: a remap_listener is told before they change.
+  /// Errors: unknown_address (not the pool's), not_allocated (a part is not mapped),
+  /// out_of_host_memory. Cost: O(mappings touched).
+  [[nodiscard]] result<std::vector<memory_segment>> segments(address_range range);
+  /// What of the memory held lies at options().spill. Cost: O(1).
+  [[nodiscard]] std::uint64_t spilled_bytes() const noexcept;
+
+  // ---- The field's shapes, and what owners of blocks need ----
+
+  /// Every block's alignment, and so the largest that a pool gives.
+  static constexpr std::uint64_t alignment_bytes_max = granule_bytes;
+  /// As allocate(size_bytes, stream), in the field's shape.
+  /// Requires: an alignment that is a power of two, from 1 to alignment_bytes_max.
+  /// Errors: as above; invalid_argument (no power of two), not_supported (above 512: allocate from
+  /// a manager). Cost: as above.
+  [[nodiscard]] inline result<address> allocate(std::uint64_t size_bytes,
+                                                std::uint64_t alignment_bytes,
+                                                stream_handle stream) {
+    if (alignment_bytes > alignment_bytes_max || !std::has_single_bit(alignment_bytes)) [[unlikely]]
+      return refuse_alignment(alignment_bytes);
+    return allocate(size_bytes, stream);
+  }
+  /// For owners that cannot answer an error. Requires: as free(at, stream); a live block of this
+  /// pool, with the size and alignment of its allocation.
+  /// Effects: as free. The size and the alignment are not looked at. An address that is no live
+  /// block ends the process. Any other failure (host memory, too many streams, a captured stream, a
+  /// forked child) leaves the block live: free() takes it later, and else it goes with the pool,
+  /// which tells options().at_end. Errors: none. Cost: as free.
+  inline void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
+                         stream_handle stream) noexcept {
+    (void)size_bytes;
+    (void)alignment_bytes;
+    if (const status freed = free(at, stream); !freed) [[unlikely]]
+      check_left_live(freed.error());
+  }
+  /// As free(at), for owners that cannot answer an error: see the one above.
+  inline void deallocate(address at, std::uint64_t size_bytes,
+                         std::uint64_t alignment_bytes) noexcept {
+    (void)size_bytes;
+    (void)alignment_bytes;
+    if (const status freed = free(at); !freed) [[unlikely]]
+      check_left_live(freed.error());
+  }
+  /// What the pool works through.
+  [[nodiscard]] driver_interface& driver() const noexcept { return *driver_; }
+  /// The buffers and memory resources over this pool; it does not go while there are any.
+  [[nodiscard]] user_count& users() noexcept { return users_; }
+
+  /// Effects: none. Errors: none. Cost: O(streams).
+  [[nodiscard]] pool_statistics statistics() const;
+  /// Effects: none; answers all regions in address order. Errors: out_of_host_memory. Cost:
+  /// O(regions). [G8]
+  [[nodiscard]] result<std::vector<pool_region>> regions() const;
+  /// Effects: none; answers what was tried for the last request that memory was too short for, and
+  /// what held it. Cost: O(1).
+  [[nodiscard]] shortage_report last_shortage() const;
+  /// The events that options().recorder, or the ring of start_history(), has of this pool, and what
+  /// lies where after the last of them. `import vmm.history;` names its type. Takes the pool's
+  /// short lock again and again, for some microseconds, and at the end for as long as regions()
+  /// does. [N1]
+  /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
+  [[nodiscard]] result<history> take_history() const;
+  /// Requires: not called from a listener or a watcher.
+  /// Effects: sets the pool up, and records what it does from now on, into a ring of its own. [N1]
+  /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: waits for a
+  /// growth that is under way.
+  [[nodiscard]] status start_history(const history_options& how);
+  /// Requires: as start_history.
+  /// Effects: as take_history(), and nothing is recorded any more; a ring of the options is let go.
+  /// Errors: as take_history(), and recording goes on. Cost: as both.
+  [[nodiscard]] result<history> stop_history();
+  /// Effects: an event of whoever stands on the pool (its memory is suspended, say) in the pool's
+  /// history, where it is recorded. Errors: none. Cost: a branch, or a lock and two records. [N1]
+  void record(const history_note& what) noexcept { note(what); }
+  [[nodiscard]] const pool_options& options() const noexcept { return options_; }
+  /// Requires: not called from a listener or a watcher.
+  /// Effects: checks every invariant of every part. Errors: internal, whose detail names the
+  /// invariant that is broken. Cost: O(everything).
+  [[nodiscard]] status validate() const;
+
+ private:
+  // Tells the watcher, if there is one. What it tells a tool may be for the current device only.
+  template <class Words>
+  void tell(Words&& words) {
+    if (options_.watcher == nullptr) [[likely]]
+      return;
+    const watcher_turn turn(board_);
+    const bool is_current = driver_->push_context();
+    words(*options_.watcher);
+    if (is_current) driver_->pop_context();
+  }
+
+  // Whether a call on this stream takes more than the state: a watcher, bytes that are filled, or
+  // the driver's word that the stream is not being captured.
+  [[nodiscard]] inline bool watches(stream_handle stream) const noexcept {
+    return watches_ && (sees_all_ || asks_about(stream));
+  }
+  [[nodiscard]] inline bool asks_about(stream_handle stream) const noexcept {
+    return static_cast<std::uint64_t>(stream) >= asked_from_;
+  }
+
+  [[nodiscard]] error why_not_ready() const noexcept;
+  // Of calls that have nothing to do before the first allocation.
+  [[nodiscard]] status nothing_to_do() const noexcept {
+    return gate_.is_here() ? status{} : status{refuse_forked()};
+  }
+  static constexpr std::uint64_t never_asked = ~std::uint64_t{0};
+
+  [[nodiscard]] static error refuse_alignment(std::uint64_t alignment_bytes) noexcept;
+  static void check_left_live(const error& failure) noexcept;
+
+  // ---- set_up.cpp ----
+  // The slow entries, where the gate is closed: each finds out why, and whether that is a reason
+  // for this call. What the gate learns to be closed by is asked about here.
+  [[nodiscard]] status enter_closed_to_allocate();
+  [[nodiscard]] status enter_closed_to_free();
+  // Whether there is anything to look at or to give back, in this process.
+  [[nodiscard]] inline bool is_ready() const noexcept {
+    return !gate_.is_closed_by(gate_reason::not_set_up) && gate_.is_here();
+  }
+  [[nodiscard]] watcher_lock* watcher_turns() const noexcept;  // null where there is no watcher
+  [[nodiscard]] growth_turn::way_in way_in() const noexcept;
+  [[nodiscard]] status make_parts();
+  [[nodiscard]] status map_first_pages();
+  [[nodiscard]] status finish_stream(std::uint32_t stream);
+  [[nodiscard]] status finish_streams();
+  [[nodiscard]] status close();
+  [[nodiscard]] status unmap_all();
+  void give_addresses_back();
+  void report_live() noexcept;
+
+  // ---- slow_path.cpp: other ways of allocate and free, other streams' memory, growth ----
+  [[nodiscard]] result<address> allocate_uncaptured(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] inline status free_uncaptured(address at, stream_handle stream);
+  [[nodiscard]] result<address> allocate_watched(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] result<address> check_capture_and_allocate(std::uint64_t size_bytes,
+                                                           stream_handle stream);
+  [[nodiscard]] status free_watched(address at, stream_handle stream);
+  [[nodiscard]] result<address> allocate_slow_path(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream);
+  [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes);
+  [[nodiscard]] result<address> reuse(const stream_request& request);
+  [[nodiscard]] result<address> reuse_passed(const stream_request& request,
+                                             std::span<const stream_point> others);
+  [[nodiscard]] result<address> reuse_behind_wait(const growth_attempt& attempt,
+                                                  const other_stream_search& how);
+  [[nodiscard]] result<address> grow(const stream_request& request);
+  [[nodiscard]] result<address> grow_by_steps(growth_attempt& attempt);
+  [[nodiscard]] result<growth_plan> plan_growth(const stream_request& request,
+                                                growth_effort effort);
+  [[nodiscard]] result<address> try_growth(const stream_request& request,
+                                           const growth_effort& effort);
+  [[nodiscard]] growth_outcome carry_out(growth_plan& plan);
+  [[nodiscard]] status carry_out_into(growth_plan& plan, growth_outcome& so_far);
+  [[nodiscard]] status add_segment(std::uint64_t needed_bytes);
+  void announce_moves(const growth_plan& plan);
+  void announce_mapped(const growth_plan& plan);
+
+  // ---- shortage.cpp ----
+  // Where a request stands that memory is short for.
+  struct shortage_ladder {
+    bool has_asked = false;          // what every stream has finished is known
+    std::uint32_t stream_count = 0;  // streams to wait for, from the first wait on
+    std::uint32_t waits_begun = 0;
+  };
+  [[nodiscard]] result<address> grow_short(growth_attempt& attempt, const error& cause);
+  [[nodiscard]] result<bool> relieve(growth_attempt& attempt, shortage_ladder& ladder);
+  [[nodiscard]] result<bool> wait_for_next(growth_attempt& attempt, shortage_ladder& ladder);
+  [[nodiscard]] result<address> grow_from_passed(growth_attempt& attempt);
+  [[nodiscard]] result<address> grow_after_wait(growth_attempt& attempt);
+  [[nodiscard]] status give_stale_back(const stream_request& request);
+  [[nodiscard]] result<address> reuse_merged(const stream_request& request);
+  [[nodiscard]] result<address> grow_from_all(growth_attempt& attempt);
+  trim_report release_cached();
+  void report_shortage(growth_attempt& attempt, const error& cause);
+
+  // ---- rights.cpp ----
+  [[nodiscard]] status list_mapped(std::vector<address_range>& out);
+  [[nodiscard]] status give_access(std::span<const address_range> ranges);
+  [[nodiscard]] bool clears_on_release() const noexcept {
+    return options_.contents == contents_rule::zero_on_release ||
+           options_.contents == contents_rule::poison;
+  }
+  [[nodiscard]] result<address_range> whole_block(address at);
+  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream);
+  [[nodiscard]] status fill_released(address at, stream_handle stream);
+  [[nodiscard]] result<address> allocate_told(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] status free_told(address at, stream_handle stream);
+
+  // ---- captured_calls.cpp ----
+  [[nodiscard]] result<capture_info> capture_of(stream_handle stream);
+  [[nodiscard]] result<bool> is_captured(stream_handle stream);
+  [[nodiscard]] status refuse_capture(const capture_info& seen) const;
+  [[nodiscard]] result<address> allocate_captured(std::uint64_t size_bytes, stream_handle stream,
+                                                  const capture_info& seen);
+  [[nodiscard]] result<address> take_for_capture(const stream_request& request);
+  [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen);
+  [[nodiscard]] bool may_mark_all();
+
+  // ---- stream_events.cpp ----
+  [[nodiscard]] status poll_events(const stream_point& point);
+  [[nodiscard]] status poll_all_streams();
+  void poll_retired_streams();
+  [[nodiscard]] result<ticket_ref> mark_for(point_answer&& answer);
+  [[nodiscard]] result<ticket_ref> record(mark_order&& order);
+  [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream);
+  [[nodiscard]] result<bool> wait_for(const stream_point& point);
+  [[nodiscard]] status mark_all(std::vector<known_mark>& out);
+
+  // ---- free_after_all.cpp ----
+  [[nodiscard]] status free_into_batch(address at);
+  [[nodiscard]] status check_nothing_captured() VMM_REQUIRES(mark_lock_);
+  [[nodiscard]] status mark_batches();
+  [[nodiscard]] status mark_batch() VMM_REQUIRES(mark_lock_);
+  [[nodiscard]] result<ticket_ref> mark_known_streams();
+  bool mark_few_batches();
+  // ---- recording.cpp ----
+  enum class history_end : std::uint8_t { stays, ends };
+  [[nodiscard]] result<history> take(history_end how, std::unique_ptr<history_ring>& ended) const;
+  void sample(top_sample& out) const noexcept;
+  // A slow event, written under the state's lock where there is a recorder.
+  void note(const history_note& what) noexcept;
+  void note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept;
+  [[nodiscard]] result<address> note_served(const stream_request& request,
+                                            std::uint64_t asked_bytes,
+                                            result<address> served) noexcept;
+  void note_growth(const stream_request& request, history_kind what, address at) noexcept;
+  void note_footprint() noexcept;
+  void note_shortage() noexcept;
+
+  // ---- reclaim.cpp ----
+  void announce_unmap(mapping& gone, remap_kind kind);
+  void call_back(const remap_notice& notice);
+  [[nodiscard]] address address_of(const mapping& m) noexcept;
+  [[nodiscard]] std::uint64_t stale_count() noexcept;
+  void reap(std::size_t count_max);
+  [[nodiscard]] bool unmap_if_passed(mapping& taken);
+  void reap_in_steps();
+  [[nodiscard]] status unmap(mapping& gone, remap_kind kind);
+  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes);
+  [[nodiscard]] status unmap_handle(handle_record& gone);
+  [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed);
+  [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes);
+
+  // What every call reads is side by side.
+  driver_ref driver_;
+  use_of driver_use_;
+  const bool watches_capture_;
+  const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
+  const bool sees_all_;             // there is a watcher, or blocks are filled
+  const bool watches_;              // that, or streams are asked about
+  mutable history_use recorder_;
+  pool_gate gate_;
+  std::unique_ptr<device_core> parts_;  // goes after the state, whose marks are its timeline's
+  guarded<pool_state> state_;
+  pool_options options_;
+  mutable watcher_lock watcher_lock_;
+  mutable growth_lock growth_lock_;  // held while the driver is called
+  release_lock release_lock_;        // held while memory goes back to the driver
+  mark_lock mark_lock_;
+  std::uint32_t captures_announced_ VMM_GUARDED_BY(mark_lock_) = 0;
+  sync::atomic<bool> was_refused_ = false;  // the last mark of all work, by the driver
+  remap_board board_;
+  sync::atomic<std::uint64_t> remap_epoch_ = 0;
+  bool may_alias_ = false;
+  mutable sync::mutex history_lock_;  // from taking a history to its end: the ring stays
+  top_use top_;
+  user_count users_{used_object::pool};
+};
+
+// What every request takes while nothing is slow, inline in its caller.
+
+// On a stream that is not being captured.
+inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes,
+                                                        stream_handle stream) {
+  {
+    const auto state = state_.lock();
+    const stream_request request{state->granules_for(size_bytes), state->find_stream(stream)};
+    const bool plain = request.count_granules != 0 && request.stream != pool_state::no_stream &&
+                       !state->wants_reaping();
+    if (plain) [[likely]] {
+      bool starved = false;
+      if (const address at = state->try_allocate(request, starved)) [[likely]] {
+        debug_check(
+            [&] { return at.value % granule_bytes == 0 && request.size_bytes() >= size_bytes; },
+            "a block begins inside a granule, or is smaller than was asked for");
+        if (recorder_) [[unlikely]]
+          recorder_->note_block(history_kind::allocated, {at, request.size_bytes()}, size_bytes,
+                                stream);
+        return at;
+      }
+    }
+  }
+  return allocate_slow_path(size_bytes, stream);
+}
+
+inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
+  if (!gate_.is_open()) [[unlikely]] {
+    if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
+  }
+  debug_check([this] { return is_ready(); }, "a pool allocates before it is set up");
+  if (watches(stream)) return allocate_watched(size_bytes, stream);
+  return allocate_uncaptured(size_bytes, stream);
+}
+
+inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
+  const auto state = state_.lock();
+  std::uint32_t number = state->find_stream(stream);
+  if (number == pool_state::no_stream) [[unlikely]] {
+    if (status live = locked_blocks(*state).check_live(at); !live) return live;
+    const result<std::uint32_t> added = state->add_stream(stream);
+    if (!added) return added.error();
+    number = *added;
+  }
+  debug_check([&] { return number < state->streams().count(); }, "a stream has no record");
+  return state->free(at, number);
+}
+
+inline status stream_pool::free(address at, stream_handle stream) {
+  if (!gate_.is_open()) [[unlikely]] {
+    if (status entered = enter_closed_to_free(); !entered) return entered;
+  }
+  debug_check([this] { return is_ready(); }, "a pool frees before it is set up");
+  if (watches(stream)) return free_watched(at, stream);
+  return free_uncaptured(at, stream);
+}
+
+}  // namespace vmm

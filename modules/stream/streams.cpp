@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.stream;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+
+namespace vmm {
+
+stream_table::record& stream_table::record_of(std::uint32_t stream) noexcept {
+  check(stream < records_.size(), "no record of a stream has this number");
+  return records_[stream];
+}
+
+stream_point stream_table::free_point(std::uint32_t stream) noexcept {
+  check(phase_of(stream) != stream_phase::unused, "memory is freed for a record that is not used");
+  if (phase_of(stream) != stream_phase::retired) (void)progress_.advance(stream);
+  return {stream, progress_.last_epoch(stream)};
+}
+
+stream_point stream_table::leaving_point(std::uint32_t stream) noexcept {
+  check(phase_of(stream) == stream_phase::active, "a stream is forgotten twice");
+  const bool is_needed = marks_known_only_ && has_unmarked();
+  if (has_locked(stream) || is_needed) (void)progress_.advance(stream);
+  return progress_.last_point(stream);
+}
+
+std::uint32_t stream_table::other(std::uint32_t stream, std::uint32_t step) const noexcept {
+  check(step <= count(), "more streams are looked at than there are");
+  if (step == 0) return shared_ == no_stream ? stream : shared_;
+  const std::uint32_t other = (stream + step) % count();
+  const stream_phase phase = phase_of(other);
+  check(other < count(), "no record of a stream has this number");
+  return phase == stream_phase::active || phase == stream_phase::retired ? other : stream;
+}
+
+status stream_table::provide() noexcept {
+  const std::uint32_t number = next_number();
+  check(number <= records_.size(), "the records of streams have a gap");
+  if (number < records_.size()) return {};
+  if (status room = reserve_more(records_, 1); !room) return no_record_memory;
+  records_.push_back({});
+  check(number < records_.size(), "room for a record was made and is not there");
+  return {};
+}
+
+result<std::uint32_t> stream_table::add(stream_handle stream, stream_phase phase) noexcept {
+  check(phase != stream_phase::unused, "a record is added for nothing");
+  const result<std::uint32_t> added = progress_.add(stream, phase);
+  if (!added) return added;
+  record& fresh = record_of(*added);
+  check(fresh.locked_count == 0, "a record is used again while blocks name it");
+  fresh.owner = *added;
+  check(phase_of(*added) == phase, "a record has another phase than it was added with");
+  return added;
+}
+
+void stream_table::recycle(std::uint32_t stream) noexcept {
+  check(!has_locked(stream), "a record is given back while blocks name it");
+  check(stream != shared_, "the record of shared memory is given back");
+  const bool was_retired = phase_of(stream) == stream_phase::retired;
+  if (std::exchange(record_of(stream).is_batch, false)) {
+    check(was_retired && marked_count_ != 0, "a batch goes that was not marked");
+    --marked_count_;
+  }
+  progress_.recycle(stream);
+  paranoid_check([&] { return !was_retired || broken_invariant() == nullptr; },
+                 "the records of streams are broken");
+}
+
+void stream_table::release_all() noexcept {
+  progress_.release_all();
+  shared_ = open_batch_ = closed_batch_ = no_stream;
+  marked_count_ = 0;
+  for (std::uint32_t stream = 0; stream < records_.size(); ++stream) records_[stream] = {0, stream};
+  paranoid_check([&] { return broken_invariant() == nullptr; },
+                 "the records of streams are broken");
+}
+
+void stream_table::set_shared(std::uint32_t stream) noexcept {
+  check(shared_ == no_stream, "free memory is shared under two records");
+  check(phase_of(stream) == stream_phase::shared, "free memory is shared under a stream's record");
+  shared_ = stream;
+  progress_.pass_for_ever(shared_);
+  check(progress_.passed({shared_, progress_.clock()}), "what is shared has to be waited for");
+  paranoid_check([&] { return broken_invariant() == nullptr; },
+                 "the records of streams are broken");
+}
+
+void stream_table::add_locked(std::uint32_t stream) noexcept {
+  check(phase_of(stream) != stream_phase::unused, "a block names a record that is not used");
+  ++record_of(stream).locked_count;
+}
+
+void stream_table::remove_locked(std::uint32_t stream) noexcept {
+  record& named = record_of(stream);
+  check(named.locked_count != 0, "more blocks leave a record than name it");
+  --named.locked_count;
+}
+
+void stream_table::set_owner(std::uint32_t stream, std::uint32_t owner) noexcept {
+  check(is_capture(stream) && is_capture(owner), "a stream's record is owned by another one");
+  check(owner_of(owner) == owner, "the owner of a graph's record is not the graph's own");
+  check(owner_of(stream) == stream, "a record has two owners");
+  record_of(stream).owner = owner;
+  paranoid_check([&] { return broken_invariant() == nullptr; },
+                 "the records of streams are broken");
+}
+
+// I4 of one record.
+const char* stream_table::broken_batch(std::uint32_t stream) const noexcept {
+  const stream_phase phase = phase_of(stream);
+  const bool is_unmarked = stream == open_batch_ || stream == closed_batch_;
+  if (is_unmarked != (phase == stream_phase::unmarked))
+    return "an unmarked record is no batch, or the reverse";
+  if (is_unmarked && !is_batch(stream)) return "a batch is not known as one";
+  if (is_batch(stream) && !is_unmarked && phase != stream_phase::retired)
+    return "a batch serves something else";
+  return nullptr;
+}
+
+const char* stream_table::broken_invariant() const noexcept {
+  if (records_.size() < count()) return "a stream has no record of its blocks";
+  std::uint32_t marked_count = 0;
+  for (std::uint32_t stream = 0; stream < count(); ++stream) {
+    const stream_phase phase = phase_of(stream);
+    const std::uint32_t owner = owner_of(stream);
+    if (phase == stream_phase::unused && has_locked(stream))
+      return "blocks name a record that is not used";
+    if ((phase == stream_phase::shared) != (stream == shared_))
+      return "the record of shared memory is not the one that is looked at";
+    if (const char* broken = broken_batch(stream); broken != nullptr) return broken;
+    marked_count += is_batch(stream) && phase == stream_phase::retired ? 1U : 0U;
+    if (phase == stream_phase::unused || owner == stream) continue;
+    if (phase != stream_phase::capture || owner >= count() || !is_capture(owner))
+      return "a record is owned by one of another graph, or of none";
+  }
+  return marked_count == marked_count_ ? nullptr : "the count of marked batches is wrong";
+}
+
+}  // namespace vmm

@@ -1,0 +1,344 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.timeline;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+namespace {
+
+constexpr error no_host_memory =
+    refuse(errc::out_of_host_memory, "no host memory is left for a pool's records of streams");
+
+}  // namespace
+
+// ---- numbers and handles -------------------------------------------------------------
+
+std::uint32_t stream_progress::look_up(stream_handle stream) noexcept {
+  if (table_.empty()) return no_stream;
+  check((table_.size() & (table_.size() - 1)) == 0, "the table of streams is no power of two long");
+  const std::size_t mask = table_.size() - 1;
+  for (std::size_t at = home_of(stream, mask); table_[at].stream != no_stream;
+       at = (at + 1) & mask) {
+    if (table_[at].handle != stream) continue;
+    check(is_active_as(table_[at].stream, stream), "the table of streams names another one");
+    last_handle_ = stream;
+    last_stream_ = table_[at].stream;
+    return last_stream_;
+  }
+  return no_stream;
+}
+
+void stream_progress::enter(std::vector<stream_slot>& table, const stream_slot& what) noexcept {
+  check(!table.empty() && what.stream != no_stream, "no stream, or none's table, is entered");
+  const std::size_t mask = table.size() - 1;
+  std::size_t at = home_of(what.handle, mask);
+  while (table[at].stream != no_stream) at = (at + 1) & mask;
+  table[at] = what;
+}
+
+// Room for one more active stream, with the table at most half full.
+status stream_progress::provide_slot() noexcept {
+  if ((records_.size() + 1) * 2 <= table_.size()) return {};
+  try {
+    std::vector<stream_slot> larger(std::max<std::size_t>(16, table_.size() * 2));
+    for (const stream_slot& old : table_) {
+      if (old.stream != no_stream) enter(larger, old);
+    }
+    check(std::has_single_bit(larger.size()), "the table of streams is no power of two long");
+    check(larger.size() >= 2 * (records_.size() + 1),
+          "the table of streams is more than half full");
+    table_ = std::move(larger);
+    return {};
+  } catch (const std::bad_alloc&) {
+    return no_host_memory;
+  }
+}
+
+// A record that nothing uses is the last of `unused_` then.
+status stream_progress::provide_record(stream_phase phase) noexcept {
+  if (phase == stream_phase::active && active_count_ >= max_streams) {
+    return refuse(
+        errc::in_use,
+        "as many streams are in use as a pool serves at a time (stream_pool::max_streams, 4000): "
+        "forget() the streams that are gone");
+  }
+  if (!unused_.empty()) return {};
+  if (records_.size() >= max_records) {
+    return refuse(errc::in_use,
+                  "a pool's streams and captured graphs have no record left: forget() the streams "
+                  "and release_capture() the graphs that are gone");
+  }
+  if (status room = reserve_more(records_, 1); !room) return no_host_memory;
+  for (std::vector<std::uint32_t>* list : {&retired_, &unused_}) {
+    if (status room = reserve_more(*list, records_.size() + 1 - list->size()); !room)
+      return no_host_memory;
+  }
+  try {
+    auto made = std::make_unique<stream_record>();
+    made->phase = stream_phase::unused;
+    records_.push_back(std::move(made));
+  } catch (const std::bad_alloc&) {
+    return no_host_memory;
+  }
+  check(unused_.capacity() > unused_.size() && retired_.capacity() >= records_.size(),
+        "there is no room to take a stream's record back");
+  check(records_.size() <= max_records, "there are more records than there may be");
+  unused_.push_back(count() - 1);
+  return {};
+}
+
+result<std::uint32_t> stream_progress::add(stream_handle stream, stream_phase phase) noexcept {
+  const bool is_active = phase == stream_phase::active;
+  check(!is_active || look_up(stream) == no_stream, "a stream is added twice");
+  if (is_active) {
+    if (status room = provide_slot(); !room) return room.error();
+  }
+  if (status provided = provide_record(phase); !provided) return provided.error();
+  check(!unused_.empty() && unused_.back() < count(), "no record was provided");
+  const std::uint32_t number = unused_.back();
+  unused_.pop_back();
+  stream_record& record = *records_[number];
+  check(record.phase == stream_phase::unused && record.mark_count == 0,
+        "a stream's record is taken while it is in use");
+  record.handle = stream;
+  record.phase = phase;
+  record.last_epoch = record.passed_epoch = clock_;
+  if (is_active) {
+    enter(table_, {stream, number});
+    ++active_count_;
+    check(active_count_ <= max_streams, "more streams are in use than may be");
+    debug_check([&] { return look_up(stream) == number; }, "a stream that was added is not found");
+  }
+  return number;
+}
+
+stream_handle stream_progress::active_handle(std::uint32_t stream) const noexcept {
+  check(stream < count(), "no stream has this number");
+  const stream_record& record = *records_[stream];
+  check(record.phase == stream_phase::active,
+        "a stream that is forgotten, or no stream's record, is named to the driver");
+  return record.handle;
+}
+
+// Takes a stream out of the table and moves later entries of the walk down.
+void stream_progress::leave_table(stream_handle stream) noexcept {
+  check(!table_.empty() && active_count_ > 0, "a stream leaves a table that has none");
+  const std::size_t mask = table_.size() - 1;
+  std::size_t gap = home_of(stream, mask);
+  while (table_[gap].handle != stream || table_[gap].stream == no_stream) gap = (gap + 1) & mask;
+  for (std::size_t at = (gap + 1) & mask; table_[at].stream != no_stream; at = (at + 1) & mask) {
+    const std::size_t walked = (at - home_of(table_[at].handle, mask)) & mask;
+    if (walked < ((at - gap) & mask)) continue;
+    table_[gap] = table_[at];
+    gap = at;
+  }
+  table_[gap] = stream_slot{};
+  last_stream_ = no_stream;
+  debug_check([&] { return look_up(stream) == no_stream; }, "a stream that left is still found");
+}
+
+void stream_progress::leave(std::uint32_t stream) noexcept {
+  stream_record& record = *records_[stream];
+  check(record.phase == stream_phase::active, "a stream is forgotten twice");
+  check(all_marked(stream), "a stream is forgotten without a mark for its last work");
+  leave_table(record.handle);
+  record.phase = stream_phase::retired;
+  check(active_count_ > 0 && retired_.size() < retired_.capacity(),
+        "no stream can be forgotten now");
+  --active_count_;
+  retired_.push_back(stream);
+}
+
+void stream_progress::retire(std::uint32_t stream, timeline& time) noexcept {
+  leave(stream);
+  stream_record& record = *records_[stream];
+  for (std::size_t i = 0; i < record.mark_count; ++i) time.orphan(record.marks[i].mark);
+  check(record.phase == stream_phase::retired, "a stream that was forgotten is still in use");
+  audit();
+}
+
+void stream_progress::retire_marked(std::uint32_t stream, ticket_ref mark) noexcept {
+  check(stream < count() && retired_.size() < retired_.capacity(), "no record can be retired now");
+  stream_record& record = *records_[stream];
+  check(record.phase == stream_phase::unmarked && record.mark_count == 0,
+        "a record of all streams is marked twice, or is a stream's");
+  record.marks[record.mark_count++] = {{stream, record.last_epoch}, std::move(mark)};
+  record.phase = stream_phase::retired;
+  retired_.push_back(stream);
+  check(all_marked(stream), "a mark of all work does not cover what was freed before it");
+}
+
+std::uint32_t stream_progress::next_retired() noexcept {
+  if (retired_.empty()) return no_stream;
+  std::rotate(retired_.begin(), retired_.begin() + 1, retired_.end());
+  check(phase_of(retired_.back()) == stream_phase::retired,
+        "a stream in use is listed as forgotten");
+  return retired_.back();
+}
+
+void stream_progress::recycle(std::uint32_t stream) noexcept {
+  check(stream < count() && unused_.size() < unused_.capacity(), "no record can be given back");
+  stream_record& record = *records_[stream];
+  check(record.phase == stream_phase::retired || record.phase == stream_phase::capture,
+        "the record of a stream in use is given back");
+  check(stream != last_stream_, "the stream found last has no record any more");
+  if (record.phase == stream_phase::retired) std::erase(retired_, stream);
+  for (std::size_t i = 0; i < record.mark_count; ++i) record.marks[i] = known_mark{};
+  record.mark_count = 0;
+  record.phase = stream_phase::unused;
+  unused_.push_back(stream);
+  audit();
+}
+
+// ---- points --------------------------------------------------------------------------
+
+stream_point stream_progress::last_point(std::uint32_t stream) const noexcept {
+  check(stream < count(), "no stream has this number");
+  const stream_record& record = *records_[stream];
+  const bool waited_for =
+      record.phase == stream_phase::active || record.phase == stream_phase::retired;
+  check(record.last_epoch <= clock_, "a stream's last epoch is to come");
+  return {stream, waited_for ? record.last_epoch : 0};
+}
+
+point_answer stream_progress::ask(const stream_point& point) const noexcept {
+  point_answer answer;
+  if (passed(point)) return answer;
+  const stream_record& record = *records_[point.stream];
+  for (std::size_t i = 0; i < record.mark_count; ++i) {
+    if (record.marks[i].at.epoch < point.epoch) continue;
+    check(record.marks[i].at.stream == point.stream, "a stream has another one's mark");
+    answer.is = point_answer::kind::marked;
+    answer.mark = record.marks[i].mark;
+    return answer;
+  }
+  check(point.epoch <= clock_, "a point is asked about that is to come");
+  answer.is = point_answer::kind::unmarked;
+  answer.order.at_ = {point.stream, clock_};
+  answer.order.handle_ = active_handle(point.stream);
+  return answer;
+}
+
+// At most marks_max are kept; where there are more, the one before the newest is given up: a later
+// one stands for it.
+void stream_progress::add_mark(mark_order&& done, ticket_ref mark) noexcept {
+  check(done.at_.stream < count(), "a mark is noted for no stream");
+  stream_record& record = *records_[done.at_.stream];
+  check(record.phase == stream_phase::active && record.handle == done.handle_,
+        "a mark is noted for a stream that was forgotten while it was made");
+  check(done.at_.epoch <= clock_, "a mark covers what is to come");
+  check(record.mark_count == 0 || record.marks[record.mark_count - 1].at.epoch <= done.at_.epoch,
+        "a mark is older than the one before it");
+  if (record.mark_count == marks_max) --record.mark_count;
+  record.marks[record.mark_count++] = {done.at_, std::move(mark)};
+  check(record.mark_count <= marks_max, "a stream has more marks than it may");
+  debug_check([&] { return is_consistent(record); }, "a stream's marks are not in order");
+}
+
+void stream_progress::note_passed(const stream_point& point) noexcept {
+  check(point.stream < count() && point.epoch <= clock_, "a point of no stream has passed");
+  stream_record& record = *records_[point.stream];
+  record.passed_epoch = std::max(record.passed_epoch, point.epoch);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < record.mark_count; ++i) {
+    if (record.marks[i].at.epoch > record.passed_epoch)
+      record.marks[kept++] = std::move(record.marks[i]);
+  }
+  for (std::size_t i = kept; i < record.mark_count; ++i) record.marks[i] = known_mark{};
+  record.mark_count = kept;
+  debug_check([&] { return is_consistent(record); }, "a mark is kept that has passed");
+}
+
+std::size_t stream_progress::marks_of(std::uint32_t stream,
+                                      std::array<known_mark, marks_max>& out) const noexcept {
+  check(stream < count(), "no stream has this number");
+  const stream_record& record = *records_[stream];
+  check(record.mark_count <= out.size(), "a stream has more marks than it may");
+  for (std::size_t i = 0; i < record.mark_count; ++i) out[i] = record.marks[i];
+  return record.mark_count;
+}
+
+bool stream_progress::all_marked(std::uint32_t stream) const noexcept {
+  check(stream < count(), "no stream has this number");
+  const stream_record& record = *records_[stream];
+  if (record.last_epoch <= record.passed_epoch) return true;
+  return record.mark_count != 0 &&
+         record.marks[record.mark_count - 1].at.epoch >= record.last_epoch;
+}
+
+std::uint32_t stream_progress::next_unmarked(std::uint32_t from) const noexcept {
+  check(from <= count(), "streams are looked at that there are not");
+  for (std::uint32_t stream = from; stream < count(); ++stream) {
+    if (phase_of(stream) == stream_phase::active && !all_marked(stream)) return stream;
+  }
+  return no_stream;
+}
+
+void stream_progress::pass_for_ever(std::uint32_t stream) noexcept {
+  check(phase_of(stream) == stream_phase::shared, "a stream's own memory is given to everyone");
+  check(records_[stream]->mark_count == 0, "a record with marks passes for ever");
+  records_[stream]->last_epoch = 0;
+  records_[stream]->passed_epoch = std::numeric_limits<std::uint64_t>::max();
+}
+
+void stream_progress::release_all() noexcept {
+  for (std::uint32_t stream = 0; stream < count(); ++stream) {
+    note_passed({stream, clock_});
+    check(records_[stream]->mark_count == 0, "a mark is left when all work has finished");
+    records_[stream]->phase = stream_phase::active;
+  }
+}
+
+// ---- looking -------------------------------------------------------------------------
+
+// Looks at everything after as many streams have gone as there are records: amortised O(1).
+void stream_progress::audit() noexcept {
+  if constexpr (check_level >= 3) {
+    if (++unaudited_count_ <= records_.size()) return;
+    unaudited_count_ = 0;
+    paranoid_check([this] { return validate().has_value(); }, "streams are broken by one's going");
+  }
+}
+
+// I1 and I2 of one record: its marks are its own to come, oldest first.
+bool stream_progress::is_consistent(const stream_record& record) noexcept {
+  if (record.mark_count > marks_max) return false;
+  std::uint64_t newest = record.passed_epoch;
+  for (std::size_t i = 0; i < record.mark_count; ++i) {
+    if (record.marks[i].at.epoch < newest) return false;
+    newest = record.marks[i].at.epoch;
+  }
+  return true;
+}
+
+status stream_progress::validate() const noexcept {
+  std::uint32_t active_count = 0;
+  std::size_t retired_count = 0;
+  std::size_t unused_count = 0;
+  for (std::uint32_t stream = 0; stream < count(); ++stream) {
+    const stream_record& record = *records_[stream];
+    if (!is_consistent(record)) return refuse(errc::internal, "a stream's marks are not in order");
+    if (record.last_epoch > clock_) return refuse(errc::internal, "a stream's epoch is to come");
+    if (record.phase == stream_phase::active) ++active_count;
+    if (record.phase == stream_phase::retired) ++retired_count;
+    if (record.phase == stream_phase::unused) ++unused_count;
+    if (record.phase == stream_phase::retired && !all_marked(stream))
+      return refuse(errc::internal, "a stream was forgotten without a mark for its last work");
+  }
+  if (active_count != active_count_ || retired_count != retired_.size() ||
+      unused_count != unused_.size())
+    return refuse(errc::internal, "a list of streams lacks one");
+  const auto entered = std::count_if(table_.begin(), table_.end(), [](const stream_slot& slot) {
+    return slot.stream != no_stream;
+  });
+  if (static_cast<std::uint32_t>(entered) != active_count_)
+    return refuse(errc::internal, "the table of streams lacks one");
+  return {};
+}
+
+}  // namespace vmm

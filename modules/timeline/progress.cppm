@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.timeline:progress - many streams, and how far the work of each is known to have come.
+//
+// For an allocator that frees far more often than events can be recorded: a free is a point on the
+// allocator's clock and costs a counter. An event is recorded when somebody asks about a point, and
+// covers every point before it. This is the one owner of that clock, of each stream's handle and
+// phase, of the points, and of the marks (recorded events) that tell whether those have passed.
+//
+// I1  The clock only grows. A stream's last epoch is its newest free; its passed epoch says up to
+//     which all of its work has finished. A point at the passed epoch or earlier has passed.
+// I2  Marks are kept oldest first, and only those that have not passed. The newest covers every
+//     point of a stream that is retired, or those have passed.
+// I3  The driver is given the handle of an active stream only: active_handle() and mark_order are
+//     the only ways to one, and both check that. A retired stream's handle may be another stream's.
+// I4  A record is used again only when nothing is listed under it. Its epochs only grow, so a point
+//     that was kept of its former use has passed.
+//
+// Thread safety: none of its own; the owner's lock is held around each call. A mark_order is
+// carried out without it, but not while retire() may be called. No driver call is made here.
+// Cost: O(1), but for next_unmarked() and the growth of the tables, which double.
+export module vmm.timeline:progress;
+
+import vmm.backend;
+import :tickets;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+/// All that a stream had been given when the owner's clock showed `epoch`.
+export struct stream_point {
+  std::uint32_t stream = 0;
+  std::uint64_t epoch = 0;
+};
+
+/// What the record of a stream serves.
+export enum class stream_phase : std::uint8_t {
+  unused,    // nothing: it goes to the next new stream
+  active,    // a stream that callers name
+  retired,   // a stream that callers have forgotten and whose work may be unfinished
+  shared,    // what forgotten streams left: free for every stream
+  capture,   // a graph that is captured, or was: free for nothing else until it is released
+  unmarked,  // all streams: free for nobody until a mark of all work was recorded
+};
+
+/// A point and the event that was recorded at it or later.
+export struct known_mark {
+  stream_point at{};
+  ticket_ref mark{};
+};
+
+/// Leave to record one event on an active stream. Carried out or dropped before retire() may be
+/// called; add_mark() takes it.
+export class mark_order {
+ public:
+  mark_order(mark_order&& other) noexcept = default;
+  mark_order& operator=(mark_order&& other) noexcept = default;
+  mark_order(const mark_order&) = delete;
+  mark_order& operator=(const mark_order&) = delete;
+
+  [[nodiscard]] inline stream_handle handle() const noexcept { return handle_; }
+
+ private:
+  friend class stream_progress;
+  friend struct point_answer;
+  mark_order() = default;
+
+  stream_point at_{};
+  stream_handle handle_ = stream_handle::default_stream;
+};
+
+/// What is known of a point, in one answer.
+export struct point_answer {
+  enum class kind : std::uint8_t {
+    passed,    // all work up to it has finished
+    marked,    // `mark` covers it: the oldest that does
+    unmarked,  // no mark covers it: `order` may be carried out
+  };
+  kind is = kind::passed;
+  ticket_ref mark{};
+  mark_order order{};
+};
+
+/// How far each stream is known to have come, and the events that say so.
+export class stream_progress {
+ public:
+  static constexpr std::uint32_t no_stream = ~0u;
+  /// Streams at a time that are in use and not forgotten.
+  static constexpr std::uint32_t max_streams = 4000;
+  /// Records at a time: of these, of forgotten streams with unfinished work, and of graphs.
+  static constexpr std::uint32_t max_records = 4093;
+  static constexpr std::size_t marks_max = 4;
+
+  // ---- numbers and handles ----
+  [[nodiscard]] inline std::uint32_t find(stream_handle stream) noexcept {
+    if (stream == last_handle_ && last_stream_ != no_stream) [[likely]] {
+      debug_check([this] { return is_active_as(last_stream_, last_handle_); },
+                  "the stream found last is another one by now");
+      return last_stream_;
+    }
+    return look_up(stream);
+  }
+  /// Records, those not in use with them.
+  [[nodiscard]] inline std::uint32_t count() const noexcept {
+    return static_cast<std::uint32_t>(records_.size());
+  }
+  /// The number that the next add() takes.
+  [[nodiscard]] inline std::uint32_t next_number() const noexcept {
+    debug_check([this] { return unused_.empty() || unused_.back() < count(); },
+                "a record is unused that is not there");
+    return unused_.empty() ? count() : unused_.back();
+  }
+  /// A record of `phase`; find() finds active streams. Errors: out_of_host_memory, in_use (too
+  /// many).
+  [[nodiscard]] result<std::uint32_t> add(stream_handle stream, stream_phase phase) noexcept;
+  [[nodiscard]] inline stream_phase phase_of(std::uint32_t stream) const noexcept {
+    debug_check([&] { return stream < count(); }, "no stream has this number");
+    return records_[stream]->phase;
+  }
+  /// To name an active stream to the driver. [I3]
+  [[nodiscard]] stream_handle active_handle(std::uint32_t stream) const noexcept;
+  /// To tell streams apart for people; a retired one may share it with an active one.
+  [[nodiscard]] stream_handle shown_handle(std::uint32_t stream) const noexcept {
+    debug_check([&] { return stream < count(); }, "no stream has this number");
+    return records_[stream]->handle;
+  }
+  /// Whether this is a capture's record of that stream.
+  [[nodiscard]] bool is_capture_of(std::uint32_t record, stream_handle stream) const noexcept {
+    return phase_of(record) == stream_phase::capture && records_[record]->handle == stream;
+  }
+  /// Nobody names the stream any more; all_marked() came before. Its marks are cut off from its
+  /// handle.
+  void retire(std::uint32_t stream, timeline& time) noexcept;
+  /// All work was marked after the last point of an unmarked record: from now on it is as a retired
+  /// stream whose last work the mark stands for.
+  void retire_marked(std::uint32_t record, ticket_ref mark) noexcept;
+  /// A retired stream, each in turn; no_stream when there is none.
+  [[nodiscard]] std::uint32_t next_retired() noexcept;
+  [[nodiscard]] std::size_t retired_count() const noexcept { return retired_.size(); }
+  /// Nothing is listed under the record: it goes to the next stream.
+  void recycle(std::uint32_t stream) noexcept;
+
+  // ---- points ----
+  [[nodiscard]] inline std::uint64_t clock() const noexcept { return clock_; }
+  /// All that the stream has been given so far.
+  inline stream_point advance(std::uint32_t stream) noexcept {
+    debug_check([&] { return stream < count(); }, "no stream has this number");
+    debug_check([&] { return records_[stream]->phase != stream_phase::unused; },
+                "something is freed on a record that nothing uses");
+    return {stream, records_[stream]->last_epoch = ++clock_};
+  }
+  [[nodiscard]] inline std::uint64_t last_epoch(std::uint32_t stream) const noexcept {
+    debug_check([&] { return stream < count() && records_[stream]->last_epoch <= clock_; },
+                "no stream has this number, or its last epoch is to come");
+    return records_[stream]->last_epoch;
+  }
+  /// The last point of a stream that anything waits for; one that has passed where nothing does.
+  [[nodiscard]] stream_point last_point(std::uint32_t stream) const noexcept;
+  [[nodiscard]] inline bool passed(const stream_point& point) const noexcept {
+    debug_check([&] { return point.stream < count() && point.epoch <= clock_; },
+                "a point of no stream, or one that is to come");
+    return point.epoch <= records_[point.stream]->passed_epoch;
+  }
+  /// Whether the point has passed, or else the mark that covers it, or else leave to record one.
+  [[nodiscard]] point_answer ask(const stream_point& point) const noexcept;
+  /// What ask() gave leave for was recorded.
+  void add_mark(mark_order&& done, ticket_ref mark) noexcept;
+  void note_passed(const stream_point& point) noexcept;
+  /// The marks of a stream that have not passed, oldest first; returns how many.
+  [[nodiscard]] std::size_t marks_of(std::uint32_t stream,
+                                     std::array<known_mark, marks_max>& out) const noexcept;
+  /// A mark of the stream stands for all that was ever freed on it, or all of that has passed.
+  [[nodiscard]] bool all_marked(std::uint32_t stream) const noexcept;
+  /// The next active stream from `from` on that is not all_marked(); no_stream when there is none.
+  [[nodiscard]] std::uint32_t next_unmarked(std::uint32_t from) const noexcept;
+  /// What every stream may take has always passed.
+  void pass_for_ever(std::uint32_t stream) noexcept;
+  /// Checks I1 and I2 of each record, and the table. Errors: internal. O(records).
+  [[nodiscard]] status validate() const noexcept;
+  /// All work has finished and the owner is going away: every record is an active stream's.
+  void release_all() noexcept;
+
+ private:
+  struct stream_record {
+    stream_handle handle = stream_handle::default_stream;
+    std::uint64_t last_epoch = 0;
+    std::uint64_t passed_epoch = 0;
+    stream_phase phase = stream_phase::active;
+    std::array<known_mark, marks_max> marks{};
+    std::size_t mark_count = 0;
+  };
+  struct stream_slot {
+    stream_handle handle{};
+    std::uint32_t stream = no_stream;
+  };
+
+  [[nodiscard]] static std::size_t home_of(stream_handle stream, std::size_t mask) noexcept {
+    debug_check([&] { return (mask & (mask + 1)) == 0; },
+                "the table of streams is no power of two long");
+    const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
+    return static_cast<std::size_t>(mixed >> 32) & mask;
+  }
+  static void enter(std::vector<stream_slot>& table, const stream_slot& what) noexcept;
+  [[nodiscard]] std::uint32_t look_up(stream_handle stream) noexcept;
+  [[nodiscard]] status provide_slot() noexcept;
+  [[nodiscard]] status provide_record(stream_phase phase) noexcept;
+  [[nodiscard]] bool is_active_as(std::uint32_t stream, stream_handle handle) const noexcept {
+    return stream < count() && records_[stream]->phase == stream_phase::active &&
+           records_[stream]->handle == handle;
+  }
+  [[nodiscard]] static bool is_consistent(const stream_record& record) noexcept;
+  void audit() noexcept;
+  void leave_table(stream_handle stream) noexcept;
+  void leave(std::uint32_t stream) noexcept;
+
+  stream_handle last_handle_ = stream_handle::default_stream;
+  std::uint32_t last_stream_ = no_stream;
+  std::uint64_t clock_ = 0;
+  std::vector<std::unique_ptr<stream_record>> records_;
+  std::vector<stream_slot> table_;      // open addressing, a power of two long
+  std::vector<std::uint32_t> retired_;  // as large as records_ may get, as is the next one
+  std::vector<std::uint32_t> unused_;
+  std::uint32_t active_count_ = 0;
+  std::size_t unaudited_count_ = 0;  // streams that went since the last audit
+};
+
+}  // namespace vmm

@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.timeline:tickets - points in a stream's work, and what must not happen before them.
+//
+// Unmapping does not wait for the device, so nothing may be unmapped, moved or handed to another
+// stream before the work that may touch it has finished. A ticket stands for "everything that
+// stream S had been given when the ticket was made". It is asked (passed), waited for on the device
+// (order), or, as the last resort, by the host (wait).
+//
+// I1  A ticket that has passed stays passed.
+// I2  The event behind a ticket is reused only when nobody refers to the ticket any more.
+// I3  A null ticket has passed: backends whose work is done when the call returns never make any
+// other.
+// I4  In a forked child a reference goes without a lock, and its ticket is left as it is: a thread
+// of the parent may have held the lock.
+//
+// Thread safety: everything here may be called from any thread; no driver call is made under the
+// lock. mark_behind() is one thread's at a time. Cost: mark() is one event record (and one creation
+// for each ticket in use at once), passed() one event query until it says yes and none afterwards.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.timeline:tickets;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+
+namespace vmm {
+
+class ticket_home;
+
+/// One marked point. Reached through ticket_ref only.
+export struct ticket {
+  event_handle event = event_handle::none;
+  stream_handle stream = stream_handle::default_stream;
+  std::uint64_t era = 0;  // of the timeline, when the point was marked
+  sync::atomic<std::uint32_t> reference_count = 0;
+  sync::atomic<bool> has_passed = false;
+  ticket_home* home = nullptr;
+  ticket* next_free = nullptr;
+};
+
+/// Owns the tickets, and keeps their events when they are given back.
+class ticket_home {
+ public:
+  /// A ticket with one reference whose event may be none; null when the host is out of memory.
+  [[nodiscard]] ticket* acquire() noexcept;
+  void recycle(ticket& point) noexcept;
+  /// Takes one kept event away for good; none when there are no more.
+  [[nodiscard]] event_handle take_event() noexcept;
+
+ private:
+  const process_mark made_in_;
+  sync::mutex mutex_;
+  object_pool<ticket> pool_ VMM_GUARDED_BY(mutex_);
+  ticket* with_event_ VMM_GUARDED_BY(mutex_) = nullptr;  // given back, event kept for the next mark
+};
+
+/// A counted reference to a ticket, or to none (which has passed).
+export class ticket_ref {
+ public:
+  ticket_ref() = default;
+  explicit ticket_ref(ticket* adopted) noexcept : point_(adopted) {
+    check(adopted == nullptr || adopted->home != nullptr, "a ticket is adopted that has no home");
+  }
+  ticket_ref(const ticket_ref& other) noexcept : point_(other.point_) {
+    if (point_ == nullptr) return;
+    const std::uint32_t before = point_->reference_count.fetch_add(1, std::memory_order_relaxed);
+    check(before > 0, "a ticket is referred to that nobody refers to");
+  }
+  ticket_ref(ticket_ref&& other) noexcept : point_(std::exchange(other.point_, nullptr)) {}
+  ticket_ref& operator=(ticket_ref other) noexcept {
+    std::swap(point_, other.point_);
+    return *this;
+  }
+  ~ticket_ref() { reset(); }
+
+  void reset() noexcept;
+  [[nodiscard]] ticket* get() const noexcept { return point_; }
+  /// What is known without asking the driver: true when there is nothing left to wait for.
+  [[nodiscard]] bool known_passed() const noexcept {
+    return point_ == nullptr || point_->has_passed.load(std::memory_order_acquire);
+  }
+
+ private:
+  ticket* point_ = nullptr;
+};
+
+/// Makes and asks tickets on one driver. Outlives every ticket it makes.
+export class timeline {
+ public:
+  explicit timeline(driver_ref driver) noexcept : driver_(driver) {}
+  timeline(const timeline&) = delete;
+  timeline& operator=(const timeline&) = delete;
+  ~timeline();
+
+  /// A ticket for all that `stream` has been given so far; null where work is done when a call
+  /// returns. Errors: out_of_host_memory, and what create_event and record_event answer; nothing is
+  /// changed then.
+  [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
+
+  /// Whether one event can stand for the work of all streams: mark_all() may be called.
+  [[nodiscard]] bool marks_all() const noexcept {
+    const features& can = driver_->feature_set();
+    return !can.streams || can.record_all;
+  }
+  /// A ticket for all that the device has been given so far, on every stream; null where work is
+  /// done when a call returns. One event. Requires: marks_all(), and that no stream is captured:
+  /// the driver answers not_permitted then and spoils the capture. Errors: as mark().
+  [[nodiscard]] result<ticket_ref> mark_all();
+  /// A ticket that passes when all of `points` have: a stream of this timeline's own waits for them
+  /// on the device. For drivers without mark_all(), over a mark of each stream. One thread at a
+  /// time. Errors: as mark(), and what create_stream and wait_event answer.
+  [[nodiscard]] result<ticket_ref> mark_behind(std::span<const ticket_ref> points);
+
+  /// Whether everything before the ticket has finished. One event query until the answer is yes.
+  [[nodiscard]] result<bool> passed(const ticket_ref& point);
+
+  /// Makes later work of `stream` wait, on the device, for the ticket. No call where the order
+  /// holds already.
+  [[nodiscard]] status order(stream_handle stream, const ticket_ref& point);
+
+  /// The ticket's stream is going away, and its number may come back for another one: from now on
+  /// order() makes that one wait, too. Nobody else looks at the ticket meanwhile.
+  void orphan(const ticket_ref& point) noexcept;
+
+  /// A stream is going away, and its number may come back for another one: from now on order() asks
+  /// and waits for every ticket that was made before, whichever stream's. Any thread may look at
+  /// tickets meanwhile.
+  void begin_era() noexcept { era_.fetch_add(1, std::memory_order_acq_rel); }
+
+  /// Blocks the calling thread until the ticket has passed. The last resort.
+  [[nodiscard]] status wait(const ticket_ref& point);
+
+ private:
+  [[nodiscard]] result<ticket_ref> new_ticket(stream_handle stream) noexcept;
+
+  driver_ref driver_;
+  ticket_home home_;
+  sync::atomic<std::uint64_t> era_ = 0;
+  std::optional<stream_handle> gathering_{};  // of mark_behind()
+};
+
+}  // namespace vmm

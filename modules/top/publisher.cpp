@@ -1,0 +1,317 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The file of this process and the thread that writes it. Both are there while a source is.
+module;
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+module vmm.top;
+
+import vmm.backend;
+import vmm.environment;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+namespace {
+
+std::atomic<bool> is_on = false;
+std::atomic<bool> has_complained = false;
+
+void complain(const char* where, const char* why) noexcept {
+  if (has_complained.exchange(true)) return;
+  std::fprintf(stderr, "vmm: allocators are not shown to vmm-top: %s%s%s\n", where,
+               *where == '\0' ? "" : ": ", why);
+}
+
+// No signal handler of the program runs on a thread that it does not know.
+class without_signals {
+ public:
+  without_signals() noexcept {
+    ::sigset_t all;
+    ::sigfillset(&all);
+    is_set_ = ::pthread_sigmask(SIG_SETMASK, &all, &before_) == 0;
+  }
+  ~without_signals() {
+    if (is_set_) (void)::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  without_signals(const without_signals&) = delete;
+  without_signals& operator=(const without_signals&) = delete;
+
+ private:
+  ::sigset_t before_{};
+  bool is_set_ = false;
+};
+
+std::uint64_t time_ns() noexcept {
+  ::timespec now{};
+  (void)::clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// The file, mapped, under its name and its lock.
+class top_file {
+ public:
+  top_file() noexcept = default;
+  top_file(const top_file&) = delete;
+  top_file& operator=(const top_file&) = delete;
+  ~top_file() { close(); }
+
+  /// True: it is there.
+  [[nodiscard]] bool open() {
+    const std::string path = top_folders().front();
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+      complain(path.c_str(), "the folder cannot be made");
+      return false;
+    }
+    const result<int> folder = open_top_folder(path);
+    if (!folder) {
+      complain(path.c_str(), folder.error().detail);
+      return false;
+    }
+    folder_ = *folder;
+    const std::string process = std::to_string(::getpid());
+    const std::string draft = "new." + process;
+    name_ = "top." + process;
+    (void)::unlinkat(folder_, draft.c_str(), 0);  // of a process that is gone
+    file_ =
+        ::openat(folder_, draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const bool is_there =
+        file_ >= 0 && prepare() && ::renameat(folder_, draft.c_str(), folder_, name_.c_str()) == 0;
+    check(!is_there || slots_ != nullptr, "a file is there that nobody can write");
+    if (is_there) return true;
+    complain(path.c_str(), "the file cannot be made");
+    if (file_ >= 0) (void)::unlinkat(folder_, draft.c_str(), 0);
+    close();
+    return false;
+  }
+  void close() noexcept {
+    if (head_ != nullptr) {
+      (void)::unlinkat(folder_, name_.c_str(), 0);
+      (void)::munmap(head_, top_file_bytes);
+    }
+    if (file_ >= 0) ::close(file_);
+    if (folder_ >= 0) ::close(folder_);
+    head_ = nullptr;
+    slots_ = nullptr;
+    file_ = folder_ = -1;
+  }
+  [[nodiscard]] bool is_open() const noexcept { return slots_ != nullptr; }
+
+  // I1: readers that see the sequence as it was, and even, before and after, have read one sample.
+  void write(std::size_t place, const top_sample& what) noexcept {
+    check(place < top_slot_count && slots_ != nullptr, "a sample is written to no slot");
+    top_slot& to = slots_[place];
+    const std::uint64_t before = to.sequence;
+    check(before % 2 == 0, "two write one slot");
+    const auto words = encode_sample(what);
+    __atomic_store_n(&to.sequence, before + 1, __ATOMIC_RELAXED);
+    std::atomic_thread_fence(std::memory_order_release);
+    for (std::size_t i = 0; i < words.size(); ++i)
+      __atomic_store_n(&to.words[i], words[i], __ATOMIC_RELAXED);
+    __atomic_store_n(&to.sequence, before + 2, __ATOMIC_RELEASE);
+  }
+  void write_hidden(std::uint64_t count) noexcept {
+    check(head_ != nullptr, "a count is written to no file");
+    __atomic_store_n(&head_->hidden_count, count, __ATOMIC_RELAXED);
+  }
+
+ private:
+  // The lock is the process's, which neither a fork nor an exec hands on.
+  [[nodiscard]] bool prepare() {
+    struct ::flock whole{};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    if (::fchmod(file_, 0600) != 0 || ::fcntl(file_, F_SETLK, &whole) != 0) return false;
+    if (::ftruncate(file_, static_cast<::off_t>(top_file_bytes)) != 0) return false;
+    void* const at = ::mmap(nullptr, top_file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    if (at == MAP_FAILED) return false;
+    top_head head;
+    head.slot_count = top_slot_count;
+    head.process = static_cast<std::uint64_t>(::getpid());
+    const std::string program = program_name();
+    std::copy_n(program.begin(), std::min(program.size(), head.program.size() - 1),
+                head.program.begin());
+    head_ = new (at) top_head(head);
+    slots_ = reinterpret_cast<top_slot*>(static_cast<std::byte*>(at) + sizeof(top_head));
+    check(reinterpret_cast<std::uintptr_t>(slots_) % alignof(top_slot) == 0, "a slot lies askew");
+    return true;
+  }
+  [[nodiscard]] static std::string program_name() {
+    std::array<char, 16> name{};
+    const int from = ::open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+    if (from < 0) return "";
+    const ::ssize_t count = ::read(from, name.data(), name.size() - 1);
+    ::close(from);
+    std::string out(name.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+    check(out.size() < name.size(), "a program's name is longer than there is room for");
+    if (out.ends_with('\n')) out.pop_back();
+    return out;
+  }
+
+  int folder_ = -1;
+  int file_ = -1;
+  std::string name_;
+  top_head* head_ = nullptr;
+  top_slot* slots_ = nullptr;
+};
+
+class publisher {
+ public:
+  explicit publisher(const publisher* before) noexcept : before_(before) {}
+
+  /// That of this process. Never destroyed, and the parent's stays reachable.
+  [[nodiscard]] static publisher& here() {
+    static std::atomic<publisher*> now = nullptr;
+    publisher* found = now.load(std::memory_order_acquire);
+    while (found == nullptr || !found->made_in_.is_here()) {
+      auto made = std::make_unique<publisher>(found);
+      check(made->made_in_.is_here(), "a publisher is made in another process");
+      if (now.compare_exchange_strong(found, made.get())) return *made.release();
+    }
+    return *found;
+  }
+
+  /// The source's number; 0 where it cannot be shown.
+  [[nodiscard]] std::uint64_t add(const top_source& source) {
+    const std::lock_guard<std::mutex> life(life_mutex_);
+    if (!file_.is_open() && !file_.open()) return 0;
+    const std::uint64_t number = ++number_;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      auto place = std::find_if(sources_.begin(), sources_.end(),
+                                [](const shown& each) { return each.number == 0; });
+      if (place == sources_.end()) {
+        file_.write_hidden(++hidden_count_);
+        return 0;
+      }
+      *place = {source, number};
+      ++count_;
+      check(count_ <= sources_.size(), "more sources are shown than there are slots");
+      write(static_cast<std::size_t>(place - sources_.begin()));
+    }
+    if (!thread_.joinable()) {
+      try {
+        start();
+      } catch (...) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        sources_.fill({});
+        count_ = 0;
+        file_.close();
+        throw;
+      }
+    }
+    return number;
+  }
+
+  void remove(std::uint64_t number) noexcept {
+    const std::lock_guard<std::mutex> life(life_mutex_);
+    bool is_last = false;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto place = std::find_if(sources_.begin(), sources_.end(),
+                                      [&](const shown& each) { return each.number == number; });
+      check(place != sources_.end(), "a source is taken away that is not shown");
+      *place = {};
+      file_.write(static_cast<std::size_t>(place - sources_.begin()), {});
+      is_last = --count_ == 0;
+      is_ending_ = is_last;
+    }
+    if (!is_last) return;
+    wakes_.notify_all();
+    if (thread_.joinable()) thread_.join();
+    file_.close();
+    hidden_count_ = 0;
+  }
+
+ private:
+  struct shown {
+    top_source source{};
+    std::uint64_t number = 0;
+  };
+
+  // Under the lock.
+  void write(std::size_t place) noexcept {
+    const shown& each = sources_[place];
+    check(each.number != 0 && each.source.sample != nullptr, "nothing is asked what it has");
+    top_sample now;
+    each.source.sample(each.source.of, now);
+    now.number = each.number;
+    now.time_ns = time_ns();
+    file_.write(place, now);
+  }
+  void start() {
+    is_ending_ = false;
+    const without_signals quiet;
+    check(!thread_.joinable(), "two threads write one file");
+    thread_ = std::thread([this] { run(); });
+  }
+  void run() noexcept {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!is_ending_) {
+      for (std::size_t place = 0; place < sources_.size(); ++place) {
+        if (sources_[place].number != 0) write(place);
+      }
+      check(count_ != 0, "a thread writes of nothing");
+      (void)wakes_.wait_for(lock, period);
+    }
+  }
+
+  static constexpr std::chrono::milliseconds period{250};
+
+  const process_mark made_in_;
+  [[maybe_unused]] const publisher* before_;  // of the parent: it stays reachable
+  std::mutex life_mutex_;  // before the other; over the beginning and the end of the thread
+  std::mutex mutex_;
+  std::condition_variable wakes_;
+  std::array<shown, top_slot_count> sources_{};
+  std::size_t count_ = 0;
+  std::uint64_t number_ = 0;
+  std::uint64_t hidden_count_ = 0;
+  bool is_ending_ = false;
+  std::thread thread_;
+  top_file file_;
+};
+
+// A value that is none is told, and nothing is shown.
+[[nodiscard]] bool is_asked_for() noexcept {
+  bool wanted = is_on.load(std::memory_order_relaxed);
+  const status read = read_switch_option("VMM_TOP", wanted, "VMM_TOP is 0, off, 1 or on");
+  if (!read) complain("", read.error().detail);
+  check(read || read.error().code == errc::bad_option, "a variable is refused for another reason");
+  return wanted;
+}
+
+}  // namespace
+
+void top_use::publish(const top_source& source, bool is_wanted) noexcept {
+  check(source.of != nullptr && source.sample != nullptr, "nothing is shown");
+  if (number_ != 0 || !(is_wanted || is_asked_for())) return;
+  try {
+    number_ = publisher::here().add(source);
+  } catch (const std::exception& trouble) {
+    complain("", trouble.what());
+  }
+}
+
+void top_use::end() noexcept {
+  const std::uint64_t number = std::exchange(number_, 0);
+  if (number == 0 || !made_in_.is_here()) return;
+  publisher::here().remove(number);
+  check(number_ == 0, "a source is shown that has gone");
+}
+
+bool publish_allocators(bool on) noexcept { return is_on.exchange(on); }
+
+}  // namespace vmm

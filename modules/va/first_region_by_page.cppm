@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.va:first_region_by_page - for each page, the first region that begins in it. Not exported.
+//
+// Regions tile a range and know their neighbours, so the region that covers a page's first granule
+// is the one before the next region that begins at or behind it. A bitmap over the pages, with
+// bitmaps over its words, finds that one.
+//
+// I1  A page's bit is set exactly when its record is not 0; a word's bit in the level above exactly
+//     when the word is not 0.
+//
+// Thread safety: none of its own. Cost: constant (one word a level, 64 pages to the word).
+export module vmm.va:first_region_by_page;
+
+import vmm.backend;
+import :host_memory;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+class first_region_by_page {
+ public:
+  first_region_by_page() = default;
+  /// Errors: out_of_host_memory.
+  [[nodiscard]] static result<first_region_by_page> create(std::uint32_t page_count) noexcept;
+
+  [[nodiscard]] inline std::uint32_t at(std::uint32_t page) const noexcept {
+    debug_check([&] { return page < page_count_; }, "a page is asked for that is not there");
+    return firsts_[page];
+  }
+
+  /// Writes down the first region that begins in `page`; 0 when none does.
+  inline void set(std::uint32_t page, std::uint32_t region) noexcept {
+    debug_check([&] { return page < page_count_; }, "a region begins in a page that is not there");
+    const bool changes = (firsts_[page] != 0) != (region != 0);
+    firsts_[page] = region;
+    std::uint64_t& word = bits_[page / 64];
+    const std::uint64_t before = word;
+    word ^= std::uint64_t{changes} << (page % 64);
+    debug_check([&] { return ((word >> (page % 64)) & 1) == (region != 0 ? 1u : 0u); },
+                "a page's bit disagrees with its record");
+    if ((before == 0) != (word == 0)) [[unlikely]]
+      flip_above(page / 64);
+  }
+  /// Where `from` is written down, `to`, which is not 0 either, takes its place. As often as not it
+  /// is, so there is no branch.
+  inline void replace(std::uint32_t page, std::uint32_t from, std::uint32_t to) noexcept {
+    debug_check([&] { return page < page_count_; }, "a region begins in a page that is not there");
+    debug_check([&] { return from != 0 && to != 0; }, "a region is replaced by none");
+    const std::uint32_t first = firsts_[page];
+    debug_check([&] { return first != 0; }, "a region is replaced in a page that has none");
+    firsts_[page] = first == from ? to : first;
+  }
+
+  /// The first page from `page` on in which a region begins; page_count() when there is none.
+  [[nodiscard]] std::uint32_t next(std::uint32_t page) const noexcept;
+  [[nodiscard]] inline std::uint32_t page_count() const noexcept { return page_count_; }
+
+  /// nullptr when I1 holds, else what is broken.
+  [[nodiscard]] const char* broken_invariant() const noexcept;
+
+ private:
+  static constexpr std::uint32_t level_count_max = 6;
+
+  void flip_above(std::uint32_t word) noexcept;
+
+  reserved_memory memory_{};
+  std::uint64_t* bits_ = nullptr;
+  std::uint32_t* firsts_ = nullptr;
+  std::array<std::uint32_t, level_count_max> begin_{};  // first word of each level
+  std::array<std::uint32_t, level_count_max> count_{};  // words of each level
+  std::uint32_t level_count_ = 0;
+  std::uint32_t page_count_ = 0;
+};
+
+}  // namespace vmm

@@ -1,0 +1,280 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "accounts.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <unordered_map>
+
+#include "counters.h"
+#include "file_name.h"
+#include "settings.h"
+#include "trace.h"
+
+namespace vmm::preload::accounts {
+namespace {
+
+// ---- counters -----------------------------------------------------------------------------------
+
+std::atomic<thread_counters*> all_records = nullptr;
+thread_local thread_counters* mine [[gnu::tls_model("initial-exec")]] = nullptr;
+pthread_key_t thread_end;
+totals all_totals;
+
+thread_counters* take_record() noexcept {
+  for (thread_counters* each = all_records.load(std::memory_order_acquire); each != nullptr;
+       each = each->next) {
+    bool taken = false;
+    if (each->is_taken.compare_exchange_strong(taken, true, std::memory_order_acq_rel)) return each;
+  }
+  auto* made = new (std::nothrow) thread_counters;
+  if (made == nullptr) return nullptr;
+  made->is_taken.store(true, std::memory_order_relaxed);
+  made->next = all_records.load(std::memory_order_relaxed);
+  while (!all_records.compare_exchange_weak(made->next, made, std::memory_order_acq_rel)) {
+  }
+  return made;
+}
+
+thread_counters* my_record() noexcept {
+  if (mine != nullptr) return mine;
+  mine = take_record();
+  if (mine != nullptr) (void)pthread_setspecific(thread_end, mine);
+  return mine;
+}
+
+void leave_record(void* record) noexcept {
+  mine = nullptr;
+  static_cast<thread_counters*>(record)->is_taken.store(false, std::memory_order_release);
+}
+
+// One thread adds; others only read.
+void add_to(std::atomic<std::uint64_t>& counter, std::uint64_t more) noexcept {
+  counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+}
+
+void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) noexcept {
+  std::uint64_t before = peak.load(std::memory_order_relaxed);
+  while (before < value && !peak.compare_exchange_weak(before, value, std::memory_order_relaxed)) {
+  }
+}
+
+// ---- what is live -------------------------------------------------------------------------------
+
+struct shard {
+  std::mutex lock;
+  std::unordered_map<std::uint64_t, live_entry> entries;
+};
+constexpr std::size_t shard_count = 64;
+constexpr std::size_t kind_count = 2;
+using shard_list = std::array<shard, shard_count * kind_count>;
+
+shard_list& shards() noexcept {
+  static shard_list* const only = new shard_list;
+  return *only;
+}
+
+shard& shard_of(live_kind kind, std::uint64_t at) noexcept {
+  const std::uint64_t mixed = at * 0x9E37'79B9'7F4A'7C15u >> 58;
+  return shards()[static_cast<std::size_t>(kind) * shard_count + mixed];
+}
+
+live_totals& totals_of(live_kind kind, std::size_t slot) noexcept {
+  return all_totals.live[static_cast<std::size_t>(kind)][slot];
+}
+
+// ---- start and end ------------------------------------------------------------------------------
+
+std::atomic<bool> has_started = false;
+std::atomic<bool> has_used_driver = false;
+once_here starting;
+// A child whose parent was forked while it started has the handlers of both.
+thread_local int forks_begun [[gnu::tls_model("initial-exec")]] = 0;
+
+void before_fork() noexcept {
+  if (++forks_begun != 1) return;
+  trace::before_fork();
+  for (shard& each : shards()) each.lock.lock();
+}
+
+void after_fork(bool is_child) noexcept {
+  if (--forks_begun != 0) return;
+  for (shard& each : shards()) each.lock.unlock();
+  if (is_child && has_used_driver.load(std::memory_order_relaxed)) become_passive();
+  trace::after_fork(is_child);
+}
+
+void report_to(const char* pattern) noexcept {
+  const settings& s = chosen_settings();
+  if (std::string_view(pattern) == "stderr") {
+    write_report(STDERR_FILENO, s.report_as_json);
+    return;
+  }
+  file_name name(pattern);
+  const int descriptor = open(name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor < 0) {
+    complain("the report cannot be written: ", name.c_str());
+    return;
+  }
+  write_report(descriptor, s.report_as_json);
+  close(descriptor);
+}
+
+void on_signal(int) noexcept {
+  const int before = errno;
+  const char* to = chosen_settings().report_to;
+  if (!is_passive()) report_to(*to == '\0' ? "stderr" : to);
+  errno = before;
+}
+
+// The signal is the program's: it is taken only where nobody has, and whoever asks for it later has
+// it.
+void take_signal() noexcept {
+  struct sigaction now{};
+  if (sigaction(SIGUSR1, nullptr, &now) != 0) return;
+  if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) return;
+  struct sigaction ours{};
+  ours.sa_handler = on_signal;
+  ours.sa_flags = SA_RESTART;
+  (void)sigaction(SIGUSR1, &ours, nullptr);
+}
+
+[[gnu::destructor]] void report_at_end() noexcept {
+  if (!has_started.load(std::memory_order_acquire) || is_passive()) return;
+  if (*chosen_settings().trace_to != '\0') trace::finish();
+  if (*chosen_settings().report_to != '\0') report_to(chosen_settings().report_to);
+}
+
+}  // namespace
+
+void start(entry_id entry) noexcept {
+  if (!has_started.load(std::memory_order_acquire)) [[unlikely]] {
+    starting.run([] {
+      (void)shards();
+      (void)pthread_key_create(&thread_end, leave_record);
+      (void)pthread_atfork(before_fork, [] { after_fork(false); }, [] { after_fork(true); });
+      if (chosen_settings().report_on_signal) take_signal();
+      has_started.store(true, std::memory_order_release);
+    });
+  }
+  const bool is_look_up =
+      entry == entry_id::cuGetProcAddress || entry == entry_id::cuGetProcAddress_v2;
+  if (!is_look_up && !has_used_driver.load(std::memory_order_relaxed)) {
+    has_used_driver.store(true, std::memory_order_relaxed);
+  }
+}
+
+std::uint64_t now_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+int current_device() noexcept {
+  using function = result_code (*)(device_id*);
+  static std::atomic<function> known = nullptr;
+  function ask = known.load(std::memory_order_acquire);
+  if (ask == nullptr) {
+    ask = reinterpret_cast<function>(driver_symbol("cuCtxGetDevice"));
+    if (ask == nullptr) return -1;
+    known.store(ask, std::memory_order_release);
+  }
+  device_id device = -1;
+  return ask(&device) == code::success ? device : -1;
+}
+
+std::size_t slot_of(int device) noexcept {
+  const auto slot = static_cast<std::size_t>(device);
+  return device < 0 || slot >= device_slots ? device_slots - 1 : slot;
+}
+
+void note_call(entry_id entry, std::size_t slot, result_code code,
+               std::uint64_t spent_ns) noexcept {
+  thread_counters* record = my_record();
+  if (record == nullptr) return;
+  call_counters& counters = record->calls[slot][static_cast<std::size_t>(entry)];
+  add_to(counters.count, 1);
+  add_to(counters.spent_ns, spent_ns);
+  if (code != code::success) add_to(counters.failed, 1);
+}
+
+void note_unmanaged(unmanaged_reason why) noexcept {
+  all_totals.unmanaged[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void note_made(const made& what) noexcept {
+  live_totals& totals = totals_of(what.kind, what.slot);
+  const auto live = totals.live_bytes.fetch_add(what.size_bytes, std::memory_order_relaxed);
+  raise_to(totals.peak_bytes, live + what.size_bytes);
+  const auto count = totals.live_count.fetch_add(1, std::memory_order_relaxed);
+  raise_to(totals.peak_count, count + 1);
+  if (thread_counters* record = my_record(); record != nullptr) {
+    const std::uint64_t last = what.size_bytes == 0 ? 0 : what.size_bytes - 1;
+    const auto slot = static_cast<std::size_t>(64 - __builtin_clzll(last | 1));
+    add_to(record->sizes[what.slot][last == 0 ? 0 : std::min(slot, size_slots - 1)], 1);
+  }
+  live_entry entry{what.size_bytes, 0, static_cast<std::uint8_t>(what.slot), false};
+  if (*chosen_settings().trace_to != '\0' && what.size_bytes != 0) {
+    entry.number = trace::add(what.slot, what.size_bytes, what.stream_key);
+    entry.is_traced = entry.number != 0;
+  }
+  put_back(what.kind, what.at, entry);
+}
+
+bool take_live(live_kind kind, std::uint64_t at, live_entry& into) noexcept {
+  shard& home = shard_of(kind, at);
+  const std::lock_guard<std::mutex> turn(home.lock);
+  const auto found = home.entries.find(at);
+  if (found == home.entries.end()) return false;
+  into = found->second;
+  home.entries.erase(found);
+  return true;
+}
+
+void note_gone(live_kind kind, const live_entry& what) noexcept {
+  live_totals& totals = totals_of(kind, what.slot);
+  totals.live_bytes.fetch_sub(what.size_bytes, std::memory_order_relaxed);
+  totals.live_count.fetch_sub(1, std::memory_order_relaxed);
+  if (what.is_traced) trace::remove(what.slot, what.number);
+}
+
+// Without host memory the block is no longer known: it stays live in the sums.
+void put_back(live_kind kind, std::uint64_t at, const live_entry& what) noexcept {
+  shard& home = shard_of(kind, at);
+  const std::lock_guard<std::mutex> turn(home.lock);
+  try {
+    home.entries.insert_or_assign(at, what);
+  } catch (const std::bad_alloc&) {
+    all_totals.forgotten.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void note_reset(std::size_t slot) noexcept {
+  for (std::size_t i = 0; i < shard_count; ++i) {
+    shard& home = shards()[i];  // those of live_kind::memory
+    const std::lock_guard<std::mutex> turn(home.lock);
+    std::erase_if(home.entries, [&](const auto& each) {
+      if (each.second.slot != slot) return false;
+      note_gone(live_kind::memory, each.second);
+      return true;
+    });
+  }
+}
+
+const totals& sums() noexcept { return all_totals; }
+const thread_counters* first_record() noexcept {
+  return all_records.load(std::memory_order_acquire);
+}
+
+}  // namespace vmm::preload::accounts

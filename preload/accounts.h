@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the program asked of the driver: calls, sizes, time and live memory for each device.
+//
+// Each thread counts in a record of its own, with plain additions; records outlive their threads
+// and are used again. What is live is known by address in a table of many locks.
+//
+// I1  Nothing here is destroyed: threads may run, and the report may be written, until the process
+//     is gone.
+// I2  A forked child of a process that used the driver is passive; another one starts from zero.
+//
+// Thread safety: all of it. Cost of a call: two looks at the clock, and some ten nanoseconds; of an
+// allocation or a free one short lock more.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "routes.h"
+
+namespace vmm::preload {
+
+class writer;
+
+/// Devices 0 to 7, and one place for every other and for calls without a device.
+constexpr std::size_t device_slots = 9;
+constexpr std::size_t size_slots = 48;  // sizes up to 2^slot
+
+/// Why a call that `vmm` could have served went to the driver as it was.
+enum class unmanaged_reason : std::uint8_t {
+  no_context,         // no current context, or not a device's primary one
+  per_thread_stream,  // a stream that is another one in each thread
+  capture,            // a stream is being captured
+  pool_of_the_user,   // memory of a pool that the program made or chose
+  no_virtual_memory,  // the device or the driver cannot map memory, or could not be opened
+  plain_for_ipc,      // VMM_IPC=plain
+  short_of_memory,    // the pool had none, and the driver had
+  refused,            // the pool refused for another reason
+  other_memory,       // managed memory of the driver's own kind
+  count
+};
+
+namespace accounts {
+
+enum class live_kind : std::uint8_t { memory, physical };
+
+struct live_entry {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t number = 0;  // in the trace
+  std::uint8_t slot = 0;
+  bool is_traced = false;
+};
+
+/// Nanoseconds of a clock that only goes forward.
+[[nodiscard]] std::uint64_t now_ns() noexcept;
+
+/// The current context's device; -1 where there is none.
+[[nodiscard]] int current_device() noexcept;
+[[nodiscard]] std::size_t slot_of(int device) noexcept;
+
+/// Counts a call that has returned.
+void note_call(entry_id entry, std::size_t slot, result_code code, std::uint64_t spent_ns) noexcept;
+void note_unmanaged(unmanaged_reason why) noexcept;
+
+/// Memory that a call handed out. `stream_key` tells streams apart in the trace.
+struct made {
+  live_kind kind = live_kind::memory;
+  std::uint64_t at = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t stream_key = 0;
+  std::size_t slot = 0;
+};
+void note_made(const made& what) noexcept;
+
+/// Takes memory off the table before the driver gets it back; false where it is not on it.
+[[nodiscard]] bool take_live(live_kind kind, std::uint64_t at, live_entry& into) noexcept;
+/// It is gone.
+void note_gone(live_kind kind, const live_entry& what) noexcept;
+/// The driver refused: it is as before.
+void put_back(live_kind kind, std::uint64_t at, const live_entry& what) noexcept;
+
+/// A device was reset: all memory that was allocated there is gone.
+void note_reset(std::size_t slot) noexcept;
+
+/// Called before each call that is not passive: prepares for forks, the signal and the end. From
+/// the first call that is no look-up on, also while it runs, a forked child is left alone.
+void start(entry_id entry) noexcept;
+
+/// The report, as the settings say. Safe in a signal handler.
+void write_report(int descriptor, bool as_json) noexcept;
+
+}  // namespace accounts
+}  // namespace vmm::preload

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The counters behind accounts.h, for the report.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "accounts.h"
+
+namespace vmm::preload::accounts {
+
+struct call_counters {
+  std::atomic<std::uint64_t> count = 0;
+  std::atomic<std::uint64_t> failed = 0;
+  std::atomic<std::uint64_t> spent_ns = 0;
+};
+
+/// One thread's; only it writes. A record whose thread is gone is taken by a new one.
+struct thread_counters {
+  thread_counters* next = nullptr;
+  std::atomic<bool> is_taken = false;
+  std::array<std::array<call_counters, entry_count>, device_slots> calls;
+  std::array<std::array<std::atomic<std::uint64_t>, size_slots>, device_slots> sizes{};
+};
+
+struct live_totals {
+  std::atomic<std::uint64_t> live_bytes = 0;
+  std::atomic<std::uint64_t> peak_bytes = 0;
+  std::atomic<std::uint64_t> live_count = 0;
+  std::atomic<std::uint64_t> peak_count = 0;
+};
+
+struct totals {
+  std::array<std::array<live_totals, device_slots>, 2> live;  // by live_kind
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(unmanaged_reason::count)>
+      unmanaged{};
+  std::atomic<std::uint64_t> forgotten = 0;
+};
+
+[[nodiscard]] const totals& sums() noexcept;
+[[nodiscard]] const thread_counters* first_record() noexcept;
+
+}  // namespace vmm::preload::accounts

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The functions of the table, under the driver's names: what programs linked against libcuda call,
+// and what the other routes hand out.
+#include "accounts.h"
+#include "handlers.h"
+#include "settings.h"
+
+namespace {
+
+using namespace vmm::preload;
+
+constexpr bool legacy = false;
+constexpr bool per_thread = true;
+
+// Counts the call that it lives through.
+class counted_call {
+ public:
+  explicit counted_call(entry_id entry) noexcept : entry_(entry) {
+    accounts::start(entry);
+    begun_ns_ = accounts::now_ns();
+  }
+  [[nodiscard]] result_code done(result_code code) const noexcept {
+    const std::uint64_t ended_ns = accounts::now_ns();
+    accounts::note_call(entry_, accounts::slot_of(accounts::current_device()), code,
+                        ended_ns - begun_ns_);
+    return code;
+  }
+
+ private:
+  entry_id entry_;
+  std::uint64_t begun_ns_ = 0;
+};
+
+}  // namespace
+
+#define VMM_UNPACK(...) __VA_ARGS__
+#define VMM_ENTRY(symbol, name, version, streams, handler, parameters, arguments) \
+  extern "C" [[gnu::visibility("default")]] result_code symbol parameters {       \
+    const call_site site{entry_id::symbol, streams, real_of(entry_id::symbol)};   \
+    if (site.real == nullptr) return code::not_initialized;                       \
+    if (is_passive()) return site arguments;                                      \
+    const counted_call call(site.entry);                                          \
+    return call.done(handlers::handler(site, VMM_UNPACK arguments));              \
+  }
+#include "entries.inc"
+#undef VMM_ENTRY
+#undef VMM_UNPACK

@@ -1,0 +1,490 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "handlers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "accounts.h"
+#include "cache.h"
+#include "ipc.h"
+#include "managed.h"
+#include "settings.h"
+
+namespace vmm::preload::handlers {
+namespace {
+
+using accounts::live_entry;
+using accounts::live_kind;
+
+bool is_managed() noexcept { return chosen_settings().mode == run_mode::managed; }
+bool is_caching() noexcept { return chosen_settings().mode == run_mode::cache; }
+
+// An address that the driver never gave to anybody: its answer to an unknown pointer.
+constexpr device_pointer nobodys_address = 1;
+
+constexpr std::size_t pitch_unit_bytes = 512;
+
+// Tells streams apart in a trace; the stream of each thread is the thread's.
+std::uint64_t stream_key(stream_id stream, bool per_thread) noexcept {
+  static thread_local char mine;
+  const auto number = reinterpret_cast<std::uintptr_t>(stream);
+  if (number == legacy_stream || (number == 0 && !per_thread)) return 0;
+  if (number == per_thread_stream || number == 0) return reinterpret_cast<std::uintptr_t>(&mine);
+  return number;
+}
+
+void note_memory(device_pointer at, std::size_t size, std::uint64_t stream) noexcept {
+  const std::size_t slot = accounts::slot_of(accounts::current_device());
+  accounts::note_made({live_kind::memory, at, size, stream, slot});
+}
+
+// Everything that can go back to the driver does.
+bool give_back(bool may_wait) noexcept {
+  if (is_managed()) return managed::give_back(may_wait) != 0;
+  return is_caching() && cache::give_back() != 0;
+}
+
+// The driver's answer; where it is out of memory, what we keep goes back first.
+template <class... Arguments>
+result_code ask_driver(const call_site& site, Arguments... arguments) {
+  result_code answer = site(arguments...);
+  if (answer == code::out_of_memory && give_back(false)) answer = site(arguments...);
+  if (answer == code::out_of_memory && is_managed() && give_back(true)) answer = site(arguments...);
+  return answer;
+}
+
+template <class... Arguments>
+result_code allocate_plain(const call_site& site, std::size_t size, std::uint64_t stream,
+                           device_pointer* at, Arguments... arguments) {
+  const result_code answer = ask_driver(site, at, arguments...);
+  if (answer == code::success && at != nullptr && *at != 0) note_memory(*at, size, stream);
+  return answer;
+}
+
+// Whether a pool served the request.
+bool take_answer(const managed::answer& made, device_pointer* at, std::size_t size,
+                 std::uint64_t stream) noexcept {
+  if (made.at == 0) {
+    accounts::note_unmanaged(made.why);
+    return false;
+  }
+  *at = made.at;
+  note_memory(made.at, size, stream);
+  return true;
+}
+
+// Frees what is on the table of live memory by `free`, which answers as the driver.
+template <class Free>
+result_code free_counted(live_kind kind, std::uint64_t at, Free&& free) {
+  live_entry entry;
+  const bool is_known = accounts::take_live(kind, at, entry);
+  const result_code answer = free();
+  if (!is_known) return answer;
+  if (answer == code::success) {
+    accounts::note_gone(kind, entry);
+  } else {
+    accounts::put_back(kind, at, entry);
+  }
+  return answer;
+}
+
+result_code code_of(managed::free_answer answer) noexcept {
+  return answer == managed::free_answer::done ? code::success : code::invalid_value;
+}
+
+}  // namespace
+
+// ---- memory -------------------------------------------------------------------------------------
+
+result_code allocate(const call_site& site, device_pointer* at, std::size_t size) {
+  if (is_managed() && at != nullptr && size != 0 &&
+      take_answer(managed::allocate(size), at, size, 0)) {
+    return code::success;
+  }
+  return allocate_plain(site, size, 0, at, size);
+}
+
+result_code allocate_pitch(const call_site& site, device_pointer* at, std::size_t* pitch,
+                           std::size_t width, std::size_t height, unsigned element) {
+  const bool is_right = at != nullptr && pitch != nullptr && width != 0 && height != 0 &&
+                        (element == 4 || element == 8 || element == 16) &&
+                        width <= (std::size_t{1} << 46) / height;
+  const std::size_t row = (width + pitch_unit_bytes - 1) / pitch_unit_bytes * pitch_unit_bytes;
+  if (is_managed() && is_right &&
+      take_answer(managed::allocate(row * height), at, row * height, 0)) {
+    *pitch = row;
+    return code::success;
+  }
+  const result_code answer = ask_driver(site, at, pitch, width, height, element);
+  if (answer == code::success && is_right) note_memory(*at, *pitch * height, 0);
+  return answer;
+}
+
+result_code free_now(const call_site& site, device_pointer at) {
+  return free_counted(live_kind::memory, at, [&]() -> result_code {
+    if (!is_managed() || at == 0) return site(at);
+    const managed::free_answer answer = managed::free_now(at);
+    return answer == managed::free_answer::foreign ? site(at) : code_of(answer);
+  });
+}
+
+result_code allocate_async(const call_site& site, device_pointer* at, std::size_t size,
+                           stream_id stream) {
+  const std::uint64_t key = stream_key(stream, site.per_thread);
+  if (is_managed() && at != nullptr && size != 0 &&
+      take_answer(managed::allocate(size, {stream, site.per_thread}), at, size, key)) {
+    return code::success;
+  }
+  return allocate_plain(site, size, key, at, size, stream);
+}
+
+result_code free_async(const call_site& site, device_pointer at, stream_id stream) {
+  return free_counted(live_kind::memory, at, [&]() -> result_code {
+    if (!is_managed() || at == 0) return site(at, stream);
+    const managed::free_answer answer = managed::free_async(at, {stream, site.per_thread});
+    return answer == managed::free_answer::foreign ? site(at, stream) : code_of(answer);
+  });
+}
+
+result_code allocate_from_pool(const call_site& site, device_pointer* at, std::size_t size,
+                               pool_id pool, stream_id stream) {
+  const std::uint64_t key = stream_key(stream, site.per_thread);
+  if (is_managed() && at != nullptr && size != 0) {
+    if (!managed::serves_pool(pool, {stream, site.per_thread})) {
+      accounts::note_unmanaged(unmanaged_reason::pool_of_the_user);
+    } else if (take_answer(managed::allocate(size, {stream, site.per_thread}), at, size, key)) {
+      return code::success;
+    }
+  }
+  return allocate_plain(site, size, key, at, size, pool, stream);
+}
+
+result_code allocate_managed(const call_site& site, device_pointer* at, std::size_t size,
+                             unsigned flags) {
+  if (is_managed()) accounts::note_unmanaged(unmanaged_reason::other_memory);
+  return allocate_plain(site, size, 0, at, size, flags);
+}
+
+// ---- copies -------------------------------------------------------------------------------------
+
+namespace {
+
+bool is_remapped(device_pointer target, device_pointer source, std::size_t size) noexcept {
+  return is_managed() && chosen_settings().copy != copy_rule::off &&
+         managed::copy_by_remapping(target, source, size);
+}
+
+}  // namespace
+
+result_code copy(const call_site& site, device_pointer target, device_pointer source,
+                 std::size_t size) {
+  return is_remapped(target, source, size) ? code::success : site(target, source, size);
+}
+
+result_code copy_on_stream(const call_site& site, device_pointer target, device_pointer source,
+                           std::size_t size, stream_id stream) {
+  return is_remapped(target, source, size) ? code::success : site(target, source, size, stream);
+}
+
+// ---- questions ----------------------------------------------------------------------------------
+
+result_code memory_info(const call_site& site, std::size_t* free_bytes, std::size_t* total_bytes) {
+  const result_code answer = site(free_bytes, total_bytes);
+  if (answer != code::success || free_bytes == nullptr) return answer;
+  if (is_managed()) *free_bytes += managed::reusable_bytes();
+  if (is_caching()) *free_bytes += cache::kept_on(accounts::current_device());
+  if (total_bytes != nullptr) *free_bytes = std::min(*free_bytes, *total_bytes);
+  return answer;
+}
+
+namespace {
+
+// What a question about an address is about: a block of a pool, one that another process shared,
+// free memory of a pool, or what the driver knows.
+managed::place look_at(device_pointer at, managed::block_facts& into) noexcept {
+  if (is_managed()) {
+    const managed::place lies = managed::find(at, into);
+    if (lies != managed::place::elsewhere) return lies;
+  }
+  ipc::opened_range opened;
+  if (!ipc::find(at, opened)) return managed::place::elsewhere;
+  into = {opened.base, opened.size, opened.number, opened.context, nullptr, false};
+  return managed::place::in_block;
+}
+
+// What the driver would say of plain memory. False: what it says of the block is that already.
+bool answer_for_block(const managed::block_facts& block, int attribute, void* data) noexcept {
+  switch (attribute) {
+    case pointer_attribute::context: std::memcpy(data, &block.context, sizeof block.context); break;
+    case pointer_attribute::buffer_id: {
+      // The driver counts its own from one; ours have a bit that it does not reach.
+      const std::uint64_t number = block.number | std::uint64_t{1} << 62;
+      std::memcpy(data, &number, sizeof number);
+      break;
+    }
+    case pointer_attribute::range_start: std::memcpy(data, &block.base, sizeof block.base); break;
+    case pointer_attribute::range_size: std::memcpy(data, &block.size, sizeof block.size); break;
+    case pointer_attribute::memory_pool: std::memcpy(data, &block.pool, sizeof block.pool); break;
+    default: return false;
+  }
+  return true;
+}
+
+// After the driver has answered in the width that it has for the attribute: whoever asks how memory
+// may be shared is told what holds for plain memory.
+void change_for_block(const managed::block_facts& block, int attribute, void* data) noexcept {
+  const bool is_capable = !block.is_ordered && chosen_settings().ipc == ipc_rule::share;
+  const auto lowest = static_cast<unsigned char>(
+      attribute == pointer_attribute::legacy_ipc_capable && is_capable ? 1 : 0);
+  if (attribute == pointer_attribute::legacy_ipc_capable ||
+      attribute == pointer_attribute::allowed_handle_types) {
+    std::memcpy(data, &lowest, sizeof lowest);
+  }
+}
+
+}  // namespace
+
+result_code address_range(const call_site& site, device_pointer* base, std::size_t* size,
+                          device_pointer at) {
+  managed::block_facts block;
+  const managed::place lies = look_at(at, block);
+  if (lies == managed::place::elsewhere) return site(base, size, at);
+  if (lies == managed::place::in_free_memory) return site(base, size, nobodys_address);
+  if (base != nullptr) *base = block.base;
+  if (size != nullptr) *size = block.size;
+  return code::success;
+}
+
+result_code pointer_attribute_of(const call_site& site, void* data, int attribute,
+                                 device_pointer at) {
+  managed::block_facts block;
+  const managed::place lies = look_at(at, block);
+  if (lies == managed::place::in_free_memory) return site(data, attribute, nobodys_address);
+  const bool is_in_block = lies == managed::place::in_block && data != nullptr;
+  if (is_in_block && answer_for_block(block, attribute, data)) return code::success;
+  const result_code answer = site(data, attribute, at);
+  if (is_in_block && answer == code::success) change_for_block(block, attribute, data);
+  return answer;
+}
+
+result_code pointer_attributes_of(const call_site& site, unsigned count, int* attributes,
+                                  void** data, device_pointer at) {
+  managed::block_facts block;
+  const managed::place lies = look_at(at, block);
+  if (lies == managed::place::in_free_memory) return site(count, attributes, data, nobodys_address);
+  const result_code answer = site(count, attributes, data, at);
+  if (answer != code::success || lies != managed::place::in_block) return answer;
+  for (unsigned i = 0; i < count; ++i) {
+    if (data[i] == nullptr) continue;
+    if (!answer_for_block(block, attributes[i], data[i])) {
+      change_for_block(block, attributes[i], data[i]);
+    }
+  }
+  return answer;
+}
+
+// ---- sharing with other processes ---------------------------------------------------------------
+
+result_code ipc_export(const call_site& site, ipc_handle* handle, device_pointer at) {
+  managed::block_facts block;
+  const bool is_managed_block =
+      is_managed() && managed::find(at, block) == managed::place::in_block && !block.is_ordered;
+  if (!is_managed_block || handle == nullptr) return site(handle, at);
+  if (chosen_settings().ipc == ipc_rule::share && ipc::share(block.base, *handle)) {
+    return code::success;
+  }
+  static std::atomic<bool> has_said = false;
+  if (!has_said.exchange(true)) {
+    complain(
+        "memory of a pool is not shared by cuIpcGetMemHandle; VMM_IPC=plain leaves cuMemAlloc to "
+        "the driver");
+  }
+  return site(handle, at);
+}
+
+result_code ipc_open(const call_site& site, device_pointer* at, ipc_handle handle, unsigned flags) {
+  return ipc::is_ours(handle) ? ipc::open(at, handle) : site(at, handle, flags);
+}
+
+result_code ipc_close(const call_site& site, device_pointer at) {
+  result_code answer = code::success;
+  return ipc::close(at, answer) ? answer : site(at);
+}
+
+// ---- physical memory ----------------------------------------------------------------------------
+
+result_code create_physical(const call_site& site, physical_id* handle, std::size_t size,
+                            const memory_properties* like, flag_set flags) {
+  const bool may_keep = is_caching() && handle != nullptr && like != nullptr &&
+                        like->location.type == device_location;
+  cache::request wanted;
+  if (may_keep) wanted = {size, *like, flags};
+  physical_id kept = may_keep ? cache::take(wanted) : 0;
+  result_code answer = code::success;
+  if (kept != 0) {
+    *handle = kept;
+  } else {
+    answer = ask_driver(site, handle, size, like, flags);
+    if (answer != code::success) return answer;
+    if (may_keep) cache::note_created(*handle, wanted);
+  }
+  const bool on_device = like->location.type == device_location;
+  const std::size_t slot = accounts::slot_of(on_device ? like->location.id : -1);
+  accounts::note_made({live_kind::physical, *handle, size, 0, slot});
+  return answer;
+}
+
+result_code release_physical(const call_site& site, physical_id handle) {
+  return free_counted(live_kind::physical, handle, [&]() -> result_code {
+    return is_caching() && cache::keep(handle) ? code::success : site(handle);
+  });
+}
+
+result_code map_physical(const call_site& site, device_pointer at, std::size_t size,
+                         std::size_t offset, physical_id handle, flag_set flags) {
+  const result_code answer = site(at, size, offset, handle, flags);
+  if (answer == code::success && is_caching()) cache::note_mapped(at, size, handle);
+  return answer;
+}
+
+result_code unmap_physical(const call_site& site, device_pointer at, std::size_t size) {
+  const result_code answer = site(at, size);
+  if (answer == code::success && is_caching()) cache::note_unmapped(at, size);
+  return answer;
+}
+
+result_code export_physical(const call_site& site, void* shared, physical_id handle, int kind,
+                            flag_set flags) {
+  if (is_caching()) cache::never_keep(handle);
+  return site(shared, handle, kind, flags);
+}
+
+result_code retain_physical(const call_site& site, physical_id* handle, void* at) {
+  const device_pointer where = reinterpret_cast<std::uintptr_t>(at);
+  managed::block_facts block;
+  if (is_managed() && managed::find(where, block) != managed::place::elsewhere) {
+    // Plain memory has no handle: whoever asks takes another way, as without us.
+    return site(handle, reinterpret_cast<void*>(std::uintptr_t{nobodys_address}));
+  }
+  if (is_caching()) cache::never_keep_range(where, 1);
+  const result_code answer = site(handle, at);
+  if (answer == code::success && is_caching()) cache::never_keep(*handle);
+  return answer;
+}
+
+result_code export_range(const call_site& site, void* handle, device_pointer at, std::size_t size,
+                         int kind, flag_set flags) {
+  if (is_caching()) cache::never_keep_range(at, size);
+  return site(handle, at, size, kind, flags);
+}
+
+result_code bind_physical(const call_site& site, physical_id team, std::size_t team_offset,
+                          physical_id handle, std::size_t offset, std::size_t size,
+                          flag_set flags) {
+  if (is_caching()) cache::never_keep(handle);
+  return site(team, team_offset, handle, offset, size, flags);
+}
+
+result_code bind_range(const call_site& site, physical_id team, std::size_t team_offset,
+                       device_pointer at, std::size_t size, flag_set flags) {
+  if (is_caching()) cache::never_keep_range(at, size);
+  return site(team, team_offset, at, size, flags);
+}
+
+// ---- streams ------------------------------------------------------------------------------------
+
+result_code destroy_stream(const call_site& site, stream_id stream) {
+  if (is_managed()) managed::forget(stream);
+  return site(stream);
+}
+
+namespace {
+
+// Known before it begins: a mark of all work by another thread would spoil it from then on.
+template <class... Arguments>
+result_code begin(const call_site& site, stream_id stream, Arguments... arguments) {
+  const managed::stream_name named{stream, site.per_thread};
+  if (is_managed()) managed::note_capture_begin(named);
+  const result_code answer = site(stream, arguments...);
+  if (answer != code::success && is_managed()) managed::note_capture_refused(named);
+  return answer;
+}
+
+}  // namespace
+
+result_code begin_old_capture(const call_site& site, stream_id stream) {
+  return begin(site, stream);
+}
+
+result_code begin_capture(const call_site& site, stream_id stream, int how) {
+  return begin(site, stream, how);
+}
+
+result_code begin_graph_capture(const call_site& site, stream_id stream, graph_id graph,
+                                const void* nodes, const void* edges, std::size_t count, int how) {
+  return begin(site, stream, graph, nodes, edges, count, how);
+}
+
+result_code end_capture(const call_site& site, stream_id stream, graph_id* graph) {
+  const result_code answer = site(stream, graph);
+  if (is_managed()) managed::note_capture_end({stream, site.per_thread});
+  return answer;
+}
+
+// ---- devices ------------------------------------------------------------------------------------
+
+result_code reset_device(const call_site& site, device_id device) {
+  if (is_managed()) managed::drop_device(device);
+  if (is_caching()) (void)cache::give_back();
+  const result_code answer = site(device);
+  if (answer == code::success) accounts::note_reset(accounts::slot_of(device));
+  return answer;
+}
+
+result_code enable_peer(const call_site& site, context_id peer, unsigned flags) {
+  const result_code answer = site(peer, flags);
+  if (answer == code::success && is_managed()) managed::grant_peer(peer);
+  return answer;
+}
+
+result_code set_pool_access(const call_site& site, pool_id pool, const access_description* grants,
+                            std::size_t count) {
+  const result_code answer = site(pool, grants, count);
+  if (answer != code::success || !is_managed()) return answer;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool is_grant = grants[i].location.type == device_location && grants[i].rights != 0;
+    if (is_grant) managed::grant_pool_peer(pool, grants[i].location.id);
+  }
+  return answer;
+}
+
+result_code set_device_pool(const call_site& site, device_id device, pool_id pool) {
+  const result_code answer = site(device, pool);
+  if (answer == code::success && is_managed()) managed::note_device_pool(device, pool);
+  return answer;
+}
+
+// ---- names --------------------------------------------------------------------------------------
+
+result_code find_old(const call_site& site, const char* name, void** found, int version,
+                     flag_set flags) {
+  const result_code answer = site(name, found, version, flags);
+  if (answer == code::success && found != nullptr && *found != nullptr) {
+    *found = replacement_of(*found);
+  }
+  return answer;
+}
+
+result_code find_new(const call_site& site, const char* name, void** found, int version,
+                     flag_set flags, int* why) {
+  const result_code answer = site(name, found, version, flags, why);
+  if (answer == code::success && found != nullptr && *found != nullptr) {
+    *found = replacement_of(*found);
+  }
+  return answer;
+}
+
+}  // namespace vmm::preload::handlers

@@ -1,0 +1,391 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "ipc.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "ipc_wire.h"
+#include "managed.h"
+#include "routes.h"
+#include "settings.h"
+
+namespace vmm::preload::ipc {
+namespace {
+
+struct shared_piece {
+  descriptor exported;
+  std::uint64_t size_bytes = 0;
+};
+
+struct shared_block {
+  std::vector<shared_piece> pieces;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+};
+
+struct opened_block {
+  wire_handle handle{};
+  device_pointer base = 0;  // of the reservation
+  std::size_t reserved_bytes = 0;
+  device_pointer at = 0;
+  std::size_t size_bytes = 0;
+  context_id context = nullptr;
+  std::uint64_t count = 0;
+};
+
+struct exchange {
+  std::mutex lock;
+  std::map<std::uint64_t, shared_block> shared;  // by the block's number
+  std::map<device_pointer, opened_block> opened;
+  std::uint64_t token = 0;
+  descriptor listening;
+  bool is_serving = false;
+};
+
+std::atomic<std::uint64_t> shared_count;
+std::atomic<std::uint64_t> opened_count;
+
+exchange& the() noexcept {
+  static exchange* const only = new exchange;
+  return *only;
+}
+
+// ---- the process that shares --------------------------------------------------------------------
+
+bool is_same_user(int socket) noexcept {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         (peer.uid == geteuid() || peer.uid == 0);
+}
+
+// The block's pieces, with descriptors of their own. Empty: there is no such block.
+shared_block copy_of(std::uint64_t number) {
+  exchange& x = the();
+  const std::lock_guard<std::mutex> turn(x.lock);
+  shared_block copy;
+  const auto found = x.shared.find(number);
+  if (found == x.shared.end()) return copy;
+  copy.offset_bytes = found->second.offset_bytes;
+  copy.size_bytes = found->second.size_bytes;
+  for (const shared_piece& each : found->second.pieces) {
+    const int doubled = fcntl(each.exported.get(), F_DUPFD_CLOEXEC, 0);
+    if (doubled < 0) return {};
+    copy.pieces.push_back({descriptor(doubled), each.size_bytes});
+  }
+  return copy;
+}
+
+void answer_one(int socket) {
+  wire_handle wanted{};
+  if (!is_same_user(socket) || !receive_message(socket, wanted)) return;
+  if (std::memcmp(wanted.magic, magic, sizeof magic) != 0 || wanted.token != the().token) return;
+  const shared_block block = copy_of(wanted.number);
+  if (!send_message(socket,
+                    wire_reply{block.pieces.size(), block.offset_bytes, block.size_bytes})) {
+    return;
+  }
+  for (const shared_piece& each : block.pieces) {
+    if (!send_piece(socket, each.size_bytes, each.exported.get())) return;
+  }
+}
+
+void* serve(void*) {
+  const int listening = the().listening.get();
+  while (true) {
+    const descriptor peer(accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!peer) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      timespec pause{0, 10'000'000};  // no descriptor is left: others close some
+      (void)nanosleep(&pause, nullptr);
+      continue;
+    }
+    limit_waits(peer.get());
+    try {
+      answer_one(peer.get());
+    } catch (const std::bad_alloc&) {
+      continue;  // the peer sees the end of the connection
+    }
+  }
+  return nullptr;
+}
+
+// Under the lock. Begins to listen, in a thread that takes no signal.
+bool start_serving(exchange& x) noexcept {
+  if (x.is_serving) return true;
+  if (getrandom(&x.token, sizeof x.token, GRND_NONBLOCK) != ssize_t{sizeof x.token}) return false;
+  descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un name;
+  const socklen_t length = name_socket(name, getpid(), x.token);
+  if (!made || bind(made.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0 ||
+      listen(made.get(), 64) != 0) {
+    return false;
+  }
+  x.listening = std::move(made);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t server;
+  x.is_serving = pthread_create(&server, nullptr, &serve, nullptr) == 0;
+  (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (x.is_serving) (void)pthread_detach(server);
+  return x.is_serving;
+}
+
+shared_block export_pieces(const managed::block_memory& memory) {
+  shared_block made;
+  made.offset_bytes = memory.offset_bytes;
+  made.size_bytes = memory.size_bytes;
+  for (const managed::memory_piece& each : memory.pieces) {
+    descriptor exported(managed::export_piece(memory, each));
+    if (!exported) return {};
+    (void)fcntl(exported.get(), F_SETFD, FD_CLOEXEC);
+    made.pieces.push_back({std::move(exported), each.size_bytes});
+  }
+  return made;
+}
+
+// ---- the process that opens ---------------------------------------------------------------------
+
+struct received_piece {
+  descriptor exported;
+  std::uint64_t size_bytes = 0;
+};
+
+struct received_block {
+  std::vector<received_piece> pieces;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t whole_bytes = 0;
+};
+
+bool fetch(const wire_handle& handle, received_block& into) {
+  const descriptor peer(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!peer) return false;
+  limit_waits(peer.get());
+  sockaddr_un name;
+  const socklen_t length = name_socket(name, handle.process, handle.token);
+  wire_reply reply{};
+  if (connect(peer.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0 ||
+      !send_message(peer.get(), handle) || !receive_message(peer.get(), reply)) {
+    return false;
+  }
+  if (reply.piece_count == 0 || reply.piece_count > pieces_max) return false;
+  into.offset_bytes = reply.offset_bytes;
+  into.size_bytes = reply.size_bytes;
+  for (std::uint64_t i = 0; i < reply.piece_count; ++i) {
+    received_piece piece;
+    if (!receive_piece(peer.get(), piece.size_bytes, piece.exported)) return false;
+    into.whole_bytes += piece.size_bytes;
+    into.pieces.push_back(std::move(piece));
+  }
+  return into.offset_bytes + into.size_bytes <= into.whole_bytes;
+}
+
+template <class... Arguments>
+result_code ask(entry_id entry, Arguments... arguments) noexcept {
+  void* real = real_of(entry);
+  if (real == nullptr) return code::not_initialized;
+  return reinterpret_cast<result_code (*)(Arguments...)>(real)(arguments...);
+}
+
+constexpr int posix_descriptor = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+constexpr int read_and_write = 3;
+
+result_code map_piece(const received_piece& piece, device_pointer at) noexcept {
+  physical_id handle = 0;
+  void* from = reinterpret_cast<void*>(static_cast<std::intptr_t>(piece.exported.get()));
+  result_code answer =
+      ask(entry_id::cuMemImportFromShareableHandle, &handle, from, posix_descriptor);
+  if (answer != code::success) return answer;
+  answer = ask(entry_id::cuMemMap, at, static_cast<std::size_t>(piece.size_bytes), std::size_t{0},
+               handle, flag_set{0});
+  (void)ask(entry_id::cuMemRelease, handle);  // the mapping keeps it
+  return answer;
+}
+
+// Maps all pieces side by side, for the current device. Whatever fails, nothing is left.
+result_code map_block(const received_block& block, device_pointer& base) noexcept {
+  const auto whole = static_cast<std::size_t>(block.whole_bytes);
+  const int device = accounts::current_device();
+  if (device < 0) return code::invalid_context;
+  result_code answer = ask(entry_id::cuMemAddressReserve, &base, whole, std::size_t{0},
+                           device_pointer{0}, flag_set{0});
+  if (answer != code::success) return answer;
+  std::size_t mapped = 0;
+  for (const received_piece& each : block.pieces) {
+    answer = map_piece(each, base + mapped);
+    if (answer != code::success) break;
+    mapped += each.size_bytes;
+  }
+  if (answer == code::success) {
+    const access_description grant{{device_location, device}, read_and_write};
+    answer = ask(entry_id::cuMemSetAccess, base, whole,
+                 static_cast<const access_description*>(&grant), std::size_t{1});
+  }
+  if (answer == code::success) return answer;
+  if (mapped != 0) (void)ask(entry_id::cuMemUnmap, base, mapped);
+  (void)ask(entry_id::cuMemAddressFree, base, whole);
+  return answer;
+}
+
+context_id current_context() noexcept {
+  using function = result_code (*)(context_id*);
+  const auto get = reinterpret_cast<function>(driver_symbol("cuCtxGetCurrent"));
+  context_id current = nullptr;
+  return get != nullptr && get(&current) == code::success ? current : nullptr;
+}
+
+void unmap_block(const opened_block& block) noexcept {
+  (void)ask(entry_id::cuMemUnmap, block.base, block.reserved_bytes);
+  (void)ask(entry_id::cuMemAddressFree, block.base, block.reserved_bytes);
+}
+
+// Under the lock: the block, where it is open already, once more.
+device_pointer open_again(exchange& x, const wire_handle& handle) noexcept {
+  for (auto& [at, block] : x.opened) {
+    if (block.handle.token != handle.token || block.handle.number != handle.number) continue;
+    ++block.count;
+    return at;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool share(device_pointer base, ipc_handle& into) noexcept {
+  exchange& x = the();
+  try {
+    const managed::block_memory memory = managed::memory_of(base);
+    if (memory.pieces.empty()) return false;
+    bool is_known = false;
+    {
+      const std::lock_guard<std::mutex> turn(x.lock);
+      if (!start_serving(x)) return false;
+      is_known = x.shared.contains(memory.number);
+    }
+    if (!is_known) {
+      shared_block made = export_pieces(memory);
+      if (made.pieces.empty()) return false;
+      const std::lock_guard<std::mutex> turn(x.lock);
+      x.shared.try_emplace(memory.number, std::move(made));
+      shared_count.store(x.shared.size(), std::memory_order_release);
+    }
+    wire_handle handle{};
+    std::memcpy(handle.magic, magic, sizeof magic);
+    handle.token = x.token;
+    handle.number = memory.number;
+    handle.size_bytes = memory.size_bytes;
+    handle.process = getpid();
+    std::memcpy(&into, &handle, sizeof into);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void forget(std::uint64_t number) noexcept {
+  if (shared_count.load(std::memory_order_acquire) == 0) return;
+  exchange& x = the();
+  const std::lock_guard<std::mutex> turn(x.lock);
+  x.shared.erase(number);
+  shared_count.store(x.shared.size(), std::memory_order_release);
+}
+
+bool is_ours(const ipc_handle& handle) noexcept {
+  return std::memcmp(handle.bytes, magic, sizeof magic) == 0;
+}
+
+result_code open(device_pointer* at, const ipc_handle& handle) noexcept {
+  if (at == nullptr) return code::invalid_value;
+  wire_handle wanted;
+  std::memcpy(&wanted, &handle, sizeof wanted);
+  exchange& x = the();
+  try {
+    {
+      const std::lock_guard<std::mutex> turn(x.lock);
+      *at = open_again(x, wanted);
+      if (*at != 0) return code::success;
+    }
+    received_block received;
+    if (!fetch(wanted, received)) {
+      complain(
+          "a block that another process shared cannot be had: it is freed, or that process is "
+          "gone or elsewhere");
+      return code::invalid_value;
+    }
+    opened_block made;
+    made.handle = wanted;
+    made.reserved_bytes = static_cast<std::size_t>(received.whole_bytes);
+    made.size_bytes = static_cast<std::size_t>(received.size_bytes);
+    made.count = 1;
+    const result_code answer = map_block(received, made.base);
+    if (answer != code::success) return answer;
+    made.at = made.base + received.offset_bytes;
+    made.context = current_context();
+    {
+      const std::lock_guard<std::mutex> turn(x.lock);
+      *at = open_again(x, wanted);
+      if (*at == 0) {
+        x.opened[made.at] = made;
+        opened_count.store(x.opened.size(), std::memory_order_release);
+        *at = made.at;
+        return code::success;
+      }
+    }
+    unmap_block(made);  // another thread was first
+    return code::success;
+  } catch (const std::bad_alloc&) {
+    return code::out_of_memory;
+  }
+}
+
+bool close(device_pointer at, result_code& answer) noexcept {
+  if (opened_count.load(std::memory_order_acquire) == 0) return false;
+  exchange& x = the();
+  opened_block gone;
+  {
+    const std::lock_guard<std::mutex> turn(x.lock);
+    const auto found = x.opened.find(at);
+    if (found == x.opened.end()) return false;
+    answer = code::success;
+    if (--found->second.count != 0) return true;
+    gone = found->second;
+    x.opened.erase(found);
+    opened_count.store(x.opened.size(), std::memory_order_release);
+  }
+  // What still uses the memory must have finished. A driver that cannot wait now, because a stream
+  // is being captured, leaves it mapped.
+  using function = result_code (*)();
+  const auto synchronize = reinterpret_cast<function>(driver_symbol("cuCtxSynchronize"));
+  if (synchronize != nullptr && synchronize() == code::success) unmap_block(gone);
+  return true;
+}
+
+bool find(device_pointer at, opened_range& into) noexcept {
+  if (opened_count.load(std::memory_order_acquire) == 0) return false;
+  exchange& x = the();
+  const std::lock_guard<std::mutex> turn(x.lock);
+  auto found = x.opened.upper_bound(at);
+  if (found == x.opened.begin()) return false;
+  --found;
+  if (at - found->first >= found->second.size_bytes) return false;
+  const opened_block& block = found->second;
+  into = {block.at, block.size_bytes, block.handle.number, block.context};
+  return true;
+}
+
+}  // namespace vmm::preload::ipc

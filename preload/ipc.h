@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// cuIpcGetMemHandle and its kin for blocks of a pool, which the driver does not share that way.
+//
+// The process that shares a block exports the physical handles behind it as descriptors, and a
+// thread of the library hands them to whoever names the block's token on a socket. The 64 bytes of
+// the handle say where. The process that opens it, which has this library too, maps the same
+// memory at an address of its own.
+//
+// I1  Handles that are not ours are the driver's.
+// I2  The block stays where it is while it is live, as the driver's own memory would. When it is
+//     freed its descriptors are closed; who has it open keeps the memory until they close it.
+// I3  Only processes of the same user get descriptors.
+// I4  No lock is held over a call of the driver or over a message.
+//
+// Thread safety: all of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "abi.h"
+
+namespace vmm::preload::ipc {
+
+/// Makes the handle of the block, the same one each time. False: it cannot be shared.
+[[nodiscard]] bool share(device_pointer base, ipc_handle& into) noexcept;
+/// The block is being freed.
+void forget(std::uint64_t number) noexcept;
+
+/// Whether a handle was made by share(), in any process.
+[[nodiscard]] bool is_ours(const ipc_handle& handle) noexcept;
+/// What cuIpcOpenMemHandle answers to such a handle.
+[[nodiscard]] result_code open(device_pointer* at, const ipc_handle& handle) noexcept;
+/// Whether `at` was opened here; then `answer` is what cuIpcCloseMemHandle says.
+[[nodiscard]] bool close(device_pointer at, result_code& answer) noexcept;
+
+struct opened_range {
+  device_pointer base = 0;
+  std::size_t size = 0;
+  std::uint64_t number = 0;
+  context_id context = nullptr;
+};
+/// The opened block that an address lies in.
+[[nodiscard]] bool find(device_pointer at, opened_range& into) noexcept;
+
+}  // namespace vmm::preload::ipc

@@ -1,0 +1,1054 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "managed.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <shared_mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "device_driver.h"
+#include "driver_calls.h"
+#include "ipc.h"
+#include "routes.h"
+#include "settings.h"
+
+import vmm.manager;
+import vmm.stream;
+
+namespace vmm::preload::managed {
+namespace {
+
+constexpr std::size_t devices_max = 64;
+constexpr std::size_t marks_looked_at = 8;
+// Without VMM_KEEP: freed memory up to this is kept, or up to a quarter of what was live at most.
+constexpr std::uint64_t kept_bytes_least = std::uint64_t{512} << 20;
+constexpr std::uint64_t kept_share = 4;
+
+std::uint64_t number_of(const void* handle) noexcept {
+  return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(handle));
+}
+stream_handle handle_of(stream_id stream) noexcept {
+  return static_cast<stream_handle>(number_of(stream));
+}
+
+// Points of work that must have passed before a block is free. Mostly one.
+struct mark {
+  context_id context = nullptr;
+  event_id event = nullptr;
+};
+
+// Which of a device's allocators a block is of.
+enum class home_of : std::uint8_t {
+  now,      // the pool for calls without a stream
+  ordered,  // the pool for calls with one
+  whole,    // the manager, whose blocks are copied by remapping: VMM_COPY
+};
+
+struct freed_block {
+  device_pointer at = 0;
+  std::size_t size = 0;
+  home_of home = home_of::now;
+};
+
+struct waiting_block {
+  freed_block block;
+  std::vector<mark> marks;
+};
+
+struct device_pools {
+  device_pools(cuda_driver&& opened, reserved_ranges& ranges) noexcept
+      : driver(std::move(opened), ranges) {}
+
+  device_id device = 0;
+  context_id context = nullptr;
+  pool_id default_pool = nullptr;
+  device_driver driver;
+  stream_handle quiet{};
+  std::optional<stream_pool> now;
+  std::optional<stream_pool> ordered;
+  std::optional<manager> whole;  // where VMM_COPY asks for it
+  std::atomic<bool> has_pool_of_user = false;
+
+  std::mutex lock;
+  std::vector<waiting_block> waiting;
+  std::vector<freed_block> put_off;  // until no stream is captured
+  std::vector<context_id> peers;     // contexts whose work may use this device's memory
+  std::atomic<std::uint64_t> waiting_bytes = 0;
+
+  std::atomic<std::uint64_t> live_bytes = 0;
+  std::atomic<std::uint64_t> peak_live_bytes = 0;
+  std::atomic<std::uint64_t> freed_bytes = 0;  // since what is kept was last looked at
+
+  void note_live(std::uint64_t size_bytes) noexcept {
+    const std::uint64_t now_live =
+        live_bytes.fetch_add(size_bytes, std::memory_order_relaxed) + size_bytes;
+    std::uint64_t most = peak_live_bytes.load(std::memory_order_relaxed);
+    while (most < now_live && !peak_live_bytes.compare_exchange_weak(most, now_live)) {
+    }
+  }
+  void note_freed(std::uint64_t size_bytes) noexcept {
+    live_bytes.fetch_sub(size_bytes, std::memory_order_relaxed);
+    freed_bytes.fetch_add(size_bytes, std::memory_order_relaxed);
+  }
+};
+
+struct live_block {
+  std::size_t size = 0;
+  std::uint64_t number = 0;
+  device_pools* owner = nullptr;
+  home_of home = home_of::now;
+
+  [[nodiscard]] bool is_ordered() const noexcept { return home == home_of::ordered; }
+};
+
+struct peer_grant {
+  context_id owner = nullptr;
+  context_id user = nullptr;
+  device_id device = 0;
+};
+
+struct pool_grant {
+  pool_id pool = nullptr;
+  device_id device = 0;
+};
+
+struct captured_stream {
+  stream_id stream = nullptr;
+  pthread_t thread{};  // of a stream that each thread has for itself
+  bool per_thread = false;
+};
+
+struct world {
+  driver_calls cu;
+  bool is_usable = false;
+  reserved_ranges ranges;
+
+  std::mutex opening;
+  std::array<std::atomic<device_pools*>, devices_max> devices{};
+  std::array<bool, devices_max> is_refused{};
+  std::atomic<std::uint64_t> generation = 1;
+  std::vector<peer_grant> grants;       // under `opening`
+  std::vector<pool_grant> pool_grants;  // under `opening`
+  // What cuDeviceSetMemPool chose, also before the device is known here. Under `opening`.
+  std::array<pool_id, devices_max> chosen_pools{};
+  // Shared by who goes through the pools of all devices; alone by who ends those of one.
+  std::shared_mutex dropping;
+
+  std::shared_mutex blocks_lock;
+  std::map<device_pointer, live_block> blocks;
+  std::atomic<std::uint64_t> last_number = 0;
+
+  std::shared_mutex streams_lock;
+  std::unordered_map<stream_id, context_id> streams;
+
+  std::mutex captures_lock;
+  std::vector<captured_stream> captures;
+  std::atomic<std::size_t> capture_count = 0;
+  std::atomic<bool> has_lost_count = false;  // no host memory for a capture: no marks any more
+  // Shared while a mark of all work is recorded; alone by a capture that is about to begin.
+  std::shared_mutex marking;
+
+  std::mutex events_lock;
+  std::unordered_map<context_id, std::vector<event_id>> spare_events;
+};
+
+std::atomic<std::uint64_t> served_count;
+std::atomic<std::uint64_t> deferred_count;
+std::atomic<std::uint64_t> waited_count;
+std::atomic<std::uint64_t> remapped_count;
+
+world& the() noexcept {
+  static world* const only = [] {
+    auto* made = new world;
+    made->is_usable = made->cu.find();
+    return made;
+  }();
+  return *only;
+}
+
+result<pool_options> wanted_options() noexcept {
+  pool_options base;
+  base.reservation_bytes = std::uint64_t{1} << 40;
+  result<pool_options> wanted = pool_options::from_environment(base);
+  if (!wanted) return wanted;
+  wanted->capture = capture_rule::refuse;
+  wanted->at_end.hook = nullptr;
+  return wanted;
+}
+
+result<manager_options> wanted_whole_options() noexcept {
+  manager_options base;
+  base.reservation_bytes = std::uint64_t{1} << 40;
+  result<manager_options> wanted = manager_options::from_environment(base);
+  if (wanted) wanted->at_end.hook = nullptr;
+  return wanted;
+}
+
+// Makes a context current for its life.
+class current_context {
+ public:
+  explicit current_context(context_id wanted) noexcept : cu_(the().cu) {
+    context_id now = nullptr;
+    if (cu_.get_current(&now) == code::success && now == wanted) return;
+    is_pushed_ = cu_.push_current(wanted) == code::success;
+  }
+  ~current_context() {
+    context_id gone = nullptr;
+    if (is_pushed_) (void)cu_.pop_current(&gone);
+  }
+  current_context(const current_context&) = delete;
+  current_context& operator=(const current_context&) = delete;
+
+ private:
+  const driver_calls& cu_;
+  bool is_pushed_ = false;
+};
+
+// ---- devices ------------------------------------------------------------------------------------
+
+// What only the device refuses: an address space without room for a page, or more pages than it
+// has. Said here, once, and not left to each request.
+bool set_up_pools(device_pools& pools) {
+  for (stream_pool* each : {&*pools.now, &*pools.ordered}) {
+    const status ready = each->set_up();
+    if (ready) continue;
+    complain("a device is not managed (VMM_VA_SIZE, VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES): ",
+             ready.error().detail);
+    return false;
+  }
+  if (!pools.whole) return true;
+  if (const status ready = pools.whole->set_up(); !ready) {
+    complain("copies are not remapped (VMM_VA_SIZE, VMM_CHUNK_SIZE): ", ready.error().detail);
+    pools.whole.reset();
+  }
+  return true;
+}
+
+// What the program asked for before the device's pools were there. Under `opening`.
+void apply_choices(device_pools& pools) {
+  world& w = the();
+  for (const peer_grant& each : w.grants) {
+    if (each.owner != pools.context) continue;
+    pools.peers.push_back(each.user);
+    (void)pools.driver.add_peer(vmm::device(each.device));
+  }
+  for (const pool_grant& each : w.pool_grants) {
+    if (each.pool == pools.default_pool) (void)pools.driver.add_peer(vmm::device(each.device));
+  }
+  const pool_id chosen = w.chosen_pools[static_cast<std::size_t>(pools.device)];
+  pools.has_pool_of_user = chosen != nullptr && chosen != pools.default_pool;
+}
+
+std::unique_ptr<device_pools> make_pools(device_id device, context_id context, bool& is_refused) {
+  world& w = the();
+  cuda_options how;
+  how.device = device;
+  how.driver_library = driver_file();
+  how.memory = cuda_memory::mapped;
+  result<cuda_driver> opened = cuda_driver::open(how);
+  if (!opened) {
+    complain("a device is not managed: ", opened.error().detail);
+    is_refused = true;
+    return nullptr;
+  }
+  if (opened->native_context() != number_of(context)) return nullptr;
+  auto made = std::make_unique<device_pools>(std::move(*opened), w.ranges);
+  made->device = device;
+  made->context = context;
+  made->driver.make_shareable(chosen_settings().ipc == ipc_rule::share);
+  const result<stream_handle> quiet = made->driver.create_stream();
+  result<pool_options> options = wanted_options();
+  const result<manager_options> whole_options = wanted_whole_options();
+  if (!quiet || !options || !whole_options) {
+    is_refused = true;
+    return nullptr;
+  }
+  made->quiet = *quiet;
+  options->first_stream = *quiet;
+  made->now.emplace(made->driver, *options);
+  made->ordered.emplace(made->driver, *options);
+  if (chosen_settings().copy != copy_rule::off) made->whole.emplace(made->driver, *whole_options);
+  if (!set_up_pools(*made)) {
+    is_refused = true;
+    return nullptr;
+  }
+  if (w.cu.default_pool != nullptr) (void)w.cu.default_pool(&made->default_pool, device);
+  apply_choices(*made);
+  return made;
+}
+
+// The pools of a device whose primary context this is; made when they are first asked for.
+device_pools* open_device(device_id device, context_id context) noexcept {
+  world& w = the();
+  if (!w.is_usable || device < 0 || static_cast<std::size_t>(device) >= devices_max) return nullptr;
+  const auto index = static_cast<std::size_t>(device);
+  const std::lock_guard<std::mutex> turn(w.opening);
+  if (device_pools* there = w.devices[index].load(std::memory_order_acquire); there != nullptr) {
+    return there->context == context ? there : nullptr;
+  }
+  unsigned flags = 0;
+  int is_active = 0;
+  if (w.is_refused[index] || w.cu.primary_state(device, &flags, &is_active) != code::success ||
+      is_active == 0) {
+    return nullptr;
+  }
+  try {
+    auto made = make_pools(device, context, w.is_refused[index]);
+    w.devices[index].store(made.get(), std::memory_order_release);
+    return made.release();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+device_pools* pools_of_context(context_id context, device_id device) noexcept {
+  world& w = the();
+  struct known {
+    context_id context = nullptr;
+    device_pools* pools = nullptr;
+    std::uint64_t generation = 0;
+  };
+  static thread_local known last;
+  const std::uint64_t generation = w.generation.load(std::memory_order_acquire);
+  if (last.context == context && last.generation == generation) return last.pools;
+  last = {context, open_device(device, context), generation};
+  return last.pools;
+}
+
+device_pools* pools_of_current() noexcept {
+  world& w = the();
+  if (!w.is_usable) return nullptr;
+  context_id context = nullptr;
+  device_id device = -1;
+  if (w.cu.get_current(&context) != code::success || context == nullptr) return nullptr;
+  if (w.cu.get_device(&device) != code::success) return nullptr;
+  return pools_of_context(context, device);
+}
+
+// The pools that have this context; none are made.
+device_pools* existing_pools(context_id context) noexcept {
+  for (const auto& each : the().devices) {
+    device_pools* pools = each.load(std::memory_order_acquire);
+    if (pools != nullptr && pools->context == context) return pools;
+  }
+  return nullptr;
+}
+
+bool is_default(stream_name name) noexcept {
+  const std::uint64_t number = number_of(name.stream);
+  return number == legacy_stream || (number == 0 && !name.per_thread);
+}
+
+// Null where the driver does not know the stream.
+context_id context_of(stream_name name) noexcept {
+  world& w = the();
+  context_id context = nullptr;
+  if (is_default(name) || name.is_per_thread()) {
+    return w.cu.get_current(&context) == code::success ? context : nullptr;
+  }
+  {
+    const std::shared_lock<std::shared_mutex> turn(w.streams_lock);
+    const auto found = w.streams.find(name.stream);
+    if (found != w.streams.end()) return found->second;
+  }
+  if (w.cu.stream_context(name.stream, &context) != code::success) return nullptr;
+  const std::unique_lock<std::shared_mutex> turn(w.streams_lock);
+  try {
+    w.streams[name.stream] = context;
+  } catch (const std::bad_alloc&) {
+    return context;
+  }
+  return context;
+}
+
+device_pools* pools_of(stream_name name) noexcept {
+  if (!the().is_usable) return nullptr;
+  if (is_default(name)) return pools_of_current();
+  const context_id context = context_of(name);
+  if (context == nullptr) return nullptr;
+  device_pools* pools = existing_pools(context);
+  if (pools != nullptr) return pools;
+  context_id current = nullptr;
+  if (the().cu.get_current(&current) != code::success || current != context) return nullptr;
+  return pools_of_current();
+}
+
+// ---- captures -----------------------------------------------------------------------------------
+
+bool is_any_captured() noexcept {
+  const world& w = the();
+  return w.capture_count.load(std::memory_order_acquire) != 0 ||
+         w.has_lost_count.load(std::memory_order_relaxed);
+}
+
+bool is_captured(stream_name name) noexcept {
+  if (!is_any_captured() || is_default(name)) return false;
+  const driver_calls& cu = the().cu;
+  int state = 0;
+  const bool other_form = name.per_thread && cu.is_capturing_per_thread != nullptr;
+  const auto ask = other_form ? cu.is_capturing_per_thread : cu.is_capturing;
+  return ask(name.stream, &state) != code::success || state != 0;
+}
+
+bool is_on(const captured_stream& capture, stream_name stream) noexcept {
+  if (capture.per_thread != stream.is_per_thread()) return false;
+  return capture.per_thread ? pthread_equal(capture.thread, pthread_self()) != 0
+                            : capture.stream == stream.stream;
+}
+
+// ---- marks --------------------------------------------------------------------------------------
+
+event_id take_event(context_id context) {
+  world& w = the();
+  {
+    const std::lock_guard<std::mutex> turn(w.events_lock);
+    std::vector<event_id>& spare = w.spare_events[context];
+    if (!spare.empty()) {
+      const event_id taken = spare.back();
+      spare.pop_back();
+      return taken;
+    }
+  }
+  const current_context entered(context);
+  event_id made = nullptr;
+  if (w.cu.create_event(&made, event_without_timing) != code::success) return nullptr;
+  return made;
+}
+
+void return_event(mark gone) noexcept {
+  world& w = the();
+  const std::lock_guard<std::mutex> turn(w.events_lock);
+  try {
+    w.spare_events[gone.context].push_back(gone.event);
+  } catch (const std::bad_alloc&) {
+    return;  // the event stays unused
+  }
+}
+
+// Adds an event of a context that `record` records.
+template <class Record>
+bool add_mark(context_id context, std::vector<mark>& into, Record&& record) {
+  const event_id event = take_event(context);
+  if (event == nullptr) return false;
+  into.push_back({context, event});
+  if (record(event) == code::success) return true;
+  into.pop_back();
+  return_event({context, event});
+  return false;
+}
+
+// A mark of everything that a context has been given, on streams of every kind: tests/preload/gpu
+// looks at each. False: the driver has none to give.
+bool mark_context(context_id context, std::vector<mark>& into) {
+  world& w = the();
+  if (w.cu.record_context_event == nullptr) return false;
+  return add_mark(context, into,
+                  [&](event_id event) { return w.cu.record_context_event(context, event); });
+}
+
+bool mark_stream(stream_name name, std::vector<mark>& into) {
+  world& w = the();
+  const context_id context = context_of(name);
+  if (context == nullptr) return false;
+  const bool other_form = name.per_thread && number_of(name.stream) == 0;
+  const auto record = other_form ? w.cu.record_event_per_thread : w.cu.record_event;
+  if (record == nullptr) return false;
+  const current_context entered(context);
+  return add_mark(context, into, [&](event_id event) { return record(event, name.stream); });
+}
+
+// Whether all marks have passed. One that the driver answers with an error has: its context is
+// lost, and nothing runs there any more.
+bool have_passed(const std::vector<mark>& marks) noexcept {
+  const driver_calls& cu = the().cu;
+  return std::ranges::all_of(
+      marks, [&](const mark& each) { return cu.query_event(each.event) != code::not_ready; });
+}
+
+void hand_back(device_pools& pools, const freed_block& block) noexcept {
+  status freed;
+  switch (block.home) {
+    case home_of::now: freed = pools.now->free({block.at}, pools.quiet); break;
+    case home_of::ordered: freed = pools.ordered->free({block.at}, pools.quiet); break;
+    case home_of::whole: freed = pools.whole->free_idle({block.at}); break;
+  }
+  if (!freed) accounts::note_unmanaged(unmanaged_reason::refused);
+}
+
+void wait_for(device_pools& pools, waiting_block&& waiting) {
+  const std::lock_guard<std::mutex> turn(pools.lock);
+  pools.waiting_bytes.fetch_add(waiting.block.size, std::memory_order_relaxed);
+  pools.waiting.push_back(std::move(waiting));
+}
+
+// ---- free after everything ----------------------------------------------------------------------
+
+/// Gives a block back after all that the device, and the devices that may use its memory, have been
+/// given so far; the caller does not wait where the driver has a mark of all work of a context.
+/// While a stream is captured such a mark would spoil the capture: the block waits for its end, and
+/// a capture that another thread begins waits for the mark.
+/// Where the driver has no such mark, the host waits, as for the driver's own cuMemFree.
+void free_after_everything(device_pools& pools, const freed_block& block) {
+  deferred_count.fetch_add(1, std::memory_order_relaxed);
+  const std::shared_lock<std::shared_mutex> marks(the().marking);
+  if (is_any_captured()) {
+    const std::lock_guard<std::mutex> turn(pools.lock);
+    pools.put_off.push_back(block);
+    return;
+  }
+  std::vector<context_id> contexts{pools.context};
+  {
+    const std::lock_guard<std::mutex> turn(pools.lock);
+    contexts.insert(contexts.end(), pools.peers.begin(), pools.peers.end());
+  }
+  waiting_block waiting{block, {}};
+  for (const context_id each : contexts) {
+    const bool waits = chosen_settings().is_free_waiting;
+    if (!waits && mark_context(each, waiting.marks)) continue;
+    const current_context entered(each);
+    waited_count.fetch_add(1, std::memory_order_relaxed);
+    (void)the().cu.synchronize_context();
+  }
+  if (waiting.marks.empty()) {
+    hand_back(pools, block);
+  } else {
+    wait_for(pools, std::move(waiting));
+  }
+}
+
+// Blocks whose marks have passed become free; those that were put off get their mark.
+void collect(device_pools& pools) {
+  if (is_any_captured()) return;
+  std::vector<waiting_block> passed;
+  std::vector<freed_block> put_off;
+  {
+    const std::lock_guard<std::mutex> turn(pools.lock);
+    put_off.swap(pools.put_off);
+    std::size_t looked_at = 0;
+    for (std::size_t i = 0; i < pools.waiting.size() && looked_at < marks_looked_at;) {
+      if (!have_passed(pools.waiting[i].marks)) {
+        ++i;
+        ++looked_at;
+        continue;
+      }
+      pools.waiting_bytes.fetch_sub(pools.waiting[i].block.size, std::memory_order_relaxed);
+      passed.push_back(std::move(pools.waiting[i]));
+      pools.waiting.erase(pools.waiting.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  for (const waiting_block& each : passed) {
+    hand_back(pools, each.block);
+    for (const mark& gone : each.marks) return_event(gone);
+  }
+  for (const freed_block& each : put_off) free_after_everything(pools, each);
+}
+
+// Waits for the marks there are now. False: there are none.
+bool wait_for_marks(device_pools& pools) {
+  std::vector<mark> marks;
+  {
+    const std::lock_guard<std::mutex> turn(pools.lock);
+    for (const waiting_block& each : pools.waiting) {
+      marks.insert(marks.end(), each.marks.begin(), each.marks.end());
+    }
+  }
+  if (marks.empty() || is_any_captured()) return false;
+  waited_count.fetch_add(1, std::memory_order_relaxed);
+  for (const mark& each : marks) (void)the().cu.synchronize_event(each.event);
+  while (true) {
+    const std::uint64_t before = pools.waiting_bytes.load(std::memory_order_relaxed);
+    collect(pools);
+    if (pools.waiting_bytes.load(std::memory_order_relaxed) == before) return true;
+  }
+}
+
+// ---- what is kept -------------------------------------------------------------------------------
+
+std::uint64_t keep_limit(const device_pools& pools) noexcept {
+  const std::uint64_t wanted = chosen_settings().keep_bytes;
+  if (wanted != keep_share) return wanted;
+  const std::uint64_t most = pools.peak_live_bytes.load(std::memory_order_relaxed);
+  return std::max(kept_bytes_least, most / kept_share);
+}
+
+// Waits for the block that was freed first, as the driver's cuMemFree would have. False: it has no
+// mark yet.
+bool wait_for_oldest(device_pools& pools) {
+  std::vector<mark> marks;
+  {
+    const std::lock_guard<std::mutex> turn(pools.lock);
+    if (!pools.waiting.empty()) marks = pools.waiting.front().marks;
+  }
+  if (marks.empty()) return false;
+  waited_count.fetch_add(1, std::memory_order_relaxed);
+  for (const mark& each : marks) (void)the().cu.synchronize_event(each.event);
+  collect(pools);
+  return true;
+}
+
+/// Keeps what is freed within the limit: a host that runs ahead of the device waits, and what the
+/// pools have free beyond it goes back to the driver.
+void keep_within_limit(device_pools& pools) {
+  const std::uint64_t limit = keep_limit(pools);
+  if (pools.freed_bytes.load(std::memory_order_relaxed) <= limit / kept_share) return;
+  if (is_any_captured()) return;
+  while (pools.waiting_bytes.load(std::memory_order_relaxed) > limit) {
+    // Nothing is collected while another thread captures: the block stays.
+    if (is_any_captured() || !wait_for_oldest(pools)) break;
+  }
+  pools.freed_bytes.store(0, std::memory_order_relaxed);
+  for (stream_pool* each : {&*pools.now, &*pools.ordered}) {
+    const pool_statistics seen = each->statistics();
+    if (seen.mapped_bytes - std::min(seen.mapped_bytes, seen.live_bytes) > limit) {
+      (void)each->trim(limit);
+    }
+  }
+  if (pools.whole) (void)pools.whole->trim(limit);
+}
+
+// ---- blocks -------------------------------------------------------------------------------------
+
+bool add_block(device_pointer at, const live_block& block) noexcept {
+  world& w = the();
+  const std::unique_lock<std::shared_mutex> turn(w.blocks_lock);
+  try {
+    w.blocks.insert_or_assign(at, block);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+std::optional<live_block> take_block(device_pointer at) noexcept {
+  world& w = the();
+  const std::unique_lock<std::shared_mutex> turn(w.blocks_lock);
+  const auto found = w.blocks.find(at);
+  if (found == w.blocks.end()) return std::nullopt;
+  const live_block taken = found->second;
+  w.blocks.erase(found);
+  taken.owner->note_freed(taken.size);
+  ipc::forget(taken.number);
+  return taken;
+}
+
+// All that can be done for a request that the pool has no memory for: first what costs nobody
+// anything, then waiting for work whose memory was freed.
+result<address> try_harder(device_pools& pools, stream_pool& home, std::size_t size,
+                           stream_handle stream) {
+  stream_pool& other = &home == &*pools.now ? *pools.ordered : *pools.now;
+  (void)other.trim(0);
+  if (pools.whole) (void)pools.whole->drain();
+  result<address> made = home.allocate(size, stream);
+  if (made || !is_shortage(made.error().code)) return made;
+  if (wait_for_marks(pools)) {
+    (void)other.trim(0);
+    if (pools.whole) (void)pools.whole->drain();
+    made = home.allocate(size, stream);
+    if (made || !is_shortage(made.error().code)) return made;
+  }
+  if (!is_any_captured()) {
+    waited_count.fetch_add(1, std::memory_order_relaxed);
+    (void)pools.ordered->synchronize();
+    (void)other.trim(0);
+    made = home.allocate(size, stream);
+  }
+  return made;
+}
+
+unmanaged_reason why_not(errc failure) noexcept {
+  switch (failure) {
+    case errc::not_permitted: return unmanaged_reason::capture;
+    case errc::not_supported:
+    case errc::unavailable: return unmanaged_reason::no_virtual_memory;
+    default:
+      return is_shortage(failure) ? unmanaged_reason::short_of_memory : unmanaged_reason::refused;
+  }
+}
+
+// The block becomes known; one that cannot be goes back.
+answer hand_out(device_pools& pools, const freed_block& made) noexcept {
+  const std::uint64_t number = the().last_number.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (!add_block(made.at, {made.size, number, &pools, made.home})) {
+    hand_back(pools, made);
+    return {0, unmanaged_reason::refused};
+  }
+  pools.note_live(made.size);
+  served_count.fetch_add(1, std::memory_order_relaxed);
+  return {made.at, unmanaged_reason::count};
+}
+
+answer serve(device_pools& pools, home_of which, std::size_t size, stream_handle stream) {
+  collect(pools);
+  keep_within_limit(pools);
+  stream_pool& home = which == home_of::ordered ? *pools.ordered : *pools.now;
+  result<address> made = home.allocate(size, stream);
+  if (!made && is_shortage(made.error().code)) made = try_harder(pools, home, size, stream);
+  if (!made) return {0, why_not(made.error().code)};
+  return hand_out(pools, {made->value, size, which});
+}
+
+// A block of whole granules, which a copy can remap. Too small ones, and those that the manager has
+// no memory for, are the pool's.
+answer serve_whole(device_pools& pools, std::size_t size) {
+  collect(pools);
+  keep_within_limit(pools);
+  if (pools.whole->set_up() && size >= pools.whole->granularity_bytes()) {
+    allocate_request wanted;
+    wanted.size_bytes = size;
+    wanted.stream = pools.quiet;
+    const result<address> made = pools.whole->allocate(wanted);
+    if (made) return hand_out(pools, {made->value, size, home_of::whole});
+  }
+  return serve(pools, home_of::now, size, pools.quiet);
+}
+
+}  // namespace
+
+bool stream_name::is_per_thread() const noexcept {
+  const std::uint64_t number = number_of(stream);
+  return number == per_thread_stream || (number == 0 && per_thread);
+}
+
+const char* check_settings() noexcept {
+  const result<pool_options> wanted = wanted_options();
+  if (!wanted) return wanted.error().detail;
+  const result<manager_options> whole = wanted_whole_options();
+  return whole ? nullptr : whole.error().detail;
+}
+
+counts figures() noexcept {
+  return {
+      served_count.load(std::memory_order_relaxed), deferred_count.load(std::memory_order_relaxed),
+      waited_count.load(std::memory_order_relaxed), remapped_count.load(std::memory_order_relaxed)};
+}
+
+answer allocate(std::size_t size) noexcept {
+  if (chosen_settings().ipc == ipc_rule::plain) return {0, unmanaged_reason::plain_for_ipc};
+  if (is_any_captured()) return {0, unmanaged_reason::capture};
+  try {
+    device_pools* pools = pools_of_current();
+    if (pools == nullptr) return {0, unmanaged_reason::no_context};
+    return pools->whole ? serve_whole(*pools, size)
+                        : serve(*pools, home_of::now, size, pools->quiet);
+  } catch (const std::bad_alloc&) {
+    return {0, unmanaged_reason::refused};
+  }
+}
+
+answer allocate(std::size_t size, stream_name stream) noexcept {
+  if (stream.is_per_thread()) return {0, unmanaged_reason::per_thread_stream};
+  try {
+    device_pools* pools = pools_of(stream);
+    if (pools == nullptr) return {0, unmanaged_reason::no_context};
+    if (pools->has_pool_of_user.load(std::memory_order_relaxed)) {
+      return {0, unmanaged_reason::pool_of_the_user};
+    }
+    const stream_id named = is_default(stream) ? nullptr : stream.stream;
+    return serve(*pools, home_of::ordered, size, handle_of(named));
+  } catch (const std::bad_alloc&) {
+    return {0, unmanaged_reason::refused};
+  }
+}
+
+bool serves_pool(pool_id pool, stream_name stream) noexcept {
+  device_pools* pools = pools_of(stream);
+  const pool_id known = pools == nullptr ? nullptr : pools->default_pool;
+  return known != nullptr && known == pool;
+}
+
+free_answer free_now(device_pointer at) noexcept {
+  const std::optional<live_block> block = take_block(at);
+  if (!block) return the().ranges.contains(at) ? free_answer::wrong : free_answer::foreign;
+  try {
+    collect(*block->owner);
+    free_after_everything(*block->owner, {at, block->size, block->home});
+  } catch (const std::bad_alloc&) {
+    const current_context entered(block->owner->context);
+    (void)the().cu.synchronize_context();
+    hand_back(*block->owner, {at, block->size, block->home});
+  }
+  return free_answer::done;
+}
+
+free_answer free_async(device_pointer at, stream_name stream) noexcept {
+  if (!the().ranges.contains(at)) return free_answer::foreign;
+  if (is_captured(stream)) return free_answer::foreign;
+  const std::optional<live_block> block = take_block(at);
+  if (!block) return free_answer::wrong;
+  device_pools& pools = *block->owner;
+  try {
+    collect(pools);
+    const bool is_simple =
+        block->is_ordered() && !stream.is_per_thread() && pools_of(stream) == &pools;
+    const stream_id named = is_default(stream) ? nullptr : stream.stream;
+    if (is_simple && pools.ordered->free({at}, handle_of(named))) return free_answer::done;
+    waiting_block waiting{{at, block->size, block->home}, {}};
+    if (mark_stream(stream, waiting.marks)) {
+      wait_for(pools, std::move(waiting));
+    } else {
+      free_after_everything(pools, waiting.block);
+    }
+  } catch (const std::bad_alloc&) {
+    (void)add_block(at, *block);
+    return free_now(at);
+  }
+  return free_answer::done;
+}
+
+place find(device_pointer at, block_facts& into) noexcept {
+  world& w = the();
+  if (!w.ranges.contains(at)) return place::elsewhere;
+  const std::shared_lock<std::shared_mutex> turn(w.blocks_lock);
+  auto found = w.blocks.upper_bound(at);
+  if (found == w.blocks.begin()) return place::in_free_memory;
+  --found;
+  const live_block& block = found->second;
+  if (at - found->first >= block.size) return place::in_free_memory;
+  into = {found->first,
+          block.size,
+          block.number,
+          block.owner->context,
+          block.is_ordered() ? block.owner->default_pool : nullptr,
+          block.is_ordered()};
+  return place::in_block;
+}
+
+block_memory memory_of(device_pointer base) {
+  world& w = the();
+  const std::shared_lock<std::shared_mutex> turn(w.blocks_lock);
+  const auto found = w.blocks.find(base);
+  block_memory memory;
+  if (found == w.blocks.end() || found->second.is_ordered()) return memory;
+  const live_block& block = found->second;
+  memory.device = block.owner->device;
+  memory.size_bytes = block.size;
+  memory.number = block.number;
+  memory.offset_bytes =
+      block.owner->driver.look_behind({{base}, block.size}, [&](const auto& each) {
+        memory.pieces.push_back({static_cast<physical_id>(each.memory), each.size_bytes});
+      });
+  return memory;
+}
+
+int export_piece(const block_memory& block, const memory_piece& piece) noexcept {
+  const auto index = static_cast<std::size_t>(block.device);
+  device_pools* pools = the().devices[index].load(std::memory_order_acquire);
+  if (pools == nullptr) return -1;
+  const auto shared =
+      pools->driver.export_handle(static_cast<physical_handle>(piece.handle), share_kind::posix_fd);
+  return shared ? static_cast<int>(shared->descriptor) : -1;
+}
+
+std::uint64_t reusable_bytes() noexcept {
+  device_pools* pools = pools_of_current();
+  if (pools == nullptr) return 0;
+  std::uint64_t sum = pools->waiting_bytes.load(std::memory_order_relaxed);
+  for (stream_pool* each : {&*pools->now, &*pools->ordered}) {
+    const pool_statistics seen = each->statistics();
+    if (seen.mapped_bytes > seen.live_bytes) sum += seen.mapped_bytes - seen.live_bytes;
+  }
+  if (pools->whole) {
+    const manager_statistics seen = pools->whole->statistics();
+    sum += seen.cached_memory_bytes + seen.cached_range_bytes;
+  }
+  return sum;
+}
+
+std::uint64_t give_back(bool may_wait) noexcept {
+  std::uint64_t bytes = 0;
+  world& w = the();
+  const std::shared_lock<std::shared_mutex> staying(w.dropping);
+  for (const auto& each : w.devices) {
+    device_pools* pools = each.load(std::memory_order_acquire);
+    if (pools == nullptr) continue;
+    try {
+      collect(*pools);
+      if (may_wait) (void)wait_for_marks(*pools);
+    } catch (const std::bad_alloc&) {
+      continue;
+    }
+    bytes += pools->now->trim(0).released_bytes + pools->ordered->trim(0).released_bytes;
+    if (pools->whole) bytes += pools->whole->drain().released_bytes;
+  }
+  return bytes;
+}
+
+bool copy_by_remapping(device_pointer target, device_pointer source, std::size_t size) noexcept {
+  world& w = the();
+  if (!w.ranges.contains(target) || !w.ranges.contains(source) || is_any_captured()) return false;
+  device_pools* pools = nullptr;
+  {
+    const std::shared_lock<std::shared_mutex> turn(w.blocks_lock);
+    const auto to = w.blocks.find(target);
+    const auto from = w.blocks.find(source);
+    if (to == w.blocks.end() || from == w.blocks.end() || target == source) return false;
+    const bool fits = to->second.home == home_of::whole && from->second.home == home_of::whole &&
+                      to->second.owner == from->second.owner && from->second.size == size &&
+                      to->second.size >= size;
+    if (!fits) return false;
+    pools = to->second.owner;
+  }
+  // The work on both blocks must have finished: the target's addresses change hands now.
+  const current_context entered(pools->context);
+  waited_count.fetch_add(1, std::memory_order_relaxed);
+  if (w.cu.synchronize_context() != code::success) return false;
+  const std::uint64_t before = pools->whole->statistics().remapped_copy_count;
+  const copy_mode how =
+      chosen_settings().copy == copy_rule::move ? copy_mode::move : copy_mode::alias;
+  const status copied = pools->whole->copy({{target}, {source}, size, pools->quiet}, how);
+  if (pools->whole->statistics().remapped_copy_count != before) {
+    remapped_count.fetch_add(1, std::memory_order_relaxed);
+    return static_cast<bool>(copied);
+  }
+  return copied && pools->driver.synchronize_stream(pools->quiet);
+}
+
+void forget(stream_id stream) noexcept {
+  world& w = the();
+  {
+    const std::shared_lock<std::shared_mutex> staying(w.dropping);
+    for (const auto& each : w.devices) {
+      device_pools* pools = each.load(std::memory_order_acquire);
+      if (pools != nullptr) (void)pools->ordered->forget(handle_of(stream));
+    }
+  }
+  {
+    const std::unique_lock<std::shared_mutex> turn(w.streams_lock);
+    w.streams.erase(stream);
+  }
+  const std::lock_guard<std::mutex> turn(w.captures_lock);
+  std::erase_if(w.captures, [&](const captured_stream& each) {
+    return !each.per_thread && each.stream == stream;
+  });
+  w.capture_count.store(w.captures.size(), std::memory_order_release);
+}
+
+void drop_device(device_id device) noexcept {
+  world& w = the();
+  if (device < 0 || static_cast<std::size_t>(device) >= devices_max) return;
+  const std::lock_guard<std::mutex> turn(w.opening);
+  const std::unique_lock<std::shared_mutex> alone(w.dropping);
+  const auto index = static_cast<std::size_t>(device);
+  std::unique_ptr<device_pools> gone(w.devices[index].exchange(nullptr));
+  w.generation.fetch_add(1, std::memory_order_release);
+  if (gone == nullptr) return;
+  {
+    const std::unique_lock<std::shared_mutex> blocks(w.blocks_lock);
+    std::erase_if(w.blocks, [&](const auto& each) {
+      if (each.second.owner != gone.get()) return false;
+      ipc::forget(each.second.number);
+      return true;
+    });
+  }
+  {
+    const std::unique_lock<std::shared_mutex> streams(w.streams_lock);
+    std::erase_if(w.streams, [&](const auto& each) { return each.second == gone->context; });
+  }
+  {
+    const std::lock_guard<std::mutex> events(w.events_lock);
+    w.spare_events.erase(gone->context);
+  }
+  gone->whole.reset();
+  gone->ordered.reset();
+  gone->now.reset();
+  (void)gone->driver.destroy_stream(gone->quiet);
+}
+
+void grant_peer(context_id owner) noexcept {
+  world& w = the();
+  context_id user = nullptr;
+  device_id device = -1;
+  if (!w.is_usable || w.cu.get_current(&user) != code::success ||
+      w.cu.get_device(&device) != code::success) {
+    return;
+  }
+  const std::lock_guard<std::mutex> turn(w.opening);
+  try {
+    w.grants.push_back({owner, user, device});
+    device_pools* pools = existing_pools(owner);
+    if (pools == nullptr) return;
+    {
+      const std::lock_guard<std::mutex> peers(pools->lock);
+      pools->peers.push_back(user);
+    }
+    if (!pools->driver.add_peer(vmm::device(device))) {
+      complain("a device was not given access to managed memory of another one");
+    }
+  } catch (const std::bad_alloc&) {
+    complain("no host memory to give a device access to another one's memory");
+  }
+}
+
+void grant_pool_peer(pool_id pool, device_id device) noexcept {
+  world& w = the();
+  const std::lock_guard<std::mutex> turn(w.opening);
+  const auto is_same = [&](const pool_grant& each) {
+    return each.pool == pool && each.device == device;
+  };
+  try {
+    if (std::ranges::none_of(w.pool_grants, is_same)) w.pool_grants.push_back({pool, device});
+  } catch (const std::bad_alloc&) {
+    complain("no host memory to give a device access to another one's memory");
+  }
+  for (const auto& each : w.devices) {
+    device_pools* pools = each.load(std::memory_order_acquire);
+    if (pools == nullptr || pools->default_pool != pool) continue;
+    if (!pools->driver.add_peer(vmm::device(device))) {
+      complain("a device was not given access to managed memory of another one");
+    }
+  }
+}
+
+void note_device_pool(device_id device, pool_id pool) noexcept {
+  world& w = the();
+  if (device < 0 || static_cast<std::size_t>(device) >= devices_max) return;
+  const auto index = static_cast<std::size_t>(device);
+  const std::lock_guard<std::mutex> turn(w.opening);
+  w.chosen_pools[index] = pool;
+  device_pools* pools = w.devices[index].load(std::memory_order_acquire);
+  if (pools != nullptr) pools->has_pool_of_user = pools->default_pool != pool;
+}
+
+void note_capture_begin(stream_name stream) noexcept {
+  world& w = the();
+  const std::unique_lock<std::shared_mutex> no_marks(w.marking);
+  const std::lock_guard<std::mutex> turn(w.captures_lock);
+  try {
+    w.captures.push_back({stream.stream, pthread_self(), stream.is_per_thread()});
+  } catch (const std::bad_alloc&) {
+    w.has_lost_count.store(true, std::memory_order_relaxed);
+  }
+  w.capture_count.store(w.captures.size(), std::memory_order_release);
+}
+
+void note_capture_refused(stream_name stream) noexcept {
+  world& w = the();
+  const std::lock_guard<std::mutex> turn(w.captures_lock);
+  // One of them: a capture that had begun on the stream before goes on.
+  const auto found = std::ranges::find_if(
+      w.captures, [&](const captured_stream& each) { return is_on(each, stream); });
+  if (found != w.captures.end()) w.captures.erase(found);
+  w.capture_count.store(w.captures.size(), std::memory_order_release);
+}
+
+void note_capture_end(stream_name stream) noexcept {
+  world& w = the();
+  if (!w.is_usable || is_captured(stream)) return;
+  const std::lock_guard<std::mutex> turn(w.captures_lock);
+  std::erase_if(w.captures, [&](const captured_stream& each) { return is_on(each, stream); });
+  w.capture_count.store(w.captures.size(), std::memory_order_release);
+}
+
+}  // namespace vmm::preload::managed

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// VMM_MODE=vmm: the program's device memory comes from vmm's stream-ordered pools.
+//
+// Each device has two pools. One serves the calls without a stream (cuMemAlloc): all of its memory
+// is free for one quiet stream that is never given work, so that a block can be used on every
+// stream at once, without a wait. The other serves the calls with a stream.
+//
+// I1  A block is handed out again only when nothing that the device has been given before its free
+//     can still use it: at once in the order of the stream for cuMemFreeAsync, and when a mark of
+//     all work has passed for cuMemFree (free_after_everything). cuMemFree does not wait.
+// I2  What is not a live block of ours is the driver's to answer, but for addresses inside our
+//     reservations, of which the driver knows nothing.
+// I3  No call of ours disturbs a capture that is under way: marks are put off until none is.
+// I4  Nothing here is destroyed at the end of the process.
+//
+// Thread safety: all of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "abi.h"
+#include "accounts.h"
+
+namespace vmm::preload::managed {
+
+/// Null, or what is wrong with the variables that the pools read.
+[[nodiscard]] const char* check_settings() noexcept;
+
+struct counts {
+  std::uint64_t served_count = 0;
+  std::uint64_t deferred_count = 0;
+  std::uint64_t waited_count = 0;
+  std::uint64_t remapped_count = 0;  // copies
+};
+[[nodiscard]] counts figures() noexcept;
+
+/// A stream as a call named it: 0 means the stream of each thread in the forms for such programs.
+struct stream_name {
+  stream_id stream = nullptr;
+  bool per_thread = false;
+
+  /// The stream that is another one in each thread.
+  [[nodiscard]] bool is_per_thread() const noexcept;
+};
+
+/// What became of an allocation: the address, or why the driver is to be asked.
+struct answer {
+  device_pointer at = 0;  // 0: not served
+  unmanaged_reason why = unmanaged_reason::no_context;
+};
+[[nodiscard]] answer allocate(std::size_t size) noexcept;
+[[nodiscard]] answer allocate(std::size_t size, stream_name stream) noexcept;
+/// Whether a pool is the default one of the stream's device, whose memory is served. A program may
+/// name a stream of one device and a pool of another.
+[[nodiscard]] bool serves_pool(pool_id pool, stream_name stream) noexcept;
+
+enum class free_answer : std::uint8_t {
+  done,     // it was a block of ours
+  wrong,    // an address of ours, but no live block begins there
+  foreign,  // the driver's to answer
+};
+[[nodiscard]] free_answer free_now(device_pointer at) noexcept;
+[[nodiscard]] free_answer free_async(device_pointer at, stream_name stream) noexcept;
+
+/// The block that an address lies in.
+struct block_facts {
+  device_pointer base = 0;
+  std::size_t size = 0;
+  std::uint64_t number = 0;
+  context_id context = nullptr;
+  pool_id pool = nullptr;   // of blocks that were allocated with a stream
+  bool is_ordered = false;  // it was
+};
+enum class place : std::uint8_t { elsewhere, in_block, in_free_memory };
+[[nodiscard]] place find(device_pointer at, block_facts& into) noexcept;
+
+/// The physical memory behind a block that was allocated without a stream.
+struct memory_piece {
+  physical_id handle = 0;
+  std::uint64_t size_bytes = 0;
+};
+struct block_memory {
+  device_id device = -1;
+  std::vector<memory_piece> pieces;  // in address order; none: the block is not there
+  std::uint64_t offset_bytes = 0;    // of the block in the first piece
+  std::uint64_t size_bytes = 0;
+  std::uint64_t number = 0;
+};
+[[nodiscard]] block_memory memory_of(device_pointer base);
+/// A new descriptor of a piece, which the caller closes; -1: the driver gives none.
+[[nodiscard]] int export_piece(const block_memory& block, const memory_piece& piece) noexcept;
+
+/// Memory of the current context's device that the pools hold and nobody uses.
+[[nodiscard]] std::uint64_t reusable_bytes() noexcept;
+/// Gives all that can be given back to the driver, of every device. Waits for work where `may_wait`
+/// says so. The bytes.
+std::uint64_t give_back(bool may_wait) noexcept;
+
+/// As VMM_COPY says: shows the source's memory at the target where both are whole blocks without
+/// work, after waiting for all work of the device. False: nothing was done.
+[[nodiscard]] bool copy_by_remapping(device_pointer target, device_pointer source,
+                                     std::size_t size) noexcept;
+
+/// Before a stream is destroyed.
+void forget(stream_id stream) noexcept;
+/// Before a device is reset: its pools and all blocks are gone.
+void drop_device(device_id device) noexcept;
+/// The current context's device may from now on use the memory of `owner`'s device.
+void grant_peer(context_id owner) noexcept;
+/// A device may use the memory of the pool's device from now on.
+void grant_pool_peer(pool_id pool, device_id device) noexcept;
+/// The program chose the pool of a device.
+void note_device_pool(device_id device, pool_id pool) noexcept;
+
+/// A capture is about to begin on the stream: marks of all work that are under way are recorded
+/// first, and none is afterwards.
+void note_capture_begin(stream_name stream) noexcept;
+/// It did not begin; the one on the stream may have ended.
+void note_capture_refused(stream_name stream) noexcept;
+void note_capture_end(stream_name stream) noexcept;
+
+}  // namespace vmm::preload::managed

@@ -1,0 +1,378 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// dlsym runs before anything else is ready, in processes that have nothing to do with CUDA: this
+// file uses no heap, no lock and no C++ runtime, and is compiled without sanitizers.
+#include "routes.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "settings.h"
+
+extern "C" {
+#define VMM_ENTRY(symbol, name, version, streams, handler, parameters, arguments) \
+  vmm::preload::result_code symbol parameters;
+using vmm::preload::access_description;
+using vmm::preload::context_id;
+using vmm::preload::device_id;
+using vmm::preload::device_pointer;
+using vmm::preload::flag_set;
+using vmm::preload::graph_id;
+using vmm::preload::ipc_handle;
+using vmm::preload::memory_properties;
+using vmm::preload::physical_id;
+using vmm::preload::pool_id;
+using vmm::preload::stream_id;
+#include "entries.inc"
+#undef VMM_ENTRY
+}
+
+namespace vmm::preload {
+namespace {
+
+struct route {
+  const char* symbol;
+  const char* name;
+  int version;
+  bool per_thread;
+  void* ours;
+};
+
+constexpr bool legacy = false;
+constexpr bool per_thread = true;
+
+const route routes[entry_count] = {
+#define VMM_ENTRY(symbol, name, version, streams, handler, parameters, arguments) \
+  {#symbol, name, version, streams, reinterpret_cast<void*>(&symbol)},
+#include "entries.inc"
+#undef VMM_ENTRY
+};
+
+// By dlsym, and by cuGetProcAddress with the version of the entry.
+std::atomic<void*> named[entry_count];
+std::atomic<void*> found_by_version[entry_count];
+std::atomic<bool> has_learned;
+std::atomic<void*> driver_handle;
+std::atomic<const char*> driver_path;
+
+using dlsym_function = void* (*)(void*, const char*);
+std::atomic<dlsym_function> next_dlsym;
+
+// The next dlsym behind ours that has its version: the C library's, or that of another preloaded
+// library. One without a version may be a driver's own, which asks for us again. dlvsym is not
+// overridden by anybody that we know of.
+dlsym_function real_dlsym() noexcept {
+  dlsym_function found = next_dlsym.load(std::memory_order_acquire);
+  if (found != nullptr) return found;
+  for (const char* version : {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"}) {
+    found = reinterpret_cast<dlsym_function>(dlvsym(RTLD_NEXT, "dlsym", version));
+    if (found != nullptr) break;
+  }
+  next_dlsym.store(found, std::memory_order_release);
+  return found;
+}
+
+// Not a tail call: the return address tells the loader where RTLD_NEXT begins.
+[[gnu::noinline]] void* look_up(void* handle, const char* symbol) noexcept {
+  void* volatile found = real_dlsym()(handle, symbol);
+  return found;
+}
+
+bool is_our_own(const void* address) noexcept {
+  for (const route& each : routes) {
+    if (each.ours == address) return true;
+  }
+  return false;
+}
+
+bool is_driver_name(const char* path) noexcept {
+  if (path == nullptr) return false;
+  const char* slash = std::strrchr(path, '/');
+  const char* base = slash == nullptr ? path : slash + 1;
+  return std::strncmp(base, "libcuda.so", sizeof "libcuda.so" - 1) == 0;
+}
+
+// Takes the library that an address lies in as the driver, if it is one, and keeps it loaded.
+bool adopt_driver(void* address) noexcept {
+  Dl_info about{};
+  if (dladdr(address, &about) == 0 || !is_driver_name(about.dli_fname)) return false;
+  if (driver_handle.load(std::memory_order_acquire) != nullptr) return true;
+  void* handle = dlopen(about.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  if (handle == nullptr) return false;
+  driver_path.store(about.dli_fname, std::memory_order_release);
+  driver_handle.store(handle, std::memory_order_release);
+  return true;
+}
+
+// Whether text of a list of mappings names the driver's library; asked in pieces.
+class driver_in_text {
+ public:
+  void look_at(const char* text, std::size_t size) noexcept {
+    for (std::size_t i = 0; i < size && !is_found_; ++i) {
+      if (text[i] != wanted[matched_])
+        matched_ = text[i] == wanted[0] ? 1 : 0;
+      else
+        ++matched_;
+      is_found_ = matched_ == sizeof wanted - 1;
+    }
+  }
+  [[nodiscard]] bool is_found() const noexcept { return is_found_; }
+
+ private:
+  static constexpr char wanted[] = "/libcuda.so";  // '/' begins it and is not in it again
+  std::size_t matched_ = 0;
+  bool is_found_ = false;
+};
+
+// Whether the process maps the driver's library. The system is asked, and not the loader: dlopen of
+// a library that is not there reads the loader's list of all libraries, which in a forked child may
+// be half of one, when another thread of the parent was reading it.
+bool maps_driver() noexcept {
+  const int before = errno;
+  const int list = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  driver_in_text driver;
+  char text[4096];
+  while (list >= 0 && !driver.is_found()) {
+    const ssize_t size = read(list, text, sizeof text);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) break;
+    driver.look_at(text, static_cast<std::size_t>(size));
+  }
+  if (list >= 0) close(list);
+  errno = before;
+  return list < 0 || driver.is_found();
+}
+
+// The driver's library, where the process has one.
+void* find_driver() noexcept {
+  void* handle = driver_handle.load(std::memory_order_acquire);
+  if (handle != nullptr) return handle;
+  void* known = look_up(RTLD_NEXT, "cuInit");
+  if (known == nullptr) {
+    if (!maps_driver()) return nullptr;
+    void* loaded = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (loaded == nullptr) return nullptr;
+    known = look_up(loaded, "cuInit");
+    dlclose(loaded);
+  }
+  if (known == nullptr || !adopt_driver(known)) return nullptr;
+  return driver_handle.load(std::memory_order_acquire);
+}
+
+// One driver in a process is ours to stand before; a second one's functions stay its own.
+bool adopt_entry(std::size_t index, void* real) noexcept {
+  if (!adopt_driver(real)) return false;
+  void* before = nullptr;
+  return named[index].compare_exchange_strong(before, real) || before == real;
+}
+
+std::size_t index_of_name(const char* symbol) noexcept {
+  if (symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z') {
+    return entry_count;
+  }
+  for (std::size_t i = 0; i < entry_count; ++i) {
+    if (std::strcmp(routes[i].symbol, symbol) == 0) return i;
+  }
+  return entry_count;
+}
+
+using find_new_function = result_code (*)(const char*, void**, int, flag_set, int*);
+using find_old_function = result_code (*)(const char*, void**, int, flag_set);
+
+void* ask_driver(const route& wanted) noexcept {
+  const flag_set flags = wanted.per_thread ? find_per_thread_stream : find_legacy_stream;
+  void* found = nullptr;
+  int why = 0;
+  if (void* finder = real_of(entry_id::cuGetProcAddress_v2); finder != nullptr) {
+    const auto find = reinterpret_cast<find_new_function>(finder);
+    if (find(wanted.name, &found, wanted.version, flags, &why) != code::success) return nullptr;
+  } else if (void* old = real_of(entry_id::cuGetProcAddress); old != nullptr) {
+    const auto find = reinterpret_cast<find_old_function>(old);
+    if (find(wanted.name, &found, wanted.version, flags) != code::success) return nullptr;
+  }
+  return found;
+}
+
+// A per-thread form that the driver does not have is the legacy one again: not that entry's.
+bool is_own_form(std::size_t index, const void* found) noexcept {
+  for (std::size_t i = 0; i < entry_count; ++i) {
+    if (i != index && (named[i].load(std::memory_order_acquire) == found ||
+                       found_by_version[i].load(std::memory_order_acquire) == found)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The addresses that the driver's own finder gives out, which need not be the exported ones.
+void learn() noexcept {
+  if (has_learned.load(std::memory_order_acquire)) return;
+  for (std::size_t i = 0; i < entry_count; ++i) {
+    (void)real_of(static_cast<entry_id>(i));
+  }
+  for (std::size_t i = 0; i < entry_count; ++i) {
+    void* found = ask_driver(routes[i]);
+    if (found == nullptr || is_our_own(found) || !is_own_form(i, found)) continue;
+    found_by_version[i].store(found, std::memory_order_release);
+  }
+  has_learned.store(true, std::memory_order_release);
+}
+
+}  // namespace
+
+const char* symbol_of(entry_id entry) noexcept {
+  return routes[static_cast<std::size_t>(entry)].symbol;
+}
+
+void* real_of(entry_id entry) noexcept {
+  const auto index = static_cast<std::size_t>(entry);
+  void* real = named[index].load(std::memory_order_acquire);
+  if (real != nullptr) return real;
+  real = found_by_version[index].load(std::memory_order_acquire);
+  if (real != nullptr) return real;
+  void* handle = find_driver();
+  if (handle == nullptr) return nullptr;
+  real = look_up(handle, routes[index].symbol);
+  if (real == nullptr || is_our_own(real)) return nullptr;
+  named[index].store(real, std::memory_order_release);
+  return real;
+}
+
+void* driver_symbol(const char* symbol) noexcept {
+  void* handle = find_driver();
+  void* found = handle == nullptr ? nullptr : look_up(handle, symbol);
+  return found == nullptr || is_our_own(found) ? nullptr : found;
+}
+
+void* replacement_of(void* found) noexcept {
+  learn();
+  for (std::size_t i = 0; i < entry_count; ++i) {
+    if (named[i].load(std::memory_order_acquire) == found ||
+        found_by_version[i].load(std::memory_order_acquire) == found) {
+      return routes[i].ours;
+    }
+  }
+  return found;
+}
+
+const char* driver_file() noexcept { return driver_path.load(std::memory_order_acquire); }
+
+}  // namespace vmm::preload
+
+// ---- dlsym --------------------------------------------------------------------------------------
+
+namespace {
+
+/// In two registers: whether this answers the question, and the answer.
+struct chosen {
+  std::uintptr_t is_answered;
+  void* found;
+};
+
+}  // namespace
+
+extern "C" {
+
+// What dlsym says to a name; called by the code below before it goes on to the real one.
+[[gnu::visibility("hidden"), gnu::used]] chosen vmm_preload_choose(void* handle,
+                                                                   const char* symbol) {
+  using namespace vmm::preload;
+  if (symbol == nullptr) return {0, nullptr};
+  const std::size_t index = index_of_name(symbol);
+  if (index == entry_count) return {0, nullptr};
+  if (handle == RTLD_NEXT) {
+    // Our name comes next for the program itself; without a driver there is none.
+    if (real_of(static_cast<entry_id>(index)) != nullptr) return {0, nullptr};
+    return {1, look_up(RTLD_NEXT, symbol)};
+  }
+  void* found = look_up(handle, symbol);
+  if (found == nullptr) return {1, nullptr};
+  if (is_our_own(found)) {
+    // The handle is of all that the program has, and we come first. Without a driver there would be
+    // no such name.
+    if (real_of(static_cast<entry_id>(index)) != nullptr) return {1, found};
+    return {1, look_up(RTLD_NEXT, symbol)};
+  }
+  if (is_passive() || !adopt_entry(index, found)) return {1, found};
+  return {1, routes[index].ours};
+}
+
+[[gnu::visibility("hidden"), gnu::used]] void* vmm_preload_real_dlsym() {
+  return reinterpret_cast<void*>(vmm::preload::real_dlsym());
+}
+
+// What our own code, and the parts of vmm in it, means by dlsym: the linker's --wrap.
+[[gnu::visibility("hidden"), gnu::used]] void* __wrap_dlsym(void* handle, const char* symbol) {
+  return vmm::preload::look_up(handle, symbol);
+}
+}
+
+// dlsym asks from where it was called: for RTLD_NEXT and RTLD_DEFAULT the answer depends on the
+// caller. So what is not ours goes on by a jump, with the caller's return address where it was.
+// It has the versions that the C library's has: another preloaded library that passes on to the
+// next one asks for it by dlvsym, which finds no name without a version.
+#if defined(__x86_64__)
+asm(R"(
+  .text
+  .globl vmm_preload_dlsym, vmm_preload_dlsym_before
+  .type vmm_preload_dlsym, @function
+  .type vmm_preload_dlsym_before, @function
+  .symver vmm_preload_dlsym, dlsym@@GLIBC_2.34, remove
+  .symver vmm_preload_dlsym_before, dlsym@GLIBC_2.2.5, remove
+vmm_preload_dlsym:
+vmm_preload_dlsym_before:
+  endbr64
+  pushq %rdi
+  pushq %rsi
+  subq $8, %rsp
+  call vmm_preload_choose
+  testq %rax, %rax
+  jne 1f
+  call vmm_preload_real_dlsym
+  addq $8, %rsp
+  popq %rsi
+  popq %rdi
+  jmp *%rax
+1:
+  movq %rdx, %rax
+  addq $24, %rsp
+  ret
+  .size vmm_preload_dlsym, .-vmm_preload_dlsym
+  .size vmm_preload_dlsym_before, .-vmm_preload_dlsym_before
+)");
+#elif defined(__aarch64__)
+asm(R"(
+  .text
+  .globl vmm_preload_dlsym, vmm_preload_dlsym_before
+  .type vmm_preload_dlsym, %function
+  .type vmm_preload_dlsym_before, %function
+  .symver vmm_preload_dlsym, dlsym@@GLIBC_2.34, remove
+  .symver vmm_preload_dlsym_before, dlsym@GLIBC_2.17, remove
+vmm_preload_dlsym:
+vmm_preload_dlsym_before:
+  stp x29, x30, [sp, #-32]!
+  mov x29, sp
+  stp x0, x1, [sp, #16]
+  bl vmm_preload_choose
+  cbnz x0, 1f
+  bl vmm_preload_real_dlsym
+  mov x16, x0
+  ldp x0, x1, [sp, #16]
+  ldp x29, x30, [sp], #32
+  br x16
+1:
+  mov x0, x1
+  ldp x29, x30, [sp], #32
+  ret
+  .size vmm_preload_dlsym, .-vmm_preload_dlsym
+  .size vmm_preload_dlsym_before, .-vmm_preload_dlsym_before
+)");
+#else
+#error "the preload library knows x86-64 and AArch64"
+#endif

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a program's calls of the driver come here, and how ours reach the driver.
+//
+// I1  An address is replaced only where the loader or the driver itself handed it out and it is the
+//     known address of an entry of the table: forms of a call that we do not know stay the
+//     driver's.
+// I2  dlsym runs no code of the driver and reads no setting before a name of the table is asked.
+// I3  Once an entry's real address is known it stays: the driver's library is kept loaded.
+//
+// Thread safety: all of it, without a lock; racing look-ups find the same answers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "abi.h"
+
+namespace vmm::preload {
+
+enum class entry_id : std::uint8_t {
+#define VMM_ENTRY(symbol, name, version, streams, handler, parameters, arguments) symbol,
+#include "entries.inc"
+#undef VMM_ENTRY
+  count
+};
+constexpr std::size_t entry_count = static_cast<std::size_t>(entry_id::count);
+
+/// The exported name of an entry.
+[[nodiscard]] const char* symbol_of(entry_id entry) noexcept;
+
+/// The driver's own function of an entry; null where the process has no driver or the driver does
+/// not have it.
+[[nodiscard]] void* real_of(entry_id entry) noexcept;
+
+/// A function of the driver by its exported name, never one of ours; null where there is none.
+[[nodiscard]] void* driver_symbol(const char* symbol) noexcept;
+
+/// What a program is given where the driver handed out `found`: ours, or the same.
+[[nodiscard]] void* replacement_of(void* found) noexcept;
+
+/// The file of the driver's library, as the loader knows it; null before the first call.
+[[nodiscard]] const char* driver_file() noexcept;
+
+}  // namespace vmm::preload

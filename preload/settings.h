@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the user asked for by environment variables; docs/preload.md has the table.
+//
+// I1  Nothing is read before the program asks for a name of the driver. A wrong value is reported
+//     once and leaves the mode off.
+//
+// Thread safety: all of it. Racing first readers read the same.
+#pragma once
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace vmm::preload {
+
+enum class run_mode : std::uint8_t { unread, off, monitor, managed, cache };
+
+/// What becomes of cuIpcGetMemHandle in the mode managed.
+enum class ipc_rule : std::uint8_t {
+  share,   // blocks are shared by the library itself
+  refuse,  // a block answers the driver's error
+  plain,   // cuMemAlloc stays the driver's
+};
+
+/// What becomes of a copy of a whole block to another in the mode managed.
+enum class copy_rule : std::uint8_t {
+  off,    // it is copied
+  alias,  // both show the same memory until one of them is freed
+  move,   // the target takes the source's memory, and the source has none
+};
+
+/// Of settings::keep_bytes: a share of what the program has had at most.
+constexpr std::uint64_t keep_share = ~std::uint64_t{0};
+
+struct settings {
+  run_mode mode = run_mode::off;
+  bool report_as_json = false;
+  const char* report_to = "";  ///< "": no report at the end; "stderr"; else a file
+  const char* trace_to = "";   ///< a file; "": no trace
+  bool report_on_signal = false;
+  ipc_rule ipc = ipc_rule::share;
+  bool is_free_waiting = false;           ///< cuMemFree waits, as the driver's does
+  std::uint64_t keep_bytes = keep_share;  ///< of freed memory, in the mode managed
+  copy_rule copy = copy_rule::off;
+  std::uint64_t cache_limit_bytes = std::uint64_t{4} << 30;
+};
+
+[[nodiscard]] const settings& chosen_settings() noexcept;
+[[nodiscard]] const char* mode_name(run_mode mode) noexcept;
+
+/// Whether every call goes straight to the driver: the mode is off, or this is the forked child of
+/// a process that used the driver, where the driver refuses everything by itself.
+[[nodiscard]] bool is_passive() noexcept;
+/// From now on it is.
+void become_passive() noexcept;
+
+/// Does something once in a process; whoever comes meanwhile waits. What a forked child's parent
+/// had begun and not finished, the child begins again: a lock would stay taken there for ever.
+class once_here {
+ public:
+  template <class Work>
+  void run(Work&& work) noexcept {
+    const int here = getpid();
+    for (int seen = state_.load(std::memory_order_acquire); seen != done;
+         seen = state_.load(std::memory_order_acquire)) {
+      if (seen == here) {
+        sched_yield();  // another thread is at it
+      } else if (state_.compare_exchange_strong(seen, here, std::memory_order_acquire)) {
+        work();
+        state_.store(done, std::memory_order_release);
+      }
+    }
+  }
+
+ private:
+  static constexpr int done = -1;
+  std::atomic<int> state_ = 0;  // 0: nobody has begun; else the process that has
+};
+
+/// One line on stderr, "vmm_preload: " before it.
+void complain(const char* text, const char* more = "") noexcept;
+
+}  // namespace vmm::preload

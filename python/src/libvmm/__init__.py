@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""GPU virtual memory: stream-ordered pools and growing ranges.
+
+    import libvmm
+    with libvmm.Driver("host") as driver, libvmm.Pool(driver) as pool:
+        with pool.allocate(3 << 20) as block:
+            print(block, pool.statistics().live_bytes)
+
+Neither CUDA nor PyTorch is needed to import it. libvmm.torch.enable() gives PyTorch's tensors
+memory of such pools; libvmm.cupy, libvmm.numba and libvmm.rmm do so for those libraries.
+`python -m libvmm doctor` says what a process has, `python -m libvmm run` runs a script with it.
+"""
+
+import sys as _sys
+
+try:
+    from . import _native
+except ImportError as trouble:
+    # `python -m libvmm` says it in a line; whoever imports the package gets the exception.
+    _words = getattr(_sys, "orig_argv", [])
+    if _sys.argv[:1] == ["-m"] and "libvmm" in _words[_words.index("-m") + 1:][:1]:
+        _sys.exit(str(trouble))
+    raise
+from .drivers import Driver, DriverEntry, DriverInfo, Feature, Place, drivers
+from .errors import (DeviceLost, Error, InUse, InvalidArgument, InvalidHandle, NotPermitted,
+                     NotSupported, OutOfMemory, Unavailable, UnknownAddress)
+from .managers import Copy, Manager, ManagerStatistics, Range
+from .pools import (Block, Capture, Pool, PoolStatistics, Region, RegionKind, RemapKind,
+                    RemapNotice, Shortage, TrimReport)
+
+
+def version() -> tuple[int, int, int]:
+    """Of the C library that runs."""
+    number = _native.LIBRARY.vmm_version()
+    return number // 10000, number // 100 % 100, number % 100
+
+
+def loaded_library() -> str:
+    """The C library that was loaded."""
+    return _native.PATH
+
+
+__version__ = ".".join(str(part) for part in version())
+
+__all__ = [
+    "Block", "Capture", "Copy", "DeviceLost", "Driver", "DriverEntry", "DriverInfo", "Error",
+    "Feature", "InUse", "InvalidArgument", "InvalidHandle", "Manager", "ManagerStatistics",
+    "NotPermitted", "NotSupported", "OutOfMemory", "Place", "Pool", "PoolStatistics", "Range",
+    "Region", "RegionKind", "RemapKind", "RemapNotice", "Shortage", "TrimReport", "Unavailable",
+    "UnknownAddress", "drivers", "loaded_library", "version",
+]

@@ -1,0 +1,159 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m libvmm doctor`: what a process has, and what stands in the way."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import sys
+from typing import Any
+
+import libvmm
+
+from . import _native, _settings
+
+_CUDA_LIBRARY = re.compile(r"/(libcuda|libcudart|libnccl|libc10_cuda)[^/]*\.so[^/]*$")
+_OWN_LIBRARY = re.compile(r"/libvmm(_preload)?\.so[^/]*$")
+_HOOKS = ("dlsym", "cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc", "cudaFree")
+
+
+def mapped_libraries(wanted: re.Pattern[str] = _CUDA_LIBRARY) -> list[str]:
+    """The CUDA libraries that this process maps, or others."""
+    found = set()
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            path = line.split(maxsplit=5)[-1].strip()
+            if wanted.search(path):
+                found.add(path)
+    return sorted(found)
+
+
+def preload_library() -> str | None:
+    path = os.path.join(_native.FOLDER, "lib", "libvmm_preload.so")
+    return path if os.path.exists(path) else None
+
+
+def hooks() -> dict[str, str]:
+    """Who answers for the names that interposers take, where that is not the system itself."""
+    import ctypes
+
+    class Found(ctypes.Structure):
+        _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
+                    ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+
+    process = ctypes.CDLL(None)
+    try:
+        process.dladdr.argtypes = [ctypes.c_void_p, ctypes.POINTER(Found)]
+    except AttributeError:
+        return {}
+    taken = {}
+    for name in _HOOKS:
+        try:
+            at = ctypes.cast(getattr(process, name), ctypes.c_void_p).value
+        except AttributeError:
+            continue
+        found = Found()
+        if process.dladdr(at, ctypes.byref(found)) and found.file:
+            file = found.file.decode(errors="replace")
+            if not re.search(r"/(libc|libdl|ld-linux[^/]*)\.so|/(libcuda|libcudart)\.so", file):
+                taken[name] = file
+    return taken
+
+
+def conflicts(environment: dict[str, str]) -> list[str]:
+    """Settings that keep libvmm from working, or that it makes useless."""
+    found = []
+    settings = ",".join(environment.get(name, "") for name in
+                        ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    if re.search(r"expandable_segments\s*:\s*True", settings):
+        found.append("expandable_segments:True: under the preload library use its mode cache; "
+                     "under libvmm.torch PyTorch's own pools only (graphs, MemPool) have them")
+    if re.search(r"backend\s*:\s*cudaMallocAsync", settings):
+        found.append("backend:cudaMallocAsync: PyTorch's graphs and MemPool beside libvmm.torch "
+                     "need its native backend; remove it")
+    if environment.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "") not in ("", "0"):
+        found.append("PYTORCH_NO_CUDA_MEMORY_CACHING: nothing is pooled; remove it")
+    if environment.get("PYTORCH_CUDA_ALLOC_CONF") and environment.get("PYTORCH_ALLOC_CONF"):
+        found.append("PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF are both set: one is read")
+    if environment.get("VMM_MODE", "off") not in ("", "off", "monitor") \
+            and "libvmm_preload" in environment.get("LD_PRELOAD", ""):
+        found.append(f"VMM_MODE={environment['VMM_MODE']}: the preload library manages this "
+                     "process's memory; libvmm.torch.enable() would manage it twice")
+    return found
+
+
+def _torch() -> dict[str, Any]:
+    spec = importlib.util.find_spec("torch")
+    if spec is None:
+        return {"state": "not installed"}
+    loaded = sys.modules.get("torch")
+    answer: dict[str, Any] = {"state": "imported" if loaded else "installed", "path": spec.origin}
+    from .torch import _build
+    answer["version"] = _build.torch_version(spec.origin)
+    answer["compiler"] = _build.find_compiler() or "none: no allocator can be compiled"
+    return answer
+
+
+def report() -> dict[str, Any]:
+    """All of it, as `doctor --json` prints it."""
+    return {
+        "libvmm": libvmm.__version__,
+        "library": libvmm.loaded_library(),
+        "preload_library": preload_library() or "not in this installation",
+        "python": sys.version.split()[0],
+        "drivers": [{"name": each.name, "available": each.available, "reason": each.reason}
+                    for each in libvmm.drivers()],
+        "mapped": mapped_libraries(),
+        "mapped_vmm": mapped_libraries(_OWN_LIBRARY),
+        "hooks": hooks(),
+        "wrong": _settings.wrong(dict(os.environ)),
+        "conflicts": conflicts(dict(os.environ)),
+        "settings": {name: value for name, value in sorted(os.environ.items())
+                     if re.match(r"(VMM_|VPMM_|LIBVMM|LD_PRELOAD$|CUDA_|PYTORCH_|NUMBA_CUDA_)",
+                                 name)},
+        "torch": _torch(),
+        "packages": {name: importlib.util.find_spec(name) is not None
+                     for name in ("cupy", "numba", "rmm", "numpy")},
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    print(f"libvmm {found['libvmm']}: {found['library']}")
+    print(f"preload library: {found['preload_library']}")
+    for driver in found["drivers"]:
+        state = "available" if driver["available"] else f"not available: {driver['reason']}"
+        print(f"driver {driver['name']}: {state}")
+    print("CUDA libraries of this process: " + (", ".join(found["mapped"]) or "none"))
+    print("vmm's libraries of this process: " + ", ".join(found["mapped_vmm"]))
+    for name, file in found["hooks"].items():
+        print(f"hook: {name} is {file}")
+    torch = found["torch"]
+    words = ", ".join(str(torch[name]) for name in ("state", "version", "path") if torch.get(name))
+    print(f"torch: {words}")
+    if "compiler" in torch:
+        print(f"compiler for the PyTorch allocator: {torch['compiler']}")
+    print("packages: " + ", ".join(f"{name} {'there' if there else 'not installed'}"
+                                   for name, there in found["packages"].items()))
+    for name, value in found["settings"].items():
+        print(f"setting: {name}={value}")
+    for each in found["wrong"]:
+        print(f"wrong: {each}")
+    for each in found["conflicts"]:
+        print(f"conflict: {each}")
+    print(f"{len(found['wrong'])} wrong settings, {len(found['conflicts'])} conflicts")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m libvmm doctor", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    options = parser.parse_args(arguments)
+    found = report()
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        _print(found)
+    return 0

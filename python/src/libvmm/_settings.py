@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""vmm's environment variables, judged as the libraries judge them: docs/environment.md has them."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+from collections.abc import Iterator
+
+from .drivers import Driver
+from .errors import Error
+from .managers import Manager
+from .pools import Pool
+
+# Read by pools and by managers: the C library is asked.
+POOL = ("VMM_POOL_POLICY", "VMM_POOL_CAPTURE", "VMM_POOL_PAGE_SIZE", "VMM_POOL_PAGES",
+        "VMM_VA_SIZE", "VMM_BUDGET", "VPMM_VA_SIZE", "VPMM_PAGE_SIZE", "VPMM_PAGES")
+MANAGER = ("VMM_POLICY", "VMM_FRAG_RATIO", "VMM_CHUNK_SIZE")
+
+# Read by the preload library and by the CUDA driver: what each may be, and what they say of others.
+CHOICES = {
+    "VMM_MODE": (("off", "monitor", "vmm", "cache"),
+                 "VMM_MODE takes one of off, monitor, vmm, cache"),
+    "VMM_REPORT_FORMAT": (("text", "json"), "VMM_REPORT_FORMAT takes one of text, json"),
+    "VMM_REPORT_SIGNAL": (("usr1", "off"), "VMM_REPORT_SIGNAL takes one of usr1, off"),
+    "VMM_IPC": (("share", "refuse", "plain"), "VMM_IPC takes one of share, refuse, plain"),
+    "VMM_COPY": (("off", "alias", "move"), "VMM_COPY takes one of off, alias, move"),
+    "VMM_FREE": (("later", "wait"), "VMM_FREE takes one of later, wait"),
+    "VMM_CUDA_MEMORY": (("mapped", "plain"), "VMM_CUDA_MEMORY takes one of mapped, plain"),
+}
+SIZES = {"VMM_KEEP": "VMM_KEEP is a size: a whole number with a unit, such as 512MiB",
+         "VMM_CACHE_LIMIT": "VMM_CACHE_LIMIT is a size: a whole number with a unit, such as 4GiB"}
+LOG = "VMM_LOG is off, stderr, or the path of a writable file"
+OTHERS = ("VMM_BACKEND", "VMM_LOG", "VMM_CUDA_LIBRARY", "VMM_LEVEL_ZERO_LIBRARY", "VMM_REPORT",
+          "VMM_TRACE", "VMM_DRIVER_VERSION", "VMM_SCHEDULES", "VMM_FIRST_SCHEDULE",
+          "VMM_PRELOAD_PROGRAMS", "VMM_PRELOAD_FIRST", "VMM_TOP")
+KNOWN = {*POOL, *MANAGER, *CHOICES, *SIZES, *OTHERS}
+
+_BAD_OPTION = 2
+
+
+@contextlib.contextmanager
+def _only(**settings: str) -> Iterator[None]:
+    """The process's environment with these of vmm's variables, and no other of them."""
+    ours = {name: value for name, value in os.environ.items()
+            if name.startswith(("VMM_", "VPMM_"))}
+    for name in ours:
+        del os.environ[name]
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name in settings:
+            del os.environ[name]
+        os.environ.update(ours)
+
+
+def _ask(made: type[Pool] | type[Manager], name: str, value: str) -> str:
+    """What the library says of a variable that pools or managers read; "" where it takes it."""
+    with _only(**{name: value}), Driver("fake") as driver:
+        try:
+            made(driver, read_environment=True, report_live=False).close()
+        except Error as refused:
+            if refused.status == _BAD_OPTION:
+                return refused.advice
+    return ""
+
+
+def _ask_driver(name: str) -> str:
+    with _only():
+        try:
+            Driver(name).close()
+        except Error as refused:
+            if refused.status == _BAD_OPTION:
+                return refused.advice
+    return ""
+
+
+def _can_be_log(value: str) -> bool:
+    if value in ("off", "stderr"):
+        return True
+    if os.path.isdir(value):
+        return False
+    return os.access(value if os.path.exists(value) else os.path.dirname(value) or ".", os.W_OK)
+
+
+def _judge(name: str, value: str) -> str:
+    if name in POOL:
+        return _ask(Pool, name, value)
+    if name in MANAGER:
+        return _ask(Manager, name, value)
+    if name in CHOICES:
+        choices, said = CHOICES[name]
+        return "" if value in choices else said
+    if name in SIZES:
+        return SIZES[name] if _ask(Pool, "VMM_BUDGET", value) else ""
+    if name == "VMM_BACKEND":
+        return _ask_driver(value)
+    if name == "VMM_LOG":
+        return "" if _can_be_log(value) else LOG
+    if name in KNOWN:
+        return ""
+    nearest = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.0)
+    return f"vmm has no variable {name}; the nearest is {nearest[0]}"
+
+
+def wrong(environment: dict[str, str]) -> list[str]:
+    """A line for each variable of vmm's that the libraries would refuse, or do not have. Empty
+    ones are as none."""
+    found = []
+    for name, value in sorted(environment.items()):
+        if value and name.startswith(("VMM_", "VPMM_")):
+            said = _judge(name, value)
+            if said:
+                found.append(f"{name}={value}: {said}")
+    return found

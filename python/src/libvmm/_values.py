@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""What callers pass, checked before the C library sees it: ctypes cuts numbers off and ends texts
+at a 0. A value of another type raises TypeError with what is wanted and what was given, one out of
+its range InvalidArgument."""
+
+from __future__ import annotations
+
+import enum
+import numbers
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
+Members = TypeVar("Members", bound=enum.IntEnum)
+
+_U64_MAX = (1 << 64) - 1
+_I32_MAX = (1 << 31) - 1
+
+
+def refuse(name: str, wanted: str, given: object) -> TypeError:
+    """The error for a value of another type than is wanted."""
+    shown = repr(given)
+    if len(shown) > 60:
+        shown = shown[:57] + "..."
+    return TypeError(f"{name}: {wanted} is wanted, and {shown} ({type(given).__name__}) was given")
+
+
+def _out_of_range(name: str, wanted: str, given: object) -> Exception:
+    from .errors import InvalidArgument
+    return InvalidArgument(f"{name}: {wanted} is wanted, and {given} was given")
+
+
+def whole(name: str, given: Any, low: int = 0, high: int = _U64_MAX,
+          wanted: str = "an int") -> int:
+    """An int, or what stands for one exactly, as numpy's integers do. A bool is none."""
+    if isinstance(given, bool):
+        raise refuse(name, wanted, given)
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise refuse(name, wanted, given) from None
+    if not low <= number <= high:
+        raise _out_of_range(name, f"an int from {low} to {high}", number)
+    return number
+
+
+def size(name: str, given: Any) -> int:
+    return whole(name, given, wanted="an int of bytes")
+
+
+def address(name: str, given: Any) -> int:
+    return whole(name, given, wanted="an address as an int")
+
+
+def stream(given: Any, name: str = "stream") -> int:
+    return whole(name, given, wanted="a stream's number as an int")
+
+
+def device(given: Any, name: str = "device", low: int = -1) -> int:
+    return whole(name, given, low, _I32_MAX, "a device's number as an int")
+
+
+def number(name: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, numbers.Real):
+        raise refuse(name, "a number", given)
+    return float(given)
+
+
+def flag(name: str, given: Any) -> bool:
+    """A bool, numpy's too, or the ints that stand for one."""
+    if isinstance(given, bool):
+        return given
+    if type(given).__name__ in ("bool_", "bool"):
+        return bool(given)
+    if whole(name, given, wanted="a bool") > 1:
+        raise _out_of_range(name, "a bool", given)
+    return bool(given)
+
+
+def text(name: str, given: Any) -> bytes:
+    if not isinstance(given, str):
+        raise refuse(name, "a str", given)
+    if "\0" in given:
+        raise _out_of_range(name, "a text without a character 0", repr(given))
+    return given.encode("utf-8", "surrogateescape")
+
+
+def data(name: str, given: Any) -> bytes:
+    if isinstance(given, bytes):
+        return given
+    try:
+        return memoryview(given).tobytes()
+    except TypeError:
+        raise refuse(name, "bytes, or what shows its bytes", given) from None
+
+
+def member(name: str, given: Any, members: type[Members]) -> Members:
+    """One of an enum, or its number."""
+    wanted = f"one of libvmm.{members.__name__}"
+    value = whole(name, given, wanted=wanted)
+    try:
+        return members(value)
+    except ValueError:
+        raise _out_of_range(name, wanted, value) from None
+
+
+def one_of(name: str, given: Any, made: type[Made] | tuple[type[Made], ...],
+           wanted: str = "") -> Made:
+    """An object of a class."""
+    if not isinstance(given, made):
+        first = made if isinstance(made, type) else made[0]
+        raise refuse(name, wanted or f"a libvmm.{first.__name__}", given)
+    return given
+
+
+def function(name: str, given: Any) -> Callable[..., Any]:
+    if not callable(given):
+        raise refuse(name, "a function", given)
+    return given  # type: ignore[no-any-return]
+
+
+def place(given: Any, members: type[Members]) -> tuple[int, int]:
+    """A place and the number of the device or node there."""
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or len(given) != 2:
+        raise refuse("place", f"a pair of libvmm.{members.__name__} and an int", given)
+    return (int(member("place[0]", given[0], members)),
+            whole("place[1]", given[1], 0, _I32_MAX, "a number of a device or node as an int"))
+
+
+def shape(given: Any) -> tuple[int, ...]:
+    wanted = "a sequence of ints"
+    if isinstance(given, (str, bytes)):
+        raise refuse("shape", wanted, given)
+    try:
+        return tuple(whole(f"shape[{i}]", each, low=-_U64_MAX) for i, each in enumerate(given))
+    except TypeError as trouble:
+        if str(trouble).startswith("shape["):
+            raise
+        raise refuse("shape", wanted, given) from None

@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Drivers: one device each, opened by name."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from dataclasses import dataclass
+from types import TracebackType
+
+from . import _native, _values
+from .errors import check
+
+_LIBRARY = _native.LIBRARY
+
+
+class Feature(enum.IntFlag):
+    """What a driver can do."""
+
+    HOST_ACCESSIBLE = 1 << 0
+    STREAMS = 1 << 1
+    CAPTURE = 1 << 2
+    COPY = 1 << 3
+    ALIAS = 1 << 4
+    HOST_PLACE = 1 << 5
+    HOST_NODE_PLACE = 1 << 6
+    EXPORT_POSIX_FD = 1 << 7
+    EXPORT_FABRIC = 1 << 8
+    COMPRESSION = 1 << 9
+    RDMA = 1 << 10
+
+
+class Place(enum.IntEnum):
+    """Where memory lies."""
+
+    DEVICE = 0
+    HOST = 1
+    HOST_NODE = 2
+
+
+@dataclass(frozen=True)
+class DriverEntry:
+    """A name that Driver() takes."""
+
+    name: str
+    available: bool
+    reason: str
+    """Why it is not available; "" when it is."""
+
+
+@dataclass(frozen=True)
+class DriverInfo:
+    """What a driver is and can do; sizes are bytes."""
+    name: str
+    features: Feature
+    granularity: int
+    recommended: int
+    place: Place
+    device: int
+
+
+def drivers() -> list[DriverEntry]:
+    """The drivers that there are, and whether each can be opened now."""
+    count = ctypes.c_uint64()
+    check(_LIBRARY.vmm_list_drivers(None, 0, ctypes.byref(count)))
+    entries = (_native.DriverEntry * count.value)()
+    check(_LIBRARY.vmm_list_drivers(entries, count.value, ctypes.byref(count)))
+    return [DriverEntry(_native.text(each.name), bool(each.available), _native.text(each.reason))
+            for each in entries]
+
+
+class Driver:
+    """A driver on one device: "cuda", "level_zero", "host" (plain memory of this machine), "fake"
+    (a simulated device), or "" for the first that is available. Close it after its pools."""
+
+    def __init__(self, name: str = "", device: int = _native.ANY_DEVICE) -> None:
+        self._handle = ctypes.c_void_p()
+        check(_LIBRARY.vmm_driver_open(_values.text("name", name), _values.device(device),
+                                       ctypes.byref(self._handle)))
+        self._info = self._query()
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The vmm_driver of the C library."""
+        return self._handle
+
+    @property
+    def info(self) -> DriverInfo:
+        """What the driver said of itself when it was opened."""
+        return self._info
+
+    @property
+    def name(self) -> str:
+        """The driver's name, such as "host"."""
+        return self._info.name
+
+    def _query(self) -> DriverInfo:
+        info = _native.DriverInfo()
+        check(_LIBRARY.vmm_driver_query(self._handle, ctypes.byref(info)))
+        return DriverInfo(_native.text(info.name), Feature(info.features), info.granularity,
+                          info.recommended, Place(info.place), info.device)
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes of physical memory where the driver makes it."""
+        free, total = ctypes.c_uint64(), ctypes.c_uint64()
+        check(_LIBRARY.vmm_driver_memory(self._handle, ctypes.byref(free), ctypes.byref(total)))
+        return free.value, total.value
+
+    def create_stream(self) -> int:
+        """The number of a new stream. Raises NotSupported where there are none."""
+        made = ctypes.c_void_p()
+        check(_LIBRARY.vmm_driver_create_stream(self._handle, ctypes.byref(made)))
+        return made.value or 0
+
+    def destroy_stream(self, stream: int) -> None:
+        """Every pool and manager that was given the stream has forgotten it before."""
+        check(_LIBRARY.vmm_driver_destroy_stream(self._handle, _values.stream(stream)))
+
+    def synchronize(self, stream: int = 0) -> None:
+        """Blocks until the stream's work has finished."""
+        check(_LIBRARY.vmm_driver_synchronize_stream(self._handle, _values.stream(stream)))
+
+    def write(self, target: int, data: bytes) -> None:
+        """Bytes of the host to the device; returned when they have arrived."""
+        content = _values.data("data", data)
+        check(_LIBRARY.vmm_driver_write(self._handle, _values.address("target", target), content,
+                                        len(content)))
+
+    def read(self, source: int, size: int) -> bytes:
+        """Bytes of the device to the host. Waits for no work: synchronize() first."""
+        at, count = _values.address("source", source), _values.size("size", size)
+        try:
+            buffer = ctypes.create_string_buffer(count)
+        except (OverflowError, ValueError, MemoryError) as trouble:
+            raise MemoryError(f"the host has no {count} bytes to read into") from trouble
+        check(_LIBRARY.vmm_driver_read(self._handle, buffer, at, count))
+        return buffer.raw
+
+    def fill(self, target: int, value: int, size: int, stream: int = 0) -> None:
+        """Sets `size` bytes to `value`, in the order of the stream."""
+        check(_LIBRARY.vmm_driver_fill(self._handle, _values.address("target", target),
+                                       _values.whole("value", value, 0, 255, "a byte as an int"),
+                                       _values.size("size", size), _values.stream(stream)))
+
+    def close(self) -> None:
+        """Closes the driver; a closed one stays closed. Raises InUse while it has pools."""
+        if self._handle:
+            check(_LIBRARY.vmm_driver_close(self._handle))
+            self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "" if self._handle else ", closed"
+        return f"<libvmm.Driver {self.name} {self._info.device}{state}>"

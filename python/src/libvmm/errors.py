@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a failing call raises. Each class is one or several of the library's codes."""
+
+from __future__ import annotations
+
+import ctypes
+
+from . import _native
+
+
+class Error(Exception):
+    """A call failed and changed nothing. The text says what went wrong and what to do."""
+
+    status: int = 17  # VMM_ERROR_INTERNAL
+    """The library's number, vmm_status."""
+    status_name: str = "VMM_ERROR_INTERNAL"
+    call: str = "none"
+    """The driver call that failed; "none" when no driver was asked."""
+    native_code: int = 0
+    """The driver's own number: a CUresult, an errno, a ze_result_t; or 0."""
+    native_name: str = ""
+    advice: str = ""
+
+
+class InvalidArgument(Error, ValueError):
+    """A value that the call does not take, or an option out of its range."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """Memory, addresses or mappings are short, or the budget would be exceeded."""
+
+
+class UnknownAddress(Error, LookupError):
+    """Not an address that was handed out, or one that was freed before."""
+
+
+class InUse(Error):
+    """Somebody still uses the object, or the range overlaps another."""
+
+
+class NotSupported(Error, NotImplementedError):
+    """The driver or the device cannot do this."""
+
+
+class NotPermitted(Error, PermissionError):
+    """It could, but not here: in a forked child, in a capture, in a callback."""
+
+
+class Unavailable(Error):
+    """No driver, no device, or a library that is not there."""
+
+
+class DeviceLost(Error):
+    """The device or its context no longer works."""
+
+
+class InvalidHandle(Error, ValueError):
+    """The object was closed before."""
+
+
+_CLASSES: dict[int, type[Error]] = {
+    1: InvalidArgument, 2: InvalidArgument, 3: OutOfMemory, 4: OutOfMemory, 5: OutOfMemory,
+    6: OutOfMemory, 7: OutOfMemory, 8: UnknownAddress, 9: UnknownAddress, 10: InUse, 11: InUse,
+    12: NotSupported, 13: NotPermitted, 14: Unavailable, 15: DeviceLost, 18: InvalidHandle,
+}
+
+
+def error_of(status: int) -> Error:
+    """The exception for what the calling thread's latest failing call answered."""
+    info = _native.ErrorInfo()
+    _native.LIBRARY.vmm_last_error(ctypes.byref(info))
+    made = _CLASSES.get(status, Error)(_native.text(info.text))
+    made.status = status
+    made.status_name = _native.text(_native.LIBRARY.vmm_status_name(status))
+    made.call = _native.text(info.call)
+    made.native_code = int(info.native_code)
+    made.native_name = _native.text(info.native_name)
+    made.advice = _native.text(info.advice)
+    return made
+
+
+def check(status: int) -> None:
+    """Raises what a failed call of the C library answered."""
+    if status != 0:
+        raise error_of(status)

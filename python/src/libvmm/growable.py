@@ -1,0 +1,393 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Growable ranges: segments of a manager's memory that reserve their most and commit as they grow.
+
+    from libvmm.growable import Growable
+    cache = Growable(manager, 8 << 30, segments=32)     # one segment a layer; no memory yet
+    cache.grow(64 << 20)                                # of each segment, at once
+    keys = torch.from_dlpack(cache.view("float16", (4096, 8, 128)))   # [layer][token][head][dim]
+
+The address never changes. A view, and whoever consumed it, holds what it shows: a shrink below it
+raises InUse, and so does close().
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from . import _dlpack, _native
+from .errors import InUse, InvalidArgument, InvalidHandle, check
+from .managers import Manager
+
+_LIBRARY = _native.LIBRARY
+_U64, _U32, _HANDLE = _native.U64, _native.U32, _native.HANDLE
+
+#: As few physical handles as the memory at hand allows: the `handle_bytes` of a range.
+FEW_HANDLES = (1 << 64) - 1
+
+
+class _Options(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("segment_bytes_max", _U64), ("segment_count", _U64),
+                ("handle_bytes", _U64), ("keep_dirty", _U32), ("reserved", _U32)]
+
+
+class _Request(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("size_bytes", _U64), ("first_segment", _U64),
+                ("segment_count", _U64), ("stream", _HANDLE), ("change", _U32),
+                ("one_handle", _U32), ("no_wait", _U32), ("reserved", _U32)]
+
+
+class _Info(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("base", _HANDLE)] + [
+        (name, _U64) for name in ("segment_count", "segment_bytes_max", "stride_bytes",
+                                  "handle_bytes", "size_bytes", "physical_bytes", "handle_count",
+                                  "pin_count")]
+
+
+class _Part(ctypes.Structure):
+    _fields_ = [("handle", _U64), ("size_bytes", _U64)]
+
+
+_CALLS: dict[str, list[Any]] = {
+    "vmm_growable_options_init": [ctypes.POINTER(_Options), _U64],
+    "vmm_growable_create": [_HANDLE, ctypes.POINTER(_Options), ctypes.POINTER(_HANDLE)],
+    "vmm_growable_destroy": [_HANDLE, _HANDLE],
+    "vmm_growable_resize": [_HANDLE, ctypes.POINTER(_Request)],
+    "vmm_growable_settle": [_HANDLE, _HANDLE],
+    "vmm_growable_query": [_HANDLE, ctypes.POINTER(_Info)],
+    "vmm_growable_segment": [_HANDLE, _U64, ctypes.POINTER(_HANDLE), ctypes.POINTER(_U64)],
+    "vmm_growable_parts": [_HANDLE, _U64, ctypes.POINTER(_Part), _U64, ctypes.POINTER(_U64)],
+    "vmm_growable_pin": [_HANDLE, _U64, _U64, _U64, ctypes.POINTER(_U64)],
+    "vmm_growable_unpin": [_HANDLE, _U64],
+    "vmm_growable_validate": [_HANDLE],
+}
+for _name, _arguments in _CALLS.items():
+    _function = getattr(_LIBRARY, _name)
+    _function.argtypes, _function.restype = _arguments, _native.I32
+
+_RESIZE, _GROW, _SHRINK = 0, 1, 2
+_SIZE_MAX = (1 << 63) - 1
+
+
+def _number(value: int, what: str) -> int:
+    """What the C library cannot be told: a value that is no count of 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(f"{what} is an int, not {value!r}")
+    if not 0 <= value <= _SIZE_MAX:
+        raise InvalidArgument(f"{what} is from 0 to 2^63 - 1, not {value}")
+    return value
+
+
+@dataclass(frozen=True)
+class GrowableStatistics:
+    """Bytes and counts; vmm.h says what each is."""
+
+    segment_count: int
+    segment_bytes_max: int
+    stride_bytes: int
+    handle_bytes: int
+    size_bytes: int
+    physical_bytes: int
+    handle_count: int
+    pin_count: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A physical handle of the driver behind a segment, for those who register memory."""
+
+    handle: int
+    size: int
+
+
+class Growable:
+    """A range of `segments` segments of `most` bytes each, in a manager, without memory at first.
+    Sizes are of each segment. Calls on one range wait for each other; any thread may make them."""
+
+    def __init__(self, manager: Manager, most: int, *, segments: int = 1, handle_bytes: int = 0,
+                 zero_new: bool = True) -> None:
+        self.manager = manager
+        self._handle = ctypes.c_void_p()
+        if not manager.is_open:
+            raise InvalidHandle("the manager was closed")
+        few = handle_bytes == FEW_HANDLES
+        options = _Options(segment_bytes_max=_number(most, "most"),
+                           segment_count=_number(segments, "segments"),
+                           handle_bytes=(handle_bytes if few
+                                         else _number(handle_bytes, "handle_bytes")),
+                           keep_dirty=not zero_new)
+        check(_LIBRARY.vmm_growable_create(manager.handle, ctypes.byref(options),
+                                           ctypes.byref(self._handle)))
+        info = self._query()
+        self.address: int = info.base or 0
+        self.segments: int = info.segment_count
+        self.most: int = info.segment_bytes_max
+        self.stride: int = info.stride_bytes
+        self.handle_bytes: int = info.handle_bytes
+        """Sizes are rounded up to it."""
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The vmm_growable of the C library."""
+        return self._handle
+
+    @property
+    def is_open(self) -> bool:
+        """Whether close() has yet to be called."""
+        return bool(self._handle)
+
+    def _query(self) -> _Info:
+        info = _Info()
+        check(_LIBRARY.vmm_growable_query(self._handle, ctypes.byref(info)))
+        return info
+
+    def _resize(self, size: int, change: int, stream: int, first: int, count: int,
+                one_handle: bool, wait: bool) -> None:
+        request = _Request(size_bytes=_number(size, "size"), stream=stream, change=change,
+                           first_segment=_number(first, "first"), one_handle=one_handle,
+                           segment_count=_number(count, "count"), no_wait=not wait)
+        check(_LIBRARY.vmm_growable_resize(self._handle, ctypes.byref(request)))
+
+    def grow(self, size: int, *, stream: int = 0, first: int = 0, count: int = 0,
+             one_handle: bool = False, wait: bool = True) -> None:
+        """Makes the segments named (`count` 0: all from `first` on) `size` bytes large; new bytes
+        are zero. All of them grow, or none. Raises OutOfMemory, and InvalidArgument beyond the
+        most or where a segment is larger; with `wait` False InUse, where unfinished work still
+        uses addresses that were given up."""
+        self._resize(size, _GROW, stream, first, count, one_handle, wait)
+
+    def shrink(self, size: int, *, stream: int = 0, first: int = 0, count: int = 0) -> None:
+        """Gives what lies behind `size` up, behind the work that the stream has been given; nobody
+        waits. Raises InUse while a view shows more."""
+        self._resize(size, _SHRINK, stream, first, count, False, True)
+
+    def resize(self, size: int, *, stream: int = 0, first: int = 0, count: int = 0,
+               one_handle: bool = False, wait: bool = True) -> None:
+        """Whichever of the two it takes."""
+        self._resize(size, _RESIZE, stream, first, count, one_handle, wait)
+
+    def release(self, *, stream: int = 0) -> None:
+        """Gives all memory up and keeps the addresses."""
+        self.shrink(0, stream=stream)
+
+    def settle(self, stream: int = 0) -> None:
+        """Blocks until the host may touch the bytes."""
+        check(_LIBRARY.vmm_growable_settle(self._handle, stream))
+
+    def segment(self, index: int = 0) -> tuple[int, int]:
+        """Address and size of a segment."""
+        base, size = ctypes.c_void_p(), ctypes.c_uint64()
+        check(_LIBRARY.vmm_growable_segment(self._handle, _number(index, "index"),
+                                            ctypes.byref(base), ctypes.byref(size)))
+        return base.value or 0, size.value
+
+    @property
+    def size(self) -> int:
+        """Of the smallest segment: what every segment has."""
+        info = self._query()
+        if info.size_bytes == info.segment_count * self.segment(0)[1]:
+            return self.segment(0)[1]
+        return min(self.segment(index)[1] for index in range(self.segments))
+
+    @property
+    def physical_bytes(self) -> int:
+        """The bytes of physical memory behind all segments."""
+        return int(self._query().physical_bytes)
+
+    def statistics(self) -> GrowableStatistics:
+        """The sizes of the range."""
+        info = self._query()
+        names = GrowableStatistics.__dataclass_fields__
+        return GrowableStatistics(**{name: getattr(info, name) for name in names})
+
+    def parts(self, index: int = 0) -> list[Part]:
+        """The physical handles behind a segment, in address order; the next resize changes them."""
+        count = ctypes.c_uint64()
+        number = _number(index, "index")
+        check(_LIBRARY.vmm_growable_parts(self._handle, number, None, 0, ctypes.byref(count)))
+        there = (_Part * count.value)()
+        check(_LIBRARY.vmm_growable_parts(self._handle, number, there, count.value,
+                                           ctypes.byref(count)))
+        return [Part(each.handle, each.size_bytes) for each in there[:count.value]]
+
+    def view(self, dtype: str = "uint8", shape: Sequence[int] | None = None, *,
+             first: int = 0, count: int = 0) -> View:
+        """The segments named as one tensor [segment][shape...], at their stride, or [shape...]
+        where the range has one segment. Without a shape: all bytes that every segment has. It
+        holds what it shows while it lives, and so does whoever consumed it by DLPack."""
+        return View(self, dtype, shape, first, count, False)
+
+    def full_view(self, dtype: str = "uint8", shape: Sequence[int] | None = None, *,
+                  first: int = 0, count: int = 0) -> View:
+        """The same over all addresses that are reserved, for what is captured once and used while
+        the range grows and shrinks. It holds the addresses only: bytes behind a segment's size must
+        not be touched."""
+        return View(self, dtype, shape, first, count, True)
+
+    def _pin(self, size: int, first: int, count: int) -> int:
+        number = ctypes.c_uint64()
+        check(_LIBRARY.vmm_growable_pin(self._handle, size, first, count, ctypes.byref(number)))
+        return number.value
+
+    def _unpin(self, number: int) -> None:
+        # From a deleter, at any time: nobody is there to whom a failure could be told.
+        _LIBRARY.vmm_growable_unpin(self._handle, number)
+
+    def validate(self) -> None:
+        """Checks the books of the range against the driver. Raises what is wrong."""
+        check(_LIBRARY.vmm_growable_validate(self._handle))
+
+    def close(self, *, stream: int = 0) -> None:
+        """Gives memory and addresses up, behind the work that the stream has been given. Raises
+        InUse while a view lives."""
+        if self._handle:
+            check(_LIBRARY.vmm_growable_destroy(self._handle, stream))
+            self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> Growable:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # The last view keeps the range: none lives here. What fails stays with the manager.
+        if getattr(self, "_handle", None) and self.manager.is_open:
+            _LIBRARY.vmm_growable_destroy(self._handle, None)
+
+    def __repr__(self) -> str:
+        if not self._handle:
+            return "<libvmm.growable.Growable, closed>"
+        return (f"<libvmm.growable.Growable {self.segments} segments of {self.size} of "
+                f"{self.most} bytes at {self.address:#x}>")
+
+
+class _Shown:
+    """What a DLPack consumer keeps alive: one pin of the range, which ends with it."""
+
+    def __init__(self, growable: Growable, size: int, first: int, count: int) -> None:
+        self.growable = growable
+        self.number = growable._pin(size, first, count)
+        self._count = 0
+
+    # _dlpack counts the tensors that show a block; here the last one ends the pin.
+    @property
+    def _views(self) -> int:
+        return self._count
+
+    @_views.setter
+    def _views(self, count: int) -> None:
+        self._count = count
+        if count == 0:
+            self.end()
+
+    def end(self) -> None:
+        number, self.number = self.number, 0
+        if number:
+            self.growable._unpin(number)
+
+
+class View:
+    """Segments of a range as one tensor. It holds them, as does each consumer, until release() or
+    until it goes."""
+
+    def __init__(self, growable: Growable, dtype: str, shape: Sequence[int] | None, first: int,
+                 count: int, full: bool) -> None:
+        self._own: _Shown | None = None
+        self._code, self._bits = _dlpack.type_of(dtype)
+        item = self._bits // 8
+        _dlpack.device_of(growable.manager.driver)
+        first, count = _number(first, "first"), _number(count, "count")
+        count = count or growable.segments - first
+        if first >= growable.segments or count < 1 or first + count > growable.segments:
+            raise InvalidArgument(f"segments {first} to {first + count} of {growable.segments}")
+        if growable.stride % item:
+            raise InvalidArgument(f"the stride of {growable.stride} bytes is no multiple of "
+                                  f"{dtype}")
+        if full:
+            most = growable.most
+        elif count == 1:
+            most = growable.segment(first)[1]
+        else:
+            most = min(growable.segment(index)[1] for index in range(first, first + count))
+        inner = (most // item,) if shape is None else tuple(int(n) for n in shape)
+        if any(n < 0 for n in inner) or math.prod(inner) * item > most:
+            raise InvalidArgument(f"{inner} of {dtype} is no part of {most} bytes a segment")
+        strides = [1] * len(inner)
+        for axis in range(len(inner) - 2, -1, -1):
+            strides[axis] = strides[axis + 1] * inner[axis + 1]
+        whole = growable.segments == 1
+        self.shape: tuple[int, ...] = inner if whole else (count, *inner)
+        self.strides: tuple[int, ...] = (tuple(strides) if whole
+                                         else (growable.stride // item, *strides))
+        """In elements."""
+        self.dtype = dtype
+        self.growable = growable
+        self._pinned = (0 if full else math.prod(inner) * item, first, count)
+        self._own = _Shown(growable, *self._pinned)
+        self.address = growable.address + first * growable.stride
+
+    def release(self) -> None:
+        """Ends the view's own pin; consumers keep theirs."""
+        if self._own is not None:
+            self._own.end()
+            self._own = None
+
+    def __del__(self) -> None:
+        self.release()
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.release()
+
+    def _interface(self, device: int) -> dict[str, Any]:
+        if self.__dlpack_device__()[0] != device or self._own is None:
+            raise AttributeError("the memory is not where this interface shows it")
+        kind = {"int": "i", "uint": "u", "float": "f", "complex": "c", "bool": "b"}.get(
+            self.dtype.rstrip("0123456789"))
+        if kind is None:
+            raise AttributeError(f"numpy has no type {self.dtype}")
+        item = self._bits // 8
+        return {"data": (self.address, False), "shape": self.shape, "version": 3,
+                "strides": tuple(stride * item for stride in self.strides),
+                "typestr": f"<{kind}{item}" if item > 1 else f"|{kind}{item}"}
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """For numpy.asarray, on the host's memory: an array that may be written and that keeps
+        this view (numpy's from_dlpack gives one that may only be read)."""
+        return self._interface(_dlpack.CPU)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The same for CuPy and Numba, on a device's."""
+        return self._interface(_dlpack.CUDA)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _dlpack.device_of(self.growable.manager.driver)
+
+    def __dlpack__(self, *, stream: int | None = None, max_version: Any = None,
+                   dl_device: Any = None, copy: bool | None = None) -> Any:
+        """The consumer's `stream` must be ordered behind the stream that the range grew on."""
+        if copy:
+            raise BufferError("a range is shown as it is, and not copied")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the range is on {self.__dlpack_device__()}, not on {dl_device}")
+        if self._own is None:
+            raise BufferError("the view was released")
+        shown = _Shown(self.growable, *self._pinned)
+        tensor = _dlpack.TensorShape(self.address, self.__dlpack_device__(),
+                                     (self._code, self._bits), self.shape, self.strides)
+        return _dlpack.capsule_of(shown, tensor)
+
+
+__all__ = ["FEW_HANDLES", "Growable", "GrowableStatistics", "InUse", "Part", "View"]

@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a pool or manager did, event by event, in a file that `./run view` and vmm-history show.
+
+    with libvmm.history.record(pool, "run.history", frames=True):
+        ...
+
+An owner is a Pool or a Manager, or what has the handle of one (or of a vmm_allocator, with the
+number of its device) as its `handle`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import _native
+from .errors import check
+
+_LIBRARY = _native.LIBRARY
+_INSIDE = _native.FOLDER + os.sep
+
+
+class _Options(_native.Sized):
+    _fields_ = [("struct_size", _native.U64), ("event_count", _native.U64),
+                ("clock_interval", _native.U32), ("shortage_count_max", _native.U32),
+                ("shortage_path", _native.TEXT)]
+
+
+_NUMBER = ctypes.POINTER(_native.U32)
+for _name, _arguments in {
+        "vmm_history_options_init": [ctypes.POINTER(_Options), _native.U64],
+        "vmm_history_start": [_native.HANDLE, _native.I32, ctypes.POINTER(_Options)],
+        "vmm_history_dump": [_native.HANDLE, _native.I32, _native.TEXT],
+        "vmm_history_stop": [_native.HANDLE, _native.I32, _native.TEXT],
+        "vmm_history_tag": [_native.TEXT, _NUMBER],
+        "vmm_history_line": [_native.TEXT, _native.U32, _native.TEXT, _NUMBER],
+        "vmm_history_label": [_native.U32, _native.U32, _NUMBER, _NUMBER],
+        "vmm_top_publish": [_native.U32]}.items():
+    getattr(_LIBRARY, _name).argtypes = _arguments
+    getattr(_LIBRARY, _name).restype = _native.I32
+
+
+def _path(path: str | os.PathLike[str] | None) -> bytes | None:
+    return None if path is None else os.fsencode(path)
+
+
+def start(owner: Any, *, device: int = 0, event_count: int | None = None,
+          clock_interval: int | None = None, frames: bool = False,
+          shortage: str | os.PathLike[str] | None = None,
+          shortage_count_max: int | None = None) -> None:
+    """Records what the owner does from now on. `event_count`: the records that there is room for.
+    `frames`: each allocation and free by way of the owner bears the line of its caller, which
+    takes some microseconds. `shortage`: where the history is written, with ".0" and so on behind
+    it, when memory is short. Raises InUse where the owner is recorded already."""
+    options = _Options()
+    check(_LIBRARY.vmm_history_options_init(ctypes.byref(options), ctypes.sizeof(options)))
+    if event_count is not None:
+        options.event_count = event_count
+    if clock_interval is not None:
+        options.clock_interval = clock_interval
+    if shortage_count_max is not None:
+        options.shortage_count_max = shortage_count_max
+    options.shortage_path = _path(shortage)
+    check(_LIBRARY.vmm_history_start(owner.handle, device, ctypes.byref(options)))
+    if frames:
+        _add_frames(owner)
+
+
+def dump(owner: Any, path: str | os.PathLike[str], *, device: int = 0) -> None:
+    """Writes what was recorded so far, and what lies where now."""
+    check(_LIBRARY.vmm_history_dump(owner.handle, device, _path(path)))
+
+
+def stop(owner: Any, path: str | os.PathLike[str] | None = None, *, device: int = 0) -> None:
+    """Writes it, where a path is given, and records no more."""
+    _remove_frames(owner)
+    check(_LIBRARY.vmm_history_stop(owner.handle, device, _path(path)))
+
+
+@contextlib.contextmanager
+def record(owner: Any, path: str | os.PathLike[str], *, device: int = 0,
+           **options: Any) -> Iterator[None]:
+    """start(), and at the end of the with, failed or not, stop()."""
+    start(owner, device=device, **options)
+    try:
+        yield
+    finally:
+        stop(owner, path, device=device)
+
+
+# ---- labels --------------------------------------------------------------------------
+
+
+def _swap(tag_number: int, line_number: int) -> tuple[int, int]:
+    tag_before, line_before = _native.U32(), _native.U32()
+    check(_LIBRARY.vmm_history_label(tag_number, line_number, ctypes.byref(tag_before),
+                                     ctypes.byref(line_before)))
+    return tag_before.value, line_before.value
+
+
+@contextlib.contextmanager
+def tag(name: str) -> Iterator[None]:
+    """What this thread allocates and frees within the with has this tag in each history."""
+    number = _native.U32()
+    check(_LIBRARY.vmm_history_tag(name.encode(), ctypes.byref(number)))
+    before = _swap(0, 0)
+    _swap(number.value, before[1])
+    try:
+        yield
+    finally:
+        _swap(*before)
+
+
+_lines: dict[tuple[Any, int], int] = {}
+
+
+def _line_of_caller() -> int:
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        frame = frame.f_back
+    key = (frame.f_code, frame.f_lineno)
+    known = _lines.get(key)
+    if known is None:
+        number = _native.U32()
+        check(_LIBRARY.vmm_history_line(frame.f_code.co_filename.encode("utf-8", "replace"),
+                                        frame.f_lineno,
+                                        frame.f_code.co_name.encode("utf-8", "replace"),
+                                        ctypes.byref(number)))
+        known = _lines[key] = number.value
+    return known
+
+
+def _with_line(call: Callable[..., Any]) -> Callable[..., Any]:
+    def labelled(*arguments: Any, **named: Any) -> Any:
+        line = _line_of_caller()
+        before = _swap(0, 0)
+        _swap(before[0], line)
+        try:
+            return call(*arguments, **named)
+        finally:
+            _swap(*before)
+    return labelled
+
+
+_CALLS = ("allocate", "allocate_raw", "free_raw", "_free")
+
+
+def _add_frames(owner: Any) -> None:
+    for name in _CALLS:
+        if hasattr(owner, name):
+            setattr(owner, name, _with_line(getattr(owner, name)))
+
+
+def _remove_frames(owner: Any) -> None:
+    for name in _CALLS:
+        vars(owner).pop(name, None)
+
+
+# ---- vmm-top -------------------------------------------------------------------------
+
+
+def publish(on: bool = True) -> None:
+    """Whether pools and managers that are made from now on are shown to this user's other
+    processes, for vmm-top, as with VMM_TOP=1."""
+    check(_LIBRARY.vmm_top_publish(1 if on else 0))
+
+
+__all__ = ["dump", "publish", "record", "start", "stop", "tag"]

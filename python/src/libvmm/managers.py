@@ -1,0 +1,171 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Managers: whole ranges, which grow without copying and are copied by remapping."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from dataclasses import dataclass
+from types import TracebackType
+
+from . import _native, _values
+from .drivers import Driver
+from .errors import check
+from .pools import Block, TrimReport, values_of
+
+_LIBRARY = _native.LIBRARY
+
+
+class Copy(enum.IntEnum):
+    """How Manager.copy() copies."""
+
+    BYTES = 0
+    ALIAS = 1
+    MOVE = 2
+
+
+@dataclass(frozen=True)
+class ManagerStatistics:
+    """Bytes and counts; vmm.h says what each is."""
+
+    granularity_bytes: int
+    live_count: int
+    user_bytes: int
+    mapped_bytes: int
+    held_bytes: int
+    peak_held_bytes: int
+    cached_piece_bytes: int
+    cached_range_bytes: int
+    retired_bytes: int
+    reserved_bytes: int
+    space_live_bytes: int
+    space_high_water_bytes: int
+    created_count: int
+    reused_piece_count: int
+    reused_range_count: int
+    grown_range_count: int
+    unbound_range_count: int
+    remapped_copy_count: int
+    real_copy_count: int
+    recovery_count: int
+
+
+class Range(Block):
+    """A block of a manager."""
+
+    def resize(self, size: int, *, growth: int = 0, in_place: bool = False) -> None:
+        """Changes the size and keeps the data; the address may change unless `in_place`. Raises
+        InUse while a view of it lives."""
+        if self._views:
+            from .errors import InUse
+            raise InUse(f"{self._views} DLPack views show the block")
+        request = _native.ResizeRequest(at=self.address, size_bytes=_values.size("size", size),
+                                        growth_bytes=_values.size("growth", growth),
+                                        in_place=_values.flag("in_place", in_place))
+        at = ctypes.c_void_p()
+        check(_LIBRARY.vmm_manager_resize(self._owner.handle, ctypes.byref(request),
+                                          ctypes.byref(at)))
+        self.address, self.size = at.value or 0, request.size_bytes
+
+    def settle(self) -> None:
+        """Blocks until the host may touch the bytes."""
+        check(_LIBRARY.vmm_manager_settle(self._owner.handle, self.address))
+
+
+class Manager:
+    """Ranges of whole granules that grow in place and are copied by remapping. Close it before its
+    driver; blocks that are live then are freed."""
+    def __init__(self, driver: Driver, *, policy: str | None = None, budget: int = 0,
+                 fragment_ratio: float | None = None, chunk_bytes: int | None = None,
+                 reservation_bytes: int | None = None, wait_when_short: bool = True,
+                 read_environment: bool = False, report_live: bool = True) -> None:
+        self._handle = ctypes.c_void_p()
+        _values.one_of("driver", driver, Driver)
+        options = _native.ManagerOptions()
+        check(_LIBRARY.vmm_manager_options_init(ctypes.byref(options), ctypes.sizeof(options)))
+        if policy is not None:
+            options.policy = _values.text("policy", policy)
+        if fragment_ratio is not None:
+            options.fragment_ratio = _values.number("fragment_ratio", fragment_ratio)
+        if chunk_bytes is not None:
+            options.chunk_bytes = _values.size("chunk_bytes", chunk_bytes)
+        if reservation_bytes is not None:
+            options.reservation_bytes = _values.size("reservation_bytes", reservation_bytes)
+        options.budget_bytes = _values.size("budget", budget)
+        options.wait_when_short = _values.flag("wait_when_short", wait_when_short)
+        options.read_environment = _values.flag("read_environment", read_environment)
+        options.report_live = _values.flag("report_live", report_live)
+        self.driver = driver
+        check(_LIBRARY.vmm_manager_create(driver.handle, ctypes.byref(options),
+                                          ctypes.byref(self._handle)))
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The vmm_manager of the C library."""
+        return self._handle
+
+    @property
+    def is_open(self) -> bool:
+        """Whether close() has not been called."""
+        return bool(self._handle)
+
+    def allocate(self, size: int, *, stream: int = 0, growth: int = 0,
+                 alignment: int = 0) -> Range:
+        """`growth` bytes of addresses are kept free behind the block."""
+        number = _values.stream(stream)
+        request = _native.BlockRequest(size_bytes=_values.size("size", size),
+                                       growth_bytes=_values.size("growth", growth),
+                                       alignment_bytes=_values.size("alignment", alignment),
+                                       stream=number)
+        at = ctypes.c_void_p()
+        check(_LIBRARY.vmm_manager_allocate(self._handle, ctypes.byref(request), ctypes.byref(at)))
+        return Range(self, at.value or 0, request.size_bytes, number)
+
+    def _free(self, address: int, stream: int) -> None:
+        check(_LIBRARY.vmm_manager_free_on(self._handle, address, stream))
+
+    def copy(self, target: Block, source: Block, size: int | None = None, *, stream: int = 0,
+             mode: Copy = Copy.BYTES) -> None:
+        """The first `size` bytes of one block into another; all of it without a size. Raises
+        UnknownAddress and InvalidArgument for ranges that are not live blocks."""
+        into, of = _values.one_of("target", target, Block), _values.one_of("source", source, Block)
+        request = _native.CopyRequest(
+            target=into.address, source=of.address,
+            size_bytes=of.size if size is None else _values.size("size", size),
+            stream=_values.stream(stream), mode=int(_values.member("mode", mode, Copy)))
+        check(_LIBRARY.vmm_manager_copy(self._handle, ctypes.byref(request)))
+
+    def forget_stream(self, stream: int) -> None:
+        """To be called before a stream is destroyed."""
+        check(_LIBRARY.vmm_manager_forget_stream(self._handle, _values.stream(stream)))
+
+    def trim(self, limit: int = 0) -> TrimReport:
+        """Gives cached memory back until at most `limit` bytes of it are kept."""
+        report = _native.TrimReport()
+        check(_LIBRARY.vmm_manager_trim(self._handle, _values.size("limit", limit),
+                                        ctypes.byref(report)))
+        return values_of(report, TrimReport)
+
+    def statistics(self) -> ManagerStatistics:
+        """What the manager holds and has done."""
+        numbers = _native.ManagerStatistics()
+        check(_LIBRARY.vmm_manager_get_statistics(self._handle, ctypes.byref(numbers)))
+        return values_of(numbers, ManagerStatistics)
+
+    def validate(self) -> None:
+        """Checks the manager's own records. Raises Error where they are broken."""
+        check(_LIBRARY.vmm_manager_validate(self._handle))
+
+    def close(self) -> None:
+        """Gives everything back, live blocks too, after waiting for their work."""
+        if self._handle:
+            check(_LIBRARY.vmm_manager_destroy(self._handle))
+            self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> Manager:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,349 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Stream-ordered pools, and their blocks."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from . import _dlpack, _native, _values
+from .drivers import Driver, Feature, Place
+from .errors import check
+
+_LIBRARY = _native.LIBRARY
+
+
+class Capture(enum.IntEnum):
+    """What allocate and free do on a stream that is being captured into a graph."""
+
+    REFUSE = 0
+    PRIVATE = 1
+    UNCHECKED = 2
+
+
+class RegionKind(enum.IntEnum):
+    """What lies in a region of a pool: vmm.h's VMM_REGION_*."""
+
+    LIVE = 0
+    FREE = 1
+    HOLE = 2
+    ZOMBIE = 3
+    BUSY = 4
+
+
+class RemapKind(enum.IntEnum):
+    """What happens to the memory behind an address: vmm.h's VMM_REMAP_*."""
+
+    MOVED = 0
+    UNMAPPED = 1
+    RELEASED = 2
+
+
+@dataclass(frozen=True)
+class PoolStatistics:
+    """Bytes and counts; vmm.h says what each is."""
+
+    reserved_bytes: int
+    mapped_bytes: int
+    live_bytes: int
+    peak_live_bytes: int
+    peak_mapped_bytes: int
+    reusable_bytes: int
+    captured_bytes: int
+    hole_bytes: int
+    zombie_bytes: int
+    live_count: int
+    zombie_count: int
+    pinned_count: int
+    stream_count: int
+    grown_count: int
+    made_count: int
+    moved_count: int
+    moved_bytes: int
+    foreign_count: int
+    wait_count: int
+    mark_count: int
+    blocked_count: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """A stretch of a pool's addresses. The stream is that of free regions."""
+
+    base: int
+    size: int
+    stream: int
+    kind: RegionKind
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """What was tried for the last request that memory was too short for."""
+
+    request_bytes: int
+    stream: int
+    failure: int
+    trimmed: bool
+    blocked: bool
+    live_bytes: int
+    reusable_bytes: int
+    largest_free_bytes: int
+    held_bytes: int
+    budget_bytes: int
+
+
+@dataclass(frozen=True)
+class TrimReport:
+    """What trim() gave back, and what has to stay mapped until work has finished."""
+
+    released_count: int
+    released_bytes: int
+    still_mapped_bytes: int
+
+
+@dataclass(frozen=True)
+class RemapNotice:
+    """What is about to happen to an address range where nothing is live."""
+
+    epoch: int
+    base: int
+    size: int
+    kind: RemapKind
+
+
+def values_of(struct: Any, made: Any) -> Any:
+    """The fields of a ctypes struct as the dataclass that has their names."""
+    return made(**{name: getattr(struct, name) for name in made.__dataclass_fields__})
+
+
+class Block:
+    """Memory of a pool or manager, freed by free(), at the end of a with, or with the object.
+
+    It is a DLPack producer: `torch.from_dlpack(block)` and `numpy.from_dlpack(block)` show its
+    bytes without a copy, view() shows them as another type and shape. Whoever holds such a view
+    holds the block: its memory is freed when the last of them has gone."""
+
+    def __init__(self, owner: Any, address: int, size: int, stream: int) -> None:
+        if not hasattr(owner, "_free") or isinstance(owner, type):
+            raise _values.refuse("owner", "a libvmm.Pool or libvmm.Manager", owner)
+        at, count = _values.address("address", address), _values.size("size", size)
+        self._owner = owner
+        self._views = 0
+        self.stream = _values.stream(stream)
+        self.size = count
+        self.address = at
+
+    def free(self, stream: int | None = None) -> None:
+        """Gives the block back after the work that `stream`, its own where none is named, has been
+        given so far. Raises UnknownAddress when it was freed before, and InUse while a view of it
+        lives; with the last view it goes by itself."""
+        number = self.stream if stream is None else _values.stream(stream)
+        self._check_live()
+        if self._views:
+            from .errors import InUse
+            raise InUse(f"{self._views} DLPack views show the block")
+        self._release(number)
+
+    def _check_live(self) -> None:
+        from .errors import InvalidHandle, UnknownAddress
+        if self.address == 0:
+            raise UnknownAddress("the block was freed before")
+        if not self._owner.is_open:
+            raise InvalidHandle("the pool or manager that the block is of was closed, and with it "
+                                "went the block's memory")
+
+    def _release(self, stream: int) -> None:
+        self._owner._free(self.address, stream)
+        self.address = 0
+
+    def view(self, dtype: str = "uint8", shape: Sequence[int] | None = None) -> _dlpack.View:
+        """The block's bytes as a DLPack producer of that type and shape; all of it without a
+        shape. Raises InvalidArgument where they do not fit, and UnknownAddress when the block was
+        freed."""
+        self._check_live()
+        return _dlpack.View(self, dtype, shape)
+
+    def __dlpack__(self, *, stream: int | None = None, **others: Any) -> Any:
+        return _dlpack.View(self, "uint8", None).__dlpack__(stream=stream, **others)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _dlpack.device_of(self._owner.driver)
+
+    def __enter__(self) -> Block:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if self.address:
+            self.free()
+
+    def __del__(self) -> None:
+        # A view holds the block, so none is left here.
+        if getattr(self, "address", 0) and self._owner.is_open:
+            try:
+                self._release(self.stream)
+            except Exception:  # nobody is there to be told
+                pass
+
+    def __repr__(self) -> str:
+        address, size = getattr(self, "address", 0), getattr(self, "size", 0)
+        state = "" if address and self._owner.is_open else ", freed"
+        at = f" {address:#x}" if address else ""
+        return f"<libvmm.{type(self).__name__}{at} {size} bytes{state}>"
+
+
+class Pool:
+    """Memory freed on a stream serves that stream again at once, others when the work before the
+    free has finished. Blocks are multiples of 512 bytes; a stream is its number, 0 the default."""
+
+    def __init__(self, driver: Driver, *, policy: str | None = None, budget: int = 0,
+                 capture: Capture = Capture.REFUSE, page_bytes: int = 0, page_count: int = 0,
+                 reservation_bytes: int | None = None, wait_when_short: bool = True,
+                 place: tuple[Place, int] | None = None, read_environment: bool = False,
+                 report_live: bool = True) -> None:
+        self._handle = ctypes.c_void_p()
+        _values.one_of("driver", driver, Driver)
+        options = _native.PoolOptions()
+        check(_LIBRARY.vmm_pool_options_init(ctypes.byref(options), ctypes.sizeof(options)))
+        if policy is not None:
+            options.policy = _values.text("policy", policy)
+        if reservation_bytes is not None:
+            options.reservation_bytes = _values.size("reservation_bytes", reservation_bytes)
+        options.budget_bytes = _values.size("budget", budget)
+        options.capture = int(_values.member("capture", capture, Capture))
+        options.page_bytes = _values.size("page_bytes", page_bytes)
+        options.page_count = _values.whole("page_count", page_count)
+        options.wait_when_short = _values.flag("wait_when_short", wait_when_short)
+        if place is not None:
+            options.use_place = 1
+            options.place, options.place_ordinal = _values.place(place, Place)
+        options.read_environment = _values.flag("read_environment", read_environment)
+        options.report_live = _values.flag("report_live", report_live)
+        self.driver = driver
+        self._callbacks: dict[int, Any] = {}
+        check(_LIBRARY.vmm_pool_create(driver.handle, ctypes.byref(options),
+                                       ctypes.byref(self._handle)))
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The vmm_pool of the C library."""
+        return self._handle
+
+    @property
+    def is_open(self) -> bool:
+        """Whether close() has not been called."""
+        return bool(self._handle)
+
+    def allocate(self, size: int, stream: int = 0) -> Block:
+        """Raises OutOfMemory after everything was tried, InvalidArgument for 0 bytes."""
+        count, number = _values.size("size", size), _values.stream(stream)
+        return Block(self, self.allocate_raw(count, number), count, number)
+
+    def allocate_raw(self, size: int, stream: int = 0) -> int:
+        """An address that the caller frees by free_raw()."""
+        at = ctypes.c_void_p()
+        check(_LIBRARY.vmm_pool_allocate(self._handle, _values.size("size", size),
+                                         _values.stream(stream), ctypes.byref(at)))
+        return at.value or 0
+
+    def free_raw(self, address: int, stream: int = 0) -> None:
+        """Frees what allocate_raw() answered. Raises UnknownAddress for any other address."""
+        check(_LIBRARY.vmm_pool_free(self._handle, _values.address("address", address),
+                                     _values.stream(stream)))
+
+    _free = free_raw
+
+    def pin(self, block: Block) -> None:
+        """Keeps the block's memory where it is until unpin() was called as often."""
+        check(_LIBRARY.vmm_pool_pin(self._handle, _values.one_of("block", block, Block).address))
+
+    def unpin(self, block: Block) -> None:
+        """Ends one pin. Raises InvalidArgument where there is none."""
+        check(_LIBRARY.vmm_pool_unpin(self._handle, _values.one_of("block", block, Block).address))
+
+    def forget_stream(self, stream: int) -> None:
+        """To be called before a stream is destroyed."""
+        check(_LIBRARY.vmm_pool_forget_stream(self._handle, _values.stream(stream)))
+
+    def synchronize(self) -> None:
+        """Blocks until the work of every stream that the pool knows has finished."""
+        check(_LIBRARY.vmm_pool_synchronize(self._handle))
+
+    def trim(self, limit: int = 0) -> TrimReport:
+        """Gives free memory back until at most `limit` bytes of it are kept."""
+        report = _native.TrimReport()
+        check(_LIBRARY.vmm_pool_trim(self._handle, _values.size("limit", limit),
+                                     ctypes.byref(report)))
+        return values_of(report, TrimReport)
+
+    def statistics(self) -> PoolStatistics:
+        """What the pool holds and has done."""
+        numbers = _native.PoolStatistics()
+        check(_LIBRARY.vmm_pool_get_statistics(self._handle, ctypes.byref(numbers)))
+        return values_of(numbers, PoolStatistics)
+
+    def regions(self) -> list[Region]:
+        """Everything in address order."""
+        count = ctypes.c_uint64()
+        check(_LIBRARY.vmm_pool_regions(self._handle, None, 0, ctypes.byref(count)))
+        found = (_native.PoolRegion * (count.value + 16))()
+        check(_LIBRARY.vmm_pool_regions(self._handle, found, len(found), ctypes.byref(count)))
+        return [Region(each.base or 0, each.size_bytes, each.stream or 0, RegionKind(each.kind))
+                for each in found[:min(count.value, len(found))]]
+
+    def last_shortage(self) -> Shortage | None:
+        """None: no request was ever too large."""
+        found = _native.Shortage()
+        check(_LIBRARY.vmm_pool_last_shortage(self._handle, ctypes.byref(found)))
+        if found.request_bytes == 0:
+            return None
+        return Shortage(found.request_bytes, found.stream or 0, found.failure, bool(found.trimmed),
+                        bool(found.blocked), found.live_bytes, found.reusable_bytes,
+                        found.largest_free_bytes, found.held_bytes, found.budget_bytes)
+
+    def subscribe(self, callback: Callable[[RemapNotice], None]) -> int:
+        """Calls back before what lies at an address changes, until unsubscribe(). Of the pool the
+        callback may only pin, unpin, free and ask."""
+        _values.function("callback", callback)
+
+        @_native.REMAP_CALLBACK
+        def told(_context: int, notice: Any) -> None:
+            seen = notice.contents
+            callback(RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes,
+                                 RemapKind(seen.kind)))
+        number = ctypes.c_uint64()
+        check(_LIBRARY.vmm_pool_subscribe(self._handle, told, None, ctypes.byref(number)))
+        self._callbacks[number.value] = told
+        return number.value
+
+    def unsubscribe(self, subscription: int) -> None:
+        """Ends subscribe(): the callback is not being called afterwards."""
+        _values.whole("subscription", subscription)
+        check(_LIBRARY.vmm_pool_unsubscribe(self._handle, subscription))
+        self._callbacks.pop(subscription, None)
+
+    def validate(self) -> None:
+        """Checks the pool's own records. Raises Error where they are broken."""
+        check(_LIBRARY.vmm_pool_validate(self._handle))
+
+    def close(self) -> None:
+        """Gives everything back, live blocks too, after waiting for their work."""
+        if self._handle:
+            check(_LIBRARY.vmm_pool_destroy(self._handle))
+            self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+
+__all__ = ["Block", "Capture", "Feature", "Pool", "PoolStatistics", "Region", "RegionKind",
+           "RemapKind", "RemapNotice", "Shortage", "TrimReport"]

@@ -1,0 +1,57 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""A pool as an RMM resource, which feeds cuDF, CuPy, Numba and whoever else uses RMM.
+
+    import libvmm, libvmm.rmm, rmm
+    pool = libvmm.Pool(libvmm.Driver("cuda"))
+    rmm.mr.set_current_device_resource(libvmm.rmm.resource(pool))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import _values
+from .errors import OutOfMemory
+from .pools import Pool
+
+
+def stream_number(stream: Any) -> int:
+    """The number of a stream: of RMM's objects, of any with __cuda_stream__, of 0 and None."""
+    if stream is None:
+        return 0
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int(protocol()[1] if callable(protocol) else protocol[1])
+    for name in ("value", "ptr"):
+        member = getattr(stream, name, None)
+        if member is not None:
+            return int(member() if callable(member) else member)
+    return _values.whole("stream", stream, wanted="a stream, or its number as an int")
+
+
+def functions(pool: Pool) -> tuple[Callable[..., int], Callable[..., None]]:
+    """allocate(size, stream) -> address and deallocate(address, size, stream)."""
+    _values.one_of("pool", pool, Pool)
+
+    def allocate(size: int, stream: Any = 0) -> int:
+        if _values.size("size", size) == 0:
+            return 0
+        try:
+            return pool.allocate_raw(size, stream_number(stream))
+        except OutOfMemory as short:  # RMM makes its own error of a MemoryError
+            raise MemoryError(str(short)) from short
+
+    def deallocate(address: int, _size: int, stream: Any = 0) -> None:
+        if _values.address("address", address):
+            pool.free_raw(address, stream_number(stream))
+
+    return allocate, deallocate
+
+
+def resource(pool: Pool) -> Any:
+    """An rmm.mr.CallbackMemoryResource. Raises ImportError without RMM."""
+    _values.one_of("pool", pool, Pool)
+    import rmm
+    return rmm.mr.CallbackMemoryResource(*functions(pool))

@@ -1,0 +1,200 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's tensors in memory of vmm's pools.
+
+    import libvmm.torch
+    libvmm.torch.enable()
+
+at any time in a process: tensors that exist already stay where they are. docs/pytorch.md has what
+works in which way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from .. import _native, _values
+from ..errors import check
+from . import _build
+from ._figures import Statistics, statistics_of
+
+_HANDLE = ctypes.c_void_p
+_lock = threading.Lock()
+_way = ""
+_allocator = ctypes.c_void_p()
+_compiled: ctypes.CDLL | None = None
+_pluggable: Any = None
+_failure: Any = None
+
+
+class Refused(RuntimeError):
+    """enable() cannot do what it was asked for; the text says why."""
+
+
+class _Options(_native.Sized):
+    _fields_ = [("struct_size", _native.U64), ("driver", _native.TEXT),
+                ("reservation_bytes", _native.U64), ("capture", _native.U32),
+                ("read_environment", _native.U32)]
+
+
+def way() -> str:
+    """"allocator" or "functions": how enable() did it; "" where it is not enabled."""
+    return _way
+
+
+def enable(way: str = "auto") -> str:
+    """Gives PyTorch's CUDA tensors memory of vmm's pools from now on, and answers the way.
+
+    way: "allocator" compiles a class against this PyTorch on its first use, which takes a C++
+    compiler, and does everything. "functions" plugs plain functions in, before the first use of
+    CUDA; PyTorch then has no snapshots and other things that docs/pytorch.md lists. "auto" takes
+    the first where it can be had, and warns with the reason where it cannot.
+
+    Raises Refused, with the reason."""
+    global _way
+    _values.text("way", way)
+    if way not in ("auto", "allocator", "functions"):
+        raise Refused(f"'{way}' is no way: one of auto, allocator, functions")
+    torch = _torch()
+    with _lock:
+        if _way:
+            if way not in ("auto", _way):
+                raise Refused(f"libvmm is enabled already, by way of '{_way}'")
+            return _way
+        if way != "functions":
+            try:
+                _install_allocator(torch)
+                _way = "allocator"
+                return _way
+            except _build.CannotBuild as reason:
+                if way == "allocator":
+                    raise Refused(str(reason)) from reason
+                warnings.warn(f"libvmm plugs plain functions into PyTorch, since {reason}",
+                              RuntimeWarning, stacklevel=2)
+        _install_functions(torch)
+        _way = "functions"
+        return _way
+
+
+def disable() -> None:
+    """New tensors have PyTorch's own memory again; those that live keep theirs. Raises Refused for
+    plain functions, which PyTorch cannot take out."""
+    global _way
+    with _lock:
+        if _way == "functions":
+            raise Refused("PyTorch cannot take pluggable functions out again")
+        if _way and _compiled is not None:
+            _compiled.vmm_torch_remove()
+        _way = ""
+
+
+@contextlib.contextmanager
+def native() -> Iterator[None]:
+    """Tensors that this thread makes inside have PyTorch's own memory: what is shared with other
+    processes by torch.multiprocessing, or registered. Raises Refused under plain functions."""
+    if _way == "functions":
+        raise Refused("plain functions serve every tensor: native() needs the way 'allocator'")
+    if _compiled is not None:
+        _compiled.vmm_torch_route_native(1)
+    try:
+        yield
+    finally:
+        if _compiled is not None:
+            _compiled.vmm_torch_route_native(-1)
+
+
+def mem_pool(**options: Any) -> Any:
+    """A torch.cuda.MemPool whose segments are vmm's. `options` are MemPool's own."""
+    torch = _torch()
+    global _pluggable
+    with _lock:
+        if _pluggable is None:
+            _pluggable = torch.cuda.memory.CUDAPluggableAllocator(
+                _native.PATH, "vmm_plugin_malloc", "vmm_plugin_free")
+    return torch.cuda.MemPool(_pluggable.allocator(), **options)
+
+
+def statistics(device: int | None = None) -> Statistics:
+    """What vmm's allocator says of a device; the current one where none is named."""
+    if device is not None:
+        _values.device(device, low=0)
+    number = _torch().cuda.current_device() if device is None else device
+    return statistics_of(_allocator, number)
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as missing:
+        raise ImportError("libvmm.torch needs PyTorch, which is not installed") from missing
+    if torch.version.cuda is None:
+        raise Refused(f"PyTorch {torch.__version__} is built without CUDA")
+    if not torch.cuda.is_available():
+        raise Refused("PyTorch finds no CUDA device: `python -m libvmm doctor` says what there is")
+    return torch
+
+
+def _make_allocator() -> ctypes.c_void_p:
+    if not _allocator:
+        library = _native.LIBRARY
+        options = _Options()
+        check(library.vmm_allocator_options_init(ctypes.byref(options), ctypes.sizeof(options)))
+        options.read_environment = 1
+        check(library.vmm_allocator_create(ctypes.byref(options), ctypes.byref(_allocator)))
+        check(library.vmm_plugin_use(_allocator))
+    return _allocator
+
+
+def _install_allocator(torch: Any) -> None:
+    global _compiled
+    if _compiled is None:
+        path = _build.build(os.path.dirname(torch.__file__), torch.__version__,
+                            torch.compiled_with_cxx11_abi())
+        try:
+            loaded = ctypes.CDLL(path)
+        except OSError as trouble:
+            raise _build.CannotBuild(f"what was compiled cannot be loaded: {trouble}") from trouble
+        loaded.vmm_torch_install.restype = ctypes.c_char_p
+        loaded.vmm_torch_install.argtypes = [_HANDLE]
+        loaded.vmm_torch_remove.restype = None
+        loaded.vmm_torch_route_native.argtypes, loaded.vmm_torch_route_native.restype = (
+            [ctypes.c_int], None)
+        _compiled = loaded
+    refused = _native.text(_compiled.vmm_torch_install(_make_allocator()))
+    if refused:
+        raise Refused(refused)
+
+
+def _install_functions(torch: Any) -> None:
+    global _pluggable, _failure
+    if torch.cuda.is_initialized():
+        raise Refused("CUDA is initialised already: plain functions are plugged in before the "
+                      "first use of a device")
+    _make_allocator()
+    made = torch.cuda.memory.CUDAPluggableAllocator(_native.PATH, "vmm_plugin_malloc",
+                                                    "vmm_plugin_free")
+    inside = made.allocator()
+    for name, function in (("set_record_stream_fn", "vmm_plugin_record_stream"),
+                           ("set_init_fn", "vmm_plugin_init"),
+                           ("set_reset_fn", "vmm_plugin_empty_cache"),
+                           ("set_memory_fraction_fn", "vmm_plugin_memory_fraction"),
+                           ("set_base_alloc_fn", "vmm_plugin_base")):
+        getattr(inside, name)(ctypes.cast(getattr(_native.LIBRARY, function),
+                                          ctypes.c_void_p).value)
+    # PyTorch's own function that throws: a request that fails raises and answers no null tensor.
+    try:
+        c10 = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
+        _failure = getattr(c10, "_ZN3c106detail14torchCheckFailEPKcS2_jS2_")
+        check(_native.LIBRARY.vmm_plugin_set_failure(ctypes.cast(_failure, ctypes.c_void_p)))
+    except (OSError, AttributeError) as trouble:
+        raise Refused(f"PyTorch's function for errors is not there: {trouble}") from trouble
+    torch.cuda.memory.change_current_allocator(made)
+    _pluggable = made
+    from ._figures import patch
+    patch(torch, _allocator)

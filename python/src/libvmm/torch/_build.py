@@ -1,0 +1,157 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the allocator against the PyTorch of this machine, once. Imports no torch."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+
+from .. import _native
+
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "allocator.cpp")
+
+
+class CannotBuild(Exception):
+    """The text says what is missing, or what the compiler said."""
+
+
+def find_compiler() -> str | None:
+    """CXX, else the first C++ compiler of the path."""
+    for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++"):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    return None
+
+
+def torch_version(origin: str | None) -> str:
+    """The version of the PyTorch whose __init__.py lies there, without importing it."""
+    try:
+        with open(os.path.join(os.path.dirname(origin or ""), "version.py"),
+                  encoding="utf-8") as file:
+            found = re.search(r"__version__\s*=\s*'([^']*)'", file.read())
+    except OSError:
+        return ""
+    return found.group(1) if found else ""
+
+
+def find_cuda_headers(torch_folder: str) -> str | None:
+    """A folder with cuda_runtime_api.h: NVIDIA's wheels beside PyTorch, then the toolkit."""
+    wheels = os.path.join(os.path.dirname(torch_folder), "nvidia")
+    folders = [os.path.join(wheels, name, "include") for name in
+               ("cu13", "cuda_runtime", "cu12")]
+    folders += [os.path.join(os.environ[name], "include") for name in ("CUDA_HOME", "CUDA_PATH")
+                if os.environ.get(name)]
+    folders += ["/usr/local/cuda/include", "/usr/include"]
+    for folder in folders:
+        if os.path.exists(os.path.join(folder, "cuda_runtime_api.h")):
+            return folder
+    return None
+
+
+def find_crt(torch_folder: str, cuda: str) -> str | None:
+    """A folder with crt/host_config.h, for CUDA headers without it: NVIDIA packages it apart. Of
+    the toolkit, else our own, which has what a host compiler must read. None: it is there."""
+    if os.path.exists(os.path.join(cuda, "crt", "host_config.h")):
+        return None
+    roots = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        roots.append(os.path.dirname(os.path.dirname(os.path.realpath(nvcc))))
+    roots += ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True)]
+    folders = [folder for root in roots if root for folder in (
+        os.path.join(root, "include"), *glob.glob(os.path.join(root, "targets", "*", "include")))]
+    wheels = os.path.dirname(torch_folder)
+    folders += glob.glob(os.path.join(wheels, "nvidia", "*", "include"))
+    folders.append(os.path.join(wheels, "triton", "backends", "nvidia", "include"))
+    wanted = _major(cuda)
+    for folder in folders:
+        if os.path.exists(os.path.join(folder, "crt", "host_config.h")) \
+                and _major(folder) in (wanted, 0):
+            return folder
+    return os.path.join(os.path.dirname(SOURCE), "host")
+
+
+def _major(folder: str) -> int:
+    """The major version of the CUDA headers there; 0: they do not say."""
+    try:
+        with open(os.path.join(folder, "cuda_runtime_api.h"), encoding="utf-8",
+                  errors="replace") as file:
+            found = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", file.read())
+    except OSError:
+        return 0
+    return int(found.group(1)) // 1000 if found else 0
+
+
+def find_vmm_headers() -> str | None:
+    """Of the wheel; of the source tree where the package is used from there; of the system."""
+    package = _native.FOLDER
+    for folder in (os.path.join(package, "include"),
+                   os.path.join(package, "..", "..", "..", "c", "include"), "/usr/include"):
+        if os.path.exists(os.path.join(folder, "vmm_allocator.h")):
+            return os.path.normpath(folder)
+    return None
+
+
+def cache_folder() -> str:
+    """LIBVMM_CACHE, else libvmm in the user's cache folder."""
+    named = os.environ.get("LIBVMM_CACHE")
+    if named:
+        return named
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "libvmm")
+
+
+def command(torch_folder: str, version: str, new_abi: bool) -> list[str]:
+    """The compiler and its arguments, but for the output. Raises CannotBuild."""
+    number = re.match(r"(\d+)\.(\d+)", version)
+    if number is None or int(number[1]) != 2 or int(number[2]) < 9:
+        raise CannotBuild(f"PyTorch {version}: the allocator is written for 2.9 and later")
+    compiler = find_compiler()
+    cuda = find_cuda_headers(torch_folder)
+    vmm = find_vmm_headers()
+    missing = [name for name, found in (
+        ("a C++ compiler (g++; CXX names another)", compiler),
+        ("cuda_runtime_api.h (CUDA_HOME names the toolkit)", cuda),
+        ("vmm_allocator.h", vmm)) if not found]
+    if missing:
+        raise CannotBuild("there is no " + ", and no ".join(missing))
+    assert compiler and cuda and vmm
+    crt = find_crt(torch_folder, cuda)
+    library = _native.PATH if os.path.sep in _native.PATH else "-l:" + _native.PATH
+    return [compiler, "-std=c++20" if int(number[2]) >= 12 else "-std=c++17", "-O2", "-fPIC",
+            "-shared", "-fvisibility=hidden", f"-DVMM_TORCH={number[1]}{int(number[2]):02}",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(new_abi)}", "-I", vmm,
+            "-isystem", os.path.join(torch_folder, "include"), "-isystem", cuda,
+            *(["-idirafter", crt] if crt else []), SOURCE,
+            "-L", os.path.join(torch_folder, "lib"), "-lc10", "-lc10_cuda", library]
+
+
+def build(torch_folder: str, version: str, new_abi: bool) -> str:
+    """The compiled allocator's path. What was compiled before for the same PyTorch, source and
+    compiler is taken again. Raises CannotBuild."""
+    words = command(torch_folder, version, new_abi)
+    with open(SOURCE, "rb") as file:
+        what = hashlib.sha256(file.read())
+    what.update("\0".join([version, *words]).encode())
+    target = os.path.join(cache_folder(), f"torch-{version}-{what.hexdigest()[:16]}.so")
+    if os.path.exists(target):
+        return target
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        descriptor, made = tempfile.mkstemp(suffix=".so", dir=os.path.dirname(target))
+    except OSError as trouble:
+        raise CannotBuild(f"{trouble}; LIBVMM_CACHE names a folder to write to") from trouble
+    os.close(descriptor)
+    done = subprocess.run([*words, "-o", made], capture_output=True, text=True)
+    if done.returncode != 0:
+        os.remove(made)
+        raise CannotBuild(f"{words[0]} failed for PyTorch {version}:\n{done.stderr[-4000:]}")
+    os.replace(made, target)  # another process may have been faster: the files are the same
+    return target

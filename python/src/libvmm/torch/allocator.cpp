@@ -1,0 +1,627 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// PyTorch's CUDA allocator over libvmm.so: compiled on the machine where it is used, against the
+// PyTorch that is there, since the class that it derives from changes with each of its versions.
+//
+// Tensors have vmm's memory. PyTorch's own allocator stays behind it and serves what is routed to a
+// pool: captured graphs, MemPool, and threads inside libvmm.torch.native(). So pools are as they
+// always were. Each allocator gives back what it caches before the other one calls memory short.
+//
+// I1  A block is the one's or the other's by its deleter; an address alone is asked for in vmm's
+//     table first.
+// I2  lock_ is held over no call of either allocator.
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <dlfcn.h>
+#include <vmm_allocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace torch_cuda = c10::cuda::CUDACachingAllocator;
+using c10::DataPtr;
+using c10::DeviceIndex;
+using c10::MempoolId_t;
+using c10::CachingAllocator::Stat;
+using c10::CachingAllocator::StatArray;
+using torch_cuda::BlockInfo;
+using torch_cuda::DeviceStats;
+using torch_cuda::RecordContext;
+using torch_cuda::SegmentInfo;
+using torch_cuda::SnapshotInfo;
+using torch_cuda::TraceEntry;
+using context = std::shared_ptr<c10::GatheredContext>;
+
+class allocator;
+allocator* installed = nullptr;
+thread_local int native_depth = 0;
+void delete_block(void* at);
+
+// CUDA's runtime as PyTorch has loaded it.
+template <class Function>
+Function runtime(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+void check(vmm_status status) {
+  TORCH_CHECK(status == VMM_SUCCESS, "vmm: ", vmm_last_error_text());
+}
+
+void add(Stat& to, const vmm_level& level) {
+  to.current += level.current;
+  to.peak += level.peak;
+  to.allocated += level.added;
+  to.freed += level.removed;
+}
+void add(StatArray& to, const vmm_level (&levels)[VMM_LEVEL_COUNT]) {
+  for (int i = 0; i < VMM_LEVEL_COUNT; ++i) add(to[static_cast<size_t>(i)], levels[i]);
+}
+
+bool is_shortage(vmm_status status) {
+  return status == VMM_ERROR_OUT_OF_MEMORY || status == VMM_ERROR_OVER_BUDGET ||
+         status == VMM_ERROR_OUT_OF_ADDRESSES || status == VMM_ERROR_OUT_OF_MAPPINGS;
+}
+
+struct route {
+  DeviceIndex device;
+  MempoolId_t pool;
+  std::function<bool(cudaStream_t)> takes;
+};
+
+// The history that record_memory_history asks for: as PyTorch keeps it.
+class history {
+ public:
+  void set(bool enabled, torch_cuda::CreateContextFn gather, size_t entries_max, RecordContext when,
+           bool clears) {
+    const std::lock_guard<std::mutex> lock(lock_);
+    gather_.store(gather);
+    entries_max_ = std::max<size_t>(1, entries_max);
+    when_.store(enabled ? when : RecordContext::NEVER);
+    if (!enabled || clears) {
+      entries_.clear();
+      contexts_.clear();
+    }
+    enabled_.store(enabled);
+  }
+  [[nodiscard]] bool is_on() const { return enabled_.load(std::memory_order_relaxed) || tracked_; }
+  void track(torch_cuda::AllocatorTraceTracker tracker) {
+    const std::lock_guard<std::mutex> lock(lock_);
+    trackers_.push_back(std::move(tracker));
+    tracked_ = true;
+  }
+
+  void allocated(DeviceIndex device, void* at, size_t size, cudaStream_t stream) {
+    const context who = gather(RecordContext::STATE);
+    const std::lock_guard<std::mutex> lock(lock_);
+    if (who != nullptr) contexts_[at] = who;
+    add(TraceEntry::ALLOC, device, at, size, stream,
+        when_.load() >= RecordContext::ALLOC ? who : nullptr);
+  }
+  void freed(const vmm_allocation& block) {
+    const context who = gather(RecordContext::ALL);
+    const std::lock_guard<std::mutex> lock(lock_);
+    contexts_.erase(block.base);
+    const auto stream = static_cast<cudaStream_t>(block.stream);
+    const auto device = static_cast<DeviceIndex>(block.device);
+    add(TraceEntry::FREE_REQUESTED, device, block.base, block.requested_bytes, stream, who);
+    add(TraceEntry::FREE_COMPLETED, device, block.base, block.requested_bytes, stream, who);
+  }
+
+  [[nodiscard]] context context_of(void* at) {
+    const std::lock_guard<std::mutex> lock(lock_);
+    const auto found = contexts_.find(at);
+    return found == contexts_.end() ? nullptr : found->second;
+  }
+  // Adds the entries to those of PyTorch's own allocator, in the order of their times.
+  void merge_into(std::vector<std::vector<TraceEntry>>& traces) {
+    const std::lock_guard<std::mutex> lock(lock_);
+    if (entries_.empty()) return;
+    const auto to_ns = clock_.makeConverter();
+    for (TraceEntry each : entries_) {
+      each.time_.t_ = to_ns(each.time_.approx_t_) / 1000;
+      const auto device = static_cast<size_t>(each.device_);
+      if (traces.size() <= device) traces.resize(device + 1);
+      traces[device].push_back(std::move(each));
+    }
+    for (auto& trace : traces) {
+      std::stable_sort(trace.begin(), trace.end(), [](const TraceEntry& a, const TraceEntry& b) {
+        return a.time_.t_ < b.time_.t_;
+      });
+    }
+  }
+
+ private:
+  [[nodiscard]] context gather(RecordContext least) const {
+    const auto how = gather_.load();
+    if (how == nullptr || when_.load(std::memory_order_relaxed) < least) return nullptr;
+    return how();
+  }
+  void add(TraceEntry::Action action, DeviceIndex device, void* at, size_t size,
+           cudaStream_t stream, context who) {
+    TraceEntry made(action, device, reinterpret_cast<size_t>(at), size, stream, MempoolId_t{0, 0},
+                    c10::getApproximateTime(), std::move(who));
+    for (const auto& tracker : trackers_) tracker(made);
+    if (!enabled_.load(std::memory_order_relaxed)) return;
+    if (entries_.size() >= entries_max_) entries_.pop_front();
+    entries_.push_back(std::move(made));
+  }
+
+  std::mutex lock_;
+  std::deque<TraceEntry> entries_;
+  std::unordered_map<void*, context> contexts_;
+  std::vector<torch_cuda::AllocatorTraceTracker> trackers_;
+  std::atomic<bool> tracked_{false};
+  c10::ApproximateClockToUnixTimeConverter clock_;
+  std::atomic<torch_cuda::CreateContextFn> gather_{nullptr};
+  std::atomic<RecordContext> when_{RecordContext::NEVER};
+  size_t entries_max_ = 1;
+  std::atomic<bool> enabled_{false};
+};
+
+class allocator final : public torch_cuda::CUDAAllocator {
+ public:
+  allocator(torch_cuda::CUDAAllocator* native, vmm_allocator* vmm) : native_(native), vmm_(vmm) {}
+
+  [[nodiscard]] torch_cuda::CUDAAllocator* native() const { return native_; }
+
+  // ---- memory ----------------------------------------------------------------------------------
+
+  DataPtr allocate(size_t size) override {
+    const DeviceIndex device = c10::cuda::current_device();
+    const c10::Device where(c10::DeviceType::CUDA, device);
+    if (size == 0) return {nullptr, nullptr, &delete_block, where};
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
+    if (is_native(device, stream)) return allocate_native(size);
+    void* const at = take(size, device, stream);
+    // PyTorch's own either has it, or it is its error that the program sees.
+    if (at == nullptr) return native_->allocate(size);
+    return {at, at, &delete_block, where};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
+  void* raw_alloc(size_t size) override {
+    if (size == 0) return nullptr;
+    const DeviceIndex device = c10::cuda::current_device();
+    return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream(device).stream());
+  }
+  void* raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
+    if (size == 0) return nullptr;
+    const DeviceIndex device = c10::cuda::current_device();
+    if (is_native(device, stream)) return native_->raw_alloc_with_stream(size, stream);
+    void* const at = take(size, device, stream);
+    return at != nullptr ? at : native_->raw_alloc_with_stream(size, stream);
+  }
+  void raw_delete(void* at) override {
+    if (at == nullptr) return;
+    const c10::impl::PyInterpreter* const tracer = c10::impl::GPUTrace::get_trace();
+    const bool profiles = c10::memoryProfilingEnabled();
+    vmm_allocation block{};
+    if (history_.is_on() || profiles || tracer != nullptr) [[unlikely]] {
+      if (vmm_allocator_find(vmm_, at, &block) == VMM_SUCCESS) tell_free(block, tracer, profiles);
+    }
+    const vmm_status done = vmm_allocator_free(vmm_, at);
+    if (done == VMM_SUCCESS) [[likely]]
+      return;
+    if (done == VMM_ERROR_UNKNOWN_ADDRESS) return native_->raw_delete(at);
+    // A forked child: what it inherits is its parent's.
+    if (done != VMM_ERROR_NOT_PERMITTED)
+      std::fprintf(stderr, "vmm: %p was not freed: %s\n", at, vmm_last_error_text());
+  }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    native_->copy_data(to, from, count);
+  }
+  void recordStream(const DataPtr& block, c10::cuda::CUDAStream stream) override {
+    if (!block.get()) return;
+    if (block.get_deleter() != &delete_block) return native_->recordStream(block, stream);
+    check(vmm_allocator_record_stream(vmm_, block.get(), stream.stream()));
+  }
+  void* getBaseAllocation(void* at, size_t* size) override {
+    vmm_allocation block{};
+    if (vmm_allocator_find(vmm_, at, &block) != VMM_SUCCESS)
+      return native_->getBaseAllocation(at, size);
+    if (size != nullptr) *size = block.size_bytes;
+    return block.base;
+  }
+
+  // ---- setting up, limits, caches --------------------------------------------------------------
+
+  void init(int device_count) override { native_->init(device_count); }
+  bool initialized() override { return native_->initialized(); }
+  void enable(bool value) override { native_->enable(value); }
+  bool isEnabled() const override { return native_->isEnabled(); }
+  std::string name() override { return "vmm"; }
+
+  double getMemoryFraction(DeviceIndex device) override {
+    const auto found = fractions_.find(device);
+    return found == fractions_.end() ? native_->getMemoryFraction(device) : found->second;
+  }
+  // For both together: what vmm holds is taken from PyTorch's own when memory is short.
+  void setMemoryFraction(double fraction, DeviceIndex device) override {
+    native_->setMemoryFraction(fraction, device);
+    vmm_plugin_memory_fraction(fraction, device);
+    fractions_[device] = fraction;
+  }
+  void emptyCache(MempoolId_t pool) override {
+    native_->emptyCache(pool);
+    if (pool == MempoolId_t{0, 0}) check(vmm_allocator_trim(vmm_, VMM_ALL_DEVICES, 0, nullptr));
+  }
+  void cacheInfo(DeviceIndex device, size_t* largest) override {
+    native_->cacheInfo(device, largest);
+    for (const vmm_pool_region& each : regions_of(device)) {
+      if (each.kind == VMM_REGION_FREE) *largest = std::max<size_t>(*largest, each.size_bytes);
+    }
+  }
+#if VMM_TORCH >= 210
+  std::vector<torch_cuda::StreamSegmentSize> getExpandableSegmentSizes(
+      DeviceIndex device) override {
+    return native_->getExpandableSegmentSizes(device);
+  }
+#endif
+
+  // ---- pools: PyTorch's own --------------------------------------------------------------------
+
+  void beginAllocateToPool(DeviceIndex device, MempoolId_t pool,
+                           std::function<bool(cudaStream_t)> takes) override {
+    native_->beginAllocateToPool(device, pool, takes);
+    check(vmm_allocator_begin_capture(vmm_));
+    const std::unique_lock<std::shared_mutex> lock(routes_lock_);
+    routes_.push_back({device, pool, std::move(takes)});
+    route_count_.store(routes_.size(), std::memory_order_release);
+  }
+  void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override {
+    {
+      const std::unique_lock<std::shared_mutex> lock(routes_lock_);
+      const auto found = std::find_if(routes_.rbegin(), routes_.rend(), [&](const route& each) {
+        return each.device == device && each.pool == pool;
+      });
+      if (found != routes_.rend()) {
+        routes_.erase(std::next(found).base());
+        (void)vmm_allocator_end_capture(vmm_);
+      }
+      route_count_.store(routes_.size(), std::memory_order_release);
+    }
+    native_->endAllocateToPool(device, pool);
+  }
+  void releasePool(DeviceIndex device, MempoolId_t pool) override {
+    native_->releasePool(device, pool);
+  }
+  int getPoolUseCount(DeviceIndex device, MempoolId_t pool) override {
+    return native_->getPoolUseCount(device, pool);
+  }
+#if VMM_TORCH >= 211
+  void createOrIncrefPool(DeviceIndex device, MempoolId_t pool,
+                          std::shared_ptr<CUDAAllocator> with) override {
+    native_->createOrIncrefPool(device, pool, std::move(with));
+  }
+  void setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool use) override {
+    native_->setUseOnOOM(device, pool, use);
+  }
+#else
+  void createOrIncrefPool(DeviceIndex device, MempoolId_t pool, CUDAAllocator* with) override {
+    native_->createOrIncrefPool(device, pool, with);
+  }
+  void setUseOnOOM(DeviceIndex device, MempoolId_t pool) override {
+    native_->setUseOnOOM(device, pool);
+  }
+#endif
+#if VMM_TORCH >= 210
+  void setNoSplit(DeviceIndex device, MempoolId_t pool) override {
+    native_->setNoSplit(device, pool);
+  }
+#endif
+  bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t pool,
+                                const std::unordered_set<void*>& expected) override {
+    return native_->checkPoolLiveAllocations(device, pool, expected);
+  }
+  std::shared_ptr<torch_cuda::AllocatorState> getCheckpointState(DeviceIndex device,
+                                                                 MempoolId_t pool) override {
+    return native_->getCheckpointState(device, pool);
+  }
+  torch_cuda::CheckpointDelta setCheckpointPoolState(
+      DeviceIndex device, std::shared_ptr<torch_cuda::AllocatorState> state) override {
+    return native_->setCheckpointPoolState(device, std::move(state));
+  }
+
+  // ---- other devices and processes -------------------------------------------------------------
+
+  void enablePeerAccess(DeviceIndex device, DeviceIndex to) override {
+    native_->enablePeerAccess(device, to);
+    check(vmm_allocator_add_peer(vmm_, to, device));
+  }
+  cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t count,
+                          cudaStream_t stream, bool p2p) override {
+    using copy = cudaError_t (*)(void*, int, const void*, int, size_t, cudaStream_t);
+    static const auto between = runtime<copy>("cudaMemcpyPeerAsync");
+    // Without peer access memory that was mapped is not copied by the plain call.
+    if (!p2p && to_device != from_device && between != nullptr)
+      return between(to, to_device, from, from_device, count, stream);
+    return native_->memcpyAsync(to, to_device, from, from_device, count, stream, p2p);
+  }
+  torch_cuda::ShareableHandle shareIpcHandle(void* at) override {
+    vmm_allocation block{};
+    TORCH_CHECK(vmm_allocator_find(vmm_, at, &block) != VMM_SUCCESS,
+                "memory of vmm's pools cannot be shared with other processes: it moves. Allocate "
+                "the tensor inside `with libvmm.torch.native():`");
+    return native_->shareIpcHandle(at);
+  }
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
+    return native_->getIpcDevPtr(std::move(handle));
+  }
+
+  // ---- figures and histories -------------------------------------------------------------------
+
+  DeviceStats getDeviceStats(DeviceIndex device) override {
+    DeviceStats all = native_->getDeviceStats(device);
+    vmm_allocator_statistics ours{};
+    ours.struct_size = sizeof(ours);
+    check(vmm_allocator_get_statistics(vmm_, device, &ours));
+    add(all.allocation, ours.allocations);
+    add(all.allocated_bytes, ours.allocated_bytes);
+    add(all.active, ours.active);
+    add(all.active_bytes, ours.active_bytes);
+    add(all.requested_bytes, ours.requested_bytes);
+    for (const auto type : {VMM_LEVEL_ALL, VMM_LEVEL_LARGE}) {
+      add(all.reserved_bytes[type], ours.held_bytes);
+      add(all.segment[type], ours.handles);
+    }
+    all.num_alloc_retries += static_cast<int64_t>(ours.retry_count);
+    all.num_device_alloc += ours.handles.added;
+    all.num_device_free += ours.handles.removed;
+    return all;
+  }
+  void resetAccumulatedStats(DeviceIndex device) override {
+    native_->resetAccumulatedStats(device);
+    check(vmm_allocator_reset_counts(vmm_, device));
+  }
+  void resetPeakStats(DeviceIndex device) override {
+    native_->resetPeakStats(device);
+    check(vmm_allocator_reset_peaks(vmm_, device));
+  }
+#if VMM_TORCH >= 211
+  SnapshotInfo snapshot(MempoolId_t pool, bool traces) override {
+    SnapshotInfo all = native_->snapshot(pool, traces);
+    return pool == MempoolId_t{0, 0} ? with_ours(std::move(all), traces) : all;
+  }
+  void recordHistory(bool enabled, torch_cuda::CreateContextFn gather, size_t entries_max,
+                     RecordContext when, bool clears,
+                     const std::vector<std::string>& skipped) override {
+    native_->recordHistory(enabled, gather, entries_max, when, clears, skipped);
+    history_.set(enabled, gather, entries_max, when, clears);
+  }
+#else
+  SnapshotInfo snapshot(MempoolId_t pool) override {
+    SnapshotInfo all = native_->snapshot(pool);
+    return pool == MempoolId_t{0, 0} ? with_ours(std::move(all), true) : all;
+  }
+  void recordHistory(bool enabled, torch_cuda::CreateContextFn gather, size_t entries_max,
+                     RecordContext when, bool clears) override {
+    native_->recordHistory(enabled, gather, entries_max, when, clears);
+    history_.set(enabled, gather, entries_max, when, clears);
+  }
+#endif
+  bool isHistoryEnabled() override { return native_->isHistoryEnabled(); }
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& words) override {
+    native_->recordAnnotation(words);
+  }
+  void pushCompileContext(std::string& words) override { native_->pushCompileContext(words); }
+  void popCompileContext() override { native_->popCompileContext(); }
+#if VMM_TORCH >= 210
+  void setUserMetadata(const std::string& words) override { native_->setUserMetadata(words); }
+  std::string getUserMetadata() override { return native_->getUserMetadata(); }
+#endif
+  void attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) override {
+    native_->attachOutOfMemoryObserver(std::move(observer));
+  }
+  void attachAllocatorTraceTracker(torch_cuda::AllocatorTraceTracker tracker) override {
+    history_.track(tracker);
+    native_->attachAllocatorTraceTracker(std::move(tracker));
+  }
+
+ private:
+  [[nodiscard]] bool is_native(DeviceIndex device, cudaStream_t stream) {
+    if (native_depth > 0) return true;
+    if (route_count_.load(std::memory_order_acquire) == 0) return false;
+    const std::shared_lock<std::shared_mutex> lock(routes_lock_);
+    return std::any_of(routes_.begin(), routes_.end(), [&](const route& each) {
+      return each.device == device && each.takes(stream);
+    });
+  }
+
+  DataPtr allocate_native(size_t size) {
+    try {
+      return native_->allocate(size);
+    } catch (const c10::OutOfMemoryError&) {
+      check(vmm_allocator_trim(vmm_, VMM_ALL_DEVICES, 0, nullptr));
+      leave_the_rest(c10::cuda::current_device());
+      return native_->allocate(size);
+    }
+  }
+
+  // Null: memory is short, and both allocators have given back what they cached.
+  void* take(size_t size, DeviceIndex device, cudaStream_t stream) {
+    void* at = nullptr;
+    vmm_status done = vmm_allocator_allocate(vmm_, size, device, stream, &at);
+    if (done != VMM_SUCCESS) [[unlikely]] {
+      if (is_shortage(done)) {
+        native_->emptyCache({0, 0});
+        done = vmm_allocator_allocate(vmm_, size, device, stream, &at);
+      }
+      if (is_shortage(done)) {
+        (void)vmm_allocator_trim(vmm_, device, 0, nullptr);
+        leave_the_rest(device);
+        return nullptr;
+      }
+      check(done);
+    }
+    const c10::impl::PyInterpreter* const tracer = c10::impl::GPUTrace::get_trace();
+    if (history_.is_on() || tracer != nullptr || c10::memoryProfilingEnabled()) [[unlikely]]
+      tell_allocation(size, device, stream, at);
+    return at;
+  }
+
+  // Where a fraction is set: PyTorch's own may hold what vmm does not.
+  void leave_the_rest(DeviceIndex device) {
+    const auto fraction = fractions_.find(device);
+    if (fraction == fractions_.end() || fraction->second >= 1.0) return;
+    vmm_allocator_statistics ours{};
+    ours.struct_size = sizeof(ours);
+    check(vmm_allocator_get_statistics(vmm_, device, &ours));
+    const auto limit = static_cast<double>(ours.limit_bytes);
+    const double rest = std::max(0.0, limit - static_cast<double>(ours.held_bytes.current));
+    if (limit > 0) native_->setMemoryFraction(fraction->second * rest / limit, device);
+  }
+
+  void tell_allocation(size_t size, DeviceIndex device, cudaStream_t stream, void* at) {
+    if (history_.is_on()) history_.allocated(device, at, size, stream);
+    report(at, static_cast<int64_t>((size + 511) & ~size_t{511}), device);
+    if (const auto* tracer = c10::impl::GPUTrace::get_trace())
+      (*tracer)->trace_gpu_memory_allocation(c10::DeviceType::CUDA,
+                                             reinterpret_cast<uintptr_t>(at));
+  }
+  void tell_free(const vmm_allocation& block, const c10::impl::PyInterpreter* tracer,
+                 bool profiles) {
+    if (history_.is_on()) history_.freed(block);
+    if (profiles) {
+      report(block.base, -static_cast<int64_t>(block.size_bytes),
+             static_cast<DeviceIndex>(block.device));
+    }
+    if (tracer != nullptr) {
+      (*tracer)->trace_gpu_memory_deallocation(c10::DeviceType::CUDA,
+                                               reinterpret_cast<uintptr_t>(block.base));
+    }
+  }
+  void report(void* at, int64_t by, DeviceIndex device) {
+    if (!c10::memoryProfilingEnabled()) return;
+    const DeviceStats now = getDeviceStats(device);
+    c10::reportMemoryUsageToProfiler(at, by, static_cast<size_t>(now.allocated_bytes[0].current),
+                                     static_cast<size_t>(now.reserved_bytes[0].current),
+                                     c10::Device(c10::DeviceType::CUDA, device));
+  }
+
+  template <class Element, class Ask>
+  std::vector<Element> listed(Ask&& ask) {
+    uint64_t count = 0;
+    check(ask(nullptr, 0, &count));
+    std::vector<Element> found(count + 64);
+    check(ask(found.data(), found.size(), &count));
+    found.resize(std::min<size_t>(found.size(), count));
+    return found;
+  }
+  std::vector<vmm_pool_region> regions_of(DeviceIndex device) {
+    return listed<vmm_pool_region>([&](vmm_pool_region* into, uint64_t size, uint64_t* count) {
+      return vmm_allocator_regions(vmm_, device, into, size, count);
+    });
+  }
+
+  SnapshotInfo with_ours(SnapshotInfo all, bool traces) {
+    for (DeviceIndex device = 0; device < c10::cuda::device_count(); ++device)
+      add_segments(device, all.segments);
+    if (traces) history_.merge_into(all.device_traces);
+    return all;
+  }
+
+  // A segment for each run of mapped memory that one stream has.
+  void add_segments(DeviceIndex device, std::vector<SegmentInfo>& out) {
+    std::unordered_map<void*, vmm_allocation> blocks;
+    const auto found =
+        listed<vmm_allocation>([&](vmm_allocation* into, uint64_t size, uint64_t* count) {
+          return vmm_allocator_list(vmm_, device, into, size, count);
+        });
+    for (const vmm_allocation& each : found) blocks.emplace(each.base, each);
+    size_t end = 0;
+    for (const vmm_pool_region& each : regions_of(device)) {
+      const auto begin = reinterpret_cast<size_t>(each.base);
+      if (each.kind == VMM_REGION_HOLE || each.kind == VMM_REGION_ZOMBIE) continue;
+      const auto block = blocks.find(each.base);
+      const bool is_live = each.kind == VMM_REGION_LIVE;
+      void* const stream = is_live && block != blocks.end() ? block->second.stream : each.stream;
+      if (begin != end || out.back().stream != stream) {
+        out.emplace_back();
+        out.back().device = device;
+        out.back().address = begin;
+        out.back().stream = static_cast<decltype(SegmentInfo::stream)>(stream);
+        out.back().is_large = true;
+        out.back().is_expandable = true;
+      }
+      add_block(out.back(), each,
+                is_live ? (block != blocks.end() ? &block->second : nullptr) : nullptr);
+      end = begin + each.size_bytes;
+    }
+  }
+  void add_block(SegmentInfo& to, const vmm_pool_region& region, const vmm_allocation* block) {
+    BlockInfo made;
+    made.size = region.size_bytes;
+    made.active = region.kind == VMM_REGION_LIVE;
+    made.allocated = block != nullptr && block->is_pending == 0;
+    if (block != nullptr) {
+      made.requested_size = block->requested_bytes;
+      made.context_when_allocated = history_.context_of(region.base);
+    }
+    to.total_size += made.size;
+    to.requested_size += made.allocated ? made.requested_size : 0;
+    to.allocated_size += made.allocated ? made.size : 0;
+    to.active_size += made.active ? made.size : 0;
+    to.blocks.push_back(std::move(made));
+  }
+
+  torch_cuda::CUDAAllocator* const native_;
+  vmm_allocator* const vmm_;
+  std::shared_mutex routes_lock_;
+  std::vector<route> routes_;
+  std::atomic<size_t> route_count_{0};
+  std::unordered_map<DeviceIndex, double> fractions_;  // set by programs when they begin
+  history history_;
+};
+
+void delete_block(void* at) { installed->raw_delete(at); }
+
+}  // namespace
+
+extern "C" {
+
+// Makes the allocator PyTorch's. Answers "" or why not.
+__attribute__((visibility("default"))) const char* vmm_torch_install(vmm_allocator* vmm) {
+  static std::string text;
+  try {
+    torch_cuda::CUDAAllocator* const before = torch_cuda::get();
+    if (before == nullptr) return "PyTorch has no CUDA allocator";
+    if (installed == nullptr) {
+      text = before->name();
+      if (text != "native") {
+        text = "PyTorch's allocator is '" + text + "', not its native one";
+        return text.c_str();
+      }
+      installed = new allocator(before, vmm);  // lives as long as the process
+    }
+    torch_cuda::allocator.store(installed);
+    c10::SetAllocator(c10::kCUDA, installed, 10);
+    return "";
+  } catch (const std::exception& failure) {
+    text = failure.what();
+    return text.c_str();
+  }
+}
+
+// Makes PyTorch's own the allocator again. Blocks of vmm stay until they are freed.
+__attribute__((visibility("default"))) void vmm_torch_remove() {
+  if (installed == nullptr) return;
+  torch_cuda::allocator.store(installed->native());
+  c10::SetAllocator(c10::kCUDA, installed->native(), 10);
+}
+
+__attribute__((visibility("default"))) void vmm_torch_route_native(int by) { native_depth += by; }
+
+}  // extern "C"

@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: `python -m libvmm` answers, in words and as JSON, and wrong words are refused.
+Method: the commands as processes of their own, with environments that hold the settings of
+interest."""
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from libvmm import _doctor, _settings
+
+
+def command(*words, **settings):
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith("PYTORCH_")}
+    environment.update(settings)
+    return subprocess.run([sys.executable, "-m", "libvmm", *words], capture_output=True, text=True,
+                          env=environment)
+
+
+def test_doctor_in_words():
+    said = command("doctor")
+    assert said.returncode == 0, said.stderr
+    assert "driver host: available" in said.stdout
+    assert "0 wrong settings, 0 conflicts" in said.stdout
+
+
+def test_doctor_as_json():
+    said = command("doctor", "--json", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    found = json.loads(said.stdout)
+    assert any(each["name"] == "host" and each["available"] for each in found["drivers"])
+    assert os.path.basename(found["library"]).startswith("libvmm.so")
+    assert [each.split(":")[0] for each in found["conflicts"]] == ["expandable_segments"]
+    assert found["settings"]["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+
+
+@pytest.mark.parametrize("settings, words", [
+    ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64, expandable_segments : True"}, "expandable"),
+    ({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, "cudaMallocAsync"),
+    ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "NO_CUDA_MEMORY_CACHING"),
+    ({"LD_PRELOAD": "/x/libvmm_preload.so", "VMM_MODE": "vmm"}, "VMM_MODE")])
+def test_conflicts(settings, words):
+    found = _doctor.conflicts(settings)
+    assert len(found) == 1 and words in found[0]
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"},
+    {"PYTORCH_NO_CUDA_MEMORY_CACHING": "0"},
+    {"LD_PRELOAD": "/x/libvmm_preload.so", "VMM_MODE": "monitor"}])
+def test_no_conflicts(settings):
+    assert _doctor.conflicts(settings) == []
+
+
+def test_hooks_are_named(tmp_path):
+    """A preloaded library that answers for one of the names."""
+    source = tmp_path / "hook.c"
+    source.write_text("int cudaMalloc(void) { return 0; }\n")
+    library = tmp_path / "libhook.so"
+    try:
+        subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    except FileNotFoundError:
+        pytest.skip("there is no C compiler")
+    found = json.loads(command("doctor", "--json", LD_PRELOAD=str(library)).stdout)
+    assert found["hooks"]["cudaMalloc"] == str(library)
+
+
+def test_wrong_words():
+    assert command("nonsense").returncode == 2
+    assert command("run", "--mode", "nonsense", "x.py").returncode == 2
+    said = command("run", "no_such_script.py")
+    assert said.returncode == 2 and "no_such_script.py" in said.stderr
+    assert command().returncode == 0
+    assert command("version").stdout.count(".") == 2
+
+
+def test_a_preload_mode_without_the_library_says_so(tmp_path):
+    if _doctor.preload_library() is not None:
+        pytest.skip("this installation has the preload library")
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    said = command("run", "--mode", "monitor", str(script))
+    assert said.returncode == 2 and "preload library" in said.stderr
+
+
+# Wrong values, and words of what is said of them. The C library is asked for the first ones.
+WRONG_SETTINGS = [
+    ("VMM_BUDGET", "40 gigs", "VMM_BUDGET takes bytes with a unit"),
+    ("VMM_BUDGET", "-1", "VMM_BUDGET takes bytes with a unit"),
+    ("VMM_BUDGET", "nan", "VMM_BUDGET takes bytes with a unit"),
+    ("VMM_VA_SIZE", "0", "VMM_VA_SIZE takes bytes with a unit, such as 8TiB, not 0"),
+    ("VPMM_VA_SIZE", "999PiB", "VPMM_VA_SIZE takes bytes"),
+    ("VMM_POOL_PAGE_SIZE", "2MB2", "VMM_POOL_PAGE_SIZE takes bytes"),
+    ("VPMM_PAGE_SIZE", "0", "VPMM_PAGE_SIZE takes bytes"),
+    ("VMM_POOL_PAGES", "1.5", "VMM_POOL_PAGES takes a whole number of pages"),
+    ("VPMM_PAGES", "many", "VPMM_PAGES takes a whole number of pages"),
+    ("VMM_POOL_POLICY", "best", "VMM_POOL_POLICY takes one of pool, vpmm"),
+    ("VMM_POOL_CAPTURE", "PRIVATE", "VMM_POOL_CAPTURE takes one of refuse, private, unchecked"),
+    ("VMM_POLICY", "pool", "VMM_POLICY takes one of va_pool, keep_mapped, virtual_caching"),
+    ("VMM_FRAG_RATIO", "2", "VMM_FRAG_RATIO takes a number from 0 to 1"),
+    ("VMM_CHUNK_SIZE", "3", "VMM_CHUNK_SIZE"),
+    ("VMM_KEEP", "lots", "VMM_KEEP is a size: "),
+    ("VMM_CACHE_LIMIT", "4GX", "VMM_CACHE_LIMIT is a size: "),
+    ("VMM_BACKEND", "nvidia", "cuda"),
+    ("VMM_BACKEND", "cuda:x", "cuda"),
+    ("VMM_LOG", "/no/such/folder/log", "VMM_LOG is off, stderr, or the path of a writable file"),
+    ("VMM_LOG", "/", "VMM_LOG is off, stderr, or the path of a writable file"),
+    *[(name, "nonsense", said) for name, (_, said) in _settings.CHOICES.items()],
+    ("VMM_BUGDET", "1GiB", "vmm has no variable VMM_BUGDET; the nearest is VMM_BUDGET"),
+    ("VMM_POLICI", "x", "vmm has no variable VMM_POLICI; the nearest is VMM_POLICY"),
+]
+
+
+@pytest.mark.parametrize("name, value, said", WRONG_SETTINGS)
+def test_wrong_settings_are_named(name, value, said):
+    found = _settings.wrong({"VMM_IPC": "", "HOME": "/", name: value})
+    assert len(found) == 1 and found[0].startswith(f"{name}={value}: ") and said in found[0]
+
+
+@pytest.mark.parametrize("name, value", [
+    ("VMM_BUDGET", "40GiB"), ("VMM_BUDGET", "0"), ("VMM_VA_SIZE", "1TiB"), ("VPMM_PAGES", "3"),
+    ("VMM_POOL_PAGE_SIZE", "2MiB"), ("VMM_POOL_CAPTURE", "private"), ("VMM_FRAG_RATIO", "0.5"),
+    ("VMM_CHUNK_SIZE", "20MiB"), ("VMM_KEEP", "1G"), ("VMM_CACHE_LIMIT", "0"),
+    ("VMM_BACKEND", "host"), ("VMM_BACKEND", "fake:host"), ("VMM_LOG", "stderr"),
+    ("VMM_LOG", "log.txt"), ("VMM_REPORT", "/x/y.%p"), ("VMM_TRACE", "trace"), ("VMM_BUDGET", ""),
+    *[(name, each) for name, (choices, _) in _settings.CHOICES.items() for each in choices]])
+def test_right_settings_are_not(name, value):
+    before = dict(os.environ)
+    assert _settings.wrong({name: value}) == []
+    assert dict(os.environ) == before
+
+
+def test_the_doctor_names_wrong_settings():
+    said = command("doctor", VMM_BUDGET="much", VMM_MODE="on")
+    assert said.returncode == 0, said.stderr
+    assert "wrong: VMM_BUDGET=much: VMM_BUDGET takes bytes" in said.stdout
+    assert "wrong: VMM_MODE=on: VMM_MODE takes one of off, monitor, vmm, cache" in said.stdout
+    assert "2 wrong settings, 0 conflicts" in said.stdout
+    found = json.loads(command("doctor", "--json", VMM_BUDGET="much").stdout)
+    assert len(found["wrong"]) == 1
+
+
+def test_variables_and_texts_are_those_of_the_sources():
+    project = os.path.join(os.path.dirname(__file__), "..", "..")
+    page = os.path.join(project, "docs", "environment.md")
+    settings = os.path.join(project, "preload", "settings.cpp")
+    if not os.path.exists(page) or not os.path.exists(settings):
+        pytest.skip("there is no source tree here")
+    with open(page, encoding="utf-8") as file:
+        rows = [line.split("|")[1] for line in file if line.startswith("| `V")]
+    named = {name for row in rows for name in re.findall(r"`(VP?MM_\w+)`", row)}
+    assert named <= _settings.KNOWN
+    with open(settings, encoding="utf-8") as file:
+        source = file.read()
+    for name, (_, said) in _settings.CHOICES.items():
+        assert said in source or name == "VMM_CUDA_MEMORY", said
+    for said in _settings.SIZES.values():
+        assert said in source
+
+
+def test_libvmm_is_no_library_of_cuda():
+    found = json.loads(command("doctor", "--json").stdout)
+    assert not any("libvmm" in each for each in found["mapped"])
+    assert any("libvmm.so" in each for each in found["mapped_vmm"])
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="needs sys.orig_argv of Python 3.10")
+@pytest.mark.parametrize("named", ["/no/such/libvmm.so", "libm.so.6", __file__])
+def test_a_bad_library_is_said_in_a_line(named):
+    for words in (["doctor"], ["version"]):
+        said = command(*words, LIBVMM=named)
+        assert said.returncode == 1 and said.stdout == ""
+        assert said.stderr.count("\n") == 1 and said.stderr.startswith("libvmm: "), said.stderr
+        assert os.path.basename(named) in said.stderr and "LIBVMM" in said.stderr
+    said = subprocess.run([sys.executable, "-c", "import libvmm"], capture_output=True, text=True,
+                          env={**os.environ, "LIBVMM": named})
+    assert said.returncode == 1 and "ImportError: libvmm: " in said.stderr

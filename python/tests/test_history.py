@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: a program in Python gets a history of its pool or manager, with its own lines and tags, and
+a file at a shortage without asking. Method: the files are read by a reader of docs/history.md's
+format that is written here."""
+import inspect
+import struct
+
+import pytest
+
+import libvmm
+import libvmm.history
+
+ALLOCATED, FREED, SHORT = 1, 2, 37
+
+
+class File:
+    """Events with their tags and lines as texts, and the facts."""
+
+    def __init__(self, path):
+        whole = path.read_bytes()
+        assert whole[:16] == b"vmmhist\n" + struct.pack("<II", 1, 0)
+        at, sections = 16, {}
+        while at < len(whole):
+            what, _, size = struct.unpack_from("<IIQ", whole, at)
+            sections[what] = whole[at + 16:at + 16 + size]
+            at += 16 + size + -size % 8
+        tags = self.texts(sections[4], "t")
+        lines = self.texts(sections[5], "ntt")
+        self.facts = {name: value for name, value in self.texts(sections[6], "tt")}
+        self.lost = struct.unpack_from("<Q", sections[1])[0]
+        self.events = []
+        for _, at, size, stream, detail, line, tag, kind, _ in struct.iter_unpack(
+                "<QQQQQIHBB", sections[1][8:]):
+            self.events.append((kind, at, size, tags[tag - 1][0] if tag else None,
+                                lines[line - 1] if line else None))
+
+    @staticmethod
+    def texts(data, shape):
+        at, rows = 0, []
+        while at < len(data):
+            row = []
+            for each in shape:
+                number = struct.unpack_from("<I", data, at)[0]
+                at += 4
+                if each == "t":
+                    row.append(data[at:at + number].decode())
+                    at += number
+                else:
+                    row.append(number)
+            rows.append(tuple(row))
+        return rows
+
+    def of(self, kind):
+        return [each for each in self.events if each[0] == kind]
+
+
+@pytest.fixture
+def driver():
+    with libvmm.Driver("fake") as opened:
+        yield opened
+
+
+def test_a_pool_is_recorded_from_start_to_stop(driver, tmp_path):
+    with libvmm.Pool(driver) as pool:
+        before = pool.allocate(4096)
+        libvmm.history.start(pool)
+        with pool.allocate(1000):
+            libvmm.history.dump(pool, tmp_path / "half")
+        libvmm.history.stop(pool, tmp_path / "whole")
+        with pool.allocate(1000):
+            pass
+        half, whole = File(tmp_path / "half"), File(tmp_path / "whole")
+        assert [each[2] for each in half.of(ALLOCATED)] == [1024] and not half.of(FREED)
+        assert len(whole.of(ALLOCATED)) == len(whole.of(FREED)) == 1, "nothing after the stop"
+        assert whole.facts["allocator"] == "stream_pool"
+        with pytest.raises(libvmm.InvalidArgument):
+            libvmm.history.dump(pool, tmp_path / "none")
+        before.free()
+
+
+def test_a_second_start_is_refused_and_a_later_one_is_not(driver, tmp_path):
+    with libvmm.Pool(driver) as pool:
+        libvmm.history.start(pool)
+        with pytest.raises(libvmm.InUse):
+            libvmm.history.start(pool)
+        libvmm.history.stop(pool)
+        with libvmm.history.record(pool, tmp_path / "again", event_count=1024):
+            pool.allocate(512).free()
+        assert len(File(tmp_path / "again").of(FREED)) == 1
+        with pytest.raises(libvmm.Error):
+            libvmm.history.start(pool, event_count=1000)
+
+
+def test_what_fails_within_the_with_is_recorded_all_the_same(driver, tmp_path):
+    with libvmm.Pool(driver) as pool:
+        with pytest.raises(KeyError), libvmm.history.record(pool, tmp_path / "failed"):
+            pool.allocate(512).free()
+            raise KeyError
+        assert len(File(tmp_path / "failed").of(ALLOCATED)) == 1
+        with pytest.raises(libvmm.Unavailable):
+            with libvmm.history.record(pool, tmp_path / "no" / "folder"):
+                pass
+        libvmm.history.start(pool)  # it was stopped all the same
+        libvmm.history.stop(pool)
+
+
+@pytest.mark.parametrize("kind", [libvmm.Pool, libvmm.Manager])
+def test_lines_and_tags(driver, tmp_path, kind):
+    with kind(driver) as owner:
+        with libvmm.history.record(owner, tmp_path / "lines", frames=True):
+            with libvmm.history.tag("weights"):
+                block = owner.allocate(1 << 20); line = inspect.currentframe().f_lineno
+            block.free(); gone = inspect.currentframe().f_lineno
+        owner.allocate(1 << 20).free()
+        file = File(tmp_path / "lines")
+        (_, _, _, tag, where), = file.of(ALLOCATED)
+        assert tag == "weights" and where == (line, __file__, "test_lines_and_tags")
+        (_, _, _, tag, where), = file.of(FREED)
+        assert tag is None and where[0] == gone
+
+
+def test_a_shortage_writes_by_itself(driver, tmp_path):
+    with libvmm.Pool(driver, budget=64 << 20) as pool:
+        libvmm.history.start(pool, shortage=tmp_path / "short", shortage_count_max=1)
+        held = pool.allocate(48 << 20)
+        for _ in range(2):
+            with pytest.raises(libvmm.OutOfMemory):
+                pool.allocate(48 << 20)
+        assert [each.name for each in tmp_path.iterdir()] == ["short.0"], "no more than asked for"
+        short = File(tmp_path / "short.0").of(SHORT)
+        assert [each[2] for each in short] == [48 << 20]
+        held.free()
+        libvmm.history.stop(pool)

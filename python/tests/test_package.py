@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: the Python package does what the C library does, with its errors as exceptions.
+Method: drivers, pools and managers on the host's memory and on the simulated device; contents are
+written and read back; every wrong use is one that the C library refuses."""
+import random
+import subprocess
+import sys
+
+import pytest
+
+import libvmm
+
+
+@pytest.fixture(params=["host", "fake"])
+def driver(request):
+    with libvmm.Driver(request.param) as opened:
+        yield opened
+
+
+@pytest.fixture
+def pool(driver):
+    with libvmm.Pool(driver) as made:
+        yield made
+
+
+def test_importing_needs_neither_torch_nor_cuda():
+    code = ("import sys, libvmm, libvmm.cupy, libvmm.rmm, libvmm.torch\n"
+            "print(any(name.split('.')[0] in ('torch', 'cupy', 'numba', 'rmm', 'numpy')"
+            " for name in sys.modules))\n"
+            "print('libcuda' in open('/proc/self/maps').read())")
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert said.stdout.split() == ["False", "False"]
+
+
+def test_drivers_and_their_answers(driver):
+    names = {each.name: each for each in libvmm.drivers()}
+    assert names["host"].available and names["fake"].available
+    assert all(each.available or each.reason for each in names.values())
+    assert driver.info.granularity > 0
+    assert driver.info.recommended % driver.info.granularity == 0
+    free, total = driver.memory()
+    assert 0 < free <= total
+
+
+def test_an_unknown_driver_says_what_there_is():
+    with pytest.raises(libvmm.InvalidArgument) as caught:
+        libvmm.Driver("no_such_driver")
+    assert caught.value.status_name == "VMM_ERROR_BAD_OPTION"
+    assert caught.value.advice in str(caught.value)
+
+
+def test_contents_of_random_blocks(pool):
+    choose = random.Random(4711)
+    live = []
+    for number in range(2000):
+        if len(live) < 100 or choose.random() < 0.5:
+            size = choose.choice((1, 100, 4096, 70000, 3 << 20))
+            block = pool.allocate(size)
+            pool.driver.write(block.address, bytes([number % 256]) * min(size, 64))
+            live.append((block, number % 256))
+        else:
+            block, mark = live.pop(choose.randrange(len(live)))
+            assert pool.driver.read(block.address, 1)[0] == mark
+            block.free()
+    assert pool.statistics().live_count == len(live)
+    pool.validate()
+    del block, live[:]
+    assert pool.statistics().live_bytes == 0
+
+
+def test_statistics_regions_and_trim(pool):
+    with pool.allocate(4 << 20) as block:
+        now = pool.statistics()
+        assert now.live_bytes == 4 << 20 and now.mapped_bytes >= 4 << 20
+        live = [r for r in pool.regions() if r.kind is libvmm.RegionKind.LIVE]
+        assert [(r.base, r.size) for r in live] == [(block.address, 4 << 20)]
+    report = pool.trim(0)
+    assert report.released_bytes >= 4 << 20
+    assert pool.statistics().mapped_bytes == 0
+
+
+def test_errors_are_exceptions_with_the_text(pool):
+    block = pool.allocate(4096)
+    at = block.address
+    block.free()
+    with pytest.raises(libvmm.UnknownAddress):
+        block.free()
+    with pytest.raises(libvmm.UnknownAddress, match="not_allocated") as caught:
+        pool.free_raw(at)
+    assert isinstance(caught.value, LookupError)
+    with pytest.raises(MemoryError, match="out_of_addresses"):
+        pool.allocate(1 << 60)
+    for wrong in (0, -1, 1 << 64):
+        with pytest.raises(ValueError):
+            pool.allocate(wrong)
+    assert pool.statistics().live_count == 0
+
+
+def test_the_budget_and_what_was_short(driver):
+    with libvmm.Pool(driver, budget=8 << 20) as pool:
+        assert pool.last_shortage() is None
+        kept = pool.allocate(6 << 20)
+        with pytest.raises(libvmm.OutOfMemory, match="over_budget"):
+            pool.allocate(4 << 20)
+        short = pool.last_shortage()
+        assert short.request_bytes == 4 << 20 and short.budget_bytes == 8 << 20
+        kept.free()
+        pool.allocate(4 << 20).free()
+
+
+def test_an_order_of_ends_and_closed_objects(driver):
+    pool = libvmm.Pool(driver, report_live=False)
+    block = pool.allocate(4096)
+    with pytest.raises(libvmm.InUse):
+        driver.close()
+    pool.close()
+    pool.close()
+    with pytest.raises(libvmm.InvalidHandle):
+        pool.allocate(1)
+    del block  # its pool took it along
+
+
+def test_remap_callbacks(pool):
+    seen = []
+    number = pool.subscribe(seen.append)
+    pool.allocate(4 << 20).free()
+    pool.trim(0)
+    assert seen and seen[0].kind is libvmm.RemapKind.RELEASED and seen[0].size >= 4 << 20
+    pool.unsubscribe(number)
+    with pytest.raises(libvmm.InvalidArgument):
+        pool.unsubscribe(number)
+
+
+def test_streams_of_the_simulated_device():
+    with libvmm.Driver("fake") as driver, libvmm.Pool(driver) as pool:
+        assert driver.info.features & libvmm.Feature.STREAMS
+        stream = driver.create_stream()
+        with pool.allocate(1 << 20, stream) as block:
+            driver.fill(block.address, 7, 1 << 20, stream)
+            driver.synchronize(stream)
+            assert driver.read(block.address, 4) == b"\7" * 4
+        pool.forget_stream(stream)
+        pool.synchronize()
+        driver.destroy_stream(stream)
+
+
+def test_a_managed_range_grows_and_keeps_its_data(driver):
+    unit = driver.info.granularity
+    with libvmm.Manager(driver) as manager:
+        block = manager.allocate(unit, growth=8 * unit)
+        block.settle()
+        driver.write(block.address, b"kept")
+        at = block.address
+        block.resize(4 * unit)
+        assert block.address == at and block.size == 4 * unit
+        assert driver.read(at, 4) == b"kept"
+        other = manager.allocate(4 * unit)
+        manager.copy(other, block)
+        driver.synchronize()
+        assert driver.read(other.address, 4) == b"kept"
+        assert manager.statistics().live_count == 2
+        with pytest.raises(libvmm.InvalidArgument):
+            block.resize(0)
+        block.free()
+        other.free()
+        manager.validate()
+        manager.trim(0)
+        assert manager.statistics().held_bytes == 0

@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: libvmm.torch says what is missing; and where PyTorch and a compiler are, its allocator is
+compiled, put in and taken out again, without a GPU.
+Method: modules that stand in for PyTorch; a compiler that fails; the real PyTorch where there is
+one (skipped elsewhere). What needs a GPU is python/tests/gpu/run.py's."""
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+import libvmm.torch
+from libvmm.torch import _build
+
+
+def stand_in(cuda="13.0", available=False):
+    made = types.ModuleType("torch")
+    made.__version__ = "2.11.0"
+    made.__file__ = "/nowhere/torch/__init__.py"
+    made.version = types.SimpleNamespace(cuda=cuda)
+    made.cuda = types.SimpleNamespace(is_available=lambda: available,
+                                      is_initialized=lambda: available)
+    made.compiled_with_cxx11_abi = lambda: True
+    return made
+
+
+def test_without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match="PyTorch, which is not installed"):
+        libvmm.torch.enable()
+
+
+@pytest.mark.parametrize("words, reason", [
+    ({"cuda": None}, "without CUDA"), ({}, "no CUDA device")])
+def test_without_a_gpu(monkeypatch, words, reason):
+    monkeypatch.setitem(sys.modules, "torch", stand_in(**words))
+    with pytest.raises(libvmm.torch.Refused, match=reason):
+        libvmm.torch.enable()
+    assert libvmm.torch.way() == ""
+
+
+def test_a_way_that_is_none():
+    with pytest.raises(libvmm.torch.Refused, match="auto, allocator, functions"):
+        libvmm.torch.enable("nonsense")
+
+
+def test_what_cannot_be_built_is_refused_or_warned_of(monkeypatch):
+    """With functions as the other way, which here come too late."""
+    monkeypatch.setitem(sys.modules, "torch", stand_in(available=True))
+    monkeypatch.setattr(_build, "find_compiler", lambda: None)
+    with pytest.raises(libvmm.torch.Refused, match="C.. compiler"):
+        libvmm.torch.enable("allocator")
+    with pytest.warns(RuntimeWarning, match="C.. compiler"):
+        with pytest.raises(libvmm.torch.Refused, match="initialised already"):
+            libvmm.torch.enable()
+
+
+@pytest.mark.parametrize("version", ["1.13.0", "2.8.1+cu128", "nonsense"])
+def test_an_old_torch(version):
+    with pytest.raises(_build.CannotBuild, match="2.9 and later"):
+        _build.command("/nowhere", version, True)
+
+
+def test_a_compiler_that_fails(monkeypatch, tmp_path):
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\necho 'what it says' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    headers = tmp_path / "include"
+    headers.mkdir()
+    (headers / "cuda_runtime_api.h").write_text("")
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("LIBVMM_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(_build.CannotBuild, match="what it says"):
+        _build.build(str(tmp_path), "2.11.0", True)
+    assert os.listdir(tmp_path / "cache") == []
+
+
+def test_run_says_why_not(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    (tmp_path / "torch.py").write_text("class version:\n    cuda = None\n__version__ = '0'\n")
+    said = subprocess.run([sys.executable, "-m", "libvmm", "run", str(script)],
+                          capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": f"{tmp_path}:" +
+                               os.environ.get("PYTHONPATH", "")})
+    assert said.returncode == 2 and "without CUDA" in said.stderr
+
+
+def test_it_compiles_and_goes_in_and_out(tmp_path):
+    """In a process of its own: PyTorch is large, and keeps the allocator."""
+    pytest.importorskip("torch")
+    code = ("import ctypes, os, torch, libvmm.torch as ours\n"
+            "from libvmm.torch import _build\n"
+            "if torch.version.cuda is None: raise SystemExit(77)\n"
+            "ours._install_allocator(torch)\n"
+            "assert torch.cuda.get_allocator_backend() == 'vmm'\n"
+            "ours._compiled.vmm_torch_remove()\n"
+            "assert torch.cuda.get_allocator_backend() == 'native'\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "LIBVMM_CACHE": str(tmp_path)})
+    if done.returncode == 77:
+        pytest.skip("PyTorch is built without CUDA")
+    assert done.returncode == 0, done.stderr
+
+
+def headers(folder, version, with_crt):
+    folder.mkdir(parents=True)
+    (folder / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {version}\n")
+    if with_crt:
+        (folder / "crt").mkdir()
+        (folder / "crt" / "host_config.h").write_text("")
+    return str(folder)
+
+
+def test_the_missing_part_of_cuda_s_headers(monkeypatch, tmp_path):
+    """As NVIDIA packages them: crt/ apart. That of another major version is not taken."""
+    whole = headers(tmp_path / "whole", 13000, True)
+    assert _build.find_crt(str(tmp_path / "torch"), whole) is None
+    part = headers(tmp_path / "part", 13000, False)
+    for name in ("CUDA_PATH", "CUDA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(_build.shutil, "which", lambda name: None)
+    monkeypatch.setattr(_build.glob, "glob", lambda pattern: [])
+    toolkit = headers(tmp_path / "toolkit" / "include", 13010, True)
+    headers(tmp_path / "old" / "include", 12090, True)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "old"))
+    ours = _build.find_crt(str(tmp_path / "torch"), part)
+    if not os.path.exists("/usr/local/cuda/include/crt/host_config.h"):
+        assert os.path.exists(os.path.join(ours, "crt", "host_defines.h"))
+    assert ours != str(tmp_path / "old" / "include")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    assert _build.find_crt(str(tmp_path / "torch"), part) == toolkit

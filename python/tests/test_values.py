@@ -1,0 +1,304 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: no public call of the package takes a value of a wrong type, or cuts a number off: it says
+what is wanted and what was given, and everything is as before.
+Method: every public name is walked, every method and parameter by its signature; each parameter in
+turn gets values of wrong types beside right ones for the others. The tables must have every call
+and every parameter that there is."""
+import ctypes
+import dataclasses
+import enum
+import inspect
+
+import pytest
+
+import libvmm
+import libvmm.cupy
+import libvmm.rmm
+import libvmm.torch
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module", params=["host", "fake"])
+def driver(request):
+    with libvmm.Driver(request.param) as opened:
+        yield opened
+
+
+class Bench:
+    """What calls are made on."""
+
+    def __init__(self, driver):
+        self.driver = driver
+        self.pool = libvmm.Pool(driver)
+        self.manager = libvmm.Manager(driver)
+        self.block = self.pool.allocate(MIB)
+        self.range = self.manager.allocate(2 * MIB)
+
+    def close(self):
+        self.block.free()
+        self.range.free()
+        self.pool.validate()
+        self.manager.validate()
+        assert self.pool.statistics().live_count == 0
+        assert self.manager.statistics().live_count == 0
+        self.pool.close()
+        self.manager.close()
+
+
+@pytest.fixture(scope="module")
+def bench_of_driver(driver):
+    made = Bench(driver)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bench(bench_of_driver):
+    made = bench_of_driver
+    before = (made.block.address, made.range.address)
+    yield made
+    assert before == (made.block.address, made.range.address)
+    assert made.pool.statistics().live_count == made.manager.statistics().live_count == 1
+
+
+NUMBER = "a number"  # kinds of parameters: what is wrong for each
+TEXT = "a text"
+FLAG = "a flag"
+REAL = "a real"
+OBJECT = "an object"
+FUNCTION = "a function"
+BYTES = "bytes"
+PAIR = "a pair"
+NUMBERS = "numbers"
+
+WRONG = {
+    NUMBER: ["5", b"5", 5.0, [5], object(), True, 1j],
+    TEXT: [5, b"host", 1.5, ["host"], object()],
+    FLAG: ["yes", 1.0, [1], object()],
+    REAL: ["0.5", [0.5], object(), 1j, True],
+    OBJECT: [5, "x", 1.5, object(), ctypes.c_void_p(5)],
+    FUNCTION: [5, "x", None, [1]],
+    BYTES: [5, "text", None, 1.5, object()],
+    PAIR: [5, "ab", (1,), (1, 2, 3), object(), ("x", 0), (0, "x"), (0.0, 0)],
+    NUMBERS: [5, "12", b"ab", object(), [1.5], ["1"]],
+}
+OUT_OF_RANGE = {NUMBER: [-1, 1 << 64, (1 << 64) + 5], FLAG: [2, 5, -1],
+                TEXT: ["ho\0st"], PAIR: [(7, 0), (0, -1), (0, 1 << 32)],
+                REAL: [float("nan"), float("inf"), -0.5, 1.5], OBJECT: [], FUNCTION: [], BYTES: [],
+                NUMBERS: [[-1], [1 << 70]]}
+
+NONE_TOO = {TEXT, REAL, PAIR, NUMBERS}  # None is wrong but where the default is None
+
+POOL_OPTIONS = dict(policy=TEXT, budget=NUMBER, capture=NUMBER, page_bytes=NUMBER,
+                    page_count=NUMBER, reservation_bytes=NUMBER, wait_when_short=FLAG, place=PAIR,
+                    read_environment=FLAG, report_live=FLAG)
+MANAGER_OPTIONS = dict(policy=TEXT, budget=NUMBER, fragment_ratio=REAL, chunk_bytes=NUMBER,
+                       reservation_bytes=NUMBER, wait_when_short=FLAG, read_environment=FLAG,
+                       report_live=FLAG)
+
+# The parameters of each call: their kinds, and right values for those that have no default.
+CALLS = {
+    "drivers": ({}, {}), "loaded_library": ({}, {}), "version": ({}, {}),
+    "Driver": (dict(name=TEXT, device=NUMBER), {}),
+    "Driver.destroy_stream": (dict(stream=NUMBER), {}),
+    "Driver.synchronize": (dict(stream=NUMBER), {}),
+    "Driver.write": (dict(target=NUMBER, data=BYTES),
+                     lambda b: dict(target=b.block.address, data=b"x")),
+    "Driver.read": (dict(source=NUMBER, size=NUMBER),
+                    lambda b: dict(source=b.block.address, size=1)),
+    "Driver.fill": (dict(target=NUMBER, value=NUMBER, size=NUMBER, stream=NUMBER),
+                    lambda b: dict(target=b.block.address, value=1, size=1)),
+    "Pool": (dict(driver=OBJECT, **POOL_OPTIONS), lambda b: dict(driver=b.driver)),
+    "Pool.allocate": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
+    "Pool.allocate_raw": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
+    "Pool.free_raw": (dict(address=NUMBER, stream=NUMBER), lambda b: dict(address=b.block.address)),
+    "Pool.pin": (dict(block=OBJECT), {}), "Pool.unpin": (dict(block=OBJECT), {}),
+    "Pool.forget_stream": (dict(stream=NUMBER), {}),
+    "Pool.trim": (dict(limit=NUMBER), {}),
+    "Pool.subscribe": (dict(callback=FUNCTION), {}),
+    "Pool.unsubscribe": (dict(subscription=NUMBER), {}),
+    "Manager": (dict(driver=OBJECT, **MANAGER_OPTIONS), lambda b: dict(driver=b.driver)),
+    "Manager.allocate": (dict(size=NUMBER, stream=NUMBER, growth=NUMBER, alignment=NUMBER),
+                         lambda b: dict(size=512)),
+    "Manager.copy": (dict(target=OBJECT, source=OBJECT, size=NUMBER, stream=NUMBER, mode=NUMBER),
+                     lambda b: dict(target=b.range, source=b.range)),
+    "Manager.forget_stream": (dict(stream=NUMBER), {}),
+    "Manager.trim": (dict(limit=NUMBER), {}),
+    "Block": (dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
+              lambda b: dict(owner=b.pool, address=0, size=0, stream=0)),
+    "Block.free": (dict(stream=NUMBER), {}),
+    "Block.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
+    "Range": (dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
+              lambda b: dict(owner=b.manager, address=0, size=0, stream=0)),
+    "Range.free": (dict(stream=NUMBER), {}),
+    "Range.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
+    "Range.resize": (dict(size=NUMBER, growth=NUMBER, in_place=FLAG), lambda b: dict(size=MIB)),
+    "cupy.Functions": (dict(pool=OBJECT, current_stream=FUNCTION),
+                       lambda b: dict(pool=b.pool, current_stream=int)),
+    "cupy.allocator": (dict(pool=OBJECT), {}), "cupy.enable": (dict(pool=OBJECT), {}),
+    "rmm.functions": (dict(pool=OBJECT), {}), "rmm.resource": (dict(pool=OBJECT), {}),
+    "rmm.stream_number": (dict(stream=NUMBER), {}),
+    "torch.enable": (dict(way=TEXT), {}), "torch.statistics": (dict(device=NUMBER), {}),
+}
+# Values that the types allow, and that mean something else than wrong.
+ALLOWED = {("Driver", "device", -1), ("rmm.stream_number", "stream", -1),
+           ("Block.view", "shape", "b'ab'"), ("Manager.copy", "mode", True)}
+OF_THE_PACKAGE = {"libvmm", "libvmm.drivers", "libvmm.errors", "libvmm.managers", "libvmm.pools"}
+
+
+def walked(name, thing):
+    """(label, function) of each call of a public name that takes anything."""
+    if inspect.isfunction(thing):
+        yield name, thing
+        return
+    is_record = dataclasses.is_dataclass(thing)
+    if not inspect.isclass(thing) or is_record or issubclass(thing, (enum.Enum, BaseException)):
+        return  # what calls answer, and what they raise
+    yield name, thing.__init__
+    for member, function in inspect.getmembers(thing, inspect.isfunction):
+        takes = [each for each in inspect.signature(function).parameters if each != "self"]
+        if not member.startswith("_") and takes:
+            yield f"{name}.{member}", function
+
+
+def public_calls():
+    for name in libvmm.__all__:
+        thing = getattr(libvmm, name)
+        if getattr(thing, "__module__", "libvmm") in OF_THE_PACKAGE:
+            yield from walked(name, thing)
+    for module in (libvmm.cupy, libvmm.rmm, libvmm.torch):
+        short = module.__name__.split(".")[1]
+        for name, thing in vars(module).items():
+            if not name.startswith("_") and getattr(thing, "__module__", "") == module.__name__ \
+                    and not isinstance(thing, type(pytest)):
+                yield from walked(f"{short}.{name}", thing)
+
+
+NOT_CHECKED = {"torch.mem_pool": "its options are PyTorch's", "torch.disable": "takes nothing",
+               "torch.way": "takes nothing", "torch.native": "takes nothing",
+               "cupy.Functions.__init__": ""}
+
+
+def test_the_table_has_every_call_and_parameter():
+    for label, function in public_calls():
+        parameters = [each for each in inspect.signature(function).parameters if each != "self"]
+        if label in NOT_CHECKED or not parameters:
+            continue
+        assert label in CALLS, label
+        assert set(CALLS[label][0]) == set(parameters), label
+    assert len(list(public_calls())) > 25
+
+
+def function_of(label, bench):
+    owner, _, method = label.partition(".")
+    if owner in ("cupy", "rmm", "torch"):
+        return getattr(getattr(libvmm, owner), method)
+    if not method:
+        return getattr(libvmm, owner)
+    return getattr({"Driver": bench.driver, "Pool": bench.pool, "Manager": bench.manager,
+                    "Block": bench.block, "Range": bench.range}[owner], method)
+
+
+def defaults_to_none(function, parameter):
+    return inspect.signature(function).parameters[parameter].default is None
+
+
+@pytest.mark.parametrize("label", CALLS)
+def test_values_of_wrong_types(label, bench):
+    kinds, right = CALLS[label]
+    function = function_of(label, bench)
+    good = right(bench) if callable(right) else right
+    for parameter, kind in kinds.items():
+        wrong = list(WRONG[kind])
+        if kind != NUMBER and not defaults_to_none(function, parameter):
+            wrong.append(None)
+        for value in wrong:
+            if (label, parameter, repr(value)) in ALLOWED:
+                continue
+            with pytest.raises(TypeError) as raised:
+                function(**{**good, parameter: value})
+            said = str(raised.value)
+            assert said.startswith(parameter), (label, parameter, value, said)
+            assert " is wanted, and " in said and " was given" in said, (label, parameter, said)
+
+
+@pytest.mark.parametrize("label", CALLS)
+def test_values_out_of_range(label, bench):
+    """Nothing is cut off: 2^64 + 5 is not 5."""
+    kinds, right = CALLS[label]
+    function = function_of(label, bench)
+    good = right(bench) if callable(right) else right
+    for parameter, kind in kinds.items():
+        for value in OUT_OF_RANGE[kind]:
+            if (label, parameter, value if isinstance(value, int) else None) in ALLOWED:
+                continue
+            with pytest.raises(libvmm.InvalidArgument):
+                function(**{**good, parameter: value})
+
+
+def test_a_given_value_is_named(bench):
+    with pytest.raises(TypeError) as raised:
+        bench.pool.allocate("3 MiB")
+    assert str(raised.value) == "size: an int of bytes is wanted, and '3 MiB' (str) was given"
+    with pytest.raises(TypeError, match=r"\.\.\. \(str\) was given"):
+        bench.pool.allocate("x" * 10_000)
+
+
+def test_what_stands_for_an_int_is_taken(bench):
+    class Index:
+        def __index__(self):
+            return 4096
+    with bench.pool.allocate(Index(), Index().__index__() * 0) as block:
+        assert block.size == 4096 and type(block.size) is int
+    numpy = pytest.importorskip("numpy")
+    with bench.pool.allocate(numpy.int64(8192)) as block:
+        assert block.size == 8192 and type(block.size) is int
+    libvmm.Pool(bench.driver, report_live=numpy.bool_(True)).close()
+
+
+def test_contents_from_whatever_shows_bytes(bench):
+    for content in (b"abc", bytearray(b"abc"), memoryview(b"abc")):
+        bench.driver.write(bench.block.address, content)
+        assert bench.driver.read(bench.block.address, 3) == b"abc"
+
+
+def test_a_freed_block_says_so(bench):
+    block = bench.pool.allocate(1000)
+    assert "freed" not in repr(block) and "1000 bytes" in repr(block)
+    block.free()
+    assert repr(block) == "<libvmm.Block 1000 bytes, freed>"
+    with pytest.raises(libvmm.UnknownAddress, match="freed before"):
+        block.view()
+    with pytest.raises(libvmm.UnknownAddress, match="freed before"):
+        block.view("float32", (4,))
+    with pytest.raises(libvmm.UnknownAddress, match="freed before"):
+        block.free()
+    if bench.driver.name == "host":
+        with pytest.raises(BufferError, match="freed"):  # what DLPack's consumers look for
+            block.__dlpack__()
+
+
+def test_a_block_whose_pool_was_closed_says_so(driver):
+    pool = libvmm.Pool(driver, report_live=False)
+    block = pool.allocate(1000)
+    pool.close()
+    assert repr(block).endswith("freed>")
+    with pytest.raises(libvmm.InvalidHandle, match="was closed"):
+        block.view()
+    with pytest.raises(libvmm.InvalidHandle, match="was closed"):
+        block.free()
+
+
+def test_a_view_that_outlives_its_bytes():
+    with libvmm.Driver("host") as driver, libvmm.Manager(driver) as manager:
+        block = manager.allocate(4 * MIB)
+        whole = block.view()
+        block.resize(MIB)
+        with pytest.raises(BufferError, match="smaller"):
+            whole.__dlpack__()
+        part = block.view()
+        block.free()
+        with pytest.raises(BufferError, match="freed"):
+            part.__dlpack__()

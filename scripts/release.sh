@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# release.sh check [TAG]     that the version is the same wherever it stands, and the tag's
+# release.sh build FOLDER    wheel, Debian packages, pages and their checksums, into FOLDER
+# release.sh try FOLDER ROOT installs FOLDER's packages into a bare Debian in ROOT, and uses them
+#
+# docs/releasing.md describes a release. Nothing is published here.
+set -euo pipefail
+root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
+die() { printf 'release: %s\n' "$1" >&2; exit "${2:-1}"; }
+
+version() { sed -n 's/^project(vmm VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt"; }
+
+# same WHAT VALUE: ends with an error where the value is not the version.
+same() { [[ $2 == "$(version)" ]] || die "$1 says '$2', CMakeLists.txt '$(version)'"; }
+
+# The headings of the changelog that name a version.
+released() { sed -n 's/^## \([0-9][0-9.]*\).*/\1/p' "$root/CHANGELOG.md"; }
+
+check() {
+  local tag=${1:-} header=$root/c/include/vmm.h part number=''
+  [[ $(version) =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "CMakeLists.txt has no version"
+  for part in MAJOR MINOR PATCH; do
+    number+=.$(sed -n "s/^#define VMM_VERSION_$part \([0-9]*\).*/\1/p" "$header")
+  done
+  same c/include/vmm.h "${number#.}"
+  same ports/vmm/vcpkg.json \
+    "$(sed -n 's/.*"version": "\([^"]*\)".*/\1/p' "$root/ports/vmm/vcpkg.json")"
+  ! grep -Eq '^version = ' "$root/python/pyproject.toml" ||
+    die "python/pyproject.toml has a version of its own; it takes that of CMakeLists.txt"
+  grep -q '^## Unreleased' "$root/CHANGELOG.md" || [[ -n $(released) ]] ||
+    die "CHANGELOG.md has no heading"
+  [[ -n $tag ]] || return 0
+  [[ $tag =~ ^v[0-9]+\.[0-9]+\.[0-9]+$ ]] ||
+    die "'$tag' is no tag of a release: vMAJOR.MINOR.PATCH" 2
+  same "the tag" "${tag#v}"
+  released | grep -Fx -- "${tag#v}" >/dev/null || die "CHANGELOG.md has no heading for ${tag#v}"
+  local at
+  at=$(git -C "$root" rev-parse --verify -q "$tag^{commit}") || die "there is no tag $tag here"
+  [[ $(git -C "$root" rev-parse HEAD) == "$at" ]] ||
+    die "this checkout is not at $tag"
+  [[ -z $(git -C "$root" status --porcelain) ]] || die "this checkout has changes"
+}
+
+build() {
+  [[ $# -eq 1 ]] || die "usage: release.sh build FOLDER" 2
+  local out tag
+  out=$(mkdir -p "$1" && readlink -f "$1")
+  tag=$(git -C "$root" describe --exact-match --match 'v*' 2>/dev/null) || tag=''
+  check "$tag"
+  rm -f "$out"/*.deb "$out"/*.whl "$out"/vmm-docs.tar.gz "$out"/SHA256SUMS
+  "$root/run" wheel "$out"
+  ninja -C "$root/build/release" vmm vmm_c vmm_preload vmm-replay vmm-trace vmm-history >&2
+  cpack --config "$root/build/release/CPackConfig.cmake" -G DEB -B "$out/cpack" >&2
+  mv "$out"/cpack/*.deb "$out/"
+  rm -r "$out/cpack"
+  "$root/run" docs "$out/docs" >&2
+  tar -C "$out/docs" -czf "$out/vmm-docs.tar.gz" html
+  rm -r "$out/docs"
+  (cd "$out" && sha256sum ./*.deb ./*.whl ./*.tar.gz >SHA256SUMS && ls)
+}
+
+# What is done inside the bare system, where nothing but the packages' own needs is installed.
+# shellcheck disable=SC2016
+inside='set -e
+apt-get install -yq --no-install-recommends /packages/*.deb gcc libc6-dev pkg-config >/dev/null
+cc -std=c11 /packages/first.c -o /tmp/first $(pkg-config --cflags --libs vmm) && /tmp/first
+python3 -c "import libvmm
+with libvmm.Driver(\"host\") as driver, libvmm.Pool(driver) as pool:
+    print(pool.allocate(3 << 20), libvmm.__version__)"
+vmm-trace pictures 1 >/tmp/pictures.trace
+vmm-replay /tmp/pictures.trace --backend fake --history /tmp/pictures.history
+vmm-history summary /tmp/pictures.history
+VMM_MODE=monitor LD_PRELOAD=libvmm_preload.so true
+apt-get remove -yq libvmm1 >/dev/null
+! test -e /usr/include/vmm.h
+echo "release: the packages were installed, used and removed"'
+
+try() {
+  [[ $# -eq 2 ]] || die "usage: release.sh try FOLDER ROOT" 2
+  [[ $(id -u) -eq 0 ]] || die "a bare system needs root: debootstrap and chroot"
+  command -v debootstrap >/dev/null || die "there is no debootstrap (the package of that name)"
+  local suite mirror bare=$2
+  # shellcheck disable=SC1091
+  suite=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
+  # shellcheck disable=SC2016
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' \
+    "Codename: $suite" | sed -n 1p)
+  [[ -e $bare/etc/debian_version ]] || debootstrap --variant=minbase "$suite" "$bare" "$mirror" >&2
+  mkdir -p "$bare/packages"
+  cp "$1"/*.deb "$root/tests/c/samples/first.c" "$bare/packages/"
+  cp /etc/apt/apt.conf.d/*proxy* "$bare/etc/apt/apt.conf.d/" 2>/dev/null || true
+  chroot "$bare" apt-get update -q >/dev/null
+  # /proc in a mount namespace of its own: the host driver asks there how much memory there is.
+  # shellcheck disable=SC2016
+  DEBIAN_FRONTEND=noninteractive unshare --mount bash -c \
+    'mount -t proc proc "$0/proc" && exec chroot "$0" bash -c "$1"' "$bare" "$inside"
+}
+
+case ${1:-} in
+  check | build | try) "$@" ;;
+  -h | --help | help) sed -n '5,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
+  *) die "usage: release.sh check [TAG] | build FOLDER | try FOLDER ROOT" 2 ;;
+esac

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the C library loads CUDA's driver when it is asked for, and takes CUDA's numbers for its
+// default streams as what they are.
+// Method: the stand-in for libcuda, named by VMM_CUDA_LIBRARY.
+#include <cstdint>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "bench.hpp"
+#include "vmm.h"
+
+namespace {
+
+class Cuda : public c_test::Bench {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(setenv("VMM_CUDA_LIBRARY", VMM_STANDIN_LIBRARY, 1), 0);
+    open("cuda:0");
+  }
+};
+
+vmm_stream stream_of(std::uintptr_t number) { return reinterpret_cast<vmm_stream>(number); }
+
+TEST_F(Cuda, TheLegacyStreamHasTwoNumbers) {
+  void* const first = take(4096, stream_of(1));
+  EXPECT_GOOD(vmm_pool_free(pool, first, nullptr));
+  EXPECT_EQ(take(4096, nullptr), first) << "one stream under both";
+  EXPECT_GOOD(vmm_pool_free(pool, first, stream_of(1)));
+  auto numbers = c_test::sized<vmm_pool_statistics>();
+  EXPECT_GOOD(vmm_pool_get_statistics(pool, &numbers));
+  EXPECT_EQ(numbers.stream_count, 1u);
+  EXPECT_FAILS(vmm_driver_destroy_stream(driver, stream_of(1)), VMM_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(Cuda, TheStreamOfEachThreadIsRefused) {
+  constexpr vmm_status refused = VMM_ERROR_INVALID_ARGUMENT;
+  vmm_stream const each = stream_of(2);
+  void* at = nullptr;
+  std::uint64_t number = 0;
+  EXPECT_FAILS(vmm_pool_allocate(pool, 4096, each, &at), refused);
+  void* const block = take(4096);
+  EXPECT_FAILS(vmm_pool_free(pool, block, each), refused);
+  EXPECT_FAILS(vmm_pool_forget_stream(pool, each), refused);
+  EXPECT_FAILS(vmm_pool_capture_number(pool, each, &number), refused);
+  EXPECT_FAILS(vmm_pool_release_capture(pool, 1, each), refused);
+  EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
+  EXPECT_FAILS(vmm_driver_synchronize_stream(driver, each), refused);
+  EXPECT_FAILS(vmm_driver_fill(driver, block, 0, 1, each), refused);
+  auto request = c_test::sized<vmm_block_request>();
+  request.size_bytes = 4096;
+  request.stream = each;
+  EXPECT_FAILS(vmm_manager_allocate(manager, &request, &at), refused);
+  EXPECT_FAILS(vmm_manager_forget_stream(manager, each), refused);
+  vmm_pool_options options = c_test::pool_defaults();
+  options.first_stream = each;
+  vmm_pool* made = nullptr;
+  EXPECT_FAILS(vmm_pool_create(driver, &options, &made), refused);
+}
+
+TEST(CudaAbsent, SaysWhatIsMissing) {
+  ASSERT_EQ(setenv("VMM_CUDA_LIBRARY", "/there/is/no/libcuda.so.1", 1), 0);
+  vmm_driver* driver = nullptr;
+  EXPECT_FAILS(vmm_driver_open("cuda", 0, &driver), VMM_ERROR_UNAVAILABLE);
+  EXPECT_NE(vmm_last_error_text()[0], '\0');
+}
+
+}  // namespace

@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the table of handles gives each object a handle of its own, finds nothing by any other
+// number, and lets no object go while a call is inside of it.
+// Method: the table alone. Handles are made until none is left, and varied bit by bit; threads
+// enter and leave objects that others destroy, and each object says whether somebody was inside
+// when it went. The destroying thread frees it, so that sanitizers see who comes too late.
+#include <atomic>
+#include <cstdint>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "handles.hpp"
+
+namespace {
+
+using vmm_c::add_handle;
+using vmm_c::call_on;
+using vmm_c::claim_handle;
+using vmm_c::drop_handle;
+using vmm_c::handle_kind;
+using vmm_c::handle_slot;
+using vmm_c::keep_handle;
+
+struct thing {
+  static constexpr handle_kind kind = handle_kind::pool;
+  std::atomic<int> inside = 0;
+};
+
+void drop(void* handle) {
+  handle_slot* const slot = claim_handle(handle, handle_kind::pool);
+  ASSERT_NE(slot, nullptr);
+  drop_handle(*slot);
+}
+
+TEST(Handles, OneBitMakesAnotherNumber) {
+  thing object;
+  void* const handle = add_handle(handle_kind::pool, &object);
+  ASSERT_NE(handle, nullptr);
+  EXPECT_EQ(&*call_on<thing>(handle), &object);
+  for (unsigned bit = 0; bit < 64; ++bit) {
+    const auto other = reinterpret_cast<std::uint64_t>(handle) ^ std::uint64_t{1} << bit;
+    EXPECT_FALSE(call_on<thing>(reinterpret_cast<void*>(other))) << "bit " << bit;
+    EXPECT_EQ(claim_handle(reinterpret_cast<void*>(other), handle_kind::pool), nullptr);
+  }
+  drop(handle);
+}
+
+TEST(Handles, AreRefusedAfterTheirEnd) {
+  thing object;
+  std::set<void*> seen;
+  for (int round = 0; round < 1000; ++round) {
+    void* const handle = add_handle(handle_kind::pool, &object);
+    EXPECT_TRUE(seen.insert(handle).second);
+    drop(handle);
+    EXPECT_FALSE(call_on<thing>(handle));
+    EXPECT_EQ(claim_handle(handle, handle_kind::pool), nullptr);
+  }
+}
+
+TEST(Handles, EndWhenThereAreNoMore) {
+  thing object;
+  std::vector<void*> all;
+  for (void* handle = add_handle(handle_kind::pool, &object); handle != nullptr;
+       handle = add_handle(handle_kind::pool, &object)) {
+    all.push_back(handle);
+  }
+  EXPECT_EQ(all.size(), 65'536u);
+  drop(all.back());
+  all.back() = add_handle(handle_kind::pool, &object);
+  EXPECT_NE(all.back(), nullptr) << "one is free again";
+  for (void* const each : all) {
+    EXPECT_TRUE(call_on<thing>(each));
+    drop(each);
+  }
+}
+
+TEST(Handles, AreKeptWhileACallIsInside) {
+  thing object;
+  void* const handle = add_handle(handle_kind::pool, &object);
+  {
+    const call_on<thing> call(handle);
+    handle_slot* const slot = claim_handle(handle, handle_kind::pool);
+    ASSERT_NE(slot, nullptr);
+    EXPECT_TRUE(slot->has_callers());
+    EXPECT_FALSE(call_on<thing>(handle)) << "no call enters while it is decided";
+    keep_handle(*slot);
+    EXPECT_TRUE(call_on<thing>(handle));
+  }
+  handle_slot* const slot = claim_handle(handle, handle_kind::pool);
+  ASSERT_NE(slot, nullptr);
+  EXPECT_FALSE(slot->has_callers());
+  drop_handle(*slot);
+}
+
+// Destroys what nobody is inside of, and says whether somebody was.
+bool destroy_if_unused(void* handle, std::atomic<int>& wrong) {
+  handle_slot* const slot = claim_handle(handle, handle_kind::pool);
+  if (slot == nullptr) return true;
+  if (slot->has_callers()) {
+    keep_handle(*slot);
+    return false;
+  }
+  auto* const gone = static_cast<thing*>(slot->object);
+  if (gone->inside != 0) ++wrong;
+  delete gone;
+  drop_handle(*slot);
+  return true;
+}
+
+TEST(Handles, NobodyIsInsideAnObjectThatGoes) {
+  constexpr int rounds = 3000;
+  std::atomic<void*> shared = add_handle(handle_kind::pool, new thing);
+  std::atomic<bool> done = false;
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 3; ++i) {
+    callers.emplace_back([&] {
+      while (!done) {
+        const call_on<thing> call(shared.load());
+        if (!call) continue;
+        ++call->inside;
+        --call->inside;
+      }
+    });
+  }
+  for (int round = 0; round < rounds; ++round) {
+    void* const old = shared.exchange(add_handle(handle_kind::pool, new thing));
+    while (!destroy_if_unused(old, wrong)) std::this_thread::yield();
+  }
+  done = true;
+  for (std::thread& each : callers) each.join();
+  EXPECT_TRUE(destroy_if_unused(shared, wrong));
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace

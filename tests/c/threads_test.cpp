@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: threads may share every handle, also with one that destroys it: no call is lost, none
+// reaches an object that is gone, and what went wrong is told to the thread that it went wrong for.
+// Method: threads allocate, write, check and free on one pool and one manager of the host's memory;
+// others make and destroy pools under the calls of their neighbours. A call may then be refused,
+// and nothing else. Sanitizers see the rest.
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "bench.hpp"
+#include "vmm.h"
+
+namespace {
+
+using c_test::Bench;
+using c_test::MiB;
+using c_test::sized;
+
+constexpr int thread_count = 4;
+constexpr int rounds = 400;
+
+class Threads : public Bench {
+ protected:
+  void SetUp() override { open("host"); }
+};
+
+template <class Work>
+void on_threads(Work&& work) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < thread_count; ++i) threads.emplace_back([&work, i] { work(i); });
+  for (std::thread& each : threads) each.join();
+}
+
+bool holds(const void* at, int mark, std::size_t size_bytes) {
+  const auto* const bytes = static_cast<const unsigned char*>(at);
+  return bytes[0] == mark && bytes[size_bytes - 1] == mark;
+}
+
+TEST_F(Threads, ShareAPool) {
+  std::atomic<int> wrong = 0;
+  on_threads([&](int number) {
+    std::minstd_rand random(static_cast<unsigned>(number) + 1);
+    std::vector<std::pair<void*, std::size_t>> live;
+    for (int round = 0; round < rounds; ++round) {
+      const std::size_t size = 1 + random() % 60'000;
+      void* at = nullptr;
+      if (vmm_pool_allocate(pool, size, nullptr, &at) != VMM_SUCCESS) ++wrong;
+      std::memset(at, number, size);
+      live.emplace_back(at, size);
+      if (live.size() < 16) continue;
+      const std::size_t which = random() % live.size();
+      if (!holds(live[which].first, number, live[which].second)) ++wrong;
+      if (vmm_pool_free(pool, live[which].first, nullptr) != VMM_SUCCESS) ++wrong;
+      live[which] = live.back();
+      live.pop_back();
+    }
+    for (const auto& [at, size] : live) {
+      if (!holds(at, number, size) || vmm_pool_free(pool, at, nullptr) != VMM_SUCCESS) ++wrong;
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(Threads, ShareAManager) {
+  std::atomic<int> wrong = 0;
+  on_threads([&](int number) {
+    for (int round = 0; round < rounds / 20; ++round) {
+      auto request = sized<vmm_block_request>();
+      request.size_bytes = (1 + static_cast<unsigned>(round) % 3) * MiB;
+      void* at = nullptr;
+      if (vmm_manager_allocate(manager, &request, &at) != VMM_SUCCESS) ++wrong;
+      std::memset(at, number, request.size_bytes);
+      auto resize = sized<vmm_resize_request>();
+      resize.at = at;
+      resize.size_bytes = request.size_bytes + 4 * MiB;
+      if (vmm_manager_resize(manager, &resize, &at) != VMM_SUCCESS) ++wrong;
+      if (!holds(at, number, request.size_bytes)) ++wrong;
+      if (vmm_manager_free_idle(manager, at) != VMM_SUCCESS) ++wrong;
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+// One pool at a time, under a handle that all threads see. Some destroy it while others use it.
+TEST_F(Threads, DestroyWhatOthersUse) {
+  vmm_pool_options quiet = c_test::pool_defaults();
+  quiet.report_live = 0;  // a block may be live when its pool goes
+  std::atomic<vmm_pool*> shared = nullptr;
+  std::atomic<int> wrong = 0;
+  std::atomic<int> destroyed = 0;
+  on_threads([&](int number) {
+    for (int round = 0; round < rounds; ++round) {
+      if (number == 0 && round % 4 == 0) {
+        vmm_pool* fresh = nullptr;
+        if (vmm_pool_create(driver, &quiet, &fresh) != VMM_SUCCESS) ++wrong;
+        vmm_pool* old = shared.exchange(fresh);
+        vmm_status answered = VMM_ERROR_IN_USE;
+        while (answered == VMM_ERROR_IN_USE) answered = vmm_pool_destroy(old);
+        if (answered != VMM_SUCCESS) ++wrong;
+        ++destroyed;
+        continue;
+      }
+      vmm_pool* const seen = shared.load();
+      void* at = nullptr;
+      const vmm_status got = vmm_pool_allocate(seen, 4096, nullptr, &at);
+      if (got != VMM_SUCCESS && got != VMM_ERROR_INVALID_HANDLE) ++wrong;
+      const vmm_status gone = vmm_pool_free(seen, at, nullptr);
+      if (gone != VMM_SUCCESS && gone != VMM_ERROR_INVALID_HANDLE) ++wrong;
+    }
+  });
+  EXPECT_GOOD(vmm_pool_destroy(shared));
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(destroyed, rounds / 4);
+}
+
+TEST_F(Threads, DestroyAtOnce) {
+  for (int round = 0; round < 200; ++round) {
+    vmm_pool* made = nullptr;
+    ASSERT_GOOD(vmm_pool_create(driver, nullptr, &made));
+    std::atomic<int> succeeded = 0;
+    on_threads([&](int) {
+      if (vmm_pool_destroy(made) == VMM_SUCCESS) ++succeeded;
+    });
+    EXPECT_EQ(succeeded, 1);
+  }
+}
+
+TEST_F(Threads, EachHasItsOwnFailure) {
+  void* at = nullptr;
+  EXPECT_FAILS(vmm_pool_allocate(pool, 0, nullptr, &at), VMM_ERROR_INVALID_ARGUMENT);
+  const std::string mine = vmm_last_error_text();
+  std::thread([&] {
+    EXPECT_STREQ(vmm_last_error_text(), "");
+    EXPECT_FAILS(vmm_pool_free(pool, &at, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
+  }).join();
+  EXPECT_EQ(vmm_last_error_text(), mine);
+}
+
+}  // namespace

@@ -1,0 +1,464 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the C interface does what its header says, on the simulated device and on the host's
+// memory: blocks come and go in stream order, contents stay, numbers are the library's own,
+// callbacks are told and kept in their bounds, and a forked child leaves its parent alone.
+// Method: short programs on either driver; contents are written and read through the driver, and
+// directly where the host may. The fixture validates pool and manager after each test, and closes
+// all.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "bench.hpp"
+#include "calls.hpp"
+#include "vmm.h"
+
+namespace {
+
+using c_test::Bench;
+using c_test::call_with_handle;
+using c_test::manager_defaults;
+using c_test::MiB;
+using c_test::pool_defaults;
+using c_test::sized;
+using c_test::takes;
+
+class Use : public Bench {
+ protected:
+  [[nodiscard]] vmm_pool_statistics numbers() const {
+    auto out = sized<vmm_pool_statistics>();
+    EXPECT_GOOD(vmm_pool_get_statistics(pool, &out));
+    return out;
+  }
+};
+
+class UseOfTheHost : public Use {
+ protected:
+  void SetUp() override { open("host"); }
+};
+
+// ---- drivers -----------------------------------------------------------------------------------
+
+TEST(Drivers, AreListed) {
+  std::uint64_t count = 0;
+  EXPECT_GOOD(vmm_list_drivers(nullptr, 0, &count));
+  std::vector<vmm_driver_entry> entries(count);
+  EXPECT_GOOD(vmm_list_drivers(entries.data(), 2, &count));
+  ASSERT_EQ(count, entries.size());
+  EXPECT_EQ(entries[2].name, nullptr) << "beyond the capacity";
+  EXPECT_GOOD(vmm_list_drivers(entries.data(), count, &count));
+  bool has_fake = false;
+  for (const vmm_driver_entry& each : entries) {
+    EXPECT_EQ(each.available == 0, each.reason[0] != '\0') << each.name;
+    if (std::string(each.name) == "fake") has_fake = each.available == 1;
+  }
+  EXPECT_TRUE(has_fake);
+}
+
+TEST(Drivers, OfEveryName) {
+  for (const char* name : {"fake", "fake:cuda", "fake:level_zero", "fake:host", "host"}) {
+    vmm_driver* driver = nullptr;
+    ASSERT_GOOD(vmm_driver_open(name, VMM_ANY_DEVICE, &driver));
+    auto info = sized<vmm_driver_info>();
+    EXPECT_GOOD(vmm_driver_query(driver, &info));
+    EXPECT_NE(info.granularity, 0u);
+    EXPECT_EQ(info.recommended % info.granularity, 0u);
+    std::uint64_t free_bytes = 0;
+    std::uint64_t total_bytes = 0;
+    EXPECT_GOOD(vmm_driver_memory(driver, &free_bytes, &total_bytes));
+    EXPECT_LE(free_bytes, total_bytes);
+    const bool is_host = std::string(name) == "host";
+    EXPECT_EQ((info.features & VMM_FEATURE_HOST_ACCESSIBLE) != 0, is_host);
+    if (is_host) EXPECT_EQ(info.place, std::uint32_t{VMM_PLACE_HOST});
+    EXPECT_GOOD(vmm_driver_close(driver));
+  }
+}
+
+TEST(Drivers, OfTheEnvironment) {
+  ASSERT_EQ(setenv("VMM_BACKEND", "fake:level_zero", 1), 0);
+  vmm_driver* driver = nullptr;
+  EXPECT_GOOD(vmm_driver_open(nullptr, VMM_ANY_DEVICE, &driver));
+  unsetenv("VMM_BACKEND");
+  auto info = sized<vmm_driver_info>();
+  EXPECT_GOOD(vmm_driver_query(driver, &info));
+  EXPECT_STREQ(info.name, "fake-level-zero");
+  EXPECT_GOOD(vmm_driver_close(driver));
+}
+
+// ---- pools -------------------------------------------------------------------------------------
+
+TEST_F(Use, BlocksOfAStreamComeBackToIt) {
+  vmm_stream stream = nullptr;
+  ASSERT_GOOD(vmm_driver_create_stream(driver, &stream));
+  void* const first = take(3 * MiB, stream);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 512, 0u);
+  EXPECT_EQ(numbers().live_count, 1u);
+  EXPECT_EQ(numbers().live_bytes, 3 * MiB);
+  EXPECT_GOOD(vmm_pool_free_sized(pool, first, 3 * MiB, stream));
+  EXPECT_EQ(take(3 * MiB, stream), first);
+  EXPECT_EQ(numbers().grown_count, 1u) << "one driver's work for both";
+  EXPECT_GOOD(vmm_pool_free(pool, first, stream));
+  EXPECT_GOOD(vmm_pool_synchronize(pool));
+  EXPECT_GOOD(vmm_pool_forget_stream(pool, stream));
+  EXPECT_GOOD(vmm_driver_destroy_stream(driver, stream));
+  auto report = sized<vmm_trim_report>();
+  EXPECT_GOOD(vmm_pool_trim(pool, 0, &report));
+  EXPECT_GE(report.released_bytes, 3 * MiB);
+  EXPECT_EQ(numbers().mapped_bytes, 0u);
+}
+
+TEST_F(Use, BlocksThatAreFreedAfterEverything) {
+  vmm_stream stream = nullptr;
+  ASSERT_GOOD(vmm_driver_create_stream(driver, &stream));
+  void* const first = take(3 * MiB, stream);
+  EXPECT_GOOD(vmm_pool_free_after_all(pool, nullptr));
+  EXPECT_GOOD(vmm_pool_capture_begins(pool));
+  EXPECT_GOOD(vmm_pool_free_after_all(pool, first));
+  EXPECT_EQ(vmm_pool_free_after_all(pool, first), VMM_ERROR_NOT_ALLOCATED);
+  EXPECT_NE(take(3 * MiB, stream), first) << "no event may be recorded while something is captured";
+  EXPECT_GOOD(vmm_pool_capture_ended(pool));
+  EXPECT_EQ(vmm_pool_capture_ended(pool), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(take(3 * MiB, nullptr), first) << "all work has finished: it is anybody's";
+  EXPECT_GOOD(vmm_pool_forget_stream(pool, stream));
+  EXPECT_GOOD(vmm_driver_destroy_stream(driver, stream));
+}
+
+TEST_F(Use, AlignedBlocks) {
+  for (const std::uint64_t alignment : {1u, 16u, 256u, 512u}) {
+    void* at = nullptr;
+    EXPECT_GOOD(vmm_pool_allocate_aligned(pool, 24, alignment, nullptr, &at));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(at) % alignment, 0u);
+    EXPECT_GOOD(vmm_pool_free(pool, at, nullptr));
+  }
+}
+
+TEST_F(Use, RegionsTellWhatIsWhere) {
+  void* const block = take(4 * MiB);
+  std::uint64_t count = 0;
+  EXPECT_GOOD(vmm_pool_regions(pool, nullptr, 0, &count));
+  std::vector<vmm_pool_region> regions(count);
+  EXPECT_GOOD(vmm_pool_regions(pool, regions.data(), regions.size(), &count));
+  ASSERT_EQ(count, regions.size());
+  const vmm_pool_region* found = nullptr;
+  for (const vmm_pool_region& each : regions) {
+    if (each.base == block) found = &each;
+  }
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->kind, std::uint32_t{VMM_REGION_LIVE});
+  EXPECT_EQ(found->size_bytes, 4 * MiB);
+  EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
+}
+
+TEST_F(Use, PinsKeepABlockThatIsFreed) {
+  void* const block = take(4 * MiB);
+  EXPECT_GOOD(vmm_pool_pin(pool, block));
+  EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
+  EXPECT_EQ(numbers().pinned_count, 1u);
+  EXPECT_GOOD(vmm_pool_trim(pool, 0, nullptr));
+  EXPECT_GE(numbers().mapped_bytes, 4 * MiB);
+  EXPECT_GOOD(vmm_pool_unpin(pool, block));
+  EXPECT_GOOD(vmm_pool_trim(pool, 0, nullptr));
+  EXPECT_EQ(numbers().mapped_bytes, 0u);
+}
+
+TEST_F(Use, AShortageIsReported) {
+  auto shortage = sized<vmm_shortage>();
+  EXPECT_GOOD(vmm_pool_last_shortage(pool, &shortage));
+  EXPECT_EQ(shortage.request_bytes, 0u);
+  vmm_pool_options options = pool_defaults();
+  options.budget_bytes = 64 * MiB;
+  vmm_pool* small = nullptr;
+  ASSERT_GOOD(vmm_pool_create(driver, &options, &small));
+  void* at = nullptr;
+  EXPECT_FAILS(vmm_pool_allocate(small, 128 * MiB, nullptr, &at), VMM_ERROR_OVER_BUDGET);
+  EXPECT_GOOD(vmm_pool_last_shortage(small, &shortage));
+  EXPECT_EQ(shortage.request_bytes, 128 * MiB);
+  EXPECT_EQ(shortage.failure, VMM_ERROR_OVER_BUDGET);
+  EXPECT_EQ(shortage.budget_bytes, 64 * MiB);
+  EXPECT_GOOD(vmm_pool_destroy(small));
+}
+
+TEST_F(Use, TheEnvironmentChangesOptionsWhereItIsAsked) {
+  ASSERT_EQ(setenv("VMM_BUDGET", "64MiB", 1), 0);
+  vmm_pool_options options = pool_defaults();
+  const auto budget_of = [&] {
+    vmm_pool* made = nullptr;
+    EXPECT_GOOD(vmm_pool_create(driver, &options, &made));
+    void* at = nullptr;
+    const vmm_status answered = vmm_pool_allocate(made, 128 * MiB, nullptr, &at);
+    EXPECT_GOOD(vmm_pool_free(made, at, nullptr));
+    EXPECT_GOOD(vmm_pool_destroy(made));
+    return answered;
+  };
+  EXPECT_EQ(budget_of(), VMM_SUCCESS);
+  options.read_environment = 1;
+  EXPECT_EQ(budget_of(), VMM_ERROR_OVER_BUDGET);
+  ASSERT_EQ(setenv("VMM_BUDGET", "much", 1), 0);
+  vmm_pool* made = nullptr;
+  EXPECT_FAILS(vmm_pool_create(driver, &options, &made), VMM_ERROR_BAD_OPTION);
+  EXPECT_NE(std::string(vmm_last_error_text()).find("VMM_BUDGET"), std::string::npos);
+  vmm_manager_options managed = manager_defaults();
+  managed.read_environment = 1;
+  vmm_manager* other = nullptr;
+  EXPECT_FAILS(vmm_manager_create(driver, &managed, &other), VMM_ERROR_BAD_OPTION);
+  unsetenv("VMM_BUDGET");
+}
+
+TEST_F(Use, MemoryIsMadeWhereTheOptionsSay) {
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  vmm_pool_options options = pool_defaults();
+  options.use_place = 1;
+  options.place = VMM_PLACE_HOST;
+  options.page_count = 8;
+  vmm_pool* made = nullptr;
+  ASSERT_GOOD(vmm_driver_memory(driver, &before, nullptr));
+  ASSERT_GOOD(vmm_pool_create(driver, &options, &made));
+  EXPECT_GOOD(vmm_driver_memory(driver, &after, nullptr));
+  EXPECT_EQ(before, after) << "none of the device's";
+  EXPECT_GOOD(vmm_pool_destroy(made));
+  options.use_place = 0;
+  ASSERT_GOOD(vmm_pool_create(driver, &options, &made));
+  EXPECT_GOOD(vmm_driver_memory(driver, &after, nullptr));
+  EXPECT_EQ(before - after, 16 * MiB);
+  EXPECT_GOOD(vmm_pool_destroy(made));
+}
+
+TEST_F(Use, LiveBlocksAreSaidWhereItIsWanted) {
+  for (const std::uint32_t report_live : {0u, 1u}) {
+    vmm_pool_options options = pool_defaults();
+    options.report_live = report_live;
+    vmm_pool* made = nullptr;
+    ASSERT_GOOD(vmm_pool_create(driver, &options, &made));
+    void* at = nullptr;
+    EXPECT_GOOD(vmm_pool_allocate(made, 4096, nullptr, &at));
+    testing::internal::CaptureStderr();
+    EXPECT_GOOD(vmm_pool_destroy(made));
+    EXPECT_EQ(testing::internal::GetCapturedStderr().empty(), report_live == 0);
+  }
+}
+
+// ---- callbacks ---------------------------------------------------------------------------------
+
+struct told {
+  vmm_pool* pool = nullptr;
+  void* freed = nullptr;
+  std::vector<vmm_remap_notice> notices;
+  std::vector<vmm_status> answers;
+};
+
+void note(void* context, const vmm_remap_notice* notice) {
+  static_cast<told*>(context)->notices.push_back(*notice);
+}
+
+TEST_F(Use, SubscribersAreToldOfChanges) {
+  told seen;
+  std::uint64_t number = 0;
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  ASSERT_GOOD(vmm_pool_subscribe(pool, &note, &seen, &number));
+  void* const block = take(4 * MiB);
+  EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
+  EXPECT_GOOD(vmm_pool_remap_epoch(pool, &before));
+  EXPECT_GOOD(vmm_pool_trim(pool, 0, nullptr));
+  EXPECT_GOOD(vmm_pool_remap_epoch(pool, &after));
+  EXPECT_GT(after, before);
+  ASSERT_FALSE(seen.notices.empty());
+  EXPECT_EQ(seen.notices[0].kind, std::uint32_t{VMM_REMAP_RELEASED});
+  EXPECT_EQ(seen.notices[0].struct_size, sizeof(vmm_remap_notice));
+  EXPECT_GE(seen.notices[0].size_bytes, 4 * MiB);
+  EXPECT_GOOD(vmm_pool_unsubscribe(pool, number));
+  EXPECT_FAILS(vmm_pool_unsubscribe(pool, number), VMM_ERROR_INVALID_ARGUMENT);
+  seen.notices.clear();
+  EXPECT_GOOD(vmm_pool_free(pool, take(4 * MiB), nullptr));
+  EXPECT_GOOD(vmm_pool_trim(pool, 0, nullptr));
+  EXPECT_TRUE(seen.notices.empty());
+}
+
+// Every call on the pool, from inside its callback.
+void misbehave(void* context, const vmm_remap_notice*) {
+  auto& seen = *static_cast<told*>(context);
+  if (!seen.answers.empty()) return;
+  for (const call_with_handle& each : c_test::pool_calls) {
+    seen.answers.push_back(each.make(seen.pool));
+    const std::string name = each.name;
+    const bool may = name == "vmm_pool_free" || name == "vmm_pool_free_sized" ||
+                     name == "vmm_pool_free_after_all" || name == "vmm_pool_capture_begins" ||
+                     name == "vmm_pool_capture_ended" || name == "vmm_pool_pin" ||
+                     name == "vmm_pool_unpin" || name == "vmm_pool_capture_number" ||
+                     name == "vmm_pool_get_statistics" || name == "vmm_pool_regions" ||
+                     name == "vmm_pool_last_shortage" || name == "vmm_pool_remap_epoch";
+    EXPECT_EQ(seen.answers.back() == VMM_ERROR_NOT_PERMITTED, !may) << name;
+  }
+  EXPECT_EQ(vmm_pool_destroy(seen.pool), VMM_ERROR_IN_USE);
+  EXPECT_EQ(vmm_pool_free(seen.pool, seen.freed, nullptr), VMM_SUCCESS);
+}
+
+TEST_F(Use, ACallbackIsKeptInItsBounds) {
+  told seen;
+  seen.pool = pool;
+  seen.freed = take(4096);
+  std::uint64_t number = 0;
+  ASSERT_GOOD(vmm_pool_subscribe(pool, &misbehave, &seen, &number));
+  EXPECT_GOOD(vmm_pool_free(pool, take(64 * MiB), nullptr));
+  EXPECT_GOOD(vmm_pool_trim(pool, 0, nullptr));
+  EXPECT_EQ(seen.answers.size(), c_test::pool_calls.size());
+  EXPECT_GOOD(vmm_pool_unsubscribe(pool, number));
+  EXPECT_GOOD(vmm_pool_free(pool, take(4096), nullptr));  // outside again
+}
+
+void use_while_it_goes(void* context, const vmm_remap_notice*) {
+  auto& seen = *static_cast<told*>(context);
+  seen.answers.push_back(vmm_pool_free(seen.pool, seen.freed, nullptr));
+}
+
+TEST_F(Use, ACallbackOfAPoolThatGoesFindsNoPool) {
+  told seen;
+  ASSERT_GOOD(vmm_pool_create(driver, nullptr, &seen.pool));
+  ASSERT_GOOD(vmm_pool_allocate(seen.pool, 4096, nullptr, &seen.freed));
+  EXPECT_GOOD(vmm_pool_free(seen.pool, seen.freed, nullptr));
+  std::uint64_t number = 0;
+  ASSERT_GOOD(vmm_pool_subscribe(seen.pool, &use_while_it_goes, &seen, &number));
+  EXPECT_GOOD(vmm_pool_destroy(seen.pool));
+  for (const vmm_status answered : seen.answers) EXPECT_EQ(answered, VMM_ERROR_INVALID_HANDLE);
+}
+
+// ---- managers ----------------------------------------------------------------------------------
+
+TEST_F(UseOfTheHost, ABlockGrowsWithItsContents) {
+  auto request = sized<vmm_block_request>();
+  request.size_bytes = 2 * MiB;
+  request.growth_bytes = 8 * MiB;
+  void* at = nullptr;
+  ASSERT_GOOD(vmm_manager_allocate(manager, &request, &at));
+  void* const behind = build(2 * MiB);  // behind the addresses that are kept for growth
+  EXPECT_GOOD(vmm_manager_settle(manager, at));
+  std::memset(at, 0x5A, 2 * MiB);
+  auto resize = sized<vmm_resize_request>();
+  resize.at = at;
+  resize.size_bytes = 6 * MiB;
+  resize.in_place = 1;
+  void* grown = nullptr;
+  EXPECT_GOOD(vmm_manager_resize(manager, &resize, &grown));
+  EXPECT_EQ(grown, at);
+  resize.size_bytes = 64 * MiB;
+  EXPECT_FAILS(vmm_manager_resize(manager, &resize, &grown), VMM_ERROR_OUT_OF_ADDRESSES);
+  EXPECT_EQ(grown, at);
+  resize.in_place = 0;
+  EXPECT_GOOD(vmm_manager_resize(manager, &resize, &grown));
+  EXPECT_EQ(static_cast<unsigned char*>(grown)[2 * MiB - 1], 0x5A);
+  auto info = sized<vmm_block_info>();
+  EXPECT_GOOD(vmm_manager_find(manager, static_cast<unsigned char*>(grown) + 5, &info));
+  EXPECT_EQ(info.user_bytes, 64 * MiB);
+  EXPECT_GE(info.piece_count, 2u);
+  EXPECT_GOOD(vmm_manager_free_idle(manager, behind));
+  EXPECT_GOOD(vmm_manager_free(manager, grown));
+}
+
+TEST_F(UseOfTheHost, CopiesInEveryMode) {
+  for (const std::uint32_t mode : {VMM_COPY_BYTES, VMM_COPY_ALIAS, VMM_COPY_MOVE}) {
+    void* const source = build(4 * MiB);
+    void* const target = build(4 * MiB);
+    EXPECT_GOOD(vmm_manager_settle(manager, source));
+    std::memset(source, 7, 4 * MiB);
+    auto copy = sized<vmm_copy_request>();
+    copy.target = target;
+    copy.source = source;
+    copy.size_bytes = 4 * MiB;
+    copy.mode = mode;
+    EXPECT_GOOD(vmm_manager_copy(manager, &copy));
+    EXPECT_EQ(static_cast<unsigned char*>(target)[4 * MiB - 1], 7);
+    EXPECT_GOOD(vmm_manager_free(manager, source));
+    EXPECT_EQ(static_cast<unsigned char*>(target)[0], 7);
+    EXPECT_GOOD(vmm_manager_free(manager, target));
+  }
+  auto now = sized<vmm_manager_statistics>();
+  EXPECT_GOOD(vmm_manager_get_statistics(manager, &now));
+  EXPECT_EQ(now.real_copy_count, 1u);
+  EXPECT_EQ(now.remapped_copy_count, 2u);
+}
+
+TEST_F(UseOfTheHost, ExtentsTellWhatIsWhere) {
+  void* const block = build(4 * MiB);
+  std::uint64_t count = 0;
+  EXPECT_GOOD(vmm_manager_extents(manager, nullptr, 0, &count));
+  std::vector<vmm_extent> extents(count);
+  EXPECT_GOOD(vmm_manager_extents(manager, extents.data(), extents.size(), &count));
+  ASSERT_EQ(count, 1u);
+  EXPECT_EQ(extents[0].base, block);
+  EXPECT_EQ(extents[0].mapped_bytes, 4 * MiB);
+  EXPECT_EQ(extents[0].kind, std::uint32_t{VMM_EXTENT_LIVE});
+  EXPECT_GOOD(vmm_manager_free(manager, block));
+  auto report = sized<vmm_trim_report>();
+  EXPECT_GOOD(vmm_manager_trim(manager, 0, &report));
+  EXPECT_EQ(report.released_bytes, 4 * MiB);
+}
+
+TEST_F(UseOfTheHost, BytesGoThroughTheDriver) {
+  const std::string text = "what is written is read";
+  void* const block = take(text.size());
+  EXPECT_GOOD(vmm_driver_write(driver, block, text.data(), text.size()));
+  std::string back(text.size(), '\0');
+  EXPECT_GOOD(vmm_driver_read(driver, back.data(), block, back.size()));
+  EXPECT_EQ(back, text);
+  EXPECT_GOOD(vmm_driver_fill(driver, block, 'x', text.size(), nullptr));
+  EXPECT_GOOD(vmm_driver_synchronize_stream(driver, nullptr));
+  EXPECT_EQ(std::string(static_cast<char*>(block), text.size()), std::string(text.size(), 'x'));
+  EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
+}
+
+// ---- forks -------------------------------------------------------------------------------------
+
+// In the child a call may answer that it is not permitted, that there is nothing to do, or zeros.
+int child_of(vmm_driver* driver, vmm_pool* pool, vmm_manager* manager, void* block) {
+  const auto is_refused = [](vmm_status answered) { return answered == VMM_ERROR_NOT_PERMITTED; };
+  void* at = nullptr;
+  if (!is_refused(vmm_pool_allocate(pool, 4096, nullptr, &at))) return 1;
+  if (!is_refused(vmm_pool_free(pool, block, nullptr))) return 2;
+  vmm_pool* other = nullptr;
+  if (!is_refused(vmm_pool_create(driver, nullptr, &other))) return 3;
+  vmm_manager* another = nullptr;
+  if (!is_refused(vmm_manager_create(driver, nullptr, &another))) return 4;
+  std::uint64_t number = 0;
+  if (!is_refused(vmm_pool_subscribe(pool, &note, nullptr, &number))) return 5;
+  if (!is_refused(vmm_pool_unsubscribe(pool, 1))) return 6;
+  if (!is_refused(vmm_manager_forget_stream(manager, nullptr))) return 7;
+  for (const call_with_handle& each : c_test::pool_calls) (void)each.make(pool);
+  for (const call_with_handle& each : c_test::manager_calls) (void)each.make(manager);
+  for (const call_with_handle& each : c_test::driver_calls) (void)each.make(driver);
+  if (vmm_driver_close(driver) != VMM_ERROR_IN_USE) return 8;
+  if (vmm_pool_destroy(pool) != VMM_SUCCESS) return 9;
+  if (vmm_manager_destroy(manager) != VMM_SUCCESS) return 10;
+  if (vmm_driver_close(driver) != VMM_SUCCESS) return 11;
+  if (vmm_driver_open("fake", VMM_ANY_DEVICE, &driver) != VMM_SUCCESS) return 12;
+  if (vmm_pool_create(driver, nullptr, &pool) != VMM_SUCCESS) return 13;
+  if (vmm_pool_allocate(pool, 4096, nullptr, &at) != VMM_SUCCESS) return 14;
+  if (vmm_pool_free(pool, at, nullptr) != VMM_SUCCESS) return 15;
+  if (vmm_pool_destroy(pool) != VMM_SUCCESS) return 16;
+  return vmm_driver_close(driver) == VMM_SUCCESS ? 0 : 17;
+}
+
+TEST_F(UseOfTheHost, AForkedChildLeavesItsParentAlone) {
+  void* const block = take(4096);
+  std::memset(block, 3, 4096);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(child_of(driver, pool, manager, block));
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  ASSERT_TRUE(WIFEXITED(state)) << "by signal " << WTERMSIG(state);
+  EXPECT_EQ(WEXITSTATUS(state), 0);
+  EXPECT_EQ(static_cast<unsigned char*>(block)[4095], 3);
+  EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
+}
+
+}  // namespace

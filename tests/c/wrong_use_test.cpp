@@ -1,0 +1,688 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: no argument that a caller of the C interface can pass ends the process or is taken for
+// another: every wrong one is answered with its code, and changes nothing.
+// Method: tables of every call with every handle that is none; of every output that is null; of
+// every struct with every size that cannot be; then each call's own wrong values, in options too.
+// The fixture validates pool and manager after each test, and closes all.
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "bench.hpp"
+#include "calls.hpp"
+#include "vmm.h"
+#include "vmm_allocator.h"
+
+namespace {
+
+using c_test::arguments;
+using c_test::Bench;
+using c_test::call_with_handle;
+using c_test::given;
+using c_test::manager_defaults;
+using c_test::MiB;
+using c_test::pool_defaults;
+using c_test::sized;
+using c_test::takes;
+
+bool says(const char* part) {
+  return std::string(vmm_last_error_text()).find(part) != std::string::npos;
+}
+
+class WrongUse : public Bench {
+ protected:
+  [[nodiscard]] void* handle_of(takes kind) const {
+    switch (kind) {
+      case takes::driver: return driver;
+      case takes::pool: return pool;
+      case takes::manager: return manager;
+    }
+    return nullptr;
+  }
+};
+
+// ---- handles -----------------------------------------------------------------------------------
+
+TEST_F(WrongUse, TheTablesHaveEveryCallThatTakesAHandle) {
+  std::ifstream file(VMM_HEADER);
+  const std::string header((std::istreambuf_iterator<char>(file)), {});
+  const std::regex declared(R"(\b(vmm_\w+)\(vmm_(driver|pool|manager)\* )");
+  std::set<std::string> in_header;
+  for (auto at = std::sregex_iterator(header.begin(), header.end(), declared);
+       at != std::sregex_iterator(); ++at) {
+    in_header.insert((*at)[1]);
+  }
+  std::set<std::string> in_tables;
+  c_test::for_each_call([&](const call_with_handle& each) { in_tables.insert(each.name); });
+  for (const call_with_handle& each : c_test::ending_calls) in_tables.insert(each.name);
+  EXPECT_EQ(in_header, in_tables);
+  EXPECT_GE(in_header.size(), 40u);
+}
+
+TEST_F(WrongUse, HandlesThatAreNone) {
+  int on_the_stack = 0;
+  const std::vector<void*> none{
+      nullptr,
+      &on_the_stack,
+      reinterpret_cast<void*>(std::uintptr_t{1}),
+      reinterpret_cast<void*>(~std::uintptr_t{0}),
+      reinterpret_cast<void*>(std::uintptr_t{0xC7} << 56),
+      reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(pool) + 1),
+      reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(pool) + 0x10000),
+      reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(pool) ^ (std::uintptr_t{7} << 48))};
+  for (void* const handle : none) {
+    c_test::for_each_call([&](const call_with_handle& each) {
+      EXPECT_EQ(each.make(handle), VMM_ERROR_INVALID_HANDLE) << each.name << " of " << handle;
+    });
+    for (const call_with_handle& each : c_test::ending_calls) {
+      EXPECT_EQ(each.make(handle), handle == nullptr ? VMM_SUCCESS : VMM_ERROR_INVALID_HANDLE)
+          << each.name << " of " << handle;
+    }
+  }
+}
+
+TEST_F(WrongUse, HandlesOfAnotherKind) {
+  const auto refused = [&](const call_with_handle& each) {
+    for (const takes kind : {takes::driver, takes::pool, takes::manager}) {
+      if (kind == each.kind) continue;
+      EXPECT_EQ(each.make(handle_of(kind)), VMM_ERROR_INVALID_HANDLE) << each.name;
+    }
+  };
+  c_test::for_each_call(refused);
+  for (const call_with_handle& each : c_test::ending_calls) refused(each);
+}
+
+TEST_F(WrongUse, HandlesThatWereDestroyed) {
+  vmm_driver* const old_driver = driver;
+  vmm_pool* const old_pool = pool;
+  vmm_manager* const old_manager = manager;
+  TearDown();
+  SetUp();  // the same slots, other handles
+  EXPECT_NE(pool, old_pool);
+  const auto refused = [&](const call_with_handle& each) {
+    void* handle = old_driver;
+    if (each.kind == takes::pool) handle = old_pool;
+    if (each.kind == takes::manager) handle = old_manager;
+    EXPECT_EQ(each.make(handle), VMM_ERROR_INVALID_HANDLE) << each.name;
+  };
+  c_test::for_each_call(refused);
+  for (const call_with_handle& each : c_test::ending_calls) refused(each);
+}
+
+TEST_F(WrongUse, ADriverThatIsUsedStays) {
+  EXPECT_FAILS(vmm_driver_close(driver), VMM_ERROR_IN_USE);
+  EXPECT_GOOD(vmm_manager_destroy(manager));
+  manager = nullptr;
+  EXPECT_FAILS(vmm_driver_close(driver), VMM_ERROR_IN_USE);
+  auto info = sized<vmm_driver_info>();
+  EXPECT_GOOD(vmm_driver_query(driver, &info));  // it works on
+  EXPECT_STREQ(info.name, "fake-cuda");
+}
+
+TEST_F(WrongUse, ManyHandlesComeAndGo) {
+  std::set<vmm_pool*> seen;
+  for (int i = 0; i < 200; ++i) {
+    vmm_pool* made = nullptr;
+    ASSERT_GOOD(vmm_pool_create(driver, nullptr, &made));
+    EXPECT_TRUE(seen.insert(made).second) << "a handle came back";
+    ASSERT_GOOD(vmm_pool_destroy(made));
+    EXPECT_FAILS(vmm_pool_destroy(made), VMM_ERROR_INVALID_HANDLE);
+  }
+}
+
+// ---- outputs and structs -----------------------------------------------------------------------
+
+TEST_F(WrongUse, OutputsThatAreNull) {
+  constexpr vmm_status refused = VMM_ERROR_INVALID_ARGUMENT;
+  arguments& with = given();
+  void* const block = take(4096);
+  EXPECT_FAILS(vmm_list_drivers(nullptr, 0, nullptr), refused);
+  EXPECT_FAILS(vmm_list_drivers(nullptr, 1, &with.number), refused);
+  EXPECT_FAILS(vmm_driver_open("fake", -1, nullptr), refused);
+  EXPECT_FAILS(vmm_driver_query(driver, nullptr), refused);
+  EXPECT_FAILS(vmm_driver_create_stream(driver, nullptr), refused);
+  EXPECT_FAILS(vmm_driver_write(driver, nullptr, &with, 1), refused);
+  EXPECT_FAILS(vmm_driver_write(driver, block, nullptr, 1), refused);
+  EXPECT_FAILS(vmm_driver_read(driver, nullptr, block, 1), refused);
+  EXPECT_FAILS(vmm_driver_read(driver, &with, nullptr, 1), refused);
+  EXPECT_FAILS(vmm_driver_fill(driver, nullptr, 0, 1, nullptr), refused);
+  EXPECT_GOOD(vmm_driver_memory(driver, nullptr, nullptr));
+  EXPECT_FAILS(vmm_pool_create(driver, nullptr, nullptr), refused);
+  EXPECT_FAILS(vmm_pool_options_init(nullptr, sizeof(vmm_pool_options)), refused);
+  EXPECT_FAILS(vmm_pool_allocate(pool, 1, nullptr, nullptr), refused);
+  EXPECT_FAILS(vmm_pool_allocate_aligned(pool, 1, 1, nullptr, nullptr), refused);
+  EXPECT_FAILS(vmm_pool_capture_number(pool, nullptr, nullptr), refused);
+  EXPECT_FAILS(vmm_pool_get_statistics(pool, nullptr), refused);
+  EXPECT_FAILS(vmm_pool_regions(pool, nullptr, 0, nullptr), refused);
+  EXPECT_FAILS(vmm_pool_regions(pool, nullptr, 1, &with.number), refused);
+  EXPECT_FAILS(vmm_pool_last_shortage(pool, nullptr), refused);
+  EXPECT_FAILS(vmm_pool_subscribe(pool, nullptr, nullptr, &with.number), refused);
+  EXPECT_FAILS(vmm_pool_subscribe(pool, &c_test::ignore, nullptr, nullptr), refused);
+  EXPECT_FAILS(vmm_pool_remap_epoch(pool, nullptr), refused);
+  EXPECT_GOOD(vmm_pool_trim(pool, 0, nullptr));
+  EXPECT_FAILS(vmm_manager_create(driver, nullptr, nullptr), refused);
+  EXPECT_FAILS(vmm_manager_options_init(nullptr, sizeof(vmm_manager_options)), refused);
+  EXPECT_FAILS(vmm_manager_allocate(manager, nullptr, &with.at), refused);
+  EXPECT_FAILS(vmm_manager_allocate(manager, &with.request, nullptr), refused);
+  EXPECT_FAILS(vmm_manager_resize(manager, nullptr, &with.at), refused);
+  EXPECT_FAILS(vmm_manager_resize(manager, &with.resize, nullptr), refused);
+  EXPECT_FAILS(vmm_manager_copy(manager, nullptr), refused);
+  EXPECT_FAILS(vmm_manager_find(manager, block, nullptr), refused);
+  EXPECT_FAILS(vmm_manager_get_statistics(manager, nullptr), refused);
+  EXPECT_FAILS(vmm_manager_extents(manager, nullptr, 0, nullptr), refused);
+  EXPECT_FAILS(vmm_manager_extents(manager, nullptr, 1, &with.number), refused);
+  EXPECT_GOOD(vmm_manager_trim(manager, 0, nullptr));
+  EXPECT_EQ(vmm_last_error(nullptr), refused);
+  EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
+}
+
+// A struct with a member more than any version has: what follows the known ones.
+template <class Struct>
+struct later {
+  Struct known;
+  std::uint64_t added;
+};
+
+// `call` gets a Struct with a size set.
+template <class Struct, class Call>
+void refuses_sizes(Struct good, Call&& call) {
+  for (const std::uint64_t size :
+       {std::uint64_t{0}, std::uint64_t{8}, std::uint64_t{sizeof(Struct) - 8},
+        std::uint64_t{sizeof(Struct) - 1}, std::uint64_t{4097}, ~std::uint64_t{0}}) {
+    Struct wrong = good;
+    wrong.struct_size = size;
+    EXPECT_EQ(call(&wrong), VMM_ERROR_INVALID_ARGUMENT) << "a struct of " << size << " bytes";
+  }
+}
+
+// Of one that is written: what only a later version knows becomes 0.
+template <class Struct, class Call>
+void writes_later(Call&& call) {
+  refuses_sizes(sized<Struct>(), call);
+  later<Struct> wide{};
+  wide.known.struct_size = sizeof(wide);
+  wide.added = 4711;
+  EXPECT_EQ(call(&wide.known), VMM_SUCCESS);
+  EXPECT_EQ(wide.added, 0u);
+  EXPECT_EQ(wide.known.struct_size, sizeof(wide)) << "the caller's own";
+}
+
+// Of one that is read: a later member is taken where it is 0.
+template <class Struct, class Call>
+void reads_later(Struct good, Call&& call) {
+  refuses_sizes(good, call);
+  later<Struct> wide{good, 0};
+  wide.known.struct_size = sizeof(wide);
+  EXPECT_EQ(call(&wide.known), VMM_SUCCESS) << vmm_last_error_text();
+  wide.added = 1;
+  EXPECT_EQ(call(&wide.known), VMM_ERROR_NOT_SUPPORTED);
+}
+
+TEST_F(WrongUse, StructsThatAreWritten) {
+  void* const block = build(4096);
+  writes_later<vmm_error_info>([](vmm_error_info* to) { return vmm_last_error(to); });
+  writes_later<vmm_driver_info>([&](vmm_driver_info* to) { return vmm_driver_query(driver, to); });
+  writes_later<vmm_trim_report>([&](vmm_trim_report* to) { return vmm_pool_trim(pool, 0, to); });
+  writes_later<vmm_trim_report>(
+      [&](vmm_trim_report* to) { return vmm_manager_trim(manager, 0, to); });
+  writes_later<vmm_pool_statistics>(
+      [&](vmm_pool_statistics* to) { return vmm_pool_get_statistics(pool, to); });
+  writes_later<vmm_shortage>([&](vmm_shortage* to) { return vmm_pool_last_shortage(pool, to); });
+  writes_later<vmm_block_info>(
+      [&](vmm_block_info* to) { return vmm_manager_find(manager, block, to); });
+  writes_later<vmm_manager_statistics>(
+      [&](vmm_manager_statistics* to) { return vmm_manager_get_statistics(manager, to); });
+  EXPECT_GOOD(vmm_manager_free(manager, block));
+}
+
+TEST_F(WrongUse, StructsThatAreRead) {
+  reads_later(pool_defaults(), [&](vmm_pool_options* from) {
+    vmm_pool* made = nullptr;
+    const vmm_status answered = vmm_pool_create(driver, from, &made);
+    EXPECT_GOOD(vmm_pool_destroy(made));
+    return answered;
+  });
+  reads_later(manager_defaults(), [&](vmm_manager_options* from) {
+    vmm_manager* made = nullptr;
+    const vmm_status answered = vmm_manager_create(driver, from, &made);
+    EXPECT_GOOD(vmm_manager_destroy(made));
+    return answered;
+  });
+  auto request = sized<vmm_block_request>();
+  request.size_bytes = 4096;
+  reads_later(request, [&](vmm_block_request* from) {
+    void* at = nullptr;
+    const vmm_status answered = vmm_manager_allocate(manager, from, &at);
+    EXPECT_EQ(at == nullptr, answered != VMM_SUCCESS);
+    EXPECT_GOOD(vmm_manager_free(manager, at));
+    return answered;
+  });
+  void* block = build(4096);
+  auto resize = sized<vmm_resize_request>();
+  resize.at = block;
+  resize.size_bytes = 4096;
+  reads_later(resize,
+              [&](vmm_resize_request* from) { return vmm_manager_resize(manager, from, &block); });
+  auto copy = sized<vmm_copy_request>();
+  copy.target = block;
+  copy.source = block;
+  reads_later(copy, [&](vmm_copy_request* from) { return vmm_manager_copy(manager, from); });
+  EXPECT_GOOD(vmm_manager_free(manager, block));
+}
+
+TEST_F(WrongUse, AnInitialisedStructOfALaterVersion) {
+  later<vmm_pool_options> wide{{}, 4711};
+  EXPECT_GOOD(vmm_pool_options_init(&wide.known, sizeof(wide)));
+  EXPECT_EQ(wide.added, 0u);
+  EXPECT_EQ(wide.known.struct_size, sizeof(wide));
+  EXPECT_FAILS(vmm_pool_options_init(&wide.known, 8), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_pool_options_init(&wide.known, 1 << 20), VMM_ERROR_INVALID_ARGUMENT);
+  vmm_manager_options options;
+  EXPECT_FAILS(vmm_manager_options_init(&options, 8), VMM_ERROR_INVALID_ARGUMENT);
+}
+
+// ---- values ------------------------------------------------------------------------------------
+
+TEST_F(WrongUse, DriversThatAreNone) {
+  vmm_driver* made = driver;
+  const std::string endless(100'000, 'x');
+  for (const char* name : {"nvidia", "cuda:x", "cuda:-1", "fake:", "fake:cuda:1", "host:0",
+                           endless.c_str(), "cuda:99999999999"}) {
+    EXPECT_FAILS(vmm_driver_open(name, VMM_ANY_DEVICE, &made), VMM_ERROR_BAD_OPTION);
+    EXPECT_EQ(made, nullptr);
+  }
+  const auto refuses = [&](const char* name, std::int32_t device, const char* because) {
+    EXPECT_FAILS(vmm_driver_open(name, device, &made), VMM_ERROR_BAD_OPTION);
+    EXPECT_TRUE(says(because)) << vmm_last_error_text();
+  };
+  refuses("fake", 1, "this driver has one device");
+  refuses("host", 1, "this driver has one device");
+  for (const std::int32_t device : {0, 1}) {
+    refuses("cuda:0", device, "the name has a device's number already");
+    refuses("level_zero:1", device, "the name has a device's number already");
+    refuses(nullptr, device, "without a name the driver is chosen");
+  }
+  refuses("host", -2, "device is a number from 0 on, or VMM_ANY_DEVICE");
+  refuses("nvidia", 1, "cuda");  // the names that there are
+  EXPECT_GOOD(vmm_driver_open("host", 0, &made));
+  EXPECT_GOOD(vmm_driver_close(made));
+}
+
+TEST_F(WrongUse, SizesThatCannotBe) {
+  void* at = driver;
+  EXPECT_FAILS(vmm_pool_allocate(pool, 0, nullptr, &at), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(at, nullptr);
+  for (const std::uint64_t size : {~std::uint64_t{0}, std::uint64_t{1} << 63,
+                                   std::uint64_t{1} << 60, std::uint64_t{1} << 48}) {
+    EXPECT_FAILS(vmm_pool_allocate(pool, size, nullptr, &at), VMM_ERROR_OUT_OF_ADDRESSES);
+    EXPECT_EQ(at, nullptr);
+  }
+  EXPECT_FAILS(vmm_pool_allocate(pool, std::uint64_t{1} << 38, nullptr, &at),
+               VMM_ERROR_OUT_OF_MEMORY);
+  for (const std::uint64_t alignment : {0u, 3u, 513u}) {
+    EXPECT_FAILS(vmm_pool_allocate_aligned(pool, 1, alignment, nullptr, &at),
+                 VMM_ERROR_INVALID_ARGUMENT);
+  }
+  EXPECT_FAILS(vmm_pool_allocate_aligned(pool, 1, 1024, nullptr, &at), VMM_ERROR_NOT_SUPPORTED);
+  EXPECT_FAILS(vmm_pool_allocate_aligned(pool, 1, std::uint64_t{1} << 63, nullptr, &at),
+               VMM_ERROR_NOT_SUPPORTED);
+  auto request = sized<vmm_block_request>();
+  EXPECT_FAILS(vmm_manager_allocate(manager, &request, &at), VMM_ERROR_INVALID_ARGUMENT);
+  request.size_bytes = ~std::uint64_t{0};
+  EXPECT_FAILS(vmm_manager_allocate(manager, &request, &at), VMM_ERROR_INVALID_ARGUMENT);
+  request.size_bytes = 4096;
+  request.growth_bytes = ~std::uint64_t{0};
+  EXPECT_FAILS(vmm_manager_allocate(manager, &request, &at), VMM_ERROR_INVALID_ARGUMENT);
+  request.growth_bytes = 0;
+  for (const std::uint64_t alignment : {std::uint64_t{3}, std::uint64_t{1} << 63}) {
+    request.alignment_bytes = alignment;
+    EXPECT_FAILS(vmm_manager_allocate(manager, &request, &at), VMM_ERROR_INVALID_ARGUMENT);
+  }
+}
+
+TEST_F(WrongUse, AddressesOfAPool) {
+  int foreign = 0;
+  void* const block = take(4096);
+  auto* const inside = static_cast<unsigned char*>(block) + 512;
+  EXPECT_FAILS(vmm_pool_free(pool, &foreign, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_FAILS(vmm_pool_free(pool, inside, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_pool_pin(pool, inside), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_pool_pin(pool, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_FAILS(vmm_pool_unpin(pool, block), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_pool_free(pool, nullptr, nullptr));
+  EXPECT_GOOD(vmm_pool_free_sized(pool, block, 4096, nullptr));
+  EXPECT_FAILS(vmm_pool_free(pool, block, nullptr), VMM_ERROR_NOT_ALLOCATED);
+  EXPECT_FAILS(vmm_pool_free_after_all(pool, block), VMM_ERROR_NOT_ALLOCATED);
+  EXPECT_FAILS(vmm_pool_capture_ended(pool), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_pool_unsubscribe(pool, 0), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_pool_unsubscribe(pool, ~std::uint64_t{0}), VMM_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(WrongUse, AddressesOfAManager) {
+  int foreign = 0;
+  void* block = build(4 * MiB);
+  auto* const inside = static_cast<unsigned char*>(block) + 512;
+  auto info = sized<vmm_block_info>();
+  EXPECT_FAILS(vmm_manager_free(manager, &foreign), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_FAILS(vmm_manager_free(manager, inside), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_manager_settle(manager, inside), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_manager_settle(manager, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_FAILS(vmm_manager_find(manager, nullptr, &info), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_GOOD(vmm_manager_find(manager, inside, &info));
+  EXPECT_EQ(info.base, block);
+  auto resize = sized<vmm_resize_request>();
+  resize.at = block;
+  void* moved = block;
+  EXPECT_FAILS(vmm_manager_resize(manager, &resize, &moved), VMM_ERROR_INVALID_ARGUMENT);
+  resize.size_bytes = ~std::uint64_t{0};
+  EXPECT_FAILS(vmm_manager_resize(manager, &resize, &moved), VMM_ERROR_INVALID_ARGUMENT);
+  resize.size_bytes = 1;
+  resize.reserved = 1;
+  EXPECT_FAILS(vmm_manager_resize(manager, &resize, &moved), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(moved, block);
+  EXPECT_GOOD(vmm_manager_free(manager, nullptr));
+  EXPECT_GOOD(vmm_manager_free_on(manager, nullptr, nullptr));
+  EXPECT_GOOD(vmm_manager_free_idle(manager, nullptr));
+  EXPECT_GOOD(vmm_manager_free(manager, block));
+  EXPECT_FAILS(vmm_manager_free(manager, block), VMM_ERROR_NOT_ALLOCATED);
+}
+
+TEST_F(WrongUse, Copies) {
+  void* const block = build(2 * MiB);
+  auto copy = sized<vmm_copy_request>();
+  copy.target = block;
+  copy.source = block;
+  copy.size_bytes = ~std::uint64_t{0};
+  EXPECT_FAILS(vmm_manager_copy(manager, &copy), VMM_ERROR_INVALID_ARGUMENT);
+  copy.size_bytes = 3 * MiB;
+  for (const std::uint32_t mode : {VMM_COPY_BYTES, VMM_COPY_ALIAS, VMM_COPY_MOVE}) {
+    copy.mode = mode;
+    EXPECT_FAILS(vmm_manager_copy(manager, &copy), VMM_ERROR_NOT_ALLOCATED);
+  }
+  copy.mode = 3;
+  EXPECT_FAILS(vmm_manager_copy(manager, &copy), VMM_ERROR_INVALID_ARGUMENT);
+  copy.mode = VMM_COPY_BYTES;
+  copy.reserved = 1;
+  EXPECT_FAILS(vmm_manager_copy(manager, &copy), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_driver_fill(driver, block, 0, ~std::uint64_t{0}, nullptr),
+               VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_driver_write(driver, block, &copy, ~std::uint64_t{0}),
+               VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_driver_read(driver, &copy, block, ~std::uint64_t{0}),
+               VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_manager_free(manager, block));
+}
+
+TEST_F(WrongUse, StreamsThatAreNone) {
+  auto* const never = reinterpret_cast<vmm_stream>(std::uintptr_t{4711});
+  EXPECT_FAILS(vmm_driver_destroy_stream(driver, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_driver_destroy_stream(driver, never), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_driver_synchronize_stream(driver, never), VMM_ERROR_INVALID_ARGUMENT);
+  vmm_driver* host = nullptr;
+  EXPECT_GOOD(vmm_driver_open("host", VMM_ANY_DEVICE, &host));
+  EXPECT_GOOD(vmm_driver_synchronize_stream(host, nullptr));
+  EXPECT_FAILS(vmm_driver_synchronize_stream(host, never), VMM_ERROR_NOT_SUPPORTED);
+  EXPECT_GOOD(vmm_driver_close(host));
+  void* const block = build(4096);
+  EXPECT_FAILS(vmm_manager_free_on(manager, block, never), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_manager_free(manager, block));
+  EXPECT_GOOD(vmm_pool_forget_stream(pool, never));
+  EXPECT_FAILS(vmm_pool_capture_number(pool, nullptr, &given().number), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_pool_release_capture(pool, 4711, nullptr));
+}
+
+// ---- options -----------------------------------------------------------------------------------
+
+TEST_F(WrongUse, PoolOptionsOutOfRange) {
+  const auto refuses = [&](auto&& change, vmm_status code = VMM_ERROR_BAD_OPTION) {
+    vmm_pool_options options = pool_defaults();
+    change(options);
+    vmm_pool* made = pool;
+    EXPECT_FAILS(vmm_pool_create(driver, &options, &made), code);
+    EXPECT_EQ(made, nullptr);
+  };
+  refuses([](vmm_pool_options& o) { o.policy = "best"; });
+  refuses([](vmm_pool_options& o) { o.policy = ""; });
+  refuses([](vmm_pool_options& o) { o.capture = 3; });
+  refuses([](vmm_pool_options& o) { o.reserved = 1; });
+  refuses([](vmm_pool_options& o) { o.reservation_bytes = 0; });
+  refuses([](vmm_pool_options& o) { o.reservation_bytes = 4096; });
+  for (const std::uint64_t page : {std::uint64_t{1}, std::uint64_t{3}, 2 * MiB + 1, 3 * MiB}) {
+    refuses([=](vmm_pool_options& o) { o.page_bytes = page; });
+    EXPECT_TRUE(says("a multiple of granularity of vmm_driver_info")) << vmm_last_error_text();
+  }
+  refuses([](vmm_pool_options& o) { o.page_bytes = std::uint64_t{1} << 39; });
+  refuses([](vmm_pool_options& o) { o.page_count = ~std::uint64_t{0}; });
+  refuses([](vmm_pool_options& o) {
+    o.use_place = 1;
+    o.place = 3;
+  });
+  refuses([](vmm_pool_options& o) {
+    o.use_place = 1;
+    o.place_ordinal = -1;
+  });
+  refuses([](vmm_pool_options& o) {
+    o.use_place = 1;
+    o.place = VMM_PLACE_HOST;
+    o.place_ordinal = 1;
+  });
+  refuses(
+      [](vmm_pool_options& o) {
+        o.budget_bytes = MiB;
+        o.page_count = 1;
+      },
+      VMM_ERROR_OVER_BUDGET);
+}
+
+TEST_F(WrongUse, PoolOptionsAtTheirEnds) {
+  const auto takes_them = [&](auto&& change) {
+    vmm_pool_options options = pool_defaults();
+    change(options);
+    vmm_pool* made = nullptr;
+    EXPECT_GOOD(vmm_pool_create(driver, &options, &made));
+    void* at = nullptr;
+    EXPECT_GOOD(vmm_pool_allocate(made, 4096, nullptr, &at));
+    EXPECT_GOOD(vmm_pool_free(made, at, nullptr));
+    EXPECT_GOOD(vmm_pool_destroy(made));
+  };
+  takes_them([](vmm_pool_options& o) { o.policy = "vpmm"; });
+  takes_them([](vmm_pool_options& o) { o.page_bytes = 2 * MiB; });
+  takes_them([](vmm_pool_options& o) { o.page_bytes = 6 * MiB; });
+  takes_them([](vmm_pool_options& o) { o.reservation_bytes = std::uint64_t{1} << 56; });
+  takes_them([](vmm_pool_options& o) { o.budget_bytes = std::uint64_t{1} << 56; });
+  takes_them([](vmm_pool_options& o) { o.page_count = 3; });
+  takes_them([](vmm_pool_options& o) { o.wait_when_short = 0; });
+}
+
+TEST_F(WrongUse, ManagerOptionsOutOfRange) {
+  const auto refuses = [&](auto&& change) {
+    vmm_manager_options options = manager_defaults();
+    change(options);
+    vmm_manager* made = manager;
+    EXPECT_FAILS(vmm_manager_create(driver, &options, &made), VMM_ERROR_BAD_OPTION);
+    EXPECT_EQ(made, nullptr);
+  };
+  refuses([](vmm_manager_options& o) { o.policy = "best"; });
+  refuses([](vmm_manager_options& o) { o.fragment_ratio = 1.5; });
+  refuses([](vmm_manager_options& o) { o.fragment_ratio = -0.5; });
+  refuses([](vmm_manager_options& o) { o.fragment_ratio = std::nan(""); });
+  refuses([](vmm_manager_options& o) { o.fragment_ratio = HUGE_VAL; });
+  refuses([](vmm_manager_options& o) { o.chunk_bytes = 3; });
+  refuses([](vmm_manager_options& o) { o.chunk_bytes = ~std::uint64_t{0} - 1; });
+  refuses([](vmm_manager_options& o) { o.reservation_bytes = 0; });
+  refuses([](vmm_manager_options& o) { o.shareable = 8; });
+  refuses([](vmm_manager_options& o) { o.reserved = 1; });
+  refuses([](vmm_manager_options& o) {
+    o.use_place = 1;
+    o.place = 4711;
+  });
+}
+
+// A member that says yes or no, and another number in it.
+template <class Struct>
+struct flag {
+  const char* name;
+  std::uint32_t Struct::* member;
+};
+
+// `make`, given each flag with each wrong number, answers `code` and names the flag.
+template <class Struct, class Make>
+void refuses_flags(const Struct& good, vmm_status code, std::vector<flag<Struct>> flags,
+                   Make&& make) {
+  for (const flag<Struct>& each : flags) {
+    for (const std::uint32_t number : {2U, 5U, ~0U}) {
+      Struct wrong = good;
+      wrong.*each.member = number;
+      EXPECT_EQ(make(wrong), code) << each.name;
+      EXPECT_EQ(vmm_last_error_text(),
+                std::string(code == VMM_ERROR_BAD_OPTION ? "bad_option: " : "invalid_argument: ") +
+                    each.name + " is 0 or 1");
+    }
+  }
+}
+
+TEST_F(WrongUse, FlagsThatAreNeitherYesNorNo) {
+  refuses_flags<vmm_pool_options>(pool_defaults(), VMM_ERROR_BAD_OPTION,
+                                  {{"wait_when_short", &vmm_pool_options::wait_when_short},
+                                   {"use_place", &vmm_pool_options::use_place},
+                                   {"read_environment", &vmm_pool_options::read_environment},
+                                   {"report_live", &vmm_pool_options::report_live}},
+                                  [&](const vmm_pool_options& wrong) {
+                                    vmm_pool* made = nullptr;
+                                    return vmm_pool_create(driver, &wrong, &made);
+                                  });
+  refuses_flags<vmm_manager_options>(manager_defaults(), VMM_ERROR_BAD_OPTION,
+                                     {{"wait_when_short", &vmm_manager_options::wait_when_short},
+                                      {"compressible", &vmm_manager_options::compressible},
+                                      {"rdma_capable", &vmm_manager_options::rdma_capable},
+                                      {"use_place", &vmm_manager_options::use_place},
+                                      {"read_environment", &vmm_manager_options::read_environment},
+                                      {"report_live", &vmm_manager_options::report_live}},
+                                     [&](const vmm_manager_options& wrong) {
+                                       vmm_manager* made = nullptr;
+                                       return vmm_manager_create(driver, &wrong, &made);
+                                     });
+  void* block = build(4096);
+  auto resize = sized<vmm_resize_request>();
+  resize.at = block;
+  resize.size_bytes = 4096;
+  refuses_flags<vmm_resize_request>(
+      resize, VMM_ERROR_INVALID_ARGUMENT, {{"in_place", &vmm_resize_request::in_place}},
+      [&](const vmm_resize_request& wrong) { return vmm_manager_resize(manager, &wrong, &block); });
+  EXPECT_GOOD(vmm_manager_free(manager, block));
+  auto request = sized<vmm_export_request>();
+  request.size_bytes = MiB;
+  refuses_flags<vmm_export_request>(request, VMM_ERROR_INVALID_ARGUMENT,
+                                    {{"followed", &vmm_export_request::followed},
+                                     {"one_handle", &vmm_export_request::one_handle}},
+                                    [&](const vmm_export_request& wrong) {
+                                      vmm_export* made = nullptr;
+                                      return vmm_share_export(driver, &wrong, &made);
+                                    });
+  vmm_allocator_options options;
+  EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+  refuses_flags<vmm_allocator_options>(
+      options, VMM_ERROR_BAD_OPTION,
+      {{"read_environment", &vmm_allocator_options::read_environment}},
+      [](const vmm_allocator_options& wrong) {
+        vmm_allocator* made = nullptr;
+        return vmm_allocator_create(&wrong, &made);
+      });
+}
+
+// What is in none of the modules' tests: the same texts in words of C.
+TEST_F(WrongUse, TextsNameWhatIsInTheHeader) {
+  vmm_pool_options options = pool_defaults();
+  options.reservation_bytes = 0;
+  vmm_pool* made = nullptr;
+  EXPECT_FAILS(vmm_pool_create(driver, &options, &made), VMM_ERROR_BAD_OPTION);
+  EXPECT_TRUE(says("bad_option: reservation_bytes of the options is")) << vmm_last_error_text();
+  EXPECT_FAILS(vmm_pool_capture_ended(pool), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("vmm_pool_capture_begins()")) << vmm_last_error_text();
+  vmm_manager_options chunks = manager_defaults();
+  chunks.chunk_bytes = 3;
+  vmm_manager* other = nullptr;
+  EXPECT_FAILS(vmm_manager_create(driver, &chunks, &other), VMM_ERROR_BAD_OPTION);
+  EXPECT_TRUE(says("chunk_bytes of the options (VMM_CHUNK_SIZE)")) << vmm_last_error_text();
+  vmm_driver* host = nullptr;
+  EXPECT_GOOD(vmm_driver_open("host", VMM_ANY_DEVICE, &host));
+  options = pool_defaults();
+  options.use_place = 1;
+  options.place = VMM_PLACE_DEVICE;
+  EXPECT_NE(vmm_pool_create(host, &options, &made), VMM_SUCCESS);
+  EXPECT_TRUE(says("use VMM_PLACE_HOST")) << vmm_last_error_text();
+  EXPECT_GOOD(vmm_driver_close(host));
+}
+
+TEST_F(WrongUse, FractionsOfMemory) {
+  vmm_allocator_options options;
+  EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+  options.driver = "fake";
+  vmm_allocator* made = nullptr;
+  ASSERT_GOOD(vmm_allocator_create(&options, &made));
+  EXPECT_GOOD(vmm_plugin_use(made));
+  const auto limit = [&] {
+    auto now = sized<vmm_allocator_statistics>();
+    EXPECT_GOOD(vmm_allocator_get_statistics(made, 0, &now));
+    return now.limit_bytes;
+  };
+  vmm_plugin_memory_fraction(0.5, 0);
+  const std::uint64_t half = limit();
+  EXPECT_NE(half, 0u);
+  for (const double wrong : {-1.0, -1e300, std::nan(""), -HUGE_VAL}) {
+    vmm_plugin_memory_fraction(wrong, 0);
+    EXPECT_TRUE(says("a fraction of memory is a number from 0 to 1")) << vmm_last_error_text();
+    EXPECT_EQ(limit(), half);
+  }
+  EXPECT_GOOD(vmm_plugin_use(nullptr));
+  EXPECT_GOOD(vmm_allocator_destroy(made));
+}
+
+TEST_F(WrongUse, FailuresAreToldApart) {
+  auto info = sized<vmm_error_info>();
+  void* at = nullptr;
+  EXPECT_FAILS(vmm_pool_allocate(pool, std::uint64_t{1} << 38, nullptr, &at),
+               VMM_ERROR_OUT_OF_MEMORY);
+  EXPECT_GOOD(vmm_last_error(&info));
+  EXPECT_EQ(info.status, VMM_ERROR_OUT_OF_MEMORY);
+  EXPECT_STREQ(info.name, "out_of_memory");
+  EXPECT_STREQ(info.call, "create");
+  EXPECT_STREQ(info.native_name, "CUDA_ERROR_OUT_OF_MEMORY");
+  EXPECT_EQ(info.native_code, 2);
+  EXPECT_NE(std::string(info.text).find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos)
+      << info.text;
+  EXPECT_FAILS(vmm_pool_free(pool, &info, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_GOOD(vmm_last_error(&info));
+  EXPECT_EQ(info.status, VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_STREQ(info.call, "none");
+  EXPECT_EQ(info.native_code, 0);
+  EXPECT_NE(info.advice[0], '\0');
+  void* const block = take(4096);
+  EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
+  EXPECT_GOOD(vmm_last_error(&info));
+  EXPECT_EQ(info.status, VMM_ERROR_UNKNOWN_ADDRESS) << "success forgets nothing";
+}
+
+TEST(Statuses, EveryCodeHasItsName) {
+  for (vmm_status code = VMM_SUCCESS; code <= VMM_ERROR_INVALID_HANDLE; ++code)
+    EXPECT_STRNE(vmm_status_name(code), "VMM_ERROR_UNKNOWN") << code;
+  for (const vmm_status none :
+       {-1, VMM_ERROR_INVALID_HANDLE + 1, std::numeric_limits<vmm_status>::max(),
+        std::numeric_limits<vmm_status>::min()}) {
+    EXPECT_STREQ(vmm_status_name(none), "VMM_ERROR_UNKNOWN") << none;
+  }
+  EXPECT_STREQ(vmm_status_name(VMM_ERROR_FOREIGN), "VMM_ERROR_FOREIGN");
+  EXPECT_EQ(vmm_version(), 100u);
+}
+
+}  // namespace

@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: ./run docs makes a site without a warning, whose pages link to pages and places that are
+there, fetch nothing from elsewhere, have a search index, colours for dark, and all that a keyboard
+needs; in a browser its search finds, its theme's button works, and no script fails. Method: the
+site is built by docs/site/build.py and its HTML is read; then headless Chromium opens it, without
+a network, where there is one.
+
+usage: site_test.py FOLDER
+"""
+import html.parser
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+import urllib.parse
+
+import pages
+
+OUT = pathlib.Path(sys.argv.pop(1))
+HTML = OUT / "html"
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def sphinx_python():
+    for each in ("python3", "/usr/bin/python3"):
+        if subprocess.run([each, "-c", "import sphinx, myst_parser"], capture_output=True,
+                          check=False).returncode == 0:
+            return each
+    return None
+
+
+class Reader(html.parser.HTMLParser):
+    """The links, the ids, and what a page fetches."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids, self.fetched, self.tags = [], set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
+        if "id" in attributes:
+            self.ids.add(attributes["id"])
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"])
+        for name in ("src", "srcset", "data"):
+            if attributes.get(name):
+                self.fetched.append(attributes[name])
+        if tag == "link" and attributes.get("rel") in ("stylesheet", "icon", "preload"):
+            self.fetched.append(attributes["href"])
+
+
+def is_elsewhere(address):
+    return bool(re.match(r"([a-z]+:|//)", address))
+
+
+class Site(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.read = {path.relative_to(HTML).as_posix(): Reader(path.read_text())
+                    for path in sorted(HTML.rglob("*.html"))}
+
+    def test_there_is_a_page_for_each_page(self):
+        self.assertGreater(len(self.read), 60)
+        for page in (pages.ROOT / "docs").glob("*.md"):
+            self.assertIn(page.stem + ".html", self.read)
+        for page in ("reference/vmm.stream.html", "reference/vmm.h.html", "reference/names.html",
+                     "reference/libvmm.torch.html", "search.html", "changelog.html"):
+            self.assertIn(page, self.read)
+
+    def test_each_link_leads_somewhere(self):
+        wrong = []
+        for page, read in self.read.items():
+            for link in read.links:
+                path, _, anchor = urllib.parse.unquote(link).partition("#")
+                if is_elsewhere(link):
+                    continue
+                target = os.path.normpath(os.path.join(os.path.dirname(page), path)) \
+                    if path else page
+                if not (HTML / target).exists():
+                    wrong.append(f"{page}: there is no {link}")
+                elif anchor and target in self.read and anchor not in self.read[target].ids:
+                    wrong.append(f"{page}: there is no place {link}")
+        self.assertEqual(wrong, [], "\n".join(wrong[:40]))
+
+    def test_nothing_is_fetched_from_elsewhere(self):
+        for page, read in self.read.items():
+            for address in read.fetched:
+                self.assertFalse(is_elsewhere(address) and not address.startswith("data:"),
+                                 f"{page} fetches {address}")
+        for sheet in HTML.rglob("*.css"):
+            for address in re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", sheet.read_text()):
+                self.assertFalse(is_elsewhere(address) or address.startswith("/"),
+                                 f"{sheet.name} fetches {address}")
+
+    def test_it_is_for_keyboards_and_readers(self):
+        for page, read in self.read.items():
+            self.assertIn("content", read.ids, page)
+            tags = read.tags
+            self.assertIn(("a", {"class": "skip", "href": "#content"}), tags, page)
+            self.assertTrue(any(tag == "html" and each.get("lang") for tag, each in tags), page)
+            self.assertTrue(any(tag == "input" and each.get("name") == "q" and
+                                each.get("aria-label") for tag, each in tags), page)
+            for tag, each in tags:
+                self.assertNotIn("tabindex" if each.get("tabindex") not in ("-1", "0", None)
+                                 else "no such attribute", each, page)
+
+    def test_dark_is_there(self):
+        text = (HTML / "_static" / "site.css").read_text()
+        light = re.search(r"\n:root \{(.*?)\n\}", text, flags=re.DOTALL).group(1)
+        names = set(re.findall(r"--[\w-]+(?=:)", light))
+        for dark in (r"prefers-color-scheme: dark\) \{\s*:root[^{]*\{(.*?)\}",
+                     r":root\[data-theme=\"dark\"\] \{(.*?)\}"):
+            found = re.search(dark, text, flags=re.DOTALL)
+            self.assertEqual(names - set(re.findall(r"--[\w-]+(?=:)", found.group(1))), set())
+
+    def test_the_search_has_an_index(self):
+        index = (HTML / "searchindex.js").read_text()
+        self.assertIn("reference/vmm.stream", index)
+        self.assertIn("granul", index)
+
+
+def dump(address, dark=False):
+    """What a browser has made of a page, after its scripts have run."""
+    folder = OUT / "browser"
+    shutil.rmtree(folder, ignore_errors=True)
+    done = subprocess.run(
+        [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         "--no-first-run", "--disable-background-networking", "--disable-component-update",
+         "--host-resolver-rules=MAP * ~NOTFOUND",
+         "--enable-logging=stderr", "--v=0", f"--user-data-dir={folder}",
+         "--virtual-time-budget=8000", *(["--force-dark-mode"] if dark else []), "--dump-dom",
+         (HTML / "index.html").as_uri().removesuffix("index.html") + address],
+        capture_output=True, text=True, check=False, timeout=120)
+    said = [line for line in done.stderr.split("\n") if "CONSOLE" in line]
+    return done.stdout, said
+
+
+@unittest.skipUnless(BROWSER, "there is no chromium here")
+class Browser(unittest.TestCase):
+    def test_the_search_finds_without_a_server(self):
+        text, said = dump("search.html?q=granularity")
+        self.assertEqual(said, [])
+        results = re.search(r'<ul class="search".*?</ul>', text, flags=re.DOTALL)
+        self.assertIsNotNone(results, text[-2000:])
+        self.assertGreater(results.group(0).count("<li"), 3)
+
+    def test_pages_run_without_a_complaint(self):
+        for page in ("index.html", "concepts.html", "reference/vmm.stream.html"):
+            text, said = dump(page, dark=True)
+            self.assertEqual(said, [], page)
+            self.assertIn("Theme: auto", text, page)
+
+
+if __name__ == "__main__":
+    python = sphinx_python()
+    if not python:
+        print("skipped: no Python has sphinx and myst_parser (python3-sphinx, "
+              "python3-myst-parser)")
+        sys.exit(0)
+    built = subprocess.run([python, "-B", str(pages.ROOT / "docs/site/build.py"), str(OUT)],
+                           check=False)
+    if built.returncode:
+        sys.exit("the site could not be built without a warning")
+    unittest.main()

@@ -1,0 +1,195 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""A tab of the distribution's Chromium, without a window and without a network, for what looks at
+the viewer's page: page_test.py and page_frames.py."""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import zlib
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+
+STATE = "document.getElementById('state').textContent"
+READY = """new Promise(done => {
+  const look = () => {
+    const state = document.getElementById('state');
+    if (document.body && document.body.dataset.ready) done(true);
+    else if (state && state.textContent.includes('cannot')) done(false);
+    else setTimeout(look, 20);
+  };
+  look();
+})"""
+# A picture may take several frames.
+SETTLED = """new Promise(done => {
+  const look = () => panes.every(p => !p.due && !p.job) ? done() : requestAnimationFrame(look);
+  requestAnimationFrame(() => requestAnimationFrame(look));
+})"""
+# The page as it is when it has been opened.
+RESET = """(() => {
+  document.getElementById('keys').close();
+  for (const id of ['colours', 'across']) {
+    const list = document.getElementById(id);
+    list.selectedIndex = 0;
+    list.dispatchEvent(new Event('change'));
+  }
+  for (const pane of panes) { pane.block = -1; pane.choose(pane.h.n - 1, false); pane.showAll(); }
+})()"""
+BOXES = "panes.map(p => (r => [r.x, r.y, r.width, r.height])(p.map.getBoundingClientRect()))"
+
+
+class Browser:
+    """One tab, driven by the debugging protocol over two pipes (file descriptors 3 and 4)."""
+
+    def __init__(self):
+        to_read, self.to = os.pipe()
+        self.of, from_write = os.pipe()
+        self.folder = tempfile.mkdtemp(prefix="vmm_chromium_")
+
+        def give_pipes():
+            os.dup2(to_read, 100)
+            os.dup2(from_write, 101)
+            os.dup2(100, 3)
+            os.dup2(101, 4)
+
+        self.process = subprocess.Popen(
+            [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+             "--no-first-run", "--disable-background-networking", "--disable-component-update",
+             "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1300,1000",
+             "--remote-debugging-pipe",
+             "--user-data-dir=" + self.folder, "about:blank"],
+            preexec_fn=give_pipes, close_fds=False, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+        os.close(to_read)
+        os.close(from_write)
+        self.buffer, self.number, self.complaints, self.session = b"", 0, [], None
+        self.shown = None
+        targets = self.call("Target.getTargets")["targetInfos"]
+        target = next(each for each in targets if each["type"] == "page")
+        self.session = self.call("Target.attachToTarget", targetId=target["targetId"],
+                                 flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(domain + ".enable")
+
+    def read(self):
+        while b"\0" not in self.buffer:
+            more = os.read(self.of, 1 << 16)
+            if not more:
+                raise RuntimeError("the browser has gone")
+            self.buffer += more
+        text, self.buffer = self.buffer.split(b"\0", 1)
+        return json.loads(text)
+
+    def call(self, method, **parameters):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.to, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self.read()
+            if answer.get("id") == self.number:
+                if "error" in answer:
+                    raise RuntimeError(method + ": " + str(answer["error"]))
+                return answer["result"]
+            self.hear(answer)
+
+    def hear(self, event):
+        what, said = event.get("method"), event.get("params", {})
+        if what == "Runtime.exceptionThrown":
+            self.complaints.append(json.dumps(said["exceptionDetails"])[:600])
+        if what == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
+            self.complaints.append(json.dumps(said["args"])[:600])
+        if what == "Log.entryAdded" and said["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(said["entry"]["text"])
+        if what == "Network.requestWillBeSent" and not said["request"]["url"].startswith("file:"):
+            self.complaints.append("the page asks for " + said["request"]["url"])
+
+    def ask(self, expression):
+        answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True,
+                           returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(json.dumps(answer["exceptionDetails"])[:600])
+        return answer["result"].get("value")
+
+    def settle(self):
+        self.ask(SETTLED)
+
+    def open(self, path):
+        self.complaints.clear()
+        if self.shown == path:
+            self.ask(RESET)
+            return self.settle()
+        self.shown = path
+        self.call("Page.navigate", url=path.as_uri())
+        for _ in range(50):  # the old page may answer first
+            try:
+                if self.ask("location.href") == path.as_uri():
+                    break
+            except RuntimeError:
+                pass
+        if not self.ask(READY):
+            raise RuntimeError("not shown: " + self.ask(STATE))
+        self.settle()
+
+    def key(self, name, text=None):
+        for kind in ("keyDown", "keyUp"):
+            extra = {"text": text} if text and kind == "keyDown" else {}
+            self.call("Input.dispatchKeyEvent", type=kind, key=name, **extra)
+        self.settle()
+
+    def mouse(self, kind, x, y, **more):
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def click(self, x, y):
+        self.mouse("mousePressed", x, y, button="left", clickCount=1)
+        self.mouse("mouseReleased", x, y, button="left", clickCount=1)
+        self.settle()
+
+    def close(self):
+        self.call("Browser.close")
+        self.process.wait(timeout=30)
+        os.close(self.to)
+        os.close(self.of)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def pixels(png):
+    """The colours of a screenshot with how often each is there."""
+    at, data, width = 8, b"", 0
+    while at < len(png):
+        size, kind = struct.unpack(">I4s", png[at:at + 8])
+        body = png[at + 8:at + 8 + size]
+        if kind == b"IHDR":
+            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
+            channels = {2: 3, 6: 4}[colour]
+            assert depth == 8
+        if kind == b"IDAT":
+            data += body
+        at += 12 + size
+    raw, row_bytes = zlib.decompress(data), width * channels
+    counts, before = {}, bytearray(row_bytes)
+    for y in range(height):
+        start = y * (row_bytes + 1)
+        kind, row = raw[start], bytearray(raw[start + 1:start + 1 + row_bytes])
+        for i in range(row_bytes):
+            left = row[i - channels] if i >= channels else 0
+            up, corner = before[i], before[i - channels] if i >= channels else 0
+            if kind == 1:
+                row[i] = row[i] + left & 255
+            elif kind == 2:
+                row[i] = row[i] + up & 255
+            elif kind == 3:
+                row[i] = row[i] + (left + up >> 1) & 255
+            elif kind == 4:
+                guess = left + up - corner
+                nearest = min((abs(guess - left), 0, left), (abs(guess - up), 1, up),
+                              (abs(guess - corner), 2, corner))
+                row[i] = row[i] + nearest[2] & 255
+        for i in range(0, row_bytes, channels):
+            key = tuple(row[i:i + 3])
+            counts[key] = counts.get(key, 0) + 1
+        before = row
+    return counts

@@ -1,0 +1,376 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: other tools take what vmm-history writes, and read the truth in it. Method: histories of
+seeded programs; Python's own pickle and json read the files, a second implementation of the rules
+of PyTorch's viewer goes back through the events, and sums are compared with the allocator's
+statistics.
+
+usage: export_test.py VMM_HISTORY WRITE_SAMPLE
+"""
+import json
+import pathlib
+import pickle
+import pickletools
+import subprocess
+import sys
+import tempfile
+import unittest
+
+# What the reader of PyTorch's page knows.
+OPCODES = set("""PROTO FRAME MARK STOP NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
+SHORT_BINUNICODE BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 LIST
+DICT APPEND APPENDS SETITEM SETITEMS BINGET LONG_BINGET BINPUT LONG_BINPUT MEMOIZE""".split())
+TOOL, SAMPLE = sys.argv[1:3]
+FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_history_"))
+
+
+def setUpModule():
+    subprocess.run([SAMPLE, FOLDER], check=True)
+
+
+def tearDownModule():
+    for path in FOLDER.iterdir():
+        path.unlink()
+    FOLDER.rmdir()
+
+
+def export(word, name):
+    out = FOLDER / (name + "." + word)
+    subprocess.run([TOOL, word, FOLDER / name, "--out", out], check=True, stderr=subprocess.DEVNULL)
+    return out.read_bytes()
+
+
+def facts(name):
+    text = subprocess.run([TOOL, "summary", FOLDER / name], check=True, capture_output=True,
+                          text=True).stdout
+    return dict(line.strip().rsplit(": ", 1) for line in text.splitlines())
+
+
+class Walk:
+    """The rules of MemoryViz.js: segments are known at the end, events are undone one by one."""
+
+    def __init__(self, snapshot):
+        self.segments = []  # [address, size, stream], by address
+        self.blocks = {}
+        for segment in snapshot["segments"]:
+            self.segments.append([segment["address"], segment["total_size"], segment["stream"]])
+            at = segment["address"]
+            for block in segment["blocks"]:
+                assert block["address"] == at, "blocks are not laid end to end"
+                if block["state"] != "inactive":
+                    self.blocks[at] = [block["size"], block["state"] == "active_pending_free"]
+                at += block["size"]
+            assert at == segment["address"] + segment["total_size"], "a segment is not filled"
+        self.segments.sort()
+
+    def segment_of(self, at, size):
+        for segment in self.segments:
+            if segment[0] <= at and at + size <= segment[0] + segment[1]:
+                return segment
+        raise AssertionError("a block or a mapping lies in no segment: %#x" % at)
+
+    def map(self, at, size, stream, merges):
+        for segment in self.segments:
+            assert at + size <= segment[0] or segment[0] + segment[1] <= at, "segments overlap"
+        self.segments.append([at, size, stream])
+        self.segments.sort()
+        index = next(i for i, each in enumerate(self.segments) if each[0] == at)
+        if not merges:
+            return
+        for left in (index, index - 1):
+            if left < 0 or left + 1 >= len(self.segments):
+                continue
+            one, other = self.segments[left], self.segments[left + 1]
+            if one[0] + one[1] == other[0] and one[2] == other[2]:
+                one[1] += other[1]
+                del self.segments[left + 1]
+
+    def unmap(self, at, size, merges):
+        segment = self.segment_of(at, size)
+        begin, whole, stream = segment
+        assert merges or (begin, whole) == (at, size), "a segment was made in another size"
+        self.segments.remove(segment)
+        for rest in ([begin, at - begin, stream],
+                     [at + size, begin + whole - at - size, stream]):
+            if rest[1]:
+                self.segments.append(rest)
+        self.segments.sort()
+
+    def undo(self, event):
+        action, at, size = event["action"], event.get("addr"), event["size"]
+        if action == "alloc":
+            assert self.blocks.pop(at)[0] == size, "another block was allocated there"
+        elif action == "free_completed":
+            assert at not in self.blocks, "a block was freed that is still there"
+            self.segment_of(at, size)
+            self.blocks[at] = [size, True]
+        elif action == "free_requested":
+            assert self.blocks[at][1], "a block is freed twice"
+            self.blocks[at][1] = False
+        elif action in ("segment_unmap", "segment_free"):
+            self.map(at, size, event["stream"], action == "segment_unmap")
+        elif action in ("segment_map", "segment_alloc"):
+            self.unmap(at, size, action == "segment_map")
+        else:
+            assert action == "oom", action
+
+    def check(self):
+        for at, (size, _) in self.blocks.items():
+            self.segment_of(at, size)
+
+
+class MemoryViz(unittest.TestCase):
+    def load(self, name):
+        data = export("memory_viz", name)
+        used = {each[0].name for each in pickletools.genops(data)}
+        self.assertLessEqual(used, OPCODES)
+        self.assertEqual(data[:2], b"\x80\x04")
+        return pickle.loads(data)
+
+    def test_shape(self):
+        snapshot = self.load("pool.history")
+        self.assertEqual(set(snapshot), {"segments", "device_traces", "allocator_settings"})
+        self.assertEqual(len(snapshot["device_traces"]), 1)
+        for segment in snapshot["segments"]:
+            self.assertEqual(segment["segment_pool_id"], (0, 0))
+            self.assertIs(segment["is_expandable"], True)
+            self.assertLess(segment["address"] + segment["total_size"], 2**53)
+        for event in snapshot["device_traces"][0]:
+            self.assertIn(event["action"], ("alloc", "free_requested", "free_completed",
+                                            "segment_map", "segment_unmap", "oom"))
+            self.assertTrue({"size", "stream", "time_us", "frames"} <= set(event))
+            self.assertIn("device_free" if event["action"] == "oom" else "addr", event)
+            for frame in event["frames"]:
+                self.assertEqual(frame, {"filename": 'train "step".py', "line": 40,
+                                         "name": "forward"})
+        times = [event["time_us"] for event in snapshot["device_traces"][0]]
+        self.assertEqual(times, sorted(times))
+        kinds = {event["action"] for event in snapshot["device_traces"][0]}
+        self.assertEqual(len(kinds), 6, "the sample has every action of a pool")
+        self.assertTrue(any(event.get("user_metadata", "").startswith("moved from 0x")
+                            for event in snapshot["device_traces"][0]))
+        self.assertEqual({event.get("category") for event in snapshot["device_traces"][0]},
+                         {None, "weights", "activations"})
+
+    def test_totals_are_the_statistics(self):
+        snapshot, said = self.load("pool.history"), facts("pool.history")
+        segments = snapshot["segments"]
+        self.assertEqual(sum(each["total_size"] for each in segments), int(said["mapped_bytes"]))
+        self.assertEqual(sum(each["active_size"] for each in segments), int(said["live_bytes"]))
+        blocks = [block for each in segments for block in each["blocks"]]
+        live = [block for block in blocks if block["state"] != "inactive"]
+        self.assertEqual(len(live), int(said["live_count"]))
+        self.assertEqual(sum(block["size"] for block in live), int(said["live_bytes"]))
+        pending = [block for block in blocks if block["state"] == "active_pending_free"]
+        self.assertEqual(len(pending), 1, "one block waits for its pin")
+        for block in live:
+            self.assertTrue(0 < block["requested_size"] <= block["size"])
+        self.assertEqual(snapshot["allocator_settings"]["vmm_live_bytes"], said["live_bytes"])
+
+    def test_going_back_ends_empty(self):
+        snapshot = self.load("pool.history")
+        self.assertEqual(facts("pool.history")["events lost before"], "0")
+        self.assertEqual(facts("pool.history")["events left out"], "0")
+        walk = Walk(snapshot)
+        for i, event in enumerate(reversed(snapshot["device_traces"][0])):
+            walk.undo(event)
+            if i % 50 == 0:
+                walk.check()
+        self.assertEqual(walk.segments, [])
+        self.assertEqual(walk.blocks, {})
+
+    def test_going_back_through_a_part_meets_no_orphan(self):
+        snapshot = self.load("lost.history")
+        self.assertGreater(int(facts("lost.history")["events lost before"]), 1000)
+        self.assertEqual(facts("lost.history")["events left out"], "0")
+        walk = Walk(snapshot)
+        for event in reversed(snapshot["device_traces"][0]):
+            walk.undo(event)
+            walk.check()
+        self.assertNotEqual(walk.segments, [])
+
+    def test_of_a_manager(self):
+        snapshot, said = self.load("manager.history"), facts("manager.history")
+        self.assertEqual(sum(each["total_size"] for each in snapshot["segments"]),
+                         int(said["live_bytes"]))
+        walk = Walk(snapshot)
+        for event in reversed(snapshot["device_traces"][0]):
+            walk.undo(event)
+        self.assertEqual((walk.segments, walk.blocks), ([], {}))
+
+    def test_torchs_own_commands_take_it(self):
+        try:
+            from torch.cuda import _memory_viz
+        except ImportError:
+            self.skipTest("there is no PyTorch here")
+        snapshot = self.load("pool.history")
+        self.assertIn("total_reserved", _memory_viz.segsum(snapshot))
+        self.assertIn("entries", _memory_viz.trace(snapshot))
+
+
+class Perfetto(unittest.TestCase):
+    FIELDS = {"M": {"name", "args"}, "C": {"name", "ts", "args"},
+              "b": {"cat", "id", "name", "ts", "args"}, "e": {"cat", "id", "name", "ts"},
+              "X": {"name", "ts", "dur"}, "i": {"name", "ts", "s"},
+              "s": {"cat", "id", "name", "ts"}, "f": {"cat", "id", "name", "ts", "bp"}}
+
+    def load(self, name):
+        return json.loads(export("perfetto", name))
+
+    def test_schema(self):
+        for name in ("pool.history", "lost.history", "manager.history"):
+            for event in self.load(name):
+                wanted = self.FIELDS[event["ph"]]
+                self.assertEqual(set(event) - {"ph", "pid", "tid"}, wanted, event)
+                self.assertEqual(event["pid"], 1)
+                for number in wanted & {"ts", "dur"}:
+                    self.assertIsInstance(event[number], (int, float))
+                    self.assertGreaterEqual(event[number], 0)
+
+    def test_slices_nest(self):
+        for name in ("pool.history", "lost.history", "manager.history"):
+            tracks = {}
+            for event in self.load(name):
+                if event["ph"] == "X":
+                    tracks.setdefault(event["tid"], []).append((event["ts"], -event["dur"]))
+            for slices in tracks.values():
+                open_ends = []
+                for begin, length in sorted(slices):
+                    while open_ends and open_ends[-1] <= begin + 1e-9:
+                        open_ends.pop()
+                    self.assertTrue(not open_ends or begin - length <= open_ends[-1] + 2e-3)
+                    open_ends.append(begin - length)
+
+    def test_counters_are_the_sums(self):
+        for name in ("pool.history", "lost.history", "manager.history"):
+            live, sizes, last = 0, {}, None
+            for event in self.load(name):
+                if event["ph"] == "b":
+                    self.assertNotIn(event["id"], sizes)
+                    sizes[event["id"]] = event["args"]["size"]
+                    live += event["args"]["size"]
+                if event["ph"] == "e":
+                    live -= sizes.pop(event["id"])
+                if event["ph"] == "C":
+                    self.assertEqual(event["args"]["live"], live)
+                    last = event["args"]
+            said = facts(name)
+            self.assertEqual(last["live"], int(said["live_bytes"]))
+            self.assertEqual(last["footprint"], int(said["footprint_bytes"]))
+
+    def test_arrows_join_two_streams(self):
+        begins, ends = {}, {}
+        for event in self.load("pool.history"):
+            if event["ph"] in "sf":
+                into = begins if event["ph"] == "s" else ends
+                self.assertNotIn(event["id"], into)
+                into[event["id"]] = event
+        self.assertGreater(len(begins), 10, "the sample's streams take each other's memory")
+        self.assertEqual(set(begins), set(ends))
+        for arrow, begin in begins.items():
+            self.assertNotEqual(begin["tid"], ends[arrow]["tid"])
+            self.assertLessEqual(begin["ts"], ends[arrow]["ts"])
+
+
+
+class Torch(unittest.TestCase):
+    """PyTorch's snapshot as a history: ours written and read back, and one of PyTorch's shape."""
+
+    @staticmethod
+    def summary(path):
+        done = subprocess.run([TOOL, "summary", path], capture_output=True, text=True)
+        facts_of = dict(line.strip().rsplit(": ", 1) for line in done.stdout.splitlines())
+        return done.returncode, facts_of, done.stderr.splitlines()[-1]
+
+    def made(self, value, protocol=4):
+        path = FOLDER / "made.pickle"
+        path.write_bytes(pickle.dumps(value, protocol))
+        return path
+
+    def test_what_we_write_is_read_back(self):
+        for name in ("pool.history", "lost.history"):
+            export("memory_viz", name)
+            code, read, _ = self.summary(FOLDER / (name + ".memory_viz"))
+            said = facts(name)
+            self.assertEqual(code, 0)
+            self.assertEqual(read["allocator"], "PyTorch")
+            self.assertEqual(read["live_bytes"], said["live_bytes"])
+            self.assertEqual(read["footprint_bytes"], said["mapped_bytes"])
+            self.assertEqual(read["events left out"], "0")
+            self.assertEqual(read["allocated"], str(int(said["allocated"]) +
+                                                    int(said.get("captured", 0))))
+
+    @staticmethod
+    def snapshot():
+        at, page = 0x7f0000000000, 2 << 20
+        line = [{"filename": "??", "line": 0, "name": "malloc"},
+                {"filename": "train.py", "line": 7, "name": "step"}]
+        block = {"requested_size": 500, "frames": line}
+        free = {"requested_size": 0, "frames": [], "state": "inactive"}
+        segment = {"device": 1, "stream": 0, "segment_type": "large", "frames": line,
+                   "segment_pool_id": (0, 0)}
+        steps = [("segment_map", at, 2 * page), ("alloc", at, 512), ("alloc", at + 512, 1024),
+                 ("segment_alloc", at + 64 * page, 5 * page), ("free_requested", at + 512, 1024),
+                 ("free_completed", at + 512, 1024), ("alloc", at + 64 * page, 4096),
+                 ("free_requested", at + 64 * page, 4096), ("segment_unmap", at + page, page),
+                 ("oom", 0, 1 << 40), ("snapshot", 0, 0), ("new_action", 0, 0)]
+        return {"segments": [
+            dict(segment, address=at, total_size=page, is_expandable=True, blocks=[
+                dict(block, address=at, size=512, state="active_allocated"),
+                dict(free, address=at + 512, size=page - 512)]),
+            dict(segment, address=at + 64 * page, total_size=5 * page, is_expandable=False, blocks=[
+                dict(block, address=at + 64 * page, size=4096, state="active_pending_free"),
+                dict(free, address=at + 64 * page + 4096, size=5 * page - 4096)])],
+            "device_traces": [[], [dict(action=what, addr=where, size=size, stream=0,
+                                        time_us=1000 + i, frames=line)
+                                   for i, (what, where, size) in enumerate(steps)]],
+            "allocator_settings": {"ratio": 0.5, "none": None, "negative": -1}}
+
+    def test_a_snapshot_of_pytorchs_shape(self):
+        for protocol in (2, 3, 4, 5):
+            code, read, _ = self.summary(self.made(self.snapshot(), protocol))
+            self.assertEqual(code, 0)
+            self.assertEqual(read["live_bytes"], str(512 + 4096))
+            self.assertEqual(read["footprint_bytes"], str(6 * (2 << 20)))
+            self.assertEqual(read["device"], "1 of 2")
+            self.assertEqual(read["events left out"], "0")
+            self.assertEqual((read["allocated"], read["freed"], read["free_pinned"]),
+                             ("3", "1", "1"))
+            self.assertEqual(read["mapped"], "3", "an expandable segment in parts")
+            self.assertEqual(read["short_of_memory"], "1")
+
+    def test_what_is_no_snapshot_says_so(self):
+        class Calls:
+            def __reduce__(self):
+                return (print, ("a pickle was run",))
+        large = self.snapshot()
+        large["segments"][0]["total_size"] = 1 << 52
+        overlap = self.snapshot()
+        overlap["segments"].append(overlap["segments"][0])
+        loop = []
+        loop.append(loop)
+        for value, why in ((Calls(), "more than plain data"), ({}, "no segments"),
+                           ([1, 2], "no segments"), (large, "more than a file of its size"),
+                           (overlap, "overlap"),
+                           ({"segments": 3, "device_traces": []}, "no segments")):
+            code, _, said = self.summary(self.made(value))
+            self.assertEqual(code, 2)
+            self.assertIn(why, said)
+            self.assertIn("made.pickle: ", said)
+        whole = pickle.dumps(self.snapshot(), 4)
+        path = FOLDER / "made.pickle"
+        for size in range(2, len(whole), 41):
+            path.write_bytes(whole[:size])
+            code, _, said = self.summary(path)
+            self.assertEqual(code, 2)
+            self.assertIn("cut short", said)
+        for content, why in ((b"", "is empty"), (b"{}", "not a history")):
+            path.write_bytes(content)
+            self.assertIn(why, self.summary(path)[2])
+        self.assertIn("cannot be read: No such file", self.summary(FOLDER / "none")[2])
+        self.assertIn("is a folder", self.summary(FOLDER)[2])
+        self.summary(self.made({"segments": loop, "device_traces": [loop]}))  # ends
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

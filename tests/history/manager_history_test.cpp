@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a manager's history says what became of its blocks. Method: allocate, resize, run short and
+// free on the fake driver, and compare what the events add up to with the manager's statistics.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "replica.hpp"
+
+import vmm.fake;
+import vmm.manager;
+
+namespace {
+
+using vmm::history_kind;
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+TEST(ManagerHistory, BlocksAddUpToTheStatistics) {
+  vmm::fake_driver driver;
+  const auto ring = *vmm::history_ring::make({});
+  vmm::manager_options options;
+  options.recorder = ring.get();
+  options.budget_bytes = 64 * mib;
+  {
+    vmm::manager blocks(driver, options);
+    const vmm::address first = *blocks.allocate(3 * mib);
+    const vmm::address second = *blocks.allocate(8 * mib);
+    ASSERT_TRUE(blocks.free(first));
+    EXPECT_FALSE(blocks.allocate(100 * mib));
+    vmm::history taken = *blocks.take_history();
+    replica seen(taken);
+    EXPECT_EQ(seen.live_bytes, blocks.statistics().mapped_bytes);
+    EXPECT_EQ(seen.footprint_bytes, fact(taken, "footprint_bytes"));
+    EXPECT_EQ(seen.counts[history_kind::short_of_memory], 1u);
+    ASSERT_EQ(seen.live.size(), 1u);
+    EXPECT_EQ(seen.live.begin()->second, 8 * mib);
+
+    const auto grown = blocks.resize({.at = second, .size_bytes = 20 * mib});
+    ASSERT_TRUE(grown);
+    taken = *blocks.take_history();
+    const vmm::history_event* resized = nullptr;
+    for (const auto& each : taken.events) {
+      if (each.kind == history_kind::resized) resized = &each;
+    }
+    ASSERT_NE(resized, nullptr);
+    EXPECT_EQ(resized->at, *grown);
+    EXPECT_EQ(resized->size_bytes, 20 * mib);
+    EXPECT_EQ(resized->detail, second.value);
+    ASSERT_TRUE(blocks.free(*grown));
+  }
+  EXPECT_TRUE(driver.check_empty());
+}
+
+TEST(ManagerHistory, GrowthsWaitsPinsAndRemappedCopiesAreToldFromStartToStop) {
+  vmm::fake_driver driver;
+  vmm::manager_options options;
+  options.shareable = vmm::share_kind::posix_fd;
+  {
+    vmm::manager blocks(driver, options);
+    const vmm::address before = *blocks.allocate(2 * mib);
+    ASSERT_TRUE(blocks.start_history({}));
+    EXPECT_EQ(blocks.start_history({}).error().code, vmm::errc::in_use);
+    const vmm::address source = *blocks.allocate(4 * mib);
+    const vmm::address target = *blocks.allocate(4 * mib);
+    ASSERT_TRUE(blocks.settle(source));
+    ASSERT_TRUE(blocks.copy({.target = target, .source = source, .size_bytes = 4 * mib},
+                            vmm::copy_mode::alias));
+    ASSERT_TRUE(blocks.begin_export(before, vmm::export_rule::pinned));
+    ASSERT_TRUE(blocks.end_export(before));
+    blocks.record({history_kind::suspended, {target, 4 * mib}});
+    blocks.record({history_kind::resumed, {target, 4 * mib}});
+    const vmm::history taken = *blocks.stop_history();
+    const replica seen(taken);
+    for (const history_kind each :
+         {history_kind::grow, history_kind::served, history_kind::blocked, history_kind::passed,
+          history_kind::pinned, history_kind::unpinned, history_kind::suspended,
+          history_kind::resumed})
+      EXPECT_TRUE(seen.counts.contains(each)) << vmm::name_of(each);
+    EXPECT_EQ(fact(taken, "live_count"), 3u);
+    const std::uint64_t copied = blocks.statistics().remapped_copy_count;
+    EXPECT_EQ(seen.counts.contains(history_kind::remapped) ? 1u : 0u, copied);
+    EXPECT_EQ(blocks.take_history().error().code, vmm::errc::invalid_argument) << "it has ended";
+    for (const vmm::address each : {before, source, target}) ASSERT_TRUE(blocks.free(each));
+  }
+  EXPECT_TRUE(driver.check_empty());
+}
+
+}  // namespace

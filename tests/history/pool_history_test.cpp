@@ -1,0 +1,339 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: what a pool's history says is what the pool did: blocks, mappings and bytes worked out from
+// the events are those of the pool's own statistics, whatever it was made to do. Method: programs
+// on the fake driver, some of them random, and a replica that reads only the events.
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "../stream/fake_pool.hpp"
+#include "replica.hpp"
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::history_kind;
+
+class PoolHistory : public FakePool {
+ protected:
+  void record(vmm::pool_options options = {}, const vmm::history_options& how = {}) {
+    ring = *vmm::history_ring::make(how);
+    options.recorder = ring.get();
+    open(options);
+  }
+  vmm::history take() {
+    auto taken = managed->take_history();
+    EXPECT_TRUE(taken) << (taken ? "" : taken.error().detail);
+    return taken ? std::move(*taken) : vmm::history{};
+  }
+  // The events, the list of what lies where, and the statistics say the same.
+  vmm::history compare() {
+    vmm::history taken = take();
+    const vmm::pool_statistics now = managed->statistics();
+    const replica seen(taken);
+    EXPECT_EQ(taken.lost_count, 0u);
+    EXPECT_EQ(seen.live_bytes, now.live_bytes);
+    EXPECT_EQ(seen.live.size(), now.live_count);
+    EXPECT_EQ(fact(taken, "live_bytes"), now.live_bytes);
+    EXPECT_EQ(fact(taken, "footprint_bytes"), seen.footprint_bytes);
+    compare_mappings(taken, seen, now);
+    std::uint64_t live_bytes = 0;
+    for (const vmm::history_region& each : taken.regions) {
+      if (each.kind != vmm::history_region_kind::live) continue;
+      live_bytes += each.where.size_bytes;
+      const auto found = seen.live.find(each.where.base.value);
+      EXPECT_TRUE(found != seen.live.end() && found->second == each.where.size_bytes);
+    }
+    EXPECT_EQ(live_bytes, now.live_bytes);
+    return taken;
+  }
+  void TearDown() override {
+    FakePool::TearDown();
+    ring.reset();
+  }
+
+  std::unique_ptr<vmm::history_ring> ring;
+
+ private:
+  static void compare_mappings(const vmm::history& taken, const replica& seen,
+                               const vmm::pool_statistics& now) {
+    std::uint64_t mapped_bytes = 0;
+    std::size_t stale_count = 0;
+    for (const vmm::history_mapping& each : taken.mappings) {
+      if (each.is_stale) ++stale_count;
+      if (!each.is_stale) mapped_bytes += each.where.size_bytes;
+      const auto& in = each.is_stale ? seen.stale : seen.current;
+      const auto found = in.find(each.where.base.value);
+      EXPECT_TRUE(found != in.end() && found->second == each.where.size_bytes);
+    }
+    EXPECT_EQ(mapped_bytes, now.mapped_bytes);
+    EXPECT_EQ(stale_count, now.zombie_count);
+    EXPECT_EQ(seen.stale.size(), now.zombie_count);
+  }
+};
+
+TEST_F(PoolHistory, NothingIsRecordedWithoutARing) {
+  open();
+  free(allocate(MiB, a), a);
+  const auto taken = managed->take_history();
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, vmm::errc::invalid_argument);
+}
+
+TEST_F(PoolHistory, BlocksAreThereInOrder) {
+  record();
+  const address first = allocate(1000, a);
+  const address second = allocate(2 * MiB, b);
+  free(first, a);
+  const vmm::history taken = compare();
+  std::vector<vmm::history_event> blocks;
+  for (const auto& each : taken.events) {
+    if (each.kind == history_kind::allocated || each.kind == history_kind::freed)
+      blocks.push_back(each);
+  }
+  ASSERT_EQ(blocks.size(), 3u);
+  EXPECT_EQ(blocks[0].at, first);
+  EXPECT_EQ(blocks[0].size_bytes, 1024u);
+  EXPECT_EQ(blocks[0].detail, 1000u);
+  EXPECT_EQ(blocks[0].stream, static_cast<std::uint64_t>(a));
+  EXPECT_EQ(blocks[1].at, second);
+  EXPECT_EQ(blocks[1].stream, static_cast<std::uint64_t>(b));
+  EXPECT_EQ(blocks[2].kind, history_kind::freed);
+  EXPECT_EQ(blocks[2].at, first);
+  EXPECT_EQ(blocks[2].size_bytes, 1024u);
+  free(second, b);
+}
+
+TEST_F(PoolHistory, AMoveSaysWhereTheMemoryWas) {
+  record(moving());
+  const address first = allocate(4 * MiB, a);
+  const address wall = allocate(2 * MiB, a);
+  const address second = allocate(4 * MiB, a);
+  free(first, a);
+  free(second, a);
+  const address whole = allocate(8 * MiB, a);
+  const vmm::history taken = compare();
+  std::uint64_t moved_bytes = 0;
+  for (const auto& each : taken.events) {
+    if (each.kind != history_kind::mapped || each.detail == 0) continue;
+    moved_bytes += each.size_bytes;
+    EXPECT_GE(each.detail, first.value);
+    EXPECT_LT(each.detail, first.value + 4 * MiB);
+  }
+  EXPECT_EQ(moved_bytes, managed->statistics().moved_bytes);
+  EXPECT_GT(moved_bytes, 0u);
+  free(whole, a);
+  free(wall, a);
+}
+
+TEST_F(PoolHistory, PinsAndCapturesCount) {
+  vmm::pool_options options;
+  options.capture = vmm::capture_rule::private_memory;
+  record(options);
+  const address pinned = allocate(MiB, a);
+  fine(managed->pin(pinned));
+  free(pinned, a);
+  vmm::history taken = compare();
+  EXPECT_EQ(replica(taken).counts[history_kind::free_pinned], 1u);
+  EXPECT_EQ(replica(taken).counts[history_kind::freed], 0u);
+  fine(managed->unpin(pinned));
+  taken = compare();
+  EXPECT_EQ(replica(taken).counts[history_kind::freed], 1u);
+
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
+  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  const address in_graph = allocate(MiB, a);
+  const address stays = allocate(MiB, a);
+  free(in_graph, a);
+  taken = compare();
+  EXPECT_EQ(replica(taken).counts[history_kind::captured], 2u);
+  EXPECT_EQ(replica(taken).counts[history_kind::kept], 1u);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph);
+  fine(managed->release_capture(number, a));
+  free(stays, a);
+  taken = compare();
+  EXPECT_EQ(replica(taken).counts[history_kind::graph_ended], 1u);
+  EXPECT_TRUE(driver.destroy_graph(*graph));
+}
+
+TEST_F(PoolHistory, AShortageSaysWhyAndIsWritten) {
+  vmm::pool_options options;
+  options.budget_bytes = 64 * MiB;
+  vmm::history_options how;
+  how.shortage_path = testing::TempDir() + "vmm_shortage_history";
+  how.shortage_count_max = 1;
+  record(options, how);
+  const address block = allocate(40 * MiB, a);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(managed->allocate(40 * MiB, a));
+  const vmm::history taken = compare();
+  const replica seen(taken);
+  EXPECT_EQ(seen.counts.at(history_kind::short_of_memory), 2u);
+  for (const auto& each : taken.events) {
+    if (each.kind == history_kind::short_of_memory) {
+      EXPECT_EQ(each.size_bytes, 40 * MiB);
+      EXPECT_EQ(each.at.value, static_cast<std::uint64_t>(vmm::errc::over_budget));
+      EXPECT_EQ(each.detail, 64 * MiB);
+    }
+    if (each.kind == history_kind::short_live) EXPECT_EQ(each.size_bytes, 40 * MiB);
+  }
+  std::ifstream file(how.shortage_path + ".0", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto written = vmm::decode_history(std::as_bytes(std::span(text)));
+  ASSERT_TRUE(written) << written.error().detail;
+  EXPECT_EQ(replica(*written).counts.at(history_kind::short_of_memory), 1u);
+  EXPECT_FALSE(std::filesystem::exists(how.shortage_path + ".1")) << "one is wanted at most";
+  std::filesystem::remove(how.shortage_path + ".0");
+  free(block, a);
+}
+
+// Whatever a pool is made to do, and wherever it stops.
+TEST_F(PoolHistory, RandomProgramsAreToldInFull) {
+  vmm::pool_options options = moving();
+  options.budget_bytes = 96 * MiB;
+  options.wait_when_short = false;
+  vmm::history_options how;
+  how.event_count = 1 << 16;
+  record(options, how);
+  std::mt19937 random(15);
+  std::vector<std::pair<address, vmm::stream_handle>> blocks;
+  for (int step = 0; step < 4'000; ++step) {
+    const vmm::stream_handle stream = random() % 3 == 0 ? b : a;
+    const std::uint64_t size_bytes = 1 + random() % (random() % 4 == 0 ? 12 * MiB : 64 * 1024);
+    if (random() % 2 == 0 || blocks.empty()) {
+      const auto at = managed->allocate(size_bytes, stream);
+      if (at) blocks.emplace_back(*at, stream);
+    } else {
+      const std::size_t which = random() % blocks.size();
+      free(blocks[which].first, blocks[which].second);
+      blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(which));
+    }
+    if (random() % 500 == 0) (void)managed->trim(random() % (32 * MiB));
+    if (random() % 100 == 0) fine(managed->synchronize());
+    if (step % 1'000 == 999) (void)compare();
+  }
+  const replica seen(compare());
+  EXPECT_GT(seen.counts.at(history_kind::grow), 10u);
+  EXPECT_GT(seen.counts.at(history_kind::released), 10u);
+  EXPECT_GT(seen.counts.at(history_kind::unmapped), 10u);
+  for (const auto& [at, stream] : blocks) free(at, stream);
+}
+
+TEST_F(PoolHistory, ThreadsLeaveOneOrder) {
+  vmm::history_options how;
+  how.event_count = 1 << 16;
+  record({}, how);
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 2; ++i) {
+    threads.emplace_back([this, i] {
+      std::mt19937 random(i);
+      std::vector<address> mine;
+      for (int step = 0; step < 1'500; ++step) {
+        if (random() % 2 == 0 || mine.empty()) {
+          mine.push_back(*managed->allocate(512 + random() % (3 * MiB), i == 0 ? a : b));
+        } else {
+          EXPECT_TRUE(managed->free(mine.back(), i == 0 ? a : b));
+          mine.pop_back();
+        }
+      }
+      for (const address each : mine) EXPECT_TRUE(managed->free(each, i == 0 ? a : b));
+    });
+  }
+  for (int i = 0; i < 20; ++i) (void)managed->take_history();
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(replica(compare()).live.size(), 0u);
+}
+
+// What is recorded from the middle on adds up from there, and nothing is after the end.
+TEST_F(PoolHistory, StartsAndStopsWhileThePoolWorks) {
+  open();
+  std::mt19937 random(11);
+  std::vector<address> live;
+  const auto work = [&](int steps) {
+    for (; steps != 0; --steps) {
+      if (live.empty() || random() % 2 == 0) {
+        live.push_back(allocate(1 + random() % (5 * MiB), a));
+      } else {
+        const std::size_t which = random() % live.size();
+        free(live[which], a);
+        live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
+      }
+    }
+  };
+  for (int turn = 0; turn < 4; ++turn) {
+    work(60);
+    EXPECT_EQ(managed->take_history().error().code, vmm::errc::invalid_argument);
+    EXPECT_EQ(managed->stop_history().error().code, vmm::errc::invalid_argument);
+    ASSERT_TRUE(managed->start_history({}));
+    EXPECT_EQ(managed->start_history({}).error().code, vmm::errc::in_use);
+    work(60);
+    managed->record({history_kind::suspended, {live.empty() ? address{} : live.front(), 512}});
+    auto taken = managed->stop_history();
+    ASSERT_TRUE(taken);
+    EXPECT_EQ(taken->lost_count, 0u);
+    std::size_t count = 0;
+    std::size_t suspended = 0;
+    for (const vmm::history_event& each : taken->events) {
+      count += each.kind == history_kind::allocated || each.kind == history_kind::freed ? 1 : 0;
+      suspended += each.kind == history_kind::suspended ? 1 : 0;
+    }
+    EXPECT_EQ(count, 60u);
+    EXPECT_EQ(suspended, 1u);
+    EXPECT_EQ(fact(*taken, "live_count"), live.size());
+  }
+  for (const address each : live) free(each, a);
+}
+
+TEST_F(PoolHistory, ThreadsAllocateWhileItStartsAndStops) {
+  open();
+  std::vector<std::thread> others;
+  for (int i = 0; i < 2; ++i) {
+    others.emplace_back([&, i] {
+      std::mt19937 random(static_cast<unsigned>(i));
+      for (int step = 0; step < 400; ++step) {
+        const auto at = managed->allocate(1 + random() % (3 * MiB), i == 0 ? a : b);
+        ASSERT_TRUE(at);
+        ASSERT_TRUE(managed->free(*at, i == 0 ? a : b));
+      }
+    });
+  }
+  for (int turn = 0; turn < 20; ++turn) {
+    ASSERT_TRUE(managed->start_history({}));
+    (void)managed->take_history();
+    ASSERT_TRUE(managed->stop_history());
+  }
+  for (std::thread& each : others) each.join();
+}
+
+TEST_F(PoolHistory, ASynchronizeIsAWaitOfTheCaller) {
+  record();
+  free(allocate(MiB, a), a);
+  ASSERT_TRUE(managed->synchronize());
+  const replica seen(take());
+  EXPECT_EQ(seen.counts.at(history_kind::blocked), 1u);
+  EXPECT_EQ(seen.counts.at(history_kind::passed), 1u);
+}
+
+TEST_F(PoolHistory, ASecondPoolOnTheSameRingIsRefused) {
+  record();
+  free(allocate(MiB, a), a);
+  vmm::pool_options options;
+  options.recorder = ring.get();
+  vmm::stream_pool other(driver, options);
+  const auto refused = other.allocate(MiB, a);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, vmm::errc::bad_option);
+}
+
+}  // namespace

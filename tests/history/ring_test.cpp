@@ -1,0 +1,294 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a ring gives back what was written, its newest events where it has lost some, and a file
+// gives back what was put into it; no bytes harm the reader. Method: write known events, read them;
+// cut and change the bytes of a file everywhere, by a seeded generator.
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.backend;
+import vmm.history;
+
+namespace {
+
+using vmm::history_kind;
+
+constexpr vmm::stream_handle seventh{7};
+
+std::unique_ptr<vmm::history_ring> ring_of(std::uint64_t event_count,
+                                           std::uint32_t clock_interval = 16) {
+  vmm::history_options options;
+  options.event_count = event_count;
+  options.clock_interval = clock_interval;
+  auto made = vmm::history_ring::make(options);
+  EXPECT_TRUE(made);
+  return std::move(*made);
+}
+
+vmm::history take(const vmm::history_ring& ring) {
+  auto taken = vmm::take_from(
+      ring, [](auto&& work) { work(); }, [](vmm::history&) { return vmm::status{}; });
+  EXPECT_TRUE(taken);
+  return std::move(*taken);
+}
+
+vmm::history example() {
+  vmm::history out;
+  out.lost_count = 3;
+  out.events.push_back({5, {4096}, 1024, 2, 1000, 1, 1, history_kind::allocated});
+  out.events.push_back({9, {4096}, 1024, 2, 0, 0, 0, history_kind::freed});
+  out.regions.push_back({{{4096}, 1024}, 2, vmm::history_region_kind::free});
+  out.regions.push_back({{{8192}, 512}, 0, vmm::history_region_kind::live});
+  out.mappings.push_back({{{4096}, 8192}, true});
+  out.tags.emplace_back("weights");
+  out.frames.push_back({"model.py", "forward", 12});
+  out.facts.push_back({"allocator", "stream_pool"});
+  return out;
+}
+
+TEST(HistoryRing, GivesBackWhatWasWritten) {
+  const auto ring = ring_of(1024);
+  ring->note_block(history_kind::allocated, {{1 << 20}, 1024}, 1000, seventh);
+  ring->note({history_kind::mapped, {{2 << 20}, 4096}, seventh, 99});
+  const vmm::history taken = take(*ring);
+  ASSERT_EQ(taken.events.size(), 2u);
+  EXPECT_EQ(taken.events[0].kind, history_kind::allocated);
+  EXPECT_EQ(taken.events[0].at.value, 1u << 20);
+  EXPECT_EQ(taken.events[0].size_bytes, 1024u);
+  EXPECT_EQ(taken.events[0].detail, 1000u) << "as asked for";
+  EXPECT_EQ(taken.events[0].stream, 7u);
+  EXPECT_EQ(taken.events[1].kind, history_kind::mapped);
+  EXPECT_EQ(taken.events[1].detail, 99u);
+  EXPECT_LE(taken.events[0].time_ns, taken.events[1].time_ns);
+  EXPECT_EQ(taken.lost_count, 0u);
+}
+
+TEST(HistoryRing, KeepsTheNewestAndCountsTheOthers) {
+  const auto ring = ring_of(1024);
+  constexpr std::uint64_t written = 10'000;
+  for (std::uint64_t i = 0; i < written; ++i)
+    ring->note({history_kind::trimmed, {{}, i}, seventh, i});
+  const vmm::history taken = take(*ring);
+  ASSERT_EQ(taken.events.size(), 512u) << "one that reads the clock takes two records";
+  EXPECT_EQ(taken.lost_count, written - 512);
+  for (std::size_t i = 0; i < taken.events.size(); ++i)
+    ASSERT_EQ(taken.events[i].detail, written - 512 + i);
+}
+
+TEST(HistoryRing, FastEventsTakeOneRecordEach) {
+  for (const std::uint32_t interval : {1U, 16U, 4096U}) {
+    const auto ring = ring_of(1024, interval);
+    constexpr std::uint64_t written = 5'003;
+    for (std::uint64_t i = 0; i < written; ++i)
+      ring->note_block(history_kind::allocated, {{(i + 1) << 9}, 512}, 1 + i % 512, seventh);
+    const vmm::history taken = take(*ring);
+    ASSERT_EQ(taken.events.size(), 1024u);
+    EXPECT_EQ(taken.lost_count, written - 1024);
+    for (std::size_t i = 0; i < taken.events.size(); ++i) {
+      ASSERT_EQ(taken.events[i].at.value, (written - 1024 + i + 1) << 9);
+      ASSERT_EQ(taken.events[i].detail, 1 + (written - 1024 + i) % 512);
+      ASSERT_GE(taken.events[i].time_ns, i == 0 ? 0 : taken.events[i - 1].time_ns);
+    }
+    EXPECT_GT(taken.events.back().time_ns, taken.events.front().time_ns);
+  }
+}
+
+// A time is never later than the event, and never before one that came earlier.
+TEST(HistoryRing, TimesOfFastAndSlowEventsAreInOrder) {
+  const auto ring = ring_of(1024);
+  std::mt19937 random(3);
+  for (int i = 0; i < 4'000; ++i) {
+    if (random() % 5 == 0)
+      ring->note({history_kind::grow, {{}, 1}, seventh});
+    else
+      ring->note_block(history_kind::freed, {{1 << 20}, 512}, 0, seventh);
+    if (i % 97 != 0) continue;
+    const vmm::history taken = take(*ring);
+    for (std::size_t j = 1; j < taken.events.size(); ++j)
+      ASSERT_GE(taken.events[j].time_ns, taken.events[j - 1].time_ns);
+    ASSERT_EQ(taken.lost_count + taken.events.size(), static_cast<std::uint64_t>(i) + 1);
+  }
+}
+
+class list_of_events final : public vmm::history_listener {
+ public:
+  void heard(const vmm::history_note& what) noexcept override { all.push_back(what); }
+  std::vector<vmm::history_note> all;
+};
+
+TEST(HistoryRing, AListenerHearsEachEventAsItIsWritten) {
+  list_of_events heard;
+  vmm::history_options options;
+  options.listener = &heard;
+  const auto ring = std::move(*vmm::history_ring::make(options));
+  ring->note_block(history_kind::allocated, {{1 << 20}, 1024}, 1000, seventh);
+  ring->note({history_kind::suspended, {{2 << 20}, 4096}, seventh, 5});
+  ASSERT_EQ(heard.all.size(), 2u);
+  EXPECT_EQ(heard.all[0].kind, history_kind::allocated);
+  EXPECT_EQ(heard.all[0].detail, 1000u);
+  EXPECT_EQ(heard.all[1].kind, history_kind::suspended);
+  EXPECT_EQ(heard.all[1].where.size_bytes, 4096u);
+  EXPECT_EQ(take(*ring).events.size(), 2u) << "and the ring has them";
+}
+
+TEST(HistoryRing, WhatIsOverwrittenWhileItIsTakenLeavesNoGap) {
+  const auto ring = ring_of(1 << 14);
+  std::uint64_t written = 0;
+  const auto write = [&](std::uint64_t count) {
+    for (; count != 0; --count, ++written)
+      ring->note({history_kind::trimmed, {{}, 1}, seventh, written});
+  };
+  write(20'000);
+  int calls = 0;
+  auto taken = vmm::take_from(
+      *ring,
+      [&](auto&& work) {
+        work();
+        if (++calls < 6) write(6'000);
+      },
+      [](vmm::history&) { return vmm::status{}; });
+  ASSERT_TRUE(taken);
+  ASSERT_FALSE(taken->events.empty());
+  EXPECT_GT(calls, 6) << "writers were faster than the reader for a while";
+  for (std::size_t i = 0; i < taken->events.size(); ++i)
+    ASSERT_EQ(taken->events[i].detail, taken->lost_count + i);
+  EXPECT_EQ(taken->lost_count + taken->events.size(), written);
+}
+
+TEST(HistoryRing, RecordsOneAllocatorAtATime) {
+  const auto ring = ring_of(1024);
+  {
+    vmm::history_use one(ring.get());
+    vmm::history_use other(ring.get());
+    EXPECT_TRUE(one.attach());
+    const vmm::status refused = other.attach();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, vmm::errc::bad_option);
+  }
+  vmm::history_use later(ring.get());
+  EXPECT_TRUE(later.attach());
+}
+
+TEST(HistoryRing, OptionsHaveRanges) {
+  for (const std::uint64_t count :
+       {std::uint64_t{0}, std::uint64_t{1000}, std::uint64_t{1} << 27}) {
+    vmm::history_options options;
+    options.event_count = count;
+    EXPECT_FALSE(vmm::history_ring::make(options)) << count;
+  }
+  vmm::history_options options;
+  options.clock_interval = 3;
+  EXPECT_FALSE(vmm::history_ring::make(options));
+}
+
+TEST(HistoryRing, LabelsNestAndEnd) {
+  const auto ring = ring_of(1024);
+  const std::uint16_t weights = vmm::history_tag("weights");
+  EXPECT_EQ(vmm::history_tag("weights"), weights);
+  const std::uint32_t line = vmm::history_line("model.py", 12, "forward");
+  const auto write = [&] {
+    ring->note_block(history_kind::allocated, {{1 << 20}, 512}, 1, seventh);
+  };
+  write();
+  {
+    const vmm::history_label outer({weights, 0});
+    write();
+    const vmm::history_label inner({0, line});
+    write();
+  }
+  write();
+  const vmm::history taken = take(*ring);
+  ASSERT_EQ(taken.events.size(), 4u);
+  EXPECT_EQ(taken.events[0].tag, 0u);
+  EXPECT_EQ(taken.tags.at(taken.events[1].tag - 1u), "weights");
+  EXPECT_EQ(taken.events[2].tag, weights);
+  EXPECT_EQ(taken.events[2].detail, 1u) << "a line does not disturb what was asked for";
+  EXPECT_EQ(taken.frames.at(taken.events[2].frame - 1).file, "model.py");
+  EXPECT_EQ(taken.frames.at(taken.events[2].frame - 1).line, 12u);
+  EXPECT_EQ(taken.events[3].tag, 0u);
+  EXPECT_EQ(taken.events[3].frame, 0u);
+}
+
+TEST(HistoryFile, GivesBackWhatWasPutIntoIt) {
+  const vmm::history before = example();
+  const auto bytes = vmm::encode_history(before);
+  ASSERT_TRUE(bytes);
+  const auto after = vmm::decode_history(*bytes);
+  ASSERT_TRUE(after) << after.error().detail;
+  EXPECT_EQ(after->lost_count, 3u);
+  ASSERT_EQ(after->events.size(), 2u);
+  EXPECT_EQ(after->events[0].frame, 1u);
+  EXPECT_EQ(after->events[0].detail, 1000u);
+  EXPECT_EQ(after->events[1].time_ns, 9u);
+  ASSERT_EQ(after->regions.size(), 2u);
+  EXPECT_EQ(after->regions[1].where.base.value, 8192u);
+  ASSERT_EQ(after->mappings.size(), 1u);
+  EXPECT_TRUE(after->mappings[0].is_stale);
+  EXPECT_EQ(after->tags.at(0), "weights");
+  EXPECT_EQ(after->frames.at(0).function, "forward");
+  EXPECT_EQ(after->facts.at(0).value, "stream_pool");
+  EXPECT_EQ(*vmm::encode_history(*after), *bytes);
+}
+
+TEST(HistoryFile, ASectionThatNobodyKnowsIsLeftOut) {
+  auto bytes = *vmm::encode_history(example());
+  const std::size_t before = bytes.size();
+  for (const unsigned each : {200u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 3u, 0u, 0u, 0u, 0u, 0u, 0u, 0u})
+    bytes.push_back(static_cast<std::byte>(each));
+  for (int i = 0; i < 8; ++i) bytes.push_back(std::byte{1});
+  ASSERT_TRUE(vmm::decode_history(bytes));
+  bytes.resize(before + 17);
+  EXPECT_FALSE(vmm::decode_history(bytes)) << "cut inside of it";
+}
+
+TEST(HistoryFile, EveryCutIsRefusedOrWhole) {
+  const auto bytes = *vmm::encode_history(example());
+  std::size_t taken_count = 0;
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    const auto read = vmm::decode_history(std::span(bytes).first(size));
+    if (read) ++taken_count;
+  }
+  EXPECT_LE(taken_count, 6u) << "only where a section ends";
+}
+
+TEST(HistoryFile, ChangedBytesHarmNothing) {
+  const auto whole = *vmm::encode_history(example());
+  std::mt19937 random(20261122);
+  std::size_t refused_count = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    auto bytes = whole;
+    for (unsigned i = 0; i <= random() % 4; ++i)
+      bytes[random() % bytes.size()] = static_cast<std::byte>(random() % 2 != 0 ? 0xff : random());
+    const auto read = vmm::decode_history(bytes);
+    if (!read) {
+      ++refused_count;
+      continue;
+    }
+    const auto again = vmm::encode_history(*read);
+    ASSERT_TRUE(again);
+    const auto twice = vmm::decode_history(*again);
+    ASSERT_TRUE(twice) << "what was taken can be written and read";
+  }
+  EXPECT_GT(refused_count, 1'000u);
+}
+
+TEST(HistoryFile, IsWrittenAndSaysWhereItCannotBe) {
+  const std::string path = testing::TempDir() + "vmm_history_file";
+  ASSERT_TRUE(vmm::write_history(example(), path.c_str()));
+  EXPECT_EQ(std::filesystem::file_size(path), vmm::encode_history(example())->size());
+  std::filesystem::remove(path);
+  const vmm::status refused = vmm::write_history(example(), "/nowhere/at/all");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().native, 0);
+}
+
+}  // namespace

@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A loader from before virtual memory: it has what finds a device, and nothing answers.
+#define NO_ANSWER(symbol) \
+  extern "C" int symbol() { return 0x78000001; }
+NO_ANSWER(zeInit)
+NO_ANSWER(zeDriverGet)
+NO_ANSWER(zeDriverGetApiVersion)
+NO_ANSWER(zeDriverGetProperties)
+NO_ANSWER(zeDeviceGet)
+NO_ANSWER(zeDeviceGetProperties)
+NO_ANSWER(zeDeviceGetMemoryProperties)
+NO_ANSWER(zeDeviceGetCommandQueueGroupProperties)
+NO_ANSWER(zeContextCreate)
+NO_ANSWER(zeContextDestroy)

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: deallocate, which answers no error, ends the process for a wrong address and for nothing
+// else, and an allocator that goes before its buffers is told. [R12]
+// Method: each wrong use in a child that must end with a text; in a forked child, where blocks are
+// the parent's, and on a captured stream the call must not end it.
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fixture.hpp"
+
+import vmm.buffer;
+import vmm.host;
+import vmm.pmr;
+
+namespace misuse {
+
+using vmm::address;
+using vmm::device_buffer;
+
+using PoolDeallocateMisuseDeathTest = PoolMisuse;
+using ManagerDeallocateMisuseDeathTest = ManagerMisuse;
+
+TEST_F(PoolDeallocateMisuseDeathTest, WrongAddress) {
+  const std::string text = check_failed(
+      "deallocate of an address that is no live block of this stream pool, or on a stream");
+  open();
+  const address at = allocate(4 * KiB, a);
+  EXPECT_DEATH(pool->deallocate(at + 512, 4 * KiB, 256, a), text) << "inside a block";
+  EXPECT_DEATH(pool->deallocate(address{4096}, 4 * KiB, 256, a), text) << "nobody's";
+  EXPECT_DEATH(pool->deallocate(address{}, 4 * KiB, 256, a), text) << "null";
+  pool->deallocate(at, 4 * KiB, 256, a);
+  EXPECT_DEATH(pool->deallocate(at, 4 * KiB, 256, a), text) << "twice";
+}
+
+TEST_F(ManagerDeallocateMisuseDeathTest, WrongAddress) {
+  const std::string text = check_failed(
+      "deallocate of an address that is no live block of this manager, or on a stream");
+  const address at = allocate(4 * MiB);
+  EXPECT_DEATH(manager->deallocate(at + 512, 4 * MiB, 256, a), text) << "inside a block";
+  EXPECT_DEATH(manager->deallocate(address{4096}, 4 * MiB, 256, a), text) << "nobody's";
+  EXPECT_DEATH(manager->deallocate(address{}, 4 * MiB, 256, a), text) << "null";
+  EXPECT_DEATH(manager->deallocate(at, 4 * MiB, 256, vmm::stream_handle{0x7777}), text)
+      << "a stream that never was";
+  is_told_of_streams = true;
+  manager->deallocate(at, 4 * MiB, 256, a);
+  EXPECT_DEATH(manager->deallocate(at, 4 * MiB, 256, a), text) << "twice";
+}
+
+// A capture is often somebody else's doing: the block stays live, and can be freed later.
+TEST_F(PoolMisuse, DeallocatedOnACapturedStream) {
+  open();
+  const address at = allocate(4 * KiB, a);
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
+  pool->deallocate(at, 4 * KiB, 256, a);
+  EXPECT_EQ(pool->statistics().live_count, 1u);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph) << "the capture is not spoiled";
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  pool->deallocate(at, 4 * KiB, 256, a);
+  EXPECT_EQ(pool->statistics().live_count, 0u);
+}
+
+// The exit status of a child that runs `body`.
+template <class Body>
+int status_of_child(Body&& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    ::_exit(7);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(PoolMisuse, BuffersDestroyedAfterAFork) {
+  open();
+  std::optional<device_buffer> of_pool = device_buffer::allocate(*pool, MiB, a).value();
+  fake_manager memory(driver);
+  std::optional<device_buffer> of_manager = device_buffer::allocate(memory, MiB, a).value();
+  const int status = status_of_child([&] {
+    of_pool->reset();
+    of_pool.reset();
+    of_manager.reset();
+  });
+  EXPECT_EQ(status, 7);
+  EXPECT_EQ(pool->statistics().live_count + memory.statistics().live_count, 2u);
+}
+
+// ---- lifetimes -----------------------------------------------------------------------
+
+TEST_F(PoolDeallocateMisuseDeathTest, PoolDestroyedBeforeItsBuffer) {
+  const std::string text =
+      check_failed("a stream pool is destroyed while a buffer uses it: destroy the buffers first");
+  open();
+  auto buffer = std::make_unique<device_buffer>(*pool, a);
+  EXPECT_DEATH(pool.reset(), text) << "an empty one would reach it by growing";
+  *buffer = device_buffer::allocate(*pool, 4 * KiB, a).value();
+  EXPECT_DEATH(pool.reset(), text);
+  const device_buffer taken = std::move(*buffer);
+  buffer.reset();
+  EXPECT_DEATH(pool.reset(), text) << "the one that it was moved to";
+}
+
+TEST_F(ManagerDeallocateMisuseDeathTest, ManagerDestroyedBeforeItsBuffer) {
+  const std::string text =
+      check_failed("a manager is destroyed while a vector or buffer uses it: destroy those first");
+  const auto buffer = device_buffer::allocate(*manager, MiB, a).value();
+  EXPECT_DEATH(manager.reset(), text);
+}
+
+TEST(ResourceMisuseDeathTest, PoolDestroyedBeforeItsMemoryResource) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto driver = vmm::host_driver::open().value();
+  std::optional<vmm::stream_pool> pool(std::in_place, driver);
+  const auto resource = vmm::host_memory_resource::open(*pool).value();
+  EXPECT_DEATH(pool.reset(), check_failed("a stream pool is destroyed while a buffer uses it"));
+}
+
+}  // namespace misuse

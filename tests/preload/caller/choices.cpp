@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a program says before its first block, of another device, or beside another thread.
+#include <atomic>
+#include <thread>
+
+#include "driver.h"
+#include "words.h"
+
+namespace caller {
+namespace {
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+stream_id make_stream(const driver& cu) {
+  stream_id made = nullptr;
+  must(cu.create_stream(&made, non_blocking_stream) == code::success, "a stream");
+  return made;
+}
+
+pool_id pool_of(const driver& cu, device_id device) {
+  pool_id pool = nullptr;
+  must(cu.default_pool(&pool, device) == code::success, "the default pool");
+  return pool;
+}
+
+context_id home_of(const driver& cu, device_pointer at) {
+  context_id home = nullptr;
+  must(cu.attribute(&home, pointer_attribute::context, at) == code::success, "a context");
+  return home;
+}
+
+}  // namespace
+
+// A pool that is chosen before the first block is the one that serves.
+void early_pool(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  int own = 0;
+  device_pointer at = 0;
+  must(cu.set_pool(0, reinterpret_cast<pool_id>(&own)) == code::success, "a pool");
+  must(cu.allocate_async(&at, mebibyte, nullptr) == code::success, "memory");
+  must(cu.free_async(at, nullptr) == code::success, "a free");
+  must(cu.set_pool(0, pool_of(cu, 0)) == code::success, "the default pool");
+  must(cu.allocate_async(&at, mebibyte, nullptr) == code::success, "memory");
+  must(cu.free_async(at, nullptr) == code::success, "a free");
+  std::printf("done\n");
+}
+
+// Access to a pool that is given before its first block.
+void early_access(const arguments& all) {
+  const bool is_managed = !all.empty();
+  const driver cu = load();
+  start(cu);
+  const access_description given{{device_location, 1}, 3};
+  std::printf("access %d\n", cu.set_pool_access(pool_of(cu, 0), &given, 1));
+  device_pointer at = 0;
+  must(cu.allocate_async(&at, mebibyte, nullptr) == code::success, "memory");
+  flag_set rights = 0;
+  if (is_managed) {
+    expect(cu.get_access(&rights, &given.location, at) == code::success && rights == 3,
+           "rights that were given before");
+  }
+  must(cu.free_async(at, nullptr) == code::success, "a free");
+  std::printf("done\n");
+}
+
+// A pool says where its memory lies, not the stream.
+void pool_elsewhere(const arguments& all) {
+  const bool is_managed = !all.empty();
+  const driver cu = load();
+  const context_id first = start(cu, 0);
+  device_pointer blocks[2] = {};
+  must(cu.allocate(&blocks[0], mebibyte) == code::success, "memory");
+  const context_id second = start(cu, 1);
+  must(cu.allocate(&blocks[1], mebibyte) == code::success, "memory");
+  const stream_id on_second = make_stream(cu);
+  must(cu.set_current(first) == code::success, "the first device");
+  device_pointer at = 0;
+  must(cu.allocate_from_pool(&at, mebibyte, pool_of(cu, 0), on_second) == code::success, "memory");
+  std::printf("on the pool's device %d\n", home_of(cu, at) == first ? 1 : 0);
+  must(cu.free_async(at, on_second) == code::success, "a free");
+  must(cu.allocate_from_pool(&at, mebibyte, pool_of(cu, 1), on_second) == code::success, "memory");
+  if (is_managed) expect(home_of(cu, at) == second, "memory of the second device");
+  must(cu.free_async(at, on_second) == code::success, "a free");
+  for (const device_pointer each : blocks) must(cu.free(each) == code::success, "a free");
+  expect(cu.misuses() == 0, "no access to memory that is not there");
+}
+
+// One thread captures, over and over, and another frees: no capture is spoiled.
+void capture_storm(const arguments&) {
+  const driver cu = load();
+  const context_id context = start(cu);
+  const stream_id stream = make_stream(cu);
+  std::atomic<bool> is_over = false;
+  std::thread other([&] {
+    must(cu.set_current(context) == code::success, "the context");
+    while (!is_over) {
+      device_pointer at = 0;
+      must(cu.allocate(&at, 4096) == code::success, "memory");
+      must(cu.free(at) == code::success, "a free");
+    }
+  });
+  constexpr int relaxed = 2;
+  int spoiled = 0;
+  for (int i = 0; i < 4000; ++i) {
+    graph_id graph = nullptr;
+    must(cu.begin_capture(stream, relaxed) == code::success, "a capture");
+    const result_code ended = cu.end_capture(stream, &graph);
+    spoiled += ended != code::success || graph == nullptr ? 1 : 0;
+    if (graph != nullptr) must(cu.destroy_graph(graph) == code::success, "the graph");
+  }
+  is_over = true;
+  other.join();
+  std::printf("spoiled %d\n", spoiled);
+}
+
+}  // namespace caller

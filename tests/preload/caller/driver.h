@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a program with the static runtime comes to the driver: dlopen, dlsym of the finder, and
+// everything else by name, version and flags. No CUDA header is used.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "../../../preload/abi.h"
+
+namespace caller {
+
+using namespace vmm::preload;
+
+/// Ends the process where what a test needs is not there.
+inline void must(bool holds, const char* what) {
+  if (holds) return;
+  std::printf("MISSING %s\n", what);
+  std::fflush(stdout);
+  std::_Exit(70);
+}
+
+struct driver {
+  void* loaded = nullptr;
+  result_code (*find)(const char*, void**, int, flag_set, int*) = nullptr;
+
+  result_code (*init)(unsigned) = nullptr;
+  result_code (*retain)(context_id*, device_id) = nullptr;
+  result_code (*set_current)(context_id) = nullptr;
+  result_code (*synchronize)() = nullptr;
+  result_code (*allocate)(device_pointer*, std::size_t) = nullptr;
+  result_code (*free)(device_pointer) = nullptr;
+  result_code (*allocate_pitch)(device_pointer*, std::size_t*, std::size_t, std::size_t,
+                                unsigned) = nullptr;
+  result_code (*allocate_async)(device_pointer*, std::size_t, stream_id) = nullptr;
+  result_code (*free_async)(device_pointer, stream_id) = nullptr;
+  result_code (*allocate_from_pool)(device_pointer*, std::size_t, pool_id, stream_id) = nullptr;
+  result_code (*default_pool)(pool_id*, device_id) = nullptr;
+  result_code (*set_pool)(device_id, pool_id) = nullptr;
+  result_code (*set_pool_access)(pool_id, const access_description*, std::size_t) = nullptr;
+  result_code (*info)(std::size_t*, std::size_t*) = nullptr;
+  result_code (*range)(device_pointer*, std::size_t*, device_pointer) = nullptr;
+  result_code (*attribute)(void*, int, device_pointer) = nullptr;
+  result_code (*attributes)(unsigned, int*, void**, device_pointer) = nullptr;
+  result_code (*ipc)(ipc_handle*, device_pointer) = nullptr;
+  result_code (*ipc_open)(device_pointer*, ipc_handle, unsigned) = nullptr;
+  result_code (*ipc_close)(device_pointer) = nullptr;
+  result_code (*export_range)(void*, device_pointer, std::size_t, int, flag_set) = nullptr;
+  result_code (*enable_peer)(context_id, unsigned) = nullptr;
+  result_code (*get_access)(flag_set*, const memory_location*, device_pointer) = nullptr;
+  result_code (*reset)(device_id) = nullptr;
+  result_code (*create_stream)(stream_id*, unsigned) = nullptr;
+  result_code (*destroy_stream)(stream_id) = nullptr;
+  result_code (*synchronize_stream)(stream_id) = nullptr;
+  result_code (*wait_event)(stream_id, event_id, unsigned) = nullptr;
+  result_code (*create_event)(event_id*, unsigned) = nullptr;
+  result_code (*destroy_event)(event_id) = nullptr;
+  result_code (*record_event)(event_id, stream_id) = nullptr;
+  result_code (*begin_capture)(stream_id, int) = nullptr;
+  result_code (*end_capture)(stream_id, graph_id*) = nullptr;
+  result_code (*is_capturing)(stream_id, int*) = nullptr;
+  result_code (*destroy_graph)(graph_id) = nullptr;
+  result_code (*copy)(device_pointer, device_pointer, std::size_t) = nullptr;
+  result_code (*copy_async)(device_pointer, device_pointer, std::size_t, stream_id) = nullptr;
+  result_code (*copy_in)(device_pointer, const void*, std::size_t, stream_id) = nullptr;
+  result_code (*copy_out)(void*, device_pointer, std::size_t, stream_id) = nullptr;
+  result_code (*fill)(device_pointer, unsigned char, std::size_t, stream_id) = nullptr;
+  result_code (*reserve)(device_pointer*, std::size_t, std::size_t, device_pointer,
+                         flag_set) = nullptr;
+  result_code (*unreserve)(device_pointer, std::size_t) = nullptr;
+  result_code (*create)(physical_id*, std::size_t, const memory_properties*, flag_set) = nullptr;
+  result_code (*release)(physical_id) = nullptr;
+  result_code (*map)(device_pointer, std::size_t, std::size_t, physical_id, flag_set) = nullptr;
+  result_code (*unmap)(device_pointer, std::size_t) = nullptr;
+  result_code (*set_access)(device_pointer, std::size_t, const access_description*,
+                            std::size_t) = nullptr;
+  result_code (*export_handle)(void*, physical_id, int, flag_set) = nullptr;
+  result_code (*retain_handle)(physical_id*, void*) = nullptr;
+
+  // The stand-in's controls.
+  void (*manual)(int) = nullptr;
+  void (*finish)() = nullptr;
+  unsigned long long (*misuses)() = nullptr;
+  unsigned long long (*calls)(const char*) = nullptr;
+  void (*fail)(const char*, int, unsigned, bool) = nullptr;
+
+  template <class Function>
+  void get(Function*& into, const char* name, int version, flag_set flags) {
+    void* found = nullptr;
+    int why = 0;
+    must(find(name, &found, version, flags, &why) == code::success && found != nullptr, name);
+    into = reinterpret_cast<Function*>(found);
+  }
+  template <class Function>
+  void control(Function*& into, const char* name) {
+    into = reinterpret_cast<Function*>(dlsym(loaded, name));
+    must(into != nullptr, name);
+  }
+};
+
+/// As the static runtime of CUDA 12 and 13 does it, with stream 0 meaning what `flags` say. The
+/// finder is that of the library `of`, where one is named.
+[[nodiscard]] driver load(flag_set flags = find_legacy_stream, void* of = nullptr);
+/// Starts the driver and makes the primary context of a device current.
+context_id start(const driver& cu, device_id device = 0);
+
+}  // namespace caller

@@ -1,0 +1,613 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What VMM_MODE=vmm and VMM_MODE=cache must keep. Each word also runs without the library and must
+// print the same.
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "driver.h"
+#include "words.h"
+
+namespace caller {
+namespace {
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+device_pointer make(const driver& cu, std::size_t size) {
+  device_pointer at = 0;
+  must(cu.allocate(&at, size) == code::success, "memory");
+  return at;
+}
+
+stream_id make_stream(const driver& cu) {
+  stream_id made = nullptr;
+  must(cu.create_stream(&made, non_blocking_stream) == code::success, "a stream");
+  return made;
+}
+
+bool do_overlap(device_pointer one, device_pointer other, std::size_t size) {
+  return one < other + size && other < one + size;
+}
+
+// Whether `size` bytes are all of `value`.
+bool holds(const driver& cu, device_pointer at, std::size_t size, unsigned char value) {
+  std::vector<unsigned char> seen(size);
+  if (cu.copy_out(seen.data(), at, size, nullptr) != code::success) return false;
+  for (const unsigned char each : seen) {
+    if (each != value) return false;
+  }
+  return true;
+}
+
+void no_misuse(const driver& cu) {
+  (void)cu.synchronize();
+  expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
+}
+
+}  // namespace
+
+// Memory that work in flight can touch is not handed out; nobody waits for it.
+void in_flight(const arguments& all) {
+  const bool is_managed = !all.empty();
+  const driver cu = load();
+  start(cu);
+  const stream_id stream = make_stream(cu);
+  constexpr std::size_t size = 8 * mebibyte;
+  const device_pointer first = make(cu, size);
+  if (is_managed) {
+    cu.manual(1);
+    must(cu.fill(first, 0x11, size, stream) == code::success, "a fill");
+    expect(cu.free(first) == code::success, "a free beside running work");
+    const device_pointer second = make(cu, size);
+    expect(!do_overlap(first, second, size), "no memory in flight is handed out");
+    int state = -1;
+    expect(cu.is_capturing(stream, &state) == code::success, "the stream lives");
+    cu.finish();
+    const device_pointer third = make(cu, size);
+    expect(third == first, "it is handed out when the work has passed");
+    cu.manual(0);
+    must(cu.free(second) == code::success && cu.free(third) == code::success, "a free");
+  } else {
+    must(cu.free(first) == code::success, "a free");
+  }
+  // The order of one stream: reused at once, behind the work before.
+  device_pointer one = 0;
+  must(cu.allocate_async(&one, size, stream) == code::success, "memory");
+  must(cu.fill(one, 0x22, size, stream) == code::success, "a fill");
+  must(cu.free_async(one, stream) == code::success, "a free");
+  device_pointer two = 0;
+  must(cu.allocate_async(&two, size, stream) == code::success, "memory");
+  if (is_managed) expect(two == one, "the stream's own memory comes back at once");
+  must(cu.fill(two, 0x33, size, stream) == code::success, "a fill");
+  must(cu.synchronize_stream(stream) == code::success, "the stream");
+  expect(holds(cu, two, size, 0x33), "what was written last");
+  // Memory of a stream is freed after everything, and memory without one in a stream's order.
+  must(cu.free(two) == code::success, "cuMemFree of a stream's memory");
+  const device_pointer three = make(cu, size);
+  must(cu.fill(three, 0x44, size, stream) == code::success, "a fill");
+  must(cu.free_async(three, stream) == code::success, "cuMemFreeAsync of memory without a stream");
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+// A capture that is under way is not spoiled by frees of others.
+void captured(const arguments& all) {
+  const bool is_managed = !all.empty();
+  const driver cu = load();
+  start(cu);
+  const stream_id stream = make_stream(cu);
+  const stream_id other = make_stream(cu);
+  const device_pointer inside = make(cu, mebibyte);
+  const device_pointer beside = make(cu, mebibyte);
+  device_pointer ordered = 0;
+  must(cu.allocate_async(&ordered, mebibyte, other) == code::success, "memory");
+  constexpr int relaxed = 2;
+  must(cu.begin_capture(stream, relaxed) == code::success, "a capture");
+  must(cu.fill(inside, 0x55, mebibyte, stream) == code::success, "a captured fill");
+  if (is_managed) expect(cu.free(beside) == code::success, "cuMemFree while a stream is captured");
+  must(cu.free_async(ordered, other) == code::success, "a free on a stream that is not captured");
+  const unsigned long long marks = cu.calls("cuCtxRecordEvent");
+  device_pointer none = 0;
+  const result_code in_capture = cu.allocate_async(&none, mebibyte, stream);
+  std::printf("allocate on the captured stream %d\n", in_capture);
+  graph_id graph = nullptr;
+  std::printf("end %d\n", cu.end_capture(stream, &graph));
+  expect(graph != nullptr, "the capture is whole");
+  expect(cu.calls("cuCtxRecordEvent") == marks, "no mark of all work while a stream is captured");
+  if (!is_managed) must(cu.free(beside) == code::success, "a free");
+  const device_pointer next = make(cu, mebibyte);
+  if (is_managed) {
+    (void)cu.synchronize();
+    std::set<device_pointer> seen;
+    for (int i = 0; i < 4; ++i) seen.insert(make(cu, mebibyte));
+    expect(seen.contains(beside), "what was put off is free after the capture");
+  }
+  must(cu.free(next) == code::success, "a free");
+  must(cu.destroy_graph(graph) == code::success, "the graph");
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+namespace {
+
+struct said {
+  result_code code = -1;
+  std::uint64_t value = 0;
+};
+
+said ask(const driver& cu, int attribute, device_pointer at) {
+  said answer;
+  answer.code = cu.attribute(&answer.value, attribute, at);
+  return answer;
+}
+
+void ask_all(const driver& cu, context_id context, device_pointer at, std::size_t size) {
+  const said of_context = ask(cu, pointer_attribute::context, at + 7);
+  expect(of_context.value == reinterpret_cast<std::uintptr_t>(context), "the context");
+  const said start_of = ask(cu, pointer_attribute::range_start, at + 7);
+  const said size_of = ask(cu, pointer_attribute::range_size, at + size - 1);
+  expect(start_of.value == at && size_of.value == size, "the range");
+  std::printf("codes %d %d %d\n", of_context.code, start_of.code, size_of.code);
+  const said type = ask(cu, 2, at);
+  const said pointer = ask(cu, 3, at + 5);
+  const said managed = ask(cu, 8, at);
+  std::printf("type %d %d, pointer %d, managed %d %d\n", type.code, static_cast<int>(type.value),
+              pointer.code, managed.code, static_cast<int>(managed.value));
+  expect(pointer.value == at + 5, "the pointer");
+  std::printf("host pointer %d\n", ask(cu, 4, at).code);
+  device_pointer base = 0;
+  std::size_t bytes = 0;
+  std::printf("range %d\n", cu.range(&base, &bytes, at + size / 2));
+  expect(base == at && bytes == size, "base and size");
+  int wanted[3] = {pointer_attribute::range_start, 2, pointer_attribute::context};
+  std::uint64_t start_at = 0;
+  unsigned kind = 0;
+  std::uint64_t home = 0;
+  void* into[3] = {&start_at, &kind, &home};
+  std::printf("several %d, type %u\n", cu.attributes(3, wanted, into, at + 1), kind);
+  expect(start_at == at && home == of_context.value, "several at once");
+}
+
+}  // namespace
+
+// The driver's questions are answered for blocks as for plain memory.
+void questions(const arguments& all) {
+  const driver cu = load();
+  const context_id context = start(cu);
+  constexpr std::size_t size = 3'000'000;
+  const device_pointer at = make(cu, size);
+  expect(at % 256 == 0, "aligned to 256 bytes");
+  ask_all(cu, context, at, size);
+  const device_pointer other = make(cu, size);
+  expect(ask(cu, pointer_attribute::buffer_id, at).value !=
+             ask(cu, pointer_attribute::buffer_id, other).value,
+         "each block has a number of its own");
+  device_pointer pitched = 0;
+  std::size_t pitch = 0;
+  std::printf("pitch %d", cu.allocate_pitch(&pitched, &pitch, 1000, 30, 4));
+  std::printf(" %zu, odd element %d\n", pitch, cu.allocate_pitch(&pitched, &pitch, 1000, 30, 5));
+  std::size_t free_before = 0;
+  std::size_t total = 0;
+  std::size_t free_after = 0;
+  must(cu.info(&free_before, &total) == code::success, "cuMemGetInfo");
+  const device_pointer big = make(cu, 64 * mebibyte);
+  must(cu.free(big) == code::success && cu.info(&free_after, nullptr) == code::success, "a free");
+  expect(free_after == free_before, "what is freed counts as free");
+  expect(free_after <= total, "no more is free than there is");
+  // Plain memory has no handle to retain; what asks so finds out how memory is to be shared.
+  physical_id handle = 0;
+  const result_code retained = cu.retain_handle(&handle, reinterpret_cast<void*>(at));
+  if (!all.empty()) expect(retained != code::success, "a block has no handle");
+  // What is gone is nobody's again.
+  must(cu.free(at) == code::success, "a free");
+  device_pointer base = 0;
+  std::printf("after the free: range %d, context %d, again %d, inside %d\n",
+              cu.range(&base, nullptr, at), ask(cu, pointer_attribute::context, at).code,
+              cu.free(at), cu.free(other + 512));
+  int wanted[1] = {pointer_attribute::context};
+  std::uint64_t home = 1;
+  void* into[1] = {&home};
+  std::printf("several %d %d\n", cu.attributes(1, wanted, into, at), static_cast<int>(home));
+  must(cu.free(other) == code::success, "a free");
+  std::printf("done\n");
+}
+
+// Pointers that are not ours are the driver's to answer.
+void foreign(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const unsigned long long before = cu.calls("cuMemFree");
+  std::printf("unknown %d, of the host %d\n", cu.free(0x1234'5000), cu.free(0x7fff'0000'0000));
+  expect(cu.calls("cuMemFree") == before + 2, "unknown pointers reach the driver");
+  std::printf("unknown, in order %d\n", cu.free_async(0x1234'5000, nullptr));
+  // Memory of a pool that the program chose is the driver's.
+  pool_id pool = nullptr;
+  must(cu.default_pool(&pool, 0) == code::success, "the default pool");
+  device_pointer at = 0;
+  int own = 0;
+  must(cu.allocate_from_pool(&at, 4096, reinterpret_cast<pool_id>(&own), nullptr) == code::success,
+       "memory of a pool");
+  std::printf("of a pool %d\n", cu.free_async(at, nullptr));
+  must(cu.allocate_from_pool(&at, 4096, pool, nullptr) == code::success, "memory of a pool");
+  std::printf("of the default pool %d\n", cu.free(at));
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+// A copy leaves its source readable, and a second copy from it gives the same.
+void copies(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  constexpr std::size_t size = 6 * mebibyte;
+  const device_pointer source = make(cu, size);
+  must(cu.fill(source, 0x5a, size, nullptr) == code::success, "a fill");
+  const device_pointer first = make(cu, 2 * size);
+  const device_pointer second = make(cu, size);
+  must(cu.copy(first, source, size) == code::success, "a copy");
+  must(cu.copy_async(second, source, size, nullptr) == code::success, "a second copy");
+  must(cu.synchronize() == code::success, "all work");
+  expect(holds(cu, source, size, 0x5a), "the source is as before");
+  expect(holds(cu, first, size, 0x5a) && holds(cu, second, size, 0x5a), "both copies");
+  must(cu.free(source) == code::success, "a free");
+  const device_pointer next = make(cu, size);
+  must(cu.fill(next, 0x00, size, nullptr) == code::success, "a fill");
+  must(cu.synchronize() == code::success, "all work");
+  expect(holds(cu, first, size, 0x5a) && holds(cu, second, size, 0x5a), "both, without the source");
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+// A buffer that grows by copying: the old one is only freed afterwards.
+void copy_and_grow(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const stream_id stream = make_stream(cu);
+  std::size_t size = 5 * mebibyte + 1000;
+  device_pointer at = make(cu, size);
+  must(cu.fill(at, 0x21, size, stream) == code::success, "a fill");
+  for (int round = 0; round < 4; ++round) {
+    const device_pointer larger = make(cu, 2 * size);
+    std::printf("copy %d", round % 2 == 0 ? cu.copy(larger, at, size)
+                                          : cu.copy_async(larger, at, size, stream));
+    must(cu.synchronize() == code::success, "all work");
+    std::printf(" free %d", cu.free(at));
+    std::printf(" holds %d\n", holds(cu, larger, size, 0x21) ? 1 : 0);
+    must(cu.fill(larger, 0x21, 2 * size, stream) == code::success, "a fill");
+    at = larger;
+    size *= 2;
+  }
+  std::printf("free %d\n", cu.free(at));
+  no_misuse(cu);
+}
+
+// A buffer is doubled by a copy, over and over; both are looked at before the old one goes. Nothing
+// is lost on the way.
+void resize_loop(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  constexpr std::size_t size = 24 * mebibyte;
+  std::size_t before = 0;
+  must(cu.free(make(cu, 3 * size)) == code::success, "memory");
+  must(cu.synchronize() == code::success && cu.info(&before, nullptr) == code::success, "info");
+  for (int round = 0; round < 12; ++round) {
+    const auto value = static_cast<unsigned char>(round + 1);
+    const device_pointer small = make(cu, size);
+    must(cu.fill(small, value, size, nullptr) == code::success, "a fill");
+    const device_pointer large = make(cu, 2 * size);
+    std::printf("copy %d", cu.copy(large, small, size));
+    std::printf(" holds %d %d", holds(cu, large, size, value), holds(cu, small, size, value));
+    std::printf(" free %d", cu.free(small));
+    std::printf(" holds %d", holds(cu, large, size, value));
+    std::printf(" free %d\n", cu.free(large));
+  }
+  std::size_t after = 0;
+  must(cu.synchronize() == code::success && cu.info(&after, nullptr) == code::success, "info");
+  expect(after >= before, "as much is free as before");
+  no_misuse(cu);
+}
+
+// A program to which the source still belongs after the copy: it writes there, or only reads.
+void copy_then_write(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  constexpr std::size_t size = 4 * mebibyte;
+  const device_pointer source = make(cu, size);
+  const device_pointer target = make(cu, size);
+  must(cu.fill(source, 0x31, size, nullptr) == code::success, "a fill");
+  must(cu.copy(target, source, size) == code::success, "a copy");
+  std::printf("write %d\n", cu.fill(source, 0x32, size, nullptr));
+  must(cu.synchronize() == code::success, "all work");
+  std::printf("target holds the copy %d\n", holds(cu, target, size, 0x31) ? 1 : 0);
+}
+
+void copy_then_read(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  constexpr std::size_t size = 4 * mebibyte;
+  const device_pointer source = make(cu, size);
+  const device_pointer target = make(cu, size);
+  must(cu.fill(source, 0x41, size, nullptr) == code::success, "a fill");
+  must(cu.copy(target, source, size) == code::success, "a copy");
+  std::printf("target %d\n", holds(cu, target, size, 0x41) ? 1 : 0);
+  std::printf("source %d\n", holds(cu, source, size, 0x41) ? 1 : 0);
+}
+
+// Each device has memory of its own, also for threads that change between them; access that was
+// given to another device holds for what is mapped later.
+void devices(const arguments& all) {
+  const bool is_managed = !all.empty();
+  const driver cu = load();
+  const context_id first = start(cu, 0);
+  const device_pointer on_first = make(cu, mebibyte);
+  const context_id second = start(cu, 1);
+  const device_pointer on_second = make(cu, mebibyte);
+  for (int i = 0; i < 2; ++i) {
+    const said device = ask(cu, pointer_attribute::context, i == 0 ? on_first : on_second);
+    const context_id home = i == 0 ? first : second;
+    expect(device.value == reinterpret_cast<std::uintptr_t>(home), "the device's context");
+  }
+  // The second device, whose context is current, may use the first one's memory.
+  std::printf("peer %d\n", cu.enable_peer(first, 0));
+  must(cu.set_current(first) == code::success, "the first device");
+  const device_pointer later = make(cu, 256 * mebibyte);
+  const memory_location user{device_location, 1};
+  // A large block may begin in memory that was mapped before, and ends in memory that was not.
+  for (const device_pointer at : {on_first, later, later + 255 * mebibyte}) {
+    flag_set rights = 0;
+    if (is_managed) {
+      expect(cu.get_access(&rights, &user, at) == code::success && rights == 3, "a peer's rights");
+    }
+  }
+  // Freed where another device is current.
+  must(cu.set_current(second) == code::success, "the second device");
+  std::printf("free %d %d\n", cu.free(on_first), cu.free(later));
+  must(cu.set_current(first) == code::success, "the first device");
+  std::printf("free %d\n", cu.free(on_second));
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+// Everything that can be used again is given first; then the driver's own error.
+void short_of_memory(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const stream_id stream = make_stream(cu);
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+  device_pointer none = 0;
+  std::printf("too much %d %d\n", cu.allocate(&none, total_bytes * 2),
+              cu.allocate_async(&none, total_bytes * 2, stream));
+  const std::size_t most = free_bytes / 4 * 3;
+  for (int i = 0; i < 3; ++i) {
+    const device_pointer at = make(cu, most);
+    must(cu.fill(at, 1, mebibyte, stream) == code::success, "a fill");
+    std::printf("most %d\n", cu.free(at));
+    device_pointer ordered = 0;
+    std::printf("in order %d", cu.allocate_async(&ordered, most, stream));
+    std::printf(" %d\n", cu.free_async(ordered, stream));
+    // Physical memory that the program makes itself finds room, too.
+    memory_properties like{};
+    like.type = 1;
+    like.location = {device_location, 0};
+    physical_id handle = 0;
+    const std::size_t whole = most / (2 * mebibyte) * (2 * mebibyte);
+    std::printf("physical %d", cu.create(&handle, whole, &like, 0));
+    std::printf(" %d\n", cu.release(handle));
+  }
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+// A device that is reset has no memory any more, and gives new.
+void reset(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const device_pointer at = make(cu, mebibyte);
+  std::printf("reset %d\n", cu.reset(0));
+  std::printf("gone %d\n", cu.free(at));
+  start(cu);
+  const device_pointer next = make(cu, mebibyte);
+  must(cu.fill(next, 9, mebibyte, nullptr) == code::success, "a fill");
+  expect(holds(cu, next, mebibyte, 9), "new memory");
+  std::printf("free %d\n", cu.free(next));
+  no_misuse(cu);
+}
+
+// Stream 0 is another stream in each thread: its memory is the driver's.
+void per_thread(const arguments&) {
+  const driver cu = load(find_per_thread_stream);
+  start(cu);
+  device_pointer at = 0;
+  std::printf("allocate %d\n", cu.allocate_async(&at, 100'000, nullptr));
+  std::printf("free %d\n", cu.free_async(at, nullptr));
+  const device_pointer plain = make(cu, 100'000);
+  must(cu.fill(plain, 3, 100'000, nullptr) == code::success, "a fill");
+  std::printf("in order %d\n", cu.free_async(plain, nullptr));
+  const stream_id stream = make_stream(cu);
+  std::printf("on a stream %d", cu.allocate_async(&at, 100'000, stream));
+  std::printf(" %d\n", cu.free_async(at, nullptr));
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+// A growth that fails in the middle leaves all blocks as they were, and loses nothing.
+void failed_growth(const arguments& all) {
+  const bool is_managed = !all.empty();
+  const driver cu = load();
+  start(cu);
+  const device_pointer first = make(cu, 4 * mebibyte);
+  must(cu.fill(first, 0x77, 4 * mebibyte, nullptr) == code::success, "a fill");
+  std::size_t before = 0;
+  must(cu.info(&before, nullptr) == code::success, "cuMemGetInfo");
+  if (is_managed) {
+    for (const char* call : {"cuMemMap", "cuMemSetAccess", "cuMemCreate"}) {
+      cu.fail(call, code::out_of_memory, 1, false);
+      device_pointer at = 0;
+      const result_code made = cu.allocate(&at, 128 * mebibyte);
+      expect(made == code::success || made == code::out_of_memory, "the driver's own answer");
+      if (made == code::success) must(cu.free(at) == code::success, "a free");
+    }
+  }
+  expect(holds(cu, first, 4 * mebibyte, 0x77), "live memory is as before");
+  must(cu.synchronize() == code::success, "all work");
+  const device_pointer next = make(cu, mebibyte);
+  must(cu.free(next) == code::success, "a free");
+  std::size_t after = 0;
+  must(cu.info(&after, nullptr) == code::success, "cuMemGetInfo");
+  expect(after + 4 * mebibyte >= before && after <= before + 4 * mebibyte, "nothing is lost");
+  must(cu.free(first) == code::success, "a free");
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+// How much of the device's memory is still taken when everything has been freed and the program
+// goes on with little.
+void kept(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  std::vector<device_pointer> all_blocks;
+  for (int i = 0; i < 32; ++i) all_blocks.push_back(make(cu, 40 * mebibyte));
+  for (const device_pointer each : all_blocks) must(cu.free(each) == code::success, "a free");
+  must(cu.synchronize() == code::success, "all work");
+  for (int i = 0; i < 4; ++i) must(cu.free(make(cu, mebibyte)) == code::success, "a free");
+  const unsigned long long made = cu.calls("cuMemCreate");
+  const unsigned long long released = cu.calls("cuMemRelease");
+  std::printf("went back %d\n", made != 0 && released * 2 > made ? 1 : 0);
+}
+
+// A host that runs ahead of the device: what it has freed is used again before more is taken.
+void run_ahead(const arguments& all) {
+  const driver cu = load();
+  start(cu);
+  if (!all.empty()) cu.manual(1);  // work finishes only where somebody waits for it
+  const stream_id stream = make_stream(cu);
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+  const std::size_t size = free_bytes / 200;
+  for (int i = 0; i < 600; ++i) {
+    const device_pointer at = make(cu, size);
+    must(cu.fill(at, 1, 4096, stream) == code::success, "a fill");
+    must(cu.free(at) == code::success, "a free");
+  }
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+// Thousands of small blocks take little address space and no mapping each.
+void small_blocks(const arguments& all) {
+  const bool is_managed = !all.empty();
+  const driver cu = load();
+  start(cu);
+  const unsigned long long mapped = cu.calls("cuMemMap");
+  const unsigned long long reserved = cu.calls("cuMemAddressReserve");
+  std::vector<device_pointer> all_blocks;
+  for (int i = 0; i < 4000; ++i) all_blocks.push_back(make(cu, 1000));
+  if (is_managed) {
+    expect(cu.calls("cuMemMap") - mapped < 20, "few mappings");
+    expect(cu.calls("cuMemAddressReserve") - reserved < 5, "few reservations");
+  }
+  std::set<device_pointer> distinct(all_blocks.begin(), all_blocks.end());
+  expect(distinct.size() == all_blocks.size(), "each block once");
+  for (const device_pointer each : all_blocks) must(cu.free(each) == code::success, "a free");
+  std::printf("done\n");
+}
+
+// ---- physical handles ---------------------------------------------------------------------------
+
+namespace {
+
+memory_properties device_memory(int handle_types = 0) {
+  memory_properties like{};
+  like.type = 1;
+  like.handle_types = handle_types;
+  like.location = {device_location, 0};
+  return like;
+}
+
+constexpr std::size_t segment = 20 * mebibyte;
+
+}  // namespace
+
+// As expandable segments do it: create, map, use, unmap, release, over and over.
+void handles(const arguments& all) {
+  const bool is_caching = !all.empty();
+  const driver cu = load();
+  start(cu);
+  device_pointer base = 0;
+  must(cu.reserve(&base, 8 * segment, 0, 0, 0) == code::success, "addresses");
+  const memory_properties like = device_memory();
+  const access_description grant{{device_location, 0}, 3};
+  for (int round = 0; round < 10; ++round) {
+    physical_id made[4] = {};
+    for (std::size_t i = 0; i < 4; ++i) {
+      const device_pointer at = base + i * segment;
+      must(cu.create(&made[i], segment, &like, 0) == code::success, "physical memory");
+      must(cu.map(at, segment, 0, made[i], 0) == code::success, "a mapping");
+      must(cu.set_access(at, segment, &grant, 1) == code::success, "access");
+      const auto value = static_cast<unsigned char>(round + static_cast<int>(i));
+      must(cu.fill(at, value, segment, nullptr) == code::success, "a fill");
+      expect(holds(cu, at, 4096, value), "what was written");
+    }
+    must(cu.synchronize() == code::success, "all work");
+    for (std::size_t i = 0; i < 4; ++i) {
+      must(cu.unmap(base + i * segment, segment) == code::success, "an unmap");
+      must(cu.release(made[i]) == code::success, "a release");
+    }
+  }
+  if (is_caching) expect(cu.calls("cuMemCreate") == 4, "four handles for forty requests");
+  // Released while it is mapped: it lives until the unmap, and is nobody else's until then.
+  physical_id mapped = 0;
+  must(cu.create(&mapped, segment, &like, 0) == code::success, "physical memory");
+  must(cu.map(base, segment, 0, mapped, 0) == code::success, "a mapping");
+  must(cu.set_access(base, segment, &grant, 1) == code::success, "access");
+  must(cu.release(mapped) == code::success, "a release");
+  must(cu.fill(base, 0x66, segment, nullptr) == code::success, "a fill");
+  physical_id other = 0;
+  must(cu.create(&other, segment, &like, 0) == code::success, "physical memory");
+  must(cu.map(base + segment, segment, 0, other, 0) == code::success, "a mapping");
+  must(cu.set_access(base + segment, segment, &grant, 1) == code::success, "access");
+  must(cu.fill(base + segment, 0x67, segment, nullptr) == code::success, "a fill");
+  expect(holds(cu, base, 4096, 0x66), "memory that was released while it was mapped");
+  must(cu.unmap(base, 2 * segment) == code::success, "an unmap");
+  std::printf("again %d\n", cu.release(other));
+  // What is kept is free memory, and goes when somebody is short.
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+  const device_pointer most = make(cu, free_bytes - 4 * mebibyte);
+  std::printf("most %d\n", cu.free(most));
+  must(cu.unreserve(base, 8 * segment) == code::success, "the addresses");
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+// A handle that somebody else may have is never kept.
+void shared_handles(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const memory_properties like = device_memory(1);
+  physical_id handle = 0;
+  must(cu.create(&handle, segment, &like, 0) == code::success, "physical memory");
+  int descriptor = -1;
+  std::printf("export %d\n", cu.export_handle(&descriptor, handle, 1, 0));
+  must(cu.release(handle) == code::success, "a release");
+  physical_id next = 0;
+  must(cu.create(&next, segment, &like, 0) == code::success, "physical memory");
+  expect(cu.calls("cuMemCreate") == 2, "exported memory is not handed out again");
+  device_pointer base = 0;
+  must(cu.reserve(&base, segment, 0, 0, 0) == code::success, "addresses");
+  must(cu.map(base, segment, 0, next, 0) == code::success, "a mapping");
+  physical_id retained = 0;
+  std::printf("retain %d\n", cu.retain_handle(&retained, reinterpret_cast<void*>(base)));
+  must(cu.unmap(base, segment) == code::success, "an unmap");
+  std::printf("release %d %d\n", cu.release(next), cu.release(retained));
+  must(cu.create(&next, segment, &like, 0) == code::success, "physical memory");
+  expect(cu.calls("cuMemCreate") == 3, "retained memory is not handed out again");
+  std::printf("release %d\n", cu.release(next));
+}
+
+}  // namespace caller

@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory that other processes and devices reach: legacy IPC and DMA-BUF.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "driver.h"
+#include "words.h"
+
+namespace caller {
+namespace {
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+device_pointer make(const driver& cu, std::size_t size, unsigned char value) {
+  device_pointer at = 0;
+  must(cu.allocate(&at, size) == code::success, "memory");
+  must(cu.fill(at, value, size, nullptr) == code::success, "a fill");
+  must(cu.synchronize() == code::success, "all work");
+  return at;
+}
+
+// How many of `size` bytes are not `value`.
+std::size_t count_others(const driver& cu, device_pointer at, std::size_t size,
+                         unsigned char value) {
+  std::vector<unsigned char> seen(size);
+  must(cu.copy_out(seen.data(), at, size, nullptr) == code::success, "a read");
+  must(cu.synchronize() == code::success, "all work");
+  std::size_t count = 0;
+  for (const unsigned char each : seen) count += each != value ? 1 : 0;
+  return count;
+}
+
+template <class Message>
+void say(int pipe, const Message& what) {
+  must(write(pipe, &what, sizeof what) == ssize_t{sizeof what}, "a pipe");
+}
+template <class Message>
+Message hear(int pipe) {
+  Message what{};
+  must(read(pipe, &what, sizeof what) == ssize_t{sizeof what}, "a pipe");
+  return what;
+}
+
+struct both_ways {
+  int to_child[2];
+  int to_parent[2];
+};
+
+// A second process, from before the driver is used, that runs `body`.
+template <class Body>
+pid_t start_child(both_ways& pipes, Body&& body) {
+  must(pipe(pipes.to_child) == 0 && pipe(pipes.to_parent) == 0, "pipes");
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child != 0) return child;
+  close(pipes.to_child[1]);
+  close(pipes.to_parent[0]);
+  body(pipes.to_child[0], pipes.to_parent[1]);
+  std::fflush(stdout);
+  std::_Exit(0);
+}
+
+void end_child(pid_t child) {
+  int how = 0;
+  must(waitpid(child, &how, 0) == child, "the child");
+  std::printf("child %d\n", WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how));
+}
+
+}  // namespace
+
+// What a process that shares its memory asks for, and what it does not get.
+void ipc(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const device_pointer at = make(cu, mebibyte, 1);
+  unsigned capable = 7;
+  unsigned long long kinds = 0;
+  std::printf("capable %d", cu.attribute(&capable, pointer_attribute::legacy_ipc_capable, at));
+  std::printf(" %u, kinds %d", capable,
+              cu.attribute(&kinds, pointer_attribute::allowed_handle_types, at));
+  std::printf(" %llu\n", kinds);
+  ipc_handle handle{};
+  std::printf("export %d\n", cu.ipc(&handle, at));
+  std::printf("free %d\n", cu.free(at));
+  device_pointer ordered = 0;
+  must(cu.allocate_async(&ordered, mebibyte, nullptr) == code::success, "memory");
+  std::printf("unknown %d\n", cu.ipc(&handle, 0x1234'5000));
+  std::printf("close unknown %d\n", cu.ipc_close(0x1234'5000));
+  const ipc_handle foreign{};
+  device_pointer opened = 0;
+  std::printf("open foreign %d\n", cu.ipc_open(&opened, foreign, 1));
+  std::printf("free %d\n", cu.free_async(ordered, nullptr));
+}
+
+// The same memory at two addresses, with its neighbours apart.
+void ipc_within(const arguments&) {
+  const driver cu = load();
+  const context_id context = start(cu);
+  const device_pointer before = make(cu, 3000, 0x11);
+  const device_pointer small = make(cu, 5000, 0x22);
+  const device_pointer after = make(cu, 7000, 0x33);
+  const device_pointer large = make(cu, 70 * mebibyte, 0x44);
+  std::size_t size = 5000;
+  for (const device_pointer at : {small, large}) {
+    ipc_handle handle{};
+    ipc_handle again{};
+    expect(cu.ipc(&handle, at + 100) == code::success, "a handle of an address inside the block");
+    expect(cu.ipc(&again, at) == code::success, "a second handle");
+    expect(std::string_view(handle.bytes, 64) == std::string_view(again.bytes, 64),
+           "the same handle");
+    device_pointer there = 0;
+    device_pointer twice = 0;
+    expect(cu.ipc_open(&there, handle, 1) == code::success, "an open");
+    expect(cu.ipc_open(&twice, handle, 1) == code::success && twice == there, "a second one");
+    expect(there != at && there % 256 == at % 256, "another address");
+    device_pointer base = 0;
+    std::size_t bytes = 0;
+    expect(cu.range(&base, &bytes, there + size / 2) == code::success, "its range");
+    expect(base == there && bytes == size, "its base and size");
+    std::uint64_t home = 0;
+    expect(cu.attribute(&home, pointer_attribute::context, there) == code::success &&
+               home == reinterpret_cast<std::uintptr_t>(context),
+           "its context");
+    must(cu.fill(there, 0x55, size, nullptr) == code::success, "a fill");
+    must(cu.synchronize() == code::success, "all work");
+    expect(count_others(cu, at, size, 0x55) == 0, "what was written at the other address");
+    expect(cu.ipc_close(there) == code::success, "the first close");
+    expect(count_others(cu, there, size, 0x55) == 0, "it is still open");
+    expect(cu.ipc_close(there) == code::success, "the last close");
+    expect(cu.ipc_close(there) != code::success, "one too many");
+    size = 70 * mebibyte;
+  }
+  expect(count_others(cu, before, 3000, 0x11) == 0, "the neighbour before");
+  expect(count_others(cu, after, 7000, 0x33) == 0, "the neighbour after");
+  for (const device_pointer each : {before, small, after, large}) {
+    must(cu.free(each) == code::success, "a free");
+  }
+  expect(cu.misuses() == 0, "no access to memory that is not there");
+  std::printf("done\n");
+}
+
+// Another process gets what the block held.
+void ipc_child(const arguments&) {
+  const driver cu = load();
+  both_ways pipes{};
+  const std::size_t sizes[] = {3000, 5 * mebibyte};
+  const pid_t child = start_child(pipes, [&](int from, int to) {
+    start(cu);
+    for (const std::size_t size : sizes) {
+      const auto handle = hear<ipc_handle>(from);
+      device_pointer at = 0;
+      must(cu.ipc_open(&at, handle, 1) == code::success, "an open");
+      say(to, count_others(cu, at, size, 0x66));
+      must(cu.ipc_close(at) == code::success, "a close");
+    }
+  });
+  start(cu);
+  for (const std::size_t size : sizes) {
+    const device_pointer at = make(cu, size, 0x66);
+    ipc_handle handle{};
+    must(cu.ipc(&handle, at) == code::success, "a handle");
+    say(pipes.to_child[1], handle);
+    std::printf("other bytes %zu\n", hear<std::size_t>(pipes.to_parent[0]));
+    must(cu.free(at) == code::success, "a free");
+  }
+  end_child(child);
+}
+
+// A block that was freed, and a process that is gone, share nothing any more; what is open stays.
+void ipc_gone(const arguments&) {
+  const driver cu = load();
+  both_ways pipes{};
+  const pid_t child = start_child(pipes, [&](int from, int to) {
+    start(cu);
+    const device_pointer freed = make(cu, mebibyte, 1);
+    const device_pointer live = make(cu, mebibyte, 0x77);
+    for (const device_pointer each : {freed, live}) {
+      ipc_handle handle{};
+      must(cu.ipc(&handle, each) == code::success, "a handle");
+      say(to, handle);
+    }
+    must(cu.free(freed) == code::success, "a free");
+    say(to, 1);
+    (void)hear<int>(from);
+  });
+  start(cu);
+  const auto freed = hear<ipc_handle>(pipes.to_parent[0]);
+  const auto live = hear<ipc_handle>(pipes.to_parent[0]);
+  (void)hear<int>(pipes.to_parent[0]);
+  device_pointer at = 0;
+  std::printf("freed %d\n", cu.ipc_open(&at, freed, 1));
+  std::printf("live %d\n", cu.ipc_open(&at, live, 1));
+  say(pipes.to_child[1], 1);
+  end_child(child);
+  std::printf("other bytes %zu\n", count_others(cu, at, mebibyte, 0x77));
+  std::printf("close %d\n", cu.ipc_close(at));
+  std::printf("gone %d\n", cu.ipc_open(&at, live, 1));
+}
+
+// A block that went with its device is not shared any more, and its memory is let go.
+void ipc_reset(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const device_pointer at = make(cu, 5 * mebibyte, 0x42);
+  ipc_handle handle{};
+  must(cu.ipc(&handle, at) == code::success, "a handle");
+  must(cu.reset(0) == code::success, "a reset");
+  start(cu);
+  device_pointer other = 0;
+  std::printf("after the reset %d\n", cu.ipc_open(&other, handle, 1));
+}
+
+// A descriptor for network cards, of pages around a block.
+void dma_buf(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  for (const std::size_t size : {std::size_t{4096}, 3 * mebibyte, 90 * mebibyte}) {
+    const device_pointer at = make(cu, size, 1);
+    const device_pointer begin = at / 4096 * 4096;
+    int descriptor = -1;
+    constexpr int kind = 1;
+    const std::size_t bytes = (at - begin + size + 4095) / 4096 * 4096;
+    std::printf("dma_buf %d", cu.export_range(&descriptor, begin, bytes, kind, 0));
+    std::printf(" %s\n", descriptor >= 0 ? "a descriptor" : "none");
+    if (descriptor >= 0) close(descriptor);
+    must(cu.free(at) == code::success, "a free");
+  }
+}
+
+}  // namespace caller

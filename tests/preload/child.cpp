@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "child.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+extern char** environ;
+
+namespace child {
+namespace {
+
+std::vector<std::string> environment_of(const command& what) {
+  std::vector<std::string> all;
+  for (char** each = environ; *each != nullptr; ++each) {
+    const std::string one(*each);
+    const bool is_ours = one.starts_with("VMM_") || one.starts_with("VPMM_") ||
+                         one.starts_with("LD_PRELOAD=") || one.starts_with("LD_LIBRARY_PATH=");
+    if (!is_ours) all.push_back(one);
+  }
+  all.push_back("LD_LIBRARY_PATH=" + what.driver);
+  all.emplace_back("ASAN_OPTIONS=detect_leaks=0");
+  if (what.is_preloaded) all.emplace_back("LD_PRELOAD=" VMM_PRELOAD_LIBRARY);
+  all.insert(all.end(), what.variables.begin(), what.variables.end());
+  return all;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (std::string& each : texts) all.push_back(each.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+void redirect(int descriptor, const char* file) {
+  const int opened = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (opened < 0 || dup2(opened, descriptor) < 0) _exit(99);
+}
+
+}  // namespace
+
+std::string temporary_file(const std::string& name) {
+  static std::atomic<int> count = 0;
+  return testing::TempDir() + "vmm_preload_" + std::to_string(getpid()) + "_" +
+         std::to_string(++count) + "_" + name;
+}
+
+std::string read_file(const std::string& name) {
+  std::ifstream file(name);
+  std::stringstream all;
+  all << file.rdbuf();
+  return all.str();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> all;
+  std::istringstream from(text);
+  for (std::string line; std::getline(from, line);) all.push_back(line);
+  return all;
+}
+
+outcome run(const command& what) {
+  const std::string out = temporary_file("out");
+  const std::string err = temporary_file("err");
+  std::vector<std::string> texts{what.program};
+  texts.insert(texts.end(), what.arguments.begin(), what.arguments.end());
+  std::vector<std::string> variables = environment_of(what);
+  const std::vector<char*> arguments = pointers_to(texts);
+  const std::vector<char*> environment = pointers_to(variables);
+  const pid_t made = fork();
+  if (made == 0) {
+    redirect(STDOUT_FILENO, out.c_str());
+    redirect(STDERR_FILENO, err.c_str());
+    execve(what.program.c_str(), arguments.data(), environment.data());
+    _exit(98);
+  }
+  int how = 0;
+  outcome seen;
+  if (waitpid(made, &how, 0) == made) {
+    seen.code = WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how);
+  }
+  seen.out = read_file(out);
+  seen.err = read_file(err);
+  unlink(out.c_str());
+  unlink(err.c_str());
+  return seen;
+}
+
+outcome plain(const std::vector<std::string>& words) {
+  command what;
+  what.arguments = words;
+  return run(what);
+}
+
+outcome preloaded(const std::string& mode, const std::vector<std::string>& words,
+                  const std::vector<std::string>& variables) {
+  command what;
+  what.arguments = words;
+  what.is_preloaded = true;
+  what.variables = variables;
+  if (!mode.empty()) what.variables.push_back("VMM_MODE=" + mode);
+  return run(what);
+}
+
+void expect_same(const std::string& mode, const std::vector<std::string>& words,
+                 const std::vector<std::string>& more) {
+  const outcome native = plain(words);
+  std::vector<std::string> closer = words;
+  closer.insert(closer.end(), more.begin(), more.end());
+  const outcome ours = preloaded(mode, closer, {"VMM_REPORT=off"});
+  EXPECT_EQ(native.code, ours.code) << mode << "\n" << ours.out << ours.err;
+  EXPECT_EQ(native.out, ours.out) << mode << "\n" << ours.err;
+  EXPECT_EQ(native.err, ours.err) << mode;
+  EXPECT_EQ(native.out.find("WRONG"), std::string::npos) << native.out;
+}
+
+}  // namespace child

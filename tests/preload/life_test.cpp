@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: processes that fork, exec, close the library, end with threads running or never touch CUDA
+// behave as without us. Method: each runs with the library and without, in every mode.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "child.h"
+
+namespace {
+
+const std::vector<std::string> modes{"off", "monitor", "cache", "vmm"};
+
+}  // namespace
+
+TEST(Life, AProgramThatNeverTouchesCuda) {
+  const child::outcome native = child::plain({"nothing"});
+  EXPECT_EQ(native.out, "signal default\ndriver absent\n");
+  for (const char* mode : {"", "off", "monitor", "cache", "vmm", "no such mode"}) {
+    const child::outcome ours = child::preloaded(mode, {"nothing"}, {"VMM_REPORT=stderr"});
+    EXPECT_EQ(native.out, ours.out) << mode;
+    EXPECT_EQ(ours.err, "") << mode;
+    EXPECT_EQ(ours.code, 0) << mode;
+  }
+}
+
+// A sanitizer's library cannot be loaded into programs without it.
+TEST(Life, OtherProgramsOfTheSystem) {
+  if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "the library is built with a sanitizer";
+  child::command what;
+  what.program = "/bin/sh";
+  what.arguments = {"-c", "echo one; (echo two); exec echo three"};
+  what.is_preloaded = true;
+  what.variables = {"VMM_MODE=vmm", "VMM_REPORT=stderr"};
+  const child::outcome ours = child::run(what);
+  EXPECT_EQ(ours.out, "one\ntwo\nthree\n");
+  EXPECT_EQ(ours.err, "");
+}
+
+TEST(Life, ForkBeforeTheDriverIsUsed) {
+  for (const std::string& mode : modes) child::expect_same(mode, {"fork_before"});
+}
+
+TEST(Life, ForkAfterTheDriverWasUsed) {
+  for (const std::string& mode : modes) child::expect_same(mode, {"fork_after"});
+}
+
+// Many forks beside threads that look names up and open libraries, without a driver and with one.
+TEST(Life, ForksBesideThreadsThatLookNamesUp) {
+  if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "a sanitizer's dlopen has locks of its own";
+  for (const bool has_driver : {false, true}) {
+    child::command what;
+    what.arguments = {"fork_storm", "60"};
+    if (has_driver) what.arguments.emplace_back("driver");
+    if (!has_driver) what.driver = "";
+    what.is_preloaded = true;
+    what.variables = {has_driver ? "VMM_MODE=vmm" : "VMM_MODE=off"};
+    const child::outcome ours = child::run(what);
+    EXPECT_EQ(ours.out, "0 children that did not end by themselves\n")
+        << (has_driver ? "with" : "without") << " a driver\n"
+        << ours.err;
+  }
+}
+
+TEST(Life, Exec) {
+  for (const std::string& mode : modes) {
+    child::expect_same(mode, {"exec_self", VMM_PRELOAD_CALLER});
+  }
+}
+
+TEST(Life, ExitWithThreads) {
+  for (const std::string& mode : modes) {
+    const child::outcome ours = child::preloaded(mode, {"exit_with_threads"});
+    EXPECT_EQ(ours.code, 5) << mode << ours.out << ours.err;
+    EXPECT_EQ(ours.out, "running\n") << mode;
+  }
+}
+
+TEST(Life, TheLibrariesAreClosed) {
+  for (const std::string& mode : modes) child::expect_same(mode, {"close_library"});
+}
+
+// A value that is none of those that the variable may have, in every shape that people write.
+TEST(Life, MoreWrongValues) {
+  const std::pair<const char*, std::vector<const char*>> all[] = {
+      {"VMM_MODE", {"VMM", "vmm ", " vmm", "1", "on", "vmm,cache"}},
+      {"VMM_KEEP", {"-1", "1.5GiB", "4 GiB", "4Gib", "MiB", "0x10", "1e9", "nan"}},
+      {"VMM_CACHE_LIMIT", {"-1", "99999999999999999999", "16EiB", "4GX", "inf"}},
+      {"VMM_BUDGET", {"-1", "128PiB", "8TiBs", "99999999999999999999"}},
+      {"VMM_VA_SIZE", {"0", "-1", "128PiB"}},
+      {"VPMM_VA_SIZE", {"0", "much"}},
+      {"VMM_POOL_PAGE_SIZE", {"0", "128PiB"}},
+      {"VMM_POOL_PAGES", {"-1", "1.5", "1e30", "many"}},
+      {"VPMM_PAGES", {"-1", "0.5"}},
+      {"VMM_POOL_CAPTURE", {"all"}},
+      {"VMM_POLICY", {"pool"}},
+      {"VMM_FRAG_RATIO", {"-0.1", "nan", "50%", "0,5"}},
+      {"VMM_CHUNK_SIZE", {"-1", "1PX"}},
+      {"VMM_REPORT_FORMAT", {"JSON"}},
+      {"VMM_FREE", {"now"}},
+  };
+  for (const auto& [variable, values] : all) {
+    for (const char* value : values) {
+      const std::string setting = std::string(variable) + "=" + value;
+      child::command what;
+      what.arguments = {"work"};
+      what.is_preloaded = true;
+      if (setting.rfind("VMM_MODE", 0) != 0) what.variables = {"VMM_MODE=vmm"};
+      what.variables.push_back(setting);
+      const child::outcome ours = child::run(what);
+      EXPECT_EQ(ours.code, 0) << setting;
+      const std::vector<std::string> said = child::lines_of(ours.err);
+      ASSERT_EQ(said.size(), 2u) << setting << "\n" << ours.err;
+      EXPECT_EQ(said[0].rfind(std::string("vmm_preload: ") + variable + " ", 0), 0u) << said[0];
+      EXPECT_EQ(said[1], "vmm_preload: the program runs unmanaged");
+    }
+  }
+}
+
+// Empty variables are as none, in every mode.
+TEST(Life, EmptyValuesAreNone) {
+  const child::outcome native = child::plain({"work"});
+  for (const std::string& mode : modes) {
+    std::vector<std::string> empty;
+    for (const char* name :
+         {"VMM_REPORT_FORMAT", "VMM_REPORT_SIGNAL", "VMM_TRACE",       "VMM_CACHE_LIMIT",
+          "VMM_IPC",           "VMM_FREE",          "VMM_KEEP",        "VMM_COPY",
+          "VMM_BUDGET",        "VMM_VA_SIZE",       "VMM_POOL_POLICY", "VMM_POOL_PAGE_SIZE",
+          "VMM_POOL_PAGES",    "VPMM_VA_SIZE",      "VPMM_PAGE_SIZE",  "VPMM_PAGES",
+          "VMM_POOL_CAPTURE",  "VMM_POLICY",        "VMM_FRAG_RATIO",  "VMM_CHUNK_SIZE"}) {
+      empty.push_back(std::string(name) + "=");
+    }
+    empty.emplace_back("VMM_REPORT=off");
+    const child::outcome ours = child::preloaded(mode, {"work"}, empty);
+    EXPECT_EQ(ours.out, native.out) << mode;
+    EXPECT_EQ(ours.err, "") << mode;
+  }
+}
+
+// What can be a value, and only the device refuses: said once, however much is asked for.
+TEST(Life, AValueThatTheDeviceRefusesIsReportedOnce) {
+  const child::outcome native = child::plain({"work"});
+  struct refused {
+    std::vector<std::string> variables;
+    const char* says;
+  };
+  const refused all[] = {
+      {{"VMM_VA_SIZE=64K"},
+       "a device is not managed (VMM_VA_SIZE, VMM_POOL_PAGE_SIZE, "
+       "VMM_POOL_PAGES): the address space reserved at a time holds no page"},
+      {{"VMM_POOL_PAGES=1000000"}, "do not fit into the address space"},
+      {{"VMM_POOL_PAGES=300000"}, "a device is not managed (VMM_VA_SIZE, VMM_POOL_PAGE_SIZE, "},
+      {{"VMM_COPY=move", "VMM_CHUNK_SIZE=3"},
+       "copies are not remapped (VMM_VA_SIZE, "
+       "VMM_CHUNK_SIZE): policy::chunk_bytes"},
+  };
+  for (const refused& each : all) {
+    const child::outcome ours = child::preloaded("vmm", {"work"}, each.variables);
+    EXPECT_EQ(ours.out, native.out) << each.says;
+    EXPECT_EQ(ours.code, native.code) << each.says;
+    ASSERT_EQ(child::lines_of(ours.err).size(), 1u) << ours.err;
+    EXPECT_NE(ours.err.find(each.says), std::string::npos) << ours.err;
+  }
+}
+
+TEST(Life, AWrongValueIsReportedOnceAndTheProgramRuns) {
+  struct wrong {
+    const char* variable;
+    const char* says;
+  };
+  const wrong all[] = {
+      {"VMM_MODE=fast", "VMM_MODE takes one of off, monitor, vmm, cache"},
+      {"VMM_REPORT_FORMAT=xml", "VMM_REPORT_FORMAT takes one of text, json"},
+      {"VMM_REPORT_SIGNAL=hup", "VMM_REPORT_SIGNAL takes one of usr1, off"},
+      {"VMM_IPC=yes", "VMM_IPC takes one of share, refuse, plain"},
+      {"VMM_FREE=soon", "VMM_FREE takes one of later, wait"},
+      {"VMM_KEEP=some", "VMM_KEEP is a size"},
+      {"VMM_COPY=yes", "VMM_COPY takes one of off, alias, move"},
+      {"VMM_FRAG_RATIO=2", "VMM_FRAG_RATIO"},
+      {"VMM_CACHE_LIMIT=lots", "VMM_CACHE_LIMIT is a size"},
+      {"VMM_POOL_POLICY=none", "VMM_POOL_POLICY"},
+      {"VPMM_PAGE_SIZE=none", "VPMM_PAGE_SIZE"},
+  };
+  const child::outcome native = child::plain({"work"});
+  for (const wrong& each : all) {
+    child::command what;
+    what.arguments = {"work"};
+    what.is_preloaded = true;
+    what.variables = {each.variable};
+    if (!std::string(each.variable).starts_with("VMM_MODE")) {
+      what.variables.emplace_back("VMM_MODE=vmm");
+    }
+    const child::outcome ours = child::run(what);
+    EXPECT_EQ(ours.out, native.out) << each.variable;
+    EXPECT_EQ(ours.code, native.code) << each.variable;
+    const std::vector<std::string> said = child::lines_of(ours.err);
+    ASSERT_EQ(said.size(), 2u) << ours.err;
+    EXPECT_NE(said[0].find(each.says), std::string::npos) << ours.err;
+    EXPECT_EQ(said[1], "vmm_preload: the program runs unmanaged");
+  }
+}

@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the monitor counts what the program did, and its trace is that program's. Method: a program
+// whose calls are known.
+#include <gtest/gtest.h>
+
+#include "child.h"
+
+namespace {
+
+// The text after `key` up to the next comma or brace.
+std::string value_of(const std::string& json, const std::string& key) {
+  const std::size_t at = json.find("\"" + key + "\":");
+  if (at == std::string::npos) return "absent";
+  const std::size_t begin = at + key.size() + 3;
+  return json.substr(begin, json.find_first_of(",}", begin) - begin);
+}
+
+std::string object_of(const std::string& json, const std::string& key) {
+  const std::size_t at = json.find("\"" + key + "\":{");
+  return at == std::string::npos ? "" : json.substr(at, json.find('}', at) - at + 1);
+}
+
+}  // namespace
+
+TEST(Monitor, CountsCallsSizesAndPeaksForEachDevice) {
+  const child::outcome seen = child::preloaded("monitor", {"work"}, {"VMM_REPORT_FORMAT=json"});
+  EXPECT_EQ(seen.code, 0);
+  EXPECT_EQ(value_of(seen.err, "mode"), "\"monitor\"");
+  EXPECT_EQ(value_of(seen.err, "device"), "0");
+  EXPECT_EQ(value_of(object_of(seen.err, "cuMemAlloc_v2"), "count"), "6");
+  EXPECT_EQ(value_of(object_of(seen.err, "cuMemAlloc_v2"), "failed"), "1");
+  EXPECT_NE(value_of(object_of(seen.err, "cuMemAlloc_v2"), "ns"), "0");
+  EXPECT_EQ(value_of(object_of(seen.err, "cuMemFree_v2"), "count"), "3");
+  EXPECT_EQ(value_of(object_of(seen.err, "cuMemAllocAsync"), "count"), "2");
+  EXPECT_EQ(value_of(object_of(seen.err, "cuMemFreeAsync"), "count"), "1");
+  constexpr long mebibyte = 1 << 20;
+  EXPECT_EQ(value_of(object_of(seen.err, "memory"), "peak_bytes"),
+            std::to_string(15 * mebibyte + 8000));
+  EXPECT_EQ(value_of(object_of(seen.err, "memory"), "peak_count"), "6");
+  EXPECT_EQ(value_of(object_of(seen.err, "memory"), "live_bytes"),
+            std::to_string(10 * mebibyte + 5000));
+  EXPECT_EQ(value_of(object_of(seen.err, "sizes"), "128"), "1");
+  EXPECT_EQ(value_of(object_of(seen.err, "sizes"), "4096"), "1");
+  EXPECT_EQ(value_of(object_of(seen.err, "sizes"), std::to_string(8 * mebibyte)), "1");
+  EXPECT_EQ(value_of(seen.err, "trace_complete"), "true");
+}
+
+TEST(Monitor, ReportsAsTextToAFile) {
+  const std::string file = child::temporary_file("report");
+  const child::outcome seen = child::preloaded("monitor", {"work"}, {"VMM_REPORT=" + file});
+  EXPECT_EQ(seen.err, "");
+  const std::string report = child::read_file(file);
+  EXPECT_NE(report.find(", mode monitor\ndevice 0:\n"), std::string::npos) << report;
+  EXPECT_NE(report.find("cuMemAllocAsync"), std::string::npos) << report;
+  EXPECT_NE(report.find("peak       15.007 MiB in at most 6; live now 10.004 MiB in 3\n"),
+            std::string::npos)
+      << report;
+  std::remove(file.c_str());
+}
+
+TEST(Monitor, ReportsOnRequestAndOnASignal) {
+  const child::outcome asked = child::preloaded("monitor", {"ask_for_report"}, {"VMM_REPORT=off"});
+  EXPECT_NE(asked.out.find("{\"process\":"), std::string::npos) << asked.out;
+  EXPECT_NE(asked.out.find("reported 1"), std::string::npos) << asked.out;
+  EXPECT_EQ(asked.err, "");
+  const child::outcome signalled =
+      child::preloaded("monitor", {"default_signal"}, {"VMM_REPORT=off"});
+  EXPECT_EQ(signalled.out, "works 0\ngoes on\n");
+  EXPECT_NE(signalled.err.find("vmm_preload: process"), std::string::npos);
+}
+
+TEST(Monitor, TheSignalIsTheProgramsWhereItWantsIt) {
+  child::expect_same("monitor", {"own_signal"});
+  // Without a report on the signal it does what it does.
+  const child::outcome native = child::plain({"default_signal"});
+  const child::outcome ours =
+      child::preloaded("monitor", {"default_signal"}, {"VMM_REPORT_SIGNAL=off", "VMM_REPORT=off"});
+  EXPECT_EQ(native.code, 1010);
+  EXPECT_EQ(ours.code, native.code);
+  EXPECT_EQ(child::preloaded("vmm", {"default_signal"}).code, native.code);
+}
+
+TEST(Monitor, WritesATraceOfTheProgram) {
+  const std::string file = child::temporary_file("trace");
+  const child::outcome seen =
+      child::preloaded("monitor", {"work"}, {"VMM_REPORT=off", "VMM_TRACE=" + file});
+  EXPECT_EQ(seen.err, "");
+  EXPECT_EQ(child::read_file(file),
+            "a 1 1048576 0\na 2 2097152 0\na 3 4194304 0\na 4 8388608 0\na 5 3000 1\na 6 5000 2\n"
+            "f 1\nf 3\nf 5\na 7 100 0\nf 7\n");
+  std::remove(file.c_str());
+}
+
+#ifdef VMM_PRELOAD_REPLAY
+TEST(Monitor, TheTraceIsReplayed) {
+  const std::string file = child::temporary_file("whole.trace");
+  (void)child::preloaded("monitor", {"work", "whole"}, {"VMM_REPORT=off", "VMM_TRACE=" + file});
+  child::command replay;
+  replay.program = VMM_PRELOAD_REPLAY;
+  replay.arguments = {file, "--json"};
+  const child::outcome played = child::run(replay);
+  EXPECT_EQ(played.code, 0) << played.err;
+  EXPECT_NE(played.out.find("\"allocations\": 7"), std::string::npos) << played.out;
+  EXPECT_NE(played.out.find("\"frees\": 7"), std::string::npos) << played.out;
+  std::remove(file.c_str());
+}
+#endif
+
+TEST(Monitor, ChangesNothingThatAProgramSees) {
+  for (const char* word : {"in_flight", "captured", "questions", "foreign", "copies", "devices",
+                           "short_of_memory", "reset", "per_thread", "failed_growth",
+                           "small_blocks", "handles", "shared_handles", "ipc", "dma_buf"}) {
+    child::expect_same("monitor", {word});
+  }
+}

@@ -1,0 +1,534 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a connection opens for who may, at places that are safe; what a hostile peer sends closes
+// it with a typed error and leaves no descriptor; blocks are lent, updated, asked back and given
+// back.
+// Method: both ends in one process, or one end played by hand with raw messages; descriptors are
+// counted around every case.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "both_sides.hpp"
+
+import vmm.backend;
+import vmm.host;
+import vmm.manager;
+import vmm.share;
+
+namespace {
+
+using share_test::channels;
+using share_test::make_channels;
+using share_test::options_of;
+using vmm::errc;
+using vmm::exported_block;
+using vmm::share_channel;
+using vmm::share_event;
+using vmm::share_listener;
+using vmm::share_role;
+
+constexpr std::uint64_t mib = 1 << 20;
+
+template <class T>
+errc code(const vmm::result<T>& answer) {
+  return answer ? errc::none : answer.error().code;
+}
+
+class Channel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    (void)vmm::sign_bytes({},
+                          {});  // loads the library that signs: its own descriptors are not ours
+    before_ = share_test::descriptor_count();
+  }
+  void TearDown() override { EXPECT_EQ(share_test::descriptor_count(), before_); }
+
+ private:
+  std::size_t before_ = 0;
+};
+
+// ---- opening ----
+
+TEST_F(Channel, OpensBetweenTwoThatHaveTheSecret) {
+  channels both = make_channels();
+  EXPECT_TRUE(both.client.is_open() && both.server.is_open());
+  both.client.close();
+  const auto seen = both.server.next();
+  EXPECT_EQ(code(seen), errc::unavailable);
+  EXPECT_EQ(seen.error().native, ECONNRESET);
+  EXPECT_FALSE(both.server.is_open());
+  EXPECT_EQ(code(both.server.next()), errc::unavailable) << "still";
+}
+
+TEST_F(Channel, AnotherSecretIsRefused) {
+  const auto ends = share_test::socket_pair();
+  std::thread client([&] {
+    const auto made = share_channel::adopt(ends[0], share_role::connecting, options_of(2));
+    EXPECT_EQ(code(made), errc::unavailable) << "the other side closes";
+  });
+  const auto made = share_channel::adopt(ends[1], share_role::accepting, options_of(1));
+  EXPECT_EQ(code(made), errc::not_permitted);
+  client.join();
+}
+
+TEST_F(Channel, AnotherUserIsRefusedBeforeAByteIsRead) {
+  const auto ends = share_test::socket_pair();
+  ASSERT_EQ(::write(ends[0], "x", 1), 1);
+  vmm::share_options options = options_of(1);
+  options.peer_uid = ::geteuid() + 1;
+  EXPECT_EQ(code(share_channel::adopt(ends[1], share_role::accepting, options)),
+            errc::not_permitted)
+      << "foreign_error, had the message been looked at";
+  ::close(ends[0]);
+}
+
+TEST_F(Channel, WhoSaysNothingIsNotWaitedForLonger) {
+  const auto ends = share_test::socket_pair();
+  const auto made = share_channel::adopt(ends[1], share_role::accepting, options_of(1, 20));
+  EXPECT_EQ(code(made), errc::unavailable);
+  EXPECT_EQ(made.error().native, ETIMEDOUT);
+  ::close(ends[0]);
+}
+
+TEST_F(Channel, OtherDescriptorsAreRefused) {
+  std::array<int, 2> stream{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, stream.data()), 0);
+  EXPECT_EQ(code(share_channel::adopt(stream[0], share_role::accepting, options_of(1))),
+            errc::invalid_argument);
+  ::close(stream[1]);
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  EXPECT_EQ(code(share_channel::adopt(pipe[0], share_role::accepting, options_of(1))),
+            errc::invalid_argument);
+  ::close(pipe[1]);
+  EXPECT_EQ(code(share_channel::adopt(-1, share_role::accepting, options_of(1))),
+            errc::invalid_argument);
+  const int lonely = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  EXPECT_EQ(code(share_channel::adopt(lonely, share_role::accepting, options_of(1))),
+            errc::invalid_argument);
+}
+
+// ---- places ----
+
+class Place : public Channel {
+ protected:
+  void SetUp() override {
+    std::string name = std::filesystem::temp_directory_path() / "vmm_share_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    Channel::SetUp();
+  }
+  void TearDown() override {
+    Channel::TearDown();
+    std::filesystem::remove_all(folder_);
+  }
+  std::string path(const std::string& name = "socket") const { return folder_ + "/" + name; }
+
+  std::string folder_;
+};
+
+TEST_F(Place, AListenerIsFoundByItsPath) {
+  auto listener = share_listener::open(path());
+  ASSERT_TRUE(listener) << vmm::describe(listener.error());
+  std::thread client([&] {
+    auto made = share_channel::connect(path(), options_of(1));
+    ASSERT_TRUE(made) << vmm::describe(made.error());
+    EXPECT_EQ(code(made->next()), errc::unavailable);
+  });
+  auto made = listener->accept(options_of(1));
+  EXPECT_TRUE(made) << vmm::describe(made.error());
+  made->close();
+  client.join();
+  listener->close();
+  EXPECT_FALSE(std::filesystem::exists(path())) << "the name goes with the listener";
+  EXPECT_EQ(code(share_channel::connect(path(), options_of(1))), errc::unavailable);
+}
+
+TEST_F(Place, NobodyComesInTime) {
+  auto listener = share_listener::open(path());
+  const auto made = listener->accept(options_of(1, 20));
+  EXPECT_EQ(code(made), errc::unavailable);
+  EXPECT_EQ(made.error().native, ETIMEDOUT);
+}
+
+TEST_F(Place, OpenDirectoriesAreRefused) {
+  for (const mode_t mode : {0755U, 0710U, 0701U, 01700U}) {
+    ASSERT_EQ(::chmod(folder_.c_str(), mode), 0);
+    EXPECT_EQ(code(share_listener::open(path())), errc::not_permitted) << mode;
+    EXPECT_EQ(code(share_channel::connect(path(), options_of(1))), errc::not_permitted) << mode;
+  }
+  ASSERT_EQ(::chmod(folder_.c_str(), 0700), 0);
+}
+
+TEST_F(Place, SymbolicLinksAreRefused) {
+  ASSERT_EQ(::mkdir(path("real").c_str(), 0700), 0);
+  ASSERT_EQ(::symlink(path("real").c_str(), path("link").c_str()), 0);
+  EXPECT_EQ(code(share_listener::open(path("link") + "/socket")), errc::not_permitted);
+  auto listener = share_listener::open(path("real") + "/socket");
+  ASSERT_TRUE(listener);
+  EXPECT_EQ(code(share_channel::connect(path("link") + "/socket", options_of(1))),
+            errc::not_permitted);
+  ASSERT_EQ(::symlink((path("real") + "/socket").c_str(), path("other").c_str()), 0);
+  EXPECT_EQ(code(share_channel::connect(path("other"), options_of(1))), errc::not_permitted);
+}
+
+TEST_F(Place, WhatHasTheNameStays) {
+  ::close(::open(path().c_str(), O_CREAT | O_WRONLY, 0600));
+  EXPECT_EQ(code(share_listener::open(path())), errc::in_use);
+  EXPECT_TRUE(std::filesystem::is_regular_file(path()));
+  EXPECT_EQ(code(share_channel::connect(path(), options_of(1))), errc::not_permitted);
+  auto listener = share_listener::open(path("second"));
+  EXPECT_EQ(code(share_listener::open(path("second"))), errc::in_use);
+  std::filesystem::remove(path("second"));
+  ::close(::open(path("second").c_str(), O_CREAT | O_WRONLY, 0600));
+  listener->close();
+  EXPECT_TRUE(std::filesystem::exists(path("second"))) << "it is not the listener's any more";
+}
+
+TEST_F(Place, NamesThatAreNoneAreRefused) {
+  const std::string abstract_name("\0abstract", 9);
+  for (const std::string& name :
+       {std::string{}, folder_ + "/", folder_ + "/.", folder_ + "/..", path(std::string(64, 'x')),
+        abstract_name, folder_ + std::string("/a\0b", 4)}) {
+    EXPECT_EQ(code(share_listener::open(name)), errc::invalid_argument) << name;
+    EXPECT_EQ(code(share_channel::connect(name, options_of(1))), errc::invalid_argument) << name;
+  }
+  EXPECT_EQ(code(share_listener::open("/nowhere/at/all")), errc::unavailable);
+}
+
+TEST_F(Place, ASecretLiesInAPrivateFile) {
+  const auto store = [&](std::size_t size, mode_t mode) {
+    const int file = ::open(path("key").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    const std::string bytes(size, 'k');
+    EXPECT_EQ(::write(file, bytes.data(), size), static_cast<ssize_t>(size));
+    EXPECT_EQ(::fchmod(file, mode), 0);
+    ::close(file);
+    return vmm::share_secret::from_file(path("key").c_str());
+  };
+  EXPECT_EQ(store(32, 0600).value().bytes[31], std::byte{'k'});
+  EXPECT_EQ(code(store(32, 0640)), errc::not_permitted);
+  EXPECT_EQ(code(store(32, 0602)), errc::not_permitted);
+  EXPECT_EQ(code(store(31, 0600)), errc::invalid_argument);
+  EXPECT_EQ(code(store(33, 0600)), errc::invalid_argument);
+  ASSERT_EQ(::symlink(path("key").c_str(), path("alias").c_str()), 0);
+  EXPECT_EQ(code(vmm::share_secret::from_file(path("alias").c_str())), errc::unavailable);
+}
+
+TEST(Secret, IsRandom) {
+  EXPECT_FALSE(vmm::is_same_digest(vmm::share_secret::make().value().bytes,
+                                   vmm::share_secret::make().value().bytes));
+}
+
+// ---- lending ----
+
+TEST_F(Channel, ABlockIsLentAndGivenBack) {
+  auto lender = vmm::host_driver::open().value();
+  auto user = vmm::host_driver::open().value();
+  channels both = make_channels();
+  {
+    auto block = exported_block::make(lender, {.size_bytes = 6 * mib,
+                                               .handle_bytes = 2 * mib,
+                                               .label = vmm::make_share_label("weights")});
+    ASSERT_TRUE(block);
+    std::thread importing([&] {
+      auto borrowed = both.server.borrow(user);
+      ASSERT_TRUE(borrowed) << vmm::describe(borrowed.error());
+      EXPECT_EQ(borrowed->block().label, vmm::make_share_label("weights"));
+      EXPECT_EQ(borrowed->size_bytes(), 6 * mib);
+      EXPECT_EQ(borrowed->data_address().as<char>()[5 * mib], 'a');
+      borrowed->data_address().as<char>()[mib] = 'b';
+      const auto asked = both.server.next();
+      ASSERT_TRUE(asked) << vmm::describe(asked.error());
+      EXPECT_EQ(asked->kind, share_event::what::withdrawn);
+      EXPECT_TRUE(both.server.give_back(*borrowed));
+      EXPECT_TRUE(user.resource_counts().empty());
+    });
+    block->data_address().as<char>()[5 * mib] = 'a';
+    const auto id = both.client.lend(*block);
+    EXPECT_TRUE(id) << vmm::describe(id.error());
+    EXPECT_TRUE(block->is_lent());
+    EXPECT_EQ(code(block->release()), errc::in_use);
+    EXPECT_TRUE(both.client.take_back(*id));
+    EXPECT_FALSE(block->is_lent());
+    EXPECT_EQ(block->data_address().as<char>()[mib], 'b');
+    importing.join();
+    EXPECT_TRUE(block->release());
+  }
+  EXPECT_TRUE(lender.resource_counts().empty());
+}
+
+TEST_F(Channel, TheLargestBlockGoesInOneMessage) {
+  auto lender = vmm::host_driver::open({.recommended_bytes = 8192}).value();
+  auto user = vmm::host_driver::open().value();
+  channels both = make_channels();
+  auto block = exported_block::make(
+      lender, {.size_bytes = vmm::share_parts_max * 8192, .handle_bytes = 8192});
+  ASSERT_TRUE(block) << vmm::describe(block.error());
+  ASSERT_EQ(block->part_count(), vmm::share_parts_max);
+  ASSERT_TRUE(both.client.send(*block));
+  auto borrowed = both.server.borrow(user);
+  ASSERT_TRUE(borrowed) << vmm::describe(borrowed.error());
+  EXPECT_EQ(user.resource_counts().handles, block->part_count());
+  EXPECT_EQ(both.client.next().value().kind, share_event::what::accepted);
+  EXPECT_TRUE(both.server.give_back(*borrowed));
+  EXPECT_EQ(both.client.next().value().kind, share_event::what::released);
+}
+
+TEST_F(Channel, TheEndOfAConnectionEndsItsLoans) {
+  auto lender = vmm::host_driver::open().value();
+  auto user = vmm::host_driver::open().value();
+  vmm::manager_options options;
+  options.shareable = vmm::share_kind::posix_fd;
+  options.reservation_bytes = 64 * mib;
+  vmm::manager owner(lender, options);
+  const vmm::address at = owner.allocate(2 * mib).value();
+  channels both = make_channels();
+  {
+    auto block = exported_block::from(owner, at);
+    ASSERT_TRUE(block);
+    ASSERT_TRUE(both.client.send(*block));
+  }
+  EXPECT_EQ(code(owner.free(at)), errc::in_use) << "the loan pins it";
+  auto borrowed = both.server.borrow(user);
+  ASSERT_TRUE(borrowed);
+  borrowed->data_address().as<char>()[0] = 'x';
+  both.server.close();
+  EXPECT_EQ(both.client.next().value().kind, share_event::what::accepted);
+  EXPECT_EQ(code(both.client.next()), errc::unavailable);
+  EXPECT_EQ(both.client.lent_count(), 0U);
+  EXPECT_EQ(at.as<char>()[0], 'x');
+  EXPECT_TRUE(owner.free(at));
+  EXPECT_EQ(borrowed->data_address().as<char>()[0], 'x') << "its memory stays as long as it does";
+  EXPECT_EQ(code(both.server.give_back(*borrowed)), errc::unavailable);
+  EXPECT_TRUE(user.resource_counts().empty()) << "released all the same";
+}
+
+TEST_F(Channel, AFollowedBlockIsUpdated) {
+  auto lender = vmm::host_driver::open().value();
+  auto user = vmm::host_driver::open().value();
+  vmm::manager_options options;
+  options.shareable = vmm::share_kind::posix_fd;
+  options.reservation_bytes = 64 * mib;
+  vmm::manager owner(lender, options);
+  vmm::address at = owner.allocate(2 * mib).value();
+  (void)owner.allocate(2 * mib).value();
+  channels both = make_channels();
+  auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
+  ASSERT_TRUE(block);
+  const std::uint64_t id = both.client.send(*block).value();
+  EXPECT_EQ(code(both.client.update(id)), errc::invalid_argument) << "not accepted yet";
+  auto borrowed = both.server.borrow(user);
+  ASSERT_TRUE(borrowed);
+  EXPECT_EQ(both.client.next().value().kind, share_event::what::accepted);
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    at = owner.resize({.at = at, .size_bytes = (2 + 2 * round) * mib}).value();
+    ASSERT_TRUE(block->moved_to(at));
+    EXPECT_EQ(both.client.update(id).value(), round);
+    const auto changed = both.server.next();
+    ASSERT_TRUE(changed) << vmm::describe(changed.error());
+    ASSERT_EQ(changed->kind, share_event::what::updated);
+    EXPECT_EQ(changed->epoch, round);
+    EXPECT_EQ(both.client.accepted_epoch(id), round - 1);
+    ASSERT_TRUE(borrowed->update(changed->block));
+    ASSERT_TRUE(both.server.accept(id));
+    EXPECT_EQ(both.client.next().value().epoch, round);
+    EXPECT_EQ(both.client.accepted_epoch(id), round);
+    at.as<char>()[(1 + 2 * round) * mib] = 'r';
+    EXPECT_EQ(borrowed->data_address().as<char>()[(1 + 2 * round) * mib], 'r');
+  }
+  EXPECT_TRUE(both.server.give_back(*borrowed));
+  EXPECT_EQ(both.client.next().value().kind, share_event::what::released);
+  EXPECT_TRUE(block->release());
+}
+
+TEST_F(Channel, ARefusalSaysWhy) {
+  auto lender = vmm::host_driver::open().value();
+  auto user =
+      vmm::host_driver::open({.minimum_bytes = 8 * mib, .recommended_bytes = 8 * mib}).value();
+  channels both = make_channels();
+  auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
+  ASSERT_TRUE(block && both.client.send(*block));
+  const auto made = both.server.borrow(user);
+  ASSERT_FALSE(made);
+  const auto answer = both.client.next();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->kind, share_event::what::refused);
+  EXPECT_EQ(answer->reason, made.error().code);
+  EXPECT_FALSE(block->is_lent());
+  EXPECT_TRUE(user.resource_counts().empty());
+}
+
+TEST_F(Channel, ATimeoutLeavesItOpen) {
+  auto lender = vmm::host_driver::open().value();
+  channels both = make_channels();
+  const auto nothing = both.client.next(10);
+  EXPECT_EQ(nothing.error().native, ETIMEDOUT);
+  auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
+  EXPECT_TRUE(both.client.send(*block));
+  EXPECT_TRUE(both.server.next());
+}
+
+// ---- a hostile peer ----
+
+// One side is a share_channel, the other a session whose messages the test sends as it likes.
+struct hostile {
+  vmm::share_channel channel;
+  vmm::share_session session{share_role::connecting, share_test::secret_of(1),
+                             share_test::secret_of(9).bytes};
+  int end = -1;
+
+  hostile() {
+    const auto ends = share_test::socket_pair();
+    end = ends[0];
+    std::thread accepting([&] {
+      auto made = share_channel::adopt(ends[1], share_role::accepting, options_of(1));
+      ASSERT_TRUE(made) << vmm::describe(made.error());
+      channel = std::move(*made);
+    });
+    say(session.hello());
+    hear();
+    say(session.proof().value());
+    hear();
+    accepting.join();
+    EXPECT_TRUE(session.is_open());
+  }
+  hostile(const hostile&) = delete;
+  hostile& operator=(const hostile&) = delete;
+  ~hostile() { ::close(end); }
+
+  void hear() {
+    vmm::share_bytes bytes{};
+    ASSERT_EQ(::recv(end, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+    ASSERT_TRUE(session.take(vmm::decode_message(bytes).value()));
+  }
+  void say(const vmm::share_message& message, std::size_t descriptors = 0) const {
+    const vmm::share_bytes bytes = vmm::encode_message(message);
+    send(bytes.data(), bytes.size(), descriptors);
+  }
+  // With so many copies of a descriptor.
+  void send(const void* data, std::size_t size, std::size_t descriptors) const {
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(253 * sizeof(int))> control{};
+    iovec part{const_cast<void*>(data), size};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const int open = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (descriptors != 0) {
+      message.msg_control = control.data();
+      message.msg_controllen = CMSG_SPACE(descriptors * sizeof(int));
+      cmsghdr* const head = CMSG_FIRSTHDR(&message);
+      head->cmsg_level = SOL_SOCKET;
+      head->cmsg_type = SCM_RIGHTS;
+      head->cmsg_len = CMSG_LEN(descriptors * sizeof(int));
+      for (std::size_t i = 0; i < descriptors; ++i)
+        std::memcpy(CMSG_DATA(head) + i * sizeof(int), &open, sizeof open);
+    }
+    ASSERT_EQ(::sendmsg(end, &message, MSG_NOSIGNAL), static_cast<ssize_t>(size));
+    ::close(open);
+  }
+};
+
+// What comes is refused with this code, and the channel is closed.
+void expect_dropped(const std::function<void(hostile&)>& attack, errc wanted,
+                    const std::string& what) {
+  hostile peer;
+  const std::size_t before = share_test::descriptor_count();
+  attack(peer);
+  const auto seen = peer.channel.next();
+  EXPECT_EQ(code(seen), wanted) << what;
+  EXPECT_FALSE(peer.channel.is_open()) << what;
+  EXPECT_EQ(share_test::descriptor_count(), before - 1) << what << ": the channel's own";
+}
+
+TEST_F(Channel, DescriptorsAreCountedExactly) {
+  for (const std::size_t extra :
+       {std::size_t{1}, std::size_t{2}, std::size_t{4}, std::size_t{253}}) {
+    expect_dropped(
+        [&](hostile& peer) {
+          auto block = share_test::block_of(3, 4096);
+          peer.say(peer.session.offer(block).value(), extra);
+        },
+        errc::foreign_error, "offer of 3 with " + std::to_string(extra));
+  }
+  expect_dropped(
+      [](hostile& peer) {
+        auto block = share_test::block_of(3, 4096);
+        peer.say(peer.session.offer(block).value(), 0);
+      },
+      errc::foreign_error, "offer without descriptors");
+  expect_dropped(
+      [](hostile& peer) {
+        auto block = share_test::block_of(3, 4096);
+        block.kind = vmm::share_kind::fabric;
+        peer.say(peer.session.offer(block).value(), 3);
+      },
+      errc::foreign_error, "fabric with descriptors");
+}
+
+TEST_F(Channel, OtherSizesOfMessagesAreRefused) {
+  const std::array<std::byte, 4096> bytes{};
+  for (const std::size_t size :
+       {std::size_t{1}, std::size_t{2047}, std::size_t{2049}, std::size_t{4096}}) {
+    expect_dropped([&](hostile& peer) { peer.send(bytes.data(), size, 2); }, errc::foreign_error,
+                   std::to_string(size) + " bytes");
+  }
+  expect_dropped([&](hostile& peer) { peer.send(bytes.data(), 2048, 0); }, errc::foreign_error,
+                 "zeros");
+}
+
+TEST_F(Channel, AFileThatIsNoMemoryIsRefused) {
+  auto user = vmm::host_driver::open().value();
+  hostile peer;
+  auto block = share_test::block_of(1, 2 * mib);
+  peer.say(peer.session.offer(block).value(), 1);
+  EXPECT_EQ(code(peer.channel.borrow(user)), errc::invalid_argument);
+  EXPECT_TRUE(user.resource_counts().empty());
+  EXPECT_TRUE(peer.channel.is_open()) << "refused, as any block may be";
+}
+
+TEST_F(Channel, WhoFillsTheQueueIsDropped) {
+  hostile peer;
+  auto lender = vmm::host_driver::open().value();
+  auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
+  ASSERT_TRUE(block);
+  std::thread flood([&] {
+    for (std::size_t i = 0; i < vmm::share_loans_max + 1; ++i) {
+      auto offered = share_test::block_of(1, 4096);
+      offered.kind = vmm::share_kind::fabric;
+      auto message = peer.session.offer(offered);
+      if (!message) {  // one more than the session allows, by hand
+        offered.id = i + 1;
+        vmm::share_message by_hand;
+        by_hand.kind = vmm::share_message_kind::offer;
+        by_hand.sequence = i + 2;
+        by_hand.block = offered;
+        peer.say(by_hand);
+        return;
+      }
+      peer.say(*message);
+    }
+  });
+  EXPECT_EQ(code(peer.channel.lend(*block)), errc::foreign_error);
+  flood.join();
+  EXPECT_FALSE(block->is_lent());
+}
+
+}  // namespace

@@ -1,0 +1,531 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a block that is freed after everything is handed out again, to whoever asks, when all work
+// that the device had been given has finished, and not before; nobody waits for that, no capture is
+// spoiled by it, and a mark that fails loses nothing. [K4, R15] Method: kernels on streams that the
+// pool does not know, finished by hand; calls are counted, and the driver's list of misuses tells.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fake_pool.hpp"
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::address_range;
+using vmm::call;
+using vmm::capture_mode;
+using vmm::capture_rule;
+using vmm::errc;
+using vmm::stream_handle;
+
+class AfterAll : public FakePool {
+ protected:
+  explicit AfterAll(const vmm::fake::profile& plays = vmm::fake::profile::cuda())
+      : FakePool(plays) {}
+  void SetUp() override {
+    FakePool::SetUp();
+    unknown = *driver.create_stream();
+    driver.set_manual(true);
+  }
+  void TearDown() override {
+    if (unknown != stream_handle::default_stream) {
+      EXPECT_TRUE(driver.finish_all());
+      EXPECT_TRUE(driver.destroy_stream(unknown));
+    }
+    FakePool::TearDown();
+  }
+
+  void free_after_all(address at) { fine(managed->free(at)); }
+  // The next kernels of a stream.
+  void finish(stream_handle stream, int count = 1) {
+    for (int left = count; left > 0; --left)
+      ASSERT_TRUE(driver.finish_next(stream).value_or(false)) << "no work is there to finish";
+  }
+  [[nodiscard]] std::uint64_t waits() const {
+    return driver.calls(call::wait_event) + driver.calls(call::synchronize_event) +
+           driver.calls(call::synchronize_stream);
+  }
+  [[nodiscard]] std::uint64_t waiting_bytes() const {
+    return managed->statistics().after_all_bytes;
+  }
+  // One handle, free for the first stream: its blocks lie side by side.
+  [[nodiscard]] vmm::pool_options roomy() {
+    vmm::pool_options options;
+    options.rules.handle_bytes = 64 * MiB;
+    options.page_count = 16;
+    options.first_stream = a;
+    return options;
+  }
+
+  stream_handle unknown{};
+};
+
+using FreeAfterAll = AfterAll;
+
+TEST_F(FreeAfterAll, WaitsForStreamsThatThePoolDoesNotKnow) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  run(a, {at, 8 * MiB});
+  finish(a);
+  run(unknown, {at, 8 * MiB});
+  free_after_all(at);
+  EXPECT_EQ(driver.calls(call::record_all), 1u);
+  EXPECT_EQ(waiting_bytes(), 8 * MiB);
+  const address other = allocate(8 * MiB, a);
+  EXPECT_NE(other, at) << "a kernel of another stream still writes there";
+  run(a, {other, 8 * MiB});
+  finish(unknown);
+  const address again = allocate(8 * MiB, b);
+  EXPECT_EQ(again, at) << "all work has finished: it is anybody's";
+  run(b, {again, 8 * MiB});
+  EXPECT_EQ(waits(), 0u) << "nobody waits for it, on the host or on the device";
+  free(again, b);
+  free(other, a);
+}
+
+TEST_F(FreeAfterAll, WhatIsIdleServesTheNextRequestAtOnce) {
+  open(moving());
+  for (int round = 0; round < 20; ++round) {
+    const address at = allocate(8 * MiB, round % 2 == 0 ? a : b);
+    free_after_all(at);
+  }
+  EXPECT_EQ(managed->statistics().mapped_bytes, 8 * MiB);
+  EXPECT_EQ(waits(), 0u);
+  validate();
+}
+
+TEST_F(FreeAfterAll, ManyShareAMark) {
+  open(moving());
+  std::vector<address> blocks;
+  for (int i = 0; i < 100; ++i) blocks.push_back(allocate(2 * MiB, a));
+  run(unknown, {blocks.front(), 2 * MiB});
+  for (const address at : blocks) free_after_all(at);
+  EXPECT_EQ(driver.calls(call::record_all), 4u) << "the others wait together for the fifth";
+  EXPECT_EQ(waiting_bytes(), 200 * MiB);
+  validate();
+  finish(unknown);
+  const address all = allocate(64 * MiB, b);
+  EXPECT_EQ(driver.calls(call::record_all), 5u);
+  EXPECT_EQ(managed->trim(0).released_bytes, 200 * MiB - 64 * MiB);
+  EXPECT_EQ(waits(), 0u);
+  free(all, b);
+}
+
+TEST_F(FreeAfterAll, AMarkCoversOnlyWhatWasFreedBeforeIt) {
+  open(roomy());
+  const address first = allocate(2 * MiB, a);
+  const address between = allocate(2 * MiB, a);
+  const address second = allocate(2 * MiB, a);
+  run(unknown, {first, 2 * MiB});
+  free_after_all(first);
+  run(unknown, {second, 2 * MiB});
+  free_after_all(second);
+  finish(unknown);
+  const address taken = allocate(2 * MiB, b);
+  EXPECT_EQ(taken, first);
+  EXPECT_EQ(waiting_bytes(), 2 * MiB) << "the second waits for its own mark";
+  finish(unknown);
+  EXPECT_EQ(allocate(2 * MiB, b), second);
+  free(taken, b);
+  free(second, b);
+  free(between, a);
+}
+
+TEST_F(FreeAfterAll, ANeighbourThatHasPassedDoesNotWaitAgain) {
+  open(roomy());
+  const address large = allocate(16 * MiB, a);
+  const address small = allocate(2 * MiB, a);
+  ASSERT_EQ(small, large + 16 * MiB);
+  free_after_all(large);
+  const address probe = allocate(512, b);  // looks, and finds that the mark has passed
+  run(unknown, {small, 2 * MiB});
+  free_after_all(small);
+  EXPECT_EQ(waiting_bytes(), 2 * MiB);
+  const address again = allocate(14 * MiB, b);
+  EXPECT_LT(again, small);
+  EXPECT_GE(again, large);
+  validate();
+  free(again, b);
+  free(probe, b);
+}
+
+// ---- captures --------------------------------------------------------------------------
+
+TEST_F(FreeAfterAll, ACaptureOfAKnownStreamPutsTheMarkOff) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  ASSERT_TRUE(driver.begin_capture(a, capture_mode::any_thread));
+  free_after_all(at);
+  const address other = allocate(8 * MiB, b);
+  EXPECT_NE(other, at);
+  EXPECT_EQ(driver.calls(call::record_all), 0u);
+  EXPECT_EQ(waiting_bytes(), 8 * MiB);
+  EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  free(other, b);
+  EXPECT_EQ(managed->trim(0).released_bytes, 16 * MiB);
+  EXPECT_EQ(driver.calls(call::record_all), 1u);
+}
+
+TEST_F(FreeAfterAll, AnAnnouncedCapturePutsTheMarkOff) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  fine(managed->capture_begins());
+  ASSERT_TRUE(driver.begin_capture(unknown, capture_mode::relaxed));
+  free_after_all(at);
+  free_after_all(allocate(4 * MiB, b));
+  EXPECT_EQ(driver.calls(call::record_all), 0u);
+  const auto graph = driver.end_capture(unknown);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  EXPECT_EQ(driver.calls(call::record_all), 0u);
+  fine(managed->capture_ended());
+  EXPECT_EQ(driver.calls(call::record_all), 1u) << "what was put off is marked when it ends";
+  EXPECT_EQ(managed->capture_ended().error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->trim(0).still_mapped_bytes, 0u);
+}
+
+// What goes wrong where nobody tells: the driver refuses, and spoils the capture.
+TEST_F(FreeAfterAll, ACaptureThatNobodyToldOfIsSpoiledAndNothingIsLost) {
+  open(moving());
+  ASSERT_TRUE(driver.begin_capture(unknown, capture_mode::any_thread));
+  for (int i = 0; i < 10; ++i) {
+    const address at = allocate(2 * MiB, a);
+    free_after_all(at);
+    (void)at;
+    if (i == 0) EXPECT_EQ(driver.calls(call::record_all), 1u);
+  }
+  const std::uint64_t tries = driver.calls(call::record_all);
+  std::vector<address> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(512, a));
+  const std::uint64_t before = driver.calls(call::record_all);
+  for (const address at : blocks) free_after_all(at);
+  EXPECT_EQ(driver.calls(call::record_all), before) << "a free does not try again";
+  EXPECT_GE(before, tries);
+  EXPECT_FALSE(driver.end_capture(unknown));
+  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+  EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
+}
+
+TEST_F(FreeAfterAll, ABlockOfAGraphGoesToTheGraph) {
+  vmm::pool_options options = moving();
+  options.capture = capture_rule::private_memory;
+  open(options);
+  ASSERT_TRUE(driver.begin_capture(a, capture_mode::any_thread));
+  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  const address at = allocate(4 * MiB, a);
+  run(a, {at, 4 * MiB});
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph);
+  free_after_all(at);
+  EXPECT_EQ(managed->statistics().captured_bytes, 4 * MiB);
+  EXPECT_EQ(waiting_bytes(), 0u);
+  const address other = allocate(4 * MiB, b);
+  EXPECT_NE(other, at);
+  free(other, b);
+  fine(managed->release_capture(number, a));
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  EXPECT_EQ(managed->statistics().captured_bytes, 0u);
+}
+
+// ---- failures --------------------------------------------------------------------------
+
+TEST_F(FreeAfterAll, AMarkThatFailsIsMadeLater) {
+  for (const vmm::fake::native_error& failure : driver.possible_errors(call::record_all)) {
+    open(moving());
+    const address at = allocate(8 * MiB, a);
+    const address held = allocate(2 * MiB, a);
+    vmm::fake::fault planned;
+    planned.where = call::record_all;
+    planned.failure = failure;
+    planned.forever = true;
+    driver.fail(planned);
+    free_after_all(at);
+    free_after_all(held);
+    EXPECT_EQ(waiting_bytes(), 10 * MiB);
+    validate();
+    EXPECT_FALSE(managed->synchronize());
+    driver.clear_faults();
+    EXPECT_EQ(allocate(8 * MiB, b), at);
+    validate();
+    free(at, b);
+    fine(managed->synchronize());
+    EXPECT_EQ(managed->trim(0).released_bytes, 10 * MiB);
+    managed.reset();
+  }
+}
+
+TEST_F(FreeAfterAll, WrongAddressesAreRefused) {
+  open(moving());
+  EXPECT_EQ(managed->free(address{4096}).error().code, errc::unknown_address);
+  const address at = allocate(4 * MiB, a);
+  EXPECT_EQ(managed->free(address{4096}).error().code, errc::unknown_address);
+  EXPECT_EQ(managed->free(at + 512).error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->statistics().stream_count, 1u);
+  free_after_all(at);
+  EXPECT_EQ(managed->free(at).error().code, errc::not_allocated);
+  EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated);
+  const address more = allocate(1 * MiB, b);
+  free(more, b);
+  EXPECT_EQ(managed->free(more).error().code, errc::not_allocated);
+  EXPECT_EQ(managed->statistics().stream_count, 2u) << "a batch is no stream";
+}
+
+// ---- pins ------------------------------------------------------------------------------
+
+TEST_F(FreeAfterAll, APinnedBlockWaitsForTheWorkUntilItsLastPin) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  fine(managed->pin(at));
+  free_after_all(at);
+  EXPECT_EQ(managed->pin(at).error().code, errc::not_allocated);
+  free_after_all(allocate(2 * MiB, a));  // its mark is none of the pinned block's
+  run(unknown, {at, 8 * MiB});           // who pins it may use it beside the pool
+  fine(managed->unpin(at));
+  EXPECT_NE(allocate(8 * MiB, b), at);
+  validate();
+  finish(unknown);
+  const address again = allocate(8 * MiB, b);
+  EXPECT_EQ(again, at);
+  run(b, {again, 8 * MiB});
+}
+
+// ---- looking and giving back -----------------------------------------------------------
+
+TEST_F(FreeAfterAll, TrimGivesBackOnlyWhatHasPassed) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  run(unknown, {at, 8 * MiB});
+  free_after_all(at);
+  EXPECT_EQ(managed->trim(0).released_bytes, 0u);
+  bool is_shown = false;
+  const auto regions = managed->regions();
+  ASSERT_TRUE(regions);
+  for (const vmm::pool_region& each : *regions)
+    is_shown = is_shown || (each.range.base == at && each.kind == vmm::pool_region_kind::free);
+  EXPECT_TRUE(is_shown);
+  EXPECT_EQ(managed->statistics().live_count, 0u);
+  EXPECT_EQ(managed->statistics().reusable_bytes, 8 * MiB);
+  finish(unknown);
+  EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
+  EXPECT_EQ(waiting_bytes(), 0u);
+}
+
+TEST_F(FreeAfterAll, SynchronizeWaitsForIt) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  run(unknown, {at, 8 * MiB});
+  free_after_all(at);
+  fine(managed->synchronize());
+  EXPECT_FALSE(driver.finish_next(unknown).value_or(true)) << "it was waited for";
+  EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
+}
+
+TEST_F(FreeAfterAll, ThePoolsEndWaitsForIt) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  run(unknown, {at, 8 * MiB});
+  free_after_all(at);
+  managed.reset();  // a misuse where it is unmapped under the kernel
+  EXPECT_FALSE(driver.finish_next(unknown).value_or(true));
+}
+
+TEST_F(FreeAfterAll, ThePoolsEndMarksWhatWasPutOff) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  fine(managed->capture_begins());
+  run(unknown, {at, 8 * MiB});
+  free_after_all(at);
+  fine(managed->capture_ended());
+  managed.reset();
+  EXPECT_EQ(driver.calls(call::record_all), 1u);
+}
+
+TEST_F(FreeAfterAll, ShortOfMemoryARequestWaitsForIt) {
+  vmm::pool_options options = moving();
+  options.budget_bytes = 16 * MiB;
+  open(options);
+  const address at = allocate(16 * MiB, a);
+  run(unknown, {at, 16 * MiB});
+  free_after_all(at);
+  const std::uint64_t waited = driver.calls(call::wait_event);
+  const address again = allocate(16 * MiB, b);
+  EXPECT_EQ(driver.calls(call::wait_event), waited + 1) << "on the device, not on the host";
+  EXPECT_EQ(managed->statistics().blocked_count, 0u);
+  run(b, {again, 16 * MiB});
+  free(again, b);
+}
+
+TEST_F(FreeAfterAll, ShortOfMemoryInPartsTheHostWaits) {
+  vmm::pool_options options = moving();
+  options.budget_bytes = 16 * MiB;
+  options.rules.handle_bytes = 16 * MiB;
+  options.page_count = 8;
+  options.first_stream = a;
+  open(options);
+  const address keep = allocate(2 * MiB, a);
+  const address left = allocate(6 * MiB, a);
+  const address right = allocate(6 * MiB, a);
+  run(unknown, {left, 12 * MiB});
+  free_after_all(left);
+  free(right, a);
+  const address both = allocate(12 * MiB, b);
+  EXPECT_EQ(both, left);
+  EXPECT_GE(managed->statistics().blocked_count, 1u);
+  run(b, {both, 12 * MiB});
+  free(both, b);
+  free(keep, a);
+}
+
+TEST_F(FreeAfterAll, AWatcherIsTold) {
+  struct counting final : vmm::block_watcher {
+    void reserved(address_range) noexcept override {}
+    void unreserved(address_range) noexcept override {}
+    void mapped(address_range) noexcept override {}
+    void unmapped(address_range) noexcept override {}
+    void allocated(address_range) noexcept override { ++live; }
+    void freed(address) noexcept override { --live; }
+    int live = 0;
+  } watcher;
+  vmm::pool_options options = moving();
+  options.watcher = &watcher;
+  open(options);
+  const address at = allocate(8 * MiB, a);
+  EXPECT_EQ(watcher.live, 1);
+  free_after_all(at);
+  EXPECT_EQ(watcher.live, 0);
+  EXPECT_FALSE(managed->free(at));
+  EXPECT_EQ(watcher.live, 0);
+  managed.reset();
+}
+
+TEST_F(FreeAfterAll, ARemapListenerMayDoIt) {
+  open(moving());
+  struct parker final : vmm::remap_listener {
+    parker(pool& freeing, address to_free) : in(&freeing), at(to_free) {}
+    void before_change(const vmm::remap_notice&) noexcept override {
+      if (at.value != 0) EXPECT_TRUE(in->free(std::exchange(at, address{})));
+    }
+    pool* in;
+    address at;
+  } parked{*managed, allocate(2 * MiB, a)};
+  const auto subscription = managed->subscribe(parked);
+  ASSERT_TRUE(subscription);
+  const address at = allocate(8 * MiB, a);
+  free(at, a);
+  (void)managed->trim(0);
+  EXPECT_EQ(parked.at.value, 0u);
+  EXPECT_EQ(managed->statistics().live_count, 0u);
+  fine(managed->unsubscribe(*subscription));
+}
+
+TEST_F(FreeAfterAll, OwnersHaveATwin) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  run(unknown, {at, 8 * MiB});
+  managed->deallocate(at, 8 * MiB, 512);
+  EXPECT_EQ(waiting_bytes(), 8 * MiB);
+}
+
+TEST_F(FreeAfterAll, AStreamThatIsGoneStillCounts) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  const stream_handle gone = *driver.create_stream();
+  run(gone, {at, 8 * MiB});
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  free_after_all(at);
+  EXPECT_NE(allocate(8 * MiB, b), at);
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(allocate(8 * MiB, b), at);
+}
+
+// ---- drivers without an event for all work ---------------------------------------------
+
+vmm::fake::profile without_the_event() {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.can.record_all = false;
+  return plays;
+}
+
+class AfterKnown : public AfterAll {
+ protected:
+  AfterKnown() : AfterAll(without_the_event()) {}
+  void TearDown() override {
+    EXPECT_EQ(driver.calls(call::record_all), 0u);
+    AfterAll::TearDown();
+  }
+};
+
+TEST_F(AfterKnown, WaitsForEveryStreamThatThePoolKnows) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  free(allocate(2 * MiB, b), b);
+  run(a, {at, 2 * MiB});
+  run(b, {at + 2 * MiB, 2 * MiB});
+  run(stream_handle::default_stream, {at + 4 * MiB, 2 * MiB});
+  free_after_all(at);
+  for (const stream_handle last : {b, stream_handle::default_stream, a}) {
+    const address other = allocate(8 * MiB, a);
+    EXPECT_NE(other, at) << "work of a stream that it knows still writes there";
+    free(other, a);
+    finish(last);
+  }
+  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+  EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
+}
+
+TEST_F(AfterKnown, AStreamThatIsForgottenBeforeTheMarkCounts) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  free(allocate(2 * MiB, b), b);
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(managed->trim(0).released_bytes, 2 * MiB) << "all that b freed has passed";
+  run(b, {at, 8 * MiB});
+  free_after_all(at);  // no mark yet: the next call that takes its turn records it
+  fine(managed->forget(b));
+  ASSERT_TRUE(driver.destroy_stream(b));
+  b = stream_handle::default_stream;
+  EXPECT_NE(allocate(8 * MiB, a), at);
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(allocate(8 * MiB, a), at);
+}
+
+TEST_F(AfterKnown, ACaptureOfOneOfThemPutsTheMarkOff) {
+  open(moving());
+  const address at = allocate(8 * MiB, a);
+  ASSERT_TRUE(driver.begin_capture(a, capture_mode::any_thread));
+  free_after_all(at);
+  EXPECT_NE(allocate(8 * MiB, b), at);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  EXPECT_EQ(allocate(8 * MiB, b), at);
+}
+
+class AfterNothing : public AfterAll {
+ protected:
+  AfterNothing() : AfterAll(vmm::fake::profile::host()) {}
+  void SetUp() override {}
+};
+
+TEST_F(AfterNothing, WhereWorkIsDoneWhenACallReturnsItIsFreeAtOnce) {
+  vmm::pool_options options = moving();
+  options.page_bytes = 2 * MiB;
+  open(options);
+  const address at = allocate(8 * MiB, a);
+  free_after_all(at);
+  EXPECT_EQ(allocate(8 * MiB, a), at);
+  EXPECT_EQ(driver.calls(call::record_all), 0u);
+  free_after_all(at);
+  EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
+}
+
+}  // namespace

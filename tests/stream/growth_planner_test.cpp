@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a plan claims what it says, and commit, commit_free and abandon leave the state whole. [G3]
+// Method: a unit of vmm.stream, which reaches what the module does not export. The state of a pool
+// without a driver: pieces of memory are plain objects, mapped by saying so. After each step the
+// whole state is validated; what is abandoned leaves the list of regions as it was.
+module;
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.physical;
+import vmm.va;
+
+namespace vmm {
+namespace {
+
+constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+constexpr std::uint32_t MiB_granules = static_cast<std::uint32_t>(MiB / granule_bytes);
+constexpr address base{std::uint64_t{1} << 40};
+
+pool_setup setup_with(std::uint64_t segment_bytes) {
+  pool_setup how;
+  how.rules.window_gap_bytes = 0;
+  how.rules.handle_bytes = 2 * MiB;
+  how.rules.headroom = 0;
+  how.rules.slack_bytes = 0;
+  how.rules.harvest_share = 0;
+  how.unit_bytes = 2 * MiB;
+  how.page_bytes = 2 * MiB;
+  how.segment_bytes = segment_bytes;
+  return how;
+}
+
+class PlannerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(state.add_segment({{}, {base, 64 * MiB}}));
+    a = *state.add_stream(static_cast<stream_handle>(1));
+    b = *state.add_stream(static_cast<stream_handle>(2));
+  }
+  void TearDown() override {
+    state.release_all();
+    while (mapping* const gone = state.records().take_oldest_stale()) state.stale_unmapped(*gone);
+    free_handle_walk walk = state.begin_walk(64 * MiB);
+    std::vector<handle_record*> idle;
+    ASSERT_TRUE(state.claim_idle(walk, 1000, idle));
+    for (handle_record* each : idle) (void)state.handle_unmapped(*each);
+    EXPECT_EQ(state.statistics().mapped_bytes, 0u);
+  }
+
+  memory_list fresh(std::uint32_t granules) {
+    memory_list list;
+    if (granules == 0) return list;
+    pieces.push_back(std::make_unique<physical_memory>());
+    pieces.back()->size_bytes = granules * granule_bytes;
+    list.push_back(pieces.back().get());
+    return list;
+  }
+  // A growth that the driver carries out.
+  address grow(std::uint64_t size_bytes, std::uint32_t stream, const growth_effort& effort) {
+    growth_planner planner(state);
+    auto plan = planner.plan({granules_in(size_bytes), stream}, effort);
+    if (!plan) return {};
+    EXPECT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
+    const auto at = planner.commit(*plan);
+    EXPECT_TRUE(state.validate());
+    return at ? *at : address{};
+  }
+  std::vector<pool_region> regions() {
+    std::vector<pool_region> out;
+    EXPECT_TRUE(state.list_regions(out));
+    return out;
+  }
+  static bool same(const std::vector<pool_region>& x, const std::vector<pool_region>& y) {
+    if (x.size() != y.size()) return false;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (x[i].range != y[i].range || x[i].kind != y[i].kind || x[i].stream != y[i].stream)
+        return false;
+    }
+    return true;
+  }
+
+  pool_state state{setup_with(64 * MiB)};
+  std::uint32_t a = 0;
+  std::uint32_t b = 0;
+  std::vector<std::unique_ptr<physical_memory>> pieces;
+};
+
+TEST_F(PlannerTest, CreatesWhatIsMissingInPages) {
+  growth_planner planner(state);
+  auto plan = planner.plan({MiB_granules, a}, {});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
+  EXPECT_EQ(plan->moved_granules, 0u);
+  EXPECT_EQ(plan->at, base);
+  EXPECT_FALSE(state.validate()) << "a region is claimed";
+  ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
+  const auto at = planner.commit(*plan);
+  ASSERT_TRUE(at);
+  EXPECT_EQ(*at, base);
+  EXPECT_TRUE(state.validate());
+  const pool_statistics now = state.statistics();
+  EXPECT_EQ(now.mapped_bytes, 2 * MiB);
+  EXPECT_EQ(now.live_bytes, MiB);
+  EXPECT_EQ(now.reusable_bytes, MiB);
+  EXPECT_EQ(now.made_count, 1u);
+  EXPECT_EQ(now.grown_count, 1u);
+}
+
+TEST_F(PlannerTest, ContinuesFreeMemoryAtTheEnd) {
+  ASSERT_EQ(grow(3 * MiB, a, {}), base);
+  growth_planner planner(state);
+  auto plan = planner.plan({2 * MiB_granules, a}, {.may_move = false});
+  ASSERT_TRUE(plan);
+  EXPECT_NE(plan->start, region_id::none) << "1 MiB is free there";
+  EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
+  EXPECT_EQ(plan->at, base + 4 * MiB);
+  planner.abandon(*plan, 0);
+  EXPECT_TRUE(state.validate());
+  EXPECT_EQ(grow(2 * MiB, a, {.may_move = false}), base + 3 * MiB);
+}
+
+TEST_F(PlannerTest, MovesFreeHandlesAndWaitsForTheirStream) {
+  const address first = grow(4 * MiB, b, {});
+  const address between = grow(2 * MiB, b, {});
+  ASSERT_TRUE(state.free(first, b));
+  growth_planner planner(state);
+  auto plan = planner.plan({6 * MiB_granules, a}, {.use_all_free = true});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->moved.size(), 1u);
+  EXPECT_EQ(plan->moved_granules, 4 * MiB_granules);
+  EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
+  ASSERT_EQ(plan->waits.size(), 1u);
+  EXPECT_EQ(plan->waits[0].stream, b);
+  ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
+  EXPECT_EQ(plan->memories.size(), 2u);
+  const auto at = planner.commit(*plan);
+  ASSERT_TRUE(at);
+  EXPECT_TRUE(state.validate());
+  EXPECT_EQ(state.statistics().zombie_bytes, 4 * MiB) << "the old mapping stands";
+  EXPECT_EQ(state.statistics().moved_count, 1u);
+  ASSERT_TRUE(state.free(*at, a));
+  ASSERT_TRUE(state.free(between, b));
+  EXPECT_TRUE(state.validate());
+}
+
+TEST_F(PlannerTest, WhatIsAbandonedIsAsItWas) {
+  const address first = grow(4 * MiB, b, {});
+  ASSERT_NE(grow(2 * MiB, b, {}), address{});
+  const address last = grow(3 * MiB, a, {});
+  ASSERT_TRUE(state.free(first, b));
+  const auto before = regions();
+  growth_planner planner(state);
+  for (const bool prepared : {false, true}) {
+    auto plan = planner.plan({8 * MiB_granules, a}, {.use_all_free = true});
+    ASSERT_TRUE(plan);
+    if (prepared) ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
+    EXPECT_FALSE(same(regions(), before));
+    planner.abandon(*plan, 0);
+    EXPECT_TRUE(state.validate());
+    EXPECT_TRUE(same(regions(), before));
+  }
+  ASSERT_TRUE(state.free(last, a));
+}
+
+TEST_F(PlannerTest, WhatTheDriverLeftMappedIsStale) {
+  growth_planner planner(state);
+  auto plan = planner.plan({4 * MiB_granules, a}, {});
+  ASSERT_TRUE(plan);
+  ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
+  planner.abandon(*plan, 1);
+  EXPECT_TRUE(state.validate());
+  EXPECT_EQ(state.statistics().zombie_bytes, 4 * MiB);
+  EXPECT_EQ(state.statistics().mapped_bytes, 0u);
+}
+
+TEST_F(PlannerTest, ARequestThatNoHoleTakesIsRefused) {
+  growth_planner planner(state);
+  const auto before = regions();
+  const auto plan = planner.plan({65 * MiB_granules, a}, {});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, errc::out_of_addresses);
+  EXPECT_TRUE(same(regions(), before));
+  EXPECT_TRUE(state.validate());
+}
+
+TEST_F(PlannerTest, FirstPagesAreFreeForTheirStream) {
+  growth_planner planner(state);
+  auto plan = planner.plan({6 * MiB_granules, b}, {.may_move = false});
+  ASSERT_TRUE(plan);
+  ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
+  planner.commit_free(*plan);
+  EXPECT_TRUE(state.validate());
+  EXPECT_EQ(state.statistics().reusable_bytes, 6 * MiB);
+  bool starved = false;
+  EXPECT_EQ(state.try_allocate({MiB_granules, a}, starved), address{});
+  EXPECT_EQ(state.try_allocate({MiB_granules, b}, starved), base);
+}
+
+}  // namespace
+}  // namespace vmm

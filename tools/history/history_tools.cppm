@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.history_tools - an allocator's history in the formats of tools that people have. [N2]
+//
+// A history is gone through backward from what lay where at its end, as PyTorch's viewer does:
+// events that do not fit to what is known by then are left out and counted. A history that was
+// taken
+// while other threads called the allocator may have some at its end.
+//
+// I1  Of the events that are kept, none ends a block or a mapping that is not there, and none
+// begins
+//     one that is, from either end of time.
+//
+// Thread safety: values only. Cost: O(n log n) of the events.
+module;
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+export module vmm.history_tools;
+
+export import vmm.history;
+import vmm.backend;
+
+namespace vmm::tools {
+
+/// A block at the end of a history, or at its beginning.
+export struct known_block {
+  std::uint64_t size_bytes = 0;  ///< 0: not known, a manager has resized it since
+  std::uint64_t asked_bytes = 0;
+  std::uint64_t stream = 0;
+  std::uint32_t frame = 0;
+  std::uint16_t tag = 0;
+  bool is_pending = false;  ///< freed, and still pinned
+  bool is_last = false;     ///< live at the end
+};
+
+/// Which events of a history fit together, and what was there before them.
+export struct history_account {
+  std::vector<bool> is_kept{};  ///< for each event
+  std::uint64_t left_out_count = 0;
+  std::map<std::uint64_t, known_block> live_before{};
+  std::map<std::uint64_t, known_block> live_after{};
+  std::map<std::uint64_t, std::uint64_t> mapped_before{};  ///< size by address, without stale ones
+  std::map<std::uint64_t, std::uint64_t> mapped_after{};
+  std::uint64_t footprint_before_bytes = 0;
+  bool is_manager = false;  ///< each block is a mapping of its own
+};
+export [[nodiscard]] history_account account_for(const history& taken);
+
+/// The snapshot that torch.cuda.memory._dump_snapshot writes: a pickle of protocol 4.
+export [[nodiscard]] std::string to_memory_viz(const history& taken,
+                                               const history_account& account);
+/// Trace events as JSON, which ui.perfetto.dev and chrome://tracing open.
+export [[nodiscard]] std::string to_trace_events(const history& taken,
+                                                 const history_account& account);
+/// A few lines for people.
+export [[nodiscard]] std::string to_summary(const history& taken, const history_account& account);
+
+/// A history and what to call it.
+export struct named_history {
+  std::string name{};
+  history taken{};
+};
+/// One HTML file that shows one history, or two side by side, and needs nothing else. [N3]
+export [[nodiscard]] std::string to_page(const std::vector<named_history>& shown);
+
+export struct history_outcome {
+  history taken{};
+  std::string problem{};  ///< empty where it was read
+};
+/// A history, or PyTorch's snapshot as one.
+export [[nodiscard]] history_outcome read_history_file(const std::string& path);
+/// What torch.cuda.memory._dump_snapshot wrote, of the device that did the most.
+export [[nodiscard]] history_outcome read_torch_snapshot(std::string_view bytes);
+[[nodiscard]] bool looks_like_pickle(std::string_view bytes);
+
+/// The value of a fact; empty where there is none of this name.
+export [[nodiscard]] std::string fact_of(const history& taken, const std::string& name);
+
+}  // namespace vmm::tools

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm-history: shows what an allocator did, from the file that it wrote: as a page of our own, in
+// the formats of other viewers, or in a few lines. [N2, N3]
+//
+// Exit codes: 0 all well; 1 a file cannot be written; 2 the command line or a history is wrong; 4
+// the program's own memory ran out.
+#include <array>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../program/output.hpp"
+#include "../program/usage.hpp"
+
+import vmm.history_tools;
+
+namespace {
+
+constexpr const char* usage =
+    "usage: vmm-history page HISTORY [OTHER] [--out FILE]\n"
+    "       vmm-history memory_viz HISTORY [--out FILE]\n"
+    "       vmm-history perfetto HISTORY [--out FILE]\n"
+    "       vmm-history summary HISTORY\n"
+    "\n"
+    "What an allocator did, from a file that write_history() or a shortage wrote, or from the\n"
+    "snapshot that torch.cuda.memory._dump_snapshot() wrote.\n"
+    "  page        one HTML file for any browser, of one history or two side by side\n"
+    "              (default: HISTORY.html)\n"
+    "  memory_viz  a snapshot for pytorch.org/memory_viz (default: HISTORY.pickle)\n"
+    "  perfetto    trace events for ui.perfetto.dev (default: HISTORY.json)\n"
+    "  summary     a few lines, on standard output\n";
+
+struct command_line {
+  std::string word;
+  std::vector<std::string> paths;
+  std::string out;
+};
+
+struct kind {
+  std::string_view word;
+  std::string_view suffix;
+  std::size_t paths_max = 1;
+};
+constexpr std::array kinds{kind{"page", ".html", 2}, kind{"memory_viz", ".pickle"},
+                           kind{"perfetto", ".json"}, kind{"summary", ""}};
+
+const kind* find_kind(std::string_view word) {
+  for (const kind& each : kinds) {
+    if (each.word == word) return &each;
+  }
+  return nullptr;
+}
+
+// Empty, or what is wrong.
+std::string read_words(int count, char** words, command_line& into) {
+  if (count < 2) return "a word is missing";
+  into.word = words[1];
+  const kind* const known = find_kind(into.word);
+  if (known == nullptr) return "there is no word '" + into.word + "'";
+  for (int i = 2; i < count; ++i) {
+    const std::string word = words[i];
+    if (word == "--out") {
+      if (i + 1 == count || *words[i + 1] == '\0') return "--out takes a path";
+      into.out = words[++i];
+    } else if (word.starts_with("--")) {
+      return "there is no option " + word;
+    } else {
+      into.paths.push_back(word);
+    }
+  }
+  if (into.paths.empty()) return into.word + " takes a history";
+  if (into.paths.size() > known->paths_max)
+    return "'" + into.paths.back() + "' is one history too many";
+  if (into.word == "summary" && !into.out.empty()) return "summary takes no --out";
+  if (into.out.empty()) into.out = into.paths.front() + std::string(known->suffix);
+  return "";
+}
+
+int fail(const std::string& why, int code) {
+  std::fprintf(stderr, "vmm-history: %s\n", why.c_str());
+  return code;
+}
+
+std::string make(const command_line& wanted, std::vector<vmm::tools::named_history>& shown) {
+  if (wanted.word == "page") return vmm::tools::to_page(shown);
+  const vmm::history& taken = shown.front().taken;
+  const vmm::tools::history_account account = vmm::tools::account_for(taken);
+  if (wanted.word == "memory_viz") return vmm::tools::to_memory_viz(taken, account);
+  if (wanted.word == "perfetto") return vmm::tools::to_trace_events(taken, account);
+  return vmm::tools::to_summary(taken, account);
+}
+
+int run(const command_line& wanted) {
+  vmm::tools::output_file file;
+  const bool has_file = wanted.word != "summary";
+  std::vector<vmm::tools::named_history> shown;
+  for (const std::string& path : wanted.paths) {
+    if (path == wanted.out && has_file) return fail(path + " is a history: --out takes another", 2);
+    std::fprintf(stderr, "vmm-history: reading %s\n", path.c_str());
+    vmm::tools::history_outcome read = vmm::tools::read_history_file(path);
+    if (!read.problem.empty()) return fail(read.problem, 2);
+    const std::size_t slash = path.find_last_of('/');
+    shown.push_back(
+        {path.substr(slash == std::string::npos ? 0 : slash + 1), std::move(read.taken)});
+  }
+  if (!has_file) {
+    const std::string why = vmm::tools::print(make(wanted, shown));
+    return why.empty() ? 0 : fail(why, 1);
+  }
+  std::string why = file.open(wanted.out);
+  if (!why.empty()) return fail(why, 1);
+  std::fprintf(stderr, "vmm-history: writing %s\n", wanted.out.c_str());
+  why = file.write(make(wanted, shown));
+  return why.empty() ? 0 : fail(why, 1);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
+  command_line wanted;
+  const std::string problem = read_words(count, words, wanted);
+  if (problem.empty()) return run(wanted);
+  std::fprintf(stderr, "vmm-history: %s\n%s", problem.c_str(), usage);
+  return 2;
+}

@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm-top: what the pools and managers of the user's running processes have. [N3]
+//
+// Exit codes: 0 all well; 1 a folder or file was refused, or standard output cannot be written; 2
+// the command line is wrong; 4 the program's own memory ran out.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "../program/output.hpp"
+#include "../program/usage.hpp"
+
+import vmm.top_tools;
+
+namespace {
+
+constexpr const char* usage =
+    "usage: vmm-top [--once] [--json] [--interval SECONDS]\n"
+    "\n"
+    "What the allocators of your running processes have that were started with VMM_TOP=1, or that\n"
+    "publish it by themselves. Ends with Ctrl-C.\n"
+    "  --once              once, and end; so it does where standard output is no terminal\n"
+    "  --json              once, as JSON\n"
+    "  --interval SECONDS  from one look to the next, 1 to 3600 (default: 1)\n";
+
+struct wanted {
+  bool once = false;
+  bool json = false;
+  std::uint64_t seconds = 1;
+};
+
+// Empty, or what is wrong.
+std::string read_words(int count, char** words, wanted& into) {
+  for (int i = 1; i < count; ++i) {
+    const std::string_view word = words[i];
+    if (word == "--once") {
+      into.once = true;
+    } else if (word == "--json") {
+      into.json = true;
+    } else if (word == "--interval") {
+      const auto seconds = i + 1 < count ? vmm::tools::read_count(words[++i], 1) : std::nullopt;
+      if (!seconds || *seconds > 3600) return "--interval takes seconds, 1 to 3600";
+      into.seconds = *seconds;
+    } else {
+      return "there is no option " + std::string(word);
+    }
+  }
+  return "";
+}
+
+int show(const wanted& how, const char* before) {
+  const vmm::tools::top_listing listing = vmm::tools::read_top();
+  const std::string text = how.json ? to_json(listing) : to_table(listing);
+  if (const std::string why = vmm::tools::print(before + text); !why.empty()) {
+    std::fprintf(stderr, "vmm-top: %s\n", why.c_str());
+    return 1;
+  }
+  for (const std::string& each : listing.complaints)
+    std::fprintf(stderr, "vmm-top: %s\n", each.c_str());
+  return listing.complaints.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
+  wanted how;
+  if (const std::string problem = read_words(count, words, how); !problem.empty()) {
+    std::fprintf(stderr, "vmm-top: %s\n%s", problem.c_str(), usage);
+    return 2;
+  }
+  if (how.once || how.json || ::isatty(STDOUT_FILENO) == 0) return show(how, "");
+  constexpr const char* clear = "\033[H\033[J";
+  while (true) {
+    (void)show(how, clear);
+    std::this_thread::sleep_for(std::chrono::seconds(how.seconds));
+  }
+}

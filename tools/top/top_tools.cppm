@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.top_tools - what the allocators of the user's running processes have, read from the files
+// that vmm.top publishes. [N3]
+//
+// I1  A file is read only in a folder that is the user's alone, and only if it is a regular file of
+//     the user's, of the one size, that nobody else may read, whose head is of its process.
+// I2  A sample is shown only if its slot was not written while it was read.
+// I3  The file of a process that is gone is removed; nothing else is changed.
+// I4  A text of a file is shown as plain ASCII: nothing of it reaches the terminal as a command.
+//
+// Thread safety: values only. Cost: some system calls for each file.
+module;
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+export module vmm.top_tools;
+
+export import vmm.top;
+import vmm.backend;
+
+namespace vmm::tools {
+
+/// A process with what its allocators have.
+export struct top_process {
+  std::uint64_t process = 0;
+  std::string program{};
+  std::uint64_t hidden_count = 0;  ///< allocators that it has no room to show
+  std::uint64_t busy_count = 0;    ///< allocators whose slots were written whenever they were read
+  std::vector<top_sample> allocators{};
+};
+export struct top_listing {
+  std::vector<top_process> processes{};   ///< by number
+  std::vector<std::string> complaints{};  ///< files and folders that were refused, with the reason
+};
+
+/// Adds what lies in the folder. One that is not there is no complaint.
+export void read_top_folder(const std::string& path, top_listing& into);
+/// Of all folders of the user.
+export [[nodiscard]] top_listing read_top();
+export [[nodiscard]] std::string to_table(const top_listing& listing);
+export [[nodiscard]] std::string to_json(const top_listing& listing);
+
+/// A slot of an open file; nothing where it is written each time that it is looked at. Errors:
+/// invalid_argument (what no sample has, or the file ends before it), unavailable (it is written).
+export [[nodiscard]] result<top_sample> read_slot(int file, std::uint32_t place);
+
+}  // namespace vmm::tools
