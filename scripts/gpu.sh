@@ -583,34 +583,41 @@ preload() {
   return $code
 }
 
+# NCCL as PyTorch's packages bring it, or the system's; nothing where there is neither.
+find_nccl() {
+  python3 - <<'FIND' 2>/dev/null || ldconfig -p | awk '/libnccl[.]so[.]2/ { print $NF; exit }'
+import glob, importlib.util, sys
+for base in importlib.util.find_spec("nvidia").submodule_search_locations:
+    for found in glob.glob(base + "/nccl/lib/libnccl.so.2"):
+        print(found)
+        sys.exit(0)
+sys.exit(1)
+FIND
+}
+
 # Two GPUs. NVLink multicast is switched off by name before anything is started that might use it;
-# vmm-pair looks again before it loads NCCL.
+# vmm-pair looks again before it loads NCCL. Each part has a process and a time limit of its own.
 pair() {
   export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
   local name
   for name in NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1; do
     [[ $(printenv "${name%%=*}") == "${name#*=}" ]] || { say "pair: $name is not set"; return 2; }
   done
-  local page=$results/pair-$slug.md code=0 part text=$scratch/pair.txt
-  printf '# Two GPUs of one host\n\n%s, %s.\n' "$(date +%F)" "$machine" >"$page"
-  for part in rights copies import 'kill 100' nccl; do
-    printf '\n## %s\n\n' "$part" >>"$page"
-    local ended=0
-    # Word splitting is wanted: a word and its count.
-    # shellcheck disable=SC2086
-    "$programs/vmm-pair" $part >"$text" 2>>"$log" || ended=$?
-    [[ $ended -ne 77 ]] || { say 'pair: there are not two devices'; return 77; }
-    [[ $ended -eq 0 ]] || code=1
-    grep -v '^device 1, in another process: 0 wrong words' "$text" >>"$page"
-    [[ $part != import ]] || cat "$text" >>"$page"
-    tail -n 1 "$text"
-    printf '\nCommand: `vmm-pair %s`, which ended with %d.\n' "$part" "$ended" >>"$page"
-  done
+  local page=$results/pair-$slug.md code=0 ended=0 text=$scratch/pair.txt nccl words=(all)
+  nccl=$(find_nccl)
+  [[ -z $nccl ]] || words+=(--nccl "$nccl")
+  "$programs/vmm-pair" "${words[@]}" >"$text" 2>>"$log" || ended=$?
+  cat "$text"
+  [[ $ended -ne 77 ]] || { say 'pair: there are not two devices'; return 77; }
+  [[ $ended -eq 0 ]] || code=1
   {
+    printf '# Two GPUs of one host\n\n%s, %s.\n' "$(date +%F)" "$machine"
+    sed 's/^### /## /' "$text"
+    printf '\nCommand: `vmm-pair all`, which ended with %d.\n' "$ended"
     printf '\n## What rights, places and clearing cost\n\n```\n'
-    "$programs/bench_special" cuda 2>>"$log" || code=1
+    timeout 150 "$programs/bench_special" cuda 2>>"$log" || code=1
     printf '```\n\nCommand: `bench_special cuda`.\n'
-  } >>"$page"
+  } >"$page"
   return $code
 }
 

@@ -28,6 +28,8 @@ entry at(const char* symbol, int version, Function* function) {
 const std::vector<entry>& device_entries() {
   static const std::vector<entry> some{
       at("cuDeviceCanAccessPeer", 4000, &cuDeviceCanAccessPeer),
+      at("cuCtxEnablePeerAccess", 4000, &cuCtxEnablePeerAccess),
+      at("cuMemcpyPeerAsync", 4000, &cuMemcpyPeerAsync),
       at("cuDeviceGetP2PAttribute", 8000, &cuDeviceGetP2PAttribute),
       at("cuMemGetHandleForAddressRange", 11070, &cuMemGetHandleForAddressRange),
       at("cuMulticastGetGranularity", 12010, &cuMulticastGetGranularity),

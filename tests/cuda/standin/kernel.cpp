@@ -129,6 +129,31 @@ CUresult triad(vmm::fake_driver& fake, void** all) {
   return write_array(fake, {parameter<std::uint64_t>(all, 0)}, first);
 }
 
+// Whether the current context's device may do that to every granule of the range. The fake driver's
+// own device is looked at where the bytes are touched.
+bool may(vmm::fake_driver& fake, vmm::address_range range, vmm::access needed) {
+  const int device = standin::context_stack().back()->device;
+  if (device == fake.home().ordinal) return true;
+  constexpr std::uint64_t granule_bytes = 2ull << 20;
+  for (std::uint64_t at = range.base.value; at < range.end().value;
+       at = (at / granule_bytes + 1) * granule_bytes) {
+    const auto rights = fake.get_access({at}, vmm::device(device));
+    if (!rights || *rights == vmm::access::none) return false;
+    if (needed == vmm::access::read_write && *rights != needed) return false;
+  }
+  return true;
+}
+
+// A kernel that is refused takes its context along: later calls say so.
+bool is_lawful(vmm::fake_driver& fake, std::string_view name, void** all) {
+  if (name != "vmm_pattern_fill" && name != "vmm_pattern_check") return true;
+  const pattern asked = pattern_of(all);
+  const bool writes = name == "vmm_pattern_fill";
+  return may(fake, {asked.at, asked.word_count * 8},
+             writes ? vmm::access::read_write : vmm::access::read) &&
+         (writes || may(fake, {{parameter<std::uint64_t>(all, 3)}, 8}, vmm::access::read_write));
+}
+
 CUresult poke(vmm::fake_driver& fake, void** all) {
   const std::array<std::byte, 1> value{
       static_cast<std::byte>(parameter<std::uint64_t>(all, 1) & 0xFF)};
@@ -171,6 +196,10 @@ CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsig
     const auto queue = standin::token_of<vmm::stream_handle>(stream);
     if (const vmm::status idle = fake.synchronize_stream(queue); !idle) return code_of(idle);
     const std::string_view name = function->name;
+    if (!is_lawful(fake, name, parameters)) {
+      vmm_standin_poison(CUDA_ERROR_ILLEGAL_ADDRESS);
+      return CUDA_SUCCESS;
+    }
     if (name == "vmm_pattern_fill") return fill(fake, pattern_of(parameters));
     if (name == "vmm_pattern_check") {
       return check(fake, pattern_of(parameters), {parameter<std::uint64_t>(parameters, 3)});

@@ -319,6 +319,17 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute which, CUdevi
   });
 }
 
+// Plain memory has no rights here that a kernel of another device would need.
+CUresult cuCtxEnablePeerAccess(CUcontext to, unsigned flags) {
+  return answer("cuCtxEnablePeerAccess", needs::context, [&](vmm::fake_driver& fake) {
+    if (to == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    const auto link = fake.query_peer(
+        {vmm::device(standin::context_stack().back()->device), vmm::device(to->device)});
+    if (!link) return code_of(link);
+    return link->is_reachable() ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  });
+}
+
 CUresult cuMemGetHandleForAddressRange(void* into, CUdeviceptr at, std::size_t size,
                                        CUmemRangeHandleType type, unsigned long long flags) {
   return answer("cuMemGetHandleForAddressRange", needs::context, [&](vmm::fake_driver& fake) {

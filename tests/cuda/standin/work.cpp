@@ -52,8 +52,9 @@ vmm::result<vmm::address_range> allocate_plain(vmm::fake_driver& fake, std::uint
   if (!memory) return memory.error();
   const auto range = fake.reserve({.size_bytes = whole});
   vmm::status outcome = range ? fake.map({range->base, whole, *memory, 0}) : range.error();
-  const vmm::access_grant all[] = {{where, vmm::access::read_write}};
-  if (outcome) outcome = fake.set_access(*range, all);
+  const vmm::access_grant all[] = {{where, vmm::access::read_write},
+                                   {fake.home(), vmm::access::read_write}};
+  if (outcome) outcome = fake.set_access(*range, {all, where == fake.home() ? 1u : 2u});
   if (outcome) {
     standin::state& s = standin::the();
     const std::lock_guard<std::mutex> hold(s.mutex);
@@ -204,6 +205,13 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 CUresult cuMemcpyDtoDAsync(CUdeviceptr target, CUdeviceptr source, std::size_t size,
                            CUstream stream) {
   return answer("cuMemcpyDtoDAsync", needs::context, [&](vmm::fake_driver& fake) {
+    return code_of(fake.copy({{target}, {source}, size, stream_of(stream)}));
+  });
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr target, CUcontext, CUdeviceptr source, CUcontext,
+                           std::size_t size, CUstream stream) {
+  return answer("cuMemcpyPeerAsync", needs::context, [&](vmm::fake_driver& fake) {
     return code_of(fake.copy({{target}, {source}, size, stream_of(stream)}));
   });
 }
