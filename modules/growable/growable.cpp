@@ -294,15 +294,33 @@ status growable_range::clear_stale(const block& segment, bool may_wait) {
 }
 
 status growable_range::fill_segments(const growable_request& request, change_plan& changes) {
-  if (!options_.zero_new) return {};
+  const contents_rule rule = memory_->options().contents;
+  const bool is_poisoned = !options_.zero_new && rule == contents_rule::poison;
+  if (!options_.zero_new && !is_poisoned && rule != contents_rule::zero_on_acquire) return {};
+  const std::uint8_t value = is_poisoned ? poison_byte : 0;
   for (const room_cut& each : changes.grown) {
     check(each.user_bytes < request.size_bytes, "no byte of a segment that grew is new");
     changes.has_fills = true;
     const address_range added{each.room->base + each.user_bytes,
                               request.size_bytes - each.user_bytes};
-    if (status filled = memory_->driver().fill({added, 0, request.stream}); !filled) return filled;
+    if (status filled = memory_->driver().fill({added, value, request.stream}); !filled)
+      return filled;
   }
   return {};
+}
+
+// What memory_options::contents asks of bytes that go: from `kept_bytes` to the segment's size, and
+// to the end of its last piece.
+status growable_range::fill_released(const block& segment, std::uint64_t kept_bytes,
+                                     stream_handle stream) {
+  const contents_rule rule = memory_->options().contents;
+  if (rule != contents_rule::zero_on_release && rule != contents_rule::poison) return {};
+  const std::uint64_t end_bytes = rounded(segment.sizes.user_bytes);
+  if (segment.sizes.user_bytes <= kept_bytes) return {};
+  check(end_bytes <= segment.sizes.mapped_bytes, "a segment has more bytes than memory");
+  const std::uint8_t value = rule == contents_rule::poison ? poison_byte : 0;
+  return memory_->driver().fill(
+      {{segment.base + kept_bytes, end_bytes - kept_bytes}, value, stream});
 }
 
 status growable_range::order_behind(stream_handle stream, std::span<const room_cut> cuts) {
@@ -318,6 +336,8 @@ status growable_range::cut_segments(stream_handle stream, std::span<room_cut> cu
   if (cuts.empty()) return {};
   if (status room = reserve_more(given_up_, 1); !room) return room;
   if (status ordered = order_behind(stream, cuts); !ordered) return ordered;
+  for (const room_cut& each : cuts)
+    if (status filled = fill_released(*each.room, each.user_bytes, stream); !filled) return filled;
   const result<ticket_ref> point = engine_->time().mark(stream);
   if (!point) return point.error();
   if (status cut = engine_->cut_rooms(cuts, *point); !cut) return cut;
@@ -392,6 +412,8 @@ status growable_range::close_locked(stream_handle stream) {
   for (const block* const each : segments_) {
     if (status ordered = engine_->order(stream, *each); !ordered) return ordered;
   }
+  for (const block* const each : segments_)
+    if (status filled = fill_released(*each, 0, stream); !filled) return filled;
   const result<ticket_ref> point = engine_->time().mark(stream);
   if (!point) return point.error();
   for (block* const each : segments_) engine_->discard(*each, *point);

@@ -12,7 +12,8 @@
 //     made smaller.
 // I2  A failed call leaves every size and every byte below it as they were. It may leave memory
 //     mapped behind a size; that counts in physical_bytes, and the next resize takes it or gives it
-//     back.
+//     back. Where the manager's contents rule fills on release, bytes that a failed call was to
+//     give up may have been filled.
 // I3  What a call gives up is unmapped when the work that the call's stream had been given has
 //     finished, and no call waits for that but one that grows over the same addresses, or that
 //     fails and finds no event to tell it.
@@ -48,7 +49,8 @@ export struct growable_options {
   std::uint64_t handle_bytes =
       0;                 ///< of each physical handle, a multiple of the granularity; 0: one
                          ///< granule; few_handles. A segment grows and shrinks by whole pieces
-  bool zero_new = true;  ///< bytes that a growth adds are zero; else they are not specified
+  bool zero_new = true;  ///< bytes that a growth adds are zero; else they are what the manager's
+                         ///< memory_options::contents makes of them
 };
 
 /// How many segments one range may have.
@@ -259,6 +261,8 @@ export class growable_range {
   [[nodiscard]] status clear_stale(const block& segment, bool may_wait) VMM_REQUIRES(mutex_);
   [[nodiscard]] status fill_segments(const growable_request& request, change_plan& changes)
       VMM_REQUIRES(mutex_);
+  [[nodiscard]] status fill_released(const block& segment, std::uint64_t kept_bytes,
+                                     stream_handle stream) VMM_REQUIRES(mutex_);
   [[nodiscard]] status cut_segments(stream_handle stream, std::span<room_cut> cuts)
       VMM_REQUIRES(mutex_);
   void set_size(block& segment, std::uint64_t size_bytes) noexcept VMM_REQUIRES(mutex_);
