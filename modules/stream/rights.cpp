@@ -78,6 +78,17 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
   return given;
 }
 
+status stream_pool::set_access(address at, std::span<const access_grant> grants) {
+  if (!is_ready()) return why_not_ready();
+  if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
+  const result<address_range> whole = whole_block(at);
+  if (!whole) return whole.error();
+  check(whole->base == at && !whole->empty(), "another block is found than was named");
+  return refuse(errc::not_supported,
+                "blocks of a pool share their mappings: set_peers gives rights to all of a pool, "
+                "and a manager gives them to one block");
+}
+
 result<std::vector<memory_segment>> stream_pool::segments(address_range range) {
   if (!is_ready()) return why_not_ready();
   std::vector<memory_segment> listed;

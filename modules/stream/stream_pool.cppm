@@ -216,13 +216,17 @@ export class stream_pool {
   /// Not called from a listener or a watcher.
   /// Effects: each location named has these rights to all of the pool's memory, what is mapped
   /// now and what will be, wherever it moves; the others keep theirs. Several devices in one call,
-  /// and later ones. A block alone has no rights of its own: it shares its mappings with others.
-  /// [I2]
+  /// and later ones. [I2]
   /// Errors: those of set_up; invalid_argument (no grants, the home or the placement, more
   /// locations than a list takes), out_of_host_memory, what set_access answers; all is as before,
   /// as far as the driver lets it.
   /// Cost: one set-access for each mapping; others grow afterwards.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
+
+  /// Rights of one block are a manager's to give: a mapping of a pool serves several blocks at once
+  /// and others after them, so that a right to one would be a right to those. Effects: none.
+  /// Errors: invalid_argument (no grants), as free for a wrong address, else not_supported.
+  [[nodiscard]] status set_access(address at, std::span<const access_grant> grants);
   /// Effects: none; answers the mappings that the range touches, in address order, for whoever
   /// registers memory by segments: a remap_listener is told before they change.
   /// Errors: unknown_address (not the pool's), not_allocated (a part is not mapped),
