@@ -72,6 +72,7 @@ FUNCTION = "a function"
 BYTES = "bytes"
 PAIR = "a pair"
 NUMBERS = "numbers"
+RIGHTS = "rights"
 
 WRONG = {
     NUMBER: ["5", b"5", 5.0, [5], object(), True, 1j],
@@ -83,25 +84,29 @@ WRONG = {
     BYTES: [5, "text", None, 1.5, object()],
     PAIR: [5, "ab", (1,), (1, 2, 3), object(), ("x", 0), (0, "x"), (0.0, 0)],
     NUMBERS: [5, "12", b"ab", object(), [1.5], ["1"]],
+    RIGHTS: [5, "x", [1], object(), {1: "read"}, {"1": 1}, {1.5: 1}, {(0,): 1}, {True: 1}],
 }
 OUT_OF_RANGE = {NUMBER: [-1, 1 << 64, (1 << 64) + 5], FLAG: [2, 5, -1],
                 TEXT: ["ho\0st"], PAIR: [(7, 0), (0, -1), (0, 1 << 32)],
                 REAL: [float("nan"), float("inf"), -0.5, 1.5], OBJECT: [], FUNCTION: [], BYTES: [],
-                NUMBERS: [[-1], [1 << 70]]}
+                NUMBERS: [[-1], [1 << 70]], RIGHTS: [{-1: 1}, {1: 3}, {1 << 31: 1}, {(7, 0): 1}]}
 
-NONE_TOO = {TEXT, REAL, PAIR, NUMBERS}  # None is wrong but where the default is None
+NONE_TOO = {TEXT, REAL, PAIR, NUMBERS, RIGHTS}  # None is wrong but where the default is None
 
 POOL_OPTIONS = dict(policy=TEXT, budget=NUMBER, capture=NUMBER, page_bytes=NUMBER,
                     page_count=NUMBER, reservation_bytes=NUMBER, wait_when_short=FLAG, place=PAIR,
                     read_environment=FLAG, report_live=FLAG)
 MANAGER_OPTIONS = dict(policy=TEXT, budget=NUMBER, fragment_ratio=REAL, chunk_bytes=NUMBER,
                        reservation_bytes=NUMBER, wait_when_short=FLAG, read_environment=FLAG,
-                       report_live=FLAG)
+                       report_live=FLAG, shareable=NUMBER)
 
 # The parameters of each call: their kinds, and right values for those that have no default.
 CALLS = {
     "drivers": ({}, {}), "loaded_library": ({}, {}), "version": ({}, {}),
     "Driver": (dict(name=TEXT, device=NUMBER), {}),
+    "Driver.link": (dict(source=NUMBER, target=NUMBER), dict(source=0, target=0)),
+    "Driver.rights": (dict(address=NUMBER, who=NUMBER),
+                      lambda b: dict(address=b.block.address, who=0)),
     "Driver.destroy_stream": (dict(stream=NUMBER), {}),
     "Driver.synchronize": (dict(stream=NUMBER), {}),
     "Driver.write": (dict(target=NUMBER, data=BYTES),
@@ -116,6 +121,7 @@ CALLS = {
     "Pool.free_raw": (dict(address=NUMBER, stream=NUMBER), lambda b: dict(address=b.block.address)),
     "Pool.pin": (dict(block=OBJECT), {}), "Pool.unpin": (dict(block=OBJECT), {}),
     "Pool.forget_stream": (dict(stream=NUMBER), {}),
+    "Pool.set_peers": (dict(rights=RIGHTS), {}),
     "Pool.trim": (dict(limit=NUMBER), {}),
     "Pool.subscribe": (dict(callback=FUNCTION), {}),
     "Pool.unsubscribe": (dict(subscription=NUMBER), {}),
@@ -125,6 +131,7 @@ CALLS = {
     "Manager.copy": (dict(target=OBJECT, source=OBJECT, size=NUMBER, stream=NUMBER, mode=NUMBER),
                      lambda b: dict(target=b.range, source=b.range)),
     "Manager.forget_stream": (dict(stream=NUMBER), {}),
+    "Manager.set_peers": (dict(rights=RIGHTS), {}),
     "Manager.trim": (dict(limit=NUMBER), {}),
     "Block": (dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
               lambda b: dict(owner=b.pool, address=0, size=0, stream=0)),
@@ -134,6 +141,7 @@ CALLS = {
               lambda b: dict(owner=b.manager, address=0, size=0, stream=0)),
     "Range.free": (dict(stream=NUMBER), {}),
     "Range.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
+    "Range.set_access": (dict(rights=RIGHTS), {}),
     "Range.resize": (dict(size=NUMBER, growth=NUMBER, in_place=FLAG), lambda b: dict(size=MIB)),
     "cupy.Functions": (dict(pool=OBJECT, current_stream=FUNCTION),
                        lambda b: dict(pool=b.pool, current_stream=int)),

@@ -22,7 +22,8 @@ except ImportError as trouble:
     if _sys.argv[:1] == ["-m"] and "libvmm" in _words[_words.index("-m") + 1:][:1]:
         _sys.exit(str(trouble))
     raise
-from .drivers import Driver, DriverEntry, DriverInfo, Feature, Place, drivers
+from .drivers import (Driver, DriverEntry, DriverInfo, Feature, Link, PeerLink, Place, Rights,
+                      drivers)
 from .errors import (DeviceLost, Error, InUse, InvalidArgument, InvalidHandle, NotPermitted,
                      NotSupported, OutOfMemory, Unavailable, UnknownAddress)
 from .managers import Copy, Manager, ManagerStatistics, Range
@@ -45,8 +46,8 @@ __version__ = ".".join(str(part) for part in version())
 
 __all__ = [
     "Block", "Capture", "Copy", "DeviceLost", "Driver", "DriverEntry", "DriverInfo", "Error",
-    "Feature", "InUse", "InvalidArgument", "InvalidHandle", "Manager", "ManagerStatistics",
-    "NotPermitted", "NotSupported", "OutOfMemory", "Place", "Pool", "PoolStatistics", "Range",
-    "Region", "RegionKind", "RemapKind", "RemapNotice", "Shortage", "TrimReport", "Unavailable",
-    "UnknownAddress", "drivers", "loaded_library", "version",
+    "Feature", "InUse", "InvalidArgument", "InvalidHandle", "Link", "Manager", "ManagerStatistics",
+    "NotPermitted", "NotSupported", "OutOfMemory", "PeerLink", "Place", "Pool", "PoolStatistics",
+    "Range", "Region", "RegionKind", "RemapKind", "RemapNotice", "Rights", "Shortage", "TrimReport",
+    "Unavailable", "UnknownAddress", "drivers", "loaded_library", "version",
 ]

@@ -97,6 +97,10 @@ class ManagerOptions(Sized):
                 ("read_environment", U32), ("report_live", U32), ("reserved", U32)]
 
 
+class Grant(ctypes.Structure):
+    _fields_ = [("place", U32), ("device", I32), ("rights", U32), ("reserved", U32)]
+
+
 class BlockRequest(Sized):
     _fields_ = [("struct_size", U64), ("size_bytes", U64), ("growth_bytes", U64),
                 ("alignment_bytes", U64), ("stream", HANDLE)]
@@ -142,6 +146,11 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_driver_write": [HANDLE, HANDLE, ctypes.c_void_p, U64],
     "vmm_driver_read": [HANDLE, ctypes.c_void_p, HANDLE, U64],
     "vmm_driver_fill": [HANDLE, HANDLE, ctypes.c_uint8, U64, HANDLE],
+    "vmm_driver_query_peer": [HANDLE, I32, I32, ctypes.POINTER(U32), ctypes.POINTER(U32)],
+    "vmm_driver_get_access": [HANDLE, HANDLE, U32, I32, ctypes.POINTER(U32)],
+    "vmm_manager_set_access": [HANDLE, HANDLE, ctypes.POINTER(Grant), U64],
+    "vmm_manager_set_peers": [HANDLE, ctypes.POINTER(Grant), U64],
+    "vmm_pool_set_peers": [HANDLE, ctypes.POINTER(Grant), U64],
     "vmm_pool_options_init": [ctypes.POINTER(PoolOptions), U64],
     "vmm_pool_create": [HANDLE, ctypes.POINTER(PoolOptions), _OUT],
     "vmm_pool_destroy": [HANDLE],

@@ -121,12 +121,12 @@ def function(name: str, given: Any) -> Callable[..., Any]:
     return given  # type: ignore[no-any-return]
 
 
-def place(given: Any, members: type[Members]) -> tuple[int, int]:
+def place(given: Any, members: type[Members], name: str = "place") -> tuple[int, int]:
     """A place and the number of the device or node there."""
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or len(given) != 2:
-        raise refuse("place", f"a pair of libvmm.{members.__name__} and an int", given)
-    return (int(member("place[0]", given[0], members)),
-            whole("place[1]", given[1], 0, _I32_MAX, "a number of a device or node as an int"))
+        raise refuse(name, f"a pair of libvmm.{members.__name__} and an int", given)
+    return (int(member(f"{name}[0]", given[0], members)),
+            whole(f"{name}[1]", given[1], 0, _I32_MAX, "a number of a device or node as an int"))
 
 
 def shape(given: Any) -> tuple[int, ...]:

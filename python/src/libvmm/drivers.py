@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import ctypes
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from . import _native, _values
-from .errors import check
+from .errors import InvalidArgument, check
 
 _LIBRARY = _native.LIBRARY
 
@@ -37,6 +39,56 @@ class Place(enum.IntEnum):
     DEVICE = 0
     HOST = 1
     HOST_NODE = 2
+
+
+class Rights(enum.IntEnum):
+    """What kernels of a location may do with memory. They do not bind copies that the driver
+    makes (docs/special.md)."""
+
+    NONE = 0
+    READ = 1
+    READ_WRITE = 2
+
+
+class Link(enum.IntEnum):
+    """What lies between two devices."""
+
+    NONE = 0
+    ITSELF = 1
+    PEER = 2
+
+
+@dataclass(frozen=True)
+class PeerLink:
+    """Whether kernels of one device can be given rights to memory of another one."""
+
+    link: Link
+    atomics: bool
+    """Whether atomic operations work across it."""
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether rights can be given."""
+        return self.link != Link.NONE
+
+
+def _location(name: str, given: Any) -> tuple[int, int]:
+    """A device's number, or a (Place, number)."""
+    if isinstance(given, tuple):
+        return _values.place(given, Place, name)
+    return int(Place.DEVICE), _values.device(given, name, 0)
+
+
+def grants_of(given: Any) -> Any:
+    """The C library's list of rights: {device or (Place, number): Rights}."""
+    if not isinstance(given, Mapping):
+        raise _values.refuse("rights", "a dict of libvmm.Rights by device, or by (Place, number)",
+                             given)
+    made = (_native.Grant * len(given))()
+    for grant, (who, rights) in zip(made, given.items()):
+        grant.place, grant.device = _location("rights", who)
+        grant.rights = int(_values.member("rights", rights, Rights))
+    return made
 
 
 @dataclass(frozen=True)
@@ -106,6 +158,35 @@ class Driver:
         free, total = ctypes.c_uint64(), ctypes.c_uint64()
         check(_LIBRARY.vmm_driver_memory(self._handle, ctypes.byref(free), ctypes.byref(total)))
         return free.value, total.value
+
+    def link(self, source: int, target: int) -> PeerLink:
+        """Whether kernels of device `source` can be given rights to memory of device `target`.
+        Raises InvalidArgument for a device that is not there, NotSupported where there are no
+        rights for each device."""
+        link, flags = ctypes.c_uint32(), ctypes.c_uint32()
+        check(_LIBRARY.vmm_driver_query_peer(
+            self._handle, _values.device(source, "source", 0), _values.device(target, "target", 0),
+            ctypes.byref(link), ctypes.byref(flags)))
+        return PeerLink(Link(link.value), bool(flags.value & 1))
+
+    def topology(self) -> list[list[PeerLink]]:
+        """link() for each pair of devices, by the one that reaches: topology()[0][1]."""
+        count = 0
+        while count < 64:
+            try:
+                self.link(count, count)
+            except InvalidArgument:
+                break
+            count += 1
+        return [[self.link(source, target) for target in range(count)] for source in range(count)]
+
+    def rights(self, address: int, who: int | tuple[Place, int]) -> Rights:
+        """What a device, or a (Place, number), may do with mapped memory."""
+        place, number = _location("who", who)
+        found = ctypes.c_uint32()
+        check(_LIBRARY.vmm_driver_get_access(self._handle, _values.address("address", address),
+                                             place, number, ctypes.byref(found)))
+        return Rights(found.value)
 
     def create_stream(self) -> int:
         """The number of a new stream. Raises NotSupported where there are none."""

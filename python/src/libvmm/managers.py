@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import ctypes
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from . import _native, _values
-from .drivers import Driver
+from .drivers import Driver, Rights, grants_of
 from .errors import check
 from .pools import Block, TrimReport, values_of
 
@@ -68,6 +70,14 @@ class Range(Block):
                                           ctypes.byref(at)))
         self.address, self.size = at.value or 0, request.size_bytes
 
+    def set_access(self, rights: Mapping[Any, Rights]) -> None:
+        """Rights of this block, by device or (Place, number), wherever it moves; they overrule
+        Manager.set_peers(). The work of a device that loses rights has finished before."""
+        grants = grants_of(rights)
+        self._check_live()
+        check(_LIBRARY.vmm_manager_set_access(self._owner.handle, self.address, grants,
+                                              len(grants)))
+
     def settle(self) -> None:
         """Blocks until the host may touch the bytes."""
         check(_LIBRARY.vmm_manager_settle(self._owner.handle, self.address))
@@ -79,7 +89,9 @@ class Manager:
     def __init__(self, driver: Driver, *, policy: str | None = None, budget: int = 0,
                  fragment_ratio: float | None = None, chunk_bytes: int | None = None,
                  reservation_bytes: int | None = None, wait_when_short: bool = True,
-                 read_environment: bool = False, report_live: bool = True) -> None:
+                 read_environment: bool = False, report_live: bool = True,
+                 shareable: int = 0) -> None:
+        """`shareable`: libvmm.share.Kind of all memory, for libvmm.share.export_block()."""
         self._handle = ctypes.c_void_p()
         _values.one_of("driver", driver, Driver)
         options = _native.ManagerOptions()
@@ -93,6 +105,7 @@ class Manager:
         if reservation_bytes is not None:
             options.reservation_bytes = _values.size("reservation_bytes", reservation_bytes)
         options.budget_bytes = _values.size("budget", budget)
+        options.shareable = _values.whole("shareable", shareable, 0, (1 << 32) - 1)
         options.wait_when_short = _values.flag("wait_when_short", wait_when_short)
         options.read_environment = _values.flag("read_environment", read_environment)
         options.report_live = _values.flag("report_live", report_live)
@@ -135,6 +148,11 @@ class Manager:
             size_bytes=of.size if size is None else _values.size("size", size),
             stream=_values.stream(stream), mode=int(_values.member("mode", mode, Copy)))
         check(_LIBRARY.vmm_manager_copy(self._handle, ctypes.byref(request)))
+
+    def set_peers(self, rights: Mapping[Any, Rights]) -> None:
+        """Rights of other devices to all blocks, now and later: {1: Rights.READ_WRITE}."""
+        grants = grants_of(rights)
+        check(_LIBRARY.vmm_manager_set_peers(self._handle, grants, len(grants)))
 
     def forget_stream(self, stream: int) -> None:
         """To be called before a stream is destroyed."""

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from . import _dlpack, _native, _values
-from .drivers import Driver, Feature, Place
+from .drivers import Driver, Feature, Place, Rights, grants_of
 from .errors import check
 
 _LIBRARY = _native.LIBRARY
@@ -273,6 +273,12 @@ class Pool:
     def synchronize(self) -> None:
         """Blocks until the work of every stream that the pool knows has finished."""
         check(_LIBRARY.vmm_pool_synchronize(self._handle))
+
+    def set_peers(self, rights: Mapping[Any, Rights]) -> None:
+        """Rights of other devices to all of the pool's memory, now and later, wherever it moves:
+        {1: Rights.READ}. A block alone has none: take a Manager for it."""
+        grants = grants_of(rights)
+        check(_LIBRARY.vmm_pool_set_peers(self._handle, grants, len(grants)))
 
     def trim(self, limit: int = 0) -> TrimReport:
         """Gives free memory back until at most `limit` bytes of it are kept."""

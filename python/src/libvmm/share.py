@@ -1,0 +1,459 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Memory lent to other processes and borrowed from them, without a copy (docs/sharing.md).
+
+    from libvmm import share
+    secret = share.make_secret()                     # before a fork, or share.read_secret(path)
+    with share.Listener("/run/user/1000/vmm/a") as place, place.accept(secret) as channel:
+        lent = share.export(driver, 64 << 20)        # or share.export_block(range)
+        channel.lend(lent)
+
+    with share.connect("/run/user/1000/vmm/a", secret) as channel:     # the other process
+        with channel.borrow(driver) as borrowed:
+            torch.from_dlpack(borrowed.view("float32", (4096, 4096)))
+
+Whoever receives a block may read and write it. The connection is the lease: when it ends, what was
+lent on it counts as given back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from . import _dlpack, _native, _values
+from .drivers import Driver
+from .errors import InUse, InvalidArgument, InvalidHandle, UnknownAddress, check, error_of
+from .managers import Range
+
+_LIBRARY = _native.LIBRARY
+_U64, _U32, _I32, _HANDLE = _native.U64, _native.U32, _native.I32, _native.HANDLE
+_OUT = ctypes.POINTER(_HANDLE)
+
+#: The bytes of a secret.
+SECRET_BYTES = 32
+_LABEL_BYTES = 32
+
+
+class _Options(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("secret", ctypes.c_uint8 * SECRET_BYTES),
+                ("timeout_ms", _U32), ("reserved", _U32)]
+
+
+class _Export(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("size_bytes", _U64), ("handle_bytes", _U64),
+                ("kind", _U32), ("followed", _U32), ("one_handle", _U32), ("reserved", _U32),
+                ("label", ctypes.c_uint8 * _LABEL_BYTES)]
+
+
+class _Import(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("read_only", _U32), ("any_device", _U32)]
+
+
+class _Info(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("base", _HANDLE), ("size_bytes", _U64), ("id", _U64),
+                ("epoch", _U64), ("part_count", _U64), ("lent", _U32), ("reserved", _U32),
+                ("label", ctypes.c_uint8 * _LABEL_BYTES)]
+
+
+class _Event(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("id", _U64), ("epoch", _U64), ("kind", _U32),
+                ("reason", _I32)]
+
+
+_SECRET = ctypes.POINTER(ctypes.c_uint8)
+_CALLS: dict[str, list[Any]] = {
+    "vmm_share_make_secret": [_SECRET],
+    "vmm_share_read_secret": [_native.TEXT, _SECRET],
+    "vmm_share_options_init": [ctypes.POINTER(_Options), _U64],
+    "vmm_share_listen": [_native.TEXT, _OUT],
+    "vmm_share_accept": [_HANDLE, ctypes.POINTER(_Options), _OUT],
+    "vmm_share_stop": [_HANDLE],
+    "vmm_share_connect": [_native.TEXT, ctypes.POINTER(_Options), _OUT],
+    "vmm_share_adopt": [_I32, _U32, ctypes.POINTER(_Options), _OUT],
+    "vmm_share_close": [_HANDLE],
+    "vmm_share_descriptor": [_HANDLE, ctypes.POINTER(_I32)],
+    "vmm_share_export": [_HANDLE, ctypes.POINTER(_Export), _OUT],
+    "vmm_share_export_block": [_HANDLE, _HANDLE, ctypes.POINTER(_Export), _OUT],
+    "vmm_share_moved": [_HANDLE, _HANDLE],
+    "vmm_share_query_export": [_HANDLE, ctypes.POINTER(_Info)],
+    "vmm_share_end_export": [_HANDLE],
+    "vmm_share_lend": [_HANDLE, _HANDLE, ctypes.POINTER(_U64)],
+    "vmm_share_update": [_HANDLE, _U64, ctypes.POINTER(_U64)],
+    "vmm_share_take_back": [_HANDLE, _U64],
+    "vmm_share_next": [_HANDLE, _U32, ctypes.POINTER(_Event)],
+    "vmm_share_borrow": [_HANDLE, _HANDLE, ctypes.POINTER(_Import), _OUT],
+    "vmm_share_apply": [_HANDLE, _HANDLE],
+    "vmm_share_query_import": [_HANDLE, ctypes.POINTER(_Info)],
+    "vmm_share_give_back": [_HANDLE, _HANDLE],
+    "vmm_share_end_import": [_HANDLE],
+}
+for _name, _arguments in _CALLS.items():
+    _function = getattr(_LIBRARY, _name)
+    _function.argtypes, _function.restype = _arguments, _I32
+
+
+class Kind(enum.IntFlag):
+    """Ways to share memory; a manager's `shareable` may be several."""
+
+    NONE = 0
+    POSIX_FD = 1
+    WIN32 = 2
+    FABRIC = 4
+
+
+class What(enum.IntEnum):
+    """What a peer has done."""
+
+    OFFERED = 0
+    UPDATED = 1
+    WITHDRAWN = 2
+    ACCEPTED = 3
+    REFUSED = 4
+    RELEASED = 5
+
+
+@dataclass(frozen=True)
+class Event:
+    """What the peer has done with one block."""
+
+    kind: What
+    id: int
+    """The block's number on the channel."""
+    epoch: int
+    reason: Exception | None
+    """Why it was refused; None for every other kind."""
+
+
+@dataclass(frozen=True)
+class SharedInfo:
+    """A block that is lent or borrowed."""
+
+    address: int
+    size: int
+    id: int
+    epoch: int
+    parts: int
+    """Physical handles."""
+    lent: bool
+    label: bytes
+
+
+def make_secret() -> bytes:
+    """32 bytes that both sides have and nobody else: made before a fork, or passed by a file."""
+    made = (ctypes.c_uint8 * SECRET_BYTES)()
+    check(_LIBRARY.vmm_share_make_secret(made))
+    return bytes(made)
+
+
+def read_secret(path: str | os.PathLike[str]) -> bytes:
+    """Of a file of 32 bytes, this user's, of mode 0600. Raises NotPermitted for any other."""
+    made = (ctypes.c_uint8 * SECRET_BYTES)()
+    check(_LIBRARY.vmm_share_read_secret(_values.text("path", os.fspath(path)), made))
+    return bytes(made)
+
+
+def _options(secret: bytes, timeout_ms: int) -> _Options:
+    made = _Options()
+    check(_LIBRARY.vmm_share_options_init(ctypes.byref(made), ctypes.sizeof(made)))
+    given = _values.data("secret", secret)
+    if len(given) != SECRET_BYTES:
+        raise InvalidArgument(f"a secret has {SECRET_BYTES} bytes, and {len(given)} were given")
+    made.secret[:] = given
+    made.timeout_ms = _values.whole("timeout_ms", timeout_ms, 0, (1 << 32) - 1)
+    return made
+
+
+def _request(size: int, kind: Kind, label: bytes, **values: int) -> _Export:
+    made = _Export(size_bytes=size, kind=int(_values.whole("kind", kind)), **values)
+    text = _values.data("label", label)
+    if len(text) > _LABEL_BYTES:
+        raise InvalidArgument(f"a label has {_LABEL_BYTES} bytes at most, not {len(text)}")
+    made.label[:len(text)] = text
+    return made
+
+
+def _info(query: Any, handle: ctypes.c_void_p) -> SharedInfo:
+    info = _Info()
+    check(query(handle, ctypes.byref(info)))
+    return SharedInfo(info.base or 0, info.size_bytes, info.id, info.epoch, info.part_count,
+                      bool(info.lent), bytes(info.label).rstrip(b"\0"))
+
+
+class _Handle:
+    """An object of the C library that one call ends."""
+
+    def __init__(self, handle: ctypes.c_void_p, end: Any) -> None:
+        self._handle, self._end = handle, end
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The C library's object."""
+        return self._handle
+
+    @property
+    def is_open(self) -> bool:
+        """Whether close() has not been called."""
+        return bool(self._handle)
+
+    def _check_open(self) -> None:
+        if not self._handle:
+            raise InvalidHandle(f"the {type(self).__name__} was closed")
+
+    def close(self) -> None:
+        """Ends it; what is closed stays closed. Raises InUse where somebody uses it."""
+        if self._handle:
+            check(self._end(self._handle))
+            self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            try:
+                self.close()
+            except Exception:  # nobody is there to be told
+                pass
+
+
+class Lent(_Handle):
+    """A block that others may be lent, from export() and export_block(). close() ends it, and
+    raises InUse while it is lent."""
+
+    def __init__(self, handle: ctypes.c_void_p, owner: Any) -> None:
+        super().__init__(handle, _LIBRARY.vmm_share_end_export)
+        self._owner = owner  # lives as long as its memory
+
+    def info(self) -> SharedInfo:
+        """Where the block lies, how large it is, and whether it is lent now."""
+        self._check_open()
+        return _info(_LIBRARY.vmm_share_query_export, self._handle)
+
+    @property
+    def address(self) -> int:
+        """Where the block lies in this process."""
+        return self.info().address
+
+    @property
+    def size(self) -> int:
+        """In bytes: whole granules, which is what the other side maps."""
+        return self.info().size
+
+    def moved(self, block: Range) -> None:
+        """Where resize() has put a followed block. Channel.update() tells the peer."""
+        self._check_open()
+        at = _values.one_of("block", block, Range).address
+        check(_LIBRARY.vmm_share_moved(self._handle, at))
+
+
+def export(driver: Driver, size: int, *, handle_bytes: int = 0, kind: Kind = Kind.POSIX_FD,
+           label: bytes = b"") -> Lent:
+    """Memory of its own, to be lent; of one handle, or of handles of `handle_bytes`."""
+    request = _request(_values.size("size", size), kind, label,
+                       handle_bytes=_values.size("handle_bytes", handle_bytes))
+    made = ctypes.c_void_p()
+    check(_LIBRARY.vmm_share_export(_values.one_of("driver", driver, Driver).handle,
+                                    ctypes.byref(request), ctypes.byref(made)))
+    return Lent(made, driver)
+
+
+def export_block(block: Range, *, followed: bool = False, one_handle: bool = False,
+                 kind: Kind = Kind.POSIX_FD, label: bytes = b"") -> Lent:
+    """A block of a manager that was made with `shareable`. Until the export ends, a block that is
+    not `followed` is neither freed nor resized (InUse)."""
+    owner = _values.one_of("block", block, Range)._owner
+    request = _request(0, kind, label, followed=_values.flag("followed", followed),
+                       one_handle=_values.flag("one_handle", one_handle))
+    made = ctypes.c_void_p()
+    check(_LIBRARY.vmm_share_export_block(owner.handle, block.address, ctypes.byref(request),
+                                          ctypes.byref(made)))
+    return Lent(made, block)
+
+
+class Borrowed(_Handle):
+    """A block of another process, mapped in this one, from Channel.borrow(). A DLPack producer as
+    libvmm.Block is. Its bytes stay for as long as it is borrowed, whatever becomes of the peer."""
+
+    def __init__(self, handle: ctypes.c_void_p, channel: Channel, driver: Driver) -> None:
+        super().__init__(handle, _LIBRARY.vmm_share_end_import)
+        self._channel, self._owner, self._views = channel, _Owner(self, driver), 0
+
+    def info(self) -> SharedInfo:
+        """Where the block lies here, its number and epoch, and its label."""
+        self._check_open()
+        return _info(_LIBRARY.vmm_share_query_import, self._handle)
+
+    @property
+    def address(self) -> int:
+        """Where the block lies in this process; 0 once it was given back. May change by apply()."""
+        return self.info().address if self._handle else 0
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.info().size if self._handle else 0
+
+    def view(self, dtype: str = "uint8", shape: Sequence[int] | None = None) -> _dlpack.View:
+        """The bytes as a DLPack producer, as Block.view()."""
+        if not self.address:
+            raise UnknownAddress("the block was given back")
+        return _dlpack.View(self, dtype, shape)
+
+    def __dlpack__(self, *, stream: int | None = None, **others: Any) -> Any:
+        return self.view().__dlpack__(stream=stream, **others)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _dlpack.device_of(self._owner.driver)
+
+    def _check_unseen(self) -> None:
+        self._check_open()
+        if self._views:
+            raise InUse(f"{self._views} DLPack views show the block")
+
+    def apply(self) -> None:
+        """Takes the change that Channel.next() told (UPDATED), and accepts it. No unfinished work
+        uses the block."""
+        self._check_unseen()
+        check(_LIBRARY.vmm_share_apply(self._channel.handle, self._handle))
+
+    def give_back(self) -> None:
+        """Releases the memory and tells the peer. Raises InUse while a view lives, Unavailable
+        where the connection has ended: the memory is released all the same."""
+        self._check_unseen()
+        told = _LIBRARY.vmm_share_give_back(self._channel.handle, self._handle)
+        trouble = error_of(told) if told else None
+        super().close()
+        if trouble is not None:
+            raise trouble
+
+    def close(self) -> None:
+        """As give_back() where the channel is open, and else the memory's end."""
+        if not self._handle:
+            return
+        if self._channel.is_open:
+            self.give_back()
+            return
+        self._check_unseen()
+        super().close()
+
+
+class _Owner:
+    """What a view asks of a block's owner."""
+
+    def __init__(self, block: Borrowed, driver: Driver) -> None:
+        self._block, self.driver = block, driver
+
+    @property
+    def is_open(self) -> bool:
+        return self._block.is_open
+
+
+class Channel(_Handle):
+    """A connection to one peer, from connect(), Listener.accept() or adopt(). Both sides may lend.
+    Ending it ends every loan on it."""
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        super().__init__(handle, _LIBRARY.vmm_share_close)
+
+    def fileno(self) -> int:
+        """For select and poll: readable when next() would not wait; -1 where the connection has
+        ended. Not to be read from."""
+        self._check_open()
+        number = ctypes.c_int32()
+        check(_LIBRARY.vmm_share_descriptor(self._handle, ctypes.byref(number)))
+        return number.value
+
+    def lend(self, block: Lent) -> int:
+        """Offers the block, waits for the answer, and returns its number on this channel. Raises
+        what the peer refuses it for."""
+        self._check_open()
+        number = ctypes.c_uint64()
+        check(_LIBRARY.vmm_share_lend(self._handle, _values.one_of("block", block, Lent).handle,
+                                      ctypes.byref(number)))
+        return number.value
+
+    def update(self, number: int) -> int:
+        """Tells the peer that a followed block has changed; returns its new epoch."""
+        self._check_open()
+        epoch = ctypes.c_uint64()
+        check(_LIBRARY.vmm_share_update(self._handle, _values.whole("number", number),
+                                        ctypes.byref(epoch)))
+        return epoch.value
+
+    def take_back(self, number: int) -> None:
+        """Asks a block back and waits until the peer has released it."""
+        self._check_open()
+        check(_LIBRARY.vmm_share_take_back(self._handle, _values.whole("number", number)))
+
+    def next(self, timeout_ms: int = 1000) -> Event:
+        """The next thing that the peer has done. Raises Unavailable when nothing came in time, or
+        when the connection has ended."""
+        self._check_open()
+        event = _Event()
+        waits = _values.whole("timeout_ms", timeout_ms, 0, (1 << 32) - 1)
+        check(_LIBRARY.vmm_share_next(self._handle, waits, ctypes.byref(event)))
+        reason = error_of(event.reason) if event.kind == What.REFUSED else None
+        return Event(What(event.kind), event.id, event.epoch, reason)
+
+    def borrow(self, driver: Driver, *, read_only: bool = False,
+               any_device: bool = False) -> Borrowed:
+        """The oldest block that is offered, waiting for one where none is: imported, mapped and
+        accepted. `any_device`: the peer may number devices in another way."""
+        self._check_open()
+        request = _Import(read_only=_values.flag("read_only", read_only),
+                          any_device=_values.flag("any_device", any_device))
+        made = ctypes.c_void_p()
+        with_driver = _values.one_of("driver", driver, Driver)
+        check(_LIBRARY.vmm_share_borrow(self._handle, with_driver.handle, ctypes.byref(request),
+                                        ctypes.byref(made)))
+        return Borrowed(made, self, with_driver)
+
+
+def connect(path: str | os.PathLike[str], secret: bytes, *, timeout_ms: int = 1000) -> Channel:
+    """To a Listener's path."""
+    made = ctypes.c_void_p()
+    options = _options(secret, timeout_ms)
+    check(_LIBRARY.vmm_share_connect(_values.text("path", os.fspath(path)), ctypes.byref(options),
+                                     ctypes.byref(made)))
+    return Channel(made)
+
+
+def adopt(end: socket.socket, secret: bytes, *, accepts: bool, timeout_ms: int = 1000) -> Channel:
+    """One end of a connected socket of AF_UNIX and SOCK_SEQPACKET, which is the channel's from then
+    on. One side accepts, the other does not."""
+    options = _options(secret, timeout_ms)
+    given = _values.one_of("end", end, socket.socket, "a socket.socket")
+    accepting = _values.flag("accepts", accepts)
+    made = ctypes.c_void_p()
+    check(_LIBRARY.vmm_share_adopt(given.detach(), accepting, ctypes.byref(options),
+                                   ctypes.byref(made)))
+    return Channel(made)
+
+
+class Listener(_Handle):
+    """A socket at a path, whose directory is this user's and of mode 0700."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        made = ctypes.c_void_p()
+        check(_LIBRARY.vmm_share_listen(_values.text("path", os.fspath(path)), ctypes.byref(made)))
+        super().__init__(made, _LIBRARY.vmm_share_stop)
+
+    def accept(self, secret: bytes, *, timeout_ms: int = 1000) -> Channel:
+        """Waits for a connection and for the peer's proof. Raises Unavailable when nobody came in
+        time, NotPermitted for another user or secret."""
+        self._check_open()
+        options = _options(secret, timeout_ms)
+        made = ctypes.c_void_p()
+        check(_LIBRARY.vmm_share_accept(self._handle, ctypes.byref(options), ctypes.byref(made)))
+        return Channel(made)

@@ -1,0 +1,279 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: memory is lent and borrowed between processes without a copy, follows what moves, and comes
+back when a peer ends; rights and links of devices are asked and given.
+Method: a forked child borrows over a path and over a socketpair, on the host's memory; the
+simulated devices for rights; every wrong use raises."""
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import libvmm
+from libvmm import share
+
+MIB = 1 << 20
+WAIT = 20_000  # milliseconds: long enough for a loaded machine
+
+
+def run_child(work):
+    """The process number of a child that ends with what `work` returns; 99 where it raises."""
+    child = os.fork()
+    if child:
+        return child
+    code = 99
+    try:
+        code = work()
+    finally:
+        os._exit(code)
+
+
+def exit_code(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.fixture
+def ends():
+    """Both ends of a connection of this process with itself."""
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    secret = share.make_secret()
+    made = {}
+
+    def accept():
+        made["server"] = share.adopt(right, secret, accepts=True, timeout_ms=WAIT)
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    made["client"] = share.adopt(left, secret, accepts=False, timeout_ms=WAIT)
+    thread.join()
+    yield made["client"], made["server"]
+    made["client"].close()
+    made["server"].close()
+
+
+def test_a_block_is_lent_over_a_path(tmp_path):
+    """The child sees what was written before, and the parent what the child writes."""
+    os.chmod(tmp_path, 0o700)
+    path, secret = tmp_path / "door", share.make_secret()
+
+    def borrow():
+        with share.connect(path, secret, timeout_ms=WAIT) as channel, \
+                libvmm.Driver("host") as driver, channel.borrow(driver) as borrowed:
+            info = borrowed.info()
+            assert (info.size, info.label, info.parts) == (4 * MIB, b"keys", 2)
+            assert driver.read(borrowed.address + 3 * MIB, 5) == b"hello"
+            driver.write(borrowed.address, b"seen")
+        return 7
+
+    with share.Listener(path) as place:
+        child = run_child(borrow)
+        with place.accept(secret, timeout_ms=WAIT) as channel, libvmm.Driver("host") as driver:
+            lent = share.export(driver, 4 * MIB, handle_bytes=2 * MIB, label=b"keys")
+            driver.write(lent.address + 3 * MIB, b"hello")
+            number = channel.lend(lent)
+            event = channel.next(WAIT)
+            assert (event.kind, event.id) == (share.What.RELEASED, number)
+            assert driver.read(lent.address, 4) == b"seen"
+            assert exit_code(child) == 7
+            lent.close()
+    assert not path.exists()
+
+
+def test_a_followed_block_moves(ends):
+    client, server = ends
+    with libvmm.Driver("host") as driver, \
+            libvmm.Manager(driver, shareable=share.Kind.POSIX_FD,
+                           reservation_bytes=256 * MIB) as owner:
+        block = owner.allocate(2 * MIB)
+        driver.write(block.address, b"old")
+        lent = share.export_block(block, followed=True)
+        with Lending(client, lent) as finish, server.borrow(driver) as borrowed:
+            number = finish()
+            assert driver.read(borrowed.address, 3) == b"old"
+            block.resize(8 * MIB)
+            driver.write(block.address + 6 * MIB, b"new")
+            lent.moved(block)
+            assert client.update(number) == 1
+            assert server.next(WAIT).kind == share.What.UPDATED
+            borrowed.apply()
+            assert borrowed.info().epoch == 1 and borrowed.size == 8 * MIB
+            assert driver.read(borrowed.address + 6 * MIB, 3) == b"new"
+        lent_is_back(client)
+        lent.close()
+        block.free()
+
+
+class Lending:
+    """lend() in a thread, since both ends are here: it waits for the borrower's answer."""
+
+    def __init__(self, channel, lent):
+        self.number = None
+
+        def work():
+            self.number = channel.lend(lent)
+
+        self.thread = threading.Thread(target=work)
+
+    def __enter__(self):
+        self.thread.start()
+
+        def finish():
+            self.thread.join()
+            return self.number
+        return finish
+
+    def __exit__(self, *_):
+        self.thread.join()
+
+
+def lent_is_back(channel):
+    while channel.next(WAIT).kind != share.What.RELEASED:
+        pass
+
+
+def test_a_borrowed_block_is_shown_without_a_copy(ends):
+    numpy = pytest.importorskip("numpy")
+    client, server = ends
+    with libvmm.Driver("host") as driver:
+        lent = share.export(driver, 2 * MIB)
+        driver.write(lent.address, bytes(range(16)))
+        with Lending(client, lent) as finish, server.borrow(driver) as borrowed:
+            finish()
+            shown = numpy.from_dlpack(borrowed.view("uint8", (4, 4)))
+            assert shown.ctypes.data == borrowed.address
+            assert shown[3].tolist() == [12, 13, 14, 15]
+            with pytest.raises(libvmm.InUse):
+                borrowed.give_back()
+            del shown
+        assert borrowed.address == 0
+        with pytest.raises(libvmm.UnknownAddress):
+            borrowed.view()
+        lent_is_back(client)
+        lent.close()
+
+
+def test_a_peer_that_is_killed_gives_everything_back():
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    secret = share.make_secret()
+
+    def borrow():
+        left.close()
+        channel = share.adopt(right, secret, accepts=False, timeout_ms=WAIT)
+        borrowed = channel.borrow(libvmm.Driver("host"))
+        os.kill(os.getpid(), signal.SIGKILL)
+        return borrowed.size
+
+    child = run_child(borrow)
+    right.close()
+    with libvmm.Driver("host") as driver:
+        lent = share.export(driver, 2 * MIB)
+        with share.adopt(left, secret, accepts=True, timeout_ms=WAIT) as channel:
+            channel.lend(lent)
+            with pytest.raises(libvmm.InUse):
+                lent.close()
+            assert exit_code(child) == -signal.SIGKILL
+            assert select.select([channel], [], [], 10)[0]
+            with pytest.raises(libvmm.Unavailable):
+                channel.next(WAIT)
+            assert not lent.info().lent
+            lent.close()
+
+
+def test_wrong_uses_of_sharing_raise(ends, tmp_path):
+    client, server = ends
+    with pytest.raises(libvmm.Unavailable) as late:
+        client.next(10)
+    assert late.value.native_name == "ETIMEDOUT" or late.value.native_code
+    with pytest.raises(libvmm.InvalidArgument):
+        client.take_back(9)
+    with pytest.raises(libvmm.InvalidArgument):
+        share.connect(tmp_path / "x", b"short")
+    with pytest.raises(TypeError):
+        share.adopt(3, share.make_secret(), accepts=True)
+    with pytest.raises(TypeError):
+        client.lend("block")
+    with pytest.raises(libvmm.Unavailable):
+        os.chmod(tmp_path, 0o700)
+        share.connect(tmp_path / "nobody", share.make_secret(), timeout_ms=10)
+    loose = tmp_path / "loose"
+    loose.write_bytes(bytes(32))
+    os.chmod(loose, 0o644)
+    with pytest.raises(libvmm.NotPermitted):
+        share.read_secret(loose)
+    os.chmod(loose, 0o600)
+    assert share.read_secret(loose) == bytes(32)
+    with libvmm.Driver("host") as driver, libvmm.Manager(driver) as plain:
+        with pytest.raises(libvmm.NotSupported):
+            share.export_block(plain.allocate(2 * MIB))
+        with pytest.raises(libvmm.InvalidArgument):
+            share.export(driver, 0)
+        with pytest.raises(libvmm.InvalidArgument):
+            share.export(driver, MIB, label=bytes(33))
+    server.close()
+    with pytest.raises(libvmm.InvalidHandle):
+        server.next()
+    with pytest.raises(libvmm.Unavailable):
+        client.next(WAIT)
+
+
+@pytest.fixture
+def two_devices(monkeypatch):
+    """The tests' stand-in for CUDA's driver, which has two."""
+    library = os.environ.get("LIBVMM_STANDIN", "")
+    if not os.path.exists(library):
+        pytest.skip("LIBVMM_STANDIN names no stand-in for CUDA's driver")
+    monkeypatch.setenv("VMM_CUDA_LIBRARY", library)
+    with libvmm.Driver("cuda", 0) as driver:
+        yield driver
+
+
+def test_rights_of_devices(two_devices):
+    """Of a manager's block, of all of a manager, of a pool."""
+    driver = two_devices
+    topology = driver.topology()
+    assert len(topology) == 2 and topology[0][0].link == libvmm.Link.ITSELF
+    assert topology[0][1].is_reachable and topology[1][0].link == libvmm.Link.PEER
+    with libvmm.Manager(driver) as manager, libvmm.Pool(driver) as pool:
+        block, other = manager.allocate(2 * MIB), manager.allocate(2 * MIB)
+        assert driver.rights(block.address, 1) == libvmm.Rights.NONE
+        block.set_access({1: libvmm.Rights.READ})
+        assert driver.rights(block.address, 1) == libvmm.Rights.READ
+        assert driver.rights(other.address, 1) == libvmm.Rights.NONE
+        manager.set_peers({(libvmm.Place.DEVICE, 1): libvmm.Rights.READ_WRITE})
+        assert driver.rights(other.address, 1) == libvmm.Rights.READ_WRITE
+        assert driver.rights(block.address, 1) == libvmm.Rights.READ, "the block's own"
+        pool.set_peers({1: libvmm.Rights.READ_WRITE})
+        later = pool.allocate(MIB)
+        assert driver.rights(later.address, 1) == libvmm.Rights.READ_WRITE
+        later.free()
+        for wrong in ({}, {0: libvmm.Rights.READ}, {99: libvmm.Rights.READ}):
+            with pytest.raises(libvmm.InvalidArgument):
+                manager.set_peers(wrong)
+        for wrong in (1, [1], {1: "read"}, {"1": libvmm.Rights.READ}):
+            with pytest.raises(TypeError):
+                pool.set_peers(wrong)
+        block.free()
+        with pytest.raises(libvmm.UnknownAddress):
+            block.set_access({1: libvmm.Rights.READ})
+
+
+def test_devices_that_are_not_there():
+    with libvmm.Driver("fake") as driver, pytest.raises(libvmm.InvalidArgument):
+        driver.link(0, 63)
+    with libvmm.Driver("host") as driver:
+        with pytest.raises(libvmm.NotSupported):
+            driver.link(0, 0)
+        with pytest.raises(libvmm.NotSupported):
+            driver.topology()
+
+
+def test_the_module_is_imported_on_its_own():
+    """`import libvmm` does not load it, and a child needs no more than its import."""
+    words = "import sys, libvmm; print('libvmm.share' in sys.modules); import libvmm.share"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
