@@ -100,16 +100,15 @@ TEST_F(ShareMisuse, NumbersThatNameNoLoan) {
 }
 
 TEST_F(ShareMisuse, ChannelThatIsClosedOrSilent) {
-  share_test::channels brief = share_test::make_channels(50);
-  const auto late = brief.client.next();
+  const auto late = ends.client.next(10);
   EXPECT_EQ(late.error().code, errc::unavailable);
   EXPECT_EQ(late.error().native, ETIMEDOUT);
-  EXPECT_TRUE(brief.client.is_open());
-  brief.server.close();
-  EXPECT_EQ(brief.client.next().error().code, errc::unavailable);
+  EXPECT_TRUE(ends.client.is_open());
+  ends.server.close();
+  EXPECT_EQ(ends.client.next().error().code, errc::unavailable);
   auto block = make_block();
-  EXPECT_EQ(brief.client.send(block).error().code, errc::unavailable);
-  EXPECT_EQ(brief.server.send(block).error().code, errc::unavailable);
+  EXPECT_EQ(ends.client.send(block).error().code, errc::unavailable);
+  EXPECT_EQ(ends.server.send(block).error().code, errc::unavailable);
   ASSERT_TRUE(block.release()) << "it was lent to nobody";
 }
 

@@ -182,7 +182,7 @@ class managed_world : public world {
                                                      .zero_new = keeps_zeros_});
       size_ = 0;
     }
-    const std::uint64_t after = draw(4) == 0 ? 0 : 2 * MiB * (1 + draw(6));
+    const std::uint64_t after = draw(4) == 0 ? 0 : 1 + draw(12 * MiB);
     ASSERT_TRUE(driver_.finish_all());
     const auto done = range_->resize({.size_bytes = after, .stream = stream});
     if (!done) return took("range could not grow");
