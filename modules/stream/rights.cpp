@@ -85,8 +85,8 @@ status stream_pool::set_access(address at, std::span<const access_grant> grants)
   if (!whole) return whole.error();
   check(whole->base == at && !whole->empty(), "another block is found than was named");
   return refuse(errc::not_supported,
-                "blocks of a pool share their mappings: rights are given to all of a pool's memory, "
-                "or to one block of a manager");
+                "blocks of a pool share their mappings: rights are given to all of a pool's "
+                "memory, or to one block of a manager");
 }
 
 result<std::vector<memory_segment>> stream_pool::segments(address_range range) {
