@@ -148,14 +148,19 @@ verdict import_elsewhere(const pair_settings& how) {
   checker owner(driver);
   const exported_block block = make_filled(owner, size_bytes);
   if (send(child.socket, "g", 1, MSG_NOSIGNAL) != 1) stop("the importer has ended");
-  share_channel channel = must(share_channel::adopt(child.socket, share_role::accepting, options),
-                               "the exporter's end");
-  (void)must(channel.lend(block), "lending");
+  status lent;
+  auto channel = share_channel::adopt(child.socket, share_role::accepting, options);
+  if (!channel) lent = channel.error();
+  if (lent) {
+    const auto number = channel->lend(block);
+    if (!number) lent = number.error();
+  }
+  // Why it failed is the importer's to say, where it did.
   const int state = wait_for_end(child.id);
-  if (WIFEXITED(state) && WEXITSTATUS(state) == 0) return verdict::ok;
-  return WIFEXITED(state) && WEXITSTATUS(state) == static_cast<int>(verdict::no_pair)
-             ? verdict::no_pair
-             : verdict::failed;
+  const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 1;
+  if (code == static_cast<int>(verdict::no_pair)) return verdict::no_pair;
+  if (code == 0) must(lent, "lending");
+  return code == 0 ? verdict::ok : verdict::failed;
 }
 
 verdict kill_importers(const pair_settings& how) {
