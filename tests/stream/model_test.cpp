@@ -89,6 +89,19 @@ class told_mappings final : public vmm::remap_listener {
   std::uint64_t last_ = 0;
 };
 
+// How often programs came to what is rare: a test of nothing else but empty pools passes, too.
+struct rare_events {
+  std::uint64_t refused_count = 0;
+  std::uint64_t spilled_count = 0;
+  std::uint64_t trimmed_count = 0;
+  std::uint64_t moved_count = 0;
+  std::uint64_t foreign_count = 0;
+  std::uint64_t wait_count = 0;
+  std::uint64_t blocked_count = 0;
+  std::uint64_t after_all_count = 0;
+  std::uint64_t freed_pinned_count = 0;
+};
+
 class model_program {
  public:
   explicit model_program(std::uint64_t seed) : random_(seed), driver_(machine_of(below(4))) {
@@ -102,7 +115,7 @@ class model_program {
     subscription_ = *pool_->subscribe(told_);
   }
 
-  void run() {
+  void run(rare_events& reached) {
     constexpr int operation_count = 150;
     for (int i = 0; i < operation_count && !testing::Test::HasFailure(); ++i) {
       operation();
@@ -111,6 +124,16 @@ class model_program {
     }
     check_places();
     check_history();
+    const vmm::pool_statistics now = pool_->statistics();
+    reached.refused_count += seen_.refused_count;
+    reached.spilled_count += pool_->spilled_bytes() != 0 ? 1U : 0U;
+    reached.trimmed_count += seen_.trimmed_count;
+    reached.moved_count += now.moved_count;
+    reached.foreign_count += now.foreign_count;
+    reached.wait_count += now.wait_count;
+    reached.blocked_count += now.blocked_count;
+    reached.after_all_count += seen_.after_all_count;
+    reached.freed_pinned_count += seen_.freed_pinned_count;
     if (!testing::Test::HasFailure()) end();
   }
 
@@ -200,6 +223,7 @@ class model_program {
   void check_refusal(const vmm::error& why, std::uint64_t size_bytes, std::size_t stream) {
     const bool is_short = why.code == errc::out_of_memory || why.code == errc::over_budget;
     EXPECT_TRUE(is_short) << vmm::describe(why);
+    ++seen_.refused_count;
     const vmm::shortage_report report = pool_->last_shortage();
     EXPECT_EQ(report.failure, why.code);
     EXPECT_EQ(report.request_bytes, rounded(size_bytes));
@@ -233,6 +257,7 @@ class model_program {
       default: pool_->deallocate(at, gone.size_bytes, 256); break;
     }
     gone.is_freed = true;
+    if (gone.pins != 0) ++seen_.freed_pinned_count;
     if (gone.pins == 0) drop(victim);
   }
   void drop(block_place gone) {
@@ -263,6 +288,7 @@ class model_program {
     EXPECT_EQ(report.failure.code, errc::none);
     EXPECT_EQ(before - (device_used() + host_used()), report.released_bytes);
     EXPECT_EQ(report.released_count == 0, report.released_bytes == 0);
+    if (report.released_bytes != 0) ++seen_.trimmed_count;
   }
 
   void set_peers() {
@@ -362,6 +388,7 @@ class model_program {
     EXPECT_EQ(now.reserved_bytes, now.mapped_bytes + now.zombie_bytes + now.hole_bytes);
     EXPECT_EQ(told_.size_bytes(), now.mapped_bytes + now.zombie_bytes);
     EXPECT_LE(now.after_all_bytes, now.reusable_bytes);
+    if (now.after_all_bytes != 0) ++seen_.after_all_count;
     EXPECT_LE(now.stream_count, streams_.size() + 1);
     const std::uint64_t held = device_used() + host_used();
     EXPECT_GE(held, now.mapped_bytes) << "what is not mapped is cached";
@@ -474,15 +501,26 @@ class model_program {
   std::uint64_t last_written_ = 0;
   std::uint64_t allocated_count_ = 0;
   std::uint64_t freed_count_ = 0;
+  rare_events seen_{};
 };
 
 TEST(Model, SaysWhatItWasAskedFor) {
   const char* const text = std::getenv("VMM_SCHEDULES");
   const std::uint64_t count = text == nullptr ? 60 : std::strtoull(text, nullptr, 10);
+  rare_events reached;
   for (std::uint64_t seed = 1; seed <= count && !HasFailure(); ++seed) {
     SCOPED_TRACE("program " + std::to_string(seed));
-    model_program(seed).run();
+    model_program(seed).run(reached);
   }
+  if (count < 60) return;
+  for (const std::uint64_t each :
+       {reached.refused_count, reached.spilled_count, reached.trimmed_count, reached.moved_count,
+        reached.foreign_count, reached.wait_count, reached.blocked_count, reached.after_all_count,
+        reached.freed_pinned_count})
+    EXPECT_NE(each, 0u);
+  RecordProperty("refused", std::to_string(reached.refused_count));
+  RecordProperty("spilled", std::to_string(reached.spilled_count));
+  RecordProperty("moved", std::to_string(reached.moved_count));
 }
 
 }  // namespace
