@@ -122,6 +122,7 @@ void driver_state::read_description() noexcept {
   constexpr int name_size = static_cast<int>(sizeof description.device_name);
   if (cu.device_get_name(description.device_name, name_size, device) != CUDA_SUCCESS)
     description.device_name[0] = 0;
+  check(description.device_name[name_size - 1] == 0, "a device's name has no end");
   static_cast<void>(cu.driver_get_version(&description.driver_version));
   description.compute_major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
   description.compute_minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
