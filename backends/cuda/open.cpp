@@ -44,6 +44,7 @@ result<bool> wants_plain(const cuda_options& options) noexcept {
 // An error of open(): there is no usable device, whatever word the driver has for it.
 error unusable(const entry_points& cu, CUresult code, const char* detail) noexcept {
   check(detail != nullptr, "a device is of no use and nobody says why");
+  check(code != CUDA_SUCCESS, "a device is of no use and nothing has failed");
   error failure = error_of(cu, call::none, code);
   failure.code = errc::unavailable;
   failure.detail = detail;
@@ -121,6 +122,7 @@ void driver_state::read_description() noexcept {
   constexpr int name_size = static_cast<int>(sizeof description.device_name);
   if (cu.device_get_name(description.device_name, name_size, device) != CUDA_SUCCESS)
     description.device_name[0] = 0;
+  check(description.device_name[name_size - 1] == 0, "a device's name has no end");
   static_cast<void>(cu.driver_get_version(&description.driver_version));
   description.compute_major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
   description.compute_minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
@@ -152,6 +154,7 @@ status driver_state::find_device() {
   if (const CUresult code = cu.device_get_count(&count); code != CUDA_SUCCESS) {
     return unusable(cu, code, "the CUDA driver does not say how many devices there are");
   }
+  check(count >= 0, "the driver counts fewer devices than none");
   if (ordinal >= count) {
     return refuse(errc::unavailable,
                   detail_text()
@@ -219,6 +222,7 @@ status driver_state::choose_memory(bool is_plain) {
     });
   }
   if (!outcome) return outcome;
+  check(free_bytes <= total_bytes, "a device has more memory free than it has");
   const plain_memory::limits known{granule_bytes, total_bytes, home()};
   memory.reset(new (std::nothrow) plain_memory(*this, known));
   if (memory == nullptr) return refuse(errc::out_of_host_memory, "no host memory for plain memory");

@@ -55,6 +55,7 @@ void plain_memory::restrict_features(features& can) noexcept {
                      &can.host_node_location, &can.export_posix_fd, &can.export_fabric,
                      &can.multicast, &can.compression, &can.rdma, &can.peers, &can.export_dma_buf})
     *each = false;
+  check(!can.offset_map && !can.short_map, "a part of plain memory is said to be mapped");
 }
 
 // ---- reservations ------------------------------------------------------------------------------
@@ -190,6 +191,7 @@ result<physical_handle> plain_memory::create(const physical_request& request) {
     return refused(errc::out_of_memory, call::create,
                    "the device has no physical memory left: release or trim some, then try again");
   }
+  check(!memories_.contains(last_handle_ + 1), "a number is given to two handles");
   try {
     memories_[last_handle_ + 1] = {request.size_bytes, false};
   } catch (const std::bad_alloc&) {
@@ -223,6 +225,7 @@ result<physical_properties> plain_memory::get_properties(physical_handle handle)
   const lock locked(mutex_);
   if (!memories_.contains(static_cast<std::uint64_t>(handle)))
     return refused(errc::invalid_argument, call::get_properties, "no such handle");
+  check(static_cast<std::uint64_t>(handle) <= last_handle_, "a handle was never made");
   return physical_properties{limits_.home, share_kind::none, false, false};
 }
 

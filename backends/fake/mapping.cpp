@@ -227,6 +227,7 @@ std::optional<objection> object_to(driver_state& s, const map_request& request) 
     return objection{refusal::bad_handle,
                      "not a live handle: it was released before, or never made"};
   }
+  check(joined->granule != 0, "memory has no granularity");
   // Looked at before anything else where only whole handles can be mapped, as the real driver does.
   const features& can = s.emulated.can;
   const bool whole = request.offset_bytes == 0 && range.size_bytes == joined->made_as.size_bytes;

@@ -190,6 +190,7 @@ result<accounts::run> accounts::whole_mappings(call where, address_range range) 
   auto final = first;
   for (auto each = first; each != mappings_.end() && each->first == at; ++each) {
     if (at >= range.end().value) break;
+    check(each->second.size_bytes != 0, "a mapping is empty");
     at += each->second.size_bytes;
     final = each;
   }
@@ -255,6 +256,7 @@ bool accounts::touches_transit(address_range range) const noexcept {
   if (each != mappings_.begin()) --each;
   for (; each != mappings_.end() && each->first < range.end().value; ++each) {
     const bool is_behind = each->first + each->second.size_bytes > range.base.value;
+    check(each->second.size_bytes != 0, "a mapping is empty");
     if (is_behind && each->second.is_in_transit) return true;
   }
   return false;

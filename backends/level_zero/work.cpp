@@ -80,6 +80,7 @@ result<stream_turn> driver_state::take_turn(call where, stream_handle stream) {
     if (!found) return found.error();
     wanted = *found;
     ++wanted->pin_count;
+    check(wanted->pin_count != 0, "a stream is pinned more often than can be counted");
   }
   wanted->turn.lock();
   stream_turn turn(*this, *wanted);

@@ -118,6 +118,8 @@ call_log::~call_log() {
 void call_log::after(const call_record& record) noexcept {
   check(record.kind != call::none, "a call of no kind is logged");
   check(sink_ != nullptr, "a call is logged to no file");
+  check(record.failure == nullptr || record.failure->code != errc::none,
+        "a call fails without a code");
   line text;
   text.add("%" PRIu64 " %s", lines_.fetch_add(1, std::memory_order_relaxed) + 1,
            name_of(record.kind));
@@ -140,11 +142,14 @@ void fail_plan::add(const rule& planned) noexcept {
   check(planned.nth != 0, "a planned failure counts calls from 1");
   const std::lock_guard<std::mutex> locked(guard_);
   check(count_ < rules_max, "too many planned failures at a time");
+  check(planned.failure.native_name != nullptr && planned.failure.detail != nullptr,
+        "a planned failure has no texts");
   rules_[count_++] = {planned, 0};
 }
 
 void fail_plan::clear() noexcept {
   const std::lock_guard<std::mutex> locked(guard_);
+  check(count_ <= rules_max, "more failures are planned than there is room for");
   count_ = 0;
 }
 

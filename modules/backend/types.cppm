@@ -11,6 +11,7 @@
 export module vmm.backend:types;
 
 import vmm.std;
+import vmm.support;
 
 namespace vmm {
 
@@ -138,6 +139,7 @@ export class grant_list {
   /// The location has these rights from now on. False, and nothing is changed, where it is a new
   /// one and the list is full.
   constexpr bool set(const access_grant& grant) noexcept {
+    check(count_ <= grants_max, "a list of rights is longer than its room");
     for (std::size_t i = 0; i < count_; ++i) {
       if (grants_[i].who != grant.who) continue;
       grants_[i].rights = grant.rights;
@@ -145,6 +147,7 @@ export class grant_list {
     }
     if (count_ == grants_max) return false;
     grants_[count_++] = grant;
+    debug_check([&] { return of(grant.who) == grant.rights; }, "a right that was given is lost");
     return true;
   }
   /// What the list says of a location; none where it does not name it.
@@ -160,6 +163,7 @@ export class grant_list {
     for (const access_grant& each : all()) {
       if (each.rights != access::none) (void)some.set(each);
     }
+    check(some.count_ <= count_, "more locations have rights than the list names");
     return some;
   }
   [[nodiscard]] constexpr std::span<const access_grant> all() const noexcept {

@@ -21,12 +21,14 @@ result<address> allocator_ref::resize(address at, std::uint64_t size_bytes) cons
 
 result<device_buffer> device_buffer::allocate(allocator_ref memory, std::uint64_t size_bytes,
                                               stream_handle stream, std::uint64_t alignment_bytes) {
+  if (!std::has_single_bit(alignment_bytes))
+    return refuse(errc::invalid_argument, "an alignment is a power of two");
   device_buffer made(memory, stream, alignment_bytes);
   if (size_bytes == 0) return made;
   const result<address> at = memory.allocate(size_bytes, alignment_bytes, stream);
   if (!at) return at.error();
   check(static_cast<bool>(*at), "an allocator gave a block at no address");
-  check(alignment_bytes == 0 || at->value % alignment_bytes == 0,
+  check(at->value % alignment_bytes == 0,
         "an allocator gave a block at another alignment");
   made.block_ = {*at, size_bytes};
   check(made.owns_block(), "a buffer was made without its block");

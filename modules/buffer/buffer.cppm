@@ -175,8 +175,8 @@ export class device_buffer {
   /// Requires: an allocator that outlives the buffer, and an alignment that it has.
   /// Effects: a buffer with a block for work that `stream` is given from now on; of 0 bytes without
   /// a block. The bytes are not specified.
-  /// Errors: those of the allocator; invalid_argument (an alignment that is no power of two),
-  /// not_supported (a larger alignment than a pool has). Cost: one allocate.
+  /// Errors: those of the allocator; invalid_argument (an alignment that is no power of two, of 0
+  /// bytes too), not_supported (a larger alignment than a pool has). Cost: one allocate.
   [[nodiscard]] static result<device_buffer> allocate(
       allocator_ref memory, std::uint64_t size_bytes, stream_handle stream,
       std::uint64_t alignment_bytes = alignment_bytes_default);
@@ -216,8 +216,11 @@ export class device_buffer {
 
   /// The stream that the block is freed on.
   [[nodiscard]] stream_handle stream() const noexcept { return stream_; }
-  /// Requires: the stream lives as long as the buffer has a block. Effects: the block is freed on
-  /// it.
+  /// Requires: the stream lives as long as the buffer has a block; the work on the stream before it
+  /// that uses the block is ordered before this one.
+  /// Effects: the block is freed on it, and one that resize() makes of none is allocated for it. A
+  /// block that is there stays, to its allocator, that of the stream that it was allocated for:
+  /// resize() orders what it does behind that one. Errors: none.
   void set_stream(stream_handle stream) noexcept { stream_ = stream; }
 
   /// Effects: frees the block. Errors: none; what deallocate of the allocator leaves live stays

@@ -179,6 +179,7 @@ status growable_range::resize(const growable_request& request) {
 // Whether the segment may have the size.
 status growable_range::check_segment(const growable_request& request,
                                      std::uint64_t index) const noexcept {
+  check(index < segments_.size(), "a segment is asked about that is not there");
   const range_sizes& now = segments_[index]->sizes;
   check(now.user_bytes <= now.mapped_bytes, "a segment has more bytes than memory");
   if (request.change == growable_change::grow && request.size_bytes < now.user_bytes)
@@ -263,13 +264,16 @@ status growable_range::map_segment(const growable_request& request, block& segme
   wanted.handle_bytes = options_.handle_bytes == few_handles ? 0 : handle_bytes_;
   wanted.one_handle = request.one_handle;
   engine* const parts = engine_;
-  return memory_->recover([&] { return parts->grow_in_place(segment, wanted); });
+  const status grown = memory_->recover([&] { return parts->grow_in_place(segment, wanted); });
+  check(!grown || segment.sizes.mapped_bytes >= mapped_bytes, "a segment grew to less than asked");
+  return grown;
 }
 
 // The size alone: memory stays as it is.
 void growable_range::set_size(block& segment, std::uint64_t size_bytes) noexcept {
   range_sizes sizes = segment.sizes;
   check(size_bytes <= sizes.mapped_bytes, "a segment is to have more bytes than memory");
+  check(segment.is_room, "a block gets a segment's size");
   sizes.user_bytes = size_bytes;
   engine_->records().cut(segment, sizes, segment.memories.size());
 }
@@ -481,9 +485,13 @@ result<std::vector<block_part>> growable_range::parts(std::uint64_t index) const
   const block& segment = *segments_[index];
   std::vector<block_part> listed;
   if (status room = reserve_more(listed, segment.memories.size()); !room) return room.error();
-  for (const physical_memory* each : segment.memories)
+  std::uint64_t sum_bytes = 0;
+  for (const physical_memory* each : segment.memories) {
     listed.push_back({each->handle, each->size_bytes});
+    sum_bytes += each->size_bytes;
+  }
   check(listed.size() == segment.memories.size(), "a piece of a segment is missing");
+  check(sum_bytes == segment.sizes.mapped_bytes, "a segment's pieces are not its memory");
   return listed;
 }
 

@@ -120,6 +120,8 @@ history_ring::history_ring(const history_options& options, table<record>&& recor
       first_ticks_(read_ticks()),
       first_ns_(read_clock_ns()) {
   check(std::has_single_bit(clock_table_mask_ + 1), "a ring's clocks have no place each");
+  check(std::has_single_bit(mask_ + 1) && clock_mask_ <= mask_, "a ring has no whole laps");
+  check(clocks_ != nullptr && records_ != nullptr, "a ring has no room");
   if (options_.listener != nullptr) history_needs_more.store(true, std::memory_order_relaxed);
 }
 
@@ -178,6 +180,7 @@ void history_ring::write(const record& next) noexcept {
 void history_ring::note(const history_note& what) noexcept {
   debug_check([&] { return what.kind != history_kind::none && !is_block_kind(what.kind); },
               "a slow event is none, or is a block's");
+  debug_check([&] { return (what.where.base.value & ~at_mask) == 0; }, "an address has no room");
   const auto kind_word = [](history_kind kind) {
     return std::uint64_t{static_cast<std::uint8_t>(kind)} << kind_shift;
   };
@@ -211,6 +214,7 @@ history_event history_ring::event_of(const record& from) noexcept {
   to.stream = from.stream;
   to.detail = from.detail;
   debug_check([&] { return to.kind != history_kind::none; }, "a record is read that is empty");
+  debug_check([&] { return to.kind != history_kind::clock; }, "a time is read as an event");
   if (is_block_kind(to.kind)) {
     to.detail = to.size_bytes - std::min(to.size_bytes, from.detail & rest_mask);
     to.frame = static_cast<std::uint32_t>(from.detail >> frame_shift);
@@ -238,6 +242,14 @@ void history_ring::copy(const numbers& which, std::vector<history_event>& out) c
 
 status history_ring::complete(history& taken) const {
   check(taken.tags.empty() && taken.frames.empty(), "a history is completed twice");
+  const auto goes_back = [](const history_event& a, const history_event& b) {
+    return b.time_ns < a.time_ns;
+  };
+  const auto is_in_order = [&] {
+    return std::adjacent_find(taken.events.begin(), taken.events.end(), goes_back) ==
+           taken.events.end();
+  };
+  debug_check(is_in_order, "an event is before an earlier one");
   const double passed_ticks = static_cast<double>(read_ticks() - first_ticks_);
   const double passed_ns = static_cast<double>(read_clock_ns() - first_ns_);
   const double ns_per_tick = passed_ticks > 0 ? passed_ns / passed_ticks : 0;
@@ -296,6 +308,7 @@ void history_use::begin(std::unique_ptr<history_ring> own) noexcept {
 
 std::unique_ptr<history_ring> history_use::end() noexcept {
   check(get() != nullptr, "a history ends that nobody records");
+  check(own_ == nullptr || own_.get() == get(), "a ring of its own is not the one written to");
   if (std::exchange(is_attached_, false)) get()->detach();
   ring_.store(nullptr, std::memory_order_relaxed);
   return std::move(own_);
@@ -304,6 +317,7 @@ std::unique_ptr<history_ring> history_use::end() noexcept {
 // ---- taking ----------------------------------------------------------------------------
 
 status history_steps::reserve() {
+  check(taken_.events.empty() && next_ == 0, "room is asked for after events were taken");
   try {
     taken_.events.reserve(ring_.options().event_count + step_count);
     return {};
@@ -368,6 +382,7 @@ std::uint16_t history_tag(std::string_view name) noexcept {
     if (const auto known = tables.tag_numbers.find(key); known != tables.tag_numbers.end())
       return known->second;
     if (tables.tags.size() == tag_count_max) return 0;
+    check(tables.tags.size() == tables.tag_numbers.size(), "a tag has no number, or two");
     tables.tags.reserve(tables.tags.size() + 1);
     const auto number = static_cast<std::uint16_t>(tables.tags.size() + 1);
     tables.tag_numbers.emplace(key, number);
@@ -389,6 +404,7 @@ std::uint32_t history_line(std::string_view file, std::uint32_t line,
     if (const auto known = tables.frame_numbers.find(key); known != tables.frame_numbers.end())
       return known->second;
     if (tables.frames.size() == history_line_max) return 0;
+    check(tables.frames.size() == tables.frame_numbers.size(), "a line has no number, or two");
     history_frame frame{std::string(file), std::string(function), line};
     tables.frames.reserve(tables.frames.size() + 1);
     const auto number = static_cast<std::uint32_t>(tables.frames.size() + 1);

@@ -170,6 +170,7 @@ class byte_reader {
 };
 
 status read_events(byte_reader from, history& into) {
+  check(into.events.empty(), "the events of a history are read twice");
   into.lost_count = from.number<std::uint64_t>();
   if (from.has_failed() || from.left_bytes() % event_bytes != 0) return is_cut;
   into.events.reserve(from.left_bytes() / event_bytes);
@@ -185,6 +186,7 @@ status read_events(byte_reader from, history& into) {
     each.tag = from.number<std::uint16_t>();
     each.kind = static_cast<history_kind>(from.number<std::uint8_t>());
     (void)from.number<std::uint8_t>();
+    check(!from.has_failed(), "an event is read that is not there");
     if (each.kind == history_kind::none)
       return refuse(errc::invalid_argument, "an event of the history is of no kind");
     if (each.time_ns < last_ns)
@@ -198,6 +200,7 @@ status read_events(byte_reader from, history& into) {
 }
 
 status read_regions(byte_reader from, history& into) {
+  check(into.regions.empty(), "the regions of a history are read twice");
   if (from.left_bytes() % region_bytes != 0) return is_cut;
   into.regions.reserve(from.left_bytes() / region_bytes);
   std::uint64_t end = 0;
@@ -208,6 +211,7 @@ status read_regions(byte_reader from, history& into) {
     each.stream = from.number<std::uint64_t>();
     const auto kind = from.number<std::uint32_t>();
     (void)from.number<std::uint32_t>();
+    check(!from.has_failed(), "a region is read that is not there");
     if (kind > static_cast<std::uint32_t>(history_region_kind::busy))
       return refuse(errc::invalid_argument, "a region of the history is of no kind");
     each.kind = static_cast<history_region_kind>(kind);
@@ -220,6 +224,7 @@ status read_regions(byte_reader from, history& into) {
 }
 
 status read_mappings(byte_reader from, history& into) {
+  check(into.mappings.empty(), "the mappings of a history are read twice");
   if (from.left_bytes() % mapping_bytes != 0) return is_cut;
   into.mappings.reserve(from.left_bytes() / mapping_bytes);
   while (from.left_bytes() != 0) {
@@ -227,6 +232,7 @@ status read_mappings(byte_reader from, history& into) {
     each.where.base = {from.number<std::uint64_t>()};
     each.where.size_bytes = from.number<std::uint64_t>();
     each.is_stale = from.number<std::uint64_t>() != 0;
+    check(!from.has_failed(), "a mapping is read that is not there");
     if (each.where.end() < each.where.base)
       return refuse(errc::invalid_argument, "a mapping of the history ends before it begins");
     into.mappings.push_back(each);
@@ -235,6 +241,8 @@ status read_mappings(byte_reader from, history& into) {
 }
 
 status read_names(section what, byte_reader from, history& into) {
+  check(what == section::tags || what == section::frames || what == section::facts,
+        "names are read of a section that has none");
   while (from.left_bytes() != 0) {
     if (what == section::tags) into.tags.push_back(from.text());
     if (what == section::facts) {

@@ -342,10 +342,10 @@ result<address> manager::allocate(const allocate_request& request) {
   const result<range_sizes> sizes = sizes_for(request.size_bytes, request.growth_bytes);
   if (!sizes) return sizes.error();
   const std::uint64_t alignment_bytes = request.alignment_bytes;
-  if (alignment_bytes != 0 &&
-      (!std::has_single_bit(alignment_bytes) || alignment_bytes > size_bytes_max)) {
+  if (alignment_bytes != 0 && !std::has_single_bit(alignment_bytes))
     return refuse(errc::invalid_argument, "an alignment is a power of two");
-  }
+  if (alignment_bytes > size_bytes_max)
+    return refuse(errc::invalid_argument, "an alignment is at most 2^56 bytes, as a size is");
   check(sizes->user_bytes <= sizes->mapped_bytes && sizes->mapped_bytes <= sizes->reserved_bytes,
         "the sizes of a block to be contradict one another");
   engine_->reap(reap_count);
@@ -536,13 +536,19 @@ status manager::free(address at, stream_handle last_use) {
 }
 
 void manager::deallocate(address at, std::uint64_t, std::uint64_t, stream_handle stream) noexcept {
-  const status freed = free(at, stream);
+  status freed = free(at, stream);
+  if (!freed && freed.error().code == errc::in_use) {
+    // set_peers claims every block for a moment, which is no mistake of this one's owner.
+    const sync::lock_guard<sync::mutex> giving(peers_mutex_);
+    freed = free(at, stream);
+  }
   if (freed) return;
   check(!is_wrong_address(freed.error().code),
         "deallocate of an address that is no live block of this manager, or on a stream that is "
         "not there");
   check(freed.error().code != errc::in_use,
-        "deallocate of a block that another thread is changing or freeing, or that is exported");
+        "deallocate of a block that another thread is changing or freeing, that is exported, or "
+        "that is a segment of a growable range");
 }
 
 status manager::free_idle(address at) {

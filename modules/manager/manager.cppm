@@ -195,9 +195,11 @@ export class manager {
   /// For owners that cannot answer an error. Requires: as free(at, stream); a live block of this
   /// manager, which no other thread changes, with the size and alignment of its allocation.
   /// Effects: as free(at, stream). The size and the alignment are not looked at. An address that is
-  /// no live block, or a stream that is not there, ends the process. Any other failure (host
-  /// memory, the driver, a forked child) leaves the block live until the manager goes, which tells
-  /// options().at_end. Errors: none. Cost: as free.
+  /// no live block, a stream that is not there, and a block that free() refuses with in_use (it is
+  /// exported, a segment of a growable range, or named by another thread's call) end the process.
+  /// Any other failure (host memory, the driver, a forked child) leaves the block live until the
+  /// manager goes, which tells options().at_end. Errors: none. Cost: as free; waits for set_peers
+  /// where that is at the block.
   void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                   stream_handle stream) noexcept;
 

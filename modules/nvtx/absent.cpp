@@ -34,7 +34,9 @@ std::uint64_t nvtx_declarer::region_count() const { return 0; }
 
 struct nvtx_ranges::state {};
 
-nvtx_ranges::nvtx_ranges(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
+nvtx_ranges::nvtx_ranges(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {
+  check(state_ == nullptr, "events are shown where vmm has no NVTX");
+}
 nvtx_ranges::~nvtx_ranges() = default;
 bool nvtx_ranges::has_counters() noexcept { return false; }
 

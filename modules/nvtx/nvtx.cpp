@@ -162,6 +162,7 @@ void nvtx_declarer::unreserved(address_range addresses) noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   const auto found = state_->heaps.find(addresses.base.value);
   if (found == state_->heaps.end()) return;
+  check(found->second.size_bytes == addresses.size_bytes, "addresses go in another size");
   state_->drop_regions(addresses);
   if (found->second.handle != nullptr) nvtxMemHeapUnregister(state_->domain, found->second.handle);
   state_->heaps.erase(found);

@@ -46,6 +46,7 @@ result<aliased_memory> aliased_memory::make(driver_ref driver, const alias_reque
     (void)made->rights.set({driver->home(), access::read_write});
     (void)made->rights.set({like.where, access::read_write});
   }
+  check(!made->rights.empty(), "memory is mapped that nobody may use");
   const result<physical_handle> memory = driver->create(like);
   if (!memory) return memory.error();
   made->memory = *memory;
@@ -60,6 +61,7 @@ result<address_range> aliased_memory::add_mapping() {
   if (!s.made_in.is_here()) return refuse_forked();
   if (!s.mappings.empty() && level() == alias_level::none)
     return refuse(errc::not_supported, "this backend maps a handle at one address only");
+  check(s.memory != physical_handle::none, "a mapping shows no memory");
   if (status room = reserve_more(s.mappings, 1); !room) return room.error();
   if (status room = reserve_more(s.unmapped, 1); !room) return room.error();
   const result<address_range> where = s.driver->reserve({s.size_bytes, 0, {}});
@@ -139,6 +141,7 @@ status aliased_memory::state::close() {
 status aliased_memory::release() {
   if (state_ == nullptr) return {};
   status closed = state_->close();
+  check(!closed || state_->memory == physical_handle::none, "memory is forgotten, not released");
   if (closed) state_.reset();
   return closed;
 }

@@ -70,6 +70,7 @@ result<multicast_team> multicast_team::create(driver_ref driver, const multicast
   wanted.size_bytes = round_up(request.size_bytes, unit->minimum_bytes);
   check(wanted.size_bytes >= request.size_bytes, "a size was rounded down");
   if (status room = reserve_more(made->devices, request.device_count); !room) return room.error();
+  check(made->devices.capacity() >= request.device_count, "there is no room for the devices");
   const result<multicast_handle> team = driver->create_multicast(wanted);
   if (!team) return team.error();
   made->team = *team;
@@ -99,6 +100,7 @@ status multicast_team::add(location device) {
 status multicast_team::state::check_part(location device, std::uint64_t offset_bytes,
                                          std::uint64_t part_bytes) const noexcept {
   const multicast_phase now = phase();
+  check(unit_bytes != 0 && size_bytes % unit_bytes == 0, "an object has a part of a granule");
   if (now == multicast_phase::gathering)
     return refuse(errc::in_use, "devices are missing: a driver would block here until they came");
   if (now == multicast_phase::mapped)
@@ -241,6 +243,7 @@ status multicast_team::state::close() {
 status multicast_team::release() {
   if (state_ == nullptr) return {};
   status closed = state_->close();
+  check(!closed || state_->team == multicast_handle::none, "an object is forgotten, not released");
   if (closed) state_.reset();
   return closed;
 }

@@ -61,6 +61,7 @@ result<registration_report> check_registrable(manager& owner, address at) {
   like.rdma_capable = granted->rdma_capable;
   const result<granularity> unit = owner.driver().query_granularity(like);
   if (!unit) return unit.error();
+  check(unit->recommended_bytes != 0, "a granule has no bytes");
   report.is_aligned = found->base.value % unit->recommended_bytes == 0;
   for (const memory_segment& each : *listed) {
     if (each.range.size_bytes % unit->recommended_bytes != 0) report.is_aligned = false;
@@ -79,6 +80,7 @@ result<std::unique_ptr<pool_registrations>> pool_registrations::watch(
   const result<remap_subscription> subscribed = pool.subscribe(*made);
   if (!subscribed) return subscribed.error();
   made->subscription_ = *subscribed;
+  check(made->subscription_ != remap_subscription::none, "a subscription has no number");
   return made;
 }
 

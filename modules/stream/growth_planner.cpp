@@ -185,7 +185,9 @@ status growth_planner::gather(const growth_effort& effort, growth_plan& plan) no
   const std::uint64_t takes =
       sizes_.segment_granules() - std::min(moved, sizes_.segment_granules());
   plan.create_granules =
-      rest == 0 ? 0 : create_size(rest, std::min(room, takes), effort.footprint_bytes);
+      rest == 0 || effort.needed_only
+          ? rest
+          : create_size(rest, std::min(room, takes), effort.footprint_bytes);
   const bool scattered = rest > room || !plan.moved.empty();
   if (scattered && sizes_.rules.fine_handle_bytes != 0 && may_spend())
     plan.handle_granules = sizes_.rounded_to_pages(

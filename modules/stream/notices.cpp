@@ -22,7 +22,10 @@ thread_local const remap_board* watched = nullptr;
 }  // namespace
 
 watcher_turn::watcher_turn(const remap_board& of) noexcept : before_(std::exchange(watched, &of)) {}
-watcher_turn::~watcher_turn() { watched = before_; }
+watcher_turn::~watcher_turn() {
+  check(watched != nullptr, "a watcher's turn ends that never began");
+  watched = before_;
+}
 
 void remap_board::check_not_watching() const noexcept {
   check(watched != this, "a block watcher calls the pool that calls it");

@@ -67,6 +67,7 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
     if (!after.set(each))
       return refuse(errc::invalid_argument, "rights for more locations than a list takes");
   }
+  check(after.all().size() >= before.all().size(), "a location has lost its rights");
   std::vector<address_range> mapped;
   if (status listed = list_mapped(mapped); !listed) return listed;
   if (status set = parts_->remaps.set_rights(after); !set) return set;
@@ -103,6 +104,7 @@ result<std::vector<memory_segment>> stream_pool::segments(address_range range) {
         return refuse(errc::not_allocated, "a part of the range has no memory behind it");
       check(m->memory != nullptr, "a mapping has no memory");
       const address_range where{in.address_of(m->offset), m->memory->size_bytes};
+      check(where.contains(at), "a mapping does not lie where it is found");
       listed.push_back({where, m->memory->handle});
       at = where.end();
     }
@@ -119,6 +121,7 @@ result<std::vector<memory_segment>> stream_pool::segments(address_range range) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a list of segments");
   }
   if (!done) return done.error();
+  check(range.empty() || !listed.empty(), "a range with bytes touches no mapping");
   return listed;
 }
 

@@ -24,6 +24,12 @@ constexpr std::size_t reap_count = 8;
 constexpr std::size_t reap_count_max = 64;  // by one growth that is not short of memory
 constexpr std::size_t others_count_max = 64;
 
+// Whether an error of a reservation says that a smaller one may succeed.
+bool smaller_may_do(errc code) noexcept {
+  check(code != errc::none, "a reservation that succeeded is to be made smaller");
+  return code == errc::out_of_addresses || code == errc::out_of_memory;
+}
+
 }  // namespace
 
 // ---- allocate and free -------------------------------------------------------------
@@ -236,10 +242,11 @@ result<address> stream_pool::try_growth(const stream_request& request,
 }
 
 // Claims what the growth takes. Where no hole is large enough, stale mappings go first, then more
-// addresses are reserved.
+// addresses are reserved. Where none are left, or they do not help, no more is created than is
+// needed: what is more is a wish, for which no hole that serves is passed over.
 result<growth_plan> stream_pool::plan_growth(const stream_request& request, growth_effort effort) {
   effort.footprint_bytes = parts_->memory.statistics().footprint_bytes;
-  constexpr int tries_max = 3;
+  constexpr int tries_max = 4;
   error cause;
   for (int tries = 0; tries < tries_max; ++tries) {
     std::uint64_t stale = 0;
@@ -248,16 +255,20 @@ result<growth_plan> stream_pool::plan_growth(const stream_request& request, grow
       result<growth_plan> planned = growth_planner(*state).plan(request, effort);
       check(!planned || planned->at.value != 0, "a growth has no address");
       if (planned || planned.error().code != errc::out_of_addresses) return planned;
-      cause = planned.error();
+      if (!effort.needed_only) cause = planned.error();
       stale = state->records().stale_count();
     }
+    if (effort.needed_only) break;
     if (tries == 0 && stale != 0) {
       reap(stale);
       continue;
     }
-    if (status added = add_segment(request.size_bytes()); !added) return added.error();
+    const status added = add_segment(request.size_bytes());
+    if (!added && !smaller_may_do(added.error().code)) return added.error();
+    if (!added) cause = added.error();
+    effort.needed_only = !added || tries + 2 == tries_max;
   }
-  check(cause.code == errc::out_of_addresses, "addresses are short, and another error is answered");
+  check(smaller_may_do(cause.code), "addresses are short, and another error is answered");
   return cause;
 }
 
@@ -281,9 +292,7 @@ status stream_pool::add_segment(std::uint64_t needed_bytes) {
       if (added) note({history_kind::reserved, space->range});
       return added;
     }
-    const errc code = space.error().code;
-    const bool smaller_may_do = code == errc::out_of_addresses || code == errc::out_of_memory;
-    if (!smaller_may_do || size_bytes == least_bytes) return space.error();
+    if (!smaller_may_do(space.error().code) || size_bytes == least_bytes) return space.error();
     const std::uint64_t half = size_bytes / 2 / page_bytes * page_bytes;
     size_bytes = std::max(half, least_bytes);
   }

@@ -131,6 +131,7 @@ result<bool> stream_pool::wait_for(const stream_point& point) {
   stream_handle handle{};
   {
     const auto state = state_.lock();
+    check(point.stream < state->progress().count(), "a record is waited for that is not there");
     answer = state->progress().ask(point);
     if (answer.is == point_answer::kind::passed) return false;
     ++state->totals().blocked_count;

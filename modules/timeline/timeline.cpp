@@ -113,6 +113,7 @@ result<ticket_ref> timeline::mark(stream_handle stream) {
   if (!driver_->feature_set().streams) return ticket_ref{};
   result<ticket_ref> point = new_ticket(stream);
   if (!point) return point;
+  check(point->get()->event != event_handle::none, "a ticket has no event to record");
   if (status recorded = driver_->record_event(point->get()->event, stream); !recorded) {
     point->get()->has_passed.store(true, std::memory_order_release);
     return recorded.error();
@@ -125,6 +126,7 @@ result<ticket_ref> timeline::mark_all() {
   check(marks_all(), "all work is marked on a driver that has no event for that");
   result<ticket_ref> point = new_ticket(stream_gone);
   if (!point) return point;
+  check(point->get()->event != event_handle::none, "a ticket has no event to record");
   if (status recorded = driver_->record_all(point->get()->event); !recorded) {
     point->get()->has_passed.store(true, std::memory_order_release);
     return recorded.error();

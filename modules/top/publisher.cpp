@@ -29,6 +29,7 @@ std::atomic<bool> is_on = false;
 std::atomic<bool> has_complained = false;
 
 void complain(const char* where, const char* why) noexcept {
+  check(where != nullptr && why != nullptr, "a complaint is about nothing");
   if (has_complained.exchange(true)) return;
   std::fprintf(stderr, "vmm: allocators are not shown to vmm-top: %s%s%s\n", where,
                *where == '\0' ? "" : ": ", why);
@@ -70,6 +71,7 @@ class top_file {
 
   /// True: it is there.
   [[nodiscard]] bool open() {
+    check(slots_ == nullptr && file_ < 0 && folder_ < 0, "a file is opened that is open");
     const std::string path = top_folders().front();
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
       complain(path.c_str(), "the folder cannot be made");
@@ -97,6 +99,8 @@ class top_file {
     return false;
   }
   void close() noexcept {
+    check((head_ == nullptr) == (slots_ == nullptr), "a file is mapped by half");
+    check(head_ == nullptr || file_ >= 0, "what is mapped is no file");
     if (head_ != nullptr) {
       (void)::unlinkat(folder_, name_.c_str(), 0);
       (void)::munmap(head_, top_file_bytes);
@@ -130,6 +134,7 @@ class top_file {
  private:
   // The lock is the process's, which neither a fork nor an exec hands on.
   [[nodiscard]] bool prepare() {
+    check(file_ >= 0 && head_ == nullptr, "no file is prepared, or one twice");
     struct ::flock whole{};
     whole.l_type = F_WRLCK;
     whole.l_whence = SEEK_SET;
@@ -185,6 +190,7 @@ class publisher {
 
   /// The source's number; 0 where it cannot be shown.
   [[nodiscard]] std::uint64_t add(const top_source& source) {
+    check(source.sample != nullptr, "a source cannot be asked");
     const std::lock_guard<std::mutex> life(life_mutex_);
     if (!file_.is_open() && !file_.open()) return 0;
     const std::uint64_t number = ++number_;
@@ -223,6 +229,7 @@ class publisher {
       const auto place = std::find_if(sources_.begin(), sources_.end(),
                                       [&](const shown& each) { return each.number == number; });
       check(place != sources_.end(), "a source is taken away that is not shown");
+      check(count_ != 0, "more sources are taken away than are shown");
       *place = {};
       file_.write(static_cast<std::size_t>(place - sources_.begin()), {});
       is_last = --count_ == 0;
@@ -255,6 +262,7 @@ class publisher {
     is_ending_ = false;
     const without_signals quiet;
     check(!thread_.joinable(), "two threads write one file");
+    check(file_.is_open(), "a thread writes no file");
     thread_ = std::thread([this] { run(); });
   }
   void run() noexcept {
@@ -266,6 +274,7 @@ class publisher {
       check(count_ != 0, "a thread writes of nothing");
       (void)wakes_.wait_for(lock, period);
     }
+    check(count_ == 0, "the thread ends while a source is shown");
   }
 
   static constexpr std::chrono::milliseconds period{250};

@@ -104,6 +104,10 @@ TEST(Environment, ParsesByteCounts) {
   EXPECT_EQ(vmm::parse_bytes("20MB"), 20'000'000u);
   EXPECT_EQ(vmm::parse_bytes("20M"), 20u << 20);
   EXPECT_EQ(vmm::parse_bytes("8TiB"), 8ull << 40);
+  EXPECT_EQ(vmm::parse_bytes("9223372036854775807"), (std::uint64_t{1} << 63) - 1);
+  EXPECT_EQ(vmm::parse_bytes("8388607TiB"), 8388607ull << 40);
+  for (const char* large : {"9223372036854775808", "8388608TiB"})
+    EXPECT_FALSE(vmm::parse_bytes(large).has_value()) << large;
   for (const char* bad :
        {"", "MB", "-1", "1.5G", "8 TiB", "8TIB", "9223372036854775808", "8388608TiB", "1x"}) {
     EXPECT_FALSE(vmm::parse_bytes(bad).has_value()) << bad;

@@ -78,6 +78,11 @@ TYPED_TEST(Buffer, RefusesWhatTheAllocatorRefuses) {
             errc::invalid_argument);
   EXPECT_EQ(code_of(device_buffer::allocate(*this->memory, MiB, this->a, 0)),
             errc::invalid_argument);
+  for (const std::uint64_t bad : {std::uint64_t{0}, std::uint64_t{3}}) {
+    EXPECT_EQ(code_of(device_buffer::allocate(*this->memory, 0, this->a, bad)),
+              errc::invalid_argument)
+        << bad << ": of no bytes, too";
+  }
   EXPECT_NE(code_of(device_buffer::allocate(*this->memory, std::uint64_t{1} << 60, this->a)),
             errc::none);
   EXPECT_EQ(this->live_count(), 0u);

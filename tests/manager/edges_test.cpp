@@ -261,6 +261,21 @@ TEST_F(ManagerEdges, KeepsTheAlignmentOfABlockThatMoves) {
   free(*moved);
 }
 
+TEST_F(ManagerEdges, AnAlignmentThatNoSpaceHasIsToldFromOneThatIsNone) {
+  open();
+  for (const std::uint64_t bad : {std::uint64_t{3}, (std::uint64_t{1} << 57) + 1}) {
+    const auto none = managed->allocate({4 * MiB, 0, bad});
+    ASSERT_FALSE(none);
+    EXPECT_STREQ(none.error().detail, "an alignment is a power of two");
+  }
+  for (const std::uint64_t large : {std::uint64_t{1} << 57, std::uint64_t{1} << 63}) {
+    const auto none = managed->allocate({4 * MiB, 0, large});
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, vmm::errc::invalid_argument);
+    EXPECT_STREQ(none.error().detail, "an alignment is at most 2^56 bytes, as a size is");
+  }
+}
+
 TEST_F(ManagerEdges, ACachedRangeServesNoLargerAlignmentThanItHas) {
   open(vmm::policy::virtual_caching());
   const address wall = allocate(20 * MiB);

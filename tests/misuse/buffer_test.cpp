@@ -56,6 +56,20 @@ TEST_F(ManagerDeallocateMisuseDeathTest, WrongAddress) {
   EXPECT_DEATH(manager->deallocate(at, 4 * MiB, 256, a), text) << "twice";
 }
 
+TEST_F(ManagerDeallocateMisuseDeathTest, BlockInUse) {
+  const std::string text = check_failed("deallocate of a block that another thread is changing");
+  vmm::manager_options options;
+  options.shareable = vmm::share_kind::posix_fd;
+  fake_manager memory(driver, options);
+  const address at = memory.allocate({.size_bytes = 4 * MiB, .stream = a}).value();
+  ASSERT_TRUE(memory.begin_export(at, vmm::export_rule::pinned));
+  EXPECT_DEATH(memory.deallocate(at, 4 * MiB, 256, a), text) << "exported";
+  EXPECT_EQ(code_of(memory.free(at, a)), vmm::errc::in_use) << "free answers";
+  ASSERT_TRUE(memory.end_export(at));
+  memory.deallocate(at, 4 * MiB, 256, a);
+  EXPECT_EQ(memory.statistics().live_count, 0u);
+}
+
 // A capture is often somebody else's doing: the block stays live, and can be freed later.
 TEST_F(PoolMisuse, DeallocatedOnACapturedStream) {
   open();

@@ -115,6 +115,28 @@ TEST_F(PlannerTest, CreatesWhatIsMissingInPages) {
   EXPECT_EQ(now.grown_count, 1u);
 }
 
+TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
+  pool_setup how = setup_with(64 * MiB);
+  how.rules.headroom = 100;
+  how.rules.growth_share = 1;
+  how.rules.handle_bytes = 64 * MiB;
+  pool_state wishing(how);
+  ASSERT_TRUE(wishing.add_segment({{}, {base, 64 * MiB}}));
+  const std::uint32_t stream = *wishing.add_stream(static_cast<stream_handle>(1));
+  growth_planner planner(wishing);
+  growth_effort effort{.footprint_bytes = 32 * MiB};
+  auto plan = planner.plan({MiB_granules, stream}, effort);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->create_granules, 32 * MiB_granules) << "as much again";
+  planner.abandon(*plan, 0);
+  effort.needed_only = true;
+  plan = planner.plan({MiB_granules, stream}, effort);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->create_granules, 2 * MiB_granules) << "a page";
+  planner.abandon(*plan, 0);
+  EXPECT_TRUE(wishing.validate());
+}
+
 TEST_F(PlannerTest, ContinuesFreeMemoryAtTheEnd) {
   ASSERT_EQ(grow(3 * MiB, a, {}), base);
   growth_planner planner(state);

@@ -120,6 +120,33 @@ TEST_F(Shortage, TheAnswerIsThatOfTheLastTry) {
   EXPECT_EQ(report.held_bytes, 0u);
 }
 
+// A growth wishes for as much again as there is. Where that finds no hole, and there are no more
+// addresses, the request is served by what it needs.
+TEST_F(Shortage, AWishGivesWayWhereAddressesAreShort) {
+  vmm::pool_options options;
+  options.reservation_bytes = 128 * MiB;
+  options.rules.window_gap_bytes = 0;
+  options.rules.headroom = 100;
+  options.rules.growth_share = 1;
+  open(options);
+  const address first = allocate(40 * MiB, a);
+  const address second = allocate(40 * MiB, a);
+  ASSERT_EQ(managed->statistics().mapped_bytes, 80 * MiB) << "48 MiB of addresses are left";
+  vmm::fake::fault planned;
+  planned.where = vmm::call::reserve;
+  planned.forever = true;
+  planned.failure = {errc::out_of_addresses, 2, "CUDA_ERROR_OUT_OF_MEMORY"};
+  driver.fail(planned);
+  const address third = allocate(4 * MiB, a);
+  EXPECT_EQ(managed->statistics().mapped_bytes, 84 * MiB);
+  EXPECT_EQ(managed->statistics().reserved_bytes, 128 * MiB);
+  const auto none = managed->allocate(64 * MiB, a);
+  ASSERT_FALSE(none) << "what is needed fits no hole either";
+  EXPECT_EQ(none.error().where, vmm::call::reserve) << "the reason is that of the driver";
+  driver.clear_faults();
+  for (const address each : {first, second, third}) free(each, a);
+}
+
 vmm::fake::profile without_aliases() {
   vmm::fake::profile plays = vmm::fake::profile::cuda();
   plays.can.alias = vmm::alias_level::none;

@@ -153,6 +153,66 @@ TEST(ManagerThreads, ARangeThatAnotherThreadAsksAboutIsWaitedFor) {
   testing::Test::RecordProperty("schedules", std::to_string(all.count()));
 }
 
+// One manager on a machine of two devices, with a live block.
+struct shown_machine {
+  shown_machine() : driver(of_two_devices()) {
+    vmm::manager_options options;
+    options.reservation_bytes = 64 * mib;
+    managed = std::make_unique<vmm::manager>(driver, options);
+    live = managed->allocate(2 * mib).value();
+  }
+  [[nodiscard]] static vmm::fake::profile of_two_devices() {
+    vmm::fake::profile plays = small_machine();
+    plays.device_count = 2;
+    return plays;
+  }
+  [[nodiscard]] bool end() {
+    EXPECT_TRUE(managed->validate());
+    EXPECT_EQ(managed->statistics().live_count, 0u);
+    managed.reset();
+    EXPECT_TRUE(driver.finish_all());
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+    EXPECT_EQ(driver.misuse_count(), 0u);
+    return !testing::Test::HasFailure();
+  }
+
+  scheduled_driver driver;
+  std::unique_ptr<vmm::manager> managed;
+  vmm::address live{};
+};
+
+// While one thread gives a device rights to all blocks, the owner of one lets it go: that is no
+// mistake, the process goes on and the block is freed.
+TEST(ManagerThreads, ABlockThatIsJustGivenRightsCanBeDeallocated) {
+  constexpr std::uint32_t preemptions_max = 2;
+  schedule::crew crew;
+  crew.describe("given rights");
+  const observed_locks observed;
+  schedule::enumeration all(preemptions_max);
+  bool good = true;
+  do {
+    shown_machine world;
+    std::array<schedule::body, 2> bodies{};
+    bodies[0] = {[](void* context) {
+                   auto& own = *static_cast<shown_machine*>(context);
+                   const vmm::access_grant second{vmm::device(1), vmm::access::read_write};
+                   const vmm::status given = own.managed->set_peers({&second, 1});
+                   EXPECT_TRUE(given || given.error().code == vmm::errc::in_use);
+                 },
+                 &world};
+    bodies[1] = {[](void* context) {
+                   auto& own = *static_cast<shown_machine*>(context);
+                   own.managed->deallocate(own.live, 2 * mib, 256,
+                                           vmm::stream_handle::default_stream);
+                 },
+                 &world};
+    crew.play(bodies.data(), 2, all.next());
+    good = world.end();
+    if (!good) ADD_FAILURE() << "schedule " << all.count() + 1 << ", choices " << crew.choices();
+  } while (good && all.advance(crew));
+  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
+}
+
 TEST(ManagerThreads, MemoryThatIsJustGivenBackIsNotMissed) { play_all(vmm::policy::va_pool()); }
 
 TEST(ManagerThreads, ARangeThatIsJustTakenApartIsNotMissed) {
