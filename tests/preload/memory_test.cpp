@@ -96,6 +96,28 @@ TEST(Managed, CapturesOfOneThreadAreNotSpoiledByFreesOfAnother) {
   child::expect_same("vmm", {"capture_storm"});
 }
 
+// A capture begins while a call is in the driver: it is whole at its end, whatever the call was.
+TEST(Managed, CapturesThatBeginInTheMiddleOfACallAreNotSpoiled) {
+  const std::string all = "allocate\nshort\nshort of plain memory\nfree\ngive back\nstream\n";
+  for (const char* how : {"VMM_FREE=later", "VMM_FREE=wait", "VMM_COPY=alias", "VMM_COPY=move"}) {
+    const std::string copies = std::string(how).starts_with("VMM_COPY") ? "copy\n" : "";
+    const child::outcome seen = child::preloaded("vmm", {"capture_races"}, {how});
+    EXPECT_EQ(seen.out, all + copies) << how << seen.err;
+    const child::outcome unmarked = child::preloaded("vmm", {"capture_races", "unmarked"}, {how});
+    EXPECT_EQ(unmarked.out, all + copies) << how << unmarked.err;
+  }
+}
+
+TEST(Managed, ContextsThatEndAreNotNamedAgain) { child::expect_same("vmm", {"contexts"}); }
+
+TEST(Managed, AResetThatTheDriverRefusesChangesNothing) {
+  child::expect_same("vmm", {"refused_reset"});
+}
+
+TEST(Managed, DevicesWithAccessToAPoolAreWaitedFor) {
+  child::expect_same("vmm", {"pool_users"}, {"managed"});
+}
+
 TEST(Managed, DescriptorsForNetworkCards) { child::expect_same("vmm", {"dma_buf"}); }
 
 TEST(Managed, TheReportSaysWhatWasNotManaged) {

@@ -65,6 +65,10 @@ constexpr std::array words{
     word{"early_access", early_access},
     word{"pool_elsewhere", pool_elsewhere},
     word{"capture_storm", capture_storm},
+    word{"capture_races", capture_races},
+    word{"contexts", contexts},
+    word{"refused_reset", refused_reset},
+    word{"pool_users", pool_users},
     word{"random", random_programs},
 };
 

@@ -66,6 +66,12 @@ void early_access(const arguments& all);
 void pool_elsewhere(const arguments& all);
 void capture_storm(const arguments& all);
 
+void capture_races(const arguments& all);
+
+void contexts(const arguments& all);
+void refused_reset(const arguments& all);
+void pool_users(const arguments& all);
+
 void random_programs(const arguments& all);
 
 }  // namespace caller

@@ -23,6 +23,10 @@ CUstream meant(CUstream stream, bool per_thread) {
   const auto number = reinterpret_cast<std::uintptr_t>(stream);
   if (number == 1 || (number == 0 && !per_thread)) return nullptr;
   if (number > 2) return stream;
+  {
+    const std::lock_guard<std::mutex> hold(more().lock);
+    if (!more().streams.contains(mine)) mine = nullptr;  // its context has ended
+  }
   if (mine == nullptr) (void)cuStreamCreate(&mine, 0);
   return mine;
 }
@@ -134,7 +138,9 @@ VMM_BOTH_FORMS(cuMemAllocAsync, (CUdeviceptr * at, std::size_t size, CUstream st
 })
 
 VMM_BOTH_FORMS(cuMemFreeAsync, (CUdeviceptr at, CUstream stream), {
-  return standin::forget_block(base_cuMemFreeAsync(at, standin::meant(stream, per_thread)), at);
+  const CUstream on = standin::meant(stream, per_thread);
+  if (!standin::has_stream(on)) return CUDA_ERROR_INVALID_HANDLE;
+  return standin::forget_block(base_cuMemFreeAsync(at, on), at);
 })
 
 VMM_BOTH_FORMS(cuMemAllocFromPoolAsync,
@@ -154,6 +160,7 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
 }
 
 CUresult cuStreamDestroy(CUstream stream) {
+  if (!standin::has_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   {
     const std::lock_guard<std::mutex> hold(more().lock);
     more().streams.erase(stream);
@@ -170,8 +177,11 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
-VMM_BOTH_FORMS(cuStreamSynchronize, (CUstream stream),
-               { return base_cuStreamSynchronize(standin::meant(stream, per_thread)); })
+VMM_BOTH_FORMS(cuStreamSynchronize, (CUstream stream), {
+  const CUstream on = standin::meant(stream, per_thread);
+  if (!standin::has_stream(on)) return CUDA_ERROR_INVALID_HANDLE;
+  return base_cuStreamSynchronize(on);
+})
 
 VMM_BOTH_FORMS_OF(cuStreamBeginCapture, (CUstream stream, CUstreamCaptureMode mode), {
   const CUstream on = standin::meant(stream, per_thread);
@@ -194,34 +204,48 @@ VMM_BOTH_FORMS(cuStreamEndCapture, (CUstream stream, CUgraph* graph), {
   return ended;
 })
 
-VMM_BOTH_FORMS(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* state),
-               { return base_cuStreamIsCapturing(standin::meant(stream, per_thread), state); })
+VMM_BOTH_FORMS(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* state), {
+  const CUstream on = standin::meant(stream, per_thread);
+  if (!standin::has_stream(on)) return CUDA_ERROR_INVALID_HANDLE;
+  return base_cuStreamIsCapturing(on, state);
+})
 
-VMM_BOTH_FORMS(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags),
-               { return base_cuStreamWaitEvent(standin::meant(stream, per_thread), event, flags); })
+VMM_BOTH_FORMS(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), {
+  const CUstream on = standin::meant(stream, per_thread);
+  if (!standin::has_stream(on) || !standin::has_event(event)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  return base_cuStreamWaitEvent(on, event, flags);
+})
 
-VMM_BOTH_FORMS(cuEventRecord, (CUevent event, CUstream stream),
-               { return base_cuEventRecord(event, standin::meant(stream, per_thread)); })
+VMM_BOTH_FORMS(cuEventRecord, (CUevent event, CUstream stream), {
+  const CUstream on = standin::meant(stream, per_thread);
+  if (!standin::has_stream(on) || !standin::has_event(event)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  return base_cuEventRecord(event, on);
+})
 
 // The event waits for each stream of the context. While one is captured it spoils that capture.
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
   static thread_local CUstream joint = nullptr;
+  const CUresult code = standin::enter("cuCtxRecordEvent", standin::needs::initialised);
+  if (code != CUDA_SUCCESS) return code;
+  if (!standin::has_context(context) || !standin::has_event(event)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (standin::spoil_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   std::vector<CUstream> all{nullptr};
   {
     const std::lock_guard<std::mutex> hold(more().lock);
-    ++standin::the().calls["cuCtxRecordEvent"];
-    if (!more().captured.empty()) {
-      for (const CUstream each : more().captured) (void)base_cuStreamSynchronize(each);
-      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
     for (const auto& [stream, home] : more().streams) {
       if (home == context) all.push_back(stream);
     }
   }
   if (joint == nullptr) (void)base_cuStreamCreate(&joint, CU_STREAM_NON_BLOCKING);
   for (const CUstream each : all) {
-    const CUresult code = standin::wait_for(joint, each);
-    if (code != CUDA_SUCCESS) return code;
+    const CUresult waits = standin::wait_for(joint, each);
+    if (waits != CUDA_SUCCESS) return waits;
   }
   return base_cuEventRecord(event, joint);
 }

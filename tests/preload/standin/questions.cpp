@@ -122,19 +122,6 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* activ
   return CUDA_SUCCESS;
 }
 
-// All plain memory of the device is gone; the context stays retained.
-CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  std::vector<CUdeviceptr> gone;
-  {
-    const std::lock_guard<std::mutex> hold(more().lock);
-    for (const auto& [at, block] : more().blocks) {
-      if (block.context->device == device) gone.push_back(at);
-    }
-  }
-  for (const CUdeviceptr each : gone) (void)cuMemFree(each);
-  return CUDA_SUCCESS;
-}
-
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
   return peer == nullptr || flags != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
