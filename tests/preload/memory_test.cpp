@@ -108,6 +108,21 @@ TEST(Managed, CapturesThatBeginInTheMiddleOfACallAreNotSpoiled) {
   }
 }
 
+// Each request for host memory fails once, in each kind of call.
+TEST(Managed, NoMemoryIsLostWhereHostMemoryIsShort) {
+  child::command what;
+  what.arguments = {"allocation_sweep"};
+  what.variables = {"VMM_MODE=vmm"};
+  what.is_preloaded = true;
+  what.library = VMM_PRELOAD_FAILING;
+  const child::outcome seen = child::run(what);
+  EXPECT_EQ(seen.out,
+            "allocate\nallocate in order\nallocate after a capture\nfree\nfree after a capture\n"
+            "free of an ordered block\nfree of a plain block in order\nfree on another stream\n")
+      << seen.err;
+  EXPECT_EQ(seen.code, 0);
+}
+
 TEST(Managed, ContextsThatEndAreNotNamedAgain) { child::expect_same("vmm", {"contexts"}); }
 
 TEST(Managed, AResetThatTheDriverRefusesChangesNothing) {

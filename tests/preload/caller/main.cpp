@@ -66,6 +66,7 @@ constexpr std::array words{
     word{"pool_elsewhere", pool_elsewhere},
     word{"capture_storm", capture_storm},
     word{"capture_races", capture_races},
+    word{"allocation_sweep", allocation_sweep},
     word{"contexts", contexts},
     word{"refused_reset", refused_reset},
     word{"pool_users", pool_users},

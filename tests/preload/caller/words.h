@@ -68,6 +68,8 @@ void capture_storm(const arguments& all);
 
 void capture_races(const arguments& all);
 
+void allocation_sweep(const arguments& all);
+
 void contexts(const arguments& all);
 void refused_reset(const arguments& all);
 void pool_users(const arguments& all);
