@@ -52,7 +52,10 @@ vmm::result<vmm::address_range> allocate_plain(vmm::fake_driver& fake, std::uint
   if (!memory) return memory.error();
   const auto range = fake.reserve({.size_bytes = whole});
   vmm::status outcome = range ? fake.map({range->base, whole, *memory, 0}) : range.error();
-  const vmm::access_grant all[] = {{where, vmm::access::read_write}};
+  // Work is the first device's, whichever device's stream it is given to.
+  const vmm::access_grant both[] = {{where, vmm::access::read_write},
+                                    {vmm::device(0), vmm::access::read_write}};
+  const std::span all(both, where == vmm::device(0) ? 1 : 2);
   if (outcome) outcome = fake.set_access(*range, all);
   if (outcome) {
     standin::state& s = standin::the();

@@ -23,17 +23,22 @@ std::uint64_t number(std::string_view text) {
 
 // FIRST COUNT: a line for each program.
 void random_programs(const arguments& all) {
-  const driver cu = load();
-  start(cu);
+  const driver legacy = load();
+  const driver per_thread = load(find_per_thread_stream);
+  program_base base{&legacy, &per_thread, {}};
+  for (std::size_t i = 0; i < device_count; ++i) {
+    base.contexts[i] = start(legacy, static_cast<device_id>(i));
+  }
   const std::uint64_t first = number(all.at(0));
   const std::uint64_t count = number(all.at(1));
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     std::mt19937_64 draw(seed);
-    const std::uint64_t digest = random_program(cu, [&] { return draw(); }).run();
+    const std::uint64_t digest = random_program(base, [&] { return draw(); }).run();
     std::printf("%llu %016llx\n", static_cast<unsigned long long>(seed),
                 static_cast<unsigned long long>(digest));
-    if (cu.misuses() != 0) {
-      std::printf("MISUSE in program %llu\n", static_cast<unsigned long long>(seed));
+    if (legacy.misuses() != 0 || legacy.stale() != 0) {
+      std::printf("MISUSE in program %llu: %llu, stale %llu\n", static_cast<unsigned long long>(seed),
+                  legacy.misuses(), legacy.stale());
       expect(false, "no misuse");
       return;
     }

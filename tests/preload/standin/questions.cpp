@@ -104,7 +104,8 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr at) {
   const seen_pointer seen = look_at(at);
-  if (seen.what != seen_pointer::is::plain) return CUDA_ERROR_INVALID_VALUE;
+  const bool is_plain = seen.what == seen_pointer::is::plain && !seen.block.has_stream;
+  if (!is_plain) return CUDA_ERROR_INVALID_VALUE;
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &seen.base, sizeof seen.base);
   return CUDA_SUCCESS;
