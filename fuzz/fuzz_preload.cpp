@@ -78,7 +78,7 @@ class drawn_bytes {
 };
 
 std::uint64_t digest_of(const way& cu, const std::uint8_t* data, std::size_t size) {
-  caller::program_base base{&cu.legacy, &cu.per_thread, {}};
+  caller::program_base base{&cu.legacy, &cu.per_thread, {}, true};
   for (std::size_t i = 0; i < caller::device_count; ++i) {
     base.contexts[i] = caller::start(cu.legacy, static_cast<caller::device_id>(i));
   }

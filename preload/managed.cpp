@@ -1151,9 +1151,9 @@ void forget_blocks_of(const device_pools& gone) noexcept {
   });
 }
 
-// The context went, and with it all streams and events. Mapped memory does not belong to it: it goes
-// back through the context that takes its place, for as long as that takes. The driver object stays
-// behind, since it would name its stream.
+// The context went, and with it all streams and events. Mapped memory does not belong to it: it
+// goes back through the context that takes its place, for as long as that takes. The driver object
+// stays behind, since it would name its stream.
 void give_back_after_end(std::unique_ptr<device_pools> gone) noexcept {
   world& w = the();
   const undisturbing calls;

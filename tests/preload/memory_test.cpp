@@ -197,6 +197,10 @@ TEST(Copies, ProgramsThatDoNotCopyWholeBlocksSeeTheSame) {
 
 TEST(Managed, RandomProgramsSeeTheSame) { expect_equal_programs("vmm"); }
 
+TEST(Managed, RandomProgramsBesideOthersSeeTheSame) {
+  child::expect_same("vmm", {"programs_beside", "1", count_of_programs()});
+}
+
 TEST(Managed, FreedMemoryIsKeptWithinTheLimit) {
   const auto went_back = [](const char* limit) {
     const child::outcome seen =

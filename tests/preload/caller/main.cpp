@@ -71,6 +71,8 @@ constexpr std::array words{
     word{"refused_reset", refused_reset},
     word{"pool_users", pool_users},
     word{"random", random_programs},
+    word{"programs_beside", programs_beside},
+    word{"signal_storm", signal_storm},
 };
 
 int run(const arguments& all) {

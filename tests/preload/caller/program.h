@@ -32,6 +32,7 @@ struct program_base {
   const driver* legacy = nullptr;
   const driver* per_thread = nullptr;
   std::array<context_id, device_count> contexts{};
+  bool is_alone = true;  // else others run beside it, and it leaves alone what is theirs, too
 };
 
 /// Where work is given: the default stream, one of the device's own, or that of a thread.
@@ -159,8 +160,8 @@ class random_program {
       case 11: return read();
       case 12:
       case 13: return ask();
-      case 14: return capture();
-      case 15: return rarely();
+      case 14: return base_.is_alone ? capture() : write();
+      case 15: return base_.is_alone ? rarely() : ask();
       default:
         if (!blocks_.empty()) drop(pick(blocks_.size()));
     }
@@ -413,8 +414,7 @@ class random_program {
     blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(index));
     if (pick(2) == 0) {
       // By any thread, and where another device may be current.
-      on_thread(pick(thread_count), pick(device_count),
-                [&] { note(any_form().free(gone.at)); });
+      on_thread(pick(thread_count), pick(device_count), [&] { note(any_form().free(gone.at)); });
       return;
     }
     on_stream(gone.device, gone.stream, [&] {

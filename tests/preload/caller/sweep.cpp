@@ -117,7 +117,8 @@ void finish(setting& s) {
 void allocation_sweep(const arguments&) {
   const driver cu = load();
   start(cu);
-  const auto fail_new = reinterpret_cast<bool (*)(int)>(dlsym(RTLD_DEFAULT, "vmm_preload_fail_new"));
+  const auto fail_new =
+      reinterpret_cast<bool (*)(int)>(dlsym(RTLD_DEFAULT, "vmm_preload_fail_new"));
   must(fail_new != nullptr, "the library whose host memory may be short");
   for (const step& each : steps) {
     int nth = 0;

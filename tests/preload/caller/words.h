@@ -33,6 +33,7 @@ void close_library(const arguments& all);
 void own_signal(const arguments& all);
 void default_signal(const arguments& all);
 void ask_for_report(const arguments& all);
+void signal_storm(const arguments& all);
 
 void in_flight(const arguments& all);
 void captured(const arguments& all);
@@ -75,5 +76,6 @@ void refused_reset(const arguments& all);
 void pool_users(const arguments& all);
 
 void random_programs(const arguments& all);
+void programs_beside(const arguments& all);
 
 }  // namespace caller

@@ -55,17 +55,6 @@ CUresult forget_block(CUresult freed, CUdeviceptr at) {
   return freed;
 }
 
-// Makes `stream` wait for what another one has been given.
-CUresult wait_for(CUstream stream, CUstream other) {
-  CUevent event = nullptr;
-  CUresult code = cuEventCreate(&event, 0);
-  if (code != CUDA_SUCCESS) return code;
-  code = base_cuEventRecord(event, other);
-  if (code == CUDA_SUCCESS) code = base_cuStreamWaitEvent(stream, event, 0);
-  (void)cuEventDestroy(event);
-  return code;
-}
-
 vmm::fake_driver* fake() { return static_cast<vmm::fake_driver*>(the().fake.get()); }
 
 }  // namespace
@@ -232,30 +221,6 @@ VMM_BOTH_FORMS(cuEventRecord, (CUevent event, CUstream stream), {
   }
   return base_cuEventRecord(event, on);
 })
-
-// The event waits for each stream of the context. While one is captured it spoils that capture.
-CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
-  static thread_local CUstream joint = nullptr;
-  const CUresult code = standin::enter("cuCtxRecordEvent", standin::needs::initialised);
-  if (code != CUDA_SUCCESS) return code;
-  if (!standin::has_context(context) || !standin::has_event(event)) {
-    return CUDA_ERROR_INVALID_HANDLE;
-  }
-  if (standin::spoil_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  std::vector<CUstream> all{nullptr};
-  {
-    const std::lock_guard<std::mutex> hold(more().lock);
-    for (const auto& [stream, home] : more().streams) {
-      if (home == context) all.push_back(stream);
-    }
-  }
-  if (joint == nullptr) (void)base_cuStreamCreate(&joint, CU_STREAM_NON_BLOCKING);
-  for (const CUstream each : all) {
-    const CUresult waits = standin::wait_for(joint, each);
-    if (waits != CUDA_SUCCESS) return waits;
-  }
-  return base_cuEventRecord(event, joint);
-}
 
 // ---- bytes --------------------------------------------------------------------------------------
 

@@ -60,6 +60,17 @@ void end_context(CUcontext context, bool with_pool) {
   for (const CUevent each : take_of(more().events, context)) (void)base_cuEventDestroy_v2(each);
 }
 
+// Makes `stream` wait for what another one has been given.
+CUresult wait_for(CUstream stream, CUstream other) {
+  CUevent event = nullptr;
+  CUresult code = base_cuEventCreate(&event, 0);
+  if (code != CUDA_SUCCESS) return code;
+  code = base_cuEventRecord(event, other);
+  if (code == CUDA_SUCCESS) code = base_cuStreamWaitEvent(stream, event, 0);
+  (void)base_cuEventDestroy_v2(event);
+  return code;
+}
+
 template <class Table, class Key>
 bool has(const Table& table, Key key) {
   const std::lock_guard<std::mutex> hold(more().lock);
@@ -144,6 +155,28 @@ CUresult cuCtxSynchronize() {
   standin::tell_call("cuCtxSynchronize");
   return standin::spoil_captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
                                    : base_cuCtxSynchronize();
+}
+
+// The event waits for each stream of the context. While one is captured it spoils that capture.
+CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
+  static thread_local CUstream joint = nullptr;
+  const CUresult code = standin::enter("cuCtxRecordEvent", standin::needs::initialised);
+  if (code != CUDA_SUCCESS) return code;
+  if (!standin::has_context(context) || !standin::has_event(event)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (standin::spoil_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (joint == nullptr) (void)base_cuStreamCreate(&joint, CU_STREAM_NON_BLOCKING);
+  const std::lock_guard<std::mutex> hold(more().lock);  // no stream goes meanwhile
+  std::vector<CUstream> all{nullptr};
+  for (const auto& [stream, home] : more().streams) {
+    if (home == context) all.push_back(stream);
+  }
+  for (const CUstream each : all) {
+    const CUresult waits = standin::wait_for(joint, each);
+    if (waits != CUDA_SUCCESS) return waits;
+  }
+  return base_cuEventRecord(event, joint);
 }
 
 // ---- events -------------------------------------------------------------------------------------
