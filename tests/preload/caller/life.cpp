@@ -236,7 +236,7 @@ void signal_storm(const arguments&) {
     });
   }
   while (running.load() != 3) std::this_thread::yield();
-  for (int i = 0; i < 900; ++i) {
+  for (int i = 0; i < 150; ++i) {
     const pthread_t to = threads[static_cast<std::size_t>(i) % threads.size()].native_handle();
     must(pthread_kill(to, SIGUSR1) == 0, "a signal");
     std::this_thread::yield();

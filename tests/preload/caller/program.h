@@ -33,6 +33,7 @@ struct program_base {
   const driver* per_thread = nullptr;
   std::array<context_id, device_count> contexts{};
   bool is_alone = true;  // else others run beside it, and it leaves alone what is theirs, too
+  bool may_reset = true;
 };
 
 /// Where work is given: the default stream, one of the device's own, or that of a thread.
@@ -169,7 +170,7 @@ class random_program {
 
   void rarely() {
     switch (pick(16)) {
-      case 0: return reset(pick(device_count));
+      case 0: return base_.may_reset ? reset(pick(device_count)) : ask();
       case 1:
       case 2: return share();
       default: return ask();

@@ -23,7 +23,7 @@ std::uint64_t number(std::string_view text) {
 }
 
 program_base begin(const driver& legacy, const driver& per_thread) {
-  program_base base{&legacy, &per_thread, {}, true};
+  program_base base{&legacy, &per_thread, {}};
   for (std::size_t i = 0; i < device_count; ++i) {
     base.contexts[i] = start(legacy, static_cast<device_id>(i));
   }

@@ -224,6 +224,18 @@ VMM_BOTH_FORMS(cuEventRecord, (CUevent event, CUstream stream), {
 
 // ---- bytes --------------------------------------------------------------------------------------
 
+CUresult cuMemcpyDtoD(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
+  const CUresult code = base_cuMemcpyDtoDAsync_v2(target, source, size, nullptr);
+  return code == CUDA_SUCCESS ? base_cuStreamSynchronize(nullptr) : code;
+}
+
+// The form of each thread has its suffix behind that of the version.
+CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
+  const CUstream mine = standin::meant(nullptr, true);
+  const CUresult code = base_cuMemcpyDtoDAsync_v2(target, source, size, mine);
+  return code == CUDA_SUCCESS ? base_cuStreamSynchronize(mine) : code;
+}
+
 VMM_BOTH_FORMS_OF(cuMemcpyDtoDAsync,
                   (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream), {
                     return base_cuMemcpyDtoDAsync_v2(target, source, size,
@@ -247,17 +259,5 @@ VMM_BOTH_FORMS(cuMemsetD8Async,
                  return base_cuMemsetD8Async(target, value, size,
                                              standin::meant(stream, per_thread));
                })
-
-CUresult cuMemcpyDtoD(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
-  const CUresult code = base_cuMemcpyDtoDAsync_v2(target, source, size, nullptr);
-  return code == CUDA_SUCCESS ? base_cuStreamSynchronize(nullptr) : code;
-}
-
-// The form of each thread has its suffix behind that of the version.
-CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
-  const CUstream mine = standin::meant(nullptr, true);
-  const CUresult code = base_cuMemcpyDtoDAsync_v2(target, source, size, mine);
-  return code == CUDA_SUCCESS ? base_cuStreamSynchronize(mine) : code;
-}
 
 }  // extern "C"
