@@ -301,8 +301,9 @@ TEST(Cache, TheLimitHolds) {
 }
 
 TEST(Cache, ChangesNothingThatAProgramSees) {
-  for (const char* word : {"in_flight", "captured", "questions", "foreign", "copies", "devices",
-                           "short_of_memory", "reset", "per_thread"}) {
+  for (const char* word :
+       {"in_flight", "captured", "questions", "foreign", "copies", "devices", "short_of_memory",
+        "reset", "per_thread", "contexts", "refused_reset", "pool_users"}) {
     child::expect_same("cache", {word});
   }
 }
