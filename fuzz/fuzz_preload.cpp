@@ -27,11 +27,20 @@ void expect(bool holds, const char* what) {
 
 namespace {
 
-// The driver by its finder, and by the library's.
-struct both {
-  caller::driver straight;
-  caller::driver managed;
+// The driver by its finder, and by the library's; each in both forms of its calls.
+struct way {
+  caller::driver legacy;
+  caller::driver per_thread;
 };
+struct both {
+  way straight;
+  way managed;
+};
+
+way load_both(void* of) {
+  return {caller::load(caller::find_legacy_stream, of),
+          caller::load(caller::find_per_thread_stream, of)};
+}
 
 const both& drivers() {
   static const both only = [] {
@@ -41,10 +50,11 @@ const both& drivers() {
     void* library = dlopen(VMM_PRELOAD_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     caller::must(library != nullptr, VMM_PRELOAD_LIBRARY);
     both made;
-    made.straight = caller::load();
-    made.managed = caller::load(caller::find_legacy_stream, library);
-    caller::must(made.straight.allocate != made.managed.allocate, "two ways to the driver");
-    caller::start(made.straight);
+    made.straight = load_both(nullptr);
+    made.managed = load_both(library);
+    const bool are_two = made.straight.legacy.allocate != made.managed.legacy.allocate;
+    caller::must(are_two, "two ways to the driver");
+    caller::start(made.straight.legacy);
     return made;
   }();
   return only;
@@ -67,10 +77,14 @@ class drawn_bytes {
   std::size_t left_;
 };
 
-std::uint64_t digest_of(const caller::driver& cu, const std::uint8_t* data, std::size_t size) {
-  caller::start(cu);
-  const std::uint64_t digest = caller::random_program(cu, drawn_bytes(data, size)).run();
-  caller::expect(cu.misuses() == 0, "no misuse");
+std::uint64_t digest_of(const way& cu, const std::uint8_t* data, std::size_t size) {
+  caller::program_base base{&cu.legacy, &cu.per_thread, {}};
+  base.may_reset = false;  // one way would end what the other one has
+  for (std::size_t i = 0; i < caller::device_count; ++i) {
+    base.contexts[i] = caller::start(cu.legacy, static_cast<caller::device_id>(i));
+  }
+  const std::uint64_t digest = caller::random_program(base, drawn_bytes(data, size)).run();
+  caller::expect(cu.legacy.misuses() == 0, "no misuse");
   return digest;
 }
 

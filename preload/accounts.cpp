@@ -194,6 +194,19 @@ int current_device() noexcept {
   return ask(&device) == code::success ? device : -1;
 }
 
+context_id current_context() noexcept {
+  using function = result_code (*)(context_id*);
+  static std::atomic<function> known = nullptr;
+  function ask = known.load(std::memory_order_acquire);
+  if (ask == nullptr) {
+    ask = reinterpret_cast<function>(driver_symbol("cuCtxGetCurrent"));
+    if (ask == nullptr) return nullptr;
+    known.store(ask, std::memory_order_release);
+  }
+  context_id current = nullptr;
+  return ask(&current) == code::success ? current : nullptr;
+}
+
 std::size_t slot_of(int device) noexcept {
   const auto slot = static_cast<std::size_t>(device);
   return device < 0 || slot >= device_slots ? device_slots - 1 : slot;
@@ -224,7 +237,7 @@ void note_made(const made& what) noexcept {
     const auto slot = static_cast<std::size_t>(64 - __builtin_clzll(last | 1));
     add_to(record->sizes[what.slot][last == 0 ? 0 : std::min(slot, size_slots - 1)], 1);
   }
-  live_entry entry{what.size_bytes, 0, static_cast<std::uint8_t>(what.slot), false};
+  live_entry entry{what.size_bytes, 0, what.context, static_cast<std::uint8_t>(what.slot), false};
   if (*chosen_settings().trace_to != '\0' && what.size_bytes != 0) {
     entry.number = trace::add(what.slot, what.size_bytes, what.stream_key);
     entry.is_traced = entry.number != 0;
@@ -260,16 +273,29 @@ void put_back(live_kind kind, std::uint64_t at, const live_entry& what) noexcept
   }
 }
 
-void note_reset(std::size_t slot) noexcept {
+namespace {
+
+template <class IsGone>
+void end_memory(IsGone&& is_gone) noexcept {
   for (std::size_t i = 0; i < shard_count; ++i) {
     shard& home = shards()[i];  // those of live_kind::memory
     const std::lock_guard<std::mutex> turn(home.lock);
     std::erase_if(home.entries, [&](const auto& each) {
-      if (each.second.slot != slot) return false;
+      if (!is_gone(each.second)) return false;
       note_gone(live_kind::memory, each.second);
       return true;
     });
   }
+}
+
+}  // namespace
+
+void note_reset(std::size_t slot) noexcept {
+  end_memory([&](const live_entry& each) { return each.slot == slot; });
+}
+
+void note_context_ended(context_id gone) noexcept {
+  end_memory([&](const live_entry& each) { return gone != nullptr && each.context == gone; });
 }
 
 const totals& sums() noexcept { return all_totals; }

@@ -48,7 +48,8 @@ enum class live_kind : std::uint8_t { memory, physical };
 
 struct live_entry {
   std::uint64_t size_bytes = 0;
-  std::uint64_t number = 0;  // in the trace
+  std::uint64_t number = 0;      // in the trace
+  context_id context = nullptr;  // null: memory that outlives contexts
   std::uint8_t slot = 0;
   bool is_traced = false;
 };
@@ -59,6 +60,8 @@ struct live_entry {
 /// The current context's device; -1 where there is none.
 [[nodiscard]] int current_device() noexcept;
 [[nodiscard]] std::size_t slot_of(int device) noexcept;
+/// The current context; null where there is none.
+[[nodiscard]] context_id current_context() noexcept;
 
 /// Counts a call that has returned.
 void note_call(entry_id entry, std::size_t slot, result_code code, std::uint64_t spent_ns) noexcept;
@@ -71,6 +74,7 @@ struct made {
   std::uint64_t size_bytes = 0;
   std::uint64_t stream_key = 0;
   std::size_t slot = 0;
+  context_id context = nullptr;
 };
 void note_made(const made& what) noexcept;
 
@@ -83,6 +87,8 @@ void put_back(live_kind kind, std::uint64_t at, const live_entry& what) noexcept
 
 /// A device was reset: all memory that was allocated there is gone.
 void note_reset(std::size_t slot) noexcept;
+/// A context was destroyed, and all memory that was allocated in it.
+void note_context_ended(context_id gone) noexcept;
 
 /// Called before each call that is not passive: prepares for forks, the signal and the end. From
 /// the first call that is no look-up on, also while it runs, a forked child is left alone.

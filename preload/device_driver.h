@@ -141,6 +141,44 @@ class device_driver : public cuda_driver {
     return offset_bytes;
   }
 
+  /// The context has ended, with its streams and events: no call names one of them any more, and
+  /// all work has passed. Memory and mappings are still to be given back.
+  void note_context_ended() noexcept { has_ended_ = true; }
+
+  [[nodiscard]] status destroy_stream(stream_handle stream) {
+    return has_ended_ ? status{} : cuda_driver::destroy_stream(stream);
+  }
+  [[nodiscard]] status synchronize_stream(stream_handle stream) {
+    return has_ended_ ? status{} : cuda_driver::synchronize_stream(stream);
+  }
+  [[nodiscard]] result<event_handle> create_event() {
+    if (has_ended_) return static_cast<event_handle>(1);
+    return cuda_driver::create_event();
+  }
+  [[nodiscard]] status destroy_event(event_handle event) {
+    return has_ended_ ? status{} : cuda_driver::destroy_event(event);
+  }
+  [[nodiscard]] status record_event(event_handle event, stream_handle stream) {
+    return has_ended_ ? status{} : cuda_driver::record_event(event, stream);
+  }
+  [[nodiscard]] status record_all(event_handle event) {
+    return has_ended_ ? status{} : cuda_driver::record_all(event);
+  }
+  [[nodiscard]] result<bool> query_event(event_handle event) {
+    if (has_ended_) return true;
+    return cuda_driver::query_event(event);
+  }
+  [[nodiscard]] status wait_event(stream_handle stream, event_handle event) {
+    return has_ended_ ? status{} : cuda_driver::wait_event(stream, event);
+  }
+  [[nodiscard]] status synchronize_event(event_handle event) {
+    return has_ended_ ? status{} : cuda_driver::synchronize_event(event);
+  }
+  [[nodiscard]] result<capture_info> query_capture(stream_handle stream) {
+    if (has_ended_) return capture_info{};
+    return cuda_driver::query_capture(stream);
+  }
+
   /// Errors: what the driver said; out_of_host_memory.
   [[nodiscard]] status add_peer(location who) noexcept {
     const std::lock_guard<std::mutex> turn(lock_);
@@ -166,6 +204,7 @@ class device_driver : public cuda_driver {
   std::mutex lock_;
   std::map<std::uint64_t, mapping> mappings_;
   bool is_shareable_ = false;
+  std::atomic<bool> has_ended_ = false;
   std::vector<access_grant> peers_;
 };
 

@@ -36,9 +36,11 @@ std::uint64_t stream_key(stream_id stream, bool per_thread) noexcept {
   return number;
 }
 
+// What is allocated without a stream goes with its context.
 void note_memory(device_pointer at, std::size_t size, std::uint64_t stream) noexcept {
   const std::size_t slot = accounts::slot_of(accounts::current_device());
-  accounts::note_made({live_kind::memory, at, size, stream, slot});
+  const context_id context = stream == 0 ? accounts::current_context() : nullptr;
+  accounts::note_made({live_kind::memory, at, size, stream, slot, context});
 }
 
 // Everything that can go back to the driver does.
@@ -333,7 +335,7 @@ result_code create_physical(const call_site& site, physical_id* handle, std::siz
   }
   const bool on_device = like->location.type == device_location;
   const std::size_t slot = accounts::slot_of(on_device ? like->location.id : -1);
-  accounts::note_made({live_kind::physical, *handle, size, 0, slot});
+  accounts::note_made({live_kind::physical, *handle, size, 0, slot, nullptr});
   return answer;
 }
 
@@ -436,11 +438,34 @@ result_code end_capture(const call_site& site, stream_id stream, graph_id* graph
 
 // ---- devices ------------------------------------------------------------------------------------
 
+namespace {
+
+// Asks the driver first: one that refuses leaves all blocks as they are.
+template <class WhichContext, class... Arguments>
+result_code end_context(const call_site& site, WhichContext&& which, Arguments... arguments) {
+  if (!is_managed()) return site(arguments...);
+  const managed::ending_turn alone;
+  const context_id gone = which(alone);
+  const result_code answer = site(arguments...);
+  if (answer == code::success) alone.note_ended(gone);
+  return answer;
+}
+
+}  // namespace
+
 result_code reset_device(const call_site& site, device_id device) {
-  if (is_managed()) managed::drop_device(device);
   if (is_caching()) (void)cache::give_back();
-  const result_code answer = site(device);
+  const result_code answer = end_context(
+      site, [&](const managed::ending_turn& alone) { return alone.primary_context(device); },
+      device);
   if (answer == code::success) accounts::note_reset(accounts::slot_of(device));
+  return answer;
+}
+
+result_code destroy_context(const call_site& site, context_id context) {
+  const result_code answer =
+      end_context(site, [&](const managed::ending_turn&) { return context; }, context);
+  if (answer == code::success) accounts::note_context_ended(context);
   return answer;
 }
 

@@ -84,6 +84,7 @@ result_code begin_graph_capture(const call_site& site, stream_id stream, graph_i
 result_code end_capture(const call_site& site, stream_id stream, graph_id* graph);
 
 result_code reset_device(const call_site& site, device_id device);
+result_code destroy_context(const call_site& site, context_id context);
 result_code enable_peer(const call_site& site, context_id peer, unsigned flags);
 result_code set_pool_access(const call_site& site, pool_id pool, const access_description* grants,
                             std::size_t count);

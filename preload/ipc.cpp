@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "accounts.h"
 #include "ipc_wire.h"
 #include "managed.h"
 #include "routes.h"
@@ -242,13 +243,6 @@ result_code map_block(const received_block& block, device_pointer& base) noexcep
   return answer;
 }
 
-context_id current_context() noexcept {
-  using function = result_code (*)(context_id*);
-  const auto get = reinterpret_cast<function>(driver_symbol("cuCtxGetCurrent"));
-  context_id current = nullptr;
-  return get != nullptr && get(&current) == code::success ? current : nullptr;
-}
-
 void unmap_block(const opened_block& block) noexcept {
   (void)ask(entry_id::cuMemUnmap, block.base, block.reserved_bytes);
   (void)ask(entry_id::cuMemAddressFree, block.base, block.reserved_bytes);
@@ -305,6 +299,21 @@ void forget(std::uint64_t number) noexcept {
   shared_count.store(x.shared.size(), std::memory_order_release);
 }
 
+void forget_context(context_id gone) noexcept {
+  if (opened_count.load(std::memory_order_acquire) == 0) return;
+  exchange& x = the();
+  std::map<device_pointer, opened_block> ended;
+  {
+    const std::lock_guard<std::mutex> turn(x.lock);
+    for (auto each = x.opened.begin(); each != x.opened.end();) {
+      const auto it = each++;
+      if (it->second.context == gone) ended.insert(x.opened.extract(it));
+    }
+    opened_count.store(x.opened.size(), std::memory_order_release);
+  }
+  for (const auto& [at, block] : ended) unmap_block(block);
+}
+
 bool is_ours(const ipc_handle& handle) noexcept {
   return std::memcmp(handle.bytes, magic, sizeof magic) == 0;
 }
@@ -335,7 +344,7 @@ result_code open(device_pointer* at, const ipc_handle& handle) noexcept {
     const result_code answer = map_block(received, made.base);
     if (answer != code::success) return answer;
     made.at = made.base + received.offset_bytes;
-    made.context = current_context();
+    made.context = accounts::current_context();
     {
       const std::lock_guard<std::mutex> turn(x.lock);
       *at = open_again(x, wanted);

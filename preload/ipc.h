@@ -29,6 +29,9 @@ namespace vmm::preload::ipc {
 /// The block is being freed.
 void forget(std::uint64_t number) noexcept;
 
+/// The context has ended: what was opened in it is gone, as with the driver.
+void forget_context(context_id gone) noexcept;
+
 /// Whether a handle was made by share(), in any process.
 [[nodiscard]] bool is_ours(const ipc_handle& handle) noexcept;
 /// What cuIpcOpenMemHandle answers to such a handle.

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,7 @@
 
 #include "device_driver.h"
 #include "driver_calls.h"
+#include "gate.h"
 #include "ipc.h"
 #include "routes.h"
 #include "settings.h"
@@ -66,6 +68,16 @@ struct waiting_block {
   freed_block block;
   std::vector<mark> marks;
 };
+// An entry is made with its block and goes from list to list: a free needs no host memory.
+using waiting_list = std::list<waiting_block>;
+
+// Whose work may use a device's memory beside its own: a context, or a device as a whole.
+struct peer {
+  context_id context = nullptr;  // null: the device's primary one, where there is one
+  device_id device = -1;
+
+  [[nodiscard]] bool operator==(const peer&) const = default;
+};
 
 struct device_pools {
   device_pools(cuda_driver&& opened, reserved_ranges& ranges) noexcept
@@ -82,9 +94,9 @@ struct device_pools {
   std::atomic<bool> has_pool_of_user = false;
 
   std::mutex lock;
-  std::vector<waiting_block> waiting;
-  std::vector<freed_block> put_off;  // until no stream is captured
-  std::vector<context_id> peers;     // contexts whose work may use this device's memory
+  waiting_list waiting;
+  waiting_list put_off;     // until no stream is captured
+  std::vector<peer> peers;  // those who are gone go under the gate alone
   std::atomic<std::uint64_t> waiting_bytes = 0;
 
   std::atomic<std::uint64_t> live_bytes = 0;
@@ -109,6 +121,7 @@ struct live_block {
   std::uint64_t number = 0;
   device_pools* owner = nullptr;
   home_of home = home_of::now;
+  waiting_list entry;  // one, for its free
 
   [[nodiscard]] bool is_ordered() const noexcept { return home == home_of::ordered; }
 };
@@ -128,6 +141,7 @@ struct captured_stream {
   stream_id stream = nullptr;
   pthread_t thread{};  // of a stream that each thread has for itself
   bool per_thread = false;
+  context_id context = nullptr;
 };
 
 struct world {
@@ -143,7 +157,8 @@ struct world {
   std::vector<pool_grant> pool_grants;  // under `opening`
   // What cuDeviceSetMemPool chose, also before the device is known here. Under `opening`.
   std::array<pool_id, devices_max> chosen_pools{};
-  // Shared by who goes through the pools of all devices; alone by who ends those of one.
+  // Shared by who goes through the pools of all devices, or waits for an event; alone by who ends a
+  // context.
   std::shared_mutex dropping;
 
   std::shared_mutex blocks_lock;
@@ -157,8 +172,8 @@ struct world {
   std::vector<captured_stream> captures;
   std::atomic<std::size_t> capture_count = 0;
   std::atomic<bool> has_lost_count = false;  // no host memory for a capture: no marks any more
-  // Shared while a mark of all work is recorded; alone by a capture that is about to begin.
-  std::shared_mutex marking;
+  // The first lock that is taken.
+  capture_gate gate;
 
   std::mutex events_lock;
   std::unordered_map<context_id, std::vector<event_id>> spare_events;
@@ -184,6 +199,7 @@ result<pool_options> wanted_options() noexcept {
   result<pool_options> wanted = pool_options::from_environment(base);
   if (!wanted) return wanted;
   wanted->capture = capture_rule::refuse;
+  wanted->wait_when_short = false;  // try_harder waits, outside of the gate
   wanted->at_end.hook = nullptr;
   return wanted;
 }
@@ -201,8 +217,10 @@ class current_context {
  public:
   explicit current_context(context_id wanted) noexcept : cu_(the().cu) {
     context_id now = nullptr;
-    if (cu_.get_current(&now) == code::success && now == wanted) return;
+    is_current_ = cu_.get_current(&now) == code::success && now == wanted;
+    if (is_current_) return;
     is_pushed_ = cu_.push_current(wanted) == code::success;
+    is_current_ = is_pushed_;
   }
   ~current_context() {
     context_id gone = nullptr;
@@ -211,10 +229,46 @@ class current_context {
   current_context(const current_context&) = delete;
   current_context& operator=(const current_context&) = delete;
 
+  /// False: the driver does not make it current. Nothing runs there.
+  [[nodiscard]] bool is_current() const noexcept { return is_current_; }
+
  private:
   const driver_calls& cu_;
   bool is_pushed_ = false;
+  bool is_current_ = false;
 };
+
+// For its life the thread's calls do not disturb captures that are under way.
+class undisturbing {
+ public:
+  undisturbing() noexcept {
+    const auto exchange = the().cu.exchange_capture_mode;
+    if (exchange != nullptr) (void)exchange(&mode_);
+  }
+  ~undisturbing() {
+    const auto exchange = the().cu.exchange_capture_mode;
+    if (exchange != nullptr) (void)exchange(&mode_);
+  }
+  undisturbing(const undisturbing&) = delete;
+  undisturbing& operator=(const undisturbing&) = delete;
+
+ private:
+  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; then what it was
+};
+
+// A device's primary context, null where there is none; none is made.
+context_id primary_of(device_id device) noexcept {
+  const driver_calls& cu = the().cu;
+  unsigned flags = 0;
+  int is_active = 0;
+  context_id primary = nullptr;
+  if (cu.primary_state(device, &flags, &is_active) != code::success || is_active == 0 ||
+      cu.retain_primary(&primary, device) != code::success) {
+    return nullptr;
+  }
+  (void)cu.release_primary(device);
+  return primary;
+}
 
 // ---- devices ------------------------------------------------------------------------------------
 
@@ -236,16 +290,25 @@ bool set_up_pools(device_pools& pools) {
   return true;
 }
 
+// Another device may use the memory, and its work is marked by a free. Under `opening`.
+void add_user(device_pools& pools, const peer& user) {
+  {
+    const std::lock_guard<std::mutex> owned(pools.lock);
+    if (std::ranges::find(pools.peers, user) == pools.peers.end()) pools.peers.push_back(user);
+  }
+  if (user.device == pools.device || pools.driver.add_peer(vmm::device(user.device))) return;
+  complain("a device was not given access to managed memory of another one");
+}
+
 // What the program asked for before the device's pools were there. Under `opening`.
 void apply_choices(device_pools& pools) {
   world& w = the();
   for (const peer_grant& each : w.grants) {
     if (each.owner != pools.context) continue;
-    pools.peers.push_back(each.user);
-    (void)pools.driver.add_peer(vmm::device(each.device));
+    add_user(pools, {each.user, each.device});
   }
   for (const pool_grant& each : w.pool_grants) {
-    if (each.pool == pools.default_pool) (void)pools.driver.add_peer(vmm::device(each.device));
+    if (each.pool == pools.default_pool) add_user(pools, {nullptr, each.device});
   }
   const pool_id chosen = w.chosen_pools[static_cast<std::size_t>(pools.device)];
   pools.has_pool_of_user = chosen != nullptr && chosen != pools.default_pool;
@@ -305,6 +368,7 @@ device_pools* open_device(device_id device, context_id context) noexcept {
     return nullptr;
   }
   try {
+    const undisturbing calls;
     auto made = make_pools(device, context, w.is_refused[index]);
     w.devices[index].store(made.get(), std::memory_order_release);
     return made.release();
@@ -410,39 +474,52 @@ bool is_on(const captured_stream& capture, stream_name stream) noexcept {
 
 // ---- marks --------------------------------------------------------------------------------------
 
-event_id take_event(context_id context) {
+event_id take_event(context_id context) noexcept {
   world& w = the();
   {
     const std::lock_guard<std::mutex> turn(w.events_lock);
-    std::vector<event_id>& spare = w.spare_events[context];
-    if (!spare.empty()) {
-      const event_id taken = spare.back();
-      spare.pop_back();
+    const auto spare = w.spare_events.find(context);
+    if (spare != w.spare_events.end() && !spare->second.empty()) {
+      const event_id taken = spare->second.back();
+      spare->second.pop_back();
       return taken;
     }
   }
   const current_context entered(context);
   event_id made = nullptr;
-  if (w.cu.create_event(&made, event_without_timing) != code::success) return nullptr;
+  if (!entered.is_current() || w.cu.create_event(&made, event_without_timing) != code::success) {
+    return nullptr;
+  }
   return made;
 }
 
 void return_event(mark gone) noexcept {
   world& w = the();
-  const std::lock_guard<std::mutex> turn(w.events_lock);
   try {
+    const std::lock_guard<std::mutex> turn(w.events_lock);
     w.spare_events[gone.context].push_back(gone.event);
   } catch (const std::bad_alloc&) {
-    return;  // the event stays unused
+    const current_context entered(gone.context);
+    if (entered.is_current()) (void)w.cu.destroy_event(gone.event);
   }
 }
 
-// Adds an event of a context that `record` records.
+void return_events(std::vector<mark>& passed) noexcept {
+  for (const mark& each : passed) return_event(each);
+  passed.clear();
+}
+
+// Adds an event of a context that `record` records. False also where there is no host memory.
 template <class Record>
-bool add_mark(context_id context, std::vector<mark>& into, Record&& record) {
+bool add_mark(context_id context, std::vector<mark>& into, Record&& record) noexcept {
   const event_id event = take_event(context);
   if (event == nullptr) return false;
-  into.push_back({context, event});
+  try {
+    into.push_back({context, event});
+  } catch (const std::bad_alloc&) {
+    return_event({context, event});
+    return false;
+  }
   if (record(event) == code::success) return true;
   into.pop_back();
   return_event({context, event});
@@ -451,14 +528,14 @@ bool add_mark(context_id context, std::vector<mark>& into, Record&& record) {
 
 // A mark of everything that a context has been given, on streams of every kind: tests/preload/gpu
 // looks at each. False: the driver has none to give.
-bool mark_context(context_id context, std::vector<mark>& into) {
+bool mark_context(context_id context, std::vector<mark>& into) noexcept {
   world& w = the();
   if (w.cu.record_context_event == nullptr) return false;
   return add_mark(context, into,
                   [&](event_id event) { return w.cu.record_context_event(context, event); });
 }
 
-bool mark_stream(stream_name name, std::vector<mark>& into) {
+bool mark_stream(stream_name name, std::vector<mark>& into) noexcept {
   world& w = the();
   const context_id context = context_of(name);
   if (context == nullptr) return false;
@@ -466,6 +543,7 @@ bool mark_stream(stream_name name, std::vector<mark>& into) {
   const auto record = other_form ? w.cu.record_event_per_thread : w.cu.record_event;
   if (record == nullptr) return false;
   const current_context entered(context);
+  if (!entered.is_current()) return false;
   return add_mark(context, into, [&](event_id event) { return record(event, name.stream); });
 }
 
@@ -477,101 +555,182 @@ bool have_passed(const std::vector<mark>& marks) noexcept {
       marks, [&](const mark& each) { return cu.query_event(each.event) != code::not_ready; });
 }
 
-void hand_back(device_pools& pools, const freed_block& block) noexcept {
+// Waits outside of the gate: work may wait for a thread that begins a capture. No context ends
+// meanwhile.
+void wait_for(shared_turn& turn, const std::vector<mark>& marks) noexcept {
+  turn.unlock();
+  {
+    const std::shared_lock<std::shared_mutex> staying(the().dropping);
+    const undisturbing calls;
+    for (const mark& each : marks) (void)the().cu.synchronize_event(each.event);
+  }
+  turn.lock();
+}
+
+void keep_waiting(device_pools& pools, waiting_list&& one) noexcept {
+  const std::lock_guard<std::mutex> turn(pools.lock);
+  pools.waiting_bytes.fetch_add(one.front().block.size, std::memory_order_relaxed);
+  pools.waiting.splice(pools.waiting.end(), one);
+}
+
+// What the pool has no host memory for is tried again with the next call.
+void hand_back(device_pools& pools, waiting_list&& one) noexcept {
+  const freed_block& block = one.front().block;
   status freed;
   switch (block.home) {
     case home_of::now: freed = pools.now->free({block.at}, pools.quiet); break;
     case home_of::ordered: freed = pools.ordered->free({block.at}, pools.quiet); break;
     case home_of::whole: freed = pools.whole->free_idle({block.at}); break;
   }
-  if (!freed) accounts::note_unmanaged(unmanaged_reason::refused);
-}
-
-void wait_for(device_pools& pools, waiting_block&& waiting) {
-  const std::lock_guard<std::mutex> turn(pools.lock);
-  pools.waiting_bytes.fetch_add(waiting.block.size, std::memory_order_relaxed);
-  pools.waiting.push_back(std::move(waiting));
+  if (freed) return;
+  if (freed.error().code == errc::out_of_host_memory) return keep_waiting(pools, std::move(one));
+  accounts::note_unmanaged(unmanaged_reason::refused);
 }
 
 // ---- free after everything ----------------------------------------------------------------------
+
+// The contexts whose work may use the device's memory, the device's own first; null where one of
+// them is none now.
+context_id user_at(device_pools& pools, std::size_t index) noexcept {
+  if (index == 0) return pools.context;
+  peer user;
+  {
+    const std::lock_guard<std::mutex> turn(pools.lock);
+    user = pools.peers[index - 1];
+  }
+  return user.context != nullptr ? user.context : primary_of(user.device);
+}
+
+std::size_t user_count(device_pools& pools) noexcept {
+  const std::lock_guard<std::mutex> turn(pools.lock);
+  return pools.peers.size() + 1;
+}
+
+bool is_marked(context_id context, const std::vector<mark>& marks) noexcept {
+  return std::ranges::any_of(marks, [&](const mark& each) { return each.context == context; });
+}
+
+// Marks all that was given so far to whoever may use the device's memory. Where the driver has no
+// mark of all work, or there is no host memory for one, the host waits.
+void mark_users(device_pools& pools, std::vector<mark>& into) noexcept {
+  const std::size_t count = user_count(pools);
+  for (std::size_t i = 0; i < count; ++i) {
+    const context_id each = user_at(pools, i);
+    if (each == nullptr || is_marked(each, into) || mark_context(each, into)) continue;
+    const current_context entered(each);
+    waited_count.fetch_add(1, std::memory_order_relaxed);
+    if (entered.is_current()) (void)the().cu.synchronize_context();
+  }
+}
 
 /// Gives a block back after all that the device, and the devices that may use its memory, have been
 /// given so far; the caller does not wait where the driver has a mark of all work of a context.
 /// While a stream is captured such a mark would spoil the capture: the block waits for its end, and
 /// a capture that another thread begins waits for the mark.
 /// Where the driver has no such mark, the host waits, as for the driver's own cuMemFree.
-void free_after_everything(device_pools& pools, const freed_block& block) {
+void free_after_everything(shared_turn& turn, device_pools& pools, waiting_list&& one) noexcept {
   deferred_count.fetch_add(1, std::memory_order_relaxed);
-  const std::shared_lock<std::shared_mutex> marks(the().marking);
   if (is_any_captured()) {
-    const std::lock_guard<std::mutex> turn(pools.lock);
-    pools.put_off.push_back(block);
+    const std::lock_guard<std::mutex> owned(pools.lock);
+    pools.put_off.splice(pools.put_off.end(), one);
     return;
   }
-  std::vector<context_id> contexts{pools.context};
-  {
-    const std::lock_guard<std::mutex> turn(pools.lock);
-    contexts.insert(contexts.end(), pools.peers.begin(), pools.peers.end());
+  std::vector<mark>& marks = one.front().marks;
+  mark_users(pools, marks);
+  if (chosen_settings().is_free_waiting && !marks.empty()) {
+    waited_count.fetch_add(marks.size(), std::memory_order_relaxed);
+    wait_for(turn, marks);
+    return_events(marks);
   }
-  waiting_block waiting{block, {}};
-  for (const context_id each : contexts) {
-    const bool waits = chosen_settings().is_free_waiting;
-    if (!waits && mark_context(each, waiting.marks)) continue;
-    const current_context entered(each);
-    waited_count.fetch_add(1, std::memory_order_relaxed);
-    (void)the().cu.synchronize_context();
-  }
-  if (waiting.marks.empty()) {
-    hand_back(pools, block);
+  if (marks.empty()) {
+    hand_back(pools, std::move(one));
   } else {
-    wait_for(pools, std::move(waiting));
+    keep_waiting(pools, std::move(one));
   }
+}
+
+// Takes what has passed off the list. Asks about a few that have not.
+waiting_list take_passed(device_pools& pools) noexcept {
+  waiting_list passed;
+  const std::lock_guard<std::mutex> owned(pools.lock);
+  std::size_t looked_at = 0;
+  for (auto each = pools.waiting.begin();
+       each != pools.waiting.end() && looked_at < marks_looked_at;) {
+    const auto it = each++;
+    if (have_passed(it->marks)) {
+      pools.waiting_bytes.fetch_sub(it->block.size, std::memory_order_relaxed);
+      passed.splice(passed.end(), pools.waiting, it);
+    } else {
+      ++looked_at;
+    }
+  }
+  return passed;
+}
+
+waiting_list take_first(waiting_list& of) noexcept {
+  waiting_list one;
+  one.splice(one.begin(), of, of.begin());
+  return one;
 }
 
 // Blocks whose marks have passed become free; those that were put off get their mark.
-void collect(device_pools& pools) {
+void collect(shared_turn& turn, device_pools& pools) noexcept {
   if (is_any_captured()) return;
-  std::vector<waiting_block> passed;
-  std::vector<freed_block> put_off;
+  waiting_list passed = take_passed(pools);
+  waiting_list put_off;
   {
-    const std::lock_guard<std::mutex> turn(pools.lock);
+    const std::lock_guard<std::mutex> owned(pools.lock);
     put_off.swap(pools.put_off);
-    std::size_t looked_at = 0;
-    for (std::size_t i = 0; i < pools.waiting.size() && looked_at < marks_looked_at;) {
-      if (!have_passed(pools.waiting[i].marks)) {
-        ++i;
-        ++looked_at;
-        continue;
-      }
-      pools.waiting_bytes.fetch_sub(pools.waiting[i].block.size, std::memory_order_relaxed);
-      passed.push_back(std::move(pools.waiting[i]));
-      pools.waiting.erase(pools.waiting.begin() + static_cast<std::ptrdiff_t>(i));
-    }
   }
-  for (const waiting_block& each : passed) {
-    hand_back(pools, each.block);
-    for (const mark& gone : each.marks) return_event(gone);
+  while (!passed.empty()) {
+    return_events(passed.front().marks);
+    hand_back(pools, take_first(passed));
   }
-  for (const freed_block& each : put_off) free_after_everything(pools, each);
+  while (!put_off.empty()) free_after_everything(turn, pools, take_first(put_off));
 }
 
 // Waits for the marks there are now. False: there are none.
-bool wait_for_marks(device_pools& pools) {
+bool wait_for_marks(shared_turn& turn, device_pools& pools) {
   std::vector<mark> marks;
   {
-    const std::lock_guard<std::mutex> turn(pools.lock);
+    const std::lock_guard<std::mutex> owned(pools.lock);
     for (const waiting_block& each : pools.waiting) {
       marks.insert(marks.end(), each.marks.begin(), each.marks.end());
     }
   }
   if (marks.empty() || is_any_captured()) return false;
   waited_count.fetch_add(1, std::memory_order_relaxed);
-  for (const mark& each : marks) (void)the().cu.synchronize_event(each.event);
+  wait_for(turn, marks);
   while (true) {
     const std::uint64_t before = pools.waiting_bytes.load(std::memory_order_relaxed);
-    collect(pools);
+    collect(turn, pools);
     if (pools.waiting_bytes.load(std::memory_order_relaxed) == before) return true;
   }
+}
+
+// Waits for what a stream has been given. False: it cannot be waited for now.
+bool wait_for_stream(shared_turn& turn, stream_name stream) noexcept {
+  if (is_captured(stream) || (is_default(stream) && is_any_captured())) return false;
+  std::vector<mark> marks;
+  if (!mark_stream(stream, marks)) return false;
+  waited_count.fetch_add(1, std::memory_order_relaxed);
+  wait_for(turn, marks);
+  return_events(marks);
+  return true;
+}
+
+// Waits for all that the device has been given. False: it cannot be waited for now.
+bool wait_for_device(shared_turn& turn, device_pools& pools) noexcept {
+  if (is_any_captured()) return false;
+  waited_count.fetch_add(1, std::memory_order_relaxed);
+  std::vector<mark> marks;
+  if (mark_context(pools.context, marks)) {
+    wait_for(turn, marks);
+    return_events(marks);
+    return true;
+  }
+  const current_context entered(pools.context);
+  return entered.is_current() && the().cu.synchronize_context() == code::success;
 }
 
 // ---- what is kept -------------------------------------------------------------------------------
@@ -585,28 +744,28 @@ std::uint64_t keep_limit(const device_pools& pools) noexcept {
 
 // Waits for the block that was freed first, as the driver's cuMemFree would have. False: it has no
 // mark yet.
-bool wait_for_oldest(device_pools& pools) {
+bool wait_for_oldest(shared_turn& turn, device_pools& pools) {
   std::vector<mark> marks;
   {
-    const std::lock_guard<std::mutex> turn(pools.lock);
+    const std::lock_guard<std::mutex> owned(pools.lock);
     if (!pools.waiting.empty()) marks = pools.waiting.front().marks;
   }
   if (marks.empty()) return false;
   waited_count.fetch_add(1, std::memory_order_relaxed);
-  for (const mark& each : marks) (void)the().cu.synchronize_event(each.event);
-  collect(pools);
+  wait_for(turn, marks);
+  collect(turn, pools);
   return true;
 }
 
 /// Keeps what is freed within the limit: a host that runs ahead of the device waits, and what the
 /// pools have free beyond it goes back to the driver.
-void keep_within_limit(device_pools& pools) {
+void keep_within_limit(shared_turn& turn, device_pools& pools) {
   const std::uint64_t limit = keep_limit(pools);
   if (pools.freed_bytes.load(std::memory_order_relaxed) <= limit / kept_share) return;
   if (is_any_captured()) return;
   while (pools.waiting_bytes.load(std::memory_order_relaxed) > limit) {
     // Nothing is collected while another thread captures: the block stays.
-    if (is_any_captured() || !wait_for_oldest(pools)) break;
+    if (is_any_captured() || !wait_for_oldest(turn, pools)) break;
   }
   pools.freed_bytes.store(0, std::memory_order_relaxed);
   for (stream_pool* each : {&*pools.now, &*pools.ordered}) {
@@ -615,16 +774,25 @@ void keep_within_limit(device_pools& pools) {
       (void)each->trim(limit);
     }
   }
-  if (pools.whole) (void)pools.whole->trim(limit);
+  if (pools.whole && !is_any_captured()) (void)pools.whole->trim(limit);
 }
 
 // ---- blocks -------------------------------------------------------------------------------------
 
-bool add_block(device_pointer at, const live_block& block) noexcept {
+// The entry that the block's free will need, with room for the marks that it needs now.
+waiting_list entry_for(device_pools& pools, const freed_block& block) {
+  waiting_list one(1);
+  one.front().block = block;
+  one.front().marks.reserve(user_count(pools));
+  return one;
+}
+
+// False: no host memory, and `block` is as it was.
+bool add_block(device_pointer at, live_block&& block) noexcept {
   world& w = the();
   const std::unique_lock<std::shared_mutex> turn(w.blocks_lock);
   try {
-    w.blocks.insert_or_assign(at, block);
+    w.blocks.insert_or_assign(at, std::move(block));
     return true;
   } catch (const std::bad_alloc&) {
     return false;
@@ -636,35 +804,60 @@ std::optional<live_block> take_block(device_pointer at) noexcept {
   const std::unique_lock<std::shared_mutex> turn(w.blocks_lock);
   const auto found = w.blocks.find(at);
   if (found == w.blocks.end()) return std::nullopt;
-  const live_block taken = found->second;
+  live_block taken = std::move(found->second);
   w.blocks.erase(found);
   taken.owner->note_freed(taken.size);
   ipc::forget(taken.number);
   return taken;
 }
 
+// Which pool a request is for, and on which of its streams.
+struct wanted_block {
+  home_of home = home_of::now;
+  std::size_t size = 0;
+  stream_name stream;  // of home_of::ordered
+};
+
+stream_pool& pool_for(device_pools& pools, home_of home) noexcept {
+  return home == home_of::ordered ? *pools.ordered : *pools.now;
+}
+
+result<address> ask_pool(device_pools& pools, const wanted_block& wanted) {
+  const bool has_stream = wanted.home == home_of::ordered;
+  const stream_id named = is_default(wanted.stream) ? nullptr : wanted.stream.stream;
+  return pool_for(pools, wanted.home)
+      .allocate(wanted.size, has_stream ? handle_of(named) : pools.quiet);
+}
+
+// What costs nobody anything: what the device's other allocators do not use.
+void give_others_back(device_pools& pools, home_of but) {
+  const home_of other = but == home_of::ordered ? home_of::now : home_of::ordered;
+  (void)pool_for(pools, other).trim(0);
+  // The manager's calls are not made for a process that captures.
+  if (pools.whole && !is_any_captured()) (void)pools.whole->drain();
+}
+
 // All that can be done for a request that the pool has no memory for: first what costs nobody
-// anything, then waiting for work whose memory was freed.
-result<address> try_harder(device_pools& pools, stream_pool& home, std::size_t size,
-                           stream_handle stream) {
-  stream_pool& other = &home == &*pools.now ? *pools.ordered : *pools.now;
-  (void)other.trim(0);
-  if (pools.whole) (void)pools.whole->drain();
-  result<address> made = home.allocate(size, stream);
-  if (made || !is_shortage(made.error().code)) return made;
-  if (wait_for_marks(pools)) {
-    (void)other.trim(0);
-    if (pools.whole) (void)pools.whole->drain();
-    made = home.allocate(size, stream);
-    if (made || !is_shortage(made.error().code)) return made;
+// anything, then waiting for work whose memory was freed, the stream's own before that of others.
+result<address> try_harder(shared_turn& turn, device_pools& pools, const wanted_block& wanted) {
+  const auto is_done = [](const result<address>& made) {
+    return made || !is_shortage(made.error().code);
+  };
+  give_others_back(pools, wanted.home);
+  result<address> made = ask_pool(pools, wanted);
+  if (is_done(made)) return made;
+  if (wanted.home == home_of::ordered && wait_for_stream(turn, wanted.stream)) {
+    made = ask_pool(pools, wanted);
+    if (is_done(made)) return made;
   }
-  if (!is_any_captured()) {
-    waited_count.fetch_add(1, std::memory_order_relaxed);
-    (void)pools.ordered->synchronize();
-    (void)other.trim(0);
-    made = home.allocate(size, stream);
+  if (wait_for_marks(turn, pools)) {
+    give_others_back(pools, wanted.home);
+    made = ask_pool(pools, wanted);
+    if (is_done(made)) return made;
   }
-  return made;
+  if (!wait_for_device(turn, pools)) return made;
+  give_others_back(pools, wanted.home);
+  return ask_pool(pools, wanted);
 }
 
 unmanaged_reason why_not(errc failure) noexcept {
@@ -677,11 +870,13 @@ unmanaged_reason why_not(errc failure) noexcept {
   }
 }
 
-// The block becomes known; one that cannot be goes back.
-answer hand_out(device_pools& pools, const freed_block& made) noexcept {
+// The block becomes known; one that cannot be goes back. Its entry was made before it.
+answer hand_out(device_pools& pools, const freed_block& made, waiting_list&& entry) noexcept {
   const std::uint64_t number = the().last_number.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (!add_block(made.at, {made.size, number, &pools, made.home})) {
-    hand_back(pools, made);
+  entry.front().block = made;
+  live_block block{made.size, number, &pools, made.home, std::move(entry)};
+  if (!add_block(made.at, std::move(block))) {
+    hand_back(pools, std::move(block.entry));
     return {0, unmanaged_reason::refused};
   }
   pools.note_live(made.size);
@@ -689,29 +884,30 @@ answer hand_out(device_pools& pools, const freed_block& made) noexcept {
   return {made.at, unmanaged_reason::count};
 }
 
-answer serve(device_pools& pools, home_of which, std::size_t size, stream_handle stream) {
-  collect(pools);
-  keep_within_limit(pools);
-  stream_pool& home = which == home_of::ordered ? *pools.ordered : *pools.now;
-  result<address> made = home.allocate(size, stream);
-  if (!made && is_shortage(made.error().code)) made = try_harder(pools, home, size, stream);
+answer serve(shared_turn& turn, device_pools& pools, const wanted_block& wanted) {
+  collect(turn, pools);
+  keep_within_limit(turn, pools);
+  waiting_list entry = entry_for(pools, {});
+  result<address> made = ask_pool(pools, wanted);
+  if (!made && is_shortage(made.error().code)) made = try_harder(turn, pools, wanted);
   if (!made) return {0, why_not(made.error().code)};
-  return hand_out(pools, {made->value, size, which});
+  return hand_out(pools, {made->value, wanted.size, wanted.home}, std::move(entry));
 }
 
 // A block of whole granules, which a copy can remap. Too small ones, and those that the manager has
 // no memory for, are the pool's.
-answer serve_whole(device_pools& pools, std::size_t size) {
-  collect(pools);
-  keep_within_limit(pools);
-  if (pools.whole->set_up() && size >= pools.whole->granularity_bytes()) {
+answer serve_whole(shared_turn& turn, device_pools& pools, std::size_t size) {
+  collect(turn, pools);
+  keep_within_limit(turn, pools);
+  if (!is_any_captured() && pools.whole->set_up() && size >= pools.whole->granularity_bytes()) {
+    waiting_list entry = entry_for(pools, {});
     allocate_request wanted;
     wanted.size_bytes = size;
     wanted.stream = pools.quiet;
     const result<address> made = pools.whole->allocate(wanted);
-    if (made) return hand_out(pools, {made->value, size, home_of::whole});
+    if (made) return hand_out(pools, {made->value, size, home_of::whole}, std::move(entry));
   }
-  return serve(pools, home_of::now, size, pools.quiet);
+  return serve(turn, pools, {home_of::now, size, {}});
 }
 
 }  // namespace
@@ -736,12 +932,13 @@ counts figures() noexcept {
 
 answer allocate(std::size_t size) noexcept {
   if (chosen_settings().ipc == ipc_rule::plain) return {0, unmanaged_reason::plain_for_ipc};
+  shared_turn turn(the().gate);
   if (is_any_captured()) return {0, unmanaged_reason::capture};
   try {
     device_pools* pools = pools_of_current();
     if (pools == nullptr) return {0, unmanaged_reason::no_context};
-    return pools->whole ? serve_whole(*pools, size)
-                        : serve(*pools, home_of::now, size, pools->quiet);
+    return pools->whole ? serve_whole(turn, *pools, size)
+                        : serve(turn, *pools, {home_of::now, size, {}});
   } catch (const std::bad_alloc&) {
     return {0, unmanaged_reason::refused};
   }
@@ -749,60 +946,53 @@ answer allocate(std::size_t size) noexcept {
 
 answer allocate(std::size_t size, stream_name stream) noexcept {
   if (stream.is_per_thread()) return {0, unmanaged_reason::per_thread_stream};
+  shared_turn turn(the().gate);
   try {
     device_pools* pools = pools_of(stream);
     if (pools == nullptr) return {0, unmanaged_reason::no_context};
     if (pools->has_pool_of_user.load(std::memory_order_relaxed)) {
       return {0, unmanaged_reason::pool_of_the_user};
     }
-    const stream_id named = is_default(stream) ? nullptr : stream.stream;
-    return serve(*pools, home_of::ordered, size, handle_of(named));
+    return serve(turn, *pools, {home_of::ordered, size, stream});
   } catch (const std::bad_alloc&) {
     return {0, unmanaged_reason::refused};
   }
 }
 
 bool serves_pool(pool_id pool, stream_name stream) noexcept {
+  const shared_turn turn(the().gate);
   device_pools* pools = pools_of(stream);
   const pool_id known = pools == nullptr ? nullptr : pools->default_pool;
   return known != nullptr && known == pool;
 }
 
 free_answer free_now(device_pointer at) noexcept {
-  const std::optional<live_block> block = take_block(at);
+  shared_turn turn(the().gate);
+  std::optional<live_block> block = take_block(at);
   if (!block) return the().ranges.contains(at) ? free_answer::wrong : free_answer::foreign;
-  try {
-    collect(*block->owner);
-    free_after_everything(*block->owner, {at, block->size, block->home});
-  } catch (const std::bad_alloc&) {
-    const current_context entered(block->owner->context);
-    (void)the().cu.synchronize_context();
-    hand_back(*block->owner, {at, block->size, block->home});
-  }
+  collect(turn, *block->owner);
+  free_after_everything(turn, *block->owner, std::move(block->entry));
   return free_answer::done;
 }
 
 free_answer free_async(device_pointer at, stream_name stream) noexcept {
   if (!the().ranges.contains(at)) return free_answer::foreign;
-  if (is_captured(stream)) return free_answer::foreign;
-  const std::optional<live_block> block = take_block(at);
+  shared_turn turn(the().gate);
+  // A stream that the driver does not know is the driver's to refuse.
+  if (is_captured(stream) || context_of(stream) == nullptr) return free_answer::foreign;
+  std::optional<live_block> block = take_block(at);
   if (!block) return free_answer::wrong;
   device_pools& pools = *block->owner;
-  try {
-    collect(pools);
-    const bool is_simple =
-        block->is_ordered() && !stream.is_per_thread() && pools_of(stream) == &pools;
-    const stream_id named = is_default(stream) ? nullptr : stream.stream;
-    if (is_simple && pools.ordered->free({at}, handle_of(named))) return free_answer::done;
-    waiting_block waiting{{at, block->size, block->home}, {}};
-    if (mark_stream(stream, waiting.marks)) {
-      wait_for(pools, std::move(waiting));
-    } else {
-      free_after_everything(pools, waiting.block);
-    }
-  } catch (const std::bad_alloc&) {
-    (void)add_block(at, *block);
-    return free_now(at);
+  collect(turn, pools);
+  const bool is_simple =
+      block->is_ordered() && !stream.is_per_thread() && pools_of(stream) == &pools;
+  const stream_id named = is_default(stream) ? nullptr : stream.stream;
+  if (is_simple && pools.ordered->free({at}, handle_of(named))) return free_answer::done;
+  const bool may_mark = !is_default(stream) || !is_any_captured();
+  if (may_mark && mark_stream(stream, block->entry.front().marks)) {
+    keep_waiting(pools, std::move(block->entry));
+  } else {
+    free_after_everything(turn, pools, std::move(block->entry));
   }
   return free_answer::done;
 }
@@ -852,6 +1042,7 @@ int export_piece(const block_memory& block, const memory_piece& piece) noexcept 
 }
 
 std::uint64_t reusable_bytes() noexcept {
+  const shared_turn turn(the().gate);
   device_pools* pools = pools_of_current();
   if (pools == nullptr) return 0;
   std::uint64_t sum = pools->waiting_bytes.load(std::memory_order_relaxed);
@@ -869,28 +1060,29 @@ std::uint64_t reusable_bytes() noexcept {
 std::uint64_t give_back(bool may_wait) noexcept {
   std::uint64_t bytes = 0;
   world& w = the();
-  const std::shared_lock<std::shared_mutex> staying(w.dropping);
+  shared_turn turn(w.gate);
   for (const auto& each : w.devices) {
     device_pools* pools = each.load(std::memory_order_acquire);
     if (pools == nullptr) continue;
     try {
-      collect(*pools);
-      if (may_wait) (void)wait_for_marks(*pools);
+      collect(turn, *pools);
+      if (may_wait) (void)wait_for_marks(turn, *pools);
     } catch (const std::bad_alloc&) {
       continue;
     }
     bytes += pools->now->trim(0).released_bytes + pools->ordered->trim(0).released_bytes;
-    if (pools->whole) bytes += pools->whole->drain().released_bytes;
+    if (pools->whole && !is_any_captured()) bytes += pools->whole->drain().released_bytes;
   }
   return bytes;
 }
 
 bool copy_by_remapping(device_pointer target, device_pointer source, std::size_t size) noexcept {
   world& w = the();
-  if (!w.ranges.contains(target) || !w.ranges.contains(source) || is_any_captured()) return false;
+  if (!w.ranges.contains(target) || !w.ranges.contains(source)) return false;
+  shared_turn turn(w.gate);
   device_pools* pools = nullptr;
   {
-    const std::shared_lock<std::shared_mutex> turn(w.blocks_lock);
+    const std::shared_lock<std::shared_mutex> known(w.blocks_lock);
     const auto to = w.blocks.find(target);
     const auto from = w.blocks.find(source);
     if (to == w.blocks.end() || from == w.blocks.end() || target == source) return false;
@@ -901,9 +1093,7 @@ bool copy_by_remapping(device_pointer target, device_pointer source, std::size_t
     pools = to->second.owner;
   }
   // The work on both blocks must have finished: the target's addresses change hands now.
-  const current_context entered(pools->context);
-  waited_count.fetch_add(1, std::memory_order_relaxed);
-  if (w.cu.synchronize_context() != code::success) return false;
+  if (!wait_for_device(turn, *pools) || is_any_captured()) return false;
   const std::uint64_t before = pools->whole->statistics().remapped_copy_count;
   const copy_mode how =
       chosen_settings().copy == copy_rule::move ? copy_mode::move : copy_mode::alias;
@@ -915,10 +1105,75 @@ bool copy_by_remapping(device_pointer target, device_pointer source, std::size_t
   return copied && pools->driver.synchronize_stream(pools->quiet);
 }
 
+namespace {
+
+// Captures that `is_gone` says of are under way no more.
+template <class IsGone>
+void end_captures(IsGone&& is_gone) noexcept {
+  world& w = the();
+  const std::lock_guard<std::mutex> turn(w.captures_lock);
+  std::erase_if(w.captures, is_gone);
+  w.capture_count.store(w.captures.size(), std::memory_order_release);
+}
+
+// The context's streams and events are gone, and nothing runs there any more.
+void forget_context(context_id gone) noexcept {
+  world& w = the();
+  {
+    const std::unique_lock<std::shared_mutex> streams(w.streams_lock);
+    std::erase_if(w.streams, [&](const auto& each) { return each.second == gone; });
+  }
+  {
+    const std::lock_guard<std::mutex> events(w.events_lock);
+    w.spare_events.erase(gone);
+  }
+  end_captures([&](const captured_stream& each) { return each.context == gone; });
+  std::erase_if(w.grants,
+                [&](const peer_grant& each) { return each.owner == gone || each.user == gone; });
+  for (const auto& each : w.devices) {
+    device_pools* pools = each.load(std::memory_order_acquire);
+    if (pools == nullptr) continue;
+    const std::lock_guard<std::mutex> owned(pools->lock);
+    std::erase_if(pools->peers, [&](const peer& user) { return user.context == gone; });
+    for (waiting_block& block : pools->waiting) {
+      std::erase_if(block.marks, [&](const mark& point) { return point.context == gone; });
+    }
+  }
+}
+
+void forget_blocks_of(const device_pools& gone) noexcept {
+  world& w = the();
+  const std::unique_lock<std::shared_mutex> blocks(w.blocks_lock);
+  std::erase_if(w.blocks, [&](const auto& each) {
+    if (each.second.owner != &gone) return false;
+    ipc::forget(each.second.number);
+    return true;
+  });
+}
+
+// The context went, and with it all streams and events. Mapped memory does not belong to it: it
+// goes back through the context that takes its place, for as long as that takes. The driver object
+// stays behind, since it would name its stream.
+void give_back_after_end(std::unique_ptr<device_pools> gone) noexcept {
+  world& w = the();
+  const undisturbing calls;
+  gone->driver.note_context_ended();
+  context_id again = nullptr;
+  const bool is_there = w.cu.retain_primary(&again, gone->device) == code::success;
+  gone->whole.reset();
+  gone->ordered.reset();
+  gone->now.reset();
+  if (is_there) (void)w.cu.release_primary(gone->device);
+  (void)w.cu.release_primary(gone->device);  // the driver object's
+  (void)gone.release();
+}
+
+}  // namespace
+
 void forget(stream_id stream) noexcept {
   world& w = the();
   {
-    const std::shared_lock<std::shared_mutex> staying(w.dropping);
+    const shared_turn turn(w.gate);
     for (const auto& each : w.devices) {
       device_pools* pools = each.load(std::memory_order_acquire);
       if (pools != nullptr) (void)pools->ordered->forget(handle_of(stream));
@@ -928,42 +1183,38 @@ void forget(stream_id stream) noexcept {
     const std::unique_lock<std::shared_mutex> turn(w.streams_lock);
     w.streams.erase(stream);
   }
-  const std::lock_guard<std::mutex> turn(w.captures_lock);
-  std::erase_if(w.captures, [&](const captured_stream& each) {
-    return !each.per_thread && each.stream == stream;
-  });
-  w.capture_count.store(w.captures.size(), std::memory_order_release);
+  end_captures(
+      [&](const captured_stream& each) { return !each.per_thread && each.stream == stream; });
 }
 
-void drop_device(device_id device) noexcept {
+ending_turn::ending_turn() noexcept {
+  the().gate.lock();
+  the().dropping.lock();
+}
+
+ending_turn::~ending_turn() {
+  the().dropping.unlock();
+  the().gate.unlock();
+}
+
+context_id ending_turn::primary_context(device_id device) const noexcept {
+  return the().is_usable ? primary_of(device) : nullptr;
+}
+
+void ending_turn::note_ended(context_id gone) const noexcept {
   world& w = the();
-  if (device < 0 || static_cast<std::size_t>(device) >= devices_max) return;
-  const std::lock_guard<std::mutex> turn(w.opening);
-  const std::unique_lock<std::shared_mutex> alone(w.dropping);
-  const auto index = static_cast<std::size_t>(device);
-  std::unique_ptr<device_pools> gone(w.devices[index].exchange(nullptr));
-  w.generation.fetch_add(1, std::memory_order_release);
   if (gone == nullptr) return;
-  {
-    const std::unique_lock<std::shared_mutex> blocks(w.blocks_lock);
-    std::erase_if(w.blocks, [&](const auto& each) {
-      if (each.second.owner != gone.get()) return false;
-      ipc::forget(each.second.number);
-      return true;
-    });
+  const std::lock_guard<std::mutex> opening(w.opening);
+  forget_context(gone);
+  ipc::forget_context(gone);
+  for (auto& each : w.devices) {
+    device_pools* pools = each.load(std::memory_order_acquire);
+    if (pools == nullptr || pools->context != gone) continue;
+    each.store(nullptr, std::memory_order_release);
+    w.generation.fetch_add(1, std::memory_order_release);
+    forget_blocks_of(*pools);
+    give_back_after_end(std::unique_ptr<device_pools>(pools));
   }
-  {
-    const std::unique_lock<std::shared_mutex> streams(w.streams_lock);
-    std::erase_if(w.streams, [&](const auto& each) { return each.second == gone->context; });
-  }
-  {
-    const std::lock_guard<std::mutex> events(w.events_lock);
-    w.spare_events.erase(gone->context);
-  }
-  gone->whole.reset();
-  gone->ordered.reset();
-  gone->now.reset();
-  (void)gone->driver.destroy_stream(gone->quiet);
 }
 
 void grant_peer(context_id owner) noexcept {
@@ -974,18 +1225,13 @@ void grant_peer(context_id owner) noexcept {
       w.cu.get_device(&device) != code::success) {
     return;
   }
-  const std::lock_guard<std::mutex> turn(w.opening);
+  const shared_turn turn(w.gate);
+  const undisturbing calls;
+  const std::lock_guard<std::mutex> opening(w.opening);
   try {
     w.grants.push_back({owner, user, device});
     device_pools* pools = existing_pools(owner);
-    if (pools == nullptr) return;
-    {
-      const std::lock_guard<std::mutex> peers(pools->lock);
-      pools->peers.push_back(user);
-    }
-    if (!pools->driver.add_peer(vmm::device(device))) {
-      complain("a device was not given access to managed memory of another one");
-    }
+    if (pools != nullptr) add_user(*pools, {user, device});
   } catch (const std::bad_alloc&) {
     complain("no host memory to give a device access to another one's memory");
   }
@@ -993,21 +1239,20 @@ void grant_peer(context_id owner) noexcept {
 
 void grant_pool_peer(pool_id pool, device_id device) noexcept {
   world& w = the();
-  const std::lock_guard<std::mutex> turn(w.opening);
+  const shared_turn turn(w.gate);
+  const undisturbing calls;
+  const std::lock_guard<std::mutex> opening(w.opening);
   const auto is_same = [&](const pool_grant& each) {
     return each.pool == pool && each.device == device;
   };
   try {
     if (std::ranges::none_of(w.pool_grants, is_same)) w.pool_grants.push_back({pool, device});
+    for (const auto& each : w.devices) {
+      device_pools* pools = each.load(std::memory_order_acquire);
+      if (pools != nullptr && pools->default_pool == pool) add_user(*pools, {nullptr, device});
+    }
   } catch (const std::bad_alloc&) {
     complain("no host memory to give a device access to another one's memory");
-  }
-  for (const auto& each : w.devices) {
-    device_pools* pools = each.load(std::memory_order_acquire);
-    if (pools == nullptr || pools->default_pool != pool) continue;
-    if (!pools->driver.add_peer(vmm::device(device))) {
-      complain("a device was not given access to managed memory of another one");
-    }
   }
 }
 
@@ -1023,10 +1268,11 @@ void note_device_pool(device_id device, pool_id pool) noexcept {
 
 void note_capture_begin(stream_name stream) noexcept {
   world& w = the();
-  const std::unique_lock<std::shared_mutex> no_marks(w.marking);
+  const context_id context = w.is_usable ? context_of(stream) : nullptr;
+  const std::unique_lock<capture_gate> alone(w.gate);
   const std::lock_guard<std::mutex> turn(w.captures_lock);
   try {
-    w.captures.push_back({stream.stream, pthread_self(), stream.is_per_thread()});
+    w.captures.push_back({stream.stream, pthread_self(), stream.is_per_thread(), context});
   } catch (const std::bad_alloc&) {
     w.has_lost_count.store(true, std::memory_order_relaxed);
   }
@@ -1044,11 +1290,8 @@ void note_capture_refused(stream_name stream) noexcept {
 }
 
 void note_capture_end(stream_name stream) noexcept {
-  world& w = the();
-  if (!w.is_usable || is_captured(stream)) return;
-  const std::lock_guard<std::mutex> turn(w.captures_lock);
-  std::erase_if(w.captures, [&](const captured_stream& each) { return is_on(each, stream); });
-  w.capture_count.store(w.captures.size(), std::memory_order_release);
+  if (!the().is_usable || is_captured(stream)) return;
+  end_captures([&](const captured_stream& each) { return is_on(each, stream); });
 }
 
 }  // namespace vmm::preload::managed

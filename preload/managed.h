@@ -12,8 +12,10 @@
 //     all work has passed for cuMemFree (free_after_everything). cuMemFree does not wait.
 // I2  What is not a live block of ours is the driver's to answer, but for addresses inside our
 //     reservations, of which the driver knows nothing.
-// I3  No call of ours disturbs a capture that is under way: marks are put off until none is.
+// I3  No call of ours disturbs a capture that is under way: marks are put off until none is, and
+//     none begins beside a call that may make one (gate.h).
 // I4  Nothing here is destroyed at the end of the process.
+// I5  A free takes no host memory: what it needs was made with the block.
 //
 // Thread safety: all of it.
 #pragma once
@@ -107,8 +109,20 @@ std::uint64_t give_back(bool may_wait) noexcept;
 
 /// Before a stream is destroyed.
 void forget(stream_id stream) noexcept;
-/// Before a device is reset: its pools and all blocks are gone.
-void drop_device(device_id device) noexcept;
+/// While it lives the driver may be asked to end a context: no other call of ours is under way.
+class ending_turn {
+ public:
+  ending_turn() noexcept;
+  ~ending_turn();
+  ending_turn(const ending_turn&) = delete;
+  ending_turn& operator=(const ending_turn&) = delete;
+
+  /// A device's primary context; null where there is none.
+  [[nodiscard]] context_id primary_context(device_id device) const noexcept;
+  /// The driver has ended it: what is known of it, and the blocks in it, are gone.
+  void note_ended(context_id gone) const noexcept;
+};
+
 /// The current context's device may from now on use the memory of `owner`'s device.
 void grant_peer(context_id owner) noexcept;
 /// A device may use the memory of the pool's device from now on.

@@ -28,7 +28,7 @@ std::vector<std::string> environment_of(const command& what) {
   }
   all.push_back("LD_LIBRARY_PATH=" + what.driver);
   all.emplace_back("ASAN_OPTIONS=detect_leaks=0");
-  if (what.is_preloaded) all.emplace_back("LD_PRELOAD=" VMM_PRELOAD_LIBRARY);
+  if (what.is_preloaded) all.push_back("LD_PRELOAD=" + what.library);
   all.insert(all.end(), what.variables.begin(), what.variables.end());
   return all;
 }

@@ -3,6 +3,8 @@
 //
 // Goal: processes that fork, exec, close the library, end with threads running or never touch CUDA
 // behave as without us. Method: each runs with the library and without, in every mode.
+#include <unistd.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,6 +79,19 @@ TEST(Life, ExitWithThreads) {
     const child::outcome ours = child::preloaded(mode, {"exit_with_threads"});
     EXPECT_EQ(ours.code, 5) << mode << ours.out << ours.err;
     EXPECT_EQ(ours.out, "running\n") << mode;
+  }
+}
+
+// The report is written in a handler, in the middle of whatever the thread does.
+TEST(Life, TheReportIsWrittenInTheMiddleOfCalls) {
+  for (const char* mode : {"monitor", "cache", "vmm"}) {
+    const std::string file = child::temporary_file("report");
+    const child::outcome ours =
+        child::preloaded(mode, {"signal_storm"}, {"VMM_REPORT_SIGNAL=usr1", "VMM_REPORT=" + file});
+    EXPECT_EQ(ours.out, "failed 0\n") << mode << ours.err;
+    EXPECT_EQ(ours.code, 0) << mode;
+    EXPECT_NE(child::read_file(file).find("cuMemAlloc_v2"), std::string::npos) << mode;
+    unlink(file.c_str());
   }
 }
 

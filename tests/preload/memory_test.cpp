@@ -96,6 +96,43 @@ TEST(Managed, CapturesOfOneThreadAreNotSpoiledByFreesOfAnother) {
   child::expect_same("vmm", {"capture_storm"});
 }
 
+// A capture begins while a call is in the driver: it is whole at its end, whatever the call was.
+TEST(Managed, CapturesThatBeginInTheMiddleOfACallAreNotSpoiled) {
+  const std::string all = "allocate\nshort\nshort of plain memory\nfree\ngive back\nstream\n";
+  for (const char* how : {"VMM_FREE=later", "VMM_FREE=wait", "VMM_COPY=alias", "VMM_COPY=move"}) {
+    const std::string copies = std::string(how).starts_with("VMM_COPY") ? "copy\n" : "";
+    const child::outcome seen = child::preloaded("vmm", {"capture_races"}, {how});
+    EXPECT_EQ(seen.out, all + copies) << how << seen.err;
+    const child::outcome unmarked = child::preloaded("vmm", {"capture_races", "unmarked"}, {how});
+    EXPECT_EQ(unmarked.out, all + copies) << how << unmarked.err;
+  }
+}
+
+// Each request for host memory fails once, in each kind of call.
+TEST(Managed, NoMemoryIsLostWhereHostMemoryIsShort) {
+  child::command what;
+  what.arguments = {"allocation_sweep"};
+  what.variables = {"VMM_MODE=vmm"};
+  what.is_preloaded = true;
+  what.library = VMM_PRELOAD_FAILING;
+  const child::outcome seen = child::run(what);
+  EXPECT_EQ(seen.out,
+            "allocate\nallocate in order\nallocate after a capture\nfree\nfree after a capture\n"
+            "free of an ordered block\nfree of a plain block in order\nfree on another stream\n")
+      << seen.err;
+  EXPECT_EQ(seen.code, 0);
+}
+
+TEST(Managed, ContextsThatEndAreNotNamedAgain) { child::expect_same("vmm", {"contexts"}); }
+
+TEST(Managed, AResetThatTheDriverRefusesChangesNothing) {
+  child::expect_same("vmm", {"refused_reset"});
+}
+
+TEST(Managed, DevicesWithAccessToAPoolAreWaitedFor) {
+  child::expect_same("vmm", {"pool_users"}, {"managed"});
+}
+
 TEST(Managed, DescriptorsForNetworkCards) { child::expect_same("vmm", {"dma_buf"}); }
 
 TEST(Managed, TheReportSaysWhatWasNotManaged) {
@@ -159,6 +196,10 @@ TEST(Copies, ProgramsThatDoNotCopyWholeBlocksSeeTheSame) {
 }
 
 TEST(Managed, RandomProgramsSeeTheSame) { expect_equal_programs("vmm"); }
+
+TEST(Managed, RandomProgramsBesideOthersSeeTheSame) {
+  child::expect_same("vmm", {"programs_beside", "1", count_of_programs()});
+}
 
 TEST(Managed, FreedMemoryIsKeptWithinTheLimit) {
   const auto went_back = [](const char* limit) {
@@ -260,8 +301,9 @@ TEST(Cache, TheLimitHolds) {
 }
 
 TEST(Cache, ChangesNothingThatAProgramSees) {
-  for (const char* word : {"in_flight", "captured", "questions", "foreign", "copies", "devices",
-                           "short_of_memory", "reset", "per_thread"}) {
+  for (const char* word :
+       {"in_flight", "captured", "questions", "foreign", "copies", "devices", "short_of_memory",
+        "reset", "per_thread", "contexts", "refused_reset", "pool_users"}) {
     child::expect_same("cache", {word});
   }
 }

@@ -47,6 +47,14 @@ TEST(Monitor, CountsCallsSizesAndPeaksForEachDevice) {
   EXPECT_EQ(value_of(seen.err, "trace_complete"), "true");
 }
 
+// Four blocks of contexts that were destroyed are gone; memory of the device's pool is not.
+TEST(Monitor, MemoryOfAContextThatEndedIsNotLive) {
+  const child::outcome seen =
+      child::preloaded("monitor", {"contexts"}, {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
+  EXPECT_EQ(value_of(object_of(seen.err, "memory"), "live_bytes"), std::to_string(4 << 20));
+  EXPECT_EQ(value_of(object_of(seen.err, "memory"), "live_count"), "4");
+}
+
 TEST(Monitor, ReportsAsTextToAFile) {
   const std::string file = child::temporary_file("report");
   const child::outcome seen = child::preloaded("monitor", {"work"}, {"VMM_REPORT=" + file});

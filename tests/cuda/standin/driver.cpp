@@ -63,7 +63,21 @@ void start(state& s) {
 
 }  // namespace
 
+void tell_call(const char* symbol) {
+  state& s = the();
+  void (*call)(void*) = nullptr;
+  void* data = nullptr;
+  {
+    const std::lock_guard<std::mutex> hold(s.mutex);
+    if (s.on_call == nullptr || s.watched != symbol) return;
+    call = s.on_call;
+    data = s.on_call_data;
+  }
+  call(data);
+}
+
 CUresult enter(const char* symbol, needs need) {
+  tell_call(symbol);
   state& s = the();
   const std::lock_guard<std::mutex> hold(s.mutex);
   ++s.calls[symbol];
@@ -100,6 +114,7 @@ void vmm_standin_reset(const vmm_standin_setup* setup) {
   s.initialised = false;
   s.poison = CUDA_SUCCESS;
   s.on_free = nullptr;
+  s.on_call = nullptr;
   context_stack().clear();
 }
 
@@ -144,6 +159,14 @@ void vmm_standin_on_free(void (*call)(void*), void* data) {
   const std::lock_guard<std::mutex> hold(s.mutex);
   s.on_free = call;
   s.on_free_data = data;
+}
+
+void vmm_standin_on_call(const char* symbol, void (*call)(void*), void* data) {
+  standin::state& s = standin::the();
+  const std::lock_guard<std::mutex> hold(s.mutex);
+  s.watched = symbol;
+  s.on_call = call;
+  s.on_call_data = data;
 }
 
 int vmm_standin_context_references(int device) {

@@ -42,6 +42,10 @@ void vmm_standin_poison(int code);
 /// thread may be given the same addresses then. Null ends it.
 void vmm_standin_on_free(void (*call)(void*), void* data);
 
+/// What each call of `symbol` from now on calls, with `data`, before it does anything: other
+/// threads may do what they like meanwhile. A null `call` ends it.
+void vmm_standin_on_call(const char* symbol, void (*call)(void*), void* data);
+
 /// References held on a device's primary context.
 int vmm_standin_context_references(int device);
 

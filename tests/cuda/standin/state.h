@@ -75,6 +75,9 @@ struct state {
   CUresult poison = CUDA_SUCCESS;
   void (*on_free)(void*) = nullptr;
   void* on_free_data = nullptr;
+  std::string watched;  // the call that on_call is called before
+  void (*on_call)(void*) = nullptr;
+  void* on_call_data = nullptr;
 
   [[nodiscard]] int device_count() const noexcept { return setup.device_count_less_two + 2; }
 };
@@ -84,6 +87,9 @@ struct state {
 
 /// Closes the fake's descriptors whose real ones are all closed.
 void sweep_descriptors();
+
+/// Calls what the test wants called before `symbol`.
+void tell_call(const char* symbol);
 
 /// What stands against the call before it is looked at; CUDA_SUCCESS when nothing does.
 [[nodiscard]] CUresult enter(const char* symbol, needs need);

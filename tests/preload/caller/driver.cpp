@@ -74,6 +74,7 @@ driver load(flag_set flags, void* of) {
   cu.get(cu.retain, "cuDevicePrimaryCtxRetain", version, flags);
   cu.get(cu.reset, "cuDevicePrimaryCtxReset", version, flags);
   cu.get(cu.set_current, "cuCtxSetCurrent", version, flags);
+  cu.get(cu.destroy_context, "cuCtxDestroy", version, flags);
   cu.get(cu.synchronize, "cuCtxSynchronize", version, flags);
   find_memory(cu, flags);
   find_work(cu, flags);
@@ -82,6 +83,9 @@ driver load(flag_set flags, void* of) {
   cu.control(cu.misuses, "vmm_standin_misuses");
   cu.control(cu.calls, "vmm_standin_calls");
   cu.control(cu.fail, "vmm_standin_fail");
+  cu.control(cu.on_call, "vmm_standin_on_call");
+  cu.control(cu.stale, "vmm_standin_stale");
+  cu.control(cu.create_context, "vmm_standin_create_context");
   return cu;
 }
 

@@ -54,6 +54,7 @@ struct driver {
   result_code (*enable_peer)(context_id, unsigned) = nullptr;
   result_code (*get_access)(flag_set*, const memory_location*, device_pointer) = nullptr;
   result_code (*reset)(device_id) = nullptr;
+  result_code (*destroy_context)(context_id) = nullptr;
   result_code (*create_stream)(stream_id*, unsigned) = nullptr;
   result_code (*destroy_stream)(stream_id) = nullptr;
   result_code (*synchronize_stream)(stream_id) = nullptr;
@@ -88,6 +89,9 @@ struct driver {
   unsigned long long (*misuses)() = nullptr;
   unsigned long long (*calls)(const char*) = nullptr;
   void (*fail)(const char*, int, unsigned, bool) = nullptr;
+  void (*on_call)(const char*, void (*)(void*), void*) = nullptr;
+  unsigned long long (*stale)() = nullptr;
+  int (*create_context)(context_id*, int) = nullptr;
 
   template <class Function>
   void get(Function*& into, const char* name, int version, flag_set flags) {

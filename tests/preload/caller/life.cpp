@@ -220,6 +220,32 @@ void default_signal(const arguments&) {
   std::printf("goes on\n");
 }
 
+// The signal comes to threads in the middle of their calls.
+void signal_storm(const arguments&) {
+  static const driver cu = load();
+  start(cu);
+  std::atomic<int> running = 0;
+  std::atomic<bool> is_over = false;
+  std::atomic<int> failed = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      start(cu);
+      ++running;
+      while (!is_over) failed += allocate_and_free(cu, 100'000) == 0 ? 0 : 1;
+    });
+  }
+  while (running.load() != 3) std::this_thread::yield();
+  for (int i = 0; i < 150; ++i) {
+    const pthread_t to = threads[static_cast<std::size_t>(i) % threads.size()].native_handle();
+    must(pthread_kill(to, SIGUSR1) == 0, "a signal");
+    std::this_thread::yield();
+  }
+  is_over = true;
+  for (std::thread& each : threads) each.join();
+  std::printf("failed %d\n", failed.load());
+}
+
 void ask_for_report(const arguments&) {
   const driver cu = load();
   start(cu);

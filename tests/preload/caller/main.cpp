@@ -65,7 +65,14 @@ constexpr std::array words{
     word{"early_access", early_access},
     word{"pool_elsewhere", pool_elsewhere},
     word{"capture_storm", capture_storm},
+    word{"capture_races", capture_races},
+    word{"allocation_sweep", allocation_sweep},
+    word{"contexts", contexts},
+    word{"refused_reset", refused_reset},
+    word{"pool_users", pool_users},
     word{"random", random_programs},
+    word{"programs_beside", programs_beside},
+    word{"signal_storm", signal_storm},
 };
 
 int run(const arguments& all) {

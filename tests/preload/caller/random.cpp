@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random programs by their numbers.
+#include <array>
 #include <charconv>
 #include <random>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include "driver.h"
 #include "program.h"
@@ -19,21 +22,58 @@ std::uint64_t number(std::string_view text) {
   return value;
 }
 
+program_base begin(const driver& legacy, const driver& per_thread) {
+  program_base base{&legacy, &per_thread, {}};
+  for (std::size_t i = 0; i < device_count; ++i) {
+    base.contexts[i] = start(legacy, static_cast<device_id>(i));
+  }
+  return base;
+}
+
+std::uint64_t digest_of(const program_base& base, std::uint64_t seed) {
+  std::mt19937_64 draw(seed);
+  return random_program(base, [&] { return draw(); }).run();
+}
+
 }  // namespace
+
+// FIRST COUNT: a line for each program; four run at a time.
+void programs_beside(const arguments& all) {
+  constexpr std::size_t beside = 4;
+  const driver legacy = load();
+  const driver per_thread = load(find_per_thread_stream);
+  program_base base = begin(legacy, per_thread);
+  base.is_alone = false;
+  const std::uint64_t first = number(all.at(0));
+  const std::uint64_t count = number(all.at(1));
+  for (std::uint64_t seed = first; seed < first + count; seed += beside) {
+    std::array<std::uint64_t, beside> digests{};
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < beside; ++i) {
+      threads.emplace_back([&, i] { digests[i] = digest_of(base, seed + i); });
+    }
+    for (std::thread& each : threads) each.join();
+    for (const std::uint64_t digest : digests) {
+      std::printf("%016llx\n", static_cast<unsigned long long>(digest));
+    }
+  }
+  expect(legacy.misuses() == 0 && legacy.stale() == 0, "no misuse");
+}
 
 // FIRST COUNT: a line for each program.
 void random_programs(const arguments& all) {
-  const driver cu = load();
-  start(cu);
+  const driver legacy = load();
+  const driver per_thread = load(find_per_thread_stream);
+  const program_base base = begin(legacy, per_thread);
   const std::uint64_t first = number(all.at(0));
   const std::uint64_t count = number(all.at(1));
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    std::mt19937_64 draw(seed);
-    const std::uint64_t digest = random_program(cu, [&] { return draw(); }).run();
+    const std::uint64_t digest = digest_of(base, seed);
     std::printf("%llu %016llx\n", static_cast<unsigned long long>(seed),
                 static_cast<unsigned long long>(digest));
-    if (cu.misuses() != 0) {
-      std::printf("MISUSE in program %llu\n", static_cast<unsigned long long>(seed));
+    if (legacy.misuses() != 0 || legacy.stale() != 0) {
+      std::printf("MISUSE in program %llu: %llu, stale %llu\n",
+                  static_cast<unsigned long long>(seed), legacy.misuses(), legacy.stale());
       expect(false, "no misuse");
       return;
     }

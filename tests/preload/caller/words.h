@@ -33,6 +33,7 @@ void close_library(const arguments& all);
 void own_signal(const arguments& all);
 void default_signal(const arguments& all);
 void ask_for_report(const arguments& all);
+void signal_storm(const arguments& all);
 
 void in_flight(const arguments& all);
 void captured(const arguments& all);
@@ -66,6 +67,15 @@ void early_access(const arguments& all);
 void pool_elsewhere(const arguments& all);
 void capture_storm(const arguments& all);
 
+void capture_races(const arguments& all);
+
+void allocation_sweep(const arguments& all);
+
+void contexts(const arguments& all);
+void refused_reset(const arguments& all);
+void pool_users(const arguments& all);
+
 void random_programs(const arguments& all);
+void programs_beside(const arguments& all);
 
 }  // namespace caller

@@ -3,6 +3,7 @@
 //
 // The grown stand-in for libcuda: memory by size, streams in both forms, marks of all work.
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "more.h"
@@ -23,6 +24,10 @@ CUstream meant(CUstream stream, bool per_thread) {
   const auto number = reinterpret_cast<std::uintptr_t>(stream);
   if (number == 1 || (number == 0 && !per_thread)) return nullptr;
   if (number > 2) return stream;
+  {
+    const std::lock_guard<std::mutex> hold(more().lock);
+    if (!more().streams.contains(mine)) mine = nullptr;  // its context has ended
+  }
   if (mine == nullptr) (void)cuStreamCreate(&mine, 0);
   return mine;
 }
@@ -50,17 +55,6 @@ CUresult forget_block(CUresult freed, CUdeviceptr at) {
   return freed;
 }
 
-// Makes `stream` wait for what another one has been given.
-CUresult wait_for(CUstream stream, CUstream other) {
-  CUevent event = nullptr;
-  CUresult code = cuEventCreate(&event, 0);
-  if (code != CUDA_SUCCESS) return code;
-  code = base_cuEventRecord(event, other);
-  if (code == CUDA_SUCCESS) code = base_cuStreamWaitEvent(stream, event, 0);
-  (void)cuEventDestroy(event);
-  return code;
-}
-
 vmm::fake_driver* fake() { return static_cast<vmm::fake_driver*>(the().fake.get()); }
 
 }  // namespace
@@ -75,7 +69,13 @@ extern "C" {
 void vmm_standin_manual(int manual) { standin::fake()->set_manual(manual != 0); }
 void vmm_standin_finish() { (void)standin::fake()->finish_all(); }
 unsigned long long vmm_standin_misuses() {
-  return standin::fake() == nullptr ? 0 : standin::fake()->misuse_count();
+  if (standin::fake() == nullptr) return 0;
+  if (std::getenv("VMM_STANDIN_SAYS") != nullptr) {
+    for (const vmm::fake::misuse& each : standin::fake()->misuses()) {
+      std::fprintf(stderr, "%s: %s\n", name_of(each.kind), each.detail);
+    }
+  }
+  return standin::fake()->misuse_count();
 }
 
 // ---- memory -------------------------------------------------------------------------------------
@@ -134,7 +134,9 @@ VMM_BOTH_FORMS(cuMemAllocAsync, (CUdeviceptr * at, std::size_t size, CUstream st
 })
 
 VMM_BOTH_FORMS(cuMemFreeAsync, (CUdeviceptr at, CUstream stream), {
-  return standin::forget_block(base_cuMemFreeAsync(at, standin::meant(stream, per_thread)), at);
+  const CUstream on = standin::meant(stream, per_thread);
+  if (!standin::has_stream(on)) return CUDA_ERROR_INVALID_HANDLE;
+  return standin::forget_block(base_cuMemFreeAsync(at, on), at);
 })
 
 VMM_BOTH_FORMS(cuMemAllocFromPoolAsync,
@@ -154,6 +156,7 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
 }
 
 CUresult cuStreamDestroy(CUstream stream) {
+  if (!standin::has_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   {
     const std::lock_guard<std::mutex> hold(more().lock);
     more().streams.erase(stream);
@@ -170,8 +173,11 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
-VMM_BOTH_FORMS(cuStreamSynchronize, (CUstream stream),
-               { return base_cuStreamSynchronize(standin::meant(stream, per_thread)); })
+VMM_BOTH_FORMS(cuStreamSynchronize, (CUstream stream), {
+  const CUstream on = standin::meant(stream, per_thread);
+  if (!standin::has_stream(on)) return CUDA_ERROR_INVALID_HANDLE;
+  return base_cuStreamSynchronize(on);
+})
 
 VMM_BOTH_FORMS_OF(cuStreamBeginCapture, (CUstream stream, CUstreamCaptureMode mode), {
   const CUstream on = standin::meant(stream, per_thread);
@@ -194,39 +200,41 @@ VMM_BOTH_FORMS(cuStreamEndCapture, (CUstream stream, CUgraph* graph), {
   return ended;
 })
 
-VMM_BOTH_FORMS(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* state),
-               { return base_cuStreamIsCapturing(standin::meant(stream, per_thread), state); })
+VMM_BOTH_FORMS(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* state), {
+  const CUstream on = standin::meant(stream, per_thread);
+  if (!standin::has_stream(on)) return CUDA_ERROR_INVALID_HANDLE;
+  return base_cuStreamIsCapturing(on, state);
+})
 
-VMM_BOTH_FORMS(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags),
-               { return base_cuStreamWaitEvent(standin::meant(stream, per_thread), event, flags); })
-
-VMM_BOTH_FORMS(cuEventRecord, (CUevent event, CUstream stream),
-               { return base_cuEventRecord(event, standin::meant(stream, per_thread)); })
-
-// The event waits for each stream of the context. While one is captured it spoils that capture.
-CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
-  static thread_local CUstream joint = nullptr;
-  std::vector<CUstream> all{nullptr};
-  {
-    const std::lock_guard<std::mutex> hold(more().lock);
-    ++standin::the().calls["cuCtxRecordEvent"];
-    if (!more().captured.empty()) {
-      for (const CUstream each : more().captured) (void)base_cuStreamSynchronize(each);
-      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    for (const auto& [stream, home] : more().streams) {
-      if (home == context) all.push_back(stream);
-    }
+VMM_BOTH_FORMS(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), {
+  const CUstream on = standin::meant(stream, per_thread);
+  if (!standin::has_stream(on) || !standin::has_event(event)) {
+    return CUDA_ERROR_INVALID_HANDLE;
   }
-  if (joint == nullptr) (void)base_cuStreamCreate(&joint, CU_STREAM_NON_BLOCKING);
-  for (const CUstream each : all) {
-    const CUresult code = standin::wait_for(joint, each);
-    if (code != CUDA_SUCCESS) return code;
+  return base_cuStreamWaitEvent(on, event, flags);
+})
+
+VMM_BOTH_FORMS(cuEventRecord, (CUevent event, CUstream stream), {
+  const CUstream on = standin::meant(stream, per_thread);
+  if (!standin::has_stream(on) || !standin::has_event(event)) {
+    return CUDA_ERROR_INVALID_HANDLE;
   }
-  return base_cuEventRecord(event, joint);
-}
+  return base_cuEventRecord(event, on);
+})
 
 // ---- bytes --------------------------------------------------------------------------------------
+
+CUresult cuMemcpyDtoD(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
+  const CUresult code = base_cuMemcpyDtoDAsync_v2(target, source, size, nullptr);
+  return code == CUDA_SUCCESS ? base_cuStreamSynchronize(nullptr) : code;
+}
+
+// The form of each thread has its suffix behind that of the version.
+CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
+  const CUstream mine = standin::meant(nullptr, true);
+  const CUresult code = base_cuMemcpyDtoDAsync_v2(target, source, size, mine);
+  return code == CUDA_SUCCESS ? base_cuStreamSynchronize(mine) : code;
+}
 
 VMM_BOTH_FORMS_OF(cuMemcpyDtoDAsync,
                   (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream), {
@@ -251,17 +259,5 @@ VMM_BOTH_FORMS(cuMemsetD8Async,
                  return base_cuMemsetD8Async(target, value, size,
                                              standin::meant(stream, per_thread));
                })
-
-CUresult cuMemcpyDtoD(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
-  const CUresult code = base_cuMemcpyDtoDAsync_v2(target, source, size, nullptr);
-  return code == CUDA_SUCCESS ? base_cuStreamSynchronize(nullptr) : code;
-}
-
-// The form of each thread has its suffix behind that of the version.
-CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
-  const CUstream mine = standin::meant(nullptr, true);
-  const CUresult code = base_cuMemcpyDtoDAsync_v2(target, source, size, mine);
-  return code == CUDA_SUCCESS ? base_cuStreamSynchronize(mine) : code;
-}
 
 }  // extern "C"

@@ -10,6 +10,7 @@
 
 extern "C" {
 
+CUresult standin_old_destroy(CUcontext);
 CUresult standin_get_capture(CUstream, CUstreamCaptureStatus*, cuuint64_t*);
 CUresult cuCtxRecordEvent(CUcontext, CUevent);
 
@@ -81,6 +82,8 @@ void add_device_calls(std::vector<entry>& all) {
                             at("cuCtxPopCurrent", 4000, &cuCtxPopCurrent),
                             at("cuCtxGetDevice", 2000, &cuCtxGetDevice),
                             at("cuCtxSynchronize", 2000, &cuCtxSynchronize),
+                            at("cuCtxDestroy", 2000, &standin_old_destroy),
+                            at("cuCtxDestroy", 4000, &cuCtxDestroy),
                             at("cuCtxRecordEvent", 12050, &cuCtxRecordEvent),
                             at("cuCtxEnablePeerAccess", 4000, &cuCtxEnablePeerAccess),
                             at("cuGetExportTable", 3000, &cuGetExportTable),

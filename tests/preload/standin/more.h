@@ -24,6 +24,9 @@ struct plain_block {
 
 struct extras {
   std::mutex lock;
+  std::map<CUevent, CUcontext> events;
+  std::vector<CUcontext> spare_contexts;  // destroyed ones: the next one has an old address
+  std::uint64_t stale_count = 0;
   std::map<CUdeviceptr, plain_block> blocks;
   std::map<CUstream, CUcontext> streams;
   std::vector<CUstream> captured;
@@ -33,6 +36,13 @@ struct extras {
 
 /// The stream that a call means: 1 is the default one, 2 (and 0 where `per_thread`) the thread's.
 [[nodiscard]] CUstream meant(CUstream stream, bool per_thread);
+
+/// Whether the driver still has it; a call that names one that is gone is counted as stale.
+[[nodiscard]] bool has_event(CUevent event);
+[[nodiscard]] bool has_stream(CUstream stream);
+[[nodiscard]] bool has_context(CUcontext context);
+/// Spoils each capture that is under way. False: there is none.
+bool spoil_captures();
 
 /// CUDA's version that this driver plays: VMM_STANDIN_VERSION, else that of the header.
 [[nodiscard]] int played_version();
@@ -48,6 +58,17 @@ void vmm_standin_finish();
 /// Misuses that the fake driver saw: accesses to memory that is not there, and races.
 unsigned long long vmm_standin_misuses();
 
+/// Calls that named a context, a stream or an event that was gone.
+unsigned long long vmm_standin_stale();
+/// A context beside the primary one, made current.
+int vmm_standin_create_context(CUcontext* context, int device);
+
+CUresult base_cuCtxSynchronize();
+CUresult base_cuCtxPushCurrent_v2(CUcontext);
+CUresult base_cuEventCreate(CUevent*, unsigned);
+CUresult base_cuEventDestroy_v2(CUevent);
+CUresult base_cuEventQuery(CUevent);
+CUresult base_cuEventSynchronize(CUevent);
 CUresult base_cuMemCreate(CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*,
                           unsigned long long);
 CUresult base_cuMemExportToShareableHandle(void*, CUmemGenericAllocationHandle,

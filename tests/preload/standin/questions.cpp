@@ -104,7 +104,8 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr at) {
   const seen_pointer seen = look_at(at);
-  if (seen.what != seen_pointer::is::plain) return CUDA_ERROR_INVALID_VALUE;
+  const bool is_plain = seen.what == seen_pointer::is::plain && !seen.block.has_stream;
+  if (!is_plain) return CUDA_ERROR_INVALID_VALUE;
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &seen.base, sizeof seen.base);
   return CUDA_SUCCESS;
@@ -119,19 +120,6 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
   *flags = 0;
   *active = vmm_standin_context_references(device) > 0 ? 1 : 0;
-  return CUDA_SUCCESS;
-}
-
-// All plain memory of the device is gone; the context stays retained.
-CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  std::vector<CUdeviceptr> gone;
-  {
-    const std::lock_guard<std::mutex> hold(more().lock);
-    for (const auto& [at, block] : more().blocks) {
-      if (block.context->device == device) gone.push_back(at);
-    }
-  }
-  for (const CUdeviceptr each : gone) (void)cuMemFree(each);
   return CUDA_SUCCESS;
 }
 

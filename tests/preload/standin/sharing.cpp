@@ -41,8 +41,8 @@ CUresult with_mapping(CUmemGenericAllocationHandle handle, std::size_t size, Loo
   CUresult code = cuMemAddressReserve(&at, size, 0, 0, 0);
   if (code != CUDA_SUCCESS) return code;
   code = cuMemMap(at, size, 0, handle, 0);
-  CUmemAccessDesc grant{};
-  grant.location = {CU_MEM_LOCATION_TYPE_DEVICE, standin::context_stack().back()->device};
+  CUmemAccessDesc grant{};  // all work is the first device's
+  grant.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   grant.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   if (code == CUDA_SUCCESS) code = cuMemSetAccess(at, size, &grant, 1);
   if (code == CUDA_SUCCESS) code = look(at);

@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Contexts that end, resets that the driver refuses, and devices that were given access.
+#include <cstdint>
+#include <vector>
+
+#include "driver.h"
+#include "words.h"
+
+namespace caller {
+namespace {
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+device_pointer make(const driver& cu, std::size_t size) {
+  device_pointer at = 0;
+  must(cu.allocate(&at, size) == code::success, "memory");
+  return at;
+}
+
+stream_id make_stream(const driver& cu) {
+  stream_id made = nullptr;
+  must(cu.create_stream(&made, non_blocking_stream) == code::success, "a stream");
+  return made;
+}
+
+bool holds(const driver& cu, device_pointer at, std::size_t size, unsigned char value) {
+  std::vector<unsigned char> seen(size);
+  must(cu.copy_out(seen.data(), at, size, nullptr) == code::success, "a read");
+  for (const unsigned char each : seen) {
+    if (each != value) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// Contexts beside the primary one come and go, each where the last one was. Each uses what the
+// primary one owns; with it goes what it allocated, and nothing else.
+void contexts(const arguments&) {
+  const driver cu = load();
+  const context_id primary = start(cu);
+  const device_pointer lasting = make(cu, 4 * mebibyte);
+  must(cu.fill(lasting, 0x21, 4 * mebibyte, nullptr) == code::success, "a fill");
+  must(cu.synchronize() == code::success, "all work");
+  for (int round = 0; round < 4; ++round) {
+    context_id other = nullptr;
+    must(cu.create_context(&other, 0) == code::success, "a context");
+    std::printf("peer %d\n", cu.enable_peer(primary, 0));
+    const device_pointer own = make(cu, 3 * mebibyte);
+    const stream_id stream = make_stream(cu);
+    device_pointer ordered = 0;
+    std::printf("in order %d\n", cu.allocate_async(&ordered, mebibyte, stream));
+    must(cu.fill(lasting, 0x22, mebibyte, stream) == code::success, "a fill");
+    must(cu.set_current(primary) == code::success, "the primary context");
+    // Freed for work of the other context, in both ways.
+    const device_pointer one = make(cu, 2 * mebibyte);
+    const device_pointer two = make(cu, 2 * mebibyte);
+    std::printf("free %d %d\n", cu.free(one), cu.free_async(two, stream));
+    std::printf("destroy %d", cu.destroy_context(other));
+    std::printf(" again %d\n", cu.destroy_context(other));
+    std::printf("its memory %d, in its order %d\n", cu.free(own), cu.free_async(lasting, stream));
+    const device_pointer next = make(cu, 2 * mebibyte);
+    std::printf("next %d\n", cu.free(next));
+    expect(holds(cu, lasting, mebibyte, 0x22), "what the other context wrote");
+  }
+  std::printf("primary %d\n", cu.destroy_context(primary));
+  expect(holds(cu, lasting, mebibyte, 0x22), "memory of the primary context");
+  std::printf("free %d\n", cu.free(lasting));
+  must(cu.synchronize() == code::success, "all work");
+  // The program itself names a stream that is gone, once in each round.
+  std::printf("stale %llu\n", cu.stale());
+  expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
+}
+
+// A reset that the driver refuses changes nothing; one that it grants ends everything.
+void refused_reset(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  constexpr std::size_t size = 5 * mebibyte;
+  const device_pointer at = make(cu, size);
+  const stream_id stream = make_stream(cu);
+  device_pointer ordered = 0;
+  must(cu.allocate_async(&ordered, size, stream) == code::success, "memory");
+  must(cu.fill(at, 0x31, size, stream) == code::success, "a fill");
+  must(cu.fill(ordered, 0x32, size, stream) == code::success, "a fill");
+  cu.fail("cuDevicePrimaryCtxReset", code::deinitialized, 1, false);
+  std::printf("refused %d, no device %d\n", cu.reset(0), cu.reset(77));
+  must(cu.synchronize() == code::success, "all work");
+  expect(holds(cu, at, size, 0x31) && holds(cu, ordered, size, 0x32), "blocks as before");
+  const device_pointer next = make(cu, size);
+  std::printf("free %d %d\n", cu.free(next), cu.free_async(ordered, stream));
+  must(cu.free_async(make(cu, size), stream) == code::success, "a free");
+  std::printf("reset %d\n", cu.reset(0));
+  std::printf("gone %d\n", cu.free(at));
+  start(cu);
+  const device_pointer again = make(cu, size);
+  must(cu.fill(again, 0x33, size, nullptr) == code::success, "a fill");
+  expect(holds(cu, again, size, 0x33), "new memory");
+  std::printf("free %d\n", cu.free(again));
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+  expect(free_bytes == total_bytes, "a reset leaves nothing behind");
+  std::printf("stale %llu\n", cu.stale());
+  expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
+}
+
+// A device that was given access to a pool uses its memory: cuMemFree counts its work, too.
+void pool_users(const arguments& all) {
+  const bool is_managed = !all.empty();
+  const driver cu = load();
+  const context_id first = start(cu, 0);
+  constexpr std::size_t size = 8 * mebibyte;
+  pool_id pool = nullptr;
+  must(cu.default_pool(&pool, 0) == code::success, "the default pool");
+  device_pointer at = 0;
+  must(cu.allocate_async(&at, size, nullptr) == code::success, "memory");
+  const access_description given{{device_location, 1}, 3};
+  std::printf("access %d\n", cu.set_pool_access(pool, &given, 1));
+  const context_id second = start(cu, 1);
+  const stream_id on_second = make_stream(cu);
+  must(cu.synchronize() == code::success, "all work");
+  if (is_managed) cu.manual(1);
+  must(cu.fill(at, 0x41, size, on_second) == code::success, "a fill by the other device");
+  must(cu.set_current(first) == code::success, "the first device");
+  std::printf("free %d\n", cu.free(at));
+  device_pointer next = 0;
+  must(cu.allocate_async(&next, size, nullptr) == code::success, "memory");
+  if (is_managed) {
+    expect(next + size <= at || at + size <= next, "no memory that the other device works on");
+    cu.finish();
+    cu.manual(0);
+  }
+  must(cu.fill(next, 0x42, size, nullptr) == code::success, "a fill");
+  must(cu.synchronize() == code::success, "all work");
+  expect(holds(cu, next, size, 0x42), "what was written last");
+  std::printf("free %d\n", cu.free(next));
+  must(cu.set_current(second) == code::success, "the second device");
+  must(cu.synchronize() == code::success, "all work");
+  expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
+}
+
+}  // namespace caller

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each request of the library for host memory fails, one after the other, in each kind of call. No
+// call loses memory: in the end all of the device's is free.
+#include <array>
+
+#include "driver.h"
+#include "words.h"
+
+namespace caller {
+namespace {
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+constexpr std::size_t size = 3 * mebibyte;
+
+device_pointer make(const driver& cu) {
+  device_pointer at = 0;
+  must(cu.allocate(&at, size) == code::success, "memory");
+  return at;
+}
+
+struct setting {
+  const driver& cu;
+  stream_id streams[2] = {};
+  device_pointer plain = 0;
+  device_pointer ordered = 0;  // of the first stream, which works on it
+
+  void free_plain() {
+    if (cu.free(plain) == code::success) plain = 0;
+  }
+};
+
+struct step {
+  const char* name;
+  void (*before)(setting& s);
+  void (*run)(setting& s);
+};
+
+void nothing_before(setting&) {}
+
+// Frees that wait for the end of a capture.
+void free_while_captured(setting& s) {
+  constexpr int relaxed = 2;
+  const device_pointer more[] = {make(s.cu), make(s.cu)};
+  graph_id graph = nullptr;
+  must(s.cu.begin_capture(s.streams[1], relaxed) == code::success, "a capture");
+  for (const device_pointer each : more) must(s.cu.free(each) == code::success, "a free");
+  must(s.cu.end_capture(s.streams[1], &graph) == code::success, "its end");
+  must(s.cu.destroy_graph(graph) == code::success, "the graph");
+}
+
+void allocate(setting& s) {
+  device_pointer at = 0;
+  must(s.cu.allocate(&at, size) == code::success, "memory of somebody");
+  must(s.cu.free(at) == code::success, "a free");
+}
+
+void allocate_async(setting& s) {
+  device_pointer at = 0;
+  must(s.cu.allocate_async(&at, size, s.streams[1]) == code::success, "memory of somebody");
+  must(s.cu.free_async(at, s.streams[1]) == code::success, "a free");
+}
+
+constexpr std::array steps{
+    step{"allocate", nothing_before, allocate},
+    step{"allocate in order", nothing_before, allocate_async},
+    step{"allocate after a capture", free_while_captured, allocate},
+    step{"free", nothing_before, [](setting& s) { s.free_plain(); }},
+    step{"free after a capture", free_while_captured, [](setting& s) { s.free_plain(); }},
+    step{"free of an ordered block", nothing_before,
+         [](setting& s) {
+           if (s.cu.free(s.ordered) == code::success) s.ordered = 0;
+         }},
+    step{"free of a plain block in order", nothing_before,
+         [](setting& s) {
+           if (s.cu.free_async(s.plain, s.streams[0]) == code::success) s.plain = 0;
+         }},
+    step{"free on another stream", nothing_before,
+         [](setting& s) {
+           if (s.cu.free_async(s.ordered, s.streams[1]) == code::success) s.ordered = 0;
+         }},
+};
+
+setting prepare(const driver& cu) {
+  setting s{cu};
+  for (stream_id& each : s.streams) {
+    must(cu.create_stream(&each, non_blocking_stream) == code::success, "a stream");
+  }
+  s.plain = make(cu);
+  must(cu.allocate_async(&s.ordered, size, s.streams[0]) == code::success, "memory");
+  cu.manual(1);
+  must(cu.fill(s.ordered, 1, size, s.streams[0]) == code::success, "a fill");
+  return s;
+}
+
+void finish(setting& s) {
+  s.cu.finish();
+  s.cu.manual(0);
+  if (s.plain != 0) must(s.cu.free(s.plain) == code::success, "a free");
+  if (s.ordered != 0) must(s.cu.free(s.ordered) == code::success, "a free");
+  for (const stream_id each : s.streams) {
+    must(s.cu.destroy_stream(each) == code::success, "a stream");
+  }
+  must(s.cu.synchronize() == code::success, "all work");
+  for (int i = 0; i < 3; ++i) must(s.cu.free(make(s.cu)) == code::success, "a free");
+  // A request that cannot be met has everything given back.
+  memory_properties like{};
+  like.type = 1;
+  like.location = {device_location, 0};
+  physical_id handle = 0;
+  must(s.cu.create(&handle, std::size_t{1} << 45, &like, 0) == code::out_of_memory, "no memory");
+}
+
+}  // namespace
+
+void allocation_sweep(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const auto fail_new =
+      reinterpret_cast<bool (*)(int)>(dlsym(RTLD_DEFAULT, "vmm_preload_fail_new"));
+  must(fail_new != nullptr, "the library whose host memory may be short");
+  for (const step& each : steps) {
+    int nth = 0;
+    bool was_struck = true;
+    while (was_struck) {
+      setting s = prepare(cu);
+      each.before(s);
+      (void)fail_new(++nth);
+      each.run(s);
+      was_struck = fail_new(0);
+      finish(s);
+      std::size_t free_bytes = 0;
+      std::size_t total_bytes = 0;
+      must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+      if (free_bytes != total_bytes) {
+        std::printf("%s loses %zu bytes at request %d\n", each.name, total_bytes - free_bytes, nth);
+        return;
+      }
+    }
+    std::printf("%s\n", each.name);
+  }
+  expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
+}
+
+}  // namespace caller
