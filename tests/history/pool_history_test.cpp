@@ -316,6 +316,16 @@ TEST_F(PoolHistory, ThreadsAllocateWhileItStartsAndStops) {
   for (std::thread& each : others) each.join();
 }
 
+TEST_F(PoolHistory, WhoStandsOnAPoolThatIsNotSetUpRecordsNothing) {
+  record();
+  managed->record({history_kind::suspended, {{4096}, 512}});
+  free(allocate(MiB, a), a);
+  managed->record({history_kind::resumed, {{4096}, 512}});
+  const replica seen(take());
+  EXPECT_FALSE(seen.counts.contains(history_kind::suspended));
+  EXPECT_EQ(seen.counts.at(history_kind::resumed), 1u);
+}
+
 TEST_F(PoolHistory, ASynchronizeIsAWaitOfTheCaller) {
   record();
   free(allocate(MiB, a), a);
