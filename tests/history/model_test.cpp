@@ -350,6 +350,42 @@ TEST_P(PoolModel, EveryPartOfAHistoryLeadsBackToWhatWasThere) {
   look();
 }
 
+// In the middle of a growth, and of giving back.
+class looks_at_each_change final : public vmm::remap_listener {
+ public:
+  looks_at_each_change(vmm::stream_pool& pool, const model& heard) : pool_(pool), heard_(heard) {}
+  void before_change(const vmm::remap_notice&) noexcept override { look(); }
+  void after_change(const vmm::remap_notice&) noexcept override { look(); }
+
+  int look_count = 0;
+
+ private:
+  void look() {
+    if (++look_count % 10 != 0) return;
+    const auto taken = pool_.take_history();
+    ASSERT_TRUE(taken);
+    expect_same_events(*taken, heard_);
+    EXPECT_TRUE(vmm::decode_history(*vmm::encode_history(*taken)));
+    (void)vmm::tools::account_for(*taken);
+  }
+
+  vmm::stream_pool& pool_;
+  const model& heard_;
+};
+
+TEST_P(PoolModel, AListenerMayLookInTheMiddleOfAChange) {
+  open();
+  ASSERT_TRUE(pool->set_up());
+  looks_at_each_change listener(*pool, heard);
+  const auto told = pool->subscribe(listener);
+  ASSERT_TRUE(told);
+  for (int i = 0; i < 400; ++i) step();
+  EXPECT_GT(listener.look_count, 50);
+  EXPECT_TRUE(pool->unsubscribe(*told));
+  driver.clear_faults();
+  look();
+}
+
 // From the middle on: what was live when it began is known from the end alone.
 TEST_P(PoolModel, AHistoryThatStartsInTheMiddleLeadsBackToItsStart) {
   open();
@@ -381,6 +417,30 @@ TEST_P(PoolModel, AHistoryThatStartsInTheMiddleLeadsBackToItsStart) {
     if (HasFailure()) return;
   }
   heard.all.clear();
+}
+
+// The blocks that the first one left behind are nobody's: they are left out, and change nothing.
+TEST_P(PoolModel, ARingOutlivesItsPoolAndServesAnother) {
+  open();
+  for (int i = 0; i < 200; ++i) step();
+  driver.clear_faults();
+  vmm::pool_options options = pool->options();
+  pool.reset();
+  EXPECT_EQ(heard.at(heard.all.size()).wrong, "");
+  EXPECT_TRUE(heard.at(heard.all.size()).current.empty()) << "a pool ends with all its memory";
+  heard.all.clear();
+  blocks.clear();
+  pool = std::make_unique<vmm::stream_pool>(driver, options);
+  EXPECT_FALSE(pool->take_history()) << "it has allocated nothing";
+  ASSERT_TRUE(pool->set_up());
+  for (int i = 0; i < 200; ++i) step();
+  driver.clear_faults();
+  const auto taken = pool->take_history();
+  ASSERT_TRUE(taken);
+  const vmm::tools::history_account account = vmm::tools::account_for(*taken);
+  EXPECT_TRUE(are_equal(sizes_of(account.live_after), heard.at(heard.all.size()).live));
+  EXPECT_TRUE(are_equal(account.mapped_after, heard.at(heard.all.size()).current));
+  EXPECT_TRUE(vmm::decode_history(*vmm::encode_history(*taken)));
 }
 
 // Each look is a piece of the one history, whatever the others do meanwhile.
