@@ -10,7 +10,7 @@ static vmm_status record(vmm_pool* pool) {
   uint32_t weights = 0;
   void* at = NULL;
   vmm_history_options_init(&how, sizeof how);
-  how.shortage_path = "short.history"; /* short.history.0 and so on, before a shortage is answered */
+  how.shortage_path = "short.history"; /* short.history.0 and so on, at a shortage */
   vmm_status status = vmm_history_start(pool, 0, &how);
   if (status == VMM_SUCCESS) status = vmm_history_tag("weights", &weights);
   if (status == VMM_SUCCESS) status = vmm_history_label(weights, 0, NULL, NULL);
