@@ -123,7 +123,7 @@ vmm_status vmm_history_line(const char* file, uint32_t line, const char* functio
 vmm_status vmm_history_label(uint32_t tag, uint32_t line, uint32_t* tag_before,
                              uint32_t* line_before) VMM_NOEXCEPT {
   const vmm::history_label::names now{static_cast<std::uint16_t>(tag), line};
-  if (now.tag != tag || line > vmm::history_line_max)
+  if (now.tag != tag || !vmm::is_history_label(now))
     return fail(VMM_ERROR_INVALID_ARGUMENT, "no tag or line has this number");
   const vmm::history_label::names before = vmm::set_history_label(now);
   if (tag_before != nullptr) *tag_before = before.tag;

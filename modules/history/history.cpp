@@ -55,6 +55,10 @@ name_tables& names() {
 
 constexpr std::size_t tag_count_max = 0xffff;
 
+// How many numbers were given. Who has one has it from a call that has counted it.
+sync::atomic<std::uint32_t> tag_count = 0;
+sync::atomic<std::uint32_t> frame_count = 0;
+
 }  // namespace
 
 sync::atomic<bool> history_needs_more = false;
@@ -178,9 +182,10 @@ void history_ring::write(const record& next) noexcept {
 }
 
 void history_ring::note(const history_note& what) noexcept {
-  debug_check([&] { return what.kind != history_kind::none && !is_block_kind(what.kind); },
-              "a slow event is none, or is a block's");
-  debug_check([&] { return (what.where.base.value & ~at_mask) == 0; }, "an address has no room");
+  check(what.kind != history_kind::none && what.kind != history_kind::clock &&
+            !is_block_kind(what.kind),
+        "a slow event is none, a clock, or a block's");
+>>>>>>> tr_x16
   const auto kind_word = [](history_kind kind) {
     return std::uint64_t{static_cast<std::uint8_t>(kind)} << kind_shift;
   };
@@ -358,13 +363,19 @@ result<history> history_steps::complete() {
 
 // ---- labels --------------------------------------------------------------------------
 
+bool is_history_label(const history_label::names& now) noexcept {
+  return now.tag <= tag_count.load(std::memory_order_relaxed) &&
+         now.frame <= frame_count.load(std::memory_order_relaxed);
+}
+
 history_label::names set_history_label(const history_label::names& now) noexcept {
+  check(is_history_label(now), "a tag or a line has a number that was never given");
   history_needs_more.store(true, std::memory_order_relaxed);
   return std::exchange(label_now, now);
 }
 
 history_label::history_label(const names& now) noexcept : before_(label_now) {
-  check(now.frame <= history_line_max, "a line has a number that was never given");
+  check(is_history_label(now), "a tag or a line has a number that was never given");
   (void)set_history_label(
       {now.tag != 0 ? now.tag : before_.tag, now.frame != 0 ? now.frame : before_.frame});
 }
@@ -388,6 +399,7 @@ std::uint16_t history_tag(std::string_view name) noexcept {
     tables.tag_numbers.emplace(key, number);
     tables.tags.push_back(std::move(key));
     check(tables.tags.size() == number, "a tag has another number than its place");
+    tag_count.store(number, std::memory_order_relaxed);
     return number;
   } catch (const std::bad_alloc&) {
     return 0;
@@ -411,6 +423,7 @@ std::uint32_t history_line(std::string_view file, std::uint32_t line,
     tables.frame_numbers.emplace(std::move(key), number);
     tables.frames.push_back(std::move(frame));
     check(tables.frames.size() == number, "a line has another number than its place");
+    frame_count.store(number, std::memory_order_relaxed);
     return number;
   } catch (const std::bad_alloc&) {
     return 0;

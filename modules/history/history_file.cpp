@@ -223,6 +223,24 @@ status read_regions(byte_reader from, history& into) {
   return {};
 }
 
+// They are in no order.
+status check_disjoint(const std::vector<history_mapping>& listed) {
+  std::vector<address_range> places;
+  places.reserve(listed.size());
+  for (const history_mapping& each : listed) {
+    if (!each.where.empty()) places.push_back(each.where);
+  }
+  const auto by_base = [](const address_range& a, const address_range& b) {
+    return a.base < b.base;
+  };
+  std::sort(places.begin(), places.end(), by_base);
+  const auto overlap = [](const address_range& a, const address_range& b) {
+    return a.end() > b.base;
+  };
+  if (std::adjacent_find(places.begin(), places.end(), overlap) == places.end()) return {};
+  return refuse(errc::invalid_argument, "two mappings of the history overlap");
+}
+
 status read_mappings(byte_reader from, history& into) {
   check(into.mappings.empty(), "the mappings of a history are read twice");
   if (from.left_bytes() % mapping_bytes != 0) return is_cut;
@@ -237,7 +255,7 @@ status read_mappings(byte_reader from, history& into) {
       return refuse(errc::invalid_argument, "a mapping of the history ends before it begins");
     into.mappings.push_back(each);
   }
-  return {};
+  return check_disjoint(into.mappings);
 }
 
 status read_names(section what, byte_reader from, history& into) {
@@ -287,7 +305,9 @@ status read_sections(byte_reader& from, history& into) {
     if (what < 32) seen |= 1U << what;
     if (status read = read_section(static_cast<section>(what), contents, into); !read) return read;
   }
-  return {};
+  // The writer writes each of them, and what is cut where one ends has lost the others.
+  constexpr std::uint32_t all = 0b111'1110;
+  return (seen & all) == all ? status{} : status{is_cut};
 }
 
 // What an event names is there.

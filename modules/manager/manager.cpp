@@ -353,7 +353,7 @@ result<address> manager::allocate(const allocate_request& request) {
   const block_request wanted{*sizes, alignment_bytes, request.stream};
   const result<block*> made = with_spill([&] { return obtain(wanted); });
   if (!made) {
-    note_shortage(wanted, made.error());
+    note_failure(wanted, made.error());
     return made.error();
   }
   if (status finished = finish_made(**made); !finished) return finished.error();
@@ -608,6 +608,7 @@ result<address> manager::resize(const resize_request& request) {
           request.at.value});
     note_footprint();
   }
+  if (!at) note_resize_failed(request, (*claimed)->stream, at.error());
   check(!at || *at == (*claimed)->base, "a block is not where its caller is told");
   check(request.may_move || (*claimed)->base == request.at, "a block has moved that may not");
   engine_->records().unclaim(**claimed);
@@ -888,8 +889,8 @@ trim_report manager::trim(std::uint64_t limit_bytes) {
   if (!is_set_up_.load(std::memory_order_acquire)) return {};
   const trim_report report = give_back(limit_bytes);
   check(report.released_count != 0 || report.released_bytes == 0, "bytes went back in no handle");
-  if (recorder_ && report.released_bytes != 0) {
-    note({history_kind::trimmed, {{}, report.released_bytes}});
+  if (recorder_) {
+    if (report.released_bytes != 0) note({history_kind::trimmed, {{}, report.released_bytes}});
     note_footprint();
   }
   return report;
@@ -997,6 +998,13 @@ result<std::vector<extent_info>> manager::extents() {
 
 // ---- history -------------------------------------------------------------------------
 
+void manager::record(const history_note& what) noexcept {
+  check(what.kind != history_kind::none, "an event of no kind is recorded");
+  const bool is_recorded = recorder_ && is_set_up_.load(std::memory_order_acquire);
+  check(!is_recorded || engine_ != nullptr, "a manager is set up and has no engine");
+  if (is_recorded && made_in_.is_here()) note(what);  // before, the ring may be another's
+}
+
 void manager::note(const history_note& what) noexcept {
   if (!recorder_) return;
   const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
@@ -1024,18 +1032,22 @@ void manager::note_block(history_kind kind, const block& of) noexcept {
   note_footprint();
 }
 
-// Where it has changed since it was noted last.
+// Where it has changed since it was noted last. It is read again behind the event: another thread
+// may have noted a newer one in between, and what was read before would be the last word.
 void manager::note_footprint() noexcept {
   check(engine_ != nullptr, "memory is counted before there is any");
-  const std::uint64_t now_bytes = engine_->memory().statistics().footprint_bytes;
-  const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
-  if (!recorder_ || std::exchange(noted_footprint_bytes_, now_bytes) == now_bytes) return;
-  recorder_->note({history_kind::footprint, {{}, now_bytes}});
+  for (bool is_noted = true; is_noted;) {
+    const std::uint64_t now_bytes = engine_->memory().statistics().footprint_bytes;
+    const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
+    is_noted = recorder_ && std::exchange(noted_footprint_bytes_, now_bytes) != now_bytes;
+    if (is_noted) recorder_->note({history_kind::footprint, {{}, now_bytes}});
+  }
 }
 
-void manager::note_shortage(const block_request& wanted, const error& why) noexcept {
-  if (!recorder_ || !is_shortage(why.code)) return;
-  note_footprint();
+void manager::note_failure(const block_request& wanted, const error& why) noexcept {
+  if (!recorder_) return;
+  note_footprint();  // also of another failure: what was given back on the way stays given back
+  if (!is_shortage(why.code)) return;
   const manager_statistics now = statistics();
   check(now.footprint_bytes >= now.cached_memory_bytes, "more is cached than there is");
   const std::uint64_t code = static_cast<std::uint64_t>(why.code);
@@ -1053,6 +1065,15 @@ void manager::note_shortage(const block_request& wanted, const error& why) noexc
   std::unique_ptr<history_ring> ended;
   if (const result<history> taken = take(history_end::stays, ended))
     recorder_->write_shortage(*taken);
+}
+
+void manager::note_resize_failed(const resize_request& request, stream_handle stream,
+                                 const error& why) noexcept {
+  if (!recorder_) return;
+  check(why.code != errc::none, "a resize fails without a reason");
+  const result<range_sizes> sizes = sizes_for(request.size_bytes, request.growth_bytes);
+  check(!sizes || sizes->user_bytes == request.size_bytes, "another size fails than was asked for");
+  if (sizes) note_failure({*sizes, 0, stream}, why);
 }
 
 status manager::describe(history& into) {
@@ -1126,11 +1147,14 @@ result<history> manager::stop_history() {
 
 result<history> manager::take(history_end how, std::unique_ptr<history_ring>& ended) {
   if (!recorder_)
-    return refuse(errc::invalid_argument,
-                  "the manager has no history: see memory_options::recorder");
+    return refuse(
+        errc::invalid_argument,
+        "nobody records the manager's history: give it a memory_options::recorder, or start "
+        "its history");
   if (!is_set_up_.load(std::memory_order_acquire))
     return refuse(errc::invalid_argument, "the manager has allocated nothing");
   check(recorder_.get() != nullptr, "a history is taken that nobody records");
+  note_footprint();  // what calls have changed that write no event
   result<history> taken = take_from(
       *recorder_.get(),
       [this](auto&& work) {

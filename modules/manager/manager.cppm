@@ -320,9 +320,11 @@ export class manager {
   /// Errors: as take_history(); where host memory ran out, recording may have ended all the same.
   /// Cost: as take_history().
   [[nodiscard]] result<history> stop_history();
-  /// Effects: an event of whoever stands on the manager (its memory is suspended, say) in its
-  /// history, where it is recorded. Errors: none. Cost: a branch, or a lock and two records. [N1]
-  void record(const history_note& what) noexcept { note(what); }
+  /// Requires: the kind is not one of a block's, `allocated` to `unpinned`.
+  /// Effects: an event of whoever stands on the manager (its memory is suspended, say) in the
+  /// history, where the manager is set up and recorded; else nothing. Errors: none. Cost: a branch,
+  /// or a lock and two records. [N1]
+  void record(const history_note& what) noexcept;
   [[nodiscard]] const manager_options& options() const noexcept { return options_; }
   /// What the manager works through.
   [[nodiscard]] driver_interface& driver() const noexcept { return *driver_; }
@@ -401,7 +403,9 @@ export class manager {
   void note(const history_note& what) noexcept;
   void note_block(history_kind kind, const block& of) noexcept;
   void note_footprint() noexcept;
-  void note_shortage(const block_request& wanted, const error& why) noexcept;
+  void note_failure(const block_request& wanted, const error& why) noexcept;
+  void note_resize_failed(const resize_request& request, stream_handle stream,
+                          const error& why) noexcept;
   void note_pin(history_kind what, const block& of) noexcept;
   [[nodiscard]] status describe(history& into);
   [[nodiscard]] result<block*> build(const block_request& request);
@@ -465,7 +469,7 @@ export class manager {
   sync::spin_lock recorder_lock_;            // around each event; after the other
   std::uint64_t noted_footprint_bytes_ = 0;  // under that lock
   top_use top_;
-  sync::mutex peers_mutex_;                  // of set_peers
+  sync::mutex peers_mutex_;  // of set_peers
   user_count users_{used_object::manager};
 };
 

@@ -95,13 +95,18 @@ result<address> stream_pool::take_for_capture(const stream_request& request) {
   const growth_effort exactly{.may_move = false, .use_all_free = true};
   const auto grow_once = [&] { return try_growth(request, exactly); };
   bool is_drained = false;
-  return retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
+  note_growth(request, history_kind::grow, {});
+  const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
     if (std::exchange(is_drained, true)) return false;
     reap(stale_count());
     if (status given = unmap_idle(request.size_bytes()); !given) return given.error();
     (void)release_cached();
     return true;
   });
+  growth_attempt attempt{.request = request, .may_wait = false};
+  if (!grown && is_shortage(grown.error().code)) report_shortage(attempt, grown.error());
+  note_growth(request, history_kind::served, grown ? *grown : address{});
+  return grown;
 }
 
 status stream_pool::free_captured(address at, stream_handle stream, const capture_info& seen) {

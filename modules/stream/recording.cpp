@@ -76,17 +76,23 @@ void stream_pool::note(const history_note& what) noexcept {
   });
 }
 
-// After the driver has mapped the plan's target, or a part of it, and before it is committed: what
-// moves is still known to be where it was.
+void stream_pool::record(const history_note& what) noexcept {
+  check(what.kind != history_kind::none, "an event of no kind is recorded");
+  if (recorder_ && is_ready()) note(what);  // before, the ring may be another's
+}
+
+// After the driver has mapped the plan's target, and before it is committed: what moves is still
+// known to be where it was. What a growth that failed leaves mapped is stale from the beginning:
+// its memory is where it was, and a reader who was told of it would count it twice.
 void stream_pool::note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept {
   if (!recorder_) return;
-  const std::size_t count = outcome.done ? plan.slots.size() : outcome.standing_count;
-  check(count <= plan.slots.size(), "more is mapped than was planned");
+  const std::size_t count = outcome.done ? plan.slots.size() : 0;
+  check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
   for (std::size_t i = 0; i < count; ++i) {
     const mapping_slot& slot = plan.slots[i];
     check(slot.where != nullptr && slot.of != nullptr, "a mapping has no handle");
     const mapping* const before = slot.of->current;
-    const bool moves = outcome.done && before != nullptr && before != slot.where;
+    const bool moves = before != nullptr && before != slot.where;
     const address from = moves ? address_of(*before) : address{};
     note({history_kind::mapped,
           {address_of(*slot.where), slot.of->memory->size_bytes},
@@ -229,7 +235,9 @@ result<history> stream_pool::stop_history() {
 result<history> stream_pool::take(history_end how, std::unique_ptr<history_ring>& ended) const {
   const sync::lock_guard<sync::mutex> lock(history_lock_);
   if (!recorder_)
-    return refuse(errc::invalid_argument, "the pool has no history: see memory_options::recorder");
+    return refuse(errc::invalid_argument,
+                  "nobody records the pool's history: give it a memory_options::recorder, or start "
+                  "its history");
   if (!is_ready())
     return refuse(errc::invalid_argument, "the pool has allocated nothing: its history is empty");
   const history_ring& ring = *recorder_.get();

@@ -299,9 +299,11 @@ export class stream_pool {
   /// Effects: as take_history(), and nothing is recorded any more; a ring of the options is let go.
   /// Errors: as take_history(), and recording goes on. Cost: as both.
   [[nodiscard]] result<history> stop_history();
-  /// Effects: an event of whoever stands on the pool (its memory is suspended, say) in the pool's
-  /// history, where it is recorded. Errors: none. Cost: a branch, or a lock and two records. [N1]
-  void record(const history_note& what) noexcept { note(what); }
+  /// Requires: the kind is not one of a block's, `allocated` to `unpinned`.
+  /// Effects: an event of whoever stands on the pool (its memory is suspended, say) in the history,
+  /// where the pool is set up and recorded; else nothing. Errors: none. Cost: a branch, or a lock
+  /// and two records. [N1]
+  void record(const history_note& what) noexcept;
   [[nodiscard]] const pool_options& options() const noexcept { return options_; }
   /// Requires: not called from a listener or a watcher.
   /// Effects: checks every invariant of every part. Errors: internal, whose detail names the

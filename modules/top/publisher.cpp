@@ -6,7 +6,6 @@ module;
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,7 +60,8 @@ std::uint64_t time_ns() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// The file, mapped, under its name and its lock.
+// The file, under its name and its lock. It is written by pwrite() and not mapped: a store to a
+// mapping ends the process where the file system is full, or somebody has cut the file.
 class top_file {
  public:
   top_file() noexcept = default;
@@ -71,7 +71,7 @@ class top_file {
 
   /// True: it is there.
   [[nodiscard]] bool open() {
-    check(slots_ == nullptr && file_ < 0 && folder_ < 0, "a file is opened that is open");
+    check(!is_open_ && file_ < 0 && folder_ < 0, "a file is opened that is open");
     const std::string path = top_folders().front();
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
       complain(path.c_str(), "the folder cannot be made");
@@ -89,69 +89,63 @@ class top_file {
     (void)::unlinkat(folder_, draft.c_str(), 0);  // of a process that is gone
     file_ =
         ::openat(folder_, draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    const bool is_there =
+    is_open_ =
         file_ >= 0 && prepare() && ::renameat(folder_, draft.c_str(), folder_, name_.c_str()) == 0;
-    check(!is_there || slots_ != nullptr, "a file is there that nobody can write");
-    if (is_there) return true;
+    check(!is_open_ || folder_ >= 0, "a file is there that lies nowhere");
+    if (is_open_) return true;
     complain(path.c_str(), "the file cannot be made");
     if (file_ >= 0) (void)::unlinkat(folder_, draft.c_str(), 0);
     close();
     return false;
   }
   void close() noexcept {
-    check((head_ == nullptr) == (slots_ == nullptr), "a file is mapped by half");
-    check(head_ == nullptr || file_ >= 0, "what is mapped is no file");
-    if (head_ != nullptr) {
-      (void)::unlinkat(folder_, name_.c_str(), 0);
-      (void)::munmap(head_, top_file_bytes);
-    }
+    check(!is_open_ || file_ >= 0, "an open file has no descriptor");
+    if (std::exchange(is_open_, false)) (void)::unlinkat(folder_, name_.c_str(), 0);
     if (file_ >= 0) ::close(file_);
     if (folder_ >= 0) ::close(folder_);
-    head_ = nullptr;
-    slots_ = nullptr;
+    sequences_.fill(0);
     file_ = folder_ = -1;
   }
-  [[nodiscard]] bool is_open() const noexcept { return slots_ != nullptr; }
+  [[nodiscard]] bool is_open() const noexcept { return is_open_; }
 
   // I1: readers that see the sequence as it was, and even, before and after, have read one sample.
   void write(std::size_t place, const top_sample& what) noexcept {
-    check(place < top_slot_count && slots_ != nullptr, "a sample is written to no slot");
-    top_slot& to = slots_[place];
-    const std::uint64_t before = to.sequence;
+    check(place < top_slot_count && is_open_, "a sample is written to no slot");
+    const std::size_t at = sizeof(top_head) + place * sizeof(top_slot);
+    const std::uint64_t before = std::exchange(sequences_[place], sequences_[place] + 2);
     check(before % 2 == 0, "two write one slot");
-    const auto words = encode_sample(what);
-    __atomic_store_n(&to.sequence, before + 1, __ATOMIC_RELAXED);
-    std::atomic_thread_fence(std::memory_order_release);
-    for (std::size_t i = 0; i < words.size(); ++i)
-      __atomic_store_n(&to.words[i], words[i], __ATOMIC_RELAXED);
-    __atomic_store_n(&to.sequence, before + 2, __ATOMIC_RELEASE);
+    const bool is_written = put(at, before + 1) &&
+                            put(at + __builtin_offsetof(top_slot, words), encode_sample(what)) &&
+                            put(at, before + 2);
+    if (!is_written) complain(name_.c_str(), "the file cannot be written");
   }
   void write_hidden(std::uint64_t count) noexcept {
-    check(head_ != nullptr, "a count is written to no file");
-    __atomic_store_n(&head_->hidden_count, count, __ATOMIC_RELAXED);
+    check(is_open_, "a count is written to no file");
+    (void)put(__builtin_offsetof(top_head, hidden_count), count);
   }
 
  private:
   // The lock is the process's, which neither a fork nor an exec hands on.
   [[nodiscard]] bool prepare() {
-    check(file_ >= 0 && head_ == nullptr, "no file is prepared, or one twice");
+    check(file_ >= 0 && !is_open_, "no file is prepared, or one twice");
     struct ::flock whole{};
     whole.l_type = F_WRLCK;
     whole.l_whence = SEEK_SET;
     if (::fchmod(file_, 0600) != 0 || ::fcntl(file_, F_SETLK, &whole) != 0) return false;
     if (::ftruncate(file_, static_cast<::off_t>(top_file_bytes)) != 0) return false;
-    void* const at = ::mmap(nullptr, top_file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-    if (at == MAP_FAILED) return false;
     top_head head;
     head.slot_count = top_slot_count;
     head.process = static_cast<std::uint64_t>(::getpid());
     const std::string program = program_name();
     std::copy_n(program.begin(), std::min(program.size(), head.program.size() - 1),
                 head.program.begin());
-    head_ = new (at) top_head(head);
-    slots_ = reinterpret_cast<top_slot*>(static_cast<std::byte*>(at) + sizeof(top_head));
-    check(reinterpret_cast<std::uintptr_t>(slots_) % alignof(top_slot) == 0, "a slot lies askew");
-    return true;
+    check(head.program.back() == '\0', "a program's name has no end");
+    return put(0, head);
+  }
+  template <class T>
+  [[nodiscard]] bool put(std::size_t offset_bytes, const T& what) noexcept {
+    const auto at = static_cast<::off_t>(offset_bytes);
+    return ::pwrite(file_, &what, sizeof(what), at) == static_cast<::ssize_t>(sizeof(what));
   }
   [[nodiscard]] static std::string program_name() {
     std::array<char, 16> name{};
@@ -168,8 +162,8 @@ class top_file {
   int folder_ = -1;
   int file_ = -1;
   std::string name_;
-  top_head* head_ = nullptr;
-  top_slot* slots_ = nullptr;
+  bool is_open_ = false;  // it stands under its name
+  std::array<std::uint64_t, top_slot_count> sequences_{};
 };
 
 class publisher {

@@ -4,8 +4,8 @@
 // vmm.top - what this process's allocators have, shown to other processes of the same user. [N3]
 //
 // A process that wants it (VMM_TOP=1, memory_options::publish, publish_allocators) has one file of
-// fixed size in a folder that only its user may enter, mapped into its memory; a thread writes what
-// each allocator has there, four times a second. vmm-top reads it. docs/history.md has the format.
+// fixed size in a folder that only its user may enter; a thread writes what each allocator has
+// there, four times a second. vmm-top reads it. docs/history.md has the format.
 //
 // I1  A slot's sequence is odd while it is written: what is read between two equal, even readings
 //     of it is one sample.

@@ -98,9 +98,17 @@ def test_what_fails_within_the_with_is_recorded_all_the_same(driver, tmp_path):
             pool.allocate(512).free()
             raise KeyError
         assert len(File(tmp_path / "failed").of(ALLOCATED)) == 1
+
+
+def test_a_path_that_cannot_be_written_is_told_before_the_work(driver, tmp_path):
+    with libvmm.Pool(driver) as pool:
+        for path in (tmp_path / "no" / "folder", tmp_path):
+            with pytest.raises(OSError):
+                with libvmm.history.record(pool, path):
+                    pytest.fail("the work has begun")
+        libvmm.history.start(pool)  # nothing was begun
         with pytest.raises(libvmm.Unavailable):
-            with libvmm.history.record(pool, tmp_path / "no" / "folder"):
-                pass
+            libvmm.history.stop(pool, tmp_path / "no" / "folder")
         libvmm.history.start(pool)  # it was stopped all the same
         libvmm.history.stop(pool)
 

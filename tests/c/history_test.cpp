@@ -105,6 +105,18 @@ TEST_F(History, TagsAndLinesAreTheThreads) {
   ASSERT_GOOD(vmm_manager_free(manager, at));
 }
 
+// A history with a name that is not there could not be read.
+TEST_F(History, ALabelThatWasNeverGivenIsRefused) {
+  std::uint32_t tag = 0;
+  std::uint32_t line = 0;
+  ASSERT_GOOD(vmm_history_tag("the newest of all", &tag));
+  ASSERT_GOOD(vmm_history_line("newest.c", 1, "main", &line));
+  EXPECT_FAILS(vmm_history_label(tag + 1, 0, nullptr, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_history_label(0, line + 1, nullptr, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  ASSERT_GOOD(vmm_history_label(tag, line, nullptr, nullptr));
+  ASSERT_GOOD(vmm_history_label(0, 0, nullptr, nullptr));
+}
+
 TEST_F(History, AShortageWritesByItself) {
   auto options = c_test::pool_defaults();
   options.budget_bytes = 64 * MiB;

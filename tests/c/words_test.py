@@ -34,7 +34,8 @@ NOT_SET = {
     "plain memory (cuda_options::memory", "level_zero_options::driver",
     "level_zero_options::device is a device number", "level_zero_options::loader_library",
     "memory_options::contents", "memory_options::spill",
-    "the manager has no history", "the pool has no history", "two grants for host()",
+    "nobody records the manager's history", "nobody records the pool's history",
+    "two grants for host()",
 }
 
 # Assertions end the process with their text: no caller of C gets it as an answer.

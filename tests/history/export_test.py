@@ -11,6 +11,8 @@ import json
 import pathlib
 import pickle
 import pickletools
+import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -273,6 +275,99 @@ class Perfetto(unittest.TestCase):
 
 
 
+def made_history(events, tags=(), lines=(), facts_of=()):
+    """A file of format 1, by docs/history.md. An event: time, address, size, stream, detail, line,
+    tag, kind."""
+    def text(what):
+        return struct.pack("<I", len(what)) + what
+    sections = [
+        struct.pack("<Q", 0) + b"".join(struct.pack("<5QIHBB", *each, 0) for each in events),
+        b"", b"", b"".join(map(text, tags)),
+        b"".join(struct.pack("<I", line) + text(file) + text(name) for line, file, name in lines),
+        b"".join(text(name) + text(value) for name, value in facts_of)]
+    out = b"vmmhist\n" + struct.pack("<II", 1, 0)
+    for number, contents in enumerate(sections, 1):
+        out += struct.pack("<IIQ", number, 0, len(contents)) + contents + bytes(-len(contents) % 8)
+    (FOLDER / "made.history").write_bytes(out)
+
+
+ALLOCATED, FREED, GROW, SERVED, BLOCKED, PASSED = 1, 2, 32, 33, 35, 36
+
+
+class OddNames(unittest.TestCase):
+    """Names are bytes: of any encoding or none, with whatever means something elsewhere."""
+    NAMES = [b'"quoted" \\back', b"\x00\x01\x1b[31m\r\n\x7f", b"\xff\xfe\x80cut \xe2\x82",
+             b"x" * 70000, "gr\u00fc\u00df \u6f22 \U0001f600".encode(),
+             b"</script><script>alert(1)</script>",
+             b"\xed\xa0\x80 \xc0\xaf \xf4\x90\x80\x80", b"/*HISTORIES*/", b""]
+
+    def setUp(self):
+        lines = [(i, name, name) for i, name in enumerate(self.NAMES)]
+        events = []
+        for i in range(len(self.NAMES)):
+            events += [(2 * i, (i + 1) << 21, 512, 0, 500, i + 1, i + 1, ALLOCATED),
+                       (2 * i + 1, (i + 1) << 21, 512, 0, 0, 0, 0, FREED)]
+        made_history(events, self.NAMES, lines, [(b"allocator", b"stream_pool"),
+                                                 (b"odd \x1b]0;title\x07", b"\xc2\x9b\xff\n")])
+        self.expected = [name.decode("utf-8", "replace") for name in self.NAMES]
+
+    @staticmethod
+    def kept(text):
+        """Readers agree on which bytes are none, not on how many characters stand for them."""
+        return re.sub("\ufffd+", "\ufffd", text)
+
+    def test_perfetto(self):
+        events = json.loads(export("perfetto", "made.history").decode("utf-8"))
+        tags = [each["args"]["tag"] for each in events if each["ph"] == "b"]
+        lines = [each["args"]["line"] for each in events if each["ph"] == "b"]
+        self.assertEqual([self.kept(each) for each in tags],
+                         [self.kept(each) for each in self.expected])
+        for i, line in enumerate(lines):
+            name = self.kept(self.expected[i])
+            self.assertEqual(self.kept(line), "%s:%d %s" % (name, i, name))
+
+    def test_memory_viz(self):
+        snapshot = pickle.loads(export("memory_viz", "made.history"))
+        # Each block is gone at the end, so that no event of it is left out.
+        tags = [each.get("category", "") for each in snapshot["device_traces"][0]
+                if each["action"] == "alloc"]
+        self.assertEqual([self.kept(each) for each in tags],
+                         [self.kept(each) for each in self.expected])
+
+    def test_page(self):
+        page = export("page", "made.history")
+        plain = export("page", "pool.history")
+        self.assertEqual(page.count(b"</script>"), plain.count(b"</script>"))
+        self.assertNotIn(b"alert(1)", page)
+
+    def test_summary(self):
+        out = subprocess.run([TOOL, "summary", FOLDER / "made.history"], check=True,
+                             capture_output=True).stdout
+        self.assertEqual([byte for byte in out.decode("utf-8") if byte != "\n" and
+                          (byte < " " or "\x7f" <= byte < "\xa0")], [])
+        self.assertIn(b"odd ?]0;title?: ?\xef\xbf\xbd?\n", out)
+
+
+class Pairs(unittest.TestCase):
+    """Growths and waits of which the history has one end, or which cross."""
+
+    def slices(self, *events):
+        made_history([(time, 0, 4096, 0, 0, 0, 0, kind) for time, kind in events])
+        return [(each["name"], each["tid"], each["ts"], each["dur"])
+                for each in json.loads(export("perfetto", "made.history")) if each["ph"] == "X"]
+
+    def test_what_began_before_begins_with_the_history(self):
+        grown, waited = self.slices((5_000_000, SERVED), (6_000_000, PASSED))
+        self.assertEqual(grown[2:], (5000, 0))
+        self.assertEqual(waited[2:], (5000, 1000))
+
+    def test_what_crosses_lies_on_two_tracks(self):
+        grown, waited = self.slices((1000, GROW), (2000, BLOCKED), (3000, SERVED), (4000, PASSED))
+        self.assertEqual(grown[2:], (1, 2))
+        self.assertEqual(waited[2:], (2, 2))
+        self.assertNotEqual(grown[1], waited[1])
+
+
 class Torch(unittest.TestCase):
     """PyTorch's snapshot as a history: ours written and read back, and one of PyTorch's shape."""
 
@@ -338,6 +433,17 @@ class Torch(unittest.TestCase):
                              ("3", "1", "1"))
             self.assertEqual(read["mapped"], "3", "an expandable segment in parts")
             self.assertEqual(read["short_of_memory"], "1")
+
+    def test_what_is_named_again_and_again_is_not_looked_at_again_and_again(self):
+        frames = [{"filename": "a.cpp", "line": 1, "name": "b"}] * 20_000
+        event = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "frames": frames}
+        snapshot = {"segments": [], "device_traces": [[event] * 20_000]}
+        code, read, _ = self.summary(self.made(snapshot))
+        self.assertEqual((code, read["allocated"]), (0, "20000"))
+        event.update({str(i): 0 for i in range(20_000)}, frames=[], time_us=1)
+        code, _, said = self.summary(self.made(snapshot))
+        self.assertEqual(code, 2)
+        self.assertIn("more than a file of its size", said)
 
     def test_what_is_no_snapshot_says_so(self):
         class Calls:

@@ -4,6 +4,7 @@
 // Goal: a manager's history says what became of its blocks. Method: allocate, resize, run short and
 // free on the fake driver, and compare what the events add up to with the manager's statistics.
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -87,6 +88,44 @@ TEST(ManagerHistory, GrowthsWaitsPinsAndRemappedCopiesAreToldFromStartToStop) {
     EXPECT_EQ(seen.counts.contains(history_kind::remapped) ? 1u : 0u, copied);
     EXPECT_EQ(blocks.take_history().error().code, vmm::errc::invalid_argument) << "it has ended";
     for (const vmm::address each : {before, source, target}) ASSERT_TRUE(blocks.free(each));
+  }
+  EXPECT_TRUE(driver.check_empty());
+}
+
+TEST(ManagerHistory, WhoStandsOnAManagerThatIsNotSetUpRecordsNothing) {
+  vmm::fake_driver driver;
+  const auto ring = *vmm::history_ring::make({});
+  vmm::manager_options options;
+  options.recorder = ring.get();
+  vmm::manager blocks(driver, options);
+  blocks.record({history_kind::suspended, {{4096}, 512}});
+  EXPECT_EQ(ring->event_count(), 0u) << "the ring may be another's until then";
+}
+
+// Memory that was drained for it is gone, and the history says so.
+TEST(ManagerHistory, AResizeThatIsShortOfMemoryIsAShortage) {
+  vmm::fake_driver driver;
+  vmm::history_options how;
+  how.shortage_path = testing::TempDir() + "vmm_resize_history";
+  how.shortage_count_max = 1;
+  const auto ring = *vmm::history_ring::make(how);
+  vmm::manager_options options;
+  options.recorder = ring.get();
+  options.budget_bytes = 64 * mib;
+  {
+    vmm::manager blocks(driver, options);
+    const vmm::address block = *blocks.allocate(8 * mib);
+    const vmm::address other = *blocks.allocate(16 * mib);
+    ASSERT_TRUE(blocks.free(other));
+    ASSERT_FALSE(blocks.resize({.at = block, .size_bytes = 100 * mib}));
+    const vmm::history taken = *blocks.take_history();
+    replica seen(taken);
+    EXPECT_EQ(seen.counts[history_kind::short_of_memory], 1u);
+    EXPECT_EQ(seen.footprint_bytes, fact(taken, "footprint_bytes"));
+    EXPECT_TRUE(std::filesystem::remove(how.shortage_path + ".0"));
+    EXPECT_FALSE(blocks.resize({.at = block, .size_bytes = 0}));
+    EXPECT_EQ(replica(*blocks.take_history()).counts[history_kind::short_of_memory], 1u);
+    ASSERT_TRUE(blocks.free(block));
   }
   EXPECT_TRUE(driver.check_empty());
 }

@@ -198,6 +198,28 @@ TEST_F(PoolHistory, AShortageSaysWhyAndIsWritten) {
   free(block, a);
 }
 
+TEST_F(PoolHistory, AShortageOfAGraphIsOneToo) {
+  vmm::pool_options options;
+  options.budget_bytes = 64 * MiB;
+  options.capture = vmm::capture_rule::private_memory;
+  record(options);
+  free(allocate(MiB, b), b);
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
+  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  free(allocate(2 * MiB, a), a);
+  EXPECT_FALSE(managed->allocate(100 * MiB, a));
+  replica seen(take());
+  EXPECT_EQ(seen.counts[history_kind::short_of_memory], 1u);
+  EXPECT_EQ(seen.counts[history_kind::grow], seen.counts[history_kind::served]);
+  EXPECT_EQ(seen.counts[history_kind::grow], 2u) << "the first pages, and what failed";
+  EXPECT_EQ(managed->last_shortage().request_bytes, 100 * MiB);
+  EXPECT_EQ(managed->last_shortage().stream, a);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph);
+  fine(managed->release_capture(number, a));
+  EXPECT_TRUE(driver.destroy_graph(*graph));
+}
+
 // Whatever a pool is made to do, and wherever it stops.
 TEST_F(PoolHistory, RandomProgramsAreToldInFull) {
   vmm::pool_options options = moving();
@@ -314,6 +336,16 @@ TEST_F(PoolHistory, ThreadsAllocateWhileItStartsAndStops) {
     ASSERT_TRUE(managed->stop_history());
   }
   for (std::thread& each : others) each.join();
+}
+
+TEST_F(PoolHistory, WhoStandsOnAPoolThatIsNotSetUpRecordsNothing) {
+  record();
+  managed->record({history_kind::suspended, {{4096}, 512}});
+  free(allocate(MiB, a), a);
+  managed->record({history_kind::resumed, {{4096}, 512}});
+  const replica seen(take());
+  EXPECT_FALSE(seen.counts.contains(history_kind::suspended));
+  EXPECT_EQ(seen.counts.at(history_kind::resumed), 1u);
 }
 
 TEST_F(PoolHistory, ASynchronizeIsAWaitOfTheCaller) {

@@ -126,6 +126,7 @@ execute_process(COMMAND "${root}/bin/vmm-trace" pictures 1 OUTPUT_FILE "${WORK}/
                 RESULT_VARIABLE outcome)
 run("${root}/bin/vmm-replay" "${WORK}/pictures.trace" --backend fake --history "${WORK}/history")
 run("${root}/bin/vmm-history" summary "${WORK}/history")
+run("${root}/bin/vmm-top" --once)
 if(EXISTS "${lib}/libvmm_preload.so")
   run(${CMAKE_COMMAND} -E env "LD_PRELOAD=${lib}/libvmm_preload.so" VMM_MODE=monitor true)
 endif()

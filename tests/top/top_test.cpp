@@ -249,6 +249,7 @@ TEST_F(Top, AProcessThatIsGoneIsNotShownAndItsFileIsRemoved) {
   ASSERT_TRUE(fs::exists(file));
   gone.end();
   ASSERT_TRUE(fs::exists(file)) << "nobody has cleared it away";
+  fs::resize_file(file, 100);  // whatever became of it
   const top_listing seen = look();
   EXPECT_TRUE(seen.processes.empty());
   EXPECT_TRUE(seen.complaints.empty());
@@ -357,6 +358,22 @@ TEST_F(Top, HostileContentsAreRefusedOrShownAsPlainText) {
   ASSERT_EQ(seen.processes.size(), 1u);
   EXPECT_TRUE(seen.processes[0].allocators.empty());
   EXPECT_EQ(seen.processes[0].busy_count, 1u);
+}
+
+// A mapped file would end the process that writes behind its end.
+TEST_F(Top, AFileThatIsCutHarmsNobodyWhoWritesIt) {
+  child live([](child& self) {
+    ::close(STDERR_FILENO);
+    vmm::fake_driver driver;
+    publish_a_pool(self, driver, true);
+  });
+  fs::resize_file(file_of(live), 0);
+  EXPECT_TRUE(look().processes.empty());
+  live.go_on();  // it has written since
+  EXPECT_TRUE(look().processes.empty());
+  EXPECT_EQ(look().complaints.size(), 1u);
+  live.go_on();
+  EXPECT_FALSE(fs::exists(file_of(live)));
 }
 
 TEST_F(Top, ASampleThatIsBeingWrittenIsNeverShownInPart) {

@@ -242,7 +242,7 @@ struct prepared {
   why = into.picture.open(wanted.picture_path);
   if (!why.empty()) return fail(why);
   for (const std::string* const other : {&wanted.trace_path, &wanted.picture_path}) {
-    if (wanted.page_path == *other)
+    if (vmm::tools::is_same_file(wanted.page_path, *other))
       return refuse_to_start(*other + " is the trace or the picture: --page takes another file");
   }
   why = into.page.open(wanted.page_path);

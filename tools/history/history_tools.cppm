@@ -79,6 +79,10 @@ export [[nodiscard]] history_outcome read_history_file(const std::string& path);
 export [[nodiscard]] history_outcome read_torch_snapshot(std::string_view bytes);
 [[nodiscard]] bool looks_like_pickle(std::string_view bytes);
 
+/// The text as UTF-8: each byte that belongs to no character of it becomes U+FFFD. Names of a
+/// history are bytes; the readers of what is written from it take nothing but UTF-8.
+export [[nodiscard]] std::string to_utf8(std::string_view bytes);
+
 /// The value of a fact; empty where there is none of this name.
 export [[nodiscard]] std::string fact_of(const history& taken, const std::string& name);
 

@@ -63,10 +63,12 @@ std::string read_words(int count, char** words, command_line& into) {
   if (known == nullptr) return "there is no word '" + into.word + "'";
   for (int i = 2; i < count; ++i) {
     const std::string word = words[i];
-    if (word == "--out") {
-      if (i + 1 == count || *words[i + 1] == '\0') return "--out takes a path";
-      into.out = words[++i];
-    } else if (word.starts_with("--")) {
+    if (word == "--out" || word.starts_with("--out=")) {
+      const bool is_attached = word != "--out";
+      if (!is_attached && i + 1 != count) into.out = words[++i];
+      if (is_attached) into.out = word.substr(word.find('=') + 1);
+      if (into.out.empty()) return "--out takes a path";
+    } else if (word.starts_with("-")) {
       return "there is no option " + word;
     } else {
       into.paths.push_back(word);
@@ -99,7 +101,8 @@ int run(const command_line& wanted) {
   const bool has_file = wanted.word != "summary";
   std::vector<vmm::tools::named_history> shown;
   for (const std::string& path : wanted.paths) {
-    if (path == wanted.out && has_file) return fail(path + " is a history: --out takes another", 2);
+    if (has_file && vmm::tools::is_same_file(path, wanted.out))
+      return fail(wanted.out + " is a history: --out takes another", 2);
     std::fprintf(stderr, "vmm-history: reading %s\n", path.c_str());
     vmm::tools::history_outcome read = vmm::tools::read_history_file(path);
     if (!read.problem.empty()) return fail(read.problem, 2);

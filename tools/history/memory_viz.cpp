@@ -36,8 +36,10 @@ class pickle_writer {
     return std::move(out_);
   }
 
-  void text(std::string_view value) {
-    const auto known = memo_.find(std::string(value));
+  // Readers take nothing but UTF-8.
+  void text(std::string_view bytes) {
+    const std::string value = to_utf8(bytes);
+    const auto known = memo_.find(value);
     if (known != memo_.end()) {
       const bool is_short = known->second < 256;
       out_ += is_short ? 'h' : 'j';

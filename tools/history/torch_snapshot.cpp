@@ -245,17 +245,22 @@ class snapshot_reader {
     for (const history_mapping& each : into.mappings) held_bytes_ += each.where.size_bytes;
     if (device_ < traces->items.size()) add_trace(from_.at(traces->items[device_]), into);
     add_facts(traces->items.size(), into);
+    if (problem_.empty() && looked_at_count_ > looked_at_max()) return too_much;
     return problem_;
   }
 
  private:
   [[nodiscard]] const value* find(const value& in, std::string_view key) const {
-    if (in.kind != value_kind::dict) return nullptr;
+    if (in.kind != value_kind::dict || looked_at_count_ > looked_at_max()) return nullptr;
     for (std::size_t i = 0; i + 1 < in.items.size(); i += 2) {
+      ++looked_at_count_;
       if (from_.at(in.items[i]).text == key) return &from_.at(in.items[i + 1]);
     }
     return nullptr;
   }
+  // What is in a pickle once may be named in it as often as it has bytes. Events of PyTorch take
+  // less than a tenth of this.
+  [[nodiscard]] std::uint64_t looked_at_max() const { return std::uint64_t{256} * count_max_; }
   [[nodiscard]] std::uint64_t number(const value& in, std::string_view key) const {
     const value* const found = find(in, key);
     return found != nullptr && found->kind == value_kind::number ? found->number : 0;
@@ -280,7 +285,7 @@ class snapshot_reader {
   // Whether there is room for more of what a file of this size may come to.
   [[nodiscard]] bool may_add(std::size_t count) {
     if (count <= count_max_) return true;
-    problem_ = "the snapshot says more than a file of its size can";
+    problem_ = too_much;
     return false;
   }
   [[nodiscard]] bool check_range(std::uint64_t at, std::uint64_t size_bytes) {
@@ -328,6 +333,7 @@ class snapshot_reader {
   [[nodiscard]] std::uint32_t frame_of(const value& event, history& into) {
     const value* const frames = find(event, "frames");
     if (frames == nullptr || frames->items.empty()) return 0;
+    if (const auto seen = frames_of_.find(frames); seen != frames_of_.end()) return seen->second;
     const value* chosen = &from_.at(frames->items.front());
     for (const std::uint32_t each : frames->items) {
       if (!text(from_.at(each), "filename").ends_with(".py")) continue;
@@ -340,6 +346,7 @@ class snapshot_reader {
     const auto [known, is_new] =
         frames_.emplace(key, static_cast<std::uint32_t>(into.frames.size() + 1));
     if (is_new) into.frames.push_back(std::move(frame));
+    frames_of_.emplace(frames, known->second);  // events share the lists of their callers
     return known->second;
   }
   [[nodiscard]] std::uint16_t tag_of(const value& event, history& into) {
@@ -433,8 +440,11 @@ class snapshot_reader {
     add("footprint_bytes", std::to_string(held_bytes_));
   }
 
+  static constexpr const char* too_much = "the snapshot says more than a file of its size can";
+
   const pickle_reader& from_;
   const std::size_t count_max_;
+  mutable std::uint64_t looked_at_count_ = 0;  // entries of dictionaries
   std::string problem_;
   std::uint64_t device_ = 0;
   std::uint64_t part_count_ = 0;
@@ -443,6 +453,7 @@ class snapshot_reader {
   std::uint64_t now_ns_ = 0;
   bool is_any_expandable_ = false;
   std::map<std::string, std::uint32_t> frames_;
+  std::map<const value*, std::uint32_t> frames_of_;  // of lists of frames
   std::map<std::string, std::uint16_t> tags_;
 };
 

@@ -1,12 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trace events as JSON. Tracks: one for what growth does, one for each stream. A block is a pair of
-// asynchronous events, which may overlap; slices that must nest (X) are growths and the waits
-// inside
-// them, and a point of no length for each end of an arrow. An arrow leads from the stream that
-// freed
-// memory to another one that was given it.
+// Trace events as JSON. Tracks: one for what growth does, one for the waits of the host, one for
+// each stream. A block is a pair of asynchronous events, which may overlap; slices that must nest
+// (X) are growths, waits, and a point of no length for each end of an arrow. An arrow leads from
+// the stream that freed memory to another one that was given it.
 module;
 #include <array>
 #include <cstddef>
@@ -30,12 +28,12 @@ namespace {
 
 [[nodiscard]] std::string quoted(std::string_view text) {
   std::string out = "\"";
-  for (const char each : text) {
+  for (const char each : to_utf8(text)) {
     const auto code = static_cast<unsigned char>(each);
     if (each == '"' || each == '\\') {
       out += '\\';
       out += each;
-    } else if (code < 0x20 || code >= 0x7f) {  // names may hold bytes that are no UTF-8
+    } else if (code < 0x20 || code == 0x7f) {
       std::array<char, 8> escape{};
       std::snprintf(escape.data(), escape.size(), "\\u%04x", code);
       out += escape.data();
@@ -124,7 +122,9 @@ class event_writer {
     out_ += R"({"ph":"M","pid":1,"name":"process_name","args":{"name":)" +
             quoted("vmm " + fact_of(taken_, "allocator") + ", " + fact_of(taken_, "policy")) + "}}";
     name_track(growth_track, "growth");
+    name_track(wait_track, "waits of the host");
     begin_ns_ = taken_.events.empty() ? 0 : taken_.events.front().time_ns;
+    grow_ns_ = blocked_ns_ = begin_ns_;  // of what began before the history
     history_event first;
     first.time_ns = begin_ns_;
     for (const auto& [at, block] : account_.live_before) {
@@ -142,7 +142,8 @@ class event_writer {
 
  private:
   static constexpr std::uint64_t growth_track = 1;
-  static constexpr std::uint64_t first_stream_track = 2;
+  static constexpr std::uint64_t wait_track = 2;
+  static constexpr std::uint64_t first_stream_track = 3;
 
   struct open_block {
     std::uint64_t size_bytes = 0;
@@ -215,9 +216,12 @@ class event_writer {
   }
 
   // ---- what growth does ----
-  void slice(const char* name, std::uint64_t begin_ns, const history_event& end) {
+  // Threads of a manager grow and wait side by side. Each slice begins with the newest beginning of
+  // its kind, so that those of one kind nest.
+  void slice(std::uint64_t track, std::uint64_t begin_ns, const history_event& end,
+             const std::string& name) {
     const std::uint64_t ns = end.time_ns - begin_ns;
-    line("X", growth_track, begin_ns, "\"dur\":" + microseconds(ns) + ",\"name\":" + quoted(name));
+    line("X", track, begin_ns, "\"dur\":" + microseconds(ns) + ",\"name\":" + quoted(name));
   }
 
   void write_event(const history_event& each) {
@@ -239,10 +243,10 @@ class event_writer {
     switch (each.kind) {
       case history_kind::grow: grow_ns_ = each.time_ns; return;
       case history_kind::served:
-        slice(("grow for " + size_text(each.size_bytes)).c_str(), grow_ns_, each);
+        slice(growth_track, grow_ns_, each, "grow for " + size_text(each.size_bytes));
         return;
       case history_kind::blocked: blocked_ns_ = each.time_ns; return;
-      case history_kind::passed: slice("the host waits", blocked_ns_, each); return;
+      case history_kind::passed: slice(wait_track, blocked_ns_, each, "the host waits"); return;
       case history_kind::wait:
         instant(each, "stream " + hexadecimal(each.stream) + " waits for stream " +
                           hexadecimal(each.detail));

@@ -200,10 +200,14 @@ int open_files(const command_line& wanted, files& into) {
     why = into.picture.open(wanted.svg_path);
   }
   if (why.empty() && wanted.run.record) {
-    if (wanted.history_path == wanted.trace_path)
+    if (vmm::tools::is_same_file(wanted.history_path, wanted.trace_path))
       return complain(wanted.history_path + " is the trace: --history takes another file",
                       exit_misused);
     why = into.history.open(wanted.history_path);
+    if (why.empty() && wanted.run.draw &&
+        vmm::tools::is_same_file(wanted.history_path, wanted.svg_path))
+      return complain(wanted.history_path + " is the picture: --history takes another file",
+                      exit_misused);
   }
   return why.empty() ? 0 : complain(why, exit_failed);
 }

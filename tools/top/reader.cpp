@@ -95,7 +95,6 @@ void remove_stale(int folder, const std::string& name, const struct ::stat& seen
   if (!S_ISREG(found.st_mode)) return "is no regular file";
   if (found.st_uid != ::geteuid()) return "is another user's";
   if ((found.st_mode & 077U) != 0) return "may be read by others";
-  if (found.st_size != static_cast<::off_t>(top_file_bytes)) return "is of another size";
   return "";
 }
 
@@ -116,6 +115,7 @@ void remove_stale(int folder, const std::string& name, const struct ::stat& seen
     remove_stale(folder, name, found);
     return "";
   }
+  if (found.st_size != static_cast<::off_t>(top_file_bytes)) return "is of another size";
   if (*owner > 0 && static_cast<std::uint64_t>(*owner) != process)
     return "is held by another process than its name says";
   top_head head;

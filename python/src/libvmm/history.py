@@ -85,7 +85,10 @@ def stop(owner: Any, path: str | os.PathLike[str] | None = None, *, device: int 
 @contextlib.contextmanager
 def record(owner: Any, path: str | os.PathLike[str], *, device: int = 0,
            **options: Any) -> Iterator[None]:
-    """start(), and at the end of the with, failed or not, stop()."""
+    """start(), and at the end of the with, failed or not, stop(). A path that cannot be written is
+    an OSError before anything is recorded: what stands there stays until the end."""
+    with open(os.fspath(path), "ab"):  # a number is no path
+        pass
     start(owner, device=device, **options)
     try:
         yield

@@ -74,6 +74,7 @@ using vmm::history_ring;
 using vmm::history_steps;
 using vmm::history_tag;
 using vmm::history_use;
+using vmm::is_history_label;
 using vmm::name_of;
 using vmm::set_history_label;
 using vmm::take_from;

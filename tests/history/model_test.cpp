@@ -1,0 +1,570 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: whatever part of a history a ring still has, going back through it from its end arrives at
+// what the allocator had when that part began; and what the listener was told adds up to the
+// allocator's statistics at every look. Method: seeded programs with every kind of event, faults of
+// the driver among them, over rings that are much too small; a model hears all events and is asked
+// about any moment of the past.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.fake;
+import vmm.history_tools;
+import vmm.manager;
+import vmm.stream;
+
+namespace {
+
+using vmm::history_kind;
+using places = std::map<std::uint64_t, std::uint64_t>;  // size by address
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+// What was there at one moment.
+struct moment {
+  places live{};
+  places current{};
+  places stale{};
+  std::map<std::uint64_t, std::uint64_t> pins{};
+  std::uint64_t footprint_bytes = 0;
+  std::string wrong{};
+
+  void apply(const vmm::history_note& each) {
+    const std::uint64_t at = each.where.base.value;
+    const std::uint64_t size = each.where.size_bytes;
+    switch (each.kind) {
+      case history_kind::allocated:
+      case history_kind::captured: add(live, at, size, "a live block is handed out"); return;
+      case history_kind::freed:
+      case history_kind::kept:
+        insist(!pins.contains(at), "a pinned block goes");
+        take(live, at, size, "a block is freed that is not live");
+        return;
+      case history_kind::pinned:
+        insist(live.contains(at), "a pin is of no block");
+        ++pins[at];
+        return;
+      case history_kind::unpinned:
+        insist(pins.contains(at), "an unpin is of no pin");
+        if (--pins[at] == 0) pins.erase(at);
+        return;
+      case history_kind::free_pinned: insist(pins.contains(at), "it is not pinned"); return;
+      case history_kind::resized: {
+        const auto before = live.find(each.detail);
+        insist(before != live.end(), "a block is resized that is not live");
+        if (before != live.end()) live.erase(before);
+        add(live, at, size, "a block moves onto another");
+        return;
+      }
+      case history_kind::mapped:
+        if (each.detail != 0) {
+          take(current, each.detail, size, "memory moves from where it is not");
+          add(stale, each.detail, size, "a stale mapping is made twice");
+        }
+        add(current, at, size, "memory is mapped onto memory");
+        return;
+      case history_kind::unmapped:
+        if (stale.contains(at)) return take(stale, at, size, "a part is unmapped");
+        add(stale, at, size, "what was never mapped overlaps");  // of a growth that failed
+        stale.erase(at);
+        return;
+      case history_kind::released:
+        take(current, at, size, "what is released was not there");
+        return;
+      case history_kind::footprint: footprint_bytes = size; return;
+      default: return;
+    }
+  }
+  [[nodiscard]] std::uint64_t live_bytes() const { return sum(live); }
+  [[nodiscard]] static std::uint64_t sum(const places& of) {
+    std::uint64_t out = 0;
+    for (const auto& [at, size] : of) out += size;
+    return out;
+  }
+
+ private:
+  void insist(bool holds, const char* what) {
+    if (!holds && wrong.empty()) wrong = what;
+  }
+  void add(places& to, std::uint64_t at, std::uint64_t size, const char* what) {
+    const auto next = to.lower_bound(at);
+    insist(next == to.end() || next->first >= at + size, what);
+    insist(next == to.begin() || std::prev(next)->first + std::prev(next)->second <= at, what);
+    to[at] = size;
+  }
+  void take(places& from, std::uint64_t at, std::uint64_t size, const char* what) {
+    const auto found = from.find(at);
+    insist(found != from.end() && found->second == size, what);
+    if (found != from.end()) from.erase(found);
+  }
+};
+
+class model final : public vmm::history_listener {
+ public:
+  void heard(const vmm::history_note& what) noexcept override { all.push_back(what); }
+  [[nodiscard]] moment at(std::size_t count) const {
+    moment out;
+    for (std::size_t i = 0; i < count; ++i) {
+      out.apply(all[i]);
+      if (out.wrong.empty()) continue;
+      out.wrong += ", event " + std::to_string(i);
+      break;
+    }
+    return out;
+  }
+
+  std::vector<vmm::history_note> all;
+};
+
+// A map's own comparison, made in a module's file, is not found here.
+[[nodiscard]] bool are_equal(const places& one, const places& other) {
+  if (one.size() != other.size()) return false;
+  for (const auto& [at, size] : one) {
+    const auto found = other.find(at);
+    if (found == other.end() || found->second != size) return false;
+  }
+  return true;
+}
+
+[[nodiscard]] places sizes_of(const std::map<std::uint64_t, vmm::tools::known_block>& blocks) {
+  places out;
+  for (const auto& [at, block] : blocks) out[at] = block.size_bytes;
+  return out;
+}
+
+[[nodiscard]] std::uint64_t fact(const vmm::history& of, const char* name) {
+  return std::stoull("0" + vmm::tools::fact_of(of, name));
+}
+
+void expect_same_events(const vmm::history& taken, const model& heard) {
+  ASSERT_EQ(taken.lost_count + taken.events.size(), heard.all.size());
+  for (std::size_t i = 0; i < taken.events.size(); ++i) {
+    const vmm::history_event& event = taken.events[i];
+    const vmm::history_note& note = heard.all[taken.lost_count + i];
+    ASSERT_EQ(event.kind, note.kind) << i;
+    ASSERT_EQ(event.at, note.where.base) << i;
+    ASSERT_EQ(event.size_bytes, note.where.size_bytes) << i;
+    ASSERT_EQ(event.stream, static_cast<std::uint64_t>(note.stream)) << i;
+  }
+}
+
+// Of a pool that nobody else is calling.
+void expect_agreement(const vmm::history& taken, const model& heard) {
+  expect_same_events(taken, heard);
+  const moment now = heard.at(heard.all.size());
+  const moment then = heard.at(taken.lost_count);
+  ASSERT_EQ(now.wrong, "");
+  const vmm::tools::history_account account = vmm::tools::account_for(taken);
+  EXPECT_EQ(account.left_out_count, 0u);
+  EXPECT_TRUE(are_equal(sizes_of(account.live_after), now.live));
+  EXPECT_TRUE(are_equal(account.mapped_before, then.current));
+  EXPECT_TRUE(are_equal(account.mapped_after, now.current));
+  places before = sizes_of(account.live_before);
+  EXPECT_EQ(before.size(), then.live.size());
+  for (const auto& [at, size] : then.live) {
+    if (account.is_manager && before[at] == 0) continue;  // resized since
+    EXPECT_EQ(before[at], size);
+  }
+  EXPECT_EQ(fact(taken, "footprint_bytes"), now.footprint_bytes);
+  EXPECT_EQ(fact(taken, "live_bytes"), now.live_bytes());
+  EXPECT_EQ(fact(taken, "live_count"), now.live.size());
+  const auto bytes = vmm::encode_history(taken);
+  ASSERT_TRUE(bytes);
+  const auto read = vmm::decode_history(*bytes);
+  ASSERT_TRUE(read) << read.error().detail;
+  EXPECT_EQ(read->events.size(), taken.events.size());
+}
+
+class Model : public testing::TestWithParam<unsigned> {
+ protected:
+  [[nodiscard]] vmm::history_options small_ring() {
+    vmm::history_options how;
+    how.event_count = std::uint64_t{1} << (10 + random() % 3);
+    how.clock_interval = std::uint32_t{1} << (random() % 13);
+    how.listener = &heard;
+    return how;
+  }
+  void fail_somewhere() {
+    constexpr vmm::call calls[] = {vmm::call::create, vmm::call::map, vmm::call::set_access,
+                                   vmm::call::unmap};
+    const vmm::call where = calls[random() % 4];
+    const auto answers = driver.possible_errors(where);
+    if (answers.empty()) return;
+    driver.fail({where, 1 + random() % 3, false, answers[random() % answers.size()]});
+  }
+
+  std::mt19937 random{GetParam()};
+  vmm::fake_driver driver;
+  model heard;
+};
+
+class PoolModel : public Model {
+ protected:
+  struct block {
+    vmm::address at{};
+    vmm::stream_handle stream{};
+    unsigned pin_count = 0;
+  };
+
+  void open() {
+    vmm::pool_options options;
+    options.rules.handle_bytes = 2 * mib;
+    options.rules.headroom = 0;
+    options.rules.slack_bytes = 0;
+    options.rules.harvest_share = 0;
+    options.rules.growth_share = 0;
+    options.budget_bytes = 72 * mib;
+    options.wait_when_short = random() % 2 == 0;
+    options.capture = vmm::capture_rule::private_memory;
+    options.at_end.hook = nullptr;
+    ring = std::move(*vmm::history_ring::make(small_ring()));
+    options.recorder = ring.get();
+    pool = std::make_unique<vmm::stream_pool>(driver, options);
+    for (vmm::stream_handle& each : streams) each = *driver.create_stream();
+  }
+  void TearDown() override {
+    driver.clear_faults();
+    EXPECT_TRUE(driver.finish_all());
+    pool.reset();
+    EXPECT_EQ(heard.at(heard.all.size()).wrong, "") << "at the end, too";
+    ring.reset();
+    for (const vmm::stream_handle each : streams) (void)driver.destroy_stream(each);
+  }
+
+  void step() {
+    switch (random() % 24) {
+      case 0: (void)pool->trim(random() % (32 * mib)); return;
+      case 1: (void)driver.finish_all(); return;
+      case 2: return fail_somewhere();
+      case 3: return pin();
+      case 4: return unpin();
+      case 5: return capture();
+      case 6: return change_stream();
+      case 7: (void)pool->synchronize(); return;
+      case 8:
+        pool->record(
+            {random() % 2 == 0 ? history_kind::suspended : history_kind::resumed, {{4096}, 512}});
+        return;
+      default: break;
+    }
+    if (random() % 5 < 3 || blocks.empty()) return allocate();
+    free(random() % blocks.size());
+  }
+  void look() {
+    const auto taken = pool->take_history();
+    ASSERT_TRUE(taken) << taken.error().detail;
+    expect_agreement(*taken, heard);
+    const vmm::pool_statistics now = pool->statistics();
+    const moment seen = heard.at(heard.all.size());
+    EXPECT_EQ(seen.live_bytes(), now.live_bytes);
+    EXPECT_EQ(moment::sum(seen.current), now.mapped_bytes);
+    EXPECT_LE(seen.stale.size(), now.zombie_count) << "more where growths have failed";
+    EXPECT_EQ(seen.pins.size(), now.pinned_count);
+  }
+
+  std::unique_ptr<vmm::history_ring> ring;
+  std::unique_ptr<vmm::stream_pool> pool;
+  vmm::stream_handle streams[3]{};
+  std::vector<block> blocks;
+
+ private:
+  void allocate() {
+    const vmm::stream_handle stream = streams[random() % 3];
+    const std::uint64_t size = 1 + random() % (random() % 3 == 0 ? 10 * mib : 90'000);
+    const auto at = pool->allocate(size, stream);
+    if (!at) return;
+    blocks.push_back({*at, stream});
+    const vmm::address_range what{*at, size};
+    vmm::fake::kernel work{"writer", 20};
+    work.writes = {&what, 1};
+    (void)driver.launch(stream, work);
+  }
+  void free(std::size_t which) {
+    const bool after_all = random() % 6 == 0;
+    const block gone = blocks[which];
+    if (!(after_all ? pool->free(gone.at) : pool->free(gone.at, gone.stream))) return;
+    blocks[which] = blocks.back();
+    blocks.pop_back();
+    for (unsigned left = gone.pin_count; left != 0; --left) freed_pins.push_back(gone.at);
+  }
+  void pin() {
+    if (blocks.empty()) return;
+    block& which = blocks[random() % blocks.size()];
+    which.pin_count += pool->pin(which.at) ? 1 : 0;
+  }
+  void unpin() {
+    if (!freed_pins.empty()) {
+      (void)pool->unpin(freed_pins.back());
+      freed_pins.pop_back();
+      return;
+    }
+    for (block& each : blocks) {
+      if (each.pin_count == 0) continue;
+      each.pin_count -= pool->unpin(each.at) ? 1 : 0;
+      return;
+    }
+  }
+  // A graph that keeps a block for a while, and frees another of its own.
+  void capture() {
+    const vmm::stream_handle stream = streams[random() % 3];
+    if (!driver.begin_capture(stream, vmm::capture_mode::any_thread)) return;
+    const auto number = pool->capture_number(stream);
+    const auto inside = pool->allocate(1 + random() % (3 * mib), stream);
+    const auto stays = pool->allocate(1 + random() % mib, stream);
+    if (inside) (void)pool->free(*inside, stream);
+    const auto graph = driver.end_capture(stream);
+    if (number) (void)pool->release_capture(*number, stream);
+    if (stays) (void)pool->free(*stays, stream);
+    if (graph) (void)driver.destroy_graph(*graph);
+  }
+  void change_stream() {
+    const std::size_t which = random() % 3;
+    for (const block& each : blocks) {
+      if (each.stream == streams[which]) return;
+    }
+    if (!pool->forget(streams[which])) return;
+    (void)driver.destroy_stream(streams[which]);
+    streams[which] = *driver.create_stream();
+  }
+
+  std::vector<vmm::address> freed_pins;
+};
+
+TEST_P(PoolModel, EveryPartOfAHistoryLeadsBackToWhatWasThere) {
+  open();
+  for (int i = 0; i < 1'500; ++i) {
+    step();
+    if (random() % 15 == 0) look();
+    if (HasFatalFailure() || HasNonfatalFailure()) return;
+  }
+  driver.clear_faults();
+  look();
+}
+
+// In the middle of a growth, and of giving back.
+class looks_at_each_change final : public vmm::remap_listener {
+ public:
+  looks_at_each_change(vmm::stream_pool& pool, const model& heard) : pool_(pool), heard_(heard) {}
+  void before_change(const vmm::remap_notice&) noexcept override { look(); }
+  void after_change(const vmm::remap_notice&) noexcept override { look(); }
+
+  int look_count = 0;
+
+ private:
+  void look() {
+    if (++look_count % 10 != 0) return;
+    const auto taken = pool_.take_history();
+    ASSERT_TRUE(taken);
+    expect_same_events(*taken, heard_);
+    EXPECT_TRUE(vmm::decode_history(*vmm::encode_history(*taken)));
+    (void)vmm::tools::account_for(*taken);
+  }
+
+  vmm::stream_pool& pool_;
+  const model& heard_;
+};
+
+TEST_P(PoolModel, AListenerMayLookInTheMiddleOfAChange) {
+  open();
+  ASSERT_TRUE(pool->set_up());
+  looks_at_each_change listener(*pool, heard);
+  const auto told = pool->subscribe(listener);
+  ASSERT_TRUE(told);
+  for (int i = 0; i < 400; ++i) step();
+  EXPECT_GT(listener.look_count, 50);
+  EXPECT_TRUE(pool->unsubscribe(*told));
+  driver.clear_faults();
+  look();
+}
+
+// From the middle on: what was live when it began is known from the end alone.
+TEST_P(PoolModel, AHistoryThatStartsInTheMiddleLeadsBackToItsStart) {
+  open();
+  pool.reset();
+  vmm::pool_options options;
+  options.budget_bytes = 72 * mib;
+  options.capture = vmm::capture_rule::private_memory;
+  options.at_end.hook = nullptr;
+  pool = std::make_unique<vmm::stream_pool>(driver, options);
+  for (int turn = 0; turn < 6; ++turn) {
+    for (int i = 0; i < 150; ++i) step();
+    heard.all.clear();
+    const auto before = pool->regions();
+    ASSERT_TRUE(before);
+    ASSERT_TRUE(pool->start_history(small_ring()));
+    for (int i = 0; i < 150; ++i) step();
+    const auto taken = pool->stop_history();
+    ASSERT_TRUE(taken);
+    expect_same_events(*taken, heard);
+    const vmm::tools::history_account account = vmm::tools::account_for(*taken);
+    EXPECT_EQ(account.left_out_count, 0u);
+    if (taken->lost_count != 0) continue;
+    places live;
+    for (const vmm::pool_region& each : *before) {
+      if (each.kind == vmm::pool_region_kind::live)
+        live[each.range.base.value] = each.range.size_bytes;
+    }
+    EXPECT_TRUE(are_equal(sizes_of(account.live_before), live));
+    if (HasFailure()) return;
+  }
+  heard.all.clear();
+}
+
+// The blocks that the first one left behind are nobody's: they are left out, and change nothing.
+TEST_P(PoolModel, ARingOutlivesItsPoolAndServesAnother) {
+  open();
+  for (int i = 0; i < 200; ++i) step();
+  driver.clear_faults();
+  vmm::pool_options options = pool->options();
+  pool.reset();
+  EXPECT_EQ(heard.at(heard.all.size()).wrong, "");
+  EXPECT_TRUE(heard.at(heard.all.size()).current.empty()) << "a pool ends with all its memory";
+  heard.all.clear();
+  blocks.clear();
+  pool = std::make_unique<vmm::stream_pool>(driver, options);
+  EXPECT_FALSE(pool->take_history()) << "it has allocated nothing";
+  ASSERT_TRUE(pool->set_up());
+  for (int i = 0; i < 200; ++i) step();
+  driver.clear_faults();
+  const auto taken = pool->take_history();
+  ASSERT_TRUE(taken);
+  const vmm::tools::history_account account = vmm::tools::account_for(*taken);
+  EXPECT_TRUE(are_equal(sizes_of(account.live_after), heard.at(heard.all.size()).live));
+  EXPECT_TRUE(are_equal(account.mapped_after, heard.at(heard.all.size()).current));
+  EXPECT_TRUE(vmm::decode_history(*vmm::encode_history(*taken)));
+}
+
+// Each look is a piece of the one history, whatever the others do meanwhile.
+TEST_P(PoolModel, LooksBesideWorkingThreadsAreOfOneHistory) {
+  open();
+  std::vector<vmm::history> looks;
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 3; ++i) {
+    threads.emplace_back([this, i] {
+      std::mt19937 mine(GetParam() * 10 + i);
+      std::vector<vmm::address> live;
+      for (int step = 0; step < 500; ++step) {
+        if (mine() % 2 == 0 || live.empty()) {
+          const auto at = pool->allocate(1 + mine() % (3 * mib), streams[i]);
+          if (at) live.push_back(*at);
+        } else {
+          EXPECT_TRUE(pool->free(live.back(), streams[mine() % 3]));
+          live.pop_back();
+        }
+        if (mine() % 100 == 0) (void)pool->trim(0);
+      }
+      for (const vmm::address each : live) EXPECT_TRUE(pool->free(each, streams[i]));
+    });
+  }
+  for (int i = 0; i < 30; ++i) {
+    auto taken = pool->take_history();
+    if (taken) looks.push_back(std::move(*taken));
+  }
+  for (std::thread& each : threads) each.join();
+  for (const vmm::history& each : looks) {
+    ASSERT_LE(each.lost_count + each.events.size(), heard.all.size());
+    for (std::size_t i = 0; i < each.events.size(); ++i) {
+      ASSERT_EQ(each.events[i].kind, heard.all[each.lost_count + i].kind);
+      ASSERT_EQ(each.events[i].at, heard.all[each.lost_count + i].where.base);
+    }
+    EXPECT_TRUE(vmm::decode_history(*vmm::encode_history(each)));
+    (void)vmm::tools::account_for(each);
+  }
+  look();
+}
+
+class ManagerModel : public Model {
+ protected:
+  void open(const vmm::policy& rules) {
+    vmm::manager_options options;
+    options.rules = rules;
+    options.budget_bytes = 80 * mib;
+    options.shareable = vmm::share_kind::posix_fd;
+    options.at_end.hook = nullptr;
+    ring = std::move(*vmm::history_ring::make(small_ring()));
+    options.recorder = ring.get();
+    blocks = std::make_unique<vmm::manager>(driver, options);
+    stream = *driver.create_stream();
+  }
+  void TearDown() override {
+    driver.clear_faults();
+    EXPECT_TRUE(driver.finish_all());
+    blocks.reset();
+    ring.reset();
+    (void)driver.destroy_stream(stream);
+  }
+
+  void step() {
+    const std::size_t which = live.empty() ? 0 : random() % live.size();
+    const std::uint64_t size = 1 + random() % (9 * mib);
+    switch (live.empty() ? 9 : random() % 20) {
+      case 0: (void)blocks->trim(random() % (32 * mib)); return;
+      case 1: (void)driver.finish_all(); return;
+      case 2: return fail_somewhere();
+      case 3: (void)blocks->settle(live[which]); return;
+      case 4:
+        if (blocks->begin_export(live[which], vmm::export_rule::pinned))
+          (void)blocks->end_export(live[which]);
+        return;
+      case 5:
+        (void)blocks->copy({.target = live[which], .source = live.back(), .size_bytes = 2 * mib},
+                           vmm::copy_mode::alias);
+        return;
+      case 6:
+      case 7:
+      case 8:
+        if (const auto at = blocks->resize({.at = live[which], .size_bytes = size * 2}))
+          live[which] = *at;
+        return;
+      default: break;
+    }
+    if (random() % 7 < 4 || live.empty()) {
+      const auto at = blocks->allocate(
+          {.size_bytes = size, .growth_bytes = random() % 3 * mib, .stream = stream});
+      if (at) live.push_back(*at);
+    } else if (blocks->free(live[which])) {
+      live[which] = live.back();
+      live.pop_back();
+    }
+  }
+  void look() {
+    const auto taken = blocks->take_history();
+    ASSERT_TRUE(taken) << taken.error().detail;
+    expect_agreement(*taken, heard);
+    const vmm::manager_statistics now = blocks->statistics();
+    EXPECT_EQ(heard.at(heard.all.size()).live_bytes(), now.mapped_bytes);
+    EXPECT_EQ(live.size(), now.live_count);
+  }
+
+  std::unique_ptr<vmm::history_ring> ring;
+  std::unique_ptr<vmm::manager> blocks;
+  vmm::stream_handle stream{};
+  std::vector<vmm::address> live;
+};
+
+TEST_P(ManagerModel, EveryPartOfAHistoryLeadsBackToWhatWasThere) {
+  open(GetParam() % 3 == 0   ? vmm::policy::va_pool()
+       : GetParam() % 3 == 1 ? vmm::policy::keep_mapped()
+                             : vmm::policy::virtual_caching());
+  for (int i = 0; i < 1'500; ++i) {
+    step();
+    if (random() % 15 == 0 && blocks->granularity_bytes() != 0) look();
+    if (HasFatalFailure() || HasNonfatalFailure()) return;
+  }
+  driver.clear_faults();
+  look();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ManagerModel, testing::Range(1U, 9U));
+INSTANTIATE_TEST_SUITE_P(Seeds, PoolModel, testing::Range(1U, 9U));
+
+}  // namespace
