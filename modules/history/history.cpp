@@ -189,6 +189,15 @@ void history_ring::note(const history_note& what) noexcept {
   if (options_.listener != nullptr) options_.listener->heard(what);
 }
 
+void history_ring::note_block_with_more(history_kind kind, address_range block,
+                                        std::uint64_t asked_bytes, stream_handle stream) noexcept {
+  check(is_block_kind(kind), "a block's event is none");
+  if ((written_count_ & clock_mask_) == 0) read_clock();
+  record& to = write_block(kind, block, asked_bytes, stream);
+  if (history_needs_more.load(std::memory_order_relaxed))
+    note_more(to, {kind, block, stream, asked_bytes});
+}
+
 // What few events need: the names that the thread has set, and the ring's listener.
 void history_ring::note_more(record& to, const history_note& what) noexcept {
   check(to.at_and_kind >> kind_shift == static_cast<std::uint8_t>(what.kind),
