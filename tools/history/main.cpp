@@ -99,7 +99,8 @@ int run(const command_line& wanted) {
   const bool has_file = wanted.word != "summary";
   std::vector<vmm::tools::named_history> shown;
   for (const std::string& path : wanted.paths) {
-    if (path == wanted.out && has_file) return fail(path + " is a history: --out takes another", 2);
+    if (has_file && vmm::tools::is_same_file(path, wanted.out))
+      return fail(path + " is a history: --out takes another", 2);
     std::fprintf(stderr, "vmm-history: reading %s\n", path.c_str());
     vmm::tools::history_outcome read = vmm::tools::read_history_file(path);
     if (!read.problem.empty()) return fail(read.problem, 2);
