@@ -52,7 +52,8 @@ build() {
   check "$tag"
   rm -f "$out"/*.deb "$out"/*.whl "$out"/vmm-docs.tar.gz "$out"/SHA256SUMS
   "$root/run" wheel "$out"
-  ninja -C "$root/build/release" vmm vmm_c vmm_preload vmm-replay vmm-trace vmm-history >&2
+  ninja -C "$root/build/release" vmm vmm_c vmm_preload vmm-replay vmm-trace vmm-history \
+    vmm-top >&2
   cpack --config "$root/build/release/CPackConfig.cmake" -G DEB -B "$out/cpack" >&2
   mv "$out"/cpack/*.deb "$out/"
   rm -r "$out/cpack"
@@ -74,6 +75,9 @@ vmm-trace pictures 1 >/tmp/pictures.trace
 vmm-replay /tmp/pictures.trace --backend fake --history /tmp/pictures.history
 vmm-history summary /tmp/pictures.history
 VMM_MODE=monitor LD_PRELOAD=libvmm_preload.so true
+vmm-top --once
+printf "import os; print(os.environ[\"LD_PRELOAD\"])\n" >/tmp/preloaded.py
+python3 -m libvmm run --mode monitor /tmp/preloaded.py
 apt-get remove -yq libvmm1 >/dev/null
 ! test -e /usr/include/vmm.h
 echo "release: the packages were installed, used and removed"'
