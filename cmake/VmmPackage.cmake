@@ -131,9 +131,10 @@ vmm_package(python3-libvmm python "GPU virtual memory: Python package
  Pools and ranges from Python, and the memory of PyTorch, CuPy, Numba and RMM from them."
             "python3 (>= 3.9), libvmm1 ${vmm_same}")
 set(CPACK_DEBIAN_PYTHON3-LIBVMM_PACKAGE_ARCHITECTURE all)
-set(CPACK_DEBIAN_PYTHON3-LIBVMM_PACKAGE_RECOMMENDS "libvmm-dev")
+set(CPACK_DEBIAN_PYTHON3-LIBVMM_PACKAGE_RECOMMENDS "libvmm-dev, vmm-tools")
 vmm_package(vmm-tools utils "GPU virtual memory: tools
- Replay and history of allocations, and a library that serves unmodified CUDA programs."
+ Replay and history of allocations, what running processes hold, and a library that serves
+ unmodified CUDA programs."
             "" SHLIBDEPS)
 file(WRITE "${vmm_made}/triggers" "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_LIBVMM1_PACKAGE_CONTROL_EXTRA "${vmm_made}/triggers")

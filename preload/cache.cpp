@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -12,6 +13,8 @@
 
 #include "routes.h"
 #include "settings.h"
+
+import vmm.top;
 
 namespace vmm::preload::cache {
 namespace {
@@ -37,11 +40,16 @@ struct store {
   std::unordered_map<physical_id, record> handles;  // made here and not released
   std::map<device_pointer, mapping> mappings;
   std::vector<kept_handle> kept;  // the oldest first
+  std::uint64_t live_bytes = 0;   // of `handles`
+  top_use shown;
 };
 
 std::atomic<std::uint64_t> reused_count;
 std::atomic<std::uint64_t> kept_count;
 std::atomic<std::uint64_t> kept_bytes;
+std::atomic<std::uint64_t> live_count;
+std::atomic<std::uint64_t> live_bytes;
+std::atomic<std::uint64_t> peak_bytes;
 
 store& the() noexcept {
   static store* const only = new store;
@@ -53,11 +61,41 @@ bool is_same(const request& one, const request& other) noexcept {
          std::memcmp(&one.like, &other.like, sizeof one.like) == 0;
 }
 
-void count_kept(const store& s) noexcept {
+// Under the lock, after each change.
+void count(const store& s) noexcept {
   std::uint64_t bytes = 0;
   for (const kept_handle& each : s.kept) bytes += each.made_for.size;
   kept_count.store(s.kept.size(), std::memory_order_relaxed);
   kept_bytes.store(bytes, std::memory_order_relaxed);
+  live_count.store(s.handles.size(), std::memory_order_relaxed);
+  live_bytes.store(s.live_bytes, std::memory_order_relaxed);
+  const std::uint64_t peak = peak_bytes.load(std::memory_order_relaxed);
+  peak_bytes.store(std::max(peak, bytes + s.live_bytes), std::memory_order_relaxed);
+}
+
+void forget(store& s, physical_id handle) noexcept {
+  const auto found = s.handles.find(handle);
+  if (found == s.handles.end()) return;
+  s.live_bytes -= found->second.made_for.size;
+  s.handles.erase(found);
+}
+
+// The program has it now.
+void know(store& s, physical_id handle, const request& like) {
+  forget(s, handle);
+  s.handles.emplace(handle, record{like});
+  s.live_bytes += like.size;
+}
+
+// For vmm-top, from a thread of its own.
+void sample(const void*, top_sample& out) noexcept {
+  out.kind = top_kind::handle_cache;
+  out.set_names("same size", "cuda");
+  out.live_bytes = live_bytes.load(std::memory_order_relaxed);
+  out.live_count = live_count.load(std::memory_order_relaxed);
+  out.free_bytes = kept_bytes.load(std::memory_order_relaxed);
+  out.footprint_bytes = out.live_bytes + out.free_bytes;
+  out.peak_footprint_bytes = peak_bytes.load(std::memory_order_relaxed);
 }
 
 void release(physical_id handle) noexcept {
@@ -93,12 +131,12 @@ physical_id take(const request& wanted) noexcept {
     if (!is_same(s.kept[i].made_for, wanted)) continue;
     const physical_id handle = s.kept[i].handle;
     try {
-      s.handles[handle] = record{wanted};
+      know(s, handle, wanted);
     } catch (const std::bad_alloc&) {
       return 0;
     }
     s.kept.erase(s.kept.begin() + static_cast<std::ptrdiff_t>(i));
-    count_kept(s);
+    count(s);
     reused_count.fetch_add(1, std::memory_order_relaxed);
     return handle;
   }
@@ -107,13 +145,18 @@ physical_id take(const request& wanted) noexcept {
 
 // Without host memory the handle is not known, and so never kept.
 void note_created(physical_id handle, const request& wanted) noexcept {
+  static once_here first;
   store& s = the();
-  const std::lock_guard<std::mutex> turn(s.lock);
-  try {
-    s.handles[handle] = record{wanted};
-  } catch (const std::bad_alloc&) {
-    s.handles.erase(handle);
+  {
+    const std::lock_guard<std::mutex> turn(s.lock);
+    try {
+      know(s, handle, wanted);
+    } catch (const std::bad_alloc&) {
+      forget(s, handle);
+    }
+    count(s);
   }
+  first.run([&] { s.shown.publish({&s, &sample}, false); });
 }
 
 bool keep(physical_id handle) noexcept {
@@ -125,7 +168,7 @@ bool keep(physical_id handle) noexcept {
     const auto found = s.handles.find(handle);
     if (found == s.handles.end()) return false;
     const record known = found->second;
-    s.handles.erase(found);
+    forget(s, handle);
     // Memory that is still mapped lives until it is unmapped, and its number may name other memory
     // before that.
     if (known.mapping_count != 0) {
@@ -140,7 +183,7 @@ bool keep(physical_id handle) noexcept {
     } catch (const std::bad_alloc&) {
       is_kept = false;
     }
-    count_kept(s);
+    count(s);
   }
   for (const kept_handle& each : gone) release(each.handle);
   return is_kept;
@@ -199,7 +242,7 @@ std::uint64_t give_back() noexcept {
     const std::lock_guard<std::mutex> turn(s.lock);
     bytes = kept_bytes.load(std::memory_order_relaxed);
     gone.swap(s.kept);
-    count_kept(s);
+    count(s);
   }
   for (const kept_handle& each : gone) release(each.handle);
   return bytes;

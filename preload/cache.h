@@ -8,6 +8,8 @@
 //     exported, retained or bound to a multicast object is never kept.
 // I2  No more than the limit is kept. All of it is given back when the driver is out of memory.
 //
+// With VMM_TOP=1 vmm-top shows what the program has of it and what is kept.
+//
 // Thread safety: all of it, one lock, not held over a call of the driver.
 #pragma once
 

@@ -76,6 +76,9 @@ vmm-replay /tmp/pictures.trace --backend fake --history /tmp/pictures.history
 vmm-history summary /tmp/pictures.history
 vmm-top --once
 VMM_MODE=monitor LD_PRELOAD=libvmm_preload.so true
+vmm-top --once
+printf "import os; print(os.environ[\"LD_PRELOAD\"])\n" >/tmp/preloaded.py
+python3 -m libvmm run --mode monitor /tmp/preloaded.py
 apt-get remove -yq libvmm1 >/dev/null
 ! test -e /usr/include/vmm.h
 echo "release: the packages were installed, used and removed"'

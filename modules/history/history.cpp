@@ -185,7 +185,7 @@ void history_ring::note(const history_note& what) noexcept {
   check(what.kind != history_kind::none && what.kind != history_kind::clock &&
             !is_block_kind(what.kind),
         "a slow event is none, a clock, or a block's");
->>>>>>> tr_x16
+  debug_check([&] { return (what.where.base.value & ~at_mask) == 0; }, "an address has no room");
   const auto kind_word = [](history_kind kind) {
     return std::uint64_t{static_cast<std::uint8_t>(kind)} << kind_shift;
   };
@@ -195,6 +195,15 @@ void history_ring::note(const history_note& what) noexcept {
   write({kind_word(history_kind::clock), 0, read_ticks(), 0});
   ++clock_count_;
   if (options_.listener != nullptr) options_.listener->heard(what);
+}
+
+void history_ring::note_block_with_more(history_kind kind, address_range block,
+                                        std::uint64_t asked_bytes, stream_handle stream) noexcept {
+  check(is_block_kind(kind), "a block's event is none");
+  if ((written_count_ & clock_mask_) == 0) read_clock();
+  record& to = write_block(kind, block, asked_bytes, stream);
+  if (history_needs_more.load(std::memory_order_relaxed))
+    note_more(to, {kind, block, stream, asked_bytes});
 }
 
 // What few events need: the names that the thread has set, and the ring's listener.

@@ -242,6 +242,12 @@ export class history_ring {
   history_ring(const history_options& options, table<record>&& records,
                table<std::uint64_t>&& clocks) noexcept;
   void read_clock() noexcept;
+  inline record& write_block(history_kind kind, address_range block, std::uint64_t asked_bytes,
+                             stream_handle stream) noexcept;
+  // A block's event that few are: it reads the clock, or needs more than its record. All of it is
+  // behind one call at the end of note_block(), so that the others save no register for it.
+  void note_block_with_more(history_kind kind, address_range block, std::uint64_t asked_bytes,
+                            stream_handle stream) noexcept;
   void note_more(record& to, const history_note& what) noexcept;
   void write(const record& next) noexcept;
   [[nodiscard]] static history_event event_of(const record& from) noexcept;
@@ -271,15 +277,24 @@ inline void history_ring::note_block(history_kind kind, address_range block,
               "a block's event is none, or it is smaller than what was asked for");
   debug_check([&] { return (block.base.value & ~at_mask) == 0; }, "an address has no room");
   debug_check([&] { return (block.size_bytes & ~size_mask) == 0; }, "a size has no room");
-  if ((written_count_ & clock_mask_) == 0) [[unlikely]]
-    read_clock();
+  const bool is_plain =
+      (written_count_ & clock_mask_) != 0 && !history_needs_more.load(std::memory_order_relaxed);
+  if (is_plain) [[likely]] {
+    (void)write_block(kind, block, asked_bytes, stream);
+  } else {
+    note_block_with_more(kind, block, asked_bytes, stream);
+  }
+}
+
+inline history_ring::record& history_ring::write_block(history_kind kind, address_range block,
+                                                       std::uint64_t asked_bytes,
+                                                       stream_handle stream) noexcept {
   record& to = records_[written_count_++ & mask_];
   to.at_and_kind = block.base.value | std::uint64_t{static_cast<std::uint8_t>(kind)} << kind_shift;
   to.size_and_tag = block.size_bytes;
   to.stream = static_cast<std::uint64_t>(stream);
   to.detail = std::min(block.size_bytes - asked_bytes, rest_mask);
-  if (history_needs_more.load(std::memory_order_relaxed)) [[unlikely]]
-    note_more(to, {kind, block, stream, asked_bytes});
+  return to;
 }
 
 /// The ring that an allocator writes to: one that it was given, for the allocator's life; one that
@@ -300,7 +315,9 @@ export class history_use {
   /// Records no more. Returns the ring where it is its own, for as long as it is read.
   [[nodiscard]] std::unique_ptr<history_ring> end() noexcept;
   /// Whether there is a ring, to write to from attach() on.
-  [[nodiscard]] inline explicit operator bool() const noexcept { return get() != nullptr; }
+  [[nodiscard]] inline explicit operator bool() const noexcept {
+    return has_history && get() != nullptr;
+  }
   [[nodiscard]] inline history_ring* operator->() const noexcept { return get(); }
   [[nodiscard]] inline history_ring* get() const noexcept {
     return ring_.load(std::memory_order_relaxed);

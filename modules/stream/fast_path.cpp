@@ -52,7 +52,7 @@ status pool_state::free(address at, std::uint32_t stream) noexcept {
                               : region_id::none;
   if (block == region_id::none) [[unlikely]]
     return locked_blocks(*this).free(*in, offset_bytes, stream);
-  if (recorder_ != nullptr) [[unlikely]] {
+  if (has_history && recorder_ != nullptr) [[unlikely]] {
     const std::uint64_t size_bytes = in->range(block).count * granule_bytes;
     recorder_->note_block(history_kind::freed, {at, size_bytes}, 0,
                           streams_.progress().shown_handle(stream));

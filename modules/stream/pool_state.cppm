@@ -208,7 +208,7 @@ class pool_state {
   /// Writes a block's event, where there is a recorder.
   inline void note_block(history_kind kind, const segment& in, region_id block,
                          std::uint32_t stream) noexcept {
-    if (recorder_ != nullptr) [[unlikely]]
+    if (has_history && recorder_ != nullptr) [[unlikely]]
       note_block_now(kind, in, block, stream);
   }
   /// Adds what lies where, and the statistics. Errors: out_of_host_memory.

@@ -81,6 +81,17 @@ export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value,
   return rounded;
 }
 
+// ---- history -------------------------------------------------------------------------
+
+// A build of the library without a history in its code is what bench_history compares with.
+#ifdef VMM_WITHOUT_HISTORY
+#define VMM_HAS_HISTORY false
+#else
+#define VMM_HAS_HISTORY true
+#endif
+/// Whether allocators look for a recorder.
+export inline constexpr bool has_history = VMM_HAS_HISTORY;
+
 // ---- processes -----------------------------------------------------------------------
 
 // How many forks lie between the first process and this one. A fork handler raises it in the child.

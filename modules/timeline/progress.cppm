@@ -122,7 +122,7 @@ export class stream_progress {
   /// To name an active stream to the driver. [I3]
   [[nodiscard]] stream_handle active_handle(std::uint32_t stream) const noexcept;
   /// To tell streams apart for people; a retired one may share it with an active one.
-  [[nodiscard]] stream_handle shown_handle(std::uint32_t stream) const noexcept {
+  [[nodiscard]] inline stream_handle shown_handle(std::uint32_t stream) const noexcept {
     debug_check([&] { return stream < count(); }, "no stream has this number");
     return records_[stream]->handle;
   }

@@ -77,7 +77,7 @@ result<top_sample> decode_sample(
   std::memcpy(to.driver.data(), &from[number_words + policy_words], to.driver.size());
   if (to.policy.back() != '\0' || to.driver.back() != '\0')
     return refuse(errc::invalid_argument, "a name has no end");
-  if (from[1] > static_cast<std::uint64_t>(top_kind::manager))
+  if (from[1] > static_cast<std::uint64_t>(top_kind::handle_cache))
     return refuse(errc::invalid_argument, "an allocator is of no kind");
   to.number = from[0];
   to.kind = static_cast<top_kind>(from[1]);

@@ -26,7 +26,11 @@ import vmm.support;
 namespace vmm {
 
 /// What published.
-export enum class top_kind : std::uint64_t { pool = 0, manager = 1 };
+export enum class top_kind : std::uint64_t {
+  pool = 0,
+  manager = 1,
+  handle_cache = 2,  ///< the preload library's mode cache: live is what the program has of handles
+};
 
 /// What one allocator has, in bytes and counts.
 export struct top_sample {

@@ -6,11 +6,13 @@ interest."""
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+import libvmm
 from libvmm import _doctor, _settings
 
 
@@ -84,7 +86,21 @@ def test_a_preload_mode_without_the_library_says_so(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("print('ran')")
     said = command("run", "--mode", "monitor", str(script))
-    assert said.returncode == 2 and "preload library" in said.stderr
+    assert said.returncode == 2 and "libvmm_preload.so" in said.stderr and "ran" not in said.stdout
+
+
+def test_the_preload_library_beside_the_c_library_is_used(tmp_path):
+    """As a distribution's packages have them. The dynamic loader leaves an empty file out."""
+    library = tmp_path / os.path.basename(libvmm.loaded_library())
+    shutil.copy(libvmm.loaded_library(), library)
+    beside = tmp_path / "libvmm_preload.so"
+    beside.touch()
+    script = tmp_path / "script.py"
+    script.write_text("import os; print(os.environ['LD_PRELOAD'], os.environ['VMM_MODE'])")
+    said = command("run", "--mode", "monitor", str(script), LIBVMM=str(library), LD_PRELOAD="")
+    assert said.stdout.split() == [str(beside), "monitor"], said.stderr
+    found = json.loads(command("doctor", "--json", LIBVMM=str(library)).stdout)
+    assert found["preload_library"] == str(beside)
 
 
 # Wrong values, and words of what is said of them. The C library is asked for the first ones.

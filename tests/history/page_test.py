@@ -87,7 +87,7 @@ class Page(unittest.TestCase):
     def test_it_draws_every_kind(self):
         self.browser.open(page_of("pool.history"))
         counts, box = self.shot()
-        for name in ("live", "free", "stranded", "stale"):
+        for name in ("live", "free", "stranded", "stale", "suspended"):
             self.assertGreater(counts.get(self.colour(name), 0), 50, name)
         self.assertGreater(counts[self.colour("live")] + counts[self.colour("live2")],
                            box[2] * box[3] / 20)

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+import vmm.backend;
 import vmm.fake;
 import vmm.history;
 import vmm.manager;
@@ -71,6 +72,7 @@ class program {
       }
       if (random_() % 400 == 0) (void)pool_->trim(random_() % (16 * mib));
       if (random_() % 50 == 0) (void)driver_.finish_all();
+      tell_suspension(step);
     }
     insist(!blocks_.empty(), "something is live");
     insist(pool_->pin(blocks_.front().first).has_value(), "a block is pinned");
@@ -81,6 +83,16 @@ class program {
   }
 
  private:
+  // As whoever suspends memory tells it: one that is over, and one that is not.
+  void tell_suspension(int step) {
+    if (step != 1'500 && step != 1'600 && step != 2'500) return;
+    if (step != 1'600) suspended_ = {blocks_.front().first.value & ~(4 * mib - 1)};
+    const bool ends = step == 1'600;
+    pool_->record({ends ? vmm::history_kind::resumed : vmm::history_kind::suspended,
+                   {suspended_, 4 * mib},
+                   vmm::stream_handle::default_stream,
+                   0});
+  }
   void allocate() {
     const vmm::stream_handle stream = streams_[random_() % 2];
     const std::uint64_t size = 1 + random_() % (random_() % 4 == 0 ? 12 * mib : 100'000);
@@ -99,6 +111,7 @@ class program {
   std::unique_ptr<vmm::history_ring> ring_;
   std::unique_ptr<vmm::stream_pool> pool_;
   vmm::stream_handle streams_[2]{};
+  vmm::address suspended_{};
   std::vector<std::pair<vmm::address, vmm::stream_handle>> blocks_;
 };
 

@@ -23,7 +23,8 @@ std::vector<std::string> environment_of(const command& what) {
   for (char** each = environ; *each != nullptr; ++each) {
     const std::string one(*each);
     const bool is_ours = one.starts_with("VMM_") || one.starts_with("VPMM_") ||
-                         one.starts_with("LD_PRELOAD=") || one.starts_with("LD_LIBRARY_PATH=");
+                         one.starts_with("LD_PRELOAD=") || one.starts_with("LD_LIBRARY_PATH=") ||
+                         one.starts_with("XDG_RUNTIME_DIR=");
     if (!is_ours) all.push_back(one);
   }
   all.push_back("LD_LIBRARY_PATH=" + what.driver);

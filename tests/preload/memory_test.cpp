@@ -6,6 +6,9 @@
 // without; with it, it also looks at what only holds under management. The fake driver below the
 // stand-in reports accesses to memory that is not there, and work that overlaps without an order.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
 
 #include "child.h"
 
@@ -288,6 +291,45 @@ TEST(Flaw, TheAddressSpaceIsFullAndNoMoreIsHad) {
 TEST(Cache, HandlesAreUsedAgain) { child::expect_same("cache", {"handles"}, {"caching"}); }
 
 TEST(Cache, HandlesThatOthersMayHaveAreNotKept) { child::expect_same("cache", {"shared_handles"}); }
+
+#ifdef VMM_PRELOAD_TOP
+// What vmm-top says of the program, when it says `text`.
+std::string shown(const std::string& mode, const std::string& text, bool is_afterwards,
+                  const std::string& wanted = "1") {
+  const std::string folder = child::temporary_file("runtime");
+  EXPECT_EQ(::mkdir(folder.c_str(), 0700), 0);
+  std::vector<std::string> words{"shown", VMM_PRELOAD_TOP, text};
+  if (is_afterwards) words.emplace_back("afterwards");
+  const child::outcome seen =
+      child::preloaded(mode, words, {"VMM_TOP=" + wanted, "XDG_RUNTIME_DIR=" + folder});
+  EXPECT_EQ(seen.code, 0) << seen.out << seen.err;
+  std::filesystem::remove_all(folder);
+  return seen.out;
+}
+
+void expect_in(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << part << " is not in " << text;
+}
+
+TEST(Cache, HandlesAreShownToVmmTopWhereThatIsAskedFor) {
+  const std::string used = shown("cache", "\"live_bytes\": 20971520", false);
+  expect_in(used, "\"kind\": \"cache\"");
+  expect_in(used, "\"footprint_bytes\": 20971520");
+  expect_in(used, "\"live_count\": 1");
+  const std::string kept = shown("cache", "\"free_bytes\": 20971520", true);
+  expect_in(kept, "\"live_bytes\": 0");
+  expect_in(kept, "\"footprint_bytes\": 20971520, \"peak_footprint_bytes\": 20971520");
+  expect_in(kept, "\"live_count\": 0");
+  EXPECT_EQ(shown("cache", "]", false, "0"), "[\n]\n");
+}
+
+TEST(Managed, PoolsAreShownToVmmTopWhereThatIsAskedFor) {
+  const std::string used = shown("vmm", "\"live_bytes\": 20971520", false);
+  expect_in(used, "\"kind\": \"pool\"");
+  EXPECT_EQ(used.find("cache"), std::string::npos) << used;
+  EXPECT_EQ(shown("vmm", "]", false, "0"), "[\n]\n");
+}
+#endif
 
 TEST(Cache, TheLimitHolds) {
   const child::outcome none =

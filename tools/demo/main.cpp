@@ -70,8 +70,17 @@ std::uint64_t largest_target(std::uint64_t wished_bytes, std::uint64_t free_byte
   return target_bytes;
 }
 
+/// Each row takes longer than the one before: on a terminal its place says what is under way.
+void announce_row(std::uint64_t size_bytes, const char* how) {
+  if (!is_terminal()) return;
+  std::printf("\r  %s to %s: measuring %s\033[K", show_size(size_bytes / 2).c_str(),
+              show_size(size_bytes).c_str(), how);
+  std::fflush(stdout);
+}
+
 void print_row(std::uint64_t size_bytes, const demo::growth_times& mapped,
                const demo::growth_times& copied) {
+  if (is_terminal()) std::printf("\r\033[K");
   const std::string grows = show_size(size_bytes / 2) + " to " + show_size(size_bytes);
   std::printf("  %-20s %13s %13s %12s %13s\n", grows.c_str(), show_time(mapped.warm_ns).c_str(),
               show_time(copied.warm_ns).c_str(), show_size(size_bytes / 2).c_str(),
@@ -93,8 +102,10 @@ template <class Stage>
   demo::growth_times mapped_last;
   demo::growth_times copied_last;
   for (std::uint64_t bytes = demo::first_target_bytes; bytes <= last_bytes; bytes *= 2) {
+    announce_row(bytes, "mapping");
     const auto mapped = demo::race<demo::mapping_vector>(stage, bytes);
     if (!mapped) return fail(vmm::describe(mapped.error()));
+    announce_row(bytes, "copying");
     const auto copied = demo::race<demo::copying_vector>(stage, bytes);
     if (!copied) return fail(vmm::describe(copied.error()));
     print_row(bytes, *mapped, *copied);
@@ -243,7 +254,8 @@ struct prepared {
   if (!why.empty()) return fail(why);
   for (const std::string* const other : {&wanted.trace_path, &wanted.picture_path}) {
     if (vmm::tools::is_same_file(wanted.page_path, *other))
-      return refuse_to_start(*other + " is the trace or the picture: --page takes another file");
+      return refuse_to_start(wanted.page_path +
+                             " is the trace or the picture: --page takes another file");
   }
   why = into.page.open(wanted.page_path);
   return why.empty() ? 0 : fail(why);

@@ -68,8 +68,9 @@ class output_file {
   bool is_new_ = false;
 };
 
-/// Whether both paths, by whatever names and links, lead to one regular file.
+/// Whether two paths, however they are spelt, name one regular file.
 [[nodiscard]] inline bool is_same_file(const std::string& one, const std::string& other) {
+  if (one == other) return true;
   struct ::stat left{}, right{};
   if (::stat(one.c_str(), &left) != 0 || ::stat(other.c_str(), &right) != 0) return false;
   return S_ISREG(left.st_mode) && left.st_dev == right.st_dev && left.st_ino == right.st_ino;
@@ -78,7 +79,8 @@ class output_file {
 /// Empty, or that the picture would be written over the trace that it is drawn from.
 [[nodiscard]] inline std::string why_no_picture(const std::string& picture,
                                                 const std::string& trace) {
-  return is_same_file(picture, trace) ? picture + " is the trace: --svg takes another file" : "";
+  if (!is_same_file(picture, trace)) return "";
+  return picture + " is the trace: --svg takes another file";
 }
 
 /// Whether print() has answered that standard output cannot be written. What it answers is told by

@@ -200,14 +200,12 @@ int open_files(const command_line& wanted, files& into) {
     why = into.picture.open(wanted.svg_path);
   }
   if (why.empty() && wanted.run.record) {
-    if (vmm::tools::is_same_file(wanted.history_path, wanted.trace_path))
-      return complain(wanted.history_path + " is the trace: --history takes another file",
+    const bool is_drawn =
+        wanted.run.draw && vmm::tools::is_same_file(wanted.history_path, wanted.svg_path);
+    if (is_drawn || vmm::tools::is_same_file(wanted.history_path, wanted.trace_path))
+      return complain(wanted.history_path + " is the trace or the picture: --history takes another",
                       exit_misused);
     why = into.history.open(wanted.history_path);
-    if (why.empty() && wanted.run.draw &&
-        vmm::tools::is_same_file(wanted.history_path, wanted.svg_path))
-      return complain(wanted.history_path + " is the picture: --history takes another file",
-                      exit_misused);
   }
   return why.empty() ? 0 : complain(why, exit_failed);
 }

@@ -147,6 +147,7 @@ void remove_stale(int folder, const std::string& name, const struct ::stat& seen
 }
 
 [[nodiscard]] const char* name_of(top_kind kind) {
+  if (kind == top_kind::handle_cache) return "cache";
   return kind == top_kind::pool ? "pool" : "manager";
 }
 

@@ -33,8 +33,15 @@ def mapped_libraries(wanted: re.Pattern[str] = _CUDA_LIBRARY) -> list[str]:
 
 
 def preload_library() -> str | None:
-    path = os.path.join(_native.FOLDER, "lib", "libvmm_preload.so")
-    return path if os.path.exists(path) else None
+    """The preload library: the wheel's own, else one beside the C library that is loaded, where a
+    distribution's packages have it."""
+    beside = [os.path.dirname(path) for path in mapped_libraries(_OWN_LIBRARY)
+              if os.path.basename(path).startswith("libvmm.so")]
+    for folder in (os.path.join(_native.FOLDER, "lib"), *beside):
+        path = os.path.join(folder, "libvmm_preload.so")
+        if os.path.exists(path):
+            return path
+    return None
 
 
 def hooks() -> dict[str, str]:

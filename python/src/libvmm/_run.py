@@ -28,7 +28,8 @@ def _fail(text: str) -> int:
 def _run_preloaded(mode: str, script: list[str]) -> int:
     library = preload_library()
     if library is None:
-        return _fail(f"mode {mode} needs the preload library, which is not in this installation")
+        return _fail(f"mode {mode} needs libvmm_preload.so, which is neither in this package nor "
+                     "beside its C library; Debian has it in vmm-tools")
     before = os.environ.get("LD_PRELOAD", "")
     os.environ["LD_PRELOAD"] = f"{library}:{before}" if before else library
     os.environ["VMM_MODE"] = mode

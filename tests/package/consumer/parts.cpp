@@ -133,6 +133,7 @@ using vmm::check;
 using vmm::check_level;
 using vmm::debug_check;
 using vmm::fail_check;
+using vmm::has_history;
 using vmm::leave_behind;
 using vmm::leave_parts_behind;
 using vmm::paranoid_check;

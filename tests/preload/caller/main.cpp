@@ -55,6 +55,7 @@ constexpr std::array words{
     word{"small_blocks", small_blocks},
     word{"handles", handles},
     word{"shared_handles", shared_handles},
+    word{"shown", shown},
     word{"ipc", ipc},
     word{"ipc_within", ipc_within},
     word{"ipc_child", ipc_child},

@@ -3,8 +3,11 @@
 //
 // What VMM_MODE=vmm and VMM_MODE=cache must keep. Each word also runs without the library and must
 // print the same.
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "driver.h"
@@ -583,6 +586,33 @@ void handles(const arguments& all) {
   must(cu.unreserve(base, 8 * segment) == code::success, "the addresses");
   no_misuse(cu);
   std::printf("done\n");
+}
+
+// PROGRAM is asked until it says TEXT: while a handle and a block are in use, or afterwards.
+void shown(const arguments& all) {
+  must(all.size() == 2 || all.size() == 3, "PROGRAM TEXT [afterwards]");
+  const driver cu = load();
+  start(cu);
+  const memory_properties like = device_memory();
+  const device_pointer block = make(cu, segment);
+  physical_id handle = 0;
+  must(cu.create(&handle, segment, &like, 0) == code::success, "physical memory");
+  if (all.size() == 3) {
+    must(cu.release(handle) == code::success, "a release");
+    must(cu.free(block) == code::success, "a free");
+  }
+  must(unsetenv("LD_PRELOAD") == 0, "the program that looks is none of ours");
+  const std::string command = "'" + std::string(all[0]) + "' --json";
+  std::string said;
+  for (int turn = 0; turn < 500 && said.find(all[1]) == std::string::npos; ++turn) {
+    said.clear();
+    FILE* const from = popen(command.c_str(), "r");
+    must(from != nullptr, "the program that looks");
+    for (int each = std::fgetc(from); each != EOF; each = std::fgetc(from))
+      said += static_cast<char>(each);
+    (void)pclose(from);
+  }
+  std::printf("%s", said.c_str());
 }
 
 // A handle that somebody else may have is never kept.

@@ -55,6 +55,7 @@ void run_ahead(const arguments& all);
 void small_blocks(const arguments& all);
 void handles(const arguments& all);
 void shared_handles(const arguments& all);
+void shown(const arguments& all);
 void ipc(const arguments& all);
 void ipc_within(const arguments& all);
 void ipc_child(const arguments& all);
