@@ -30,8 +30,10 @@ namespace {
 // What the handle of a suspender stands for. Its pools and managers count it as a user.
 struct suspender_object {
   static constexpr handle_kind kind = handle_kind::suspender;
-  explicit suspender_object(const vmm::suspend_options& options) : suspender(options) {}
+  explicit suspender_object(const vmm::suspend_options& options)
+      : made(std::make_unique<vmm::suspender>(options)), suspender(*made) {}
   ~suspender_object() {
+    made.reset();  // before its pools and managers may go
     for (pool_object* const each : pools) each->region_count.fetch_sub(1);
     for (manager_object* const each : managers) each->region_count.fetch_sub(1);
   }
@@ -44,7 +46,8 @@ struct suspender_object {
   vmm::sync::mutex mutex;  // of the two lists
   std::vector<pool_object*> pools;
   std::vector<manager_object*> managers;
-  vmm::suspender suspender;
+  std::unique_ptr<vmm::suspender> made;
+  vmm::suspender& suspender;
 };
 
 // A call on a suspender: `work` gets it.
@@ -235,7 +238,9 @@ vmm_status vmm_suspender_create(const vmm_suspender_options* options,
 
 vmm_status vmm_suspender_destroy(vmm_suspender* suspender) VMM_NOEXCEPT {
   if (suspender == nullptr) return VMM_SUCCESS;
-  return run([&] { return destroy<suspender_object>(suspender, [](suspender_object&) {}); });
+  return run([&] {
+    return destroy<suspender_object>(suspender, [](suspender_object& gone) { delete &gone; });
+  });
 }
 
 vmm_status vmm_suspender_add_pool(vmm_suspender* suspender, vmm_pool* pool, const char* tag,
