@@ -111,7 +111,7 @@ class VmmBackend(_Base):  # type: ignore[misc,valid-type]
 
     @classmethod
     def preserves_graphs_with_communicators(cls) -> bool:
-        """Buffers that a communicator registered are mapped anew: such graphs are captured again."""
+        """Buffers that a communicator registered are mapped anew: capture such graphs again."""
         return False
 
     @classmethod
