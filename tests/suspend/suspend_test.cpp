@@ -158,6 +158,27 @@ TEST_F(Suspend, WorkOfTheMemorysStreamsIsWaitedForAndNoOther) {
   ASSERT_TRUE(driver.destroy_stream(other));
 }
 
+// What is queued when the call is made is in the contents that come back.
+TEST_F(Suspend, QueuedWorkIsFinishedBeforeContentsAreCopied) {
+  open();
+  const address in_kv = in_pool(4 * MiB);
+  const vmm::address_range what{in_kv, 4 * MiB};
+  vmm::fake::kernel work{"writer", 9000};
+  work.writes = {&what, 1};
+  work.tag = 55;
+  ASSERT_TRUE(driver.launch(a, work));
+  suspend({.tags = kv});
+  resume();
+  expect_tag(in_kv, 55);
+  const address weight = in_blocks(4 * MiB);
+  const vmm::address_range other{weight, 4 * MiB};
+  work.writes = {&other, 1};
+  ASSERT_TRUE(driver.launch(a, work));
+  suspend({.tags = weights});
+  resume();
+  expect_tag(weight, 55);
+}
+
 TEST_F(Suspend, BlocksAreFreedWhileTheyAreSuspended) {
   pool_options.rules.handle_bytes = 2 * MiB;
   open();
@@ -225,17 +246,34 @@ TEST_F(Suspend, TwoHundredCyclesLeakNothing) {
   expect_tag(weight, 0);
 }
 
+struct hearer final : vmm::remap_listener {
+  std::uint64_t released_bytes = 0;
+  std::uint64_t mapped_bytes = 0;
+  void before_change(const vmm::remap_notice& notice) noexcept override {
+    if (notice.kind == remap_kind::released) released_bytes += notice.range.size_bytes;
+  }
+  void after_change(const vmm::remap_notice& notice) noexcept override {
+    if (notice.kind == remap_kind::mapped) mapped_bytes += notice.range.size_bytes;
+  }
+};
+
+// Whoever let go of its registrations takes them up again.
+TEST_F(Suspend, ListenersHearThatASuspensionFailed) {
+  hearer card;
+  open();
+  (void)in_pool(4 * MiB);
+  const auto subscription = pool->subscribe(card);
+  ASSERT_TRUE(subscription);
+  driver.fail({vmm::call::unmap, 1, false, driver.possible_errors(vmm::call::unmap).front()});
+  EXPECT_FALSE(sleeper->suspend());
+  driver.clear_faults();
+  EXPECT_NE(card.released_bytes, 0u);
+  EXPECT_EQ(card.mapped_bytes, card.released_bytes);
+  fine(pool->unsubscribe(*subscription));
+}
+
 TEST_F(Suspend, HistoryAndListenersHearOfIt) {
-  struct hearer final : vmm::remap_listener {
-    std::uint64_t released_bytes = 0;
-    std::uint64_t mapped_bytes = 0;
-    void before_change(const vmm::remap_notice& notice) noexcept override {
-      if (notice.kind == remap_kind::released) released_bytes += notice.range.size_bytes;
-    }
-    void after_change(const vmm::remap_notice& notice) noexcept override {
-      if (notice.kind == remap_kind::mapped) mapped_bytes += notice.range.size_bytes;
-    }
-  } card;
+  hearer card;
   open();
   fine(pool->start_history({}));
   fine(blocks->start_history({}));
