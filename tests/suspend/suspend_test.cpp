@@ -5,8 +5,10 @@
 // policy promises, behind the work that used it, with the rights of all; nothing piles up. [M1, M2]
 // Method: a pool and a manager on the fake driver, which counts what is alive, knows what memory
 // shows, and reports who touches memory that is not there.
+#include <atomic>
 #include <cstdint>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -297,6 +299,50 @@ TEST_F(Suspend, HistoryAndListenersHearOfIt) {
     EXPECT_EQ(count(*taken, history_kind::suspended), 4 * MiB);
     EXPECT_EQ(count(*taken, history_kind::resumed), 4 * MiB);
   }
+}
+
+// Of threads that allocate and free meanwhile, each call is done or refused, and none gets memory
+// that is away.
+TEST_F(Suspend, OtherThreadsAllocateAndFreeMeanwhile) {
+  open();
+  const address kept = in_pool(2 * MiB);
+  write(kept, 2 * MiB, 31);
+  std::atomic<bool> ends = false;
+  std::atomic<std::uint64_t> served = 0;
+  const auto use = [&](vmm::stream_handle stream) {
+    while (!ends) {
+      const auto one = pool->allocate(MiB, stream);
+      const auto two = blocks->allocate({.size_bytes = 2 * MiB, .stream = stream});
+      for (const auto* each : {&one, &two}) {
+        if (!*each) EXPECT_EQ(each->error().code, errc::in_use) << vmm::describe(each->error());
+      }
+      if (one) fine(pool->free(*one, stream));
+      vmm::status freed;
+      while (two && !(freed = blocks->free(*two))) {
+        ASSERT_EQ(freed.error().code, errc::in_use) << vmm::describe(freed.error());
+      }
+      served += one && two ? 1 : 0;
+    }
+  };
+  std::thread first(use, a);
+  std::thread second(use, b);
+  for (int cycle = 0; cycle < 100; ++cycle) {
+    vmm::status done;
+    do {  // a block that is just being freed is in use
+      const auto report = sleeper->suspend();
+      done = report ? vmm::status{} : vmm::status{report.error()};
+      if (!done) ASSERT_EQ(done.error().code, errc::in_use) << vmm::describe(done.error());
+    } while (!done);
+    do {
+      done = sleeper->resume();
+      if (!done) ASSERT_EQ(done.error().code, errc::in_use) << vmm::describe(done.error());
+    } while (!done);
+  }
+  ends = true;
+  first.join();
+  second.join();
+  EXPECT_NE(served, 0u);
+  expect_tag(kept, 31);
 }
 
 vmm::fake::profile three_devices() {
