@@ -22,4 +22,5 @@ export import vmm.pmr;
 export import vmm.share;
 export import vmm.special;
 export import vmm.stream;
+export import vmm.suspend;
 export import vmm.vector;

@@ -816,6 +816,125 @@ VMM_API vmm_status vmm_growable_unpin(vmm_growable* growable, uint64_t pin) VMM_
 /** Checks every invariant of the range. Errors: INTERNAL (one is broken). */
 VMM_API vmm_status vmm_growable_validate(vmm_growable* growable) VMM_NOEXCEPT;
 
+/* ---- suspend and resume ---------------------------------------------------------------------- */
+
+/** Gives the physical memory of pools and managers back to the driver for a while; new memory comes
+ *  to the same addresses. A pool or manager with a tag is a region; several may have one tag.
+ *  docs/suspend.md begins with the recipe. Calls on one suspender wait for each other. */
+typedef struct vmm_suspender vmm_suspender;
+
+/** What is in a region's blocks after it was resumed. */
+enum {
+  VMM_CONTENTS_KEEP = 0,   /* what was in them */
+  VMM_CONTENTS_ZERO = 1,   /* zero */
+  VMM_CONTENTS_DISCARD = 2 /* anything */
+};
+
+/** Where contents are kept. */
+enum {
+  VMM_BACKUP_BEST = 0,     /* pinned where the driver has that, else pageable */
+  VMM_BACKUP_PINNED = 1,   /* memory of the host that the device copies by itself */
+  VMM_BACKUP_PAGEABLE = 2, /* memory of the process */
+  VMM_BACKUP_FILE = 3      /* a file without a name */
+};
+
+/** How a suspender works, for its life. Zero: the defaults. */
+typedef struct vmm_suspender_options {
+  uint64_t struct_size;
+  const char* directory; /* of VMM_BACKUP_FILE; NULL: the environment's TMPDIR, or /tmp */
+  uint32_t tier;         /* VMM_BACKUP_* */
+  uint32_t verify;       /* 1: contents are looked at after each resume; discarded: poison */
+} vmm_suspender_options;
+
+/** Requires: struct_size is sizeof(vmm_suspender_options). Effects: *options gets the defaults. */
+VMM_API vmm_status vmm_suspender_options_init(vmm_suspender_options* options,
+                                              uint64_t struct_size) VMM_NOEXCEPT;
+
+/** NULL options: the defaults. Errors: BAD_OPTION, OUT_OF_HOST_MEMORY. */
+VMM_API VMM_CHECKED vmm_status vmm_suspender_create(const vmm_suspender_options* options,
+                                                    vmm_suspender** suspender) VMM_NOEXCEPT;
+/** NULL is no error. The contents of regions that are suspended are gone then: their blocks can be
+ *  freed, and their pools and managers destroyed. */
+VMM_API vmm_status vmm_suspender_destroy(vmm_suspender* suspender) VMM_NOEXCEPT;
+
+/** The pool or manager is a region, and is not destroyed before it is removed or the suspender is
+ *  destroyed. The tag is any text; contents is one of VMM_CONTENTS_*. Errors: INVALID_ARGUMENT (an
+ *  empty tag), IN_USE (it is one already), NOT_SUPPORTED (the driver cannot copy),
+ *  OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_suspender_add_pool(vmm_suspender* suspender, vmm_pool* pool, const char* tag,
+                                          uint32_t contents) VMM_NOEXCEPT;
+/** The same for a manager. */
+VMM_API vmm_status vmm_suspender_add_manager(vmm_suspender* suspender, vmm_manager* manager,
+                                             const char* tag, uint32_t contents) VMM_NOEXCEPT;
+/** Errors: IN_USE (the region is suspended), INVALID_ARGUMENT (it is no region). */
+VMM_API vmm_status vmm_suspender_remove_pool(vmm_suspender* suspender, vmm_pool* pool) VMM_NOEXCEPT;
+/** The same for a manager. */
+VMM_API vmm_status vmm_suspender_remove_manager(vmm_suspender* suspender,
+                                                vmm_manager* manager) VMM_NOEXCEPT;
+
+/** What to suspend. Zero: every region that is not suspended. */
+typedef struct vmm_suspend_request {
+  uint64_t struct_size;
+  const char* const* tags;   /* may be NULL when tag_count is 0 */
+  uint64_t tag_count;        /* 0: every region that is not suspended */
+  const vmm_stream* streams; /* that use the memory beside those that the regions were given */
+  uint64_t stream_count;
+  uint32_t use_contents; /* 1: `contents` holds for this call instead of the regions' own */
+  uint32_t contents;     /* VMM_CONTENTS_* */
+} vmm_suspend_request;
+
+/** What a suspension gave back, and what stays behind. */
+typedef struct vmm_suspend_report {
+  uint64_t struct_size;
+  uint64_t suspended_bytes;  /* memory of live blocks that the driver has now */
+  uint64_t backup_bytes;     /* contents kept */
+  uint64_t region_count;
+  uint64_t refused_bytes;    /* the driver did not take them: the next resume maps them again */
+  uint64_t cached_bytes;     /* the same, of free memory */
+  uint64_t unfinished_bytes; /* wait for work, or belong to blocks that were just being made */
+  uint64_t reserved;         /* 0 */
+} vmm_suspend_report;
+
+/** Requires: until vmm_suspender_resume() has answered, no stream is given work that uses the
+ *  regions' memory, and no captured graph over it is launched.
+ *  Effects: the work of the regions' streams and of the request's is waited for, and no other;
+ *  then the regions' physical memory is the driver's. Their blocks can be freed; every other call
+ *  that needs their memory answers IN_USE. All regions or none. `request` and `report` may be NULL.
+ *  Errors: INVALID_ARGUMENT (a tag that no region has, a stream that is none), IN_USE (suspended
+ *  already; a block is pinned, exported, a growable range's, being changed, or shares its memory; a
+ *  stream is captured), NOT_PERMITTED (contents that the driver's device must not read, or inside a
+ *  callback), NOT_SUPPORTED (no pinned memory), OUT_OF_HOST_MEMORY, driver errors. Cost:
+ *  docs/suspend.md. */
+VMM_API VMM_CHECKED vmm_status vmm_suspender_suspend(vmm_suspender* suspender,
+                                                     const vmm_suspend_request* request,
+                                                     vmm_suspend_report* report) VMM_NOEXCEPT;
+/** The memory is there again, at the same addresses, with the contents promised and the rights of
+ *  all. No tags: every region that is suspended. Errors: INVALID_ARGUMENT (a tag that no region
+ *  has; not suspended), IN_USE (a block is just being freed), OUT_OF_MEMORY, OVER_BUDGET, INTERNAL
+ *  (verify: other contents than promised), driver errors; all stay suspended, and a later call
+ *  tries again. */
+VMM_API VMM_CHECKED vmm_status vmm_suspender_resume(vmm_suspender* suspender,
+                                                    const char* const* tags,
+                                                    uint64_t tag_count) VMM_NOEXCEPT;
+
+/** How a suspender stands. */
+typedef struct vmm_suspender_info {
+  uint64_t struct_size;
+  uint64_t backup_bytes;  /* of all backups, those that wait to be used again included */
+  const char* obstacle;   /* the tag of the region that kept the last call from being done, or "";
+                             until the thread's next vmm_suspender_query() */
+  uint32_t is_suspended;  /* 1: the region with the tag that was asked about is */
+  uint32_t reserved;      /* 0 */
+} vmm_suspender_info;
+
+/** Requires: info->struct_size is set. Effects: fills *info; `tag` may be NULL. Errors:
+ *  INVALID_ARGUMENT (a tag that no region has), OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_suspender_query(vmm_suspender* suspender, const char* tag,
+                                       vmm_suspender_info* info) VMM_NOEXCEPT;
+/** Gives the backups back that no suspended region has. Errors: driver errors; a later call tries
+ *  again. */
+VMM_API vmm_status vmm_suspender_return_backups(vmm_suspender* suspender) VMM_NOEXCEPT;
+
 /* ---- several devices ------------------------------------------------------------------------- */
 
 /** What a location may do with memory, and who it is. Rights bind kernels; they do not bind copies

@@ -31,7 +31,8 @@ enum class handle_kind : std::uint8_t {
   channel,
   exported,
   imported,
-  growable
+  growable,
+  suspender
 };
 
 // The process that an object was made in. The modules have the same; this one is the table's own.

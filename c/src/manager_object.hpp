@@ -17,15 +17,16 @@ struct manager_object {
   manager_object(driver_object& on, const vmm::manager_options& options)
       : driver(on), manager(on.backend, options) {}
 
-  // Exported blocks and growable ranges.
+  // Exported blocks, growable ranges, and suspenders that it is a region of.
   [[nodiscard]] bool has_users() const noexcept {
-    return export_count.load() != 0 || growable_count.load() != 0;
+    return export_count.load() != 0 || growable_count.load() != 0 || region_count.load() != 0;
   }
 
   driver_object& driver;
   const made_here made_in;
   std::atomic<std::uint32_t> export_count = 0;
   std::atomic<std::uint32_t> growable_count = 0;
+  std::atomic<std::uint32_t> region_count = 0;
   vmm::manager manager;
 };
 

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -20,52 +18,12 @@
 #include "grants.hpp"
 #include "history.hpp"
 #include "objects.hpp"
+#include "pool_object.hpp"
 
 import vmm.stream;
 import vmm.sync;
 
 namespace vmm_c {
-namespace {
-
-struct pool_object;
-
-// What the pool calls, and whom that calls.
-class listener final : public vmm::remap_listener {
- public:
-  listener(pool_object& owner, vmm_remap_callback callback, void* context) noexcept
-      : owner_(owner), callback_(callback), context_(context) {}
-  void before_change(const vmm::remap_notice& notice) noexcept override;
-
-  vmm::remap_subscription number = vmm::remap_subscription::none;
-
- private:
-  pool_object& owner_;
-  vmm_remap_callback callback_;
-  void* context_;
-};
-
-std::uint64_t this_thread() noexcept { return static_cast<std::uint64_t>(pthread_self()); }
-
-struct pool_object {
-  static constexpr handle_kind kind = handle_kind::pool;
-  pool_object(driver_object& on, const vmm::pool_options& options)
-      : driver(on), pool(on.backend, options) {}
-
-  [[nodiscard]] bool has_users() const noexcept { return false; }
-  // Whether the calling thread is inside a callback of this pool. Only its own number matters to
-  // it.
-  [[nodiscard]] bool is_telling() const noexcept {
-    const std::uint64_t teller = telling.load(std::memory_order_relaxed);
-    return teller != 0 && teller == this_thread();
-  }
-
-  driver_object& driver;
-  const made_here made_in;
-  std::atomic<std::uint64_t> telling = 0;  // the thread that runs a callback
-  vmm::sync::mutex listeners_mutex;
-  std::vector<std::unique_ptr<listener>> listeners;  // they outlive the pool below
-  vmm::stream_pool pool;
-};
 
 void listener::before_change(const vmm::remap_notice& notice) noexcept {
   vmm_remap_notice out{};
@@ -83,6 +41,8 @@ void listener::before_change(const vmm::remap_notice& notice) noexcept {
   callback_(context_, &out);
   owner_.telling.store(before);
 }
+
+namespace {
 
 vmm_status fail_in_callback() noexcept {
   return fail(

@@ -63,6 +63,14 @@ template <>
 inline constexpr std::size_t first_bytes<vmm_growable_request> = 56;
 template <>
 inline constexpr std::size_t first_bytes<vmm_growable_info> = 80;
+template <>
+inline constexpr std::size_t first_bytes<vmm_suspender_options> = 24;
+template <>
+inline constexpr std::size_t first_bytes<vmm_suspend_request> = 48;
+template <>
+inline constexpr std::size_t first_bytes<vmm_suspend_report> = 64;
+template <>
+inline constexpr std::size_t first_bytes<vmm_suspender_info> = 32;
 
 // No struct will be larger; a number above is no size, and what it would have read is not there.
 inline constexpr std::uint64_t struct_bytes_max = 4096;

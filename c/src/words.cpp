@@ -95,6 +95,15 @@ constexpr replacement replacements[] = {
      "the size is beyond the most of a segment, segment_bytes_max of the options"},
     {"the range has no segment of that index: see growable_options::segment_count",
      "the range has no segment of that index: see segment_count of vmm_growable_info"},
+    {"this driver has no pinned memory of the host: use backup_tier::pageable",
+     "this driver has no pinned memory of the host: use VMM_BACKUP_PAGEABLE"},
+    {"no file for the contents could be made in suspend_options::directory: is there such a "
+     "directory, and room in it?",
+     "no file for the contents could be made in directory of vmm_suspender_options: is there such "
+     "a "
+     "directory, and room in it?"},
+    {"suspend_options::verify: memory came back with other contents than promised",
+     "verify of vmm_suspender_options: memory came back with other contents than promised"},
     {"memory_options::peers names the home or the placement, which read and write",
      "the grants name the driver's device or where the memory lies, which read and write"},
     {"a device of memory_options::peers reaches no memory",

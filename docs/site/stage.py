@@ -18,7 +18,7 @@ import reference
 PARTS = (
     ("Start", ("start", "concepts", "faq")),
     ("Guides", ("guide", "c", "python", "pytorch", "serving", "sharing", "special", "growable",
-                "history", "preload",
+                "suspend", "history", "preload",
                 "replay", "backends", "checking", "misuse")),
     ("Reference", ("environment", "contract", "features", "architecture", "hip", "level_zero")),
     ("Project", ("support", "compilers", "releasing")),

@@ -339,6 +339,8 @@ result<range_sizes> manager::sizes_for(std::uint64_t size_bytes, std::uint64_t g
 
 result<address> manager::allocate(const allocate_request& request) {
   if (status ready = set_up(); !ready) return ready.error();
+  if (suspension_.load(std::memory_order_acquire) != suspension_phase::running)
+    return memory_suspended;
   const result<range_sizes> sizes = sizes_for(request.size_bytes, request.growth_bytes);
   if (!sizes) return sizes.error();
   const std::uint64_t alignment_bytes = request.alignment_bytes;
@@ -571,7 +573,8 @@ status manager::free_after(block& gone, const ticket_ref& last_use) {
   check(gone.pin_count == 0, "a block is freed that is exported");
   const ticket_ref until = is_older ? gone.last_use : last_use;
   note_block(history_kind::freed, gone);
-  const bool whole = gone.has_memory && gone.sizes.user_bytes > 0 && gone.locked_count == 0;
+  const bool whole =
+      gone.has_memory && gone.sizes.user_bytes > 0 && gone.locked_count == 0 && !gone.is_suspended;
   const bool plain = gone.sizes.reserved_bytes == gone.sizes.mapped_bytes;
   // A range is reused behind one ticket. Memory that was shared may still be in use by the block it
   // was shared with, which has a ticket of its own: only unmapping everywhere waits for both.
@@ -619,6 +622,7 @@ result<address> manager::resize_claimed(block& resized, const resize_request& re
   const result<range_sizes> sizes = sizes_for(request.size_bytes, request.growth_bytes);
   if (!sizes) return sizes.error();
   check(resized.claimed && resized.base == request.at, "another block is resized than was named");
+  if (resized.is_suspended) return memory_suspended;
   if (resized.sizes.user_bytes == 0) {
     return refuse(errc::invalid_argument,
                   "the block's memory has moved to another: it can only be freed");
@@ -682,7 +686,8 @@ status manager::settle(address at) {
   check((*claimed)->base == at, another_block);
   note({history_kind::blocked, {}, (*claimed)->stream});
   const status settled =
-      (*claimed)->sizes.user_bytes == 0
+      (*claimed)->is_suspended ? status{memory_suspended}
+      : (*claimed)->sizes.user_bytes == 0
           ? refuse(errc::invalid_argument, "the block's memory is gone: it can only be freed")
           : engine_->settle(**claimed);
   note({history_kind::passed, {}, (*claimed)->stream});
@@ -765,6 +770,7 @@ bool manager::remap_fits(const block& target, const block& source,
                          const copy_request& request) const {
   check(&target != &source, "a block is copied onto itself");
   check(request.size_bytes > 0, "no byte is to be copied");
+  if (target.is_suspended || source.is_suspended) return false;
   return !clears_on_release() && request.size_bytes == source.sizes.user_bytes &&
          target.sizes.user_bytes >= source.sizes.user_bytes &&
          target.sizes.mapped_bytes >= source.sizes.mapped_bytes && target.has_memory &&
@@ -778,6 +784,7 @@ status manager::real_copy(const copy_request& request) {
       return refuse(errc::not_allocated,
                     "the copy reaches outside the allocation that its address lies in");
     }
+    if (engine_->records().is_suspended(at)) return memory_suspended;
   }
   if (!driver_->feature_set().copy)
     return refuse(errc::not_supported, "this backend cannot copy bytes");
@@ -824,6 +831,7 @@ result<exported_range> manager::begin_export(address at, export_rule rule) {
 
 result<exported_range> manager::describe_export(block& given) {
   check(given.claimed, "a block is exported that nobody claimed");
+  if (given.is_suspended) return memory_suspended;
   if (given.sizes.user_bytes == 0 || given.memories.empty()) {
     return refuse(errc::invalid_argument,
                   "the block's memory has moved to another: it can only be freed");
@@ -943,6 +951,7 @@ manager_statistics manager::statistics() const {
   numbers.peak_footprint_bytes = physical.peak_footprint_bytes;
   numbers.cached_memory_bytes = physical.cached_bytes;
   numbers.created_count = physical.created_count;
+  numbers.suspended_bytes = physical.suspended_bytes;
   numbers.reused_memory_count = physical.reused_count;
   numbers.cached_range_bytes = cache_.size_bytes();
   numbers.retired_bytes = engine_->retired().size_bytes();

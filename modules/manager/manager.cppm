@@ -96,6 +96,8 @@ export struct manager_statistics {
   std::uint64_t real_copy_count = 0;
   std::uint64_t recovery_count = 0;  ///< times that memory ran short and caches were drained [F2]
   std::uint64_t refused_unmap_count = 0;  ///< times that the driver kept a range that nothing used
+  std::uint64_t suspended_bytes =
+      0;  ///< of the mapped bytes: given back to the driver until they are resumed
 };
 
 /// How a block is exported. [S7]
@@ -296,6 +298,33 @@ export class manager {
   /// What of the footprint lies at options().spill. Cost: O(1).
   [[nodiscard]] std::uint64_t spilled_bytes() const noexcept;
 
+  // The following are for vmm.suspend, which calls them in pairs, and says what they are for.
+  /// Requires: no work is given to any stream that uses the manager's blocks, until their memory is
+  /// resumed.
+  /// Effects: allocate is refused from now on. Waits for the work of the blocks' streams and of
+  /// `streams`; what is cached goes back to the driver. Then `out` has the memory of the live
+  /// blocks, unchanged, and no other thread can change those blocks. Blocks that other threads are
+  /// just making, and those whose memory has gone to another, are left out. [M1]
+  /// Errors: in_use (suspended already; a block is exported, a growable range's, being changed, or
+  /// shares its memory; a stream is captured), as set_up, out_of_host_memory, driver errors; all
+  /// blocks are as before. Cost: blocks until the work has finished; a trim.
+  [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams, suspension_list& out);
+  /// Requires: what begin_suspend listed. Effects: with `done` the manager is suspended: its blocks
+  /// are live and can be freed, and nothing else. Else it goes on, and all parts are mapped.
+  void end_suspend(const suspension_list& parts, bool done) noexcept;
+  /// Effects: `out` has what is to be mapped again, without the blocks that were freed meanwhile.
+  /// Errors: invalid_argument (it is not suspended), in_use (another thread is at it, or frees one
+  /// of its blocks), out_of_host_memory. Cost: O(blocks + pieces).
+  [[nodiscard]] status begin_resume(suspension_list& out);
+  /// Requires: what begin_resume listed. Effects: with `done` the manager goes on; else it stays
+  /// suspended.
+  void end_resume(const suspension_list& parts, bool done) noexcept;
+  /// Requires: begin_suspend or begin_resume has answered. Effects: none.
+  [[nodiscard]] device_core& core() noexcept {
+    check(engine_ != nullptr, "a manager that was not set up has no memory");
+    return engine_->core();
+  }
+
   /// Effects: gives cached memory back until at most `limit_bytes` of it are kept. [C4]
   /// Errors: in the report. Cost: a release for each piece; waits for no work, only for another
   /// thread that gives memory back.
@@ -438,6 +467,14 @@ export class manager {
   }
   // False when nothing is left to give back or to wait for.
   [[nodiscard]] bool relieve(int& drains_left);
+  // ---- suspension.cpp ----
+  [[nodiscard]] status claim_to_suspend();
+  [[nodiscard]] status claim_suspended();
+  [[nodiscard]] status finish_work(std::span<const stream_handle> streams);
+  [[nodiscard]] status finish_stream(stream_handle stream);
+  [[nodiscard]] status list_parts(suspension_list& out);
+  [[nodiscard]] suspension_phase change_phase(suspension_phase from);
+  void unclaim_all() noexcept;
   // ---- rights.cpp ----
   [[nodiscard]] status check_peers(std::span<const access_grant> grants) const;
   [[nodiscard]] status refresh_all(std::span<const address> blocks);
@@ -469,7 +506,10 @@ export class manager {
   sync::spin_lock recorder_lock_;            // around each event; after the other
   std::uint64_t noted_footprint_bytes_ = 0;  // under that lock
   top_use top_;
-  sync::mutex peers_mutex_;  // of set_peers
+  sync::mutex peers_mutex_;       // of set_peers
+  sync::mutex suspension_mutex_;  // around a change of the next one
+  sync::atomic<suspension_phase> suspension_ = suspension_phase::running;
+  std::vector<block*> suspending_;  // of whoever has made the phase `changing`: blocks it claimed
   user_count users_{used_object::manager};
 };
 

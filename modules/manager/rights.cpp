@@ -27,7 +27,8 @@ status manager::set_access(address at, std::span<const access_grant> grants) {
   if (!claimed) return claimed.error();
   block& of = **claimed;
   check(of.claimed && of.base == at, "another block is claimed than was named");
-  status given = of.sizes.user_bytes == 0
+  status given = of.is_suspended ? status{memory_suspended}
+                 : of.sizes.user_bytes == 0
                      ? refuse(errc::invalid_argument,
                               "the block's memory has moved to another: it can only be freed")
                      : engine_->set_own_rights(of, grants);
@@ -55,7 +56,8 @@ status manager::refresh_all(std::span<const address> blocks) {
     const result<block*> claimed = claim(at, pinned_record::allowed);
     if (!claimed && is_wrong_address(claimed.error().code)) continue;
     if (!claimed) return claimed.error();
-    const status given = engine_->refresh_rights(**claimed);
+    // What is suspended gets the rights of then when it is resumed.
+    const status given = (*claimed)->is_suspended ? status{} : engine_->refresh_rights(**claimed);
     check((*claimed)->base == at, "another block is claimed than was named");
     engine_->records().unclaim(**claimed);
     if (!given) return given;
@@ -107,6 +109,7 @@ result<std::vector<memory_segment>> manager::segments(address_range range) {
   status done = range.empty() || !whole.contains(range)
                     ? refuse(errc::invalid_argument, "the range is not inside one block")
                     : status{};
+  if (done && of.is_suspended) done = memory_suspended;
   if (done) done = reserve_more(listed, of.memories.size());
   address at = of.base;
   for (const physical_memory* part : of.memories) {
@@ -168,6 +171,7 @@ status manager::fill_grown(block& of, const range_sizes& before) {
 
 status manager::fill_released(block& of, std::uint64_t from_bytes, stream_handle stream) {
   if (!clears_on_release() || of.sizes.user_bytes == 0 || !of.has_memory) return {};
+  if (of.is_suspended) return {};
   check(of.claimed && from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");
   if (status unlocked = engine_->unlock(of); !unlocked) return unlocked;
   if (of.own_rights != nullptr && of.own_rights->of(driver_->home()) != access::read_write) {

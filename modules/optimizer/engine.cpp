@@ -607,8 +607,27 @@ status engine::refresh_rights(block& of) {
 
 // ---- going ---------------------------------------------------------------------------
 
+// Its memory is with the driver but for what a resumption left mapped; its addresses go at once.
+status engine::dissolve_suspended(block& gone) {
+  check(gone.is_suspended && !gone.is_room, "a block in use ends as a suspended one");
+  address at = gone.base;
+  for (physical_memory* part : gone.memories) {
+    const mapping_plan one{at, {&part, 1}, gone.stream, nullptr};
+    at = at + part->size_bytes;
+    if (part->mapping_count == 0) continue;
+    if (status undone = core_.remaps.unmap(one).result; !undone) return undone;
+  }
+  records_.erase(gone);
+  for (physical_memory* part : gone.memories) core_.memory.end_suspended(*part);
+  gone.memories.clear();
+  gone.has_memory = false;
+  finish(gone);
+  return {};
+}
+
 status engine::dissolve(block& gone, const ticket_ref& last_use) {
   check_block(gone);
+  if (gone.is_suspended) return dissolve_suspended(gone);
   const result<bool> idle = core_.time.passed(last_use);
   if (!idle) return idle.error();
   if (!*idle) {

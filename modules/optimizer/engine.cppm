@@ -268,6 +268,7 @@ export class engine {
                     const ticket_ref& last_use) noexcept;
   void retire(block& range, const ticket_ref& last_use) noexcept;
   [[nodiscard]] status unmap_range(block& range);
+  [[nodiscard]] status dissolve_suspended(block& gone);
   [[nodiscard]] unmap_answer ask(block& range);
   [[nodiscard]] auto asks() noexcept {
     return [this](unmap_entry& range) { return ask(static_cast<block&>(range)); };

@@ -46,6 +46,7 @@ void block_store::release(block& gone) noexcept {
   gone.inside = nullptr;
   gone.own_rights.reset();
   gone.rights_version = 0;
+  gone.is_suspended = false;
   pool_.release(gone);
 }
 

@@ -35,6 +35,7 @@ memory_store::~memory_store() {
         "a physical pool goes away while it holds memory: trim it first");
   check(numbers_.footprint_bytes == 0 && asked_bytes_ == 0, "bytes are held without a piece");
   check(cache_.empty(), "a piece is cached that is not held");
+  check(numbers_.suspended_bytes == 0, "a physical pool goes away while memory is suspended");
 }
 
 // What holds after each change. Constant time.
@@ -128,6 +129,8 @@ result<physical_memory*> memory_store::admit(std::uint64_t size_bytes) noexcept 
   blank->was_shared = false;
   blank->exported = false;
   blank->spilled = false;
+  blank->is_suspended = false;
+  blank->backup_offset = blank->backup_sum = 0;
   asked_bytes_ += size_bytes;
   check(options_.budget_bytes == 0 ||
             numbers_.footprint_bytes + asked_bytes_ <= options_.budget_bytes,
@@ -241,6 +244,81 @@ physical_memory* memory_store::take_exported() noexcept {
     return &candidate;
   }
   return nullptr;
+}
+
+// ---- suspended pieces ----------------------------------------------------------------
+
+status memory_store::admit_again(const physical_memory& suspended) noexcept {
+  check(suspended.is_suspended && suspended.handle == physical_handle::none,
+        "memory is made again that is there");
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const std::uint64_t size_bytes = suspended.size_bytes;
+  if (options_.budget_bytes != 0 &&
+      (size_bytes > options_.budget_bytes ||
+       numbers_.footprint_bytes + asked_bytes_ > options_.budget_bytes - size_bytes)) {
+    return refuse(errc::over_budget,
+                  "the byte budget is spent: free or trim memory, or raise the budget");
+  }
+  check(size_bytes > 0 && size_bytes <= numbers_.suspended_bytes, "a piece is not suspended");
+  asked_bytes_ += size_bytes;
+  return {};
+}
+
+void memory_store::abandon_again(const physical_memory& suspended) noexcept {
+  check(suspended.is_suspended, "a piece in use is given up");
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(asked_bytes_ >= suspended.size_bytes, "a piece is given up that was not asked for");
+  asked_bytes_ -= suspended.size_bytes;
+}
+
+void memory_store::resumed(physical_memory& suspended, physical_handle handle) noexcept {
+  check(handle != physical_handle::none, "a driver that creates memory gives a handle");
+  check(suspended.is_suspended && suspended.handle == physical_handle::none,
+        "memory is made again that is there");
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const std::uint64_t size_bytes = suspended.size_bytes;
+  check(asked_bytes_ >= size_bytes && numbers_.suspended_bytes >= size_bytes,
+        "a piece is made that was not asked for, or not suspended");
+  suspended.handle = handle;
+  asked_bytes_ -= size_bytes;
+  numbers_.suspended_bytes -= size_bytes;
+  numbers_.footprint_bytes += size_bytes;
+  if (suspended.spilled) numbers_.spilled_bytes += size_bytes;
+  ++numbers_.memory_count;
+  ++numbers_.created_count;
+  numbers_.peak_footprint_bytes = std::max(numbers_.peak_footprint_bytes, numbers_.footprint_bytes);
+  audit();
+}
+
+void memory_store::suspended(physical_memory& given_up) noexcept {
+  check(given_up.is_suspended && !given_up.linked && given_up.holder_count == 1,
+        "memory is suspended that no range has, or several have");
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(given_up.mapping_count == 0 && given_up.handle != physical_handle::none,
+        "memory is given back that is mapped, or was before");
+  check(numbers_.memory_count > 0 && numbers_.footprint_bytes >= given_up.size_bytes,
+        "more is given back than is held");
+  given_up.handle = physical_handle::none;
+  numbers_.footprint_bytes -= given_up.size_bytes;
+  if (given_up.spilled) numbers_.spilled_bytes -= given_up.size_bytes;
+  numbers_.suspended_bytes += given_up.size_bytes;
+  --numbers_.memory_count;
+  ++numbers_.released_count;
+  audit();
+}
+
+void memory_store::forget_suspended(physical_memory& gone) noexcept {
+  check(gone.is_suspended && gone.holder_count == 1, "a piece in use is forgotten");
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(gone.handle == physical_handle::none && gone.mapping_count == 0,
+        "a piece is forgotten that has memory");
+  check(numbers_.suspended_bytes >= gone.size_bytes, "more goes than is suspended");
+  numbers_.suspended_bytes -= gone.size_bytes;
+  gone.holder_count = 0;
+  gone.is_suspended = false;
+  gone.last_use.reset();
+  pool_.release(gone);
+  audit();
 }
 
 void memory_store::add_holder(physical_memory& memory) noexcept {
@@ -484,6 +562,44 @@ result<physical_memory*> physical_pool::create(std::uint64_t size_bytes) {
   }
   store_.confirm(**fresh, *handle);
   return fresh;
+}
+
+// ---- suspended pieces ----------------------------------------------------------------
+
+status physical_pool::suspend(physical_memory& given_up) {
+  check(given_up.is_suspended && given_up.mapping_count == 0,
+        "memory is given back that is in use, or mapped");
+  if (given_up.handle == physical_handle::none) return {};
+  const status released = driver_->release(given_up.handle);
+  if (released) store_.suspended(given_up);
+  return released;
+}
+
+status physical_pool::resume(physical_memory& suspended) {
+  check(suspended.is_suspended, "memory in use is resumed");
+  if (suspended.handle != physical_handle::none) return {};
+  if (status admitted = store_.admit_again(suspended); !admitted) return admitted;
+  physical_request request = store_.options().like;
+  request.size_bytes = suspended.size_bytes;
+  if (suspended.spilled) {
+    check(store_.options().spill.has_value(), "memory was spilled to nowhere");
+    request.where = *store_.options().spill;
+    request.compressible = false;
+  }
+  const result<physical_handle> handle = driver_->create(request);
+  if (handle) {
+    store_.resumed(suspended, *handle);
+    return {};
+  }
+  store_.abandon_again(suspended);
+  return handle.error();
+}
+
+void physical_pool::end_suspended(physical_memory& gone) noexcept {
+  check(gone.is_suspended && gone.mapping_count == 0, "memory that is mapped ends");
+  if (gone.handle == physical_handle::none) return store_.forget_suspended(gone);
+  gone.is_suspended = false;
+  store_.drop_holder(gone, ticket_ref{});
 }
 
 }  // namespace vmm

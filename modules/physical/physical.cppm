@@ -18,6 +18,8 @@
 // I6  A piece that another process was given serves no request any more: it is cached until it is
 //     released, since that process may still use it. [S7] So is a piece that was spilled: memory of
 //     the device serves the next request where there is any. [J4]
+// I7  A piece that is suspended is held by its range and serves nothing else. Without a handle it
+//     counts in suspended_bytes, and in no other sum. [M1]
 //
 // Thread safety: all of it; no driver call is made under the lock. Cost: O(log n) for each piece
 // taken or given back, no heap allocation in steady state; driver calls only to create and to
@@ -46,6 +48,9 @@ export struct physical_memory : index_node {
   bool was_shared = false;          ///< had several holders since it was last cached
   bool exported = false;            ///< another process was given it; never reset
   bool spilled = false;             ///< it lies at physical_options::spill
+  bool is_suspended = false;  ///< its range is suspended: it may have no handle, or no mapping
+  std::uint64_t backup_offset = 0;  ///< suspended: where its contents are kept
+  std::uint64_t backup_sum = 0;     ///< suspended: a checksum of them, where one is made
   ticket_ref last_use;              ///< while cached: the work that may still use it
   physical_memory* next_free = nullptr;
 };
@@ -77,7 +82,8 @@ export struct physical_statistics {
   std::uint64_t created_count = 0;  ///< over the pool's life
   std::uint64_t reused_count = 0;   ///< pieces that requests took from the cache
   std::uint64_t released_count = 0;
-  std::uint64_t spilled_bytes = 0;  ///< of the footprint, what lies at physical_options::spill
+  std::uint64_t spilled_bytes = 0;    ///< of the footprint, what lies at physical_options::spill
+  std::uint64_t suspended_bytes = 0;  ///< not of the footprint: given back until it is resumed
 };
 
 /// The accounts and the cache: everything but the driver calls.
@@ -118,6 +124,14 @@ class memory_store {
   }
   /// A cached piece that was exported and has no mapping, taken out to be released; null: none.
   [[nodiscard]] physical_memory* take_exported() noexcept;
+
+  /// Room in the budget for a suspended piece's memory. Errors: over_budget.
+  [[nodiscard]] status admit_again(const physical_memory& suspended) noexcept;
+  void abandon_again(const physical_memory& suspended) noexcept;
+  /// The driver has made its memory again; has taken it back; the piece is gone without memory.
+  void resumed(physical_memory& suspended, physical_handle handle) noexcept;
+  void suspended(physical_memory& given_up) noexcept;
+  void forget_suspended(physical_memory& gone) noexcept;
 
   void add_holder(physical_memory& memory) noexcept;
   void drop_holder(physical_memory& memory, const ticket_ref& last_use) noexcept;
@@ -227,6 +241,17 @@ export class physical_pool {
   /// drains. What is still mapped stays. [C4] Errors: in the report. Cost: a release for each
   /// piece.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) noexcept;
+
+  /// Requires: a piece that one range holds, that is suspended and mapped nowhere.
+  /// Effects: gives its memory back; where the driver refuses that, all stays as it is. [M1]
+  /// Errors: what release answers. Cost: a release.
+  [[nodiscard]] status suspend(physical_memory& given_up);
+  /// Requires: as suspend, and no handle. Effects: new memory for the piece, with unspecified
+  /// contents. Errors: over_budget, what create answers; nothing is changed. Cost: a create.
+  [[nodiscard]] status resume(physical_memory& suspended);
+  /// Requires: as suspend. Effects: the range that held the piece has gone: what memory it has goes
+  /// to the cache. Errors: none.
+  void end_suspended(physical_memory& gone) noexcept;
 
   /// Whether memory may be made at options().spill now: see spill_permit.
   [[nodiscard]] bool may_spill() const noexcept {

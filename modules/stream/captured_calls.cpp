@@ -69,6 +69,7 @@ result<address> stream_pool::allocate_captured(std::uint64_t size_bytes, stream_
   const result<std::uint32_t> count = count_granules(size_bytes);
   if (!count) return count.error();
   const growth_turn turn(way_in());
+  if (is_suspended()) return memory_suspended;
   stream_request request{*count};
   {
     const auto state = state_.lock();

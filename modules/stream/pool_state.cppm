@@ -26,6 +26,7 @@ export module vmm.stream:pool_state;
 
 import vmm.backend;
 import vmm.history;
+import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
 import vmm.support;
@@ -59,7 +60,9 @@ class pool_state {
   static constexpr std::uint32_t no_stream = stream_table::no_stream;
   static constexpr std::uint32_t streams_looked_at_max = 64;  // where memory is not short
 
-  explicit pool_state(const pool_setup& how) noexcept : sizes_(how), mappings_(sizes_) {}
+  explicit pool_state(const pool_setup& how) noexcept : sizes_(how), mappings_(sizes_) {
+    set_suspension(suspension_phase::running);
+  }
   pool_state(const pool_state&) = delete;
   pool_state& operator=(const pool_state&) = delete;
 
@@ -150,11 +153,24 @@ class pool_state {
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
   /// Makes one region of neighbours that are free for the stream or have passed, everywhere. O(n).
   void merge_passed(std::uint32_t stream) noexcept;
-  [[nodiscard]] inline bool wants_reaping() const noexcept {
+  /// Whether a request takes the slow path, whatever is free: stale mappings go first, or memory is
+  /// suspended.
+  [[nodiscard]] inline bool wants_slow_path() const noexcept {
     debug_check([&] { return mappings_.stale_count() != 0 || !mappings_.has_listed_stale(); },
                 "a queue that is empty has a first");
-    return sizes_.rules.unmap_early && mappings_.stale_count() != 0;
+    return looks_closer_ &&
+           (suspension_ != suspension_phase::running || mappings_.stale_count() != 0);
   }
+
+  // ---- suspension ----
+  [[nodiscard]] suspension_phase suspension() const noexcept { return suspension_; }
+  /// Nothing is handed out while the phase is another than running.
+  void set_suspension(suspension_phase phase) noexcept {
+    suspension_ = phase;
+    looks_closer_ = sizes_.rules.unmap_early || phase != suspension_phase::running;
+  }
+  /// Appends each current mapping in address order. Errors: out_of_host_memory.
+  [[nodiscard]] status list_current(std::vector<mapping*>& out) const noexcept;
 
   // ---- other streams' free memory ----
   /// The streams whose best region for the request is there, with the point to ask for; at most as
@@ -273,6 +289,8 @@ class pool_state {
   pool_statistics totals_;
   shortage_report shortage_;
   history_ring* recorder_ = nullptr;
+  bool looks_closer_ = false;  // whether a request may have to take the slow path
+  suspension_phase suspension_ = suspension_phase::running;
 };
 
 }  // namespace vmm

@@ -113,6 +113,7 @@ void stream_pool::reap_in_steps() {
   constexpr std::uint64_t step = 64;
   for (std::uint64_t left = stale_count(); left != 0; left -= std::min(left, step)) {
     const growth_turn turn(way_in());
+    if (is_suspended()) return;
     reap(std::min(left, step));
   }
 }
@@ -155,11 +156,18 @@ status stream_pool::unmap_handle(handle_record& gone) {
       return unmapped;
     state_.with([&](auto& state) { state.stale_unmapped(*gone.stale_mappings); });
   }
-  if (status unmapped = unmap(*gone.current, remap_kind::released); !unmapped) return unmapped;
+  const bool is_suspended = gone.memory->is_suspended;
+  if (!is_suspended || gone.memory->mapping_count != 0) {
+    if (status unmapped = unmap(*gone.current, remap_kind::released); !unmapped) return unmapped;
+  }
   physical_memory* const memory =
       state_.with([&](auto& state) { return &state.handle_unmapped(gone); });
   check(memory != nullptr && memory->mapping_count == 0, "memory goes to the cache that is mapped");
-  parts_->memory.drop_holder(*memory, ticket_ref{});
+  if (is_suspended) {
+    parts_->memory.end_suspended(*memory);
+  } else {
+    parts_->memory.drop_holder(*memory, ticket_ref{});
+  }
   return {};
 }
 
@@ -169,6 +177,7 @@ result<bool> stream_pool::trim_step(std::uint64_t limit_bytes) {
     return state_.with([](auto& state) { return state.statistics(); });
   };
   const growth_turn turn(way_in());
+  if (is_suspended()) return false;  // nothing is free that has memory
   const pool_statistics before = numbers();
   check(before.reusable_bytes <= before.mapped_bytes, "more is free than is mapped");
   if (before.reusable_bytes <= limit_bytes) return false;

@@ -71,7 +71,7 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
   std::vector<address_range> mapped;
   if (status listed = list_mapped(mapped); !listed) return listed;
   if (status set = parts_->remaps.set_rights(after); !set) return set;
-  const status given = give_access(mapped);
+  const status given = is_suspended() ? status{} : give_access(mapped);
   if (given) return given;
   const status undone = parts_->remaps.set_rights(before);
   check(undone.has_value(), "rights that were in force do not fit into their list");
@@ -102,6 +102,7 @@ result<std::vector<memory_segment>> stream_pool::segments(address_range range) {
       const mapping* const m = in.mapping_at(offset);
       if (m == nullptr || m->is_stale())
         return refuse(errc::not_allocated, "a part of the range has no memory behind it");
+      if (m->memory->is_suspended) return memory_suspended;
       check(m->memory != nullptr, "a mapping has no memory");
       const address_range where{in.address_of(m->offset), m->memory->size_bytes};
       check(where.contains(at), "a mapping does not lie where it is found");
@@ -159,6 +160,7 @@ result<address> stream_pool::fill_acquired(address at, stream_handle stream) {
 }
 
 status stream_pool::fill_released(address at, stream_handle stream) {
+  if (is_suspended()) return {};
   const result<address_range> whole = whole_block(at);
   if (!whole) return whole.error();
   check(whole->base == at && !whole->empty(), "another block is filled than was named");

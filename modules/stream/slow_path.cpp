@@ -109,6 +109,7 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   const result<std::uint32_t> count = count_granules(size_bytes);
   if (!count) return count.error();
   const growth_turn turn(way_in());
+  if (is_suspended()) return memory_suspended;
   poll_retired_streams();
   if (mark_few_batches()) poll_retired_streams();
   const result<std::uint32_t> number = enter_stream(stream);
@@ -139,7 +140,9 @@ result<std::uint32_t> stream_pool::count_granules(std::uint64_t size_bytes) {
 
 status stream_pool::pin(address at) {
   if (!is_ready()) return why_not_ready();
-  return state_.with([&](auto& state) { return locked_blocks(state).pin(at); });
+  const auto state = state_.lock();
+  if (state->suspension() != suspension_phase::running) return memory_suspended;
+  return locked_blocks(*state).pin(at);
 }
 
 status stream_pool::unpin(address at) {

@@ -59,7 +59,9 @@ pool_statistics pool_state::statistics() const noexcept {
 
 pool_statistics stream_pool::statistics() const {
   if (!is_ready()) return {};
-  return state_.with([](const auto& state) { return state.statistics(); });
+  pool_statistics now = state_.with([](const auto& state) { return state.statistics(); });
+  now.suspended_bytes = parts_->memory.statistics().suspended_bytes;
+  return now;
 }
 
 // ---- regions -----------------------------------------------------------------------

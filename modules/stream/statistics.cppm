@@ -31,7 +31,7 @@ export struct pool_region {
 /// Bytes and counts. [G8]
 export struct pool_statistics {
   std::uint64_t reserved_bytes = 0;  ///< addresses
-  std::uint64_t mapped_bytes = 0;    ///< physical memory, each byte once
+  std::uint64_t mapped_bytes = 0;    ///< physical memory, each byte once; also what is suspended
   std::uint64_t live_bytes = 0;      ///< requests, rounded up to 512 each (or pages: whole_pages)
   std::uint64_t peak_live_bytes = 0;
   std::uint64_t peak_mapped_bytes = 0;
@@ -53,6 +53,7 @@ export struct pool_statistics {
   std::uint64_t blocked_count = 0;  ///< times a caller was made to wait: memory was short
   /// Of the reusable bytes, those that were freed after everything and are not everyone's yet.
   std::uint64_t after_all_bytes = 0;
+  std::uint64_t suspended_bytes = 0;  ///< of the mapped bytes: given back until they are resumed
 };
 
 /// What was tried for the last request that memory was too short for, and what held it.

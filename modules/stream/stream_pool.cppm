@@ -276,6 +276,36 @@ export class stream_pool {
   /// The buffers and memory resources over this pool; it does not go while there are any.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
+  // The following five are for vmm.suspend, which calls them in pairs, and says what they are for.
+  /// Requires: not called from a listener or a watcher; no work is given to any stream that uses
+  /// the pool's memory, and no block is freed where options().contents fills it, until the memory
+  /// is resumed.
+  /// Effects: nothing is handed out any more. Waits for the work of the streams that the pool knows
+  /// and of `streams`; what is free goes back to the driver. Then `out` has the memory that is
+  /// left, unchanged. [M1]
+  /// Errors: in_use (suspended already; a block is pinned; a stream is captured; an old mapping
+  /// stands), as set_up, out_of_host_memory, driver errors; the pool goes on, but for free memory.
+  /// Cost: blocks until the work has finished; a trim.
+  [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams, suspension_list& out);
+  /// Requires: what begin_suspend listed. Effects: with `done` the pool is suspended: its blocks
+  /// are live and can be freed, and nothing else. Else it goes on, and all parts are mapped.
+  void end_suspend(const suspension_list& parts, bool done) noexcept;
+  /// Effects: `out` has what is to be mapped again; what was freed meanwhile is gone. Errors:
+  /// invalid_argument (it is not suspended), in_use (another thread is at it), out_of_host_memory.
+  /// Cost: O(handles).
+  [[nodiscard]] status begin_resume(suspension_list& out);
+  /// Requires: what begin_resume listed. Effects: with `done` the pool goes on; else it stays
+  /// suspended.
+  void end_resume(const suspension_list& parts, bool done) noexcept;
+  /// Requires: between a begin and its end. Effects: listeners hear that each part is `released`
+  /// (before it is) or `mapped` (when it is).
+  void announce(const suspension_list& parts, remap_kind what);
+  /// Requires: begin_suspend or begin_resume has answered. Effects: none.
+  [[nodiscard]] device_core& core() noexcept {
+    check(parts_ != nullptr, "a pool that was not set up has no memory");
+    return *parts_;
+  }
+
   /// Effects: none. Errors: none. Cost: O(streams).
   [[nodiscard]] pool_statistics statistics() const;
   /// Effects: none; answers all regions in address order. Errors: out_of_host_memory. Cost:
@@ -406,6 +436,17 @@ export class stream_pool {
   trim_report release_cached();
   void report_shortage(growth_attempt& attempt, const error& cause);
 
+  // ---- suspension.cpp ----
+  [[nodiscard]] status finish_for_suspension(std::span<const stream_handle> streams);
+  [[nodiscard]] status check_no_capture();
+  [[nodiscard]] status finish_other_streams(std::span<const stream_handle> streams);
+  [[nodiscard]] status list_parts(suspension_list& out);
+  [[nodiscard]] status drop_freed();
+  [[nodiscard]] bool is_suspended() const {
+    return state_.with(
+        [](const auto& state) { return state.suspension() != suspension_phase::running; });
+  }
+
   // ---- rights.cpp ----
   [[nodiscard]] status list_mapped(std::vector<address_range>& out);
   [[nodiscard]] status give_access(std::span<const address_range> ranges);
@@ -509,7 +550,7 @@ inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes
     const auto state = state_.lock();
     const stream_request request{state->granules_for(size_bytes), state->find_stream(stream)};
     const bool plain = request.count_granules != 0 && request.stream != pool_state::no_stream &&
-                       !state->wants_reaping();
+                       !state->wants_slow_path();
     if (plain) [[likely]] {
       bool starved = false;
       if (const address at = state->try_allocate(request, starved)) [[likely]] {

@@ -140,8 +140,9 @@ status stream_pool::validate() const {
   const growth_turn turn(way_in());
   const auto state = state_.lock();
   if (status valid = state->validate(); !valid) return valid;
-  const std::uint64_t held_bytes = parts_->memory.statistics().footprint_bytes;
-  const std::uint64_t cached_bytes = parts_->memory.statistics().cached_bytes;
+  const physical_statistics physical = parts_->memory.statistics();
+  const std::uint64_t held_bytes = physical.footprint_bytes + physical.suspended_bytes;
+  const std::uint64_t cached_bytes = physical.cached_bytes;
   check(cached_bytes <= held_bytes, "more memory is cached than there is");
   if (held_bytes - cached_bytes < state->statistics().mapped_bytes)
     return refuse(errc::internal, "the pool maps more memory than it holds");

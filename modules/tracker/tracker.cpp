@@ -128,6 +128,13 @@ void tracker::unclaim(tracked_range& range) noexcept {
   range.owned = false;
 }
 
+void tracker::set_suspended(tracked_range& range, bool is_suspended) noexcept {
+  const sync::lock_guard<sync::shared_mutex> lock(mutex_);
+  check(range.claimed && range.linked, "a record is suspended that was not claimed");
+  check(range.pin_count == 0, "a record is suspended that is exported");
+  range.is_suspended = is_suspended;
+}
+
 void tracker::erase(tracked_range& range) noexcept {
   const sync::lock_guard<sync::shared_mutex> lock(mutex_);
   check(range.claimed && range.linked, "a record is taken out that was not claimed");
@@ -203,6 +210,13 @@ bool tracker::covers(address_range range) const noexcept {
   const std::uint64_t user_bytes = found->sizes.user_bytes;
   check(inside < found->sizes.reserved_bytes, "a record is found that the range is not in");
   return inside <= user_bytes && range.size_bytes <= user_bytes - inside;
+}
+
+bool tracker::is_suspended(address at) const noexcept {
+  const sync::shared_guard lock(mutex_);
+  const tracked_range* const found = containing(at);
+  check(found == nullptr || found->base <= at, "a record is found that the address is not in");
+  return found != nullptr && found->is_suspended;
 }
 
 address tracker::lowest() const noexcept {

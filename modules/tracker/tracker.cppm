@@ -42,6 +42,7 @@ export struct tracked_range : index_node {
   bool claimed = false;         ///< the tracker's
   bool owned = false;           ///< its claimer keeps it claimed: only the owner changes it
   std::uint32_t pin_count = 0;  ///< the tracker's: exports that need the record to stay as it is
+  bool is_suspended = false;    ///< the tracker's: its memory is suspended, it can only be freed
 };
 
 /// Whether a record may be claimed that is pinned: by those that neither move nor end it.
@@ -72,6 +73,8 @@ export class tracker {
   void unpin(tracked_range& range) noexcept;
   /// Requires: a record that this thread has claimed. Effects: any thread may claim it.
   void unclaim(tracked_range& range) noexcept;
+  /// Requires: as unclaim. Effects: its memory is suspended, or is there again. [M1]
+  void set_suspended(tracked_range& range, bool is_suspended) noexcept;
   /// Requires: as unclaim. Effects: takes the record out; it is its owner's again.
   void erase(tracked_range& range) noexcept;
 
@@ -97,6 +100,8 @@ export class tracker {
   [[nodiscard]] result<range_info> find(address at) const noexcept;
   /// Whether all of `range` lies in the user bytes of one allocation.
   [[nodiscard]] bool covers(address_range range) const noexcept;
+  /// Whether `at` lies in an allocation whose memory is suspended.
+  [[nodiscard]] bool is_suspended(address at) const noexcept;
 
   /// Calls visitor(const tracked_range&) for each record in address order, under the lock: it must
   /// not call back.

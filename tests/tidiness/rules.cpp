@@ -82,6 +82,7 @@ constexpr std::array layers{
     layer{"vmm.nvtx", 7},
     layer{"vmm.vector", 7},
     layer{"vmm.growable", 7},
+    layer{"vmm.suspend", 7},
     layer{"vmm.buffer", 7},
     layer{"vmm.pmr", 8},
     layer{"vmm.backends", registry_rank},

@@ -249,6 +249,17 @@ using vmm::remap_subscription;
 using vmm::shortage_report;
 using vmm::stream_pool;
 
+// vmm.suspend
+using vmm::backup_tier;
+using vmm::stay_reason;
+using vmm::suspend_contents;
+using vmm::suspend_options;
+using vmm::suspend_region;
+using vmm::suspend_remainder;
+using vmm::suspend_report;
+using vmm::suspend_request;
+using vmm::suspender;
+
 // vmm.vector
 using vmm::vector;
 

@@ -1,0 +1,307 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "errors.hpp"
+#include "handles.hpp"
+#include "structs.hpp"
+#include "vmm.h"
+
+#include "manager_object.hpp"
+#include "objects.hpp"
+#include "pool_object.hpp"
+
+import vmm.manager;
+import vmm.stream;
+import vmm.suspend;
+import vmm.sync;
+
+namespace vmm_c {
+namespace {
+
+// What the handle of a suspender stands for. Its pools and managers count it as a user.
+struct suspender_object {
+  static constexpr handle_kind kind = handle_kind::suspender;
+  explicit suspender_object(const vmm::suspend_options& options)
+      : made(std::make_unique<vmm::suspender>(options)), suspender(*made) {}
+  ~suspender_object() {
+    made.reset();  // before its pools and managers may go
+    for (pool_object* const each : pools) each->region_count.fetch_sub(1);
+    for (manager_object* const each : managers) each->region_count.fetch_sub(1);
+  }
+  suspender_object(const suspender_object&) = delete;
+  suspender_object& operator=(const suspender_object&) = delete;
+
+  [[nodiscard]] static bool has_users() noexcept { return false; }
+
+  const made_here made_in;
+  vmm::sync::mutex mutex;  // of the two lists
+  std::vector<pool_object*> pools;
+  std::vector<manager_object*> managers;
+  std::unique_ptr<vmm::suspender> made;
+  vmm::suspender& suspender;
+};
+
+// A call on a suspender: `work` gets it.
+template <class Work>
+vmm_status on_suspender(vmm_suspender* handle, Work&& work) noexcept {
+  return run([&]() -> vmm_status {
+    const call_on<suspender_object> on(handle);
+    if (!on) return fail_handle();
+    return on->made_in.is_here() ? work(*on) : fail_forked();
+  });
+}
+
+vmm_status create(const vmm_suspender_options* given, vmm_suspender** out) {
+  vmm_suspender_options full;
+  (void)vmm_suspender_options_init(&full, sizeof(full));
+  if (given != nullptr) {
+    if (const vmm_status read = read_struct(*given, full); read != VMM_SUCCESS) return read;
+  }
+  if (full.tier > VMM_BACKUP_FILE) return fail(VMM_ERROR_BAD_OPTION, "tier is one of VMM_BACKUP_*");
+  const vmm_status flags = check_flags(VMM_ERROR_BAD_OPTION, {{full.verify, "verify is 0 or 1"}});
+  if (flags != VMM_SUCCESS) return flags;
+  vmm::suspend_options options;
+  options.tier = static_cast<vmm::backup_tier>(full.tier);
+  options.verify = full.verify != 0;
+  if (full.directory != nullptr) options.directory = full.directory;
+  auto made = std::make_unique<suspender_object>(options);
+  void* const handle = add_handle(suspender_object::kind, made.get());
+  if (handle == nullptr)
+    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY, "no more handles: there are 65,536 at most");
+  (void)made.release();
+  *out = static_cast<vmm_suspender*>(handle);
+  return VMM_SUCCESS;
+}
+
+vmm::stream_pool& allocator_of(pool_object& of) noexcept { return of.pool; }
+vmm::manager& allocator_of(manager_object& of) noexcept { return of.manager; }
+std::vector<pool_object*>& list_of(suspender_object& on, const pool_object&) { return on.pools; }
+std::vector<manager_object*>& list_of(suspender_object& on, const manager_object&) {
+  return on.managers;
+}
+
+template <class Object>
+vmm_status add(suspender_object& on, Object& region, const char* tag, std::uint32_t contents) {
+  if (tag == nullptr) return fail_null();
+  if (contents > VMM_CONTENTS_DISCARD)
+    return fail(VMM_ERROR_INVALID_ARGUMENT, "contents is one of VMM_CONTENTS_*");
+  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.mutex);
+  std::vector<Object*>& list = list_of(on, region);
+  list.reserve(list.size() + 1);
+  const vmm::status added =
+      on.suspender.add(allocator_of(region), {tag, static_cast<vmm::suspend_contents>(contents)});
+  if (!added) return fail(added.error());
+  region.region_count.fetch_add(1);
+  list.push_back(&region);
+  return VMM_SUCCESS;
+}
+
+template <class Object>
+vmm_status remove(suspender_object& on, Object& region) {
+  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.mutex);
+  std::vector<Object*>& list = list_of(on, region);
+  const vmm::status removed = on.suspender.remove(allocator_of(region));
+  if (!removed) return fail(removed.error());
+  list.erase(std::remove(list.begin(), list.end(), &region), list.end());
+  region.region_count.fetch_sub(1);
+  return VMM_SUCCESS;
+}
+
+// The tags of a call; false where one is null.
+bool read_tags(const char* const* tags, std::uint64_t count, std::vector<std::string_view>& out) {
+  if (tags == nullptr && count != 0) return false;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (tags[i] == nullptr) return false;
+    out.emplace_back(tags[i]);
+  }
+  return true;
+}
+
+// The streams of a call as the drivers of the regions name them.
+bool read_streams(suspender_object& on, const vmm_suspend_request& request,
+                  std::vector<vmm::stream_handle>& out) {
+  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.mutex);
+  for (std::uint64_t i = 0; i < request.stream_count; ++i) {
+    vmm::stream_handle named{address_of(request.streams[i]).value};
+    const auto name = [&](const driver_object& driver) {
+      if (driver.is_cuda) named = stream_of(driver, request.streams[i]);
+      return names_stream(driver, request.streams[i]);
+    };
+    const auto is_none = [&](const auto* each) { return !name(each->driver); };
+    if (std::any_of(on.pools.begin(), on.pools.end(), is_none)) return false;
+    if (std::any_of(on.managers.begin(), on.managers.end(), is_none)) return false;
+    out.push_back(named);
+  }
+  return true;
+}
+
+bool is_telling(suspender_object& on) {
+  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.mutex);
+  return std::any_of(on.pools.begin(), on.pools.end(),
+                     [](const pool_object* each) { return each->is_telling(); });
+}
+
+vmm_status fail_telling() noexcept {
+  return fail(
+      VMM_ERROR_NOT_PERMITTED,
+      "a remap callback may free, pin, unpin and ask its pool, and call nothing else of it");
+}
+
+void report_to(vmm_suspend_report& out, const vmm::suspend_report& report) noexcept {
+  vmm_suspend_report numbers{};
+  numbers.suspended_bytes = report.suspended_bytes;
+  numbers.backup_bytes = report.backup_bytes;
+  numbers.region_count = report.region_count;
+  for (const vmm::suspend_remainder& each : report.stays) {
+    switch (each.why) {
+      case vmm::stay_reason::refused: numbers.refused_bytes += each.size_bytes; break;
+      case vmm::stay_reason::cached: numbers.cached_bytes += each.size_bytes; break;
+      case vmm::stay_reason::unfinished: numbers.unfinished_bytes += each.size_bytes; break;
+    }
+  }
+  write_struct(out, numbers);
+}
+
+vmm_status suspend(suspender_object& on, const vmm_suspend_request* given,
+                   vmm_suspend_report* report) {
+  vmm_suspend_request request{};
+  if (given != nullptr) {
+    if (const vmm_status read = read_struct(*given, request); read != VMM_SUCCESS) return read;
+  }
+  if (report != nullptr && !is_sized(*report)) return fail_size();
+  if (is_telling(on)) return fail_telling();
+  const vmm_status flags =
+      check_flags(VMM_ERROR_INVALID_ARGUMENT, {{request.use_contents, "use_contents is 0 or 1"}});
+  if (flags != VMM_SUCCESS) return flags;
+  if (request.contents > VMM_CONTENTS_DISCARD)
+    return fail(VMM_ERROR_INVALID_ARGUMENT, "contents is one of VMM_CONTENTS_*");
+  if (request.streams == nullptr && request.stream_count != 0) return fail_null();
+  std::vector<std::string_view> tags;
+  std::vector<vmm::stream_handle> streams;
+  if (!read_tags(request.tags, request.tag_count, tags)) return fail_null();
+  if (!read_streams(on, request, streams)) return fail_stream();
+  vmm::suspend_request wanted{.tags = tags, .streams = streams};
+  if (request.use_contents != 0)
+    wanted.contents = static_cast<vmm::suspend_contents>(request.contents);
+  const vmm::result<vmm::suspend_report> done = on.suspender.suspend(wanted);
+  if (!done) return fail(done.error());
+  if (report != nullptr) report_to(*report, *done);
+  return VMM_SUCCESS;
+}
+
+vmm_status query(suspender_object& on, const char* tag, vmm_suspender_info& out) {
+  static thread_local std::string obstacle;
+  vmm_suspender_info info{};
+  if (tag != nullptr) {
+    const vmm::result<bool> is_suspended = on.suspender.is_suspended(tag);
+    if (!is_suspended) return fail(is_suspended.error());
+    info.is_suspended = *is_suspended ? 1 : 0;
+  }
+  vmm::result<std::string> named = on.suspender.last_obstacle();
+  if (!named) return fail(named.error());
+  obstacle = std::move(*named);
+  info.obstacle = obstacle.c_str();
+  info.backup_bytes = on.suspender.backup_bytes();
+  write_struct(out, info);
+  return VMM_SUCCESS;
+}
+
+}  // namespace
+}  // namespace vmm_c
+
+using namespace vmm_c;  // NOLINT: the functions below are this file's only others
+
+extern "C" {
+
+vmm_status vmm_suspender_options_init(vmm_suspender_options* options,
+                                      uint64_t struct_size) VMM_NOEXCEPT {
+  return init_struct(options, struct_size, [](vmm_suspender_options&) {});
+}
+
+vmm_status vmm_suspender_create(const vmm_suspender_options* options,
+                                vmm_suspender** suspender) VMM_NOEXCEPT {
+  return run([&]() -> vmm_status {
+    if (suspender == nullptr) return fail_null();
+    *suspender = nullptr;
+    return create(options, suspender);
+  });
+}
+
+vmm_status vmm_suspender_destroy(vmm_suspender* suspender) VMM_NOEXCEPT {
+  if (suspender == nullptr) return VMM_SUCCESS;
+  return run([&] {
+    return destroy<suspender_object>(suspender, [](suspender_object& gone) { delete &gone; });
+  });
+}
+
+vmm_status vmm_suspender_add_pool(vmm_suspender* suspender, vmm_pool* pool, const char* tag,
+                                  uint32_t contents) VMM_NOEXCEPT {
+  return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {
+    const call_on<pool_object> region(pool);
+    return region ? add(on, *region, tag, contents) : fail_handle();
+  });
+}
+
+vmm_status vmm_suspender_add_manager(vmm_suspender* suspender, vmm_manager* manager,
+                                     const char* tag, uint32_t contents) VMM_NOEXCEPT {
+  return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {
+    const call_on<manager_object> region(manager);
+    return region ? add(on, *region, tag, contents) : fail_handle();
+  });
+}
+
+vmm_status vmm_suspender_remove_pool(vmm_suspender* suspender, vmm_pool* pool) VMM_NOEXCEPT {
+  return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {
+    const call_on<pool_object> region(pool);
+    return region ? remove(on, *region) : fail_handle();
+  });
+}
+
+vmm_status vmm_suspender_remove_manager(vmm_suspender* suspender,
+                                        vmm_manager* manager) VMM_NOEXCEPT {
+  return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {
+    const call_on<manager_object> region(manager);
+    return region ? remove(on, *region) : fail_handle();
+  });
+}
+
+vmm_status vmm_suspender_suspend(vmm_suspender* suspender, const vmm_suspend_request* request,
+                                 vmm_suspend_report* report) VMM_NOEXCEPT {
+  return on_suspender(suspender,
+                      [&](suspender_object& on) { return suspend(on, request, report); });
+}
+
+vmm_status vmm_suspender_resume(vmm_suspender* suspender, const char* const* tags,
+                                uint64_t tag_count) VMM_NOEXCEPT {
+  return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {
+    std::vector<std::string_view> named;
+    if (!read_tags(tags, tag_count, named)) return fail_null();
+    if (is_telling(on)) return fail_telling();
+    return answer(on.suspender.resume(named));
+  });
+}
+
+vmm_status vmm_suspender_query(vmm_suspender* suspender, const char* tag,
+                               vmm_suspender_info* info) VMM_NOEXCEPT {
+  return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {
+    if (info == nullptr) return fail_null();
+    if (!is_sized(*info)) return fail_size();
+    return query(on, tag, *info);
+  });
+}
+
+vmm_status vmm_suspender_return_backups(vmm_suspender* suspender) VMM_NOEXCEPT {
+  return on_suspender(suspender,
+                      [](suspender_object& on) { return answer(on.suspender.return_backups()); });
+}
+
+}  // extern "C"

@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A manager whose blocks' memory is suspended: every live block is claimed while it is taken away
+// and while it is brought back, and can be freed in between.
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.manager;
+
+import vmm.backend;
+import vmm.history;
+import vmm.intrusive;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.tracker;
+
+namespace vmm {
+
+// The phase before; where it was `from`, the calling thread is the one that changes it.
+suspension_phase manager::change_phase(suspension_phase from) {
+  const sync::lock_guard<sync::mutex> lock(suspension_mutex_);
+  const suspension_phase before = suspension_.load(std::memory_order_acquire);
+  check(from != suspension_phase::changing, "two threads suspend or resume one manager");
+  if (before == from) suspension_.store(suspension_phase::changing, std::memory_order_release);
+  return before;
+}
+
+// ---- claims --------------------------------------------------------------------------
+
+void manager::unclaim_all() noexcept {
+  check(suspension_.load(std::memory_order_relaxed) == suspension_phase::changing,
+        "blocks are given up that nobody suspends or resumes");
+  for (block* each : suspending_) {
+    check(each->claimed, "a block is given up that nobody claimed");
+    engine_->records().unclaim(*each);
+  }
+  suspending_.clear();
+}
+
+status manager::claim_to_suspend() {
+  check(suspending_.empty(), "blocks are suspended twice");
+  std::vector<address> bases;
+  const std::size_t count_max = engine_->records().size() + 1;
+  if (status room = reserve_more(bases, count_max); !room) return room;
+  if (status room = reserve_more(suspending_, count_max); !room) return room;
+  bool has_owned = false;
+  bool has_exported = false;
+  engine_->records().visit([&](const tracked_range& range) {
+    has_owned = has_owned || (range.owned && !range.memories.empty());
+    has_exported = has_exported || range.pin_count != 0;
+    if (!range.owned && bases.size() < count_max) bases.push_back(range.base);
+  });
+  if (has_exported) return refuse(errc::in_use, "a block is exported: end its exports first");
+  if (has_owned) {
+    return refuse(errc::in_use,
+                  "a growable range has memory of the manager: release it, or use another manager");
+  }
+  for (const address base : bases) {
+    const result<block*> claimed = claim(base);
+    if (!claimed && is_wrong_address(claimed.error().code)) continue;  // freed meanwhile
+    if (!claimed) return claimed.error();
+    check(suspending_.size() < suspending_.capacity(), "a block has no room in a list");
+    check(!(*claimed)->is_suspended, "a block is suspended while its manager is not");
+    suspending_.push_back(*claimed);
+    if (status unlocked = engine_->unlock(**claimed); !unlocked) return unlocked;
+  }
+  return {};
+}
+
+status manager::claim_suspended() {
+  check(suspending_.empty(), "blocks are resumed twice");
+  std::vector<address> bases;
+  const std::size_t count_max = engine_->records().size() + 1;
+  if (status room = reserve_more(bases, count_max); !room) return room;
+  if (status room = reserve_more(suspending_, count_max); !room) return room;
+  engine_->records().visit([&](const tracked_range& range) {
+    if (range.is_suspended && bases.size() < count_max) bases.push_back(range.base);
+  });
+  for (const address base : bases) {
+    const result<block*> claimed = claim(base);
+    if (!claimed && is_wrong_address(claimed.error().code)) continue;  // freed meanwhile
+    if (!claimed) return claimed.error();
+    check((*claimed)->is_suspended, "a block got memory while it was suspended");
+    suspending_.push_back(*claimed);
+  }
+  return {};
+}
+
+// ---- work ----------------------------------------------------------------------------
+
+status manager::finish_stream(stream_handle stream) {
+  check(engine_ != nullptr, "a manager that is not set up waits for work");
+  if (can_capture(driver_->feature_set(), stream)) {
+    const result<capture_info> seen = driver_->query_capture(stream);
+    if (!seen) return seen.error();
+    if (seen->state != capture_state::none)
+      return refuse(errc::in_use, "a stream is captured that is to be waited for");
+  }
+  const result<ticket_ref> mark = engine_->time().mark(stream);
+  return mark ? engine_->time().wait(*mark) : status{mark.error()};
+}
+
+// What the blocks' streams were given, what those who had their memory before were, and then what
+// waits to be unmapped and what is cached.
+status manager::finish_work(std::span<const stream_handle> streams) {
+  std::vector<stream_handle> waits;
+  if (status room = reserve_more(waits, streams.size() + suspending_.size()); !room) return room;
+  waits.insert(waits.end(), streams.begin(), streams.end());
+  for (const block* each : suspending_) waits.push_back(each->stream);
+  std::sort(waits.begin(), waits.end());
+  waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
+  check(waits.size() <= waits.capacity(), "a stream has no room in a list");
+  for (const stream_handle stream : waits) {
+    if (status finished = finish_stream(stream); !finished) return finished;
+  }
+  for (const block* each : suspending_) {
+    check(each->claimed, "a block is waited for without a claim");
+    if (status settled = engine_->settle(*each); !settled) return settled;
+  }
+  (void)give_back(0);  // what the driver refuses stays cached, and is reported
+  return {};
+}
+
+// ---- suspending ----------------------------------------------------------------------
+
+status manager::list_parts(suspension_list& out) {
+  std::size_t count = 0;
+  for (const block* each : suspending_) count += each->memories.size();
+  if (status room = reserve_more(out, count); !room) return room;
+  for (const block* each : suspending_) {
+    if (each->sizes.user_bytes == 0 || !each->has_memory) continue;
+    address at = each->base;
+    for (physical_memory* part : each->memories) {
+      const bool is_new = !part->is_suspended;
+      if (part->holder_count != 1 || part->exported || (is_new && part->mapping_count != 1)) {
+        return refuse(errc::in_use,
+                      "a block's memory is another process's or another block's too, or is still "
+                      "mapped where the block was before");
+      }
+      out.push_back({at, part, each->own_rights.get()});
+      at = at + part->size_bytes;
+    }
+    check(at == each->base + each->sizes.mapped_bytes, "a block's pieces are not its memory");
+  }
+  check(out.size() <= count, "more parts are listed than there are");
+  for (const suspension_part& part : out) {
+    part.memory->is_suspended = true;
+    part.memory->last_use.reset();  // it has passed
+  }
+  return {};
+}
+
+status manager::begin_suspend(std::span<const stream_handle> streams, suspension_list& out) {
+  if (status ready = set_up(); !ready) return ready;
+  check(out.empty(), "memory is listed behind other memory");
+  if (change_phase(suspension_phase::running) != suspension_phase::running)
+    return refuse(errc::in_use, "the manager's memory is suspended already");
+  status done = claim_to_suspend();
+  if (done) done = finish_work(streams);
+  if (done) done = list_parts(out);
+  if (done) return done;
+  out.clear();
+  unclaim_all();
+  suspension_.store(suspension_phase::running, std::memory_order_release);
+  return done;
+}
+
+void manager::end_suspend(const suspension_list& parts, bool done) noexcept {
+  check(done || are_attached(parts), "a manager goes on without its memory");
+  for (const suspension_part& part : parts) {
+    if (!done) part.memory->is_suspended = false;
+    if (done) note({history_kind::suspended, part.range()});
+  }
+  for (block* each : suspending_) {
+    const bool has_memory = each->sizes.user_bytes != 0 && each->has_memory;
+    engine_->records().set_suspended(*each, done && has_memory);
+  }
+  if (done && recorder_) note_footprint();
+  unclaim_all();
+  suspension_.store(done ? suspension_phase::suspended : suspension_phase::running,
+                    std::memory_order_release);
+}
+
+// ---- resuming ------------------------------------------------------------------------
+
+status manager::begin_resume(suspension_list& out) {
+  if (!made_in_.is_here()) return refuse_forked();
+  check(out.empty(), "memory is listed behind other memory");
+  check(engine_ != nullptr ||
+            suspension_.load(std::memory_order_acquire) == suspension_phase::running,
+        "a manager is suspended that was not set up");
+  const suspension_phase was = change_phase(suspension_phase::suspended);
+  if (was == suspension_phase::changing) return memory_suspended;
+  if (was == suspension_phase::running)
+    return refuse(errc::invalid_argument, "the manager's memory is not suspended");
+  status done = claim_suspended();
+  if (done) done = list_parts(out);
+  if (done) return done;
+  out.clear();
+  unclaim_all();
+  suspension_.store(suspension_phase::suspended, std::memory_order_release);
+  return done;
+}
+
+void manager::end_resume(const suspension_list& parts, bool done) noexcept {
+  check(!done || are_attached(parts), "a manager goes on without its memory");
+  for (const suspension_part& part : parts) {
+    if (done) part.memory->is_suspended = false;
+    if (done) note({history_kind::resumed, part.range()});
+  }
+  for (block* each : suspending_) {
+    if (done) engine_->records().set_suspended(*each, false);
+  }
+  if (done && recorder_) note_footprint();
+  unclaim_all();
+  suspension_.store(done ? suspension_phase::running : suspension_phase::suspended,
+                    std::memory_order_release);
+}
+
+}  // namespace vmm

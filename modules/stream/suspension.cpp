@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A pool whose memory is suspended as a whole: what is free goes back to the driver first, what is
+// left is listed for vmm.suspend, and nothing is handed out until it is resumed.
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.intrusive;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr int reap_attempts = 3;  // a fault that strikes once leaves nothing behind
+
+}  // namespace
+
+status pool_state::list_current(std::vector<mapping*>& out) const noexcept {
+  try {
+    for (const auto& in : segments_) {
+      const region_map& regions = in->regions();
+      for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
+        const granule_range where = in->range(r);
+        for (std::uint32_t at = where.offset; at < where.end();) {
+          mapping* const m = in->mapping_at(at);
+          if (m == nullptr) break;  // a hole is one region
+          check(m->offset <= at && at < m->end(), "a mapping does not lie where it is found");
+          if (!m->is_stale() && (out.empty() || out.back() != m)) out.push_back(m);
+          at = m->end();
+        }
+      }
+    }
+    return {};
+  } catch (const std::bad_alloc&) {
+    return no_record_memory;
+  }
+}
+
+// ---- suspending ----------------------------------------------------------------------
+
+status stream_pool::begin_suspend(std::span<const stream_handle> streams, suspension_list& out) {
+  if (status ready = set_up(); !ready) return ready;
+  check(out.empty(), "memory is listed behind other memory");
+  const growth_turn turn(way_in());
+  {
+    const auto state = state_.lock();
+    if (state->suspension() != suspension_phase::running)
+      return refuse(errc::in_use, "the pool's memory is suspended already");
+    if (state->totals().pinned_count != 0)
+      return refuse(errc::in_use, "a block of the pool is pinned: unpin it first");
+    state->set_suspension(suspension_phase::changing);
+  }
+  status done = finish_for_suspension(streams);
+  if (done) done = list_parts(out);
+  if (done) return done;
+  out.clear();
+  state_.with([](auto& state) { state.set_suspension(suspension_phase::running); });
+  return done;
+}
+
+// All work has finished; nothing free and nothing stale is mapped.
+status stream_pool::finish_for_suspension(std::span<const stream_handle> streams) {
+  check(is_suspended(), "a pool is emptied that hands out memory");
+  if (status quiet = check_no_capture(); !quiet) return quiet;
+  if (status marked = mark_batches(); !marked) return marked;
+  if (status finished = finish_other_streams(streams); !finished) return finished;
+  const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
+  for (std::uint32_t stream = 0; stream < count; ++stream) {
+    const status finished = finish_stream(stream);
+    // One that the driver no longer has was seen to by whoever destroyed it.
+    if (!finished && finished.error().code != errc::invalid_argument) return finished;
+  }
+  if (status asked = poll_all_streams(); !asked) return asked;
+  poll_retired_streams();
+  for (int left = reap_attempts; left > 0 && stale_count() != 0; --left) reap(stale_count());
+  if (stale_count() != 0)
+    return refuse(errc::in_use, "a mapping that memory has left could not be undone");
+  const std::uint64_t mapped_bytes =
+      state_.with([](auto& state) { return state.statistics(); }).mapped_bytes;
+  if (status unmapped = unmap_idle(mapped_bytes); !unmapped) return unmapped;
+  (void)release_cached();  // what the driver refuses stays cached, and is reported
+  return {};
+}
+
+// A graph that is being captured would find its memory gone when it is launched, and its streams
+// cannot be waited for.
+status stream_pool::check_no_capture() {
+  if (!watches_capture_) return {};
+  const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
+  for (std::uint32_t stream = 0; stream < count; ++stream) {
+    stream_handle handle{};
+    bool is_asked = false;
+    {
+      const auto state = state_.lock();
+      const bool is_active = state->progress().phase_of(stream) == stream_phase::active;
+      is_asked = is_active || state->streams().is_capture(stream);
+      if (is_asked) handle = state->progress().shown_handle(stream);
+    }
+    const result<bool> captured = is_asked ? is_captured(handle) : result<bool>{false};
+    if (!captured && captured.error().code == errc::invalid_argument) continue;  // it is gone
+    if (!captured) return captured.error();
+    if (*captured)
+      return refuse(errc::in_use, "a stream that uses the memory is being captured into a graph");
+  }
+  check(parts_ != nullptr, "a pool without memory asks about captures");
+  return {};
+}
+
+// Of streams that use the memory, and that the pool need not know.
+status stream_pool::finish_other_streams(std::span<const stream_handle> streams) {
+  for (const stream_handle stream : streams) {
+    const result<bool> captured = is_captured(stream);
+    if (!captured) return captured.error();
+    if (*captured) return refuse(errc::in_use, "a stream is captured that is to be waited for");
+    const result<ticket_ref> mark = parts_->time.mark(stream);
+    const status waited = mark ? parts_->time.wait(*mark) : status{mark.error()};
+    if (!waited) return waited;
+  }
+  check(parts_ != nullptr, "a pool without memory waits for work");
+  return {};
+}
+
+status stream_pool::list_parts(suspension_list& out) {
+  std::vector<mapping*> mapped;
+  if (status listed = state_.with([&](auto& state) { return state.list_current(mapped); }); !listed)
+    return listed;
+  if (status room = reserve_more(out, mapped.size()); !room) return room;
+  const bool waits = std::any_of(mapped.begin(), mapped.end(), [](const mapping* m) {
+    return m->of->is_free && !m->of->memory->is_suspended;
+  });
+  if (waits)
+    return refuse(errc::in_use, "freed memory waits for work that cannot be waited for now");
+  for (const mapping* m : mapped) {
+    check(m->of->current == m && m->memory->holder_count == 1, "memory is not where it says");
+    m->memory->is_suspended = true;
+    out.push_back({address_of(*m), m->memory, nullptr});
+  }
+  return {};
+}
+
+void stream_pool::end_suspend(const suspension_list& parts, bool done) noexcept {
+  check(done || are_attached(parts), "a pool goes on without its memory");
+  for (const suspension_part& part : parts) {
+    if (!done) part.memory->is_suspended = false;
+    if (done) note({history_kind::suspended, part.range()});
+  }
+  if (done) note_footprint();
+  const auto state = state_.lock();
+  check(state->suspension() == suspension_phase::changing, "a suspension ends that was not begun");
+  state->set_suspension(done ? suspension_phase::suspended : suspension_phase::running);
+}
+
+// ---- resuming ------------------------------------------------------------------------
+
+status stream_pool::begin_resume(suspension_list& out) {
+  if (!is_ready()) return why_not_ready();
+  check(out.empty(), "memory is listed behind other memory");
+  const growth_turn turn(way_in());
+  {
+    const auto state = state_.lock();
+    if (state->suspension() == suspension_phase::changing) return memory_suspended;
+    if (state->suspension() == suspension_phase::running)
+      return refuse(errc::invalid_argument, "the pool's memory is not suspended");
+    state->set_suspension(suspension_phase::changing);
+  }
+  status done = drop_freed();
+  if (done) done = list_parts(out);
+  if (done) return done;
+  state_.with([](auto& state) { state.set_suspension(suspension_phase::suspended); });
+  return done;
+}
+
+// What was freed whole while it was suspended, and has no memory, needs none: its addresses become
+// a hole.
+status stream_pool::drop_freed() {
+  std::vector<mapping*> mapped;
+  if (status listed = state_.with([&](auto& state) { return state.list_current(mapped); }); !listed)
+    return listed;
+  for (const mapping* m : mapped) {
+    handle_record& h = *m->of;
+    check(h.memory->is_suspended, "memory in use is dropped");
+    const bool goes = state_.with([&](auto&) { return h.is_free; }) && h.memory->mapping_count == 0;
+    if (!goes) continue;
+    const status claimed = state_.with([&](auto& state) { return state.claim_handle(h); });
+    if (!claimed) return claimed;
+    if (status dropped = unmap_handle(h); !dropped) return dropped;
+  }
+  return {};
+}
+
+void stream_pool::end_resume(const suspension_list& parts, bool done) noexcept {
+  check(!done || are_attached(parts), "a pool goes on without its memory");
+  for (const suspension_part& part : parts) {
+    if (done) part.memory->is_suspended = false;
+    if (done) note({history_kind::resumed, part.range()});
+  }
+  if (done) note_footprint();
+  const auto state = state_.lock();
+  check(state->suspension() == suspension_phase::changing, "a resumption ends that was not begun");
+  state->set_suspension(done ? suspension_phase::running : suspension_phase::suspended);
+}
+
+void stream_pool::announce(const suspension_list& parts, remap_kind what) {
+  check(what == remap_kind::released || what == remap_kind::mapped,
+        "memory is suspended otherwise");
+  const growth_turn turn(way_in());
+  for (const suspension_part& part : parts) {
+    const std::uint64_t epoch = remap_epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
+    if (!board_.nobody_listens()) call_back({epoch, what, part.range()});
+  }
+}
+
+}  // namespace vmm

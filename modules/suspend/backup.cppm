@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.suspend:backup - where contents are kept while their memory is with the driver. [M1]
+//
+// One arena for each suspender. It has spaces; a space is taken for one region at a time, stays
+// when it is given back, and serves the next region that fits. So a program that suspends and
+// resumes the same regions makes its spaces once.
+//
+// I1  A space that is taken belongs to one region; no other space has its bytes.
+// I2  What the driver does not take back stays in the arena, and is tried again when spaces are
+//     released.
+//
+// Thread safety: none of its own; the suspender has a lock. Cost: take() is O(spaces), and makes a
+// space where none fits.
+export module vmm.suspend:backup;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+/// Where contents are kept.
+export enum class backup_tier : std::uint8_t {
+  best,      // pinned where the driver has memory of the host and streams, else pageable
+  pinned,    // physical memory of the host that the device copies to and from by itself
+  pageable,  // memory of the process
+  file,      // a file without a name in suspend_options::directory
+};
+
+// Bytes for the contents of one region.
+struct backup_space {
+  backup_tier tier = backup_tier::pageable;
+  std::uint64_t size_bytes = 0;
+  bool is_taken = false;
+  bool is_whole = false;               // false: what making it left, to be given back
+  std::byte* bytes = nullptr;          // pageable, file
+  driver_interface* driver = nullptr;  // pinned
+  address_range range{};               // pinned
+  std::vector<physical_handle> handles;
+  std::uint64_t handle_bytes = 0;
+  std::size_t mapped_count = 0;  // of the leading handles
+};
+
+class backup_arena {
+ public:
+  backup_arena() = default;
+  backup_arena(const backup_arena&) = delete;
+  backup_arena& operator=(const backup_arena&) = delete;
+  ~backup_arena();
+
+  struct wanted {
+    driver_interface& driver;
+    backup_tier tier = backup_tier::best;
+    std::uint64_t size_bytes = 0;
+    const char* directory = "";
+  };
+  /// A space of this size or more. Errors: not_supported (no pinned memory), out_of_host_memory (no
+  /// room in the directory, too), what create, reserve, map and set_access answer.
+  [[nodiscard]] result<backup_space*> take(const wanted& want);
+  /// It serves the next one.
+  void give_back(backup_space& done) noexcept;
+  /// Ends the spaces that nobody has, of one driver or, with null, all. Errors: what unmap, release
+  /// and free_reservation answer; what is left is tried again by the next call.
+  [[nodiscard]] status release_unused(const driver_interface* of) noexcept;
+  /// The bytes of all spaces, and of those that are taken.
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept;
+  [[nodiscard]] std::uint64_t taken_bytes() const noexcept;
+
+ private:
+  [[nodiscard]] backup_space* find(const wanted& want) noexcept;
+  [[nodiscard]] static status make(const wanted& want, backup_space& into);
+  [[nodiscard]] static status make_pinned(const wanted& want, backup_space& into);
+  [[nodiscard]] static status end(backup_space& gone) noexcept;
+
+  std::vector<std::unique_ptr<backup_space>> spaces_;
+};
+
+// The tier that `best` is on this driver.
+[[nodiscard]] backup_tier resolve(backup_tier tier, const features& can) noexcept;
+
+}  // namespace vmm

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.suspend - regions whose memory goes back to the driver for a while, and comes back to the
+// same addresses. [M1, M2, M4]
+//
+// A region is a pool or a manager with a tag. suspend() gives the physical memory of the regions
+// with these tags back to the driver; their addresses stay reserved and their blocks live. resume()
+// maps new memory at the same addresses, with the contents that each region's policy promises.
+//
+// I1  A call does all of its regions or none. Only where the driver refuses a step and then its
+//     undoing, each time, is a region suspended by a call that failed: its memory and contents are
+//     kept, and resume() brings it back.
+// I2  Nothing is unmapped before the work of the streams that use it has finished, and no other
+//     stream is waited for.
+// I3  Contents that are kept are copied before anything is unmapped, and are there when resume()
+//     returns.
+// I4  A block that is suspended can be freed; every other use of it through its allocator answers
+//     in_use.
+// I5  Everybody who was given rights has them again after resume().
+// I6  In a forked child every call answers not_permitted, and destroying the child's copy changes
+//     nothing.
+//
+// Thread safety: all of it; one call at a time. Cost: driver calls by handles, copies by bytes
+// kept. Elsewhere: what each allocator does (vmm.stream, vmm.manager), mappings (vmm.optimizer).
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.suspend;
+
+export import vmm.backend;
+export import :backup;
+import vmm.manager;
+import vmm.optimizer;
+import vmm.std;
+import vmm.stream;
+import vmm.support;
+import vmm.sync;
+
+namespace vmm {
+
+/// What is in a region's blocks after resume().
+export enum class suspend_contents : std::uint8_t {
+  keep,     // what was in them
+  zero,     // zero
+  discard,  // anything
+};
+
+/// How a suspender works, for its life.
+export struct suspend_options {
+  backup_tier tier = backup_tier::best;  ///< where contents are kept
+  std::string directory{};  ///< of backup_tier::file; empty: the environment's TMPDIR, or /tmp
+  /// Contents are looked at after each resume (kept ones against a checksum, zero ones), and what
+  /// is discarded is filled with poison_byte, so that whoever relies on it finds out. Slow.
+  bool verify = false;
+};
+
+/// A region to be: its tag, and what becomes of its contents.
+export struct suspend_region {
+  std::string_view tag{};  ///< any text; several regions may have it
+  suspend_contents contents = suspend_contents::keep;
+};
+
+/// What to suspend.
+export struct suspend_request {
+  std::span<const std::string_view> tags{};  ///< none: every region that is not suspended
+  /// Streams that use the memory beside those that the allocators were given: waited for, too.
+  std::span<const stream_handle> streams{};
+  std::optional<suspend_contents> contents{};  ///< instead of the regions' own, this once
+};
+
+/// Why physical memory of a suspended region is still there.
+export enum class stay_reason : std::uint8_t {
+  refused,     // the driver did not take it back: the next resume maps it again
+  cached,      // the driver did not take back what was free
+  unfinished,  // it waits for work, or belongs to blocks that other threads were just making
+};
+
+/// Memory that stays.
+export struct suspend_remainder {
+  std::string tag;
+  std::uint64_t size_bytes = 0;
+  stay_reason why = stay_reason::refused;
+};
+
+/// What a suspension gave back, and what stays behind.
+export struct suspend_report {
+  std::uint64_t suspended_bytes = 0;  ///< memory of live blocks that the driver has now
+  std::uint64_t backup_bytes = 0;     ///< contents kept
+  std::uint64_t region_count = 0;
+  std::vector<suspend_remainder> stays;
+};
+
+struct suspended_region;
+
+/// Suspends and resumes regions by their tags.
+///
+/// Every call: Thread safety: any thread, but for the destructor. "Driver errors" are what the
+/// calls of docs/contract.md answer.
+export class suspender {
+ public:
+  /// Effects: none yet. Cost: no driver call.
+  explicit suspender(const suspend_options& options = {});
+  suspender(const suspender&) = delete;
+  suspender& operator=(const suspender&) = delete;
+  /// Requires: no thread calls it.
+  /// Effects: gives the backups back. Regions that are suspended stay so: their contents are gone,
+  /// their blocks can be freed, their allocators destroyed.
+  ~suspender();
+
+  /// Requires: the allocator outlives the suspender, or is removed first.
+  /// Effects: the allocator is a region. Errors: in_use (it is one already), invalid_argument (an
+  /// empty tag), not_supported (the driver cannot copy, which `contents` asks for),
+  /// out_of_host_memory. Cost: O(regions).
+  [[nodiscard]] status add(stream_pool& pool, const suspend_region& how);
+  [[nodiscard]] status add(manager& blocks, const suspend_region& how);
+  /// Effects: the allocator is a region no more. Errors: in_use (it is suspended), invalid_argument
+  /// (it is no region), driver errors of giving back what was for it alone. Cost: O(regions).
+  [[nodiscard]] status remove(const stream_pool& pool);
+  [[nodiscard]] status remove(const manager& blocks);
+
+  /// Requires: from the call on until resume(), no stream is given work that uses the regions'
+  /// memory (replays of captured graphs, too); work on streams that neither the allocators nor the
+  /// request name has finished. Not called from a listener or a watcher.
+  /// Effects: the regions are suspended: nothing is handed out of them, and what they had is the
+  /// driver's. Listeners of pools hear `released` for each mapping before it goes. Free memory of
+  /// the regions goes back first, also where the call fails then.
+  /// Errors: invalid_argument (a tag that no region has), in_use (suspended already; a block is
+  /// pinned, exported, a growable range's, being changed, or shares its memory; a stream is
+  /// captured), not_permitted (contents that the driver's home must not read, a forked child),
+  /// not_supported (no pinned memory), out_of_host_memory, driver errors. All regions are as
+  /// before: see I1.
+  /// Cost: waits for the work of the regions' streams, and for no other; driver calls by handles;
+  /// contents by bytes.
+  [[nodiscard]] result<suspend_report> suspend(const suspend_request& request = {});
+  /// Effects: the regions' memory is there again, at the same addresses, with the contents promised
+  /// and with the rights of all who were granted any; when it returns, any stream may use it. No
+  /// tags: every region that is suspended. Listeners of pools hear `mapped`.
+  /// Errors: invalid_argument (a tag that no region has; not suspended), in_use (another thread
+  /// frees a block), out_of_memory, over_budget, internal (options().verify: other contents than
+  /// promised), driver errors. All regions stay suspended, and a later call tries again.
+  /// Cost: driver calls by handles; contents by bytes.
+  [[nodiscard]] status resume(std::span<const std::string_view> tags = {});
+
+  /// Effects: none. Errors: invalid_argument (a tag that no region has). Cost: O(regions).
+  [[nodiscard]] result<bool> is_suspended(std::string_view tag) const;
+  /// Effects: none; answers the tag of the region that kept the last suspend() or resume() from
+  /// being done; empty: none did. Errors: out_of_host_memory.
+  [[nodiscard]] result<std::string> last_obstacle() const;
+  /// Effects: none; answers the bytes of all backups, those that wait to be used again included.
+  /// Cost: O(backups).
+  [[nodiscard]] std::uint64_t backup_bytes() const noexcept;
+  /// Effects: gives the backups back that no suspended region has. Errors: driver errors; a later
+  /// call tries again. Cost: driver calls by backups.
+  [[nodiscard]] status return_backups();
+  [[nodiscard]] const suspend_options& options() const noexcept { return options_; }
+
+ private:
+  using region_list = std::vector<suspended_region*>;
+
+  [[nodiscard]] status add_region(std::unique_ptr<suspended_region>&& fresh,
+                                  const suspend_region& how) VMM_REQUIRES(mutex_);
+  [[nodiscard]] status remove_region(const void* allocator);
+  [[nodiscard]] status choose(std::span<const std::string_view> tags, bool is_suspended,
+                              region_list& out) VMM_REQUIRES(mutex_);
+  [[nodiscard]] status prepare(const suspend_request& request, const region_list& regions)
+      VMM_REQUIRES(mutex_);
+  [[nodiscard]] status save(suspended_region& of) VMM_REQUIRES(mutex_);
+  [[nodiscard]] status detach(const region_list& regions) VMM_REQUIRES(mutex_);
+  void abandon(const region_list& regions) noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] suspend_report finish(const region_list& regions) VMM_REQUIRES(mutex_);
+  [[nodiscard]] status bring_back(const region_list& regions) VMM_REQUIRES(mutex_);
+  void take_again(const region_list& regions) noexcept VMM_REQUIRES(mutex_);
+  void forget_backup(suspended_region& of) noexcept VMM_REQUIRES(mutex_);
+
+  const process_mark made_in_;
+  suspend_options options_;
+  mutable sync::mutex mutex_;
+  backup_arena arena_ VMM_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<suspended_region>> regions_ VMM_GUARDED_BY(mutex_);
+  const suspended_region* obstacle_ VMM_GUARDED_BY(mutex_) = nullptr;
+};
+
+}  // namespace vmm

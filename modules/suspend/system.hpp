@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What backups of contents ask of the system. Plain C++, so that no system header meets a module.
+//
+// Thread safety: all of it. Cost: system calls.
+#ifndef VMM_SUSPEND_SYSTEM_HPP
+#define VMM_SUSPEND_SYSTEM_HPP
+
+#include <cstddef>
+#include <cstdint>
+
+namespace vmm::backup_os {
+
+/// Bytes of this process, or the errno of what failed.
+struct mapped_bytes {
+  std::byte* at = nullptr;
+  int failure = 0;
+};
+
+/// Memory that the system may swap. Requires: a size.
+[[nodiscard]] mapped_bytes map_pageable(std::uint64_t size_bytes) noexcept;
+/// A file without a name in the directory, with room for all of it. Requires: a size.
+[[nodiscard]] mapped_bytes map_file(const char* directory, std::uint64_t size_bytes) noexcept;
+/// Gives either back.
+void unmap(std::byte* at, std::uint64_t size_bytes) noexcept;
+
+}  // namespace vmm::backup_os
+
+#endif

@@ -1,0 +1,222 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Suspend and resume: the physical memory of pools and managers goes back to the driver by tag, and
+new memory comes to the same addresses.
+
+    from libvmm.suspend import Suspender
+    sleeper = Suspender()
+    sleeper.add(weights, "weights")                     # a libvmm.Manager; contents are kept
+    sleeper.add(cache, "kv", contents="discard")        # a libvmm.Pool
+    sleeper.suspend()
+    sleeper.resume("weights")
+    sleeper.resume("kv")
+
+From suspend() until resume() has returned, no stream is given work that uses the memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from . import _native
+from .errors import InvalidArgument, InvalidHandle, check
+from .managers import Manager
+from .pools import Pool
+
+_LIBRARY = _native.LIBRARY
+_U64, _U32, _HANDLE = _native.U64, _native.U32, _native.HANDLE
+
+#: What is in the blocks after a resume: what was in them, zero, anything.
+CONTENTS = ("keep", "zero", "discard")
+#: Where contents are kept; docs/suspend.md says what each is.
+TIERS = ("best", "pinned", "pageable", "file")
+
+
+class _Options(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("directory", ctypes.c_char_p), ("tier", _U32),
+                ("verify", _U32)]
+
+
+class _Request(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("tags", ctypes.POINTER(ctypes.c_char_p)),
+                ("tag_count", _U64), ("streams", ctypes.POINTER(_HANDLE)), ("stream_count", _U64),
+                ("use_contents", _U32), ("contents", _U32)]
+
+
+class _Report(_native.Sized):
+    _fields_ = [(name, _U64) for name in ("struct_size", "suspended_bytes", "backup_bytes",
+                                          "region_count", "refused_bytes", "cached_bytes",
+                                          "unfinished_bytes", "reserved")]
+
+
+class _Info(_native.Sized):
+    _fields_ = [("struct_size", _U64), ("backup_bytes", _U64), ("obstacle", ctypes.c_char_p),
+                ("is_suspended", _U32), ("reserved", _U32)]
+
+
+_CALLS: dict[str, list[Any]] = {
+    "vmm_suspender_options_init": [ctypes.POINTER(_Options), _U64],
+    "vmm_suspender_create": [ctypes.POINTER(_Options), ctypes.POINTER(_HANDLE)],
+    "vmm_suspender_destroy": [_HANDLE],
+    "vmm_suspender_add_pool": [_HANDLE, _HANDLE, ctypes.c_char_p, _U32],
+    "vmm_suspender_add_manager": [_HANDLE, _HANDLE, ctypes.c_char_p, _U32],
+    "vmm_suspender_remove_pool": [_HANDLE, _HANDLE],
+    "vmm_suspender_remove_manager": [_HANDLE, _HANDLE],
+    "vmm_suspender_suspend": [_HANDLE, ctypes.POINTER(_Request), ctypes.POINTER(_Report)],
+    "vmm_suspender_resume": [_HANDLE, ctypes.POINTER(ctypes.c_char_p), _U64],
+    "vmm_suspender_query": [_HANDLE, ctypes.c_char_p, ctypes.POINTER(_Info)],
+    "vmm_suspender_return_backups": [_HANDLE],
+}
+for _name, _arguments in _CALLS.items():
+    _function = getattr(_LIBRARY, _name)
+    _function.argtypes, _function.restype = _arguments, _native.I32
+
+
+def _one_of(value: str, names: tuple[str, ...], what: str) -> int:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a str, not {value!r}")
+    if value not in names:
+        raise InvalidArgument(f"{what} is one of {', '.join(names)}, not {value!r}")
+    return names.index(value)
+
+
+def _text(tag: str) -> bytes:
+    if not isinstance(tag, str):
+        raise TypeError(f"a tag is a str, not {tag!r}")
+    if "\0" in tag:
+        raise InvalidArgument("a tag has no null character")
+    return tag.encode()
+
+
+def _texts(tags: tuple[str, ...]) -> Any:
+    return (ctypes.c_char_p * len(tags))(*(_text(tag) for tag in tags))
+
+
+@dataclass(frozen=True)
+class SuspendReport:
+    """Bytes; vmm.h says what each is."""
+
+    suspended_bytes: int
+    backup_bytes: int
+    region_count: int
+    refused_bytes: int
+    cached_bytes: int
+    unfinished_bytes: int
+
+    @property
+    def stays_bytes(self) -> int:
+        """Physical memory of the regions that is still there."""
+        return self.refused_bytes + self.cached_bytes + self.unfinished_bytes
+
+
+class Suspender:
+    """Suspends and resumes pools and managers by tag. Any thread may call it; calls wait for each
+    other. Close it before its pools and managers; what is suspended then loses its contents."""
+
+    def __init__(self, *, tier: str = "best", directory: str | None = None,
+                 verify: bool = False) -> None:
+        self._handle = ctypes.c_void_p()
+        self._regions: list[Pool | Manager] = []
+        options = _Options(directory=None if directory is None else str(directory).encode(),
+                           tier=_one_of(tier, TIERS, "tier"), verify=bool(verify))
+        check(_LIBRARY.vmm_suspender_create(ctypes.byref(options), ctypes.byref(self._handle)))
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The vmm_suspender of the C library."""
+        return self._handle
+
+    @property
+    def is_open(self) -> bool:
+        """Whether close() has yet to be called."""
+        return bool(self._handle)
+
+    @staticmethod
+    def _call(allocator: Pool | Manager, verb: str) -> Any:
+        if not isinstance(allocator, (Pool, Manager)):
+            raise TypeError(f"a region is a Pool or a Manager, not {allocator!r}")
+        if not allocator.is_open:
+            raise InvalidHandle("the pool or manager was closed")
+        kind = "pool" if isinstance(allocator, Pool) else "manager"
+        return getattr(_LIBRARY, f"vmm_suspender_{verb}_{kind}")
+
+    def add(self, allocator: Pool | Manager, tag: str, contents: str = "keep") -> None:
+        """The pool or manager is a region from now on; several may have one tag."""
+        call = self._call(allocator, "add")
+        check(call(self._handle, allocator.handle, _text(tag),
+                   _one_of(contents, CONTENTS, "contents")))
+        self._regions.append(allocator)
+
+    def remove(self, allocator: Pool | Manager) -> None:
+        """It is a region no more. Raises InUse while it is suspended."""
+        call = self._call(allocator, "remove")
+        check(call(self._handle, allocator.handle))
+        self._regions = [each for each in self._regions if each is not allocator]
+
+    def suspend(self, *tags: str, streams: Iterable[int] = (),
+                contents: str | None = None) -> SuspendReport:
+        """Gives the memory of the regions with these tags (none: all that are not suspended) back,
+        behind the work of their streams and of `streams`. All or none."""
+        named = [int(stream) for stream in streams]
+        request = _Request(tags=_texts(tags), tag_count=len(tags),
+                           streams=(_HANDLE * len(named))(*named), stream_count=len(named),
+                           use_contents=contents is not None,
+                           contents=_one_of(contents or "keep", CONTENTS, "contents"))
+        report = _Report()
+        check(_LIBRARY.vmm_suspender_suspend(self._handle, ctypes.byref(request),
+                                             ctypes.byref(report)))
+        return SuspendReport(report.suspended_bytes, report.backup_bytes, report.region_count,
+                             report.refused_bytes, report.cached_bytes, report.unfinished_bytes)
+
+    def resume(self, *tags: str) -> None:
+        """Brings the memory of the regions with these tags (none: all that are suspended) back to
+        the same addresses, with the contents promised. All or none; can be called again."""
+        check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
+
+    def _query(self, tag: str | None = None) -> _Info:
+        info = _Info()
+        check(_LIBRARY.vmm_suspender_query(self._handle, None if tag is None else _text(tag),
+                                           ctypes.byref(info)))
+        return info
+
+    def is_suspended(self, tag: str) -> bool:
+        """Whether the region with this tag is."""
+        return bool(self._query(tag).is_suspended)
+
+    @property
+    def backup_bytes(self) -> int:
+        """Of all backups, those that wait to be used again included."""
+        return int(self._query().backup_bytes)
+
+    @property
+    def obstacle(self) -> str:
+        """The tag of the region that kept the last call from being done, or the empty text."""
+        return (self._query().obstacle or b"").decode()
+
+    def return_backups(self) -> None:
+        """Gives the backups back that no suspended region has."""
+        check(_LIBRARY.vmm_suspender_return_backups(self._handle))
+
+    def close(self) -> None:
+        """Ends it; a second call does nothing."""
+        if not self._handle:
+            return
+        check(_LIBRARY.vmm_suspender_destroy(self._handle))
+        self._handle = ctypes.c_void_p()
+        self._regions.clear()
+
+    def __enter__(self) -> Suspender:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # At the interpreter's end nothing may be left to call.
+        if getattr(self, "_handle", None):
+            _LIBRARY.vmm_suspender_destroy(self._handle)

@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""A sleep-mode backend for vLLM over vmm's regions.
+
+    vllm serve MODEL --enable-sleep-mode --sleep-mode-backend libvmm
+
+An entry point of `vllm.general_plugins` calls register(). What vLLM allocates under its tags
+("weights", "kv_cache") comes from use_memory_pool(), and is suspended here: level 1 keeps the
+weights in host memory, level 2 discards them; everything else is discarded at both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .errors import Error, InvalidArgument
+from .torch_memory_saver import _Impl
+
+try:
+    from vllm.device_allocator.sleep_mode_backend import (  # type: ignore[import-not-found]
+        SleepModeBackend as _Base)
+except ImportError:
+    class _Base:  # type: ignore[no-redef]
+        """Stands in where vLLM is not installed, or has no such backends."""
+
+        def __init__(self) -> None:
+            self._state = "RUNNING"
+
+        def state(self) -> str:
+            """RUNNING, SUSPENDED or RESUMING."""
+            return self._state
+
+#: What the backend is called on vLLM's command line.
+NAME = "libvmm"
+
+_lock = threading.Lock()
+_impl: _Impl | None = None
+
+
+def _memory() -> _Impl:
+    """One set of regions for the process, as vLLM's own allocator is one."""
+    global _impl
+    with _lock:
+        if _impl is None:
+            _impl = _Impl()
+        return _impl
+
+
+@contextmanager
+def use_memory_pool(tag: str = "default") -> Iterator[None]:
+    """Tensors that this thread makes inside are the tag's, as with CuMemAllocator's method."""
+    import torch
+    with torch.cuda.use_mem_pool(_memory().region(tag, "pinned").mem_pool):
+        yield
+
+
+class VmmBackend(_Base):  # type: ignore[misc,valid-type]
+    """RUNNING, by suspend() SUSPENDED, by resume() RESUMING while some tags are away, then RUNNING.
+    A call that fails leaves the state as it was."""
+
+    def __init__(self, memory: Any = None) -> None:
+        super().__init__()
+        self._memory = memory if memory is not None else _memory()
+        self._away: set[str] = set()
+
+    def suspend(self, level: int = 1) -> None:
+        """Level 0 suspends nothing; level 1 keeps the weights in host memory; level 2 discards
+        them. Raises InvalidArgument for another level, RuntimeError unless RUNNING."""
+        if level not in (0, 1, 2):
+            raise InvalidArgument(f"a level of sleep is 0, 1 or 2, not {level!r}")
+        if self._state != "RUNNING":
+            raise RuntimeError(f"suspend() of a backend that is {self._state}")
+        if level:
+            self._away = set(self._memory.sleep(["weights"] if level == 1 else []))
+        self._state = "SUSPENDED"
+
+    def resume(self, tags: list[str] | None = None) -> None:
+        """Brings the tags back, or all. RESUMING until the last one is back. Tags that nothing was
+        made under, or that are back, are passed over. Raises RuntimeError while RUNNING."""
+        if self._state == "RUNNING":
+            raise RuntimeError("resume() of a backend that is RUNNING")
+        before, self._state = self._state, "RESUMING"
+        try:
+            for tag in sorted(self._away if tags is None else self._away.intersection(tags)):
+                self._memory.resume(tag)
+                self._away.discard(tag)
+        except Error:
+            self._state = before
+            raise
+        if not self._away:
+            self._state = "RUNNING"
+
+    @classmethod
+    def is_supported(cls) -> bool:
+        """Whether a CUDA driver can be opened."""
+        from .drivers import drivers
+        return any(each.name == "cuda" and each.available for each in drivers())
+
+    @classmethod
+    def preserves_communicators(cls) -> bool:
+        """Communicators' memory is no region: it stays."""
+        return True
+
+    @classmethod
+    def preserves_compiled_artifacts(cls) -> bool:
+        """Code and graphs stay, and addresses do not change."""
+        return True
+
+    @classmethod
+    def preserves_graphs_with_communicators(cls) -> bool:
+        """Buffers that a communicator registered are mapped anew: capture such graphs again."""
+        return False
+
+    @classmethod
+    def supports_durable_storage(cls) -> bool:
+        """Backups go with the process."""
+        return False
+
+
+def register() -> None:
+    """The entry point of `vllm.general_plugins`: tells vLLM's factory of the backend. vLLM may call
+    it several times in a process."""
+    from vllm.device_allocator.sleep_mode_backend import (  # type: ignore[import-not-found]
+        SleepModeBackendFactory)
+    try:
+        SleepModeBackendFactory.get_backend_class(NAME)
+    except ValueError:
+        SleepModeBackendFactory.register_backend(NAME, "libvmm.vllm", "VmmBackend")

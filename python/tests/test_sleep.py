@@ -1,0 +1,336 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: torch_memory_saver's interface and vLLM's sleep-mode backend over vmm's regions: the same
+names and parameters, memory paused and resumed by tag, a state machine that fails without harm.
+Method: a stand-in for PyTorch that has MemPool, use_mem_pool and graph in its words and allocates
+through the functions that it is given; a stand-in for vLLM's factory. Where torch_memory_saver's
+wheel is installed its signatures are compared, else the list below, read from its version of
+2026-08."""
+import contextlib
+import ctypes
+import importlib
+import inspect
+import sys
+import types
+
+import pytest
+
+import libvmm
+import libvmm.torch_memory_saver as compat
+from libvmm import vllm as backend_module
+
+MIB = 1 << 20
+SIGNATURES = {
+    "region": [("tag", "default"), ("enable_cpu_backup", False), ("enable_disk_backup", False),
+               ("cpu_backup_backend", None)],
+    "cuda_graph": [("cuda_graph", inspect.Parameter.empty), ("pool", None), ("stream", None),
+                   ("capture_error_mode", "global"), ("tag", "default"),
+                   ("enable_cpu_backup", False), ("cpu_backup_backend", None)],
+    "disable": [],
+    "pause": [("tag", None)],
+    "resume": [("tag", None)],
+    "get_cpu_backup": [("x", inspect.Parameter.empty), ("zero_copy", False)],
+    "set_disk_backup_dir": [("path", inspect.Parameter.empty)],
+}
+PROPERTIES = ("enabled", "hook_mode", "memory_margin_bytes", "retain_cpu_backup")
+
+
+class Memory:
+    """A PyTorch of one device: what is allocated comes from the pool that is in use."""
+
+    def __init__(self):
+        self.used, self.synchronized = [], []
+        memory = self
+
+        class MemPool:
+            def __init__(self, allocator=None):
+                self.allocator, self.id = allocator, (0, id(self))
+
+        class Allocator:
+            def __init__(self, malloc, free):
+                self.malloc = compat._MALLOC(malloc)
+                self.free = compat._FREE(free)
+
+        @contextlib.contextmanager
+        def use_mem_pool(pool):
+            memory.used.append(pool)
+            yield
+            memory.used.pop()
+
+        @contextlib.contextmanager
+        def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
+            cuda_graph.append((pool, stream, capture_error_mode))
+            yield
+
+        self.torch = types.SimpleNamespace(
+            cuda=types.SimpleNamespace(MemPool=MemPool, use_mem_pool=use_mem_pool, graph=graph,
+                                       current_device=lambda: 0,
+                                       synchronize=self.synchronized.append),
+            _C=types.SimpleNamespace(_cuda_customAllocator=Allocator))
+
+    def empty(self, size):
+        """The address of what a tensor's segment would be; None is out of memory."""
+        allocator = self.used[-1].allocator if self.used else None
+        return allocator.malloc(size, 0, None) if allocator else 0
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    made = Memory()
+    monkeypatch.setitem(sys.modules, "torch", made.torch)
+    monkeypatch.setattr(compat._Impl, "open_driver",
+                        staticmethod(lambda device: libvmm.Driver("host")))
+    return made
+
+
+@pytest.fixture
+def saver(memory):
+    made = compat.TorchMemorySaver()
+    yield made
+    if made._impl is not None:
+        made._impl.close()
+
+
+def parameters_of(function):
+    return [(each.name, each.default) for each in inspect.signature(function).parameters.values()
+            if each.name != "self"]
+
+
+def test_the_signatures_are_those_of_the_list():
+    for name, expected in SIGNATURES.items():
+        assert parameters_of(getattr(compat.TorchMemorySaver, name)) == expected, name
+    for name in PROPERTIES:
+        assert isinstance(getattr(compat.TorchMemorySaver, name), property)
+    assert isinstance(compat.torch_memory_saver, compat.TorchMemorySaver)
+
+
+def test_the_signatures_are_those_of_the_wheel():
+    original = pytest.importorskip("torch_memory_saver", reason="its wheel is not installed")
+    theirs = importlib.import_module("torch_memory_saver.entrypoint").TorchMemorySaver
+    assert hasattr(original, "torch_memory_saver")
+    for name, member in vars(theirs).items():
+        if name.startswith("_"):
+            continue
+        ours = inspect.getattr_static(compat.TorchMemorySaver, name)
+        assert isinstance(ours, property) == isinstance(member, property), name
+        if not isinstance(member, property):
+            assert parameters_of(ours) == parameters_of(member), name
+
+
+def write(at, byte, size=64):
+    ctypes.memset(at, byte, size)
+
+
+def read(at, size=64):
+    return ctypes.string_at(at, size)
+
+
+def test_regions_pause_and_resume(saver, memory):
+    with saver.region(tag="weights", enable_cpu_backup=True):
+        weight = memory.empty(4 * MIB)
+    with saver.region(tag="kv_cache"):
+        cache = memory.empty(2 * MIB)
+        with saver.disable():
+            assert memory.empty(MIB) == 0, "PyTorch's own"
+    assert memory.empty(MIB) == 0
+    write(weight, 7)
+    saver.pause("kv_cache")
+    assert read(weight) == bytes([7]) * 64, "the other tag stays"
+    saver.pause()
+    assert memory.synchronized == [0, 0]
+    saver.resume("weights")
+    assert read(weight) == bytes([7]) * 64
+    saver.resume()
+    write(cache, 9)
+    assert read(cache) == bytes([9]) * 64
+    assert saver.enabled
+
+
+def test_one_tag_with_two_kinds_of_backup(saver, memory, tmp_path):
+    saver.set_disk_backup_dir(str(tmp_path / "backups"))
+    kinds = ({"enable_cpu_backup": True}, {"enable_disk_backup": True},
+             {"enable_cpu_backup": True, "cpu_backup_backend": "mmap"})
+    blocks = []
+    for number, kind in enumerate(kinds):
+        with saver.region(tag="all", **kind):
+            blocks.append(memory.empty(2 * MIB))
+        write(blocks[-1], number + 1)
+    for _ in range(3):
+        saver.pause("all")
+        saver.resume("all")
+    for number, at in enumerate(blocks):
+        assert read(at) == bytes([number + 1]) * 64
+    with pytest.raises(RuntimeError, match="first region"):
+        saver.set_disk_backup_dir(str(tmp_path))
+    saver.retain_cpu_backup = False
+    assert saver.retain_cpu_backup
+
+
+def test_graphs_use_the_tags_pool(saver, memory):
+    seen = []
+    with saver.cuda_graph(seen, tag="graphs", stream=5, capture_error_mode="relaxed"):
+        pass
+    region = saver._impl.region("graphs", "")
+    assert seen == [(region.mem_pool.id, 5, "relaxed")]
+    with pytest.raises(ValueError, match="pool"), saver.cuda_graph(seen, pool=(1, 1)):
+        pass
+
+
+def test_allocations_that_fail_are_null(saver, memory):
+    saver.memory_margin_bytes = 1 << 60
+    with saver.region():
+        assert memory.empty(MIB) is None
+        saver.memory_margin_bytes = 0
+        assert memory.empty(MIB)
+    saver.pause()
+    with saver.region():
+        assert memory.empty(MIB) is None, "the tag is paused"
+    saver.resume()
+
+
+def test_frees_reach_the_pool(saver, memory):
+    with saver.region(tag="kv", enable_cpu_backup=True):
+        at = memory.empty(2 * MIB)
+        pool = memory.used[-1]
+    saver.pause("kv")
+    pool.allocator.free(at, 2 * MIB, 0, None)
+    saver.resume("kv")
+    assert saver._impl.region("kv", "pinned").pool.statistics().live_count == 0
+
+
+def test_wrong_use(saver, memory):
+    for wrong in ({"cpu_backup_backend": "mmap"},
+                  {"enable_cpu_backup": True, "cpu_backup_backend": "tape"},
+                  {"enable_cpu_backup": True, "enable_disk_backup": True}):
+        with pytest.raises(ValueError), saver.region(**wrong):
+            pass
+    saver.hook_mode = "torch"
+    with pytest.raises(ValueError):
+        saver.hook_mode = "neither"
+    saver.pause("nothing was made under it")
+    with pytest.raises(RuntimeError, match="first use"):
+        saver.hook_mode = "torch"
+    with pytest.raises(AttributeError):
+        _ = saver.hook_mode
+    with pytest.raises(NotImplementedError):
+        _ = saver.memory_margin_bytes
+    with pytest.raises(NotImplementedError):
+        saver.get_cpu_backup(None)
+    with pytest.raises(RuntimeError, match="inside"), saver.disable():
+        pass
+    with saver.region(tag="kv"):
+        memory.empty(MIB)
+    saver.pause("kv")
+    with pytest.raises(libvmm.InUse):
+        saver.pause("kv")
+    saver.resume("kv")
+    saver.resume("kv")
+    with compat.configure_subprocess():
+        pass
+
+
+class Factory:
+    """Written from vLLM's registry of sleep-mode backends."""
+
+    registry = {}
+
+    @classmethod
+    def register_backend(cls, name, module_path, class_name):
+        if name in cls.registry:
+            raise ValueError(f"Sleep-mode backend '{name}' is already registered.")
+        cls.registry[name] = lambda: getattr(importlib.import_module(module_path), class_name)
+
+    @classmethod
+    def get_backend_class(cls, name):
+        if name not in cls.registry:
+            raise ValueError(f"Unsupported sleep-mode backend '{name}'.")
+        return cls.registry[name]()
+
+
+@pytest.fixture
+def vllm(monkeypatch):
+    Factory.registry = {}
+    inside = types.ModuleType("vllm.device_allocator.sleep_mode_backend")
+    inside.SleepModeBackendFactory = Factory
+    for name in ("vllm", "vllm.device_allocator"):
+        package = types.ModuleType(name)
+        package.__path__ = []
+        monkeypatch.setitem(sys.modules, name, package)
+    monkeypatch.setitem(sys.modules, inside.__name__, inside)
+
+
+def test_the_backend_registers_once(vllm):
+    backend_module.register()
+    backend_module.register()
+    made = Factory.get_backend_class("libvmm")
+    assert made is backend_module.VmmBackend
+    assert made.preserves_communicators() and made.preserves_compiled_artifacts()
+    assert not made.preserves_graphs_with_communicators() and not made.supports_durable_storage()
+    assert made.is_supported() in (True, False)
+
+
+@pytest.fixture
+def engine(memory, monkeypatch):
+    monkeypatch.setattr(backend_module, "_impl", None)
+    with backend_module.use_memory_pool("weights"):
+        weight = memory.empty(2 * MIB)
+    with backend_module.use_memory_pool("kv_cache"):
+        cache = memory.empty(2 * MIB)
+    write(weight, 3)
+    yield backend_module.VmmBackend(), weight, cache
+    backend_module._impl.close()
+
+
+def test_level_1_keeps_the_weights(engine):
+    backend, weight, cache = engine
+    assert backend.state() == "RUNNING"
+    backend.suspend(level=1)
+    assert backend.state() == "SUSPENDED"
+    with pytest.raises(RuntimeError, match="SUSPENDED"):
+        backend.suspend()
+    backend.resume(tags=["weights"])
+    assert backend.state() == "RESUMING" and read(weight) == bytes([3]) * 64
+    backend.resume(tags=["weights"])
+    assert backend.state() == "RESUMING"
+    backend.resume(tags=["kv_cache"])
+    assert backend.state() == "RUNNING"
+    write(cache, 1)
+    with pytest.raises(RuntimeError, match="RUNNING"):
+        backend.resume()
+
+
+def test_levels_0_and_2(engine):
+    backend, weight, _ = engine
+    backend.suspend(level=0)
+    assert read(weight) == bytes([3]) * 64 and backend.state() == "SUSPENDED"
+    backend.resume()
+    assert backend.state() == "RUNNING"
+    backend.suspend(level=2)
+    assert backend_module._impl._suspenders["pinned"].backup_bytes == 0
+    backend.resume()
+    assert backend.state() == "RUNNING"
+    with pytest.raises(libvmm.InvalidArgument):
+        backend.suspend(level=3)
+
+
+def test_a_call_that_fails_changes_no_state(engine, monkeypatch):
+    backend, weight, _ = engine
+    region = backend_module._impl.region("kv_cache", "pinned")
+    pinned = region.pool.allocate(MIB)
+    region.pool.pin(pinned)
+    with pytest.raises(libvmm.InUse):
+        backend.suspend()
+    assert backend.state() == "RUNNING" and read(weight) == bytes([3]) * 64
+    region.pool.unpin(pinned)
+    backend.suspend()
+
+    def refuse(tag):
+        raise libvmm.OutOfMemory("none left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backend._memory, "resume", refuse)
+        with pytest.raises(libvmm.OutOfMemory):
+            backend.resume()
+    assert backend.state() == "SUSPENDED"
+    backend.resume()
+    assert backend.state() == "RUNNING" and read(weight) == bytes([3]) * 64

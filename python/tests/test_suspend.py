@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: memory that was suspended comes back to the same addresses with the contents promised, by
+tag, all or nothing, and every wrong use raises.
+Method: on the host's memory and on the simulated device; bytes are written and read through the
+driver, and through numpy where it is there."""
+import threading
+
+import pytest
+
+import libvmm
+from libvmm.suspend import CONTENTS, TIERS, Suspender
+
+MIB = 1 << 20
+
+
+@pytest.fixture(params=["host", "fake"])
+def driver(request):
+    with libvmm.Driver(request.param) as opened:
+        yield opened
+
+
+@pytest.fixture
+def weights(driver):
+    with libvmm.Manager(driver) as made:
+        yield made
+        made.validate()
+
+
+@pytest.fixture
+def cache(driver, weights):
+    with libvmm.Pool(driver) as made:
+        yield made
+        made.validate()
+
+
+def test_contents_come_back(driver, weights, cache):
+    with Suspender(verify=True) as sleeper:
+        sleeper.add(weights, "weights")
+        sleeper.add(cache, "kv", contents="zero")
+        weight, block = weights.allocate(4 * MIB), cache.allocate(2 * MIB)
+        at, other = weight.address, block.address
+        driver.write(at, b"w" * 64)
+        driver.write(other, b"k" * 64)
+        report = sleeper.suspend()
+        assert report.region_count == 2 and report.stays_bytes == 0
+        assert report.suspended_bytes >= 6 * MIB and report.backup_bytes >= 4 * MIB
+        assert sleeper.is_suspended("kv") and weights.statistics().held_bytes == 0
+        with pytest.raises(libvmm.InUse, match="suspended"):
+            cache.allocate(1)
+        with pytest.raises(libvmm.InUse, match="suspended"):
+            weight.resize(8 * MIB)
+        sleeper.resume("weights")
+        assert driver.read(at, 64) == b"w" * 64 and weight.address == at
+        sleeper.resume()
+        assert driver.read(other, 64) == bytes(64)
+        assert sleeper.backup_bytes >= 4 * MIB
+        sleeper.return_backups()
+        assert sleeper.backup_bytes == 0
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_every_tier(driver, weights, tier, tmp_path):
+    if tier == "pinned" and driver.name == "host":
+        pytest.skip("the host driver has no streams, so nothing is pinned")
+    with Suspender(tier=tier, directory=tmp_path) as sleeper:
+        sleeper.add(weights, "weights")
+        block = weights.allocate(2 * MIB)
+        driver.write(block.address, b"abc")
+        for _ in range(3):
+            sleeper.suspend("weights")
+            sleeper.resume("weights")
+        assert driver.read(block.address, 3) == b"abc"
+
+
+def test_one_call_may_have_other_contents(driver, weights):
+    with Suspender() as sleeper:
+        sleeper.add(weights, "weights")
+        block = weights.allocate(2 * MIB)
+        driver.write(block.address, b"abc")
+        assert sleeper.suspend(contents="zero").backup_bytes == 0
+        sleeper.resume()
+        assert driver.read(block.address, 3) == bytes(3)
+
+
+def test_freed_while_suspended(weights, cache):
+    with Suspender() as sleeper:
+        sleeper.add(weights, "all")
+        sleeper.add(cache, "all")
+        weight, block = weights.allocate(2 * MIB), cache.allocate(2 * MIB)
+        sleeper.suspend("all")
+        weight.free()
+        block.free()
+        sleeper.resume("all")
+        assert weights.statistics().held_bytes == 0
+
+
+def test_wrong_use(driver, weights, cache):
+    with Suspender() as sleeper:
+        sleeper.add(weights, "weights")
+        with pytest.raises(libvmm.InUse):
+            sleeper.add(weights, "again")
+        with pytest.raises(libvmm.InvalidArgument):
+            sleeper.add(cache, "")
+        with pytest.raises(libvmm.InvalidArgument, match="null"):
+            sleeper.add(cache, "a\0b")
+        with pytest.raises(libvmm.InvalidArgument, match="keep, zero, discard"):
+            sleeper.add(cache, "kv", contents="some")
+        with pytest.raises(TypeError):
+            sleeper.add(driver, "driver")
+        with pytest.raises(TypeError):
+            sleeper.suspend(7)
+        with pytest.raises(libvmm.InvalidArgument, match="tag"):
+            sleeper.suspend("nothing")
+        with pytest.raises(libvmm.InvalidArgument, match="not suspended"):
+            sleeper.resume("weights")
+        sleeper.suspend("weights")
+        with pytest.raises(libvmm.InUse, match="already"):
+            sleeper.suspend("weights")
+        assert sleeper.obstacle == "weights"
+        with pytest.raises(libvmm.InUse, match="resume"):
+            sleeper.remove(weights)
+        with pytest.raises(libvmm.InUse):
+            weights.close()
+        sleeper.resume()
+        sleeper.remove(weights)
+        with pytest.raises(libvmm.InvalidArgument):
+            sleeper.remove(weights)
+    assert not sleeper.is_open
+    with pytest.raises(libvmm.InvalidHandle):
+        sleeper.suspend()
+    with pytest.raises(libvmm.InvalidArgument, match="tier"):
+        Suspender(tier="tape")
+    assert CONTENTS[0] == "keep"
+
+
+def test_a_pinned_block_stays(cache):
+    with Suspender() as sleeper:
+        sleeper.add(cache, "kv")
+        block = cache.allocate(2 * MIB)
+        cache.pin(block)
+        with pytest.raises(libvmm.InUse, match="pinned"):
+            sleeper.suspend()
+        cache.unpin(block)
+        sleeper.suspend()
+        sleeper.resume()
+
+
+def test_threads_take_turns(driver, weights, cache):
+    """Of threads that suspend and resume one tag each, none sees the other's."""
+    with Suspender() as sleeper:
+        sleeper.add(weights, "weights")
+        sleeper.add(cache, "kv")
+        weight, block = weights.allocate(2 * MIB), cache.allocate(2 * MIB)
+        driver.write(weight.address, b"w")
+        driver.write(block.address, b"k")
+        failures = []
+
+        def cycle(tag):
+            try:
+                for _ in range(50):
+                    sleeper.suspend(tag)
+                    sleeper.resume(tag)
+            except libvmm.Error as failure:
+                failures.append(failure)
+
+        threads = [threading.Thread(target=cycle, args=(tag,)) for tag in ("weights", "kv")]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert not failures
+        assert driver.read(weight.address, 1) + driver.read(block.address, 1) == b"wk"

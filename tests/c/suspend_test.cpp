@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: suspension through vmm.h does what the header says: contents come back to the same
+// addresses, all regions or none, and every wrong use is refused by a code. [M1]
+// Method: on the host's memory, read and written directly, and on the simulated device.
+#include <cstdint>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "bench.hpp"
+#include "vmm.h"
+
+namespace {
+
+using c_test::MiB;
+using c_test::sized;
+
+class SuspendC : public c_test::Bench {
+ protected:
+  void start(const char* name, std::uint32_t tier = VMM_BACKUP_BEST) {
+    open(name);
+    vmm_suspender_options options;
+    EXPECT_GOOD(vmm_suspender_options_init(&options, sizeof(options)));
+    options.tier = tier;
+    options.verify = 1;
+    EXPECT_GOOD(vmm_suspender_create(&options, &suspender));
+    EXPECT_GOOD(vmm_suspender_add_pool(suspender, pool, "kv", VMM_CONTENTS_KEEP));
+    EXPECT_GOOD(vmm_suspender_add_manager(suspender, manager, "weights", VMM_CONTENTS_ZERO));
+  }
+  void SetUp() override {}
+  void TearDown() override {
+    EXPECT_GOOD(vmm_suspender_destroy(suspender));
+    c_test::Bench::TearDown();
+  }
+  vmm_suspender_info info(const char* tag = nullptr) {
+    auto out = sized<vmm_suspender_info>();
+    EXPECT_GOOD(vmm_suspender_query(suspender, tag, &out));
+    return out;
+  }
+  vmm_suspender* suspender = nullptr;
+};
+
+TEST_F(SuspendC, ContentsComeBackToTheSameAddresses) {
+  start("host", VMM_BACKUP_PAGEABLE);
+  void* kept = nullptr;
+  ASSERT_GOOD(vmm_pool_allocate(pool, 4 * MiB, nullptr, &kept));
+  auto request = sized<vmm_block_request>();
+  request.size_bytes = 2 * MiB;
+  void* zeroed = nullptr;
+  ASSERT_GOOD(vmm_manager_allocate(manager, &request, &zeroed));
+  std::memset(kept, 7, 4 * MiB);
+  std::memset(zeroed, 7, 2 * MiB);
+  auto report = sized<vmm_suspend_report>();
+  ASSERT_GOOD(vmm_suspender_suspend(suspender, nullptr, &report));
+  EXPECT_GE(report.suspended_bytes, 6 * MiB);
+  EXPECT_GE(report.backup_bytes, 4 * MiB);
+  EXPECT_EQ(report.region_count, 2u);
+  EXPECT_EQ(report.refused_bytes + report.cached_bytes + report.unfinished_bytes, 0u);
+  EXPECT_EQ(info("kv").is_suspended, 1u);
+  EXPECT_GE(info().backup_bytes, 4 * MiB);
+  void* none = nullptr;
+  EXPECT_EQ(vmm_pool_allocate(pool, MiB, nullptr, &none), VMM_ERROR_IN_USE);
+  EXPECT_EQ(vmm_manager_allocate(manager, &request, &none), VMM_ERROR_IN_USE);
+  ASSERT_GOOD(vmm_suspender_resume(suspender, nullptr, 0));
+  EXPECT_EQ(static_cast<unsigned char*>(kept)[4 * MiB - 1], 7);
+  EXPECT_EQ(static_cast<unsigned char*>(zeroed)[2 * MiB - 1], 0);
+  EXPECT_GOOD(vmm_suspender_return_backups(suspender));
+  EXPECT_EQ(info().backup_bytes, 0u);
+  EXPECT_GOOD(vmm_pool_free(pool, kept, nullptr));
+  EXPECT_GOOD(vmm_manager_free(manager, zeroed));
+}
+
+TEST_F(SuspendC, TagsAndContentsOfOneRequest) {
+  start("fake");
+  const char* const weights[] = {"weights"};
+  auto request = sized<vmm_suspend_request>();
+  request.tags = weights;
+  request.tag_count = 1;
+  request.use_contents = 1;
+  request.contents = VMM_CONTENTS_DISCARD;
+  vmm_stream stream = nullptr;
+  ASSERT_GOOD(vmm_driver_create_stream(driver, &stream));
+  request.streams = &stream;
+  request.stream_count = 1;
+  ASSERT_GOOD(vmm_suspender_suspend(suspender, &request, nullptr));
+  EXPECT_EQ(info("kv").is_suspended, 0u);
+  EXPECT_EQ(vmm_suspender_suspend(suspender, &request, nullptr), VMM_ERROR_IN_USE);
+  EXPECT_STREQ(info().obstacle, "weights");
+  ASSERT_GOOD(vmm_suspender_resume(suspender, weights, 1));
+  EXPECT_EQ(vmm_suspender_resume(suspender, weights, 1), VMM_ERROR_INVALID_ARGUMENT);
+  ASSERT_GOOD(vmm_driver_destroy_stream(driver, stream));
+}
+
+TEST_F(SuspendC, WrongUse) {
+  start("fake");
+  EXPECT_EQ(vmm_suspender_create(nullptr, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  vmm_suspender_options options;
+  EXPECT_GOOD(vmm_suspender_options_init(&options, sizeof(options)));
+  vmm_suspender* none = nullptr;
+  options.tier = 4;
+  EXPECT_EQ(vmm_suspender_create(&options, &none), VMM_ERROR_BAD_OPTION);
+  options.tier = 0;
+  options.verify = 2;
+  EXPECT_EQ(vmm_suspender_create(&options, &none), VMM_ERROR_BAD_OPTION);
+  auto request = sized<vmm_suspend_request>();
+  request.tag_count = 1;
+  EXPECT_EQ(vmm_suspender_suspend(suspender, &request, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  request = sized<vmm_suspend_request>();
+  request.stream_count = 1;
+  EXPECT_EQ(vmm_suspender_suspend(suspender, &request, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  request = sized<vmm_suspend_request>();
+  request.contents = 3;
+  EXPECT_EQ(vmm_suspender_suspend(suspender, &request, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  request.contents = 0;
+  request.use_contents = 2;
+  EXPECT_EQ(vmm_suspender_suspend(suspender, &request, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  const char* const unknown[] = {"nothing"};
+  EXPECT_EQ(vmm_suspender_resume(suspender, unknown, 1), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(vmm_suspender_query(suspender, "nothing", nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(vmm_suspender_add_pool(suspender, pool, "again", 0), VMM_ERROR_IN_USE);
+  EXPECT_EQ(vmm_suspender_add_pool(suspender, pool, "kv", 3), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(vmm_suspender_add_pool(suspender, nullptr, "kv", 0), VMM_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(vmm_suspender_add_manager(suspender, manager, nullptr, 0), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(vmm_suspender_resume(nullptr, nullptr, 0), VMM_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(vmm_pool_destroy(pool), VMM_ERROR_IN_USE) << "it is a region";
+  EXPECT_EQ(vmm_manager_destroy(manager), VMM_ERROR_IN_USE);
+  EXPECT_GOOD(vmm_suspender_remove_pool(suspender, pool));
+  EXPECT_EQ(vmm_suspender_remove_pool(suspender, pool), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_suspender_remove_manager(suspender, manager));
+}
+
+}  // namespace

@@ -1,0 +1,204 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: what cannot be suspended is refused with an error that says why, what is suspended is
+// refused to everybody but free(), and a refusal changes nothing. [M1]
+// Method: each misuse once, then the call that it kept from being done.
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "regions.hpp"
+
+import vmm.growable;
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::errc;
+
+class SuspendMisuse : public Regions {
+ protected:
+  void expect_running(std::string_view obstacle) {
+    EXPECT_EQ(*sleeper->last_obstacle(), obstacle);
+    EXPECT_FALSE(*sleeper->is_suspended("kv"));
+    EXPECT_FALSE(*sleeper->is_suspended("weights"));
+    validate();
+    EXPECT_NE(in_pool(MiB), address{});
+    EXPECT_NE(in_blocks(MiB), address{});
+  }
+  void expect_works() {
+    suspend();
+    resume();
+  }
+};
+
+constexpr std::string_view kv[] = {"kv"};
+constexpr std::string_view unknown[] = {"kv", "nothing"};
+
+TEST_F(SuspendMisuse, Tags) {
+  open();
+  refused(sleeper->suspend({.tags = unknown}), errc::invalid_argument);
+  refused(sleeper->resume(unknown), errc::invalid_argument);
+  refused(sleeper->is_suspended("nothing"), errc::invalid_argument);
+  refused(sleeper->add(*pool, {"again"}), errc::in_use);
+  vmm::stream_pool other(driver);
+  refused(sleeper->add(other, {""}), errc::invalid_argument);
+  refused(sleeper->remove(other), errc::invalid_argument);
+  expect_running("");
+}
+
+TEST_F(SuspendMisuse, SuspendedTwiceAndResumedTwice) {
+  open();
+  refused(sleeper->resume(kv), errc::invalid_argument);
+  fine(sleeper->resume());  // none is suspended
+  suspend({.tags = kv});
+  refused(sleeper->suspend({.tags = kv}), errc::in_use);
+  constexpr std::string_view both[] = {"weights", "kv"};
+  refused(sleeper->suspend({.tags = both}), errc::in_use);
+  EXPECT_FALSE(*sleeper->is_suspended("weights")) << "all or nothing";
+  refused(sleeper->remove(*pool), errc::in_use);
+  vmm::suspender second;
+  fine(second.add(*pool, {"kv"}));
+  refused(second.suspend(), errc::in_use);
+  fine(second.remove(*pool));
+  resume();
+  refused(sleeper->resume(kv), errc::invalid_argument);
+  expect_running("kv");
+}
+
+TEST_F(SuspendMisuse, UseOfAPoolWhileItIsSuspended) {
+  open();
+  const address block = in_pool(4 * MiB);
+  suspend();
+  refused(pool->allocate(MiB, a), errc::in_use);
+  refused(pool->allocate(MiB, b), errc::in_use);
+  refused(pool->pin(block), errc::in_use);
+  refused(pool->segments({block, MiB}), errc::in_use);
+  refused(pool->free(block + 512, a), errc::invalid_argument);
+  EXPECT_EQ(pool->trim(0).released_count, 0u);
+  fine(pool->synchronize());
+  fine(pool->forget(b));
+  resume();
+  fine(pool->pin(block));
+  fine(pool->unpin(block));
+}
+
+TEST_F(SuspendMisuse, UseOfAManagerWhileItIsSuspended) {
+  open();
+  const address block = in_blocks(4 * MiB);
+  const address other = in_blocks(4 * MiB);
+  suspend();
+  refused(blocks->allocate(MiB), errc::in_use);
+  refused(blocks->resize({block, 8 * MiB}), errc::in_use);
+  refused(blocks->settle(block), errc::in_use);
+  refused(blocks->segments({block, MiB}), errc::in_use);
+  refused(blocks->copy({other, block, MiB, a}), errc::in_use);
+  refused(blocks->copy({other, block, 4 * MiB, a}, vmm::copy_mode::move), errc::in_use);
+  const vmm::access_grant one{vmm::device(0), vmm::access::read};
+  refused(blocks->set_access(block, {&one, 1}), errc::in_use);
+  EXPECT_EQ(blocks->drain().released_count, 0u);
+  EXPECT_TRUE(blocks->find(block));
+  resume();
+  EXPECT_TRUE(blocks->resize({block, 8 * MiB}));
+}
+
+TEST_F(SuspendMisuse, PinnedMemoryStays) {
+  open();
+  const address block = in_pool(4 * MiB);
+  fine(pool->pin(block));
+  refused(sleeper->suspend(), errc::in_use);
+  expect_running("kv");
+  fine(pool->unpin(block));
+  expect_works();
+}
+
+TEST_F(SuspendMisuse, ExportedMemoryStays) {
+  manager_options.shareable = vmm::share_kind::posix_fd;
+  open();
+  const address block = in_blocks(4 * MiB);
+  ASSERT_TRUE(blocks->begin_export(block, vmm::export_rule::pinned));
+  refused(sleeper->suspend(), errc::in_use);
+  expect_running("weights");
+  fine(blocks->end_export(block));
+  refused(sleeper->suspend(), errc::in_use);  // another process may still use it
+  fine(blocks->free(block));
+  expect_works();
+}
+
+TEST_F(SuspendMisuse, SharedMemoryStays) {
+  open();
+  const address one = in_blocks(4 * MiB);
+  const address two = in_blocks(4 * MiB);
+  fine(blocks->copy({two, one, 4 * MiB, a}, vmm::copy_mode::alias));
+  refused(sleeper->suspend(), errc::in_use);
+  expect_running("weights");
+  fine(blocks->free(two));
+  expect_works();
+}
+
+TEST_F(SuspendMisuse, AGrowableRangesMemoryStays) {
+  open();
+  {
+    vmm::growable_range range(*blocks, {.segment_bytes_max = 64 * MiB});
+    fine(range.reserve());
+    expect_works();
+    fine(range.resize({.size_bytes = 4 * MiB, .stream = a}));
+    refused(sleeper->suspend(), errc::in_use);
+    expect_running("weights");
+  }
+  expect_works();
+}
+
+TEST_F(SuspendMisuse, ContentsThatTheHomeMustNotReadAreNotKept) {
+  open();
+  const address block = in_blocks(4 * MiB);
+  const vmm::access_grant none{driver.home(), vmm::access::none};
+  fine(blocks->set_access(block, {&none, 1}));
+  refused(sleeper->suspend(), errc::not_permitted);
+  suspend({.contents = vmm::suspend_contents::discard});
+  resume();
+}
+
+TEST_F(SuspendMisuse, ATierThatIsNotThere) {
+  open(contents::keep, contents::keep,
+       {.tier = vmm::backup_tier::file, .directory = "/nowhere/at/all"});
+  const address block = in_pool(4 * MiB);
+  write(block, 4 * MiB, 8);
+  refused(sleeper->suspend(), errc::out_of_host_memory);
+  expect_tag(block, 8);
+  expect_running("kv");
+}
+
+TEST_F(SuspendMisuse, MemoryThatOthersHaveTakenMeanwhile) {
+  open();
+  const address block = in_blocks(4 * MiB);
+  write(block, 4 * MiB, 8);
+  suspend();
+  const vmm::memory_info now = *driver.query_memory(driver.home());
+  const auto thief = driver.create({now.free_bytes / (2 * MiB) * (2 * MiB), driver.home()});
+  ASSERT_TRUE(thief);
+  refused(sleeper->resume(), errc::out_of_memory);
+  EXPECT_TRUE(*sleeper->is_suspended("weights"));
+  fine(driver.release(*thief));
+  resume();
+  expect_tag(block, 8);
+}
+
+TEST_F(SuspendMisuse, VerifyFindsContentsThatAreNotThose) {
+  open(contents::keep, contents::keep, {.tier = vmm::backup_tier::pinned, .verify = true});
+  const address block = in_blocks(2 * MiB);
+  write(block, 2 * MiB, 8);
+  suspend();
+  // The one fill of a zero region that is left out: the fake forgets nothing by itself.
+  driver.fail({vmm::call::copy, 1, false, driver.possible_errors(vmm::call::copy).front()});
+  EXPECT_FALSE(sleeper->resume());
+  driver.clear_faults();
+  resume();
+  expect_tag(block, 8);
+}
+
+}  // namespace

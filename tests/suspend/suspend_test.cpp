@@ -1,0 +1,414 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: suspended memory is the driver's, its addresses stay, and what comes back is what the
+// policy promises, behind the work that used it, with the rights of all; nothing piles up. [M1, M2]
+// Method: a pool and a manager on the fake driver, which counts what is alive, knows what memory
+// shows, and reports who touches memory that is not there.
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "regions.hpp"
+
+import vmm.history;
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::errc;
+using vmm::history_kind;
+using vmm::remap_kind;
+
+using Suspend = Regions;
+
+constexpr std::string_view kv[] = {"kv"};
+constexpr std::string_view weights[] = {"weights"};
+
+TEST_F(Suspend, MemoryGoesToTheDriverAndKeptContentsComeBack) {
+  open();
+  const address in_kv = in_pool(20 * MiB);
+  const address weight = in_blocks(12 * MiB);
+  const address free_again = in_pool(64 * MiB);
+  fine(pool->free(free_again, a));
+  write(in_kv, 20 * MiB, 7);
+  write(weight, 12 * MiB, 9);
+  const std::uint64_t device_bytes = driver.query_memory(driver.home())->free_bytes;
+  const vmm::suspend_report report = suspend();
+  EXPECT_EQ(report.region_count, 2u);
+  EXPECT_GE(report.suspended_bytes, 32 * MiB);
+  EXPECT_EQ(report.backup_bytes, report.suspended_bytes);
+  EXPECT_TRUE(report.stays.empty());
+  EXPECT_EQ(pool->statistics().suspended_bytes + blocks->statistics().suspended_bytes,
+            report.suspended_bytes);
+  EXPECT_EQ(blocks->statistics().footprint_bytes, 0u);
+  EXPECT_GE(driver.query_memory(driver.home())->free_bytes, device_bytes + 32 * MiB);
+  EXPECT_TRUE(*sleeper->is_suspended("kv"));
+  validate();
+  resume();
+  EXPECT_FALSE(*sleeper->is_suspended("kv"));
+  EXPECT_EQ(pool->statistics().suspended_bytes, 0u);
+  for (std::uint64_t at = 0; at < 20 * MiB; at += MiB) expect_tag(in_kv + at, 7);
+  for (std::uint64_t at = 0; at < 12 * MiB; at += MiB) expect_tag(weight + at, 9);
+  run(b, {in_kv, 20 * MiB});
+  EXPECT_NE(in_pool(8 * MiB), address{});
+}
+
+TEST_F(Suspend, EachPolicyKeepsItsPromise) {
+  open(vmm::suspend_contents::zero, vmm::suspend_contents::discard, {.verify = true});
+  const address zero = in_pool(8 * MiB);
+  const address gone = in_blocks(8 * MiB);
+  write(zero, 8 * MiB, 3);
+  write(gone, 8 * MiB, 4);
+  EXPECT_EQ(suspend().backup_bytes, 0u);
+  resume();
+  expect_tag(zero + 4 * MiB, 0);
+  std::byte seen[8] = {};
+  fine(driver.read(seen, gone));
+  EXPECT_EQ(static_cast<std::uint8_t>(seen[0]), vmm::poison_byte)
+      << "verify shows who relies on it";
+  EXPECT_EQ(sleeper->backup_bytes(), 0u);
+}
+
+TEST_F(Suspend, ARequestMayNameAnotherPolicy) {
+  open();
+  const address weight = in_blocks(8 * MiB);
+  write(weight, 8 * MiB, 4);
+  EXPECT_EQ(suspend({.tags = weights, .contents = vmm::suspend_contents::zero}).backup_bytes, 0u);
+  resume();
+  expect_tag(weight, 0);
+  write(weight, 8 * MiB, 5);
+  suspend();
+  resume();
+  expect_tag(weight, 5);
+}
+
+TEST_F(Suspend, EveryTierKeepsContents) {
+  for (const vmm::backup_tier tier : {vmm::backup_tier::best, vmm::backup_tier::pinned,
+                                      vmm::backup_tier::pageable, vmm::backup_tier::file}) {
+    open(contents::keep, contents::keep,
+         {.tier = tier, .directory = testing::TempDir(), .verify = true});
+    const address first = in_pool(6 * MiB);
+    const address weight = in_blocks(10 * MiB);
+    write(first, 6 * MiB, 21);
+    write(weight, 10 * MiB, 22);
+    suspend();
+    EXPECT_GE(sleeper->backup_bytes(), 16 * MiB);
+    resume();
+    expect_tag(first, 21);
+    expect_tag(weight + 8 * MiB, 22);
+    fine(sleeper->return_backups());
+    EXPECT_EQ(sleeper->backup_bytes(), 0u);
+    sleeper.reset();
+    pool.reset();
+    blocks.reset();
+  }
+}
+
+TEST_F(Suspend, OneArenaIsUsedAgain) {
+  open();
+  (void)in_blocks(32 * MiB);
+  suspend();
+  resume();
+  const std::uint64_t backup_bytes = sleeper->backup_bytes();
+  const std::uint64_t created = driver.calls(vmm::call::create);
+  suspend();
+  EXPECT_EQ(driver.calls(vmm::call::create), created) << "no second backup is made";
+  EXPECT_EQ(sleeper->backup_bytes(), backup_bytes);
+  resume();
+}
+
+TEST_F(Suspend, TagsAreSuspendedOneByOne) {
+  open();
+  const address in_kv = in_pool(4 * MiB);
+  const address weight = in_blocks(4 * MiB);
+  write(weight, 4 * MiB, 5);
+  suspend({.tags = kv});
+  EXPECT_FALSE(*sleeper->is_suspended("weights"));
+  expect_tag(weight, 5);
+  suspend();  // the rest
+  EXPECT_TRUE(*sleeper->is_suspended("weights"));
+  fine(sleeper->resume(weights));
+  expect_tag(weight, 5);
+  EXPECT_TRUE(*sleeper->is_suspended("kv"));
+  fine(sleeper->resume(kv));
+  run(a, {in_kv, 4 * MiB});
+}
+
+// The fake reports unmapping under work, and work that finds its memory gone.
+TEST_F(Suspend, WorkOfTheMemorysStreamsIsWaitedForAndNoOther) {
+  open();
+  const address in_kv = in_pool(4 * MiB);
+  const address weight = in_blocks(4 * MiB);
+  const auto other = *driver.create_stream();
+  run(a, {in_kv, 4 * MiB}, 5000);
+  run(b, {weight, 4 * MiB}, 7000);
+  vmm::fake::kernel side{"side", 1'000'000};
+  ASSERT_TRUE(driver.launch(other, side));
+  const double before_us = driver.now_us();
+  const vmm::stream_handle streams[] = {b};
+  suspend({.streams = streams});
+  EXPECT_GE(driver.now_us() - before_us, 7000.0);
+  EXPECT_LT(driver.now_us() - before_us, 900'000.0) << "the side kernel was waited for";
+  resume();
+  ASSERT_TRUE(driver.finish_all());
+  ASSERT_TRUE(driver.destroy_stream(other));
+}
+
+// What is queued when the call is made is in the contents that come back.
+TEST_F(Suspend, QueuedWorkIsFinishedBeforeContentsAreCopied) {
+  open();
+  const address in_kv = in_pool(4 * MiB);
+  const vmm::address_range what{in_kv, 4 * MiB};
+  vmm::fake::kernel work{"writer", 9000};
+  work.writes = {&what, 1};
+  work.tag = 55;
+  ASSERT_TRUE(driver.launch(a, work));
+  suspend({.tags = kv});
+  resume();
+  expect_tag(in_kv, 55);
+  const address weight = in_blocks(4 * MiB);
+  const vmm::address_range other{weight, 4 * MiB};
+  work.writes = {&other, 1};
+  ASSERT_TRUE(driver.launch(a, work));
+  suspend({.tags = weights});
+  resume();
+  expect_tag(weight, 55);
+}
+
+TEST_F(Suspend, BlocksAreFreedWhileTheyAreSuspended) {
+  pool_options.rules.handle_bytes = 2 * MiB;
+  open();
+  const address stays = in_pool(2 * MiB);
+  const address goes = in_pool(2 * MiB);
+  const address weight = in_blocks(4 * MiB);
+  const address lost = in_blocks(4 * MiB);
+  write(stays, 2 * MiB, 1);
+  write(weight, 4 * MiB, 2);
+  suspend();
+  fine(pool->free(goes, a));
+  fine(blocks->free(lost));
+  refused(pool->free(goes, a), errc::not_allocated);
+  refused(blocks->free(lost), errc::not_allocated);
+  const std::uint64_t handles = driver.resource_counts().handles;
+  resume();
+  EXPECT_EQ(driver.resource_counts().handles - handles, 2u) << "what was freed gets no memory";
+  expect_tag(stays, 1);
+  expect_tag(weight, 2);
+  validate();
+}
+
+TEST_F(Suspend, AllocatorsEndWhileTheyAreSuspended) {
+  open();
+  (void)in_pool(4 * MiB);
+  (void)in_blocks(4 * MiB);
+  suspend();
+  sleeper.reset();
+  pool.reset();
+  blocks.reset();
+  EXPECT_EQ(driver.resource_counts().handles, 0u);
+}
+
+TEST_F(Suspend, EmptyRegionsAreSuspendedToo) {
+  open();
+  EXPECT_EQ(suspend().suspended_bytes, 0u);
+  refused(pool->allocate(MiB, a), errc::in_use);
+  refused(blocks->allocate(MiB), errc::in_use);
+  resume();
+  EXPECT_NE(in_pool(MiB), address{});
+}
+
+TEST_F(Suspend, TwoHundredCyclesLeakNothing) {
+  open(contents::keep, contents::zero);
+  const address in_kv = in_pool(9 * MiB);
+  const address weight = in_blocks(6 * MiB);
+  write(in_kv, 9 * MiB, 77);
+  suspend();
+  resume();
+  const vmm::fake::resource_counts first = driver.resource_counts();
+  const std::uint64_t backup_bytes = sleeper->backup_bytes();
+  for (int cycle = 0; cycle < 200; ++cycle) {
+    suspend();
+    resume();
+  }
+  const vmm::fake::resource_counts last = driver.resource_counts();
+  EXPECT_EQ(last.handles, first.handles);
+  EXPECT_EQ(last.memory_bytes, first.memory_bytes);
+  EXPECT_EQ(last.mappings, first.mappings);
+  EXPECT_EQ(last.events, first.events);
+  EXPECT_EQ(last.streams, first.streams);
+  EXPECT_EQ(last.reserved_bytes, first.reserved_bytes);
+  EXPECT_EQ(sleeper->backup_bytes(), backup_bytes);
+  expect_tag(in_kv, 77);
+  expect_tag(weight, 0);
+}
+
+struct hearer final : vmm::remap_listener {
+  std::uint64_t released_bytes = 0;
+  std::uint64_t mapped_bytes = 0;
+  void before_change(const vmm::remap_notice& notice) noexcept override {
+    if (notice.kind == remap_kind::released) released_bytes += notice.range.size_bytes;
+  }
+  void after_change(const vmm::remap_notice& notice) noexcept override {
+    if (notice.kind == remap_kind::mapped) mapped_bytes += notice.range.size_bytes;
+  }
+};
+
+// Whoever let go of its registrations takes them up again.
+TEST_F(Suspend, ListenersHearThatASuspensionFailed) {
+  hearer card;
+  open();
+  (void)in_pool(4 * MiB);
+  const auto subscription = pool->subscribe(card);
+  ASSERT_TRUE(subscription);
+  driver.fail({vmm::call::unmap, 1, false, driver.possible_errors(vmm::call::unmap).front()});
+  EXPECT_FALSE(sleeper->suspend());
+  driver.clear_faults();
+  EXPECT_NE(card.released_bytes, 0u);
+  EXPECT_EQ(card.mapped_bytes, card.released_bytes);
+  fine(pool->unsubscribe(*subscription));
+}
+
+TEST_F(Suspend, HistoryAndListenersHearOfIt) {
+  hearer card;
+  open();
+  fine(pool->start_history({}));
+  fine(blocks->start_history({}));
+  (void)in_pool(4 * MiB);
+  (void)in_blocks(4 * MiB);
+  const auto subscription = pool->subscribe(card);
+  ASSERT_TRUE(subscription);
+  const std::uint64_t suspended_bytes = suspend({.tags = kv}).suspended_bytes;
+  EXPECT_EQ(card.released_bytes, suspended_bytes);
+  suspend();
+  resume();
+  EXPECT_EQ(card.mapped_bytes, suspended_bytes);
+  fine(pool->unsubscribe(*subscription));
+  const auto count = [](const vmm::history& of, history_kind kind) {
+    std::uint64_t bytes = 0;
+    for (const auto& each : of.events) bytes += each.kind == kind ? each.size_bytes : 0;
+    return bytes;
+  };
+  for (const auto& taken : {pool->stop_history(), blocks->stop_history()}) {
+    ASSERT_TRUE(taken);
+    EXPECT_EQ(count(*taken, history_kind::suspended), 4 * MiB);
+    EXPECT_EQ(count(*taken, history_kind::resumed), 4 * MiB);
+  }
+}
+
+// Of threads that allocate and free meanwhile, each call is done or refused, and none gets memory
+// that is away.
+TEST_F(Suspend, OtherThreadsAllocateAndFreeMeanwhile) {
+  open();
+  const address kept = in_pool(2 * MiB);
+  write(kept, 2 * MiB, 31);
+  std::atomic<bool> ends = false;
+  std::atomic<std::uint64_t> served = 0;
+  const auto use = [&](vmm::stream_handle stream) {
+    while (!ends) {
+      const auto one = pool->allocate(MiB, stream);
+      const auto two = blocks->allocate({.size_bytes = 2 * MiB, .stream = stream});
+      for (const auto* each : {&one, &two}) {
+        if (!*each) EXPECT_EQ(each->error().code, errc::in_use) << vmm::describe(each->error());
+      }
+      if (one) fine(pool->free(*one, stream));
+      vmm::status freed;
+      while (two && !(freed = blocks->free(*two))) {
+        ASSERT_EQ(freed.error().code, errc::in_use) << vmm::describe(freed.error());
+      }
+      served += one && two ? 1 : 0;
+    }
+  };
+  std::thread first(use, a);
+  std::thread second(use, b);
+  for (int cycle = 0; cycle < 100; ++cycle) {
+    vmm::status done;
+    do {  // a block that is just being freed is in use
+      const auto report = sleeper->suspend();
+      done = report ? vmm::status{} : vmm::status{report.error()};
+      if (!done) ASSERT_EQ(done.error().code, errc::in_use) << vmm::describe(done.error());
+    } while (!done);
+    do {
+      done = sleeper->resume();
+      if (!done) ASSERT_EQ(done.error().code, errc::in_use) << vmm::describe(done.error());
+    } while (!done);
+    const std::uint64_t before = served;
+    while (served == before && !HasFailure()) std::this_thread::yield();
+  }
+  ends = true;
+  first.join();
+  second.join();
+  expect_tag(kept, 31);
+}
+
+vmm::fake::profile three_devices() {
+  vmm::fake::profile made = vmm::fake::profile::cuda();
+  made.device_count = 3;
+  return made;
+}
+
+class SuspendRights : public Regions {
+ protected:
+  SuspendRights() : Regions(three_devices()) {}
+};
+
+TEST_F(SuspendRights, AllThatWereGrantedComeBack) {
+  open();
+  const vmm::access_grant one{vmm::device(1), vmm::access::read_write};
+  const vmm::access_grant two{vmm::device(2), vmm::access::read};
+  fine(pool->set_peers({&one, 1}));
+  const address in_kv = in_pool(4 * MiB);
+  const address weight = in_blocks(4 * MiB);
+  fine(blocks->set_access(weight, {&two, 1}));
+  suspend();
+  fine(pool->set_peers({&two, 1}));
+  fine(blocks->set_peers({&one, 1}));
+  resume();
+  for (const address at : {in_kv, weight}) {
+    EXPECT_EQ(*driver.get_access(at, vmm::device(0)), vmm::access::read_write);
+    EXPECT_EQ(*driver.get_access(at, vmm::device(1)), vmm::access::read_write);
+    EXPECT_EQ(*driver.get_access(at, vmm::device(2)), vmm::access::read);
+  }
+}
+
+TEST_F(SuspendRights, ABlockThatItsHomeMayOnlyReadKeepsItsContents) {
+  open();
+  const address weight = in_blocks(4 * MiB);
+  write(weight, 4 * MiB, 6);
+  const vmm::access_grant home{driver.home(), vmm::access::read};
+  fine(blocks->set_access(weight, {&home, 1}));
+  suspend();
+  resume();
+  EXPECT_EQ(*driver.get_access(weight, driver.home()), vmm::access::read);
+  expect_tag(weight, 6);
+}
+
+// A graph keeps what its capture allocated, and finds it at the same addresses.
+TEST_F(Suspend, ACapturedGraphReplaysOverMemoryThatCameBack) {
+  pool_options.capture = vmm::capture_rule::private_memory;
+  open();
+  const address before = in_pool(2 * MiB);
+  ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::this_thread));
+  const auto inside = pool->allocate(2 * MiB, b);
+  ASSERT_TRUE(inside);
+  run(b, {*inside, 2 * MiB}, 10);
+  run(b, {before, 2 * MiB}, 10);
+  refused(sleeper->suspend(), errc::in_use);
+  const auto number = pool->capture_number(b);
+  const auto graph = driver.end_capture(b);
+  ASSERT_TRUE(graph && number);
+  ASSERT_TRUE(driver.launch_graph(*graph, b));
+  suspend();
+  resume();
+  ASSERT_TRUE(driver.launch_graph(*graph, b));
+  ASSERT_TRUE(driver.finish_all());
+  fine(pool->release_capture(*number, b));
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+}
+
+}  // namespace
