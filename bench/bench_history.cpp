@@ -6,8 +6,9 @@
 //
 // Pools that differ in their history alone play a recorded trace on the fake driver, each in a
 // process of its own (history_player), in turns. Two are of a library that has no history in its
-// code: built with VMM_WITHOUT_HISTORY, from the same sources. Each has played the trace once,
-// unmeasured, and has everything free. A turn is timed in the thread's own processor time; what the
+// code: built with VMM_WITHOUT_HISTORY, from the same sources. Each has played the trace,
+// unmeasured, until it has everything free and a ring is full once: its first lap also costs the
+// system's page faults. A turn is timed in the thread's own processor time; what the
 // loop itself costs is in all of them. Processes are started anew several times, since where their
 // memory lies decides more than a branch does. Two pools of each kind have no history: the
 // difference between them is the noise. On a machine that others use, the fastest turn of each says

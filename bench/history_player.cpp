@@ -120,10 +120,14 @@ int main(int count, char**) {
   }
   head how;
   take(&how, 1);
+  if (how.step_count == 0) stop("a trace has no events");
   std::vector<step> steps(how.step_count);
   take(steps.data(), steps.size());
   player played(how, std::move(steps));
-  answer(played.time());
+  // Until each page of a ring has been touched, and the pool has what it needs.
+  for (std::uint64_t done = 0; done <= vmm::history_options{}.event_count; done += how.step_count)
+    (void)played.time();
+  answer(0);
   order now{};
   while (read_all(STDIN_FILENO, &now, sizeof(now))) {
     if (now.count == 0) {
