@@ -540,7 +540,9 @@ status manager::free(address at, stream_handle last_use) {
 void manager::deallocate(address at, std::uint64_t, std::uint64_t, stream_handle stream) noexcept {
   status freed = free(at, stream);
   if (!freed && freed.error().code == errc::in_use) {
-    // set_peers claims every block for a moment, which is no mistake of this one's owner.
+    // Who suspends the manager or gives rights claims every block for a while, which is no mistake
+    // of this one's owner.
+    const sync::lock_guard<sync::recursive_mutex> changing(changing_mutex_);
     const sync::lock_guard<sync::mutex> giving(peers_mutex_);
     freed = free(at, stream);
   }

@@ -473,7 +473,8 @@ export class manager {
   [[nodiscard]] status finish_work(std::span<const stream_handle> streams);
   [[nodiscard]] status finish_stream(stream_handle stream);
   [[nodiscard]] status list_parts(suspension_list& out);
-  [[nodiscard]] suspension_phase change_phase(suspension_phase from);
+  [[nodiscard]] suspension_phase change_phase(suspension_phase from) VMM_NOT_ANALYSED;
+  void end_change(suspension_phase next) noexcept VMM_NOT_ANALYSED;
   void unclaim_all() noexcept;
   // ---- rights.cpp ----
   [[nodiscard]] status check_peers(std::span<const access_grant> grants) const;
@@ -509,7 +510,8 @@ export class manager {
   sync::mutex peers_mutex_;       // of set_peers
   sync::mutex suspension_mutex_;  // around a change of the next one
   sync::atomic<suspension_phase> suspension_ = suspension_phase::running;
-  std::vector<block*> suspending_;  // of whoever has made the phase `changing`: blocks it claimed
+  sync::recursive_mutex changing_mutex_;  // of whoever has made the phase `changing`, until it ends
+  std::vector<block*> suspending_;        // under it: the blocks that were claimed
   user_count users_{used_object::manager};
 };
 

@@ -21,13 +21,25 @@ import vmm.tracker;
 
 namespace vmm {
 
-// The phase before; where it was `from`, the calling thread is the one that changes it.
+// The phase before; where it was `from`, the calling thread is the one that changes it, and has
+// changing_mutex_ until end_change(): that of another call, which the analysis does not follow.
 suspension_phase manager::change_phase(suspension_phase from) {
-  const sync::lock_guard<sync::mutex> lock(suspension_mutex_);
-  const suspension_phase before = suspension_.load(std::memory_order_acquire);
   check(from != suspension_phase::changing, "two threads suspend or resume one manager");
-  if (before == from) suspension_.store(suspension_phase::changing, std::memory_order_release);
-  return before;
+  {
+    const sync::lock_guard<sync::mutex> lock(suspension_mutex_);
+    const suspension_phase before = suspension_.load(std::memory_order_acquire);
+    if (before != from) return before;
+    suspension_.store(suspension_phase::changing, std::memory_order_release);
+  }
+  changing_mutex_.lock();
+  return from;
+}
+
+void manager::end_change(suspension_phase next) noexcept {
+  check(next != suspension_phase::changing, "a change of the phase does not end");
+  unclaim_all();
+  suspension_.store(next, std::memory_order_release);
+  changing_mutex_.unlock();
 }
 
 // ---- claims --------------------------------------------------------------------------
@@ -165,8 +177,7 @@ status manager::begin_suspend(std::span<const stream_handle> streams, suspension
   if (done) done = list_parts(out);
   if (done) return done;
   out.clear();
-  unclaim_all();
-  suspension_.store(suspension_phase::running, std::memory_order_release);
+  end_change(suspension_phase::running);
   return done;
 }
 
@@ -181,9 +192,7 @@ void manager::end_suspend(const suspension_list& parts, bool done) noexcept {
     engine_->records().set_suspended(*each, done && has_memory);
   }
   if (done && recorder_) note_footprint();
-  unclaim_all();
-  suspension_.store(done ? suspension_phase::suspended : suspension_phase::running,
-                    std::memory_order_release);
+  end_change(done ? suspension_phase::suspended : suspension_phase::running);
 }
 
 // ---- resuming ------------------------------------------------------------------------
@@ -202,8 +211,7 @@ status manager::begin_resume(suspension_list& out) {
   if (done) done = list_parts(out);
   if (done) return done;
   out.clear();
-  unclaim_all();
-  suspension_.store(suspension_phase::suspended, std::memory_order_release);
+  end_change(suspension_phase::suspended);
   return done;
 }
 
@@ -217,9 +225,7 @@ void manager::end_resume(const suspension_list& parts, bool done) noexcept {
     if (done) engine_->records().set_suspended(*each, false);
   }
   if (done && recorder_) note_footprint();
-  unclaim_all();
-  suspension_.store(done ? suspension_phase::running : suspension_phase::suspended,
-                    std::memory_order_release);
+  end_change(done ? suspension_phase::running : suspension_phase::suspended);
 }
 
 }  // namespace vmm

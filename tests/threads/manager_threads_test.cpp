@@ -15,6 +15,7 @@
 #include "../support/scheduler.hpp"
 
 import vmm.manager;
+import vmm.optimizer;
 
 namespace {
 
@@ -181,25 +182,19 @@ struct shown_machine {
   vmm::address live{};
 };
 
-// While one thread gives a device rights to all blocks, the owner of one lets it go: that is no
-// mistake, the process goes on and the block is freed.
-TEST(ManagerThreads, ABlockThatIsJustGivenRightsCanBeDeallocated) {
+// Plays every schedule of `other`, which is at all blocks, beside the owner of one who lets it go:
+// that is no mistake, the process goes on and the block is freed.
+void play_beside_a_deallocate(const char* what, void (*other)(void*)) {
   constexpr std::uint32_t preemptions_max = 2;
   schedule::crew crew;
-  crew.describe("given rights");
+  crew.describe(what);
   const observed_locks observed;
   schedule::enumeration all(preemptions_max);
   bool good = true;
   do {
     shown_machine world;
     std::array<schedule::body, 2> bodies{};
-    bodies[0] = {[](void* context) {
-                   auto& own = *static_cast<shown_machine*>(context);
-                   const vmm::access_grant second{vmm::device(1), vmm::access::read_write};
-                   const vmm::status given = own.managed->set_peers({&second, 1});
-                   EXPECT_TRUE(given || given.error().code == vmm::errc::in_use);
-                 },
-                 &world};
+    bodies[0] = {other, &world};
     bodies[1] = {[](void* context) {
                    auto& own = *static_cast<shown_machine*>(context);
                    own.managed->deallocate(own.live, 2 * mib, 256,
@@ -211,6 +206,26 @@ TEST(ManagerThreads, ABlockThatIsJustGivenRightsCanBeDeallocated) {
     if (!good) ADD_FAILURE() << "schedule " << all.count() + 1 << ", choices " << crew.choices();
   } while (good && all.advance(crew));
   testing::Test::RecordProperty("schedules", std::to_string(all.count()));
+}
+
+TEST(ManagerThreads, ABlockThatIsJustGivenRightsCanBeDeallocated) {
+  play_beside_a_deallocate("given rights", [](void* context) {
+    auto& own = *static_cast<shown_machine*>(context);
+    const vmm::access_grant second{vmm::device(1), vmm::access::read_write};
+    const vmm::status given = own.managed->set_peers({&second, 1});
+    EXPECT_TRUE(given || given.error().code == vmm::errc::in_use);
+  });
+}
+
+// The memory stays: the suspension is given up after its blocks were claimed and listed.
+TEST(ManagerThreads, ABlockThatIsJustSuspendedCanBeDeallocated) {
+  play_beside_a_deallocate("suspended", [](void* context) {
+    auto& own = *static_cast<shown_machine*>(context);
+    vmm::suspension_list parts;
+    const vmm::status begun = own.managed->begin_suspend({}, parts);
+    EXPECT_TRUE(begun || begun.error().code == vmm::errc::in_use);
+    if (begun) own.managed->end_suspend(parts, false);
+  });
 }
 
 TEST(ManagerThreads, MemoryThatIsJustGivenBackIsNotMissed) { play_all(vmm::policy::va_pool()); }
