@@ -18,6 +18,13 @@
 // The last two keep their records inside the memory that they hand out, which an allocator of
 // device memory cannot.
 //
+// Cold (--cold): what a call costs whose caches a program has used meanwhile. Each event is timed
+// by itself, with two looks at the clock, whose own cost is measured in the same way and
+// subtracted; between two events the thread writes to 2,000 cache lines of its own (128 KiB, as a
+// little Python does), not one behind the other. The same allocators take turns. A turn's slowest
+// thousandth is dropped as the machine's; the pool's own slow calls, where it grows or moves, are
+// rarer than that on the project's traces.
+//
 // Live blocks: sizes from a bounded power law (exponent 1.2, 512 bytes to 2 MiB); 64 blocks are
 // freed and 64 allocated in a timed batch, victims and sizes drawn outside it; the slowest 2 % of
 // the batches are dropped as the machine's. Victims are random among all blocks, or among the 512
@@ -69,6 +76,11 @@ constexpr std::uint64_t mib = 1 << 20;
 
 double ns_since(clock_type::time_point start) {
   return std::chrono::duration<double, std::nano>(clock_type::now() - start).count();
+}
+
+/// Of the steady clock, which is cheaper to ask than that of the thread.
+double clock_ns() {
+  return std::chrono::duration<double, std::nano>(clock_type::now().time_since_epoch()).count();
 }
 
 /// Of this thread alone: what others do to the machine shows in caches only.
@@ -262,6 +274,57 @@ class pmr_subject {
 
 // ---- traces --------------------------------------------------------------------------
 
+/// Cache lines of a program that calls an allocator now and then.
+class other_work {
+ public:
+  static constexpr std::size_t line_count = 2'000;
+
+  [[gnu::noinline]] void touch() {
+    constexpr std::size_t stride = 1'171;  // it and line_count have no common divisor
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < line_count; ++i) {
+      ++lines_[at].count;
+      at += stride;
+      if (at >= line_count) at -= line_count;
+    }
+  }
+
+ private:
+  struct alignas(64) line {
+    std::uint64_t count = 0;
+  };
+  std::vector<line> lines_ = std::vector<line>(line_count);
+};
+
+/// Nanoseconds a call.
+struct cold_figure {
+  double mean_ns = 0;
+  double median_ns = 0;
+};
+
+/// Of single calls, less what a look at the clock costs. The slowest thousandth counts for the
+/// median only.
+cold_figure cold_figure_of(std::vector<float>& ns, double clock_cost_ns) {
+  const auto kept = ns.end() - static_cast<std::ptrdiff_t>(ns.size() / 1000);
+  std::nth_element(ns.begin(), kept - 1, ns.end());
+  const double mean =
+      std::accumulate(ns.begin(), kept, 0.0) / static_cast<double>(kept - ns.begin());
+  const auto middle = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2);
+  std::nth_element(ns.begin(), middle, ns.end());
+  return {mean - clock_cost_ns, static_cast<double>(*middle) - clock_cost_ns};
+}
+
+/// Two looks at the clock with nothing in between, after other work: the median.
+double clock_cost_ns(other_work& work) {
+  std::vector<double> ns(2'001);
+  for (double& each : ns) {
+    work.touch();
+    const double start = clock_ns();
+    each = clock_ns() - start;
+  }
+  return median(ns);
+}
+
 /// One allocator and a trace that it plays again and again.
 template <class Subject>
 class player {
@@ -290,6 +353,26 @@ class player {
     calls_ = subject_->calls() - before;
     for (const std::size_t slot : left_) subject_->give(live_[slot], 0);
     return taken_ns / static_cast<double>(input_.events.size());
+  }
+
+  /// With other work before each event.
+  cold_figure play_cold(other_work& work) {
+    std::vector<float> ns;
+    ns.reserve(input_.events.size());
+    const double clock_cost = clock_cost_ns(work);
+    for (const event& now : input_.events) {
+      auto& at = live_[now.slot];
+      work.touch();
+      const double start_ns = clock_ns();
+      if (now.kind == event_kind::allocate) {
+        at = subject_->take(now.size_bytes, now.stream);
+      } else {
+        subject_->give(at, now.stream);
+      }
+      ns.push_back(static_cast<float>(clock_ns() - start_ns));
+    }
+    for (const std::size_t slot : left_) subject_->give(live_[slot], 0);
+    return cold_figure_of(ns, clock_cost);
   }
 
   /// In the last pass.
@@ -350,6 +433,45 @@ trace_row measure(const trace& input) {
   row.pool_ratio = pool.ratio();
   row.caching_ratio = caching.ratio();
   return row;
+}
+
+// ---- cold caches ---------------------------------------------------------------------
+
+struct cold_row {
+  std::string name;
+  cold_figure pool;
+  cold_figure caching;
+  cold_figure plain;
+  cold_figure pooled;
+};
+
+cold_figure median_of(const std::vector<cold_figure>& turns) {
+  std::vector<double> means;
+  std::vector<double> medians;
+  for (const cold_figure& turn : turns) {
+    means.push_back(turn.mean_ns);
+    medians.push_back(turn.median_ns);
+  }
+  return {median(means), median(medians)};
+}
+
+cold_row measure_cold(const trace& input) {
+  constexpr int turns = 3;
+  other_work work;
+  player<pool_subject> pool(input);
+  player<caching_subject> caching(input);
+  player<malloc_subject> plain(input);
+  player<pmr_subject> pooled(input);
+  (void)pool.play();
+  std::vector<cold_figure> seen[4];
+  for (int turn = 0; turn < turns; ++turn) {
+    seen[0].push_back(pool.play_cold(work));
+    seen[1].push_back(caching.play_cold(work));
+    seen[2].push_back(plain.play_cold(work));
+    seen[3].push_back(pooled.play_cold(work));
+  }
+  return {input.name, median_of(seen[0]), median_of(seen[1]), median_of(seen[2]),
+          median_of(seen[3])};
 }
 
 // ---- live blocks ---------------------------------------------------------------------
@@ -462,11 +584,43 @@ live_row measure_live(std::size_t live_count) {
 
 struct report {
   std::vector<trace_row> traces;
+  std::vector<cold_row> colds;
   std::vector<live_row> lives;
 };
 
 double growth(const report& all, double live_row::* column) {
   return all.lives.back().*column / all.lives.front().*column;
+}
+
+void print_cold_json(const std::vector<cold_row>& rows) {
+  const auto print = [](const char* name, const cold_figure& of) {
+    std::printf(", \"%s_mean_ns\": %.1f, \"%s_median_ns\": %.1f", name, of.mean_ns, name,
+                of.median_ns);
+  };
+  std::printf("{\"cold\": [");
+  for (const cold_row& row : rows) {
+    std::printf("%s{\"trace\": \"%s\", \"lines\": %zu", &row == rows.data() ? "" : ", ",
+                row.name.c_str(), other_work::line_count);
+    print("pool", row.pool);
+    print("caching", row.caching);
+    print("malloc", row.plain);
+    print("pmr", row.pooled);
+    std::printf("}");
+  }
+  std::printf("]}\n");
+}
+
+void print_colds(const std::vector<cold_row>& rows) {
+  std::printf("Cold, ns a call with %zu cache lines touched between calls: mean (median)\n\n",
+              other_work::line_count);
+  std::printf("  %-18s %16s %16s %16s %16s %14s\n", "trace", "vmm.stream", "caching", "malloc",
+              "pmr", "caching/ours");
+  for (const cold_row& row : rows) {
+    std::printf("  %-18s", row.name.c_str());
+    for (const cold_figure& each : {row.pool, row.caching, row.plain, row.pooled})
+      std::printf(" %8.0f (%5.0f)", each.mean_ns, each.median_ns);
+    std::printf(" %14.2f\n", row.caching.mean_ns / row.pool.mean_ns);
+  }
 }
 
 void print_json(const report& all) {
@@ -529,9 +683,21 @@ void print_lives(const report& all) {
 #endif
 }
 
+void print(const report& all, std::string_view part, bool json) {
+  if (part == "--cold") {
+    json ? print_cold_json(all.colds) : print_colds(all.colds);
+  } else if (json) {
+    print_json(all);
+  } else {
+    if (part != "--live") print_traces(all.traces);
+    if (part != "--traces") print_lives(all);
+  }
+}
+
 constexpr const char* usage =
-    "usage: bench_stream [--json] [--traces | --live] [TRACE...]\n"
+    "usage: bench_stream [--json] [--traces | --live | --cold] [TRACE...]\n"
     "  --traces, --live   only one half\n"
+    "  --cold             calls with other work between them, whose caches are cold; nothing else\n"
     "  TRACE              trace files; without one, those of the project\n";
 
 [[noreturn]] void misuse() {
@@ -544,24 +710,21 @@ constexpr const char* usage =
 int main(int argc, char** argv) {
   vmm::tools::answer_help(argc, argv, usage);
   bool json = false;
-  bool traces = true;
-  bool lives = true;
+  std::string_view part;
   std::vector<std::string> files;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--json") {
       json = true;
-    } else if (word == "--traces") {
-      lives = false;
-    } else if (word == "--live") {
-      traces = false;
+    } else if (word == "--traces" || word == "--live" || word == "--cold") {
+      if (!part.empty() && part != word) misuse();
+      part = word;
     } else if (word.starts_with("-")) {
       misuse();
     } else {
       files.emplace_back(word);
     }
   }
-  if (!traces && !lives) misuse();
   if (files.empty()) {
     for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv"})
       files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
@@ -569,20 +732,19 @@ int main(int argc, char** argv) {
   (void)::mallopt(M_MMAP_MAX, 0);
   (void)::mallopt(M_TRIM_THRESHOLD, 1 << 30);
   report all;
-  for (std::size_t i = 0; traces && i < files.size(); ++i) {
+  for (std::size_t i = 0; part != "--live" && i < files.size(); ++i) {
     const vmm::tools::read_outcome read = vmm::tools::read_trace(files[i]);
     if (!read) fail(describe(read.trouble));
-    all.traces.push_back(measure(*read.value));
+    if (part == "--cold") {
+      all.colds.push_back(measure_cold(*read.value));
+    } else {
+      all.traces.push_back(measure(*read.value));
+    }
   }
-  if (lives) {
+  if (part.empty() || part == "--live") {
     for (const std::size_t count : {1'000u, 10'000u, 100'000u, 1'000'000u})
       all.lives.push_back(measure_live(count));
   }
-  if (json) {
-    print_json(all);
-  } else {
-    if (traces) print_traces(all.traces);
-    if (lives) print_lives(all);
-  }
+  print(all, part, json);
   return 0;
 }

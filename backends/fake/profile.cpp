@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake:profile - the three profiles and where their figures come from.
+// vmm.fake:profile - the profiles and where their figures come from.
 module vmm.fake;
 
 import vmm.backend;
@@ -164,6 +164,21 @@ profile profile::cuda() noexcept {
   made.host_memory_bytes = 256 * gib;
   made.home = device(0);
   check(made.address_alignment_bytes % made.device_granularity.minimum_bytes == 0, half_granule);
+  return made;
+}
+
+profile profile::busy_cuda() noexcept {
+  profile made = cuda();
+  for (cost_curve* const each :
+       {&made.costs.create, &made.costs.release, &made.costs.map, &made.costs.set_access,
+        &made.costs.unmap}) {
+    check(each->count != 0, "a call that changes memory costs nothing");
+    for (cost_curve::point& point : each->points) point.us *= busy_factor;
+  }
+  made.costs.reserve_us *= busy_factor;
+  made.costs.free_reservation_us *= busy_factor;
+  made.costs.peer_access_us *= busy_factor;
+  made.costs.peer_unmap_us *= busy_factor;
   return made;
 }
 

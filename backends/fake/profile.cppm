@@ -4,7 +4,7 @@
 // vmm.fake:profile - which driver the fake emulates: what it can do, its sizes, its traps and its
 // prices. [A3]
 //
-// A profile is a plain value: take one of the three, change any field, and make a driver from it.
+// A profile is a plain value: take one of the four, change any field, and make a driver from it.
 // The figures of profile::cuda() were measured on one GPU
 // (docs/decisions/0004-fake-driver-fidelity.md); the traps of the others were read in their
 // documents and sources.
@@ -118,6 +118,10 @@ export struct profile {
   [[nodiscard]] static profile cuda() noexcept;
   [[nodiscard]] static profile level_zero() noexcept;
   [[nodiscard]] static profile host() noexcept;
+  /// cuda(), where each call that changes memory costs busy_factor times as much: as beside kernels
+  /// and a host thread at work, not as in a replay. docs/decisions/0004 has the measurements.
+  [[nodiscard]] static profile busy_cuda() noexcept;
+  static constexpr double busy_factor = 2.9;
 };
 
 /// The most devices and NUMA nodes that a profile may have.

@@ -62,15 +62,50 @@ bool growth_planner::may_spend() const noexcept {
   return spent_ns < events * sizes_.rules.spend_ns;
 }
 
-std::uint32_t growth_planner::create_size(std::uint32_t rest_granules, std::uint64_t room_granules,
-                                          std::uint64_t footprint_bytes) const noexcept {
+// What is live reaches its peak with the request: a program that climbs asks for more soon.
+bool growth_planner::is_climbing(const stream_request& request) const noexcept {
+  check(request.count_granules != 0, "a growth is for nothing");
+  return records_.live_granules() + request.count_granules >= records_.peak_live_granules();
+}
+
+// More than the rest is a wish: no segment takes a target that is longer than itself, and where
+// memory or addresses are short there is none.
+std::uint32_t growth_planner::create_size(const growth_plan& plan, std::uint32_t rest_granules,
+                                          std::uint64_t room_granules,
+                                          const growth_effort& effort) const noexcept {
   check(rest_granules % sizes_.page_granules == 0, "a part of a page is to be created");
-  if (sizes_.rules.growth_share == 0 || room_granules <= rest_granules) return rest_granules;
-  std::uint64_t wish = footprint_bytes / granule_bytes / sizes_.rules.growth_share;
-  wish = std::min({wish, sizes_.rules.handle_bytes / granule_bytes, room_granules});
-  check(wish <= room_granules, "more is to be created than there is room for");
+  constexpr std::uint64_t climb_part = 3;
+  const std::uint64_t share = sizes_.rules.growth_share;
+  const bool has_room = room_granules > rest_granules;
+  if (rest_granules == 0 || share == 0 || effort.use_all_free || effort.needed_only)
+    return rest_granules;
+  if (!has_room && !is_climbing(plan.request)) return rest_granules;
+  const std::uint64_t footprint_granules = effort.footprint_bytes / granule_bytes;
+  std::uint64_t wish = footprint_granules / (has_room ? share : share * climb_part);
+  if (has_room) wish = std::min(wish, room_granules);
+  const std::uint64_t takes =
+      sizes_.segment_granules() - std::min(plan.moved_granules, sizes_.segment_granules());
+  wish = std::min({wish, sizes_.rules.handle_bytes / granule_bytes, takes});
   wish = wish / sizes_.page_granules * sizes_.page_granules;
   return std::max(rest_granules, static_cast<std::uint32_t>(wish));
+}
+
+// The largest new handle; 0: the policy's. What strands in a handle is dear where little is live,
+// and where free memory is too scattered to serve already; calls are what costs elsewhere.
+std::uint32_t growth_planner::handle_size(bool scattered,
+                                          std::uint64_t footprint_bytes) const noexcept {
+  const pool_policy& rules = sizes_.rules;
+  std::uint64_t bytes = 0;
+  if (scattered && rules.fine_handle_bytes != 0 && may_spend()) {
+    bytes = rules.fine_handle_bytes;
+  } else if (rules.growth_share != 0) {
+    const std::uint64_t half_bytes = rules.handle_bytes / 2;
+    const std::uint64_t share_bytes = footprint_bytes / (std::uint64_t{2} * rules.growth_share);
+    bytes = scattered ? half_bytes : std::clamp(share_bytes, half_bytes, rules.handle_bytes);
+  }
+  check(bytes <= std::max(rules.handle_bytes, rules.fine_handle_bytes),
+        "a handle is larger than the policy's largest");
+  return sizes_.rounded_to_pages(std::min(bytes, sizes_.segment_bytes) / granule_bytes);
 }
 
 // ---- planning ------------------------------------------------------------------------
@@ -180,18 +215,9 @@ status growth_planner::gather(const growth_effort& effort, growth_plan& plan) no
   }
   check(rest % sizes_.page_granules == 0, "a part of a page is to be created");
   check(plan.moved.empty() == (plan.moved_granules == 0), "what moves is counted wrong");
-  // More than is asked for is a wish: no segment takes a target that is longer than itself.
-  const std::uint64_t moved = plan.moved_granules;
-  const std::uint64_t takes =
-      sizes_.segment_granules() - std::min(moved, sizes_.segment_granules());
-  plan.create_granules =
-      rest == 0 || effort.needed_only
-          ? rest
-          : create_size(rest, std::min(room, takes), effort.footprint_bytes);
+  plan.create_granules = create_size(plan, rest, room, effort);
   const bool scattered = rest > room || !plan.moved.empty();
-  if (scattered && sizes_.rules.fine_handle_bytes != 0 && may_spend())
-    plan.handle_granules = sizes_.rounded_to_pages(
-        std::min(sizes_.rules.fine_handle_bytes, sizes_.segment_bytes) / granule_bytes);
+  plan.handle_granules = handle_size(scattered, effort.footprint_bytes);
   return {};
 }
 

@@ -112,7 +112,11 @@ class growth_planner {
   void choose_start_at_hole(growth_plan& plan) noexcept;
   void claim_start(growth_plan& plan) noexcept;
   [[nodiscard]] status gather(const growth_effort& effort, growth_plan& plan) noexcept;
-  [[nodiscard]] std::uint32_t create_size(std::uint32_t rest_granules, std::uint64_t room_granules,
+  [[nodiscard]] std::uint32_t create_size(const growth_plan& plan, std::uint32_t rest_granules,
+                                          std::uint64_t room_granules,
+                                          const growth_effort& effort) const noexcept;
+  [[nodiscard]] bool is_climbing(const stream_request& request) const noexcept;
+  [[nodiscard]] std::uint32_t handle_size(bool scattered,
                                           std::uint64_t footprint_bytes) const noexcept;
   [[nodiscard]] bool may_spend() const noexcept;
   [[nodiscard]] handle_record* choose_handle(std::uint32_t stream, std::uint32_t rest_granules,

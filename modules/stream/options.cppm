@@ -23,11 +23,14 @@ export struct pool_policy {
   /// Requests of this size and more take the lowest address that fits, smaller ones the smallest
   /// region. A power of two from 512 to 2^38; 0: never.
   std::uint64_t lowest_fit_bytes = std::uint64_t{16} << 20;
-  std::uint64_t handle_bytes = std::uint64_t{64} << 20;  ///< largest new handle; 0: one page
-  /// Largest new handle where free memory is there but too scattered to serve: what strands is part
-  /// of a handle. Only while the driver has cost less than spend_ns for each allocation and free so
-  /// far, by the prices of docs/decisions/0006. 0: handle_bytes there too.
-  std::uint64_t fine_handle_bytes = std::uint64_t{16} << 20;
+  /// Largest new handle; 0: one page. With a growth_share a new handle has half of it at most while
+  /// little is held, and where free memory is there but too scattered to serve; else its share of
+  /// what is held (1 / (2 * growth_share)), from half of handle_bytes to all of it.
+  std::uint64_t handle_bytes = std::uint64_t{128} << 20;
+  /// Largest new handle where free memory is scattered: what strands is part of a handle. Only
+  /// while the driver has cost less than spend_ns for each allocation and free so far, by the
+  /// prices of docs/decisions/0006. 0: as without this rule.
+  std::uint64_t fine_handle_bytes = std::uint64_t{24} << 20;
   std::uint64_t spend_ns = 50;
   /// Memory is created without moving any while what is held stays below headroom times the peak of
   /// live bytes, and slack_bytes more. From 0 to 1000.
@@ -36,8 +39,10 @@ export struct pool_policy {
   /// Requests smaller than both move nothing: than this share of the live bytes' peak
   /// (1 / harvest_share; 0: any request may move memory), and than harvest_bytes.
   std::uint32_t harvest_share = 64;
-  std::uint64_t harvest_bytes = std::uint64_t{16} << 20;
-  /// New memory is at least this share of what is held (1 / growth_share), within the headroom.
+  std::uint64_t harvest_bytes = std::uint64_t{8} << 20;
+  /// New memory is at least this share of what is held (1 / growth_share), within the headroom; and
+  /// a third of that beyond the headroom, where what is live reaches a new peak: more will follow.
+  /// Never more than handle_bytes. 0: no more than is asked for.
   std::uint32_t growth_share = 32;
   std::uint64_t window_gap_bytes = std::uint64_t{4} << 30;  ///< addresses left for growth in place
   bool whole_pages = false;    ///< requests of a page and more take whole pages

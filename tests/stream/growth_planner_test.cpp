@@ -26,10 +26,10 @@ constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::uint32_t MiB_granules = static_cast<std::uint32_t>(MiB / granule_bytes);
 constexpr address base{std::uint64_t{1} << 40};
 
-pool_setup setup_with(std::uint64_t segment_bytes) {
+pool_setup setup_with(std::uint64_t segment_bytes, std::uint64_t handle_bytes) {
   pool_setup how;
   how.rules.window_gap_bytes = 0;
-  how.rules.handle_bytes = 2 * MiB;
+  how.rules.handle_bytes = handle_bytes;
   how.rules.headroom = 0;
   how.rules.slack_bytes = 0;
   how.rules.harvest_share = 0;
@@ -41,6 +41,9 @@ pool_setup setup_with(std::uint64_t segment_bytes) {
 
 class PlannerTest : public testing::Test {
  protected:
+  explicit PlannerTest(std::uint64_t handle_bytes = 2 * MiB)
+      : state(setup_with(64 * MiB, handle_bytes)) {}
+
   void SetUp() override {
     ASSERT_TRUE(state.add_segment({{}, {base, 64 * MiB}}));
     a = *state.add_stream(static_cast<stream_handle>(1));
@@ -88,7 +91,7 @@ class PlannerTest : public testing::Test {
     return true;
   }
 
-  pool_state state{setup_with(64 * MiB)};
+  pool_state state;
   std::uint32_t a = 0;
   std::uint32_t b = 0;
   std::vector<std::unique_ptr<physical_memory>> pieces;
@@ -148,6 +151,58 @@ TEST_F(PlannerTest, ContinuesFreeMemoryAtTheEnd) {
   planner.abandon(*plan, 0);
   EXPECT_TRUE(state.validate());
   EXPECT_EQ(grow(2 * MiB, a, {.may_move = false}), base + 3 * MiB);
+}
+
+// By what is held: at least a 32nd within the headroom, a 96th beyond it where what is live climbs,
+// in handles of a 64th, from half of the policy's largest to all of it; of half where free memory
+// is scattered.
+TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
+  struct row {
+    std::uint64_t footprint_mib;
+    bool has_headroom;
+    bool is_short;
+    std::uint32_t create_mib;
+    std::uint32_t handle_mib;
+  };
+  for (const row& each : {row{0, true, false, 2, 8}, row{320, true, false, 10, 8},
+                          row{640, true, false, 16, 10}, row{2048, true, false, 16, 16},
+                          row{96, false, false, 2, 8}, row{480, false, false, 4, 8},
+                          row{2048, false, false, 16, 8}, row{2048, false, true, 2, 8}}) {
+    SCOPED_TRACE(each.footprint_mib);
+    pool_setup how = setup_with(1024 * MiB, 16 * MiB);
+    how.rules.fine_handle_bytes = 0;
+    how.rules.slack_bytes = each.has_headroom ? 4096 * MiB : 0;
+    pool_state state{how};
+    ASSERT_TRUE(state.add_segment({{}, {base, 1024 * MiB}}));
+    const std::uint32_t a = *state.add_stream(static_cast<stream_handle>(1));
+    growth_planner planner(state);
+    auto plan = planner.plan({MiB_granules, a}, {.use_all_free = each.is_short,
+                                                 .footprint_bytes = each.footprint_mib * MiB});
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->create_granules, each.create_mib * MiB_granules);
+    EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
+    planner.abandon(*plan, 0);
+    EXPECT_TRUE(state.validate());
+    state.release_all();
+  }
+}
+
+class LargeHandles : public PlannerTest {
+ protected:
+  LargeHandles() : PlannerTest(32 * MiB) {}
+};
+
+TEST_F(LargeHandles, BelowThePeakNothingIsCreatedInAdvance) {
+  ASSERT_TRUE(state.free(grow(16 * MiB, a, {}), a));
+  growth_planner planner(state);
+  for (const auto& [asked_mib, create_mib] : {std::pair{15u, 16u}, std::pair{17u, 20u}}) {
+    auto plan = planner.plan({asked_mib * MiB_granules, b},
+                             {.may_move = false, .footprint_bytes = 1920 * MiB});
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->create_granules, create_mib * MiB_granules);
+    planner.abandon(*plan, 0);
+  }
+  EXPECT_TRUE(state.validate());
 }
 
 TEST_F(PlannerTest, MovesFreeHandlesAndWaitsForTheirStream) {

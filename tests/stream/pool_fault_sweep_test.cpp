@@ -94,7 +94,7 @@ constexpr std::array ways{
     way{.scenario = "zombies make room for a window", .reaped_count = 2},
     way{.scenario = "short, moving serves", .moved_count = 4, .wait_count = 2},
     way{.scenario = "short, waiting serves", .blocked_count = 2},
-    way{.scenario = "short of device memory", .moved_count = 5, .wait_count = 1},
+    way{.scenario = "short of device memory", .moved_count = 10, .wait_count = 1},
     way{.scenario = "nothing serves", .blocked_count = 2},
     way{.scenario = "trim zombies", .reaped_count = 4},
     way{.scenario = "synchronize", .blocked_count = 2},

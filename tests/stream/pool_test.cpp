@@ -194,7 +194,7 @@ TEST_F(Pool, ScatteredMemoryIsMetWithFineHandles) {
     std::uint64_t spend_ns;
     std::uint64_t handles;
   };
-  for (const turn& now : {turn{4000, 50, 5}, turn{10, 50, 2}, turn{4000, 0, 2}}) {
+  for (const turn& now : {turn{4000, 50, 4}, turn{10, 50, 2}, turn{4000, 0, 2}}) {
     pool_options options;
     options.rules.spend_ns = now.spend_ns;
     open(options);

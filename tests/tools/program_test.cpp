@@ -145,6 +145,31 @@ TEST_F(Program, RepeatsOnTheHostDriver) {
   EXPECT_EQ(members->at("driver_clock"), "\"wall\"");
 }
 
+TEST_F(Program, JittersSizesAndSaysSo) {
+  const finished one = run(mask_rcnn + " --policy pool --jitter 2 --json");
+  ASSERT_EQ(one.code, 0) << one.err;
+  const auto alone = json_reader::read(one.out.substr(0, one.out.size() - 1));
+  ASSERT_TRUE(alone.has_value()) << one.out;
+  EXPECT_EQ(alone->at("notes"), "[\"sizes are changed by up to 3 %, seed 2\"]");
+  const finished two = run(mask_rcnn + " --policy pool --jitter-seeds 2 --json");
+  ASSERT_EQ(two.code, 0) << two.err;
+  const auto means = json_reader::read(two.out.substr(0, two.out.size() - 1));
+  ASSERT_TRUE(means.has_value()) << two.out;
+  EXPECT_EQ(means->at("seeds"), "2");
+  EXPECT_EQ(means->at("policy"), "\"pool\"");
+  const std::string last = ", " + alone->at("ratio") + "]";
+  EXPECT_NE(means->at("ratios").find(last), std::string::npos) << two.out;
+  EXPECT_GE(std::stod(means->at("ratio_most")), std::stod(means->at("ratio_mean")));
+  const finished text = run(file("tiny.trace", tiny) + " --policy=pool --jitter-seeds=2");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("driver, policy pool, sizes changed by up to 3 %\n"), std::string::npos)
+      << text.out;
+  EXPECT_NE(text.out.find("\n  mean "), std::string::npos) << text.out;
+  const finished few = run(file("tiny.trace", tiny) + " --jitter-seeds 2", "VMM_BUDGET=4MiB");
+  EXPECT_EQ(few.code, 1);
+  EXPECT_EQ(few.err, "vmm-replay: calls that failed: 2\n");
+}
+
 TEST_F(Program, ReadsATraceFromAPipe) {
   const finished got = run("/dev/stdin <" + file("tiny.trace", tiny));
   EXPECT_EQ(got.code, 0) << got.err;
@@ -347,7 +372,8 @@ TEST_F(Program, HelpsOnRequest) {
   const finished got = run("--help");
   EXPECT_EQ(got.code, 0);
   EXPECT_EQ(got.out.find("usage: vmm-replay FILE"), 0u);
-  for (const char* option : {"--backend", "--policy", "--repeat", "--json", "--svg"}) {
+  for (const char* option : {"--backend", "--policy", "--costs", "--repeat", "--json", "--svg",
+                             "--jitter", "--jitter-seeds"}) {
     EXPECT_NE(got.out.find(option), std::string::npos) << option;
   }
 }

@@ -4,6 +4,7 @@
 // Goal: a replay through the manager reports what the driver saw, on every driver and policy.
 // Method: a trace small enough to follow by hand, with the driver's calls and bytes worked out; the
 // same on the host driver; a trace of more memory than any machine has; a budget that is too small.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -181,6 +182,63 @@ TEST(Run, FailuresAreToldNotHidden) {
   EXPECT_EQ(outcome.report->failures.count, 1u);
   EXPECT_EQ(outcome.report->failures.first.event, 5u);
   EXPECT_EQ(outcome.report->failures.first.why.code, vmm::errc::over_budget);
+}
+
+TEST(Run, CostsOfABusyProgramChangeTimesAndNothingElse) {
+  const run_outcome quiet = run(tiny, {.policy = "pool"});
+  const run_outcome busy = run(tiny, {.policy = "pool", .busy_costs = true});
+  ASSERT_TRUE(quiet.report && busy.report);
+  EXPECT_EQ(quiet.report->driver_calls, busy.report->driver_calls);
+  EXPECT_EQ(quiet.report->peak_reserved_bytes, busy.report->peak_reserved_bytes);
+  EXPECT_NEAR(*busy.report->driver_us, 2.9 * *quiet.report->driver_us, 1);
+  EXPECT_TRUE(quiet.report->notes.empty());
+  ASSERT_EQ(busy.report->notes.size(), 1u);
+  EXPECT_NE(busy.report->notes[0].find("2.9 times"), std::string::npos);
+  const run_outcome elsewhere = run(tiny, {.backend = "host", .busy_costs = true});
+  EXPECT_TRUE(elsewhere.is_callers_fault);
+  EXPECT_EQ(elsewhere.problem, "only the fake driver has costs to choose from");
+}
+
+TEST(Run, SeedsAreReplaysOfTheirOwnAndTheirMeans) {
+  const vmm::tools::run_options options{.policy = "pool"};
+  const vmm::tools::seeds_outcome outcome = vmm::tools::run_seeds(parse(tiny), options, 3);
+  ASSERT_EQ(outcome.problem, "");
+  ASSERT_EQ(outcome.report.runs.size(), 3u);
+  double ratio = 0;
+  double most = 0;
+  double us = 0;
+  double calls = 0;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    vmm::tools::trace changed = parse(tiny);
+    jitter_sizes(changed, seed);
+    const run_outcome alone = vmm::tools::run_replay(changed, options);
+    ASSERT_TRUE(alone.report);
+    EXPECT_EQ(alone.report->ratio(), outcome.report.runs[seed - 1].ratio()) << seed;
+    ratio += alone.report->ratio() / 3;
+    most = std::max(most, alone.report->ratio());
+    us += *alone.report->driver_us / 3;
+    calls += static_cast<double>(alone.report->memory_call_count()) / 3;
+  }
+  EXPECT_NEAR(outcome.report.ratio_mean(), ratio, 1e-9);
+  EXPECT_DOUBLE_EQ(outcome.report.ratio_most(), most);
+  EXPECT_NEAR(outcome.report.driver_us_mean(), us, 1e-6);
+  EXPECT_NEAR(outcome.report.memory_calls_mean(), calls, 1e-9);
+  EXPECT_GT(most, outcome.report.ratio_mean()) << "all seeds hold the same";
+  const vmm::tools::seeds_outcome refused =
+      vmm::tools::run_seeds(parse(tiny), {.policy = "best"}, 3);
+  EXPECT_TRUE(refused.is_callers_fault);
+  EXPECT_NE(refused.problem.find("is one of"), std::string::npos);
+}
+
+TEST(Run, MemoryCallsAreThoseThatEveryBackendHas) {
+  const run_outcome outcome = run(tiny, {.policy = "va_pool"});
+  ASSERT_TRUE(outcome.report);
+  std::uint64_t sum = 0;
+  for (const call each : {call::reserve, call::free_reservation, call::create, call::release,
+                          call::map, call::unmap, call::set_access})
+    sum += calls(*outcome.report, each);
+  EXPECT_EQ(outcome.report->memory_call_count(), sum);
+  EXPECT_GT(calls(*outcome.report, call::record_event), 0u);
 }
 
 TEST(Run, RefusesOptionsThatMeanNothing) {

@@ -279,6 +279,56 @@ TEST(Trace, LinesMayStraddleBlocks) {
   }
 }
 
+// Each size is changed by at most 3 % and always to the same: by the seed, not by the place.
+TEST(Jitter, ChangesASizeByTheSizeAndTheSeed) {
+  std::string text;
+  for (int id = 0; id < 200; ++id) {
+    const std::string size = std::to_string(100'000 + id % 100 * 1'000);
+    text += "a " + std::to_string(id) + " " + size + " 0\n";
+  }
+  for (int id = 0; id < 200; ++id) text += "f " + std::to_string(id) + "\n";
+  const vmm::tools::trace before = *parse(text).value;
+  std::vector<vmm::tools::trace> by_seed(3, before);
+  for (std::size_t seed = 0; seed < by_seed.size(); ++seed) jitter_sizes(by_seed[seed], seed);
+  std::uint64_t changed_count = 0;
+  std::uint64_t larger_count = 0;
+  for (std::size_t i = 0; i < before.events.size(); ++i) {
+    const std::uint64_t was = before.events[i].size_bytes;
+    const std::uint64_t now = by_seed[1].events[i].size_bytes;
+    EXPECT_GE(now, was * 97 / 100);
+    EXPECT_LE(now, was * 103 / 100);
+    EXPECT_EQ(now, by_seed[1].events[i % 100].size_bytes) << "the same size, changed otherwise";
+    if (i < 100 && now != by_seed[2].events[i].size_bytes) ++changed_count;
+    if (i < 100 && now > was) ++larger_count;
+  }
+  EXPECT_GE(changed_count, 95u) << "two seeds change sizes alike";
+  EXPECT_GE(larger_count, 30u);
+  EXPECT_LE(larger_count, 70u);
+  vmm::tools::trace again = before;
+  jitter_sizes(again, 1);
+  EXPECT_EQ(again.events[7].size_bytes, by_seed[1].events[7].size_bytes);
+}
+
+TEST(Jitter, CountsLiveBytesAnewAndIsTheSameEverywhere) {
+  vmm::tools::trace input = *parse("a 1 1000000 0\na 2 1 0\nf 1\na 3 2000000 0\n").value;
+  jitter_sizes(input, 1);
+  EXPECT_EQ(input.events[0].size_bytes, 1'020'990u);
+  EXPECT_EQ(input.events[1].size_bytes, 1u) << "no request is of nothing";
+  EXPECT_EQ(input.events[2].size_bytes, 1'020'990u);
+  EXPECT_EQ(input.events[3].size_bytes, 1'985'780u);
+  EXPECT_EQ(input.peak_live_event, 3u);
+  EXPECT_EQ(input.peak_live_bytes, vmm::tools::live_bytes_of(1'985'780u) + 512);
+  EXPECT_EQ(input.end_live_bytes, input.peak_live_bytes);
+}
+
+TEST(Jitter, TakesTheLargestSize) {
+  vmm::tools::trace input = *parse("a 1 281474976710656 0\n").value;
+  jitter_sizes(input, 3);
+  const std::uint64_t whole = std::uint64_t{1} << 48;
+  EXPECT_GE(input.events[0].size_bytes, whole / 100 * 97);
+  EXPECT_LE(input.events[0].size_bytes, whole / 100 * 104);
+}
+
 TEST(TraceFile, ShippedTracesAreAsTheirReadmeSays) {
   struct row {
     const char* name;

@@ -29,8 +29,8 @@ import vmm.trace;
 namespace {
 
 constexpr const char* usage =
-    "usage: vmm-replay FILE [--backend NAME] [--policy NAME] [--repeat N] [--json] [--svg FILE]\n"
-    "       [--history FILE]\n";
+    "usage: vmm-replay FILE [--backend NAME] [--policy NAME] [--costs NAME] [--repeat N] [--json]\n"
+    "       [--svg FILE] [--history FILE] [--jitter SEED | --jitter-seeds N]\n";
 constexpr const char* help =
     "\n"
     "Plays the allocation trace FILE (plain or gzip; traces/README.md) through vmm's manager and\n"
@@ -45,10 +45,14 @@ constexpr const char* help =
     "  --policy NAME   of the manager: va_pool (default), keep_mapped or virtual_caching; without "
     "it\n"
     "                  VMM_POLICY decides. Of the stream-ordered pool: pool or vpmm\n"
+    "  --costs NAME    of the fake driver's calls: quiet (default), as a replay on a GPU pays, or\n"
+    "                  busy, as a running program does\n"
     "  --repeat N      time N more passes on the warm manager, 0 to 1000 (default 0)\n"
     "  --json          print the report as one JSON object\n"
     "  --svg FILE      draw the address space at the peak of reserved memory\n"
     "  --history FILE  record one more pass, for ./run view\n"
+    "  --jitter SEED   multiply every size by a factor from 0.97 to 1.03, fixed by size and seed\n"
+    "  --jitter-seeds N  one replay for each seed from 1 to N, at most 1000, and their means\n"
     "  --help          this text\n"
     "\n"
     "The environment variables of the library (VMM_FRAG_RATIO, VMM_VA_SIZE and so on) apply.\n"
@@ -64,6 +68,8 @@ struct command_line {
   std::string svg_path;
   std::string history_path;
   vmm::tools::run_options run;
+  std::optional<std::uint64_t> jitter_seed;
+  std::uint32_t jitter_seed_count = 0;  // 0: one replay
   bool is_json = false;
   bool wants_help = false;
 };
@@ -86,6 +92,7 @@ class reader {
     std::string_view backend;
     if (!has_backend_) vmm::read_text_option("VMM_BACKEND", backend);
     if (!backend.empty()) take_backend("VMM_BACKEND", backend);
+    if (problem_.empty() && out_.jitter_seed_count != 0) refuse_beside_seeds();
     if (!problem_.empty()) return std::nullopt;
     return out_;
   }
@@ -102,7 +109,13 @@ class reader {
     } else if (name == "--policy") {
       take_text(name, out_.run.policy);
     } else if (name == "--repeat") {
-      take_repeat(value_of(name));
+      take_number(name, out_.run.warm_pass_count, 0);
+    } else if (name == "--costs") {
+      take_costs(value_of(name));
+    } else if (name == "--jitter") {
+      take_seed(value_of(name));
+    } else if (name == "--jitter-seeds") {
+      take_number(name, out_.jitter_seed_count, 1);
     } else if (name == "--svg") {
       take_text(name, out_.svg_path);
       out_.run.draw = true;
@@ -143,14 +156,45 @@ class reader {
     out_.run.device = wanted.device;
   }
 
-  void take_repeat(std::string_view value) {
+  void take_number(std::string_view name, std::uint32_t& into, std::uint32_t least) {
+    const std::string_view value = value_of(name);
     if (!problem_.empty()) return;
-    constexpr std::uint32_t repeat_max = 1000;
+    constexpr std::uint32_t most = 1000;
     const char* const end = value.data() + value.size();
-    const auto [stop, code] = std::from_chars(value.data(), end, out_.run.warm_pass_count);
-    if (code != std::errc{} || stop != end || out_.run.warm_pass_count > repeat_max) {
-      problem_ = "--repeat takes a number from 0 to 1000; not '" + std::string(value) + "'";
+    const auto [stop, code] = std::from_chars(value.data(), end, into);
+    if (code != std::errc{} || stop != end || into < least || into > most) {
+      problem_ = std::string(name) + " takes a number from " + std::to_string(least) +
+                 " to 1000; not '" + std::string(value) + "'";
     }
+  }
+
+  void take_seed(std::string_view value) {
+    if (!problem_.empty()) return;
+    const char* const end = value.data() + value.size();
+    std::uint64_t seed = 0;
+    const auto [stop, code] = std::from_chars(value.data(), end, seed);
+    if (code != std::errc{} || stop != end) {
+      problem_ = "--jitter takes a whole number from 0 on; not '" + std::string(value) + "'";
+    }
+    out_.jitter_seed = seed;
+  }
+
+  void take_costs(std::string_view value) {
+    if (!problem_.empty()) return;
+    if (value != "quiet" && value != "busy") {
+      problem_ = "--costs takes quiet or busy; not '" + std::string(value) + "'";
+    }
+    out_.run.busy_costs = value == "busy";
+  }
+
+  /// Means are of the first pass's memory and driver calls.
+  void refuse_beside_seeds() {
+    const char* wrong = nullptr;
+    if (out_.jitter_seed) wrong = "--jitter";
+    if (out_.run.warm_pass_count != 0) wrong = "--repeat";
+    if (out_.run.draw) wrong = "--svg";
+    if (out_.run.record) wrong = "--history";
+    if (wrong != nullptr) problem_ = "--jitter-seeds takes no " + std::string(wrong);
   }
 
   void take_file(std::string_view word) {
@@ -217,14 +261,35 @@ std::string write_history(const vmm::history& taken, vmm::tools::output_file& in
   return into.write({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
 }
 
+/// The table of --jitter-seeds.
+int replay_seeds(const command_line& wanted, const vmm::tools::trace& input) {
+  const vmm::tools::seeds_outcome outcome =
+      vmm::tools::run_seeds(input, wanted.run, wanted.jitter_seed_count);
+  if (!outcome.problem.empty())
+    return complain(outcome.problem, outcome.is_callers_fault ? exit_misused : exit_failed);
+  const std::string why = vmm::tools::print(wanted.is_json
+                                                ? vmm::tools::to_json(outcome.report) + "\n"
+                                                : vmm::tools::to_text(outcome.report));
+  if (!why.empty()) return complain(why, exit_failed);
+  const std::uint64_t failures = outcome.report.failure_count();
+  if (failures == 0) return 0;
+  return complain("calls that failed: " + std::to_string(failures), exit_failed);
+}
+
 int replay(const command_line& wanted) {
-  const vmm::tools::read_outcome input = vmm::tools::read_trace(wanted.trace_path);
+  vmm::tools::read_outcome input = vmm::tools::read_trace(wanted.trace_path);
   if (!input) return complain(vmm::tools::describe(input.trouble), exit_misused);
+  if (wanted.jitter_seed_count != 0) return replay_seeds(wanted, *input.value);
+  if (wanted.jitter_seed) vmm::tools::jitter_sizes(*input.value, *wanted.jitter_seed);
   files outputs;
   if (const int code = open_files(wanted, outputs); code != 0) return code;
-  const vmm::tools::run_outcome outcome = vmm::tools::run_replay(*input.value, wanted.run);
+  vmm::tools::run_outcome outcome = vmm::tools::run_replay(*input.value, wanted.run);
   if (!outcome.report) {
     return complain(outcome.problem, outcome.is_callers_fault ? exit_misused : exit_failed);
+  }
+  if (wanted.jitter_seed) {
+    outcome.report->notes.push_back("sizes are changed by up to 3 %, seed " +
+                                    std::to_string(*wanted.jitter_seed));
   }
   int code = 0;
   if (wanted.run.draw) {

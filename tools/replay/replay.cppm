@@ -31,6 +31,7 @@ export import vmm.trace;
 export import :picture;
 export import :report;
 export import :run;
+export import :seeds;
 
 namespace vmm::tools {
 

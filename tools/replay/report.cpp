@@ -175,6 +175,12 @@ double replay_report::ratio() const noexcept {
   return static_cast<double>(peak_reserved_bytes) / static_cast<double>(peak_live_bytes);
 }
 
+std::uint64_t replay_report::memory_call_count() const noexcept {
+  std::uint64_t sum = 0;
+  for (const call each : base_calls) sum += driver_calls[static_cast<std::size_t>(each)];
+  return sum;
+}
+
 std::string to_json(const replay_report& report) {
   json_object out;
   out.put("trace", json_string(report.trace));

@@ -81,6 +81,8 @@ export struct replay_report {
   [[nodiscard]] std::optional<double> median_warm_ns_per_event() const;
   /// Peak reserved over peak live bytes; 0 when nothing was live.
   [[nodiscard]] double ratio() const noexcept;
+  /// Driver calls that make, move or take away memory and addresses: those that every backend has.
+  [[nodiscard]] std::uint64_t memory_call_count() const noexcept;
 };
 
 /// One JSON object on one line, without a newline. Times and the ratio are numbers; what is not

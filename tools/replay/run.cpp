@@ -43,8 +43,11 @@ class fake_ground {
  public:
   static constexpr bool is_virtual = true;
 
-  [[nodiscard]] static result<std::unique_ptr<fake_ground>> open(std::int32_t) {
-    return std::make_unique<fake_ground>();
+  explicit fake_ground(const run_options& options)
+      : driver_(options.busy_costs ? fake::profile::busy_cuda() : fake::profile::cuda()),
+        is_busy_(options.busy_costs) {}
+  [[nodiscard]] static result<std::unique_ptr<fake_ground>> open(const run_options& options) {
+    return std::make_unique<fake_ground>(options);
   }
   [[nodiscard]] fake_driver& driver() noexcept { return driver_; }
   [[nodiscard]] meter_reading read() const {
@@ -53,7 +56,13 @@ class fake_ground {
     out.us = driver_.busy_us();
     return out;
   }
-  void annotate(replay_report&) {}
+  void annotate(replay_report& report) {
+    if (is_busy_) {
+      report.notes.push_back("calls that change memory cost " +
+                             show_number(fake::profile::busy_factor, 1) +
+                             " times as much as in a replay on a GPU, as in running programs");
+    }
+  }
   /// Empty when everything was given back and nothing was misused.
   [[nodiscard]] std::string complaint() {
     if (driver_.check_empty() && driver_.misuse_count() == 0) return "";
@@ -62,6 +71,7 @@ class fake_ground {
 
  private:
   fake_driver driver_;
+  bool is_busy_;
 };
 
 /// Counts and times calls to a driver that does neither. One thread.
@@ -92,7 +102,7 @@ class host_ground {
   static constexpr bool is_virtual = false;
 
   explicit host_ground(host_driver driver) : driver_(std::move(driver), watch_) {}
-  [[nodiscard]] static result<std::unique_ptr<host_ground>> open(std::int32_t) {
+  [[nodiscard]] static result<std::unique_ptr<host_ground>> open(const run_options&) {
     result<host_driver> driver = host_driver::open({.commit = commit_mode::lazy});
     if (!driver) return driver.error();
     return std::make_unique<host_ground>(std::move(*driver));
@@ -126,8 +136,8 @@ class gpu_ground {
   static constexpr bool is_virtual = false;
 
   explicit gpu_ground(Driver driver) : driver_(std::move(driver), watch_) {}
-  [[nodiscard]] static result<std::unique_ptr<gpu_ground>> open(std::int32_t device) {
-    result<Driver> driver = Driver::open({.device = device});
+  [[nodiscard]] static result<std::unique_ptr<gpu_ground>> open(const run_options& options) {
+    result<Driver> driver = Driver::open({.device = options.device});
     if (!driver) return driver.error();
     return std::make_unique<gpu_ground>(std::move(*driver));
   }
@@ -421,9 +431,10 @@ trouble cause_of(const error& why, const std::array<const char*, Count>& variabl
 }
 
 template <class Rig, class Ground, class Options>
-[[nodiscard]] result<std::unique_ptr<Rig>> open_rig(const trace& input, std::int32_t device,
+[[nodiscard]] result<std::unique_ptr<Rig>> open_rig(const trace& input,
+                                                    const run_options& options,
                                                     const Options& rules) {
-  result<std::unique_ptr<Ground>> ground = Ground::open(device);
+  result<std::unique_ptr<Ground>> ground = Ground::open(options);
   if (!ground) return ground.error();
   auto rig = std::make_unique<Rig>(std::move(*ground), rules);
   if (const status opened = rig->open_streams(input); !opened) return opened.error();
@@ -434,7 +445,7 @@ template <class Rig, class Ground, class Options>
 template <class Ground, template <class> class Subject, class Options>
 [[nodiscard]] trouble measure(const trace& input, const run_options& options, const Options& rules,
                               replay_report& report) {
-  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options.device, rules);
+  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options, rules);
   if (!opened) return {describe(opened.error())};
   bench_rig<Ground, Subject>& rig = **opened;
   const meter_reading before = rig.ground().read();
@@ -472,7 +483,7 @@ template <class Ground, template <class> class Subject, class Options>
 [[nodiscard]] std::string measure_device(const trace& input, const run_options& options,
                                          const Options& rules, replay_report& report) {
   using rig_type = bench_rig<Ground, Subject>;
-  auto opened = open_rig<rig_type, Ground>(input, options.device, rules);
+  auto opened = open_rig<rig_type, Ground>(input, options, rules);
   if (!opened) return describe(opened.error());
   device_gauge<rig_type> gauge{**opened};
   replayer player{gauge, input};
@@ -488,12 +499,12 @@ template <class Ground, template <class> class Subject, class Options>
                                     picture& drawn) {
   std::uint64_t peak_event = 0;
   {
-    auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options.device, rules);
+    auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options, rules);
     if (!opened) return describe(opened.error());
     replayer player{**opened, input};
     peak_event = player.observe().peak_event;
   }
-  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options.device, rules);
+  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options, rules);
   if (!opened) return describe(opened.error());
   replayer player{**opened, input};
   (void)player.play_until(peak_event);  // the measured pass has told of failures
@@ -516,7 +527,7 @@ template <class Ground, template <class> class Subject, class Options>
   auto ring = history_ring::make(how);
   if (!ring) return describe(ring.error());
   rules.recorder = ring->get();
-  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options.device, rules);
+  auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options, rules);
   if (!opened) return describe(opened.error());
   replayer player{**opened, input};
   (void)player.play();  // the measured pass has told of failures
@@ -564,6 +575,7 @@ run_outcome callers_fault(const char* what) {
 template <template <class> class Subject, class Options>
 run_outcome run_with(const trace& input, const run_options& options, const Options& rules) {
   if (options.backend == "fake") return run_on<fake_ground, Subject>(input, options, rules);
+  if (options.busy_costs) return callers_fault("only the fake driver has costs to choose from");
   if (options.backend == "host") return run_on<host_ground, Subject>(input, options, rules);
   if (options.backend == "cuda") {
     // Held over all passes, so that the device's context is made once.

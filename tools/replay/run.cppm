@@ -46,6 +46,7 @@ export struct run_options {
   std::string backend = "fake";
   std::int32_t device = 0;  ///< which GPU of cuda and level_zero
   std::string policy{};     ///< empty: VMM_POLICY, and without that va_pool
+  bool busy_costs = false;  ///< on the fake driver: its calls cost what they do in a busy program
   std::uint32_t warm_pass_count = 0;
   bool draw = false;
   bool record = false;  ///< one more pass, whose history is taken at its end
