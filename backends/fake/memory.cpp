@@ -321,8 +321,10 @@ result<physical_properties> fake_driver::get_properties(physical_handle handle) 
     }
     s.charge_us(s.emulated.costs.query_us);
     const physical_request& grant = found->made_as;
-    return physical_properties{grant.where, grant.shareable, grant.compressible,
-                               grant.rdma_capable};
+    const bool is_plain = s.emulated.traps.imports_are_plain &&
+                          s.handles.find(static_cast<std::uint64_t>(handle))->is_imported;
+    return physical_properties{grant.where, is_plain ? share_kind::none : grant.shareable,
+                               grant.compressible, grant.rdma_capable && !is_plain};
   });
 }
 

@@ -155,6 +155,7 @@ profile profile::cuda() noexcept {
   made.can.read_only = read_only_level::enforced;
   made.can.max_reservation_bytes = 64 * tib;
   made.traps.copies_ignore_rights = true;
+  made.traps.imports_are_plain = true;
   made.costs = h200_costs();
   made.device_granularity = {2 * mib, 2 * mib};
   made.host_granularity = {2 * mib, 2 * mib};

@@ -52,6 +52,8 @@ result<shared_handle> fake_driver::export_handle(physical_handle handle, share_k
     if (!includes(shared.made_as.shareable, kind)) {
       return refused(refusal::bad_value, "ask for this way of sharing when the memory is created");
     }
+    if (record->is_imported && s.emulated.traps.imports_are_plain)
+      return refused(refusal::bad_value, "memory that was imported is not exported again");
     shared_handle made{};
     made.kind = kind;
     made.size_bytes = shared.made_as.size_bytes;
@@ -101,6 +103,7 @@ result<physical_handle> fake_driver::import_handle(const shared_handle& shared) 
           "a descriptor names memory that is gone");
     result<physical_handle> made = s.add_handle(memory_token);
     check(made && s.memory_of(*made) != nullptr, "a handle that was imported has no memory");
+    s.handles.find(static_cast<std::uint64_t>(*made))->is_imported = true;
     s.charge_us(s.emulated.costs.import_us);
     return made;
   });

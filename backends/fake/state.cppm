@@ -278,6 +278,7 @@ struct machine_state {
 struct handle_record {
   std::uint64_t memory = 0;  // token in machine_state::memories
   std::uint64_t serial = 0;
+  bool is_imported = false;
 };
 
 struct reservation {

@@ -24,6 +24,9 @@
 // allocations for which memory is short recover one after the other.
 // Cost: bookkeeping O(log n); driver calls by the number of pieces. With keep_mapped, a request of
 // a cached size makes no driver call but for events.
+module;
+#include "../sync/thread_annotations.h"
+
 export module vmm.manager;
 
 export import :policy;

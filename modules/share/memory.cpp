@@ -477,7 +477,8 @@ shared_handle received_block::handle(std::size_t index) const noexcept {
 
 namespace {
 
-// What the driver says of a handle, against what the peer said.
+// What the driver says of a handle, against what the peer said. Of the kind, CUDA says nothing of a
+// handle that was imported; that it was imported as this kind shows it.
 result<location> check_granted(driver_interface& driver, physical_handle handle,
                                const share_description& block,
                                const import_options& options) noexcept {
@@ -490,8 +491,6 @@ result<location> check_granted(driver_interface& driver, physical_handle handle,
         "the memory is another device's than the peer said; where both number devices differently, "
         "set import_options::any_device");
   }
-  if (!includes(granted->shareable, block.kind))
-    return disagrees("the memory is not of the kind that the peer said");
   return granted->where;
 }
 

@@ -204,6 +204,17 @@ TYPED_TEST_P(Conformance, SharedMemoryIsTheSameMemory) {
     ASSERT_TRUE(fine(twice));
     this->adopted(*received);
     this->released(*twice);
+    // Of the ways of sharing a driver may say nothing here, and it may refuse to export again.
+    const auto granted = this->driver().get_properties(*received);
+    ASSERT_TRUE(fine(granted));
+    EXPECT_EQ(granted->where, wanted.where);
+    EXPECT_TRUE(granted->shareable == wanted.shareable ||
+                granted->shareable == vmm::share_kind::none);
+    if (const auto again = this->driver().export_handle(*received, vmm::share_kind::posix_fd)) {
+      TypeParam::close(this->driver(), *again);
+    } else {
+      EXPECT_TRUE(refused(again, vmm::call::export_handle, {errc::invalid_argument}));
+    }
     this->usable(this->slots(range, 2, 2), *received);
     this->expect_bytes(range.base + 3 * this->unit(), 40);
   } else {

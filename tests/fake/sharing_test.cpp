@@ -68,6 +68,28 @@ TEST_F(Sharing, BothSeeOneMemory) {
   ASSERT_TRUE(importer.release(*received));
 }
 
+// As an H200 answers, in the exporter's own process as in another one (driver 580.159.04).
+TEST_F(Sharing, WhatWasImportedSaysNothingOfSharingAndIsNotExportedAgain) {
+  vmm::physical_request wanted{4 * mib, vmm::device(0), vmm::share_kind::posix_fd};
+  wanted.rdma_capable = true;
+  const auto handle = exporter.create(wanted);
+  ASSERT_TRUE(handle);
+  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
+  for (vmm::fake_driver* each : {&importer, &exporter}) {
+    const auto received = each->import_handle(*sent);
+    ASSERT_TRUE(received);
+    EXPECT_EQ(each->get_properties(*received)->where, vmm::device(0));
+    EXPECT_EQ(each->get_properties(*received)->shareable, vmm::share_kind::none);
+    EXPECT_FALSE(each->get_properties(*received)->rdma_capable);
+    EXPECT_EQ(code(each->export_handle(*received, vmm::share_kind::posix_fd)), invalid_value);
+    ASSERT_TRUE(each->release(*received));
+  }
+  EXPECT_EQ(exporter.get_properties(*handle)->shareable, vmm::share_kind::posix_fd);
+  EXPECT_TRUE(exporter.get_properties(*handle)->rdma_capable);
+  ASSERT_TRUE(exporter.close_descriptor(*sent));
+  ASSERT_TRUE(exporter.release(*handle));
+}
+
 TEST_F(Sharing, AnOpenDescriptorKeepsTheMemory) {
   const std::uint64_t before = free_bytes();
   const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
