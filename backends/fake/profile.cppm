@@ -83,7 +83,7 @@ export struct trap_set {
   bool release_unchecked = false;  ///< release of mapped memory succeeds although it is not allowed
   /// A copy that the driver makes uses memory to which home has no right, where another has one.
   bool copies_ignore_rights = false;
-  /// A handle that was imported reads back no way of sharing and no RDMA, and is not exported again.
+  /// A handle that was imported reads back no way of sharing and no RDMA, and is not exported.
   bool imports_are_plain = false;
   bool stream_numbers_again = false;  ///< a new stream may have the number of one that is gone
 };
