@@ -119,10 +119,9 @@ TEST_F(PlannerTest, CreatesWhatIsMissingInPages) {
 }
 
 TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
-  pool_setup how = setup_with(64 * MiB);
+  pool_setup how = setup_with(64 * MiB, 64 * MiB);
   how.rules.headroom = 100;
   how.rules.growth_share = 1;
-  how.rules.handle_bytes = 64 * MiB;
   pool_state wishing(how);
   ASSERT_TRUE(wishing.add_segment({{}, {base, 64 * MiB}}));
   const std::uint32_t stream = *wishing.add_stream(static_cast<stream_handle>(1));

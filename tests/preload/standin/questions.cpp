@@ -123,10 +123,6 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* activ
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-  return peer == nullptr || flags != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
 CUresult cuDeviceSetMemPool(CUdevice, CUmemoryPool pool) {
   return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
