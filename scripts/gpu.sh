@@ -34,6 +34,7 @@ usage: scripts/gpu.sh [build] [WORD...]
   memory       copy, triad and gather on the pool's memory and on handles of one size
   release      what giving memory back costs, and who waits for it
   growable     growing a cache in place, by hand, and by copying
+  suspend      suspend and resume beside the driver's calls and plain copies; 1,000 cycles
   pool         the traces through the pool, cuMemAllocAsync and PyTorch's allocators
   sharing      1 to 16 threads on one allocator: the pool and the same others
   rounds       10,000 rounds of free, reuse and defragment while kernels run
@@ -58,7 +59,7 @@ say() { printf '%s\n' "$*" >&2; }
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
          vmm-replay vmm-soak bench_growable bench_memory bench_pool bench_release bench_sharing
-         bench_threads bench_stream bench_special vmm-pair
+         bench_suspend bench_threads bench_stream bench_special vmm-pair
          vmm-overflow vmm-graph vmm-after-all vmm-trace vmm_preload)
 
 build() {
@@ -385,6 +386,11 @@ growable() {
     --rounds 11 --head "$(date +%F), $machine" --markdown "$results/growable-$slug.md"
 }
 
+suspend() {
+  "$programs/bench_suspend" --backend cuda --bytes 32GiB --keep 8GiB --cycle 1GiB --cycles 1000 \
+    --head "$(date +%F), $machine" --markdown "$results/suspend-$slug.md"
+}
+
 # PyTorch's allocators as a library of peers, built against the PyTorch that is installed here.
 build_peers() {
   local torch cuda
@@ -624,7 +630,7 @@ pair() {
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory release growable pool sharing host rounds streams watched overflow graph
+           memory release growable suspend pool sharing host rounds streams watched overflow graph
            everything predict c preload)
 
 declare -a summary=()
