@@ -144,6 +144,8 @@ class top_file {
   }
   template <class T>
   [[nodiscard]] bool put(std::size_t offset_bytes, const T& what) noexcept {
+    check(file_ >= 0, "no file is written to");
+    check(offset_bytes + sizeof(what) <= top_file_bytes, "the file is written past its end");
     const auto at = static_cast<::off_t>(offset_bytes);
     return ::pwrite(file_, &what, sizeof(what), at) == static_cast<::ssize_t>(sizeof(what));
   }
