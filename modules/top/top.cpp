@@ -63,7 +63,7 @@ std::array<std::uint64_t, top_slot::word_count> encode_sample(const top_sample& 
                                                         from.grown_count,
                                                         from.moved_bytes};
   check(from.policy.back() == '\0' && from.driver.back() == '\0', "a text has no end");
-  check(from.kind <= top_kind::manager, "an allocator is of no kind");
+  check(from.kind <= top_kind::handle_cache, "an allocator is of no kind");
   std::copy_n(numbers.begin(), number_words, to.begin());
   std::memcpy(&to[number_words], from.policy.data(), from.policy.size());
   std::memcpy(&to[number_words + policy_words], from.driver.data(), from.driver.size());
