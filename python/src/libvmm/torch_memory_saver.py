@@ -74,8 +74,9 @@ class _Region:
             return None
 
     def _free(self, at: int | None, _size: int, _device: int, stream: int | None) -> None:
-        if at and self.pool.is_open:
-            self.pool.free_raw(at, stream or 0)
+        pool = getattr(self, "pool", None)  # PyTorch frees what is left while Python itself ends
+        if at and pool is not None and pool.is_open:
+            pool.free_raw(at, stream or 0)
 
 
 class _Impl:
