@@ -426,8 +426,8 @@ status suspender::remove_region(const void* allocator) {
   return {};
 }
 
-// The regions with these tags that are in the state that the call is for. A tag of which a region is
-// suspended is not suspended again; one of which any is can be resumed.
+// The regions with these tags that are in the state that the call is for. A tag of which a region
+// is suspended is not suspended again; one of which any is can be resumed.
 status suspender::choose(std::span<const std::string_view> tags, bool is_suspended,
                          region_list& out) {
   obstacle_ = nullptr;

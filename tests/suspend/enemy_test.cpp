@@ -95,7 +95,8 @@ TEST_F(SuspendBeside, AForkedChildMayEndItsCopy) {
     suspend();
     const pid_t child = ::fork();
     if (child == 0) {
-      const bool is_refused = !sleeper->suspend() && !sleeper->resume() && !sleeper->return_backups();
+      const bool is_refused =
+          !sleeper->suspend() && !sleeper->resume() && !sleeper->return_backups();
       sleeper.reset();
       pool.reset();
       blocks.reset();
