@@ -148,6 +148,19 @@ TEST_F(SuspendBeside, ARegionStaysWhereTheDriverDoesNotTakeItsBackup) {
   EXPECT_EQ(sleeper->backup_bytes(), 0u);
 }
 
+// Which says the same as a stream that is gone, whose work is waited for by nobody.
+TEST_F(SuspendBeside, AStreamThatTheDriverSeemsNotToHave) {
+  open();
+  const address in_kv = in_pool(4 * MiB);
+  run(a, {in_kv, 4 * MiB}, 5000);
+  driver.fail({vmm::call::record_event, 1, false,
+               driver.possible_errors(vmm::call::record_event).front()});
+  const auto report = sleeper->suspend();
+  driver.clear_faults();
+  if (report) resume();
+  EXPECT_EQ(driver.misuse_count(), 0u);
+}
+
 // Their memory waits for work that the allocator was told of: it goes, too.
 TEST_F(SuspendBeside, MemoryOfFreedBlocksWhoseWorkGoesOn) {
   open();
