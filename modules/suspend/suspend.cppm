@@ -137,8 +137,8 @@ export class suspender {
   /// and with the rights of all who were granted any; when it returns, any stream may use it. No
   /// tags: every region that is suspended. Listeners of pools hear `mapped`.
   /// Errors: invalid_argument (a tag that no region has, or no suspended one), in_use (another
-  /// thread frees a block), out_of_memory, over_budget, internal (options().verify: other contents than
-  /// promised), driver errors. All regions stay suspended, and a later call tries again.
+  /// thread frees a block), out_of_memory, over_budget, internal (options().verify: other contents
+  /// than promised), driver errors. All regions stay suspended, and a later call tries again.
   /// Cost: driver calls by handles; contents by bytes.
   [[nodiscard]] status resume(std::span<const std::string_view> tags = {});
 
