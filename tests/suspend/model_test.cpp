@@ -297,7 +297,7 @@ class program {
 class SuspendModel : public testing::TestWithParam<vmm::backup_tier> {};
 
 TEST_P(SuspendModel, RandomPrograms) {
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     program one(seed, GetParam());
     for (int step = 0; step < 120; ++step) {
