@@ -69,6 +69,8 @@ status manager::refresh_all(std::span<const address> blocks) {
 status manager::set_peers(std::span<const access_grant> grants) {
   if (status ready = set_up(); !ready) return ready;
   if (status valid = check_peers(grants); !valid) return valid;
+  // Waits for a suspension or resumption that is under way: what it maps has the rights of all.
+  const sync::lock_guard<sync::recursive_mutex> changing(changing_mutex_);
   const sync::lock_guard<sync::mutex> giving(peers_mutex_);
   remapper& remaps = engine_->core().remaps;
   const grant_list before = remaps.rights();

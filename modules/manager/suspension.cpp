@@ -135,6 +135,11 @@ status manager::finish_work(std::span<const stream_handle> streams) {
     if (status settled = engine_->settle(*each); !settled) return settled;
   }
   (void)give_back(0);  // what the driver refuses stays cached, and is reported
+  // Blocks that were freed behind work that goes on.
+  bool goes_on = true;
+  for (std::uint64_t left = engine_->retired().size(); left != 0 && goes_on; --left)
+    goes_on = engine_->reap_waiting();
+  (void)give_back(0);
   return {};
 }
 

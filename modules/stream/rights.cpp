@@ -56,6 +56,9 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
   if (status ready = set_up(); !ready) return ready;
   if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
   const growth_turn turn(way_in());
+  // Before and after a suspension or resumption, what is mapped then gets its rights then.
+  const suspension_phase phase = state_.with([](auto& state) { return state.suspension(); });
+  if (phase == suspension_phase::changing) return memory_suspended;
   const location placement = options_.placement.value_or(driver_->home());
   const grant_list before = parts_->remaps.rights();
   grant_list after = before;
@@ -71,7 +74,8 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
   std::vector<address_range> mapped;
   if (status listed = list_mapped(mapped); !listed) return listed;
   if (status set = parts_->remaps.set_rights(after); !set) return set;
-  const status given = is_suspended() ? status{} : give_access(mapped);
+  const status given =
+      phase == suspension_phase::suspended ? status{} : give_access(mapped);
   if (given) return given;
   const status undone = parts_->remaps.set_rights(before);
   check(undone.has_value(), "rights that were in force do not fit into their list");

@@ -70,7 +70,9 @@ result<address> stream_pool::check_capture_and_allocate(std::uint64_t size_bytes
 status stream_pool::free_watched(address at, stream_handle stream) {
   check(watches_, "a call that nobody watches takes the slow way");
   if (clears_on_release()) [[unlikely]] {
+    const sync::lock_guard<sync::recursive_mutex> changing(changing_mutex_);
     if (status filled = fill_released(at, stream); !filled) return filled;
+    return free_told(at, stream);
   }
   return free_told(at, stream);
 }

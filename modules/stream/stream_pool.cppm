@@ -218,8 +218,8 @@ export class stream_pool {
   /// now and what will be, wherever it moves; the others keep theirs. Several devices in one call,
   /// and later ones. [I2]
   /// Errors: those of set_up; invalid_argument (no grants, the home or the placement, more
-  /// locations than a list takes), out_of_host_memory, what set_access answers; all is as before,
-  /// as far as the driver lets it.
+  /// locations than a list takes), in_use (another thread suspends or resumes the pool),
+  /// out_of_host_memory, what set_access answers; all is as before, as far as the driver lets it.
   /// Cost: one set-access for each mapping; others grow afterwards.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
 
@@ -276,10 +276,9 @@ export class stream_pool {
   /// The buffers and memory resources over this pool; it does not go while there are any.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
-  // The following five are for vmm.suspend, which calls them in pairs, and says what they are for.
+  // The following seven are for vmm.suspend, which calls them in pairs, and says what they are for.
   /// Requires: not called from a listener or a watcher; no work is given to any stream that uses
-  /// the pool's memory, and no block is freed where options().contents fills it, until the memory
-  /// is resumed.
+  /// the pool's memory, until it is resumed.
   /// Effects: nothing is handed out any more. Waits for the work of the streams that the pool knows
   /// and of `streams`; what is free goes back to the driver. Then `out` has the memory that is
   /// left, unchanged. [M1]
@@ -300,6 +299,15 @@ export class stream_pool {
   /// Requires: between a begin and its end. Effects: listeners hear that each part is `released`
   /// (before it is) or `mapped` (when it is).
   void announce(const suspension_list& parts, remap_kind what);
+  /// Whether free() fills the block, which it leaves to clear_freed() while the pool is suspended:
+  /// from each begin to its end, frees on other threads wait then.
+  [[nodiscard]] bool clears_on_release() const noexcept {
+    return options_.contents == contents_rule::zero_on_release ||
+           options_.contents == contents_rule::poison;
+  }
+  /// Requires: between begin_resume and its end; all that is listed is mapped. Effects: fills what
+  /// is free, as free() does, in this stream. Errors: out_of_host_memory, driver errors.
+  [[nodiscard]] status clear_freed(stream_handle stream);
   /// Requires: begin_suspend or begin_resume has answered. Effects: none.
   [[nodiscard]] device_core& core() noexcept {
     check(parts_ != nullptr, "a pool that was not set up has no memory");
@@ -437,6 +445,8 @@ export class stream_pool {
   void report_shortage(growth_attempt& attempt, const error& cause);
 
   // ---- suspension.cpp ----
+  [[nodiscard]] suspension_phase change_phase(suspension_phase from) VMM_NOT_ANALYSED;
+  void end_change(suspension_phase next) noexcept VMM_NOT_ANALYSED;
   [[nodiscard]] status finish_for_suspension(std::span<const stream_handle> streams);
   [[nodiscard]] status check_no_capture();
   [[nodiscard]] status finish_other_streams(std::span<const stream_handle> streams);
@@ -450,10 +460,6 @@ export class stream_pool {
   // ---- rights.cpp ----
   [[nodiscard]] status list_mapped(std::vector<address_range>& out);
   [[nodiscard]] status give_access(std::span<const address_range> ranges);
-  [[nodiscard]] bool clears_on_release() const noexcept {
-    return options_.contents == contents_rule::zero_on_release ||
-           options_.contents == contents_rule::poison;
-  }
   [[nodiscard]] result<address_range> whole_block(address at);
   [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream);
   [[nodiscard]] status fill_released(address at, stream_handle stream);
@@ -536,6 +542,8 @@ export class stream_pool {
   remap_board board_;
   sync::atomic<std::uint64_t> remap_epoch_ = 0;
   bool may_alias_ = false;
+  // Of whoever has made the phase `changing`, until it ends; before growth's. Frees that fill.
+  sync::recursive_mutex changing_mutex_;
   mutable sync::mutex history_lock_;  // from taking a history to its end: the ring stays
   top_use top_;
   user_count users_{used_object::pool};

@@ -45,25 +45,45 @@ status pool_state::list_current(std::vector<mapping*>& out) const noexcept {
   }
 }
 
+// The phase before; where it was `from`, the calling thread is the one that changes it, and has
+// changing_mutex_ until end_change(): that of another call, which the analysis does not follow.
+suspension_phase stream_pool::change_phase(suspension_phase from) {
+  check(from != suspension_phase::changing, "two threads suspend or resume one pool");
+  {
+    const auto state = state_.lock();
+    const suspension_phase before = state->suspension();
+    if (before != from) return before;
+    state->set_suspension(suspension_phase::changing);
+  }
+  changing_mutex_.lock();
+  return from;
+}
+
+void stream_pool::end_change(suspension_phase next) noexcept {
+  {
+    const auto state = state_.lock();
+    check(state->suspension() == suspension_phase::changing, "a change ends that was not begun");
+    state->set_suspension(next);
+  }
+  changing_mutex_.unlock();
+}
+
 // ---- suspending ----------------------------------------------------------------------
 
 status stream_pool::begin_suspend(std::span<const stream_handle> streams, suspension_list& out) {
   if (status ready = set_up(); !ready) return ready;
   check(out.empty(), "memory is listed behind other memory");
+  if (change_phase(suspension_phase::running) != suspension_phase::running)
+    return refuse(errc::in_use, "the pool's memory is suspended already");
   const growth_turn turn(way_in());
-  {
-    const auto state = state_.lock();
-    if (state->suspension() != suspension_phase::running)
-      return refuse(errc::in_use, "the pool's memory is suspended already");
-    if (state->totals().pinned_count != 0)
-      return refuse(errc::in_use, "a block of the pool is pinned: unpin it first");
-    state->set_suspension(suspension_phase::changing);
-  }
-  status done = finish_for_suspension(streams);
+  status done;
+  if (state_.with([](auto& state) { return state.totals().pinned_count; }) != 0)
+    done = refuse(errc::in_use, "a block of the pool is pinned: unpin it first");
+  if (done) done = finish_for_suspension(streams);
   if (done) done = list_parts(out);
   if (done) return done;
   out.clear();
-  state_.with([](auto& state) { state.set_suspension(suspension_phase::running); });
+  end_change(suspension_phase::running);
   return done;
 }
 
@@ -75,8 +95,11 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
   if (status finished = finish_other_streams(streams); !finished) return finished;
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   for (std::uint32_t stream = 0; stream < count; ++stream) {
-    const status finished = finish_stream(stream);
-    // One that the driver no longer has was seen to by whoever destroyed it.
+    status finished = finish_stream(stream);
+    // One that the driver no longer has was seen to by whoever destroyed it: it is asked twice,
+    // since a fault that strikes once may say the same.
+    if (!finished && finished.error().code == errc::invalid_argument)
+      finished = finish_stream(stream);
     if (!finished && finished.error().code != errc::invalid_argument) return finished;
   }
   if (status asked = poll_all_streams(); !asked) return asked;
@@ -154,9 +177,7 @@ void stream_pool::end_suspend(const suspension_list& parts, bool done) noexcept 
     if (done) note({history_kind::suspended, part.range()});
   }
   if (done) note_footprint();
-  const auto state = state_.lock();
-  check(state->suspension() == suspension_phase::changing, "a suspension ends that was not begun");
-  state->set_suspension(done ? suspension_phase::suspended : suspension_phase::running);
+  end_change(done ? suspension_phase::suspended : suspension_phase::running);
 }
 
 // ---- resuming ------------------------------------------------------------------------
@@ -164,18 +185,16 @@ void stream_pool::end_suspend(const suspension_list& parts, bool done) noexcept 
 status stream_pool::begin_resume(suspension_list& out) {
   if (!is_ready()) return why_not_ready();
   check(out.empty(), "memory is listed behind other memory");
+  const suspension_phase was = change_phase(suspension_phase::suspended);
+  if (was == suspension_phase::changing) return memory_suspended;
+  if (was == suspension_phase::running)
+    return refuse(errc::invalid_argument, "the pool's memory is not suspended");
   const growth_turn turn(way_in());
-  {
-    const auto state = state_.lock();
-    if (state->suspension() == suspension_phase::changing) return memory_suspended;
-    if (state->suspension() == suspension_phase::running)
-      return refuse(errc::invalid_argument, "the pool's memory is not suspended");
-    state->set_suspension(suspension_phase::changing);
-  }
   status done = drop_freed();
   if (done) done = list_parts(out);
   if (done) return done;
-  state_.with([](auto& state) { state.set_suspension(suspension_phase::suspended); });
+  out.clear();
+  end_change(suspension_phase::suspended);
   return done;
 }
 
@@ -204,9 +223,33 @@ void stream_pool::end_resume(const suspension_list& parts, bool done) noexcept {
     if (done) note({history_kind::resumed, part.range()});
   }
   if (done) note_footprint();
-  const auto state = state_.lock();
-  check(state->suspension() == suspension_phase::changing, "a resumption ends that was not begun");
-  state->set_suspension(done ? suspension_phase::running : suspension_phase::suspended);
+  end_change(done ? suspension_phase::running : suspension_phase::suspended);
+}
+
+// Free memory behind live handles: blocks that were freed while there was nothing to fill, and
+// what came back with any contents.
+status stream_pool::clear_freed(stream_handle stream) {
+  check(is_suspended(), "what is free is filled while others allocate it");
+  std::vector<address_range> freed;
+  try {
+    state_.with([&](auto& state) {
+      state.for_each_segment([&](const segment& in) {
+        const region_map& regions = in.regions();
+        for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
+          const granule_range where = in.range(r);
+          if (!is_free_kind(in.kind(r))) continue;
+          freed.push_back({in.address_of(where.offset), where.count * granule_bytes});
+        }
+      });
+    });
+  } catch (const std::bad_alloc&) {
+    return no_record_memory;
+  }
+  const std::uint8_t value = options_.contents == contents_rule::poison ? poison_byte : 0;
+  for (const address_range& each : freed) {
+    if (status filled = driver_->fill({each, value, stream}); !filled) return filled;
+  }
+  return {};
 }
 
 void stream_pool::announce(const suspension_list& parts, remap_kind what) {

@@ -36,6 +36,10 @@ backup_tier resolve(backup_tier tier, const features& can) noexcept {
 }
 
 backup_arena::~backup_arena() {
+  if (!made_in_.is_here()) {
+    leave_parts_behind(spaces_);
+    return;
+  }
   for (int left = release_attempts; left > 0 && !spaces_.empty(); --left)
     (void)release_unused(nullptr);
   if (spaces_.empty()) return;

@@ -274,6 +274,16 @@ status restore(suspended_region& of, bool is_verified) {
   return done && is_verified ? verify(of) : done;
 }
 
+// What was freed meanwhile, of a pool whose frees promise to clear.
+status clear_freed(suspended_region& of) {
+  if (of.pool == nullptr || !of.pool->clears_on_release() || of.parts.empty()) return {};
+  if (status provided = of.provide_stream(); !provided) return provided;
+  check(of.is_begun, "memory is cleared of a region that is not resumed");
+  const status cleared = of.pool->clear_freed(of.stream);
+  const status finished = of.finish_copies();
+  return cleared ? finished : cleared;
+}
+
 // Whether the driver's home may read all of it: rights of its own may keep it out.
 bool is_readable(const suspended_region& of) noexcept {
   check(of.is_begun, "rights are looked at of a region that is not being changed");
@@ -292,6 +302,7 @@ status attach(suspended_region& of, bool is_verified) {
   for (suspension_part& part : open) part.own_rights = nullptr;
   if (status attached = attach_parts(of.core(), open); !attached) return attached;
   if (status restored = restore(of, is_verified); !restored) return restored;
+  if (status cleared = clear_freed(of); !cleared) return cleared;
   for (const suspension_part& part : of.parts) {
     if (part.own_rights == nullptr) continue;
     const status given = of.core().remaps.give_access(part.range(), part.own_rights);
@@ -299,6 +310,24 @@ status attach(suspended_region& of, bool is_verified) {
   }
   check(are_attached(of.parts), "a region is resumed without its memory");
   return {};
+}
+
+}  // namespace
+
+namespace {
+
+using all_regions = std::vector<std::unique_ptr<suspended_region>>;
+
+const suspended_region* find_tag(const all_regions& regions, std::string_view tag) noexcept {
+  const auto found = std::find_if(regions.begin(), regions.end(),
+                                  [&](const auto& each) { return each->tag == tag; });
+  return found == regions.end() ? nullptr : found->get();
+}
+
+bool has_suspended(const all_regions& regions, std::string_view tag) noexcept {
+  check(find_tag(regions, tag) != nullptr, "a tag is asked about that no region has");
+  return std::any_of(regions.begin(), regions.end(),
+                     [&](const auto& each) { return each->tag == tag && each->is_suspended; });
 }
 
 }  // namespace
@@ -380,30 +409,37 @@ status suspender::remove_region(const void* allocator) {
   suspended_region& gone = **found;
   if (gone.is_suspended) return refuse(errc::in_use, "the region is suspended: resume it first");
   check(gone.backup == nullptr && !gone.is_begun, "a region goes that is being changed");
-  driver_interface& driver = gone.driver;
+  const bool is_used = std::any_of(regions_.begin(), regions_.end(), [&](const auto& each) {
+    return each.get() != &gone && &each->driver == &gone.driver;
+  });
+  if (!is_used) {  // first: a region that stays can be removed again
+    if (status released = arena_.release_unused(&gone.driver); !released) return released;
+  }
   if (gone.has_stream) {
-    if (status destroyed = driver.destroy_stream(gone.stream); !destroyed) return destroyed;
+    if (status destroyed = gone.driver.destroy_stream(gone.stream); !destroyed) return destroyed;
     gone.has_stream = false;
   }
   if (obstacle_ == &gone) obstacle_ = nullptr;
   regions_.erase(found);
   check(obstacle_ == nullptr || obstacle_->allocator != allocator,
         "a region that is gone is named");
-  const bool is_used = std::any_of(regions_.begin(), regions_.end(),
-                                   [&](const auto& each) { return &each->driver == &driver; });
-  return is_used ? status{} : arena_.release_unused(&driver);
+  return {};
 }
 
-// The regions with these tags, all of them in the state that the call is for; without tags, those
-// that are.
+// The regions with these tags that are in the state that the call is for. A tag of which a region
+// is suspended is not suspended again; one of which any is can be resumed.
 status suspender::choose(std::span<const std::string_view> tags, bool is_suspended,
                          region_list& out) {
   obstacle_ = nullptr;
   out.reserve(regions_.size());
   for (const std::string_view tag : tags) {
-    const bool is_known = std::any_of(regions_.begin(), regions_.end(),
-                                      [&](const auto& each) { return each->tag == tag; });
-    if (!is_known) return refuse(errc::invalid_argument, "no region has this tag");
+    if (find_tag(regions_, tag) == nullptr)
+      return refuse(errc::invalid_argument, "no region has this tag");
+  }
+  for (const std::string_view tag : tags) {
+    if (!is_suspended || has_suspended(regions_, tag)) continue;
+    obstacle_ = find_tag(regions_, tag);
+    return refuse(errc::invalid_argument, "no region with this tag is suspended");
   }
   for (const auto& each : regions_) {
     const bool is_named = std::find(tags.begin(), tags.end(), each->tag) != tags.end();
@@ -412,10 +448,9 @@ status suspender::choose(std::span<const std::string_view> tags, bool is_suspend
       out.push_back(each.get());
       continue;
     }
-    if (!is_named) continue;
+    if (!is_named || is_suspended) continue;
     obstacle_ = each.get();
-    return is_suspended ? refuse(errc::invalid_argument, "a region with this tag is not suspended")
-                        : refuse(errc::in_use, "a region with this tag is suspended already");
+    return refuse(errc::in_use, "a region with this tag is suspended already");
   }
   check(out.size() <= regions_.size(), "more regions are named than there are");
   return {};
@@ -603,10 +638,9 @@ void suspender::take_again(const region_list& regions) noexcept {
 result<bool> suspender::is_suspended(std::string_view tag) const {
   if (!made_in_.is_here()) return refuse_forked();
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  for (const auto& each : regions_) {
-    if (each->tag == tag) return each->is_suspended;
-  }
-  return refuse(errc::invalid_argument, "no region has this tag");
+  if (find_tag(regions_, tag) == nullptr)
+    return refuse(errc::invalid_argument, "no region has this tag");
+  return has_suspended(regions_, tag);
 }
 
 result<std::string> suspender::last_obstacle() const {

@@ -136,13 +136,14 @@ export class suspender {
   /// Effects: the regions' memory is there again, at the same addresses, with the contents promised
   /// and with the rights of all who were granted any; when it returns, any stream may use it. No
   /// tags: every region that is suspended. Listeners of pools hear `mapped`.
-  /// Errors: invalid_argument (a tag that no region has; not suspended), in_use (another thread
-  /// frees a block), out_of_memory, over_budget, internal (options().verify: other contents than
-  /// promised), driver errors. All regions stay suspended, and a later call tries again.
+  /// Errors: invalid_argument (a tag that no region has, or no suspended one), in_use (another
+  /// thread frees a block), out_of_memory, over_budget, internal (options().verify: other contents
+  /// than promised), driver errors. All regions stay suspended, and a later call tries again.
   /// Cost: driver calls by handles; contents by bytes.
   [[nodiscard]] status resume(std::span<const std::string_view> tags = {});
 
-  /// Effects: none. Errors: invalid_argument (a tag that no region has). Cost: O(regions).
+  /// Effects: none; answers whether any region with the tag is suspended. Errors: invalid_argument
+  /// (a tag that no region has). Cost: O(regions).
   [[nodiscard]] result<bool> is_suspended(std::string_view tag) const;
   /// Effects: none; answers the tag of the region that kept the last suspend() or resume() from
   /// being done; empty: none did. Errors: out_of_host_memory.

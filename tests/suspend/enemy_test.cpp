@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: what happens beside a suspension, or to the objects of one: rights that are given in
+// between, frees that promise to clear, forks, tags of which one region is suspended, a driver that
+// refuses to end a backup, work of streams whose blocks were freed. [M1]
+// Method: each once, on the fake driver.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "regions.hpp"
+
+import vmm.optimizer;
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::errc;
+
+constexpr std::string_view kv[] = {"kv"};
+
+vmm::fake::profile three_devices() {
+  vmm::fake::profile made = vmm::fake::profile::cuda();
+  made.device_count = 3;
+  return made;
+}
+
+class SuspendBeside : public Regions {
+ protected:
+  SuspendBeside() : Regions(three_devices()) {}
+};
+
+TEST_F(SuspendBeside, RightsThatAreGivenWhileAPoolIsBeingSuspended) {
+  open();
+  const address block = in_pool(4 * MiB);
+  vmm::suspension_list parts;
+  fine(pool->begin_suspend({}, parts));
+  const vmm::access_grant one{vmm::device(1), vmm::access::read_write};
+  const vmm::status given = pool->set_peers({&one, 1});
+  pool->end_suspend(parts, false);
+  const vmm::access seen = *driver.get_access(block, vmm::device(1));
+  EXPECT_EQ(seen, given ? vmm::access::read_write : vmm::access::none);
+}
+
+TEST_F(SuspendBeside, RightsThatAreGivenWhileAPoolIsBeingResumed) {
+  open();
+  const address block = in_pool(4 * MiB);
+  suspend({.tags = kv});
+  vmm::suspension_list parts;
+  fine(pool->begin_resume(parts));
+  fine(vmm::provide_parts(pool->core(), parts));
+  fine(vmm::attach_parts(pool->core(), parts));
+  const vmm::access_grant one{vmm::device(1), vmm::access::read_write};
+  const vmm::status given = pool->set_peers({&one, 1});
+  pool->end_resume(parts, true);
+  const vmm::access seen = *driver.get_access(block, vmm::device(1));
+  EXPECT_EQ(seen, given ? vmm::access::read_write : vmm::access::none);
+  vmm::suspension_list again;
+  fine(pool->begin_suspend({}, again));
+  fine(vmm::detach_parts(pool->core(), again));
+  EXPECT_EQ(vmm::release_parts(pool->core(), again), 0u);
+  pool->end_suspend(again, true);
+  fine(sleeper->resume(kv));
+}
+
+// A block's bytes are gone when it is freed, also where it had no memory then.
+TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsClearedWhenItComesBack) {
+  pool_options.contents = vmm::contents_rule::zero_on_release;
+  open();
+  const address stays = in_pool(MiB);
+  const address goes = in_pool(MiB);
+  write(stays, MiB, 5);
+  write(goes, MiB, 6);
+  suspend();
+  fine(pool->free(goes, a));
+  resume();
+  expect_tag(stays, 5);
+  const address next = in_pool(MiB);
+  EXPECT_EQ(next, goes);
+  expect_tag(next, 0);
+}
+
+TEST_F(SuspendBeside, AForkedChildMayEndItsCopy) {
+  for (const vmm::backup_tier tier : {vmm::backup_tier::pinned, vmm::backup_tier::pageable}) {
+    open(contents::keep, contents::keep, {.tier = tier});
+    const address block = in_blocks(2 * MiB);
+    write(block, 2 * MiB, 5);
+    suspend();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool is_refused =
+          !sleeper->suspend() && !sleeper->resume() && !sleeper->return_backups();
+      sleeper.reset();
+      pool.reset();
+      blocks.reset();
+      ::_exit(is_refused ? 0 : 1);
+    }
+    int left = -1;
+    ASSERT_EQ(::waitpid(child, &left, 0), child);
+    EXPECT_EQ(left, 0);
+    resume();
+    expect_tag(block, 5);
+    sleeper.reset();
+    pool.reset();
+    blocks.reset();
+  }
+}
+
+// One region of a tag that is suspended and one that is not: the tag is no dead end.
+TEST_F(SuspendBeside, ATagThatIsHalfSuspendedCanBeResumed) {
+  open();
+  suspend({.tags = kv});
+  vmm::stream_pool second(driver);
+  fine(sleeper->add(second, {"kv"}));
+  refused(sleeper->suspend({.tags = kv}), errc::in_use);
+  EXPECT_TRUE(*sleeper->is_suspended("kv"));
+  fine(sleeper->resume(kv));
+  EXPECT_FALSE(*sleeper->is_suspended("kv"));
+  suspend({.tags = kv});
+  fine(sleeper->resume(kv));
+  fine(sleeper->remove(second));
+}
+
+TEST_F(SuspendBeside, ARegionStaysWhereTheDriverDoesNotTakeItsBackup) {
+  open(contents::keep, contents::keep, {.tier = vmm::backup_tier::pinned});
+  const address block = in_blocks(2 * MiB);
+  write(block, 2 * MiB, 5);
+  suspend();
+  resume();
+  fine(sleeper->remove(*pool));
+  for (const vmm::call where : {vmm::call::unmap, vmm::call::release, vmm::call::free_reservation,
+                                vmm::call::destroy_stream}) {
+    driver.fail({where, 1, true, driver.possible_errors(where).front()});
+    EXPECT_FALSE(sleeper->remove(*blocks));
+    driver.clear_faults();
+    suspend();
+    resume();
+    expect_tag(block, 5);
+  }
+  fine(sleeper->remove(*blocks));
+  EXPECT_EQ(sleeper->backup_bytes(), 0u);
+}
+
+// Which says the same as a stream that is gone, whose work is waited for by nobody.
+TEST_F(SuspendBeside, AStreamThatTheDriverSeemsNotToHave) {
+  open();
+  const address in_kv = in_pool(4 * MiB);
+  run(a, {in_kv, 4 * MiB}, 5000);
+  driver.fail({vmm::call::record_event, 1, false,
+               driver.possible_errors(vmm::call::record_event).front()});
+  const auto report = sleeper->suspend();
+  driver.clear_faults();
+  if (report) resume();
+  EXPECT_EQ(driver.misuse_count(), 0u);
+}
+
+// Their memory waits for work that the allocator was told of: it goes, too.
+TEST_F(SuspendBeside, MemoryOfFreedBlocksWhoseWorkGoesOn) {
+  open();
+  const address in_kv = in_pool(4 * MiB);
+  const address weight = *blocks->allocate({.size_bytes = 4 * MiB, .stream = b});
+  run(a, {in_kv, 4 * MiB}, 5000);
+  run(b, {weight, 4 * MiB}, 7000);
+  fine(pool->free(in_kv, a));
+  fine(blocks->free(weight, b));
+  const vmm::suspend_report report = suspend();
+  EXPECT_TRUE(report.stays.empty());
+  EXPECT_EQ(blocks->statistics().footprint_bytes, 0u);
+  EXPECT_EQ(pool->statistics().mapped_bytes, 0u);
+  resume();
+}
+
+}  // namespace
