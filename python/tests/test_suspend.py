@@ -112,7 +112,7 @@ def test_wrong_use(driver, weights, cache):
             sleeper.suspend(7)
         with pytest.raises(libvmm.InvalidArgument, match="tag"):
             sleeper.suspend("nothing")
-        with pytest.raises(libvmm.InvalidArgument, match="not suspended"):
+        with pytest.raises(libvmm.InvalidArgument, match="no region with this tag is suspended"):
             sleeper.resume("weights")
         sleeper.suspend("weights")
         with pytest.raises(libvmm.InUse, match="already"):

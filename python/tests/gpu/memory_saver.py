@@ -86,7 +86,8 @@ def main():
     tell("cycles lose no memory", lost <= 2, f"{wanted.cycles} cycles, {lost} MiB")
     tell("and no contents", torch.equal(sums, weights.view(-1, MIB).double().sum(1)), "")
     half = wanted.cycles // 2
-    print(f"pause {sorted(pauses)[half] * 1e3:.1f} ms, resume {sorted(resumes)[half] * 1e3:.1f} ms: "
+    print(f"pause {sorted(pauses)[half] * 1e3:.1f} ms, "
+          f"resume {sorted(resumes)[half] * 1e3:.1f} ms: "
           f"{wanted.weights} MiB kept in host memory, {wanted.cache} MiB discarded")
     return int(bool(bad))
 
