@@ -157,9 +157,12 @@ status stream_pool::list_parts(suspension_list& out) {
   if (status listed = state_.with([&](auto& state) { return state.list_current(mapped); }); !listed)
     return listed;
   if (status room = reserve_more(out, mapped.size()); !room) return room;
-  const bool waits = std::any_of(mapped.begin(), mapped.end(), [](const mapping* m) {
+  const auto is_unused = [](const mapping* m) {
     return m->of->is_free && !m->of->memory->is_suspended;
-  });
+  };
+  // Other threads free meanwhile.
+  const bool waits =
+      state_.with([&](auto&) { return std::any_of(mapped.begin(), mapped.end(), is_unused); });
   if (waits)
     return refuse(errc::in_use, "freed memory waits for work that cannot be waited for now");
   for (const mapping* m : mapped) {
