@@ -29,7 +29,7 @@ std::vector<std::string> environment_of(const command& what) {
   }
   all.push_back("LD_LIBRARY_PATH=" + what.driver);
   all.emplace_back("ASAN_OPTIONS=detect_leaks=0");
-  if (what.is_preloaded) all.push_back("LD_PRELOAD=" + what.library);
+  if (what.is_preloaded) all.push_back("LD_PRELOAD=" + what.preloaded);
   all.insert(all.end(), what.variables.begin(), what.variables.end());
   return all;
 }

@@ -20,7 +20,7 @@ struct command {
   std::vector<std::string> arguments;
   std::vector<std::string> variables;  // "NAME=value"
   bool is_preloaded = false;
-  std::string library = VMM_PRELOAD_LIBRARY;
+  std::string preloaded = VMM_PRELOAD_LIBRARY;
   std::string driver = VMM_PRELOAD_DRIVER;
 };
 

@@ -117,7 +117,7 @@ TEST(Managed, NoMemoryIsLostWhereHostMemoryIsShort) {
   what.arguments = {"allocation_sweep"};
   what.variables = {"VMM_MODE=vmm"};
   what.is_preloaded = true;
-  what.library = VMM_PRELOAD_FAILING;
+  what.preloaded = VMM_PRELOAD_FAILING;
   const child::outcome seen = child::run(what);
   EXPECT_EQ(seen.out,
             "allocate\nallocate in order\nallocate after a capture\nfree\nfree after a capture\n"
