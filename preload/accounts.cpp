@@ -18,6 +18,7 @@
 
 #include "counters.h"
 #include "file_name.h"
+#include "ipc.h"
 #include "settings.h"
 #include "trace.h"
 
@@ -101,17 +102,20 @@ once_here starting;
 // A child whose parent was forked while it started has the handlers of both.
 thread_local int forks_begun [[gnu::tls_model("initial-exec")]] = 0;
 
+// In the order in which others take them: a shard's over the trace's.
 void before_fork() noexcept {
   if (++forks_begun != 1) return;
-  trace::before_fork();
   for (shard& each : shards()) each.lock.lock();
+  trace::before_fork();
+  ipc::before_fork();
 }
 
 void after_fork(bool is_child) noexcept {
   if (--forks_begun != 0) return;
+  ipc::after_fork(is_child);
+  trace::after_fork(is_child);
   for (shard& each : shards()) each.lock.unlock();
   if (is_child && has_used_driver.load(std::memory_order_relaxed)) become_passive();
-  trace::after_fork(is_child);
 }
 
 void report_to(const char* pattern) noexcept {

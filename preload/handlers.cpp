@@ -399,7 +399,7 @@ result_code bind_range(const call_site& site, physical_id team, std::size_t team
 // ---- streams ------------------------------------------------------------------------------------
 
 result_code destroy_stream(const call_site& site, stream_id stream) {
-  if (is_managed()) managed::forget(stream);
+  managed::forget(stream);
   return site(stream);
 }
 
@@ -409,9 +409,9 @@ namespace {
 template <class... Arguments>
 result_code begin(const call_site& site, stream_id stream, Arguments... arguments) {
   const managed::stream_name named{stream, site.per_thread};
-  if (is_managed()) managed::note_capture_begin(named);
+  managed::note_capture_begin(named);
   const result_code answer = site(stream, arguments...);
-  if (answer != code::success && is_managed()) managed::note_capture_refused(named);
+  if (answer != code::success) managed::note_capture_refused(named);
   return answer;
 }
 
@@ -432,7 +432,8 @@ result_code begin_graph_capture(const call_site& site, stream_id stream, graph_i
 
 result_code end_capture(const call_site& site, stream_id stream, graph_id* graph) {
   const result_code answer = site(stream, graph);
-  if (is_managed()) managed::note_capture_end({stream, site.per_thread});
+  managed::note_capture_end({stream, site.per_thread});
+  ipc::capture_ended();
   return answer;
 }
 
@@ -443,7 +444,6 @@ namespace {
 // Asks the driver first: one that refuses leaves all blocks as they are.
 template <class WhichContext, class... Arguments>
 result_code end_context(const call_site& site, WhichContext&& which, Arguments... arguments) {
-  if (!is_managed()) return site(arguments...);
   const managed::ending_turn alone;
   const context_id gone = which(alone);
   const result_code answer = site(arguments...);

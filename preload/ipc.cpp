@@ -50,17 +50,27 @@ struct exchange {
   std::mutex lock;
   std::map<std::uint64_t, shared_block> shared;  // by the block's number
   std::map<device_pointer, opened_block> opened;
+  std::map<device_pointer, opened_block> closed;  // and still mapped
   std::uint64_t token = 0;
   descriptor listening;
   bool is_serving = false;
 };
 
 std::atomic<std::uint64_t> shared_count;
-std::atomic<std::uint64_t> opened_count;
+std::atomic<std::uint64_t> opened_count;  // closed ones that are mapped, too
+std::atomic<exchange*> known_exchange;
 
 exchange& the() noexcept {
-  static exchange* const only = new exchange;
+  static exchange* const only = [] {
+    auto* const made = new exchange;
+    known_exchange.store(made, std::memory_order_release);
+    return made;
+  }();
   return *only;
+}
+
+void count_opened(const exchange& x) noexcept {
+  opened_count.store(x.opened.size() + x.closed.size(), std::memory_order_release);
 }
 
 // ---- the process that shares --------------------------------------------------------------------
@@ -248,14 +258,42 @@ void unmap_block(const opened_block& block) noexcept {
   (void)ask(entry_id::cuMemAddressFree, block.base, block.reserved_bytes);
 }
 
-// Under the lock: the block, where it is open already, once more.
-device_pointer open_again(exchange& x, const wire_handle& handle) noexcept {
+// Under the lock: the block, where the context has it open already, once more.
+device_pointer open_again(exchange& x, const wire_handle& handle, context_id context) noexcept {
   for (auto& [at, block] : x.opened) {
     if (block.handle.token != handle.token || block.handle.number != handle.number) continue;
+    if (block.context != context) continue;
     ++block.count;
     return at;
   }
   return 0;
+}
+
+// From list to list without host memory.
+using one_block = std::map<device_pointer, opened_block>::node_type;
+
+one_block take_closed(exchange& x) noexcept {
+  const std::lock_guard<std::mutex> turn(x.lock);
+  one_block taken;
+  if (!x.closed.empty()) taken = x.closed.extract(x.closed.begin());
+  count_opened(x);
+  return taken;
+}
+
+void put_back(exchange& x, one_block&& block) noexcept {
+  const std::lock_guard<std::mutex> turn(x.lock);
+  (void)x.closed.insert(std::move(block));
+  count_opened(x);
+}
+
+// What still uses the memory must have finished, and a capture is not disturbed.
+void unmap_closed() noexcept {
+  exchange& x = the();
+  for (one_block gone = take_closed(x); !gone.empty(); gone = take_closed(x)) {
+    const managed::idle_turn idle(gone.mapped().context);
+    if (!idle.is_idle()) return put_back(x, std::move(gone));
+    unmap_block(gone.mapped());
+  }
 }
 
 }  // namespace
@@ -305,11 +343,13 @@ void forget_context(context_id gone) noexcept {
   std::map<device_pointer, opened_block> ended;
   {
     const std::lock_guard<std::mutex> turn(x.lock);
-    for (auto each = x.opened.begin(); each != x.opened.end();) {
-      const auto it = each++;
-      if (it->second.context == gone) ended.insert(x.opened.extract(it));
+    for (auto* const list : {&x.opened, &x.closed}) {
+      for (auto each = list->begin(); each != list->end();) {
+        const auto it = each++;
+        if (it->second.context == gone) (void)ended.insert(list->extract(it));
+      }
     }
-    opened_count.store(x.opened.size(), std::memory_order_release);
+    count_opened(x);
   }
   for (const auto& [at, block] : ended) unmap_block(block);
 }
@@ -323,10 +363,11 @@ result_code open(device_pointer* at, const ipc_handle& handle) noexcept {
   wire_handle wanted;
   std::memcpy(&wanted, &handle, sizeof wanted);
   exchange& x = the();
+  const context_id context = accounts::current_context();
   try {
     {
       const std::lock_guard<std::mutex> turn(x.lock);
-      *at = open_again(x, wanted);
+      *at = open_again(x, wanted, context);
       if (*at != 0) return code::success;
     }
     received_block received;
@@ -344,13 +385,13 @@ result_code open(device_pointer* at, const ipc_handle& handle) noexcept {
     const result_code answer = map_block(received, made.base);
     if (answer != code::success) return answer;
     made.at = made.base + received.offset_bytes;
-    made.context = accounts::current_context();
+    made.context = context;
     {
       const std::lock_guard<std::mutex> turn(x.lock);
-      *at = open_again(x, wanted);
+      *at = open_again(x, wanted, context);
       if (*at == 0) {
         x.opened[made.at] = made;
-        opened_count.store(x.opened.size(), std::memory_order_release);
+        count_opened(x);
         *at = made.at;
         return code::success;
       }
@@ -365,23 +406,20 @@ result_code open(device_pointer* at, const ipc_handle& handle) noexcept {
 bool close(device_pointer at, result_code& answer) noexcept {
   if (opened_count.load(std::memory_order_acquire) == 0) return false;
   exchange& x = the();
-  opened_block gone;
   {
     const std::lock_guard<std::mutex> turn(x.lock);
     const auto found = x.opened.find(at);
     if (found == x.opened.end()) return false;
     answer = code::success;
     if (--found->second.count != 0) return true;
-    gone = found->second;
-    x.opened.erase(found);
-    opened_count.store(x.opened.size(), std::memory_order_release);
+    (void)x.closed.insert(x.opened.extract(found));
   }
-  // What still uses the memory must have finished. A driver that cannot wait now, because a stream
-  // is being captured, leaves it mapped.
-  using function = result_code (*)();
-  const auto synchronize = reinterpret_cast<function>(driver_symbol("cuCtxSynchronize"));
-  if (synchronize != nullptr && synchronize() == code::success) unmap_block(gone);
+  unmap_closed();
   return true;
+}
+
+void capture_ended() noexcept {
+  if (opened_count.load(std::memory_order_acquire) != 0) unmap_closed();
 }
 
 bool find(device_pointer at, opened_range& into) noexcept {
@@ -395,6 +433,28 @@ bool find(device_pointer at, opened_range& into) noexcept {
   const opened_block& block = found->second;
   into = {block.at, block.size_bytes, block.handle.number, block.context};
   return true;
+}
+
+namespace {
+thread_local exchange* forked_with [[gnu::tls_model("initial-exec")]] = nullptr;
+}
+
+void before_fork() noexcept {
+  forked_with = known_exchange.load(std::memory_order_acquire);
+  if (forked_with != nullptr) forked_with->lock.lock();
+}
+
+// What the child has of the parent's descriptors would keep freed memory for as long as it lives.
+void after_fork(bool is_child) noexcept {
+  exchange* const x = std::exchange(forked_with, nullptr);
+  if (x == nullptr) return;
+  if (is_child) {
+    x->shared.clear();
+    x->listening.reset(-1);
+    x->is_serving = false;
+    shared_count.store(0, std::memory_order_relaxed);
+  }
+  x->lock.unlock();
 }
 
 }  // namespace vmm::preload::ipc

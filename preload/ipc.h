@@ -13,6 +13,9 @@
 //     freed its descriptors are closed; who has it open keeps the memory until they close it.
 // I3  Only processes of the same user get descriptors.
 // I4  No lock is held over a call of the driver or over a message.
+// I5  What is closed is unmapped when the work of its context has finished, and not while a stream
+//     of the process is captured: then it is unmapped by a later call.
+// I6  A forked child keeps no descriptor: what its parent frees is free.
 //
 // Thread safety: all of it.
 #pragma once
@@ -38,6 +41,8 @@ void forget_context(context_id gone) noexcept;
 [[nodiscard]] result_code open(device_pointer* at, const ipc_handle& handle) noexcept;
 /// Whether `at` was opened here; then `answer` is what cuIpcCloseMemHandle says.
 [[nodiscard]] bool close(device_pointer at, result_code& answer) noexcept;
+/// A capture ended: unmaps what was closed meanwhile.
+void capture_ended() noexcept;
 
 struct opened_range {
   device_pointer base = 0;
@@ -47,5 +52,8 @@ struct opened_range {
 };
 /// The opened block that an address lies in.
 [[nodiscard]] bool find(device_pointer at, opened_range& into) noexcept;
+
+void before_fork() noexcept;
+void after_fork(bool is_child) noexcept;
 
 }  // namespace vmm::preload::ipc

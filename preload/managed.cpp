@@ -1197,6 +1197,27 @@ ending_turn::~ending_turn() {
   the().gate.unlock();
 }
 
+// Where the driver has no mark of all work the host waits in its turn, as for a cuMemFree. A
+// context that cannot be made current is gone, and so is its work.
+idle_turn::idle_turn(context_id context) noexcept {
+  world& w = the();
+  shared_turn turn(w.gate);
+  std::vector<mark> marks;
+  if (w.is_usable && !is_any_captured()) {
+    const undisturbing calls;
+    if (mark_context(context, marks)) {
+      wait_for(turn, marks);
+      return_events(marks);
+    } else if (const current_context entered(context); entered.is_current()) {
+      (void)w.cu.synchronize_context();
+    }
+    is_idle_ = !is_any_captured();
+  }
+  (void)turn.release();
+}
+
+idle_turn::~idle_turn() { the().gate.unlock_shared(); }
+
 context_id ending_turn::primary_context(device_id device) const noexcept {
   return the().is_usable ? primary_of(device) : nullptr;
 }

@@ -123,6 +123,21 @@ class ending_turn {
   void note_ended(context_id gone) const noexcept;
 };
 
+/// Waits for all that a context was given; while it lives no capture begins.
+class idle_turn {
+ public:
+  explicit idle_turn(context_id context) noexcept;
+  ~idle_turn();
+  idle_turn(const idle_turn&) = delete;
+  idle_turn& operator=(const idle_turn&) = delete;
+
+  /// False: a stream of the process is captured, and nothing was asked of the driver.
+  [[nodiscard]] bool is_idle() const noexcept { return is_idle_; }
+
+ private:
+  bool is_idle_ = false;
+};
+
 /// The current context's device may from now on use the memory of `owner`'s device.
 void grant_peer(context_id owner) noexcept;
 /// A device may use the memory of the pool's device from now on.

@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -59,6 +60,7 @@ std::atomic<void*> named[entry_count];
 std::atomic<void*> found_by_version[entry_count];
 std::atomic<bool> has_learned;
 std::atomic<void*> driver_handle;
+std::atomic<void*> driver_base;  // where the loader put it
 std::atomic<const char*> driver_path;
 
 using dlsym_function = void* (*)(void*, const char*);
@@ -98,13 +100,29 @@ bool is_driver_name(const char* path) noexcept {
   return std::strncmp(base, "libcuda.so", sizeof "libcuda.so" - 1) == 0;
 }
 
-// Takes the library that an address lies in as the driver, if it is one, and keeps it loaded.
+// Where the library behind a handle lies. One of the same file in another namespace of the loader
+// lies elsewhere.
+void* base_of(void* handle) noexcept {
+  link_map* map = nullptr;
+  Dl_info about{};
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || dladdr(map->l_ld, &about) == 0) return nullptr;
+  return about.dli_fbase;
+}
+
+// Takes the library that an address lies in as the driver, if it is one, and keeps it loaded. A
+// second one, of another file or in another namespace, is not taken.
 bool adopt_driver(void* address) noexcept {
   Dl_info about{};
   if (dladdr(address, &about) == 0 || !is_driver_name(about.dli_fname)) return false;
-  if (driver_handle.load(std::memory_order_acquire) != nullptr) return true;
+  void* base = driver_base.load(std::memory_order_acquire);
+  if (base != nullptr) return base == about.dli_fbase;
   void* handle = dlopen(about.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   if (handle == nullptr) return false;
+  if (base_of(handle) != about.dli_fbase ||
+      (!driver_base.compare_exchange_strong(base, about.dli_fbase) && base != about.dli_fbase)) {
+    dlclose(handle);
+    return false;
+  }
   driver_path.store(about.dli_fname, std::memory_order_release);
   driver_handle.store(handle, std::memory_order_release);
   return true;

@@ -74,6 +74,25 @@ TEST(Managed, WhatIsFreedOrGoneIsNotSharedAndWhatIsOpenStays) {
   EXPECT_EQ(seen.out, "freed 1\nlive 0\nchild 0\nother bytes 0\nclose 0\ngone 1\n") << seen.err;
 }
 
+TEST(Managed, AClosedBlockSpoilsNoCapture) {
+  const child::outcome seen = child::preloaded("vmm", {"ipc_captured"}, {"VMM_REPORT=off"});
+  EXPECT_EQ(seen.out,
+            "close 0\nclose again 1\ncapture 0 whole\nmapped 0\nclose 0, mapped 0\n")
+      << seen.err;
+}
+
+TEST(Managed, EachContextOpensABlockForItself) {
+  const child::outcome seen = child::preloaded("vmm", {"ipc_contexts"}, {"VMM_REPORT=off"});
+  EXPECT_EQ(seen.out, "close 0, mapped 0 1\nclose 0, mapped 0\n") << seen.err;
+  EXPECT_EQ(seen.code, 0);
+}
+
+TEST(Managed, AForkedChildKeepsNothingThatIsShared) {
+  const child::outcome seen = child::preloaded("vmm", {"ipc_fork"}, {"VMM_REPORT=off"});
+  EXPECT_EQ(seen.out, "kept by the child 0\nchild 0\nstill shared 0\n") << seen.err;
+  EXPECT_EQ(seen.code, 0);
+}
+
 TEST(Managed, ABlockThatWentWithItsDeviceIsNotShared) {
   const child::outcome seen = child::preloaded("vmm", {"ipc_reset"}, {"VMM_REPORT=off"});
   EXPECT_EQ(seen.out, "after the reset 1\n") << seen.err;

@@ -13,6 +13,7 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -160,6 +161,14 @@ TEST(Breakage, FortyThousandLookUpsByThreadsAnswerTheSame) {
   EXPECT_EQ(child::plain({"look_ups"}).out, "wrong 0\nowners libcuda.so.1 libcuda.so.1\n");
   EXPECT_EQ(child::preloaded("monitor", {"look_ups"}, {"VMM_REPORT=off"}).out,
             "wrong 0\nowners libvmm_preload.so libvmm_preload.so\n");
+}
+
+TEST(Breakage, ASecondDriverStaysItself) {
+  const std::vector<std::string> words{"two_drivers",
+                                       std::string(VMM_PRELOAD_OLD_DRIVER) + "/libcuda.so.1"};
+  EXPECT_NE(child::plain(words).out.find("cuMemFree_v2 of the second: its own\n"),
+            std::string::npos);
+  for (const char* mode : {"off", "monitor", "cache", "vmm"}) child::expect_same(mode, words);
 }
 
 // In either order of LD_PRELOAD the program does the same, and is seen.

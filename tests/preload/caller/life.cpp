@@ -94,6 +94,37 @@ void fork_storm(const arguments& all) {
   std::printf("%d children that did not end by themselves\n", wrong_count);
 }
 
+// Forks beside a thread whose contexts end, with the memory that was allocated in them. A process
+// that hangs dies of the alarm.
+void fork_beside_ends(const arguments& all) {
+  alarm(60);
+  const driver cu = load();
+  start(cu);
+  std::atomic<bool> is_over = false;
+  std::thread ending([&] {
+    while (!is_over.load()) {
+      context_id context = nullptr;
+      must(cu.create_context(&context, 0) == code::success, "a context");
+      for (int i = 0; i < 20; ++i) {
+        device_pointer at = 0;
+        must(cu.allocate(&at, 1000) == code::success, "memory");
+      }
+      must(cu.destroy_context(context) == code::success, "its end");
+    }
+  });
+  int wrong_count = 0;
+  for (int round = 0; round < std::stoi(std::string(all.at(0))); ++round) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    int how = 0;
+    must(waitpid(child, &how, 0) == child, "the child");
+    wrong_count += how == 0 ? 0 : 1;
+  }
+  is_over = true;
+  ending.join();
+  std::printf("%d children that did not end by themselves\n", wrong_count);
+}
+
 // Known calls, for the report and the trace.
 void work(const arguments& all) {
   const driver cu = load();

@@ -192,6 +192,29 @@ void look_ups(const arguments&) {
   std::printf("owners %s %s\n", owner_of(named), owner_of(found));
 }
 
+// A second driver's library beside the one in use: its functions stay its own, and the first one's
+// calls do not reach it. The argument is its file.
+void two_drivers(const arguments& all) {
+  void* const first = dlopen("libcuda.so.1", RTLD_NOW);
+  must(first != nullptr, "libcuda.so.1");
+  (void)dlsym(first, "cuGetProcAddress_v2");
+  void* const second = dlopen(std::string(all.at(0)).c_str(), RTLD_NOW | RTLD_LOCAL);
+  must(second != nullptr && second != first, "the second driver");
+  Dl_info other{};
+  must(dladdr(dlsym(second, "cuInit"), &other) != 0, "where it lies");
+  for (const char* name : {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync"}) {
+    Dl_info about{};
+    const int known = dladdr(dlsym(second, name), &about);
+    const bool is_own = known != 0 && about.dli_fbase == other.dli_fbase;
+    std::printf("%s of the second: %s\n", name, is_own ? "its own" : "another's");
+  }
+  const driver cu = load();
+  start(cu);
+  device_pointer at = 0;
+  std::printf("allocate %d", cu.allocate(&at, 4096));
+  std::printf(" free %d\n", cu.free(at));
+}
+
 // Out parameters may be null: the driver answers, and nothing is written.
 void null_parameters(const arguments&) {
   const driver cu = load();

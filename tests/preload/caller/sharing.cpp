@@ -5,6 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "driver.h"
@@ -199,6 +202,104 @@ void ipc_gone(const arguments&) {
   std::printf("other bytes %zu\n", count_others(cu, at, mebibyte, 0x77));
   std::printf("close %d\n", cu.ipc_close(at));
   std::printf("gone %d\n", cu.ipc_open(&at, live, 1));
+}
+
+namespace {
+
+bool is_mapped(const driver& cu, device_pointer at) {
+  constexpr int memory_type = 2;
+  unsigned type = 0;
+  return cu.attribute(&type, memory_type, at) == code::success;
+}
+
+// How many descriptors of exported memory and how many sockets the process has.
+int count_descriptors() {
+  int count = 0;
+  for (int number = 0; number < 256; ++number) {
+    char link[64];
+    char target[256] = {};
+    std::snprintf(link, sizeof link, "/proc/self/fd/%d", number);
+    if (readlink(link, target, sizeof target - 1) <= 0) continue;
+    const std::string_view what(target);
+    const bool is_shared = what.find("vmm-standin") != what.npos || what.starts_with("socket:");
+    count += is_shared ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+// A block that is closed while another thread captures does not spoil the capture, and is unmapped
+// after it.
+void ipc_captured(const arguments&) {
+  const driver cu = load();
+  const context_id context = start(cu);
+  const device_pointer at = make(cu, mebibyte, 1);
+  ipc_handle handle{};
+  must(cu.ipc(&handle, at) == code::success, "a handle");
+  device_pointer there = 0;
+  must(cu.ipc_open(&there, handle, 1) == code::success, "an open");
+  stream_id stream = nullptr;
+  must(cu.create_stream(&stream, non_blocking_stream) == code::success, "a stream");
+  constexpr int any_thread = 0;
+  must(cu.begin_capture(stream, any_thread) == code::success, "a capture");
+  std::thread([&] {
+    must(cu.set_current(context) == code::success, "the context");
+    std::printf("close %d\n", cu.ipc_close(there));
+    std::printf("close again %d\n", cu.ipc_close(there));
+  }).join();
+  graph_id graph = nullptr;
+  std::printf("capture %d", cu.end_capture(stream, &graph));
+  std::printf(" %s\n", graph != nullptr ? "whole" : "spoiled");
+  std::printf("mapped %d\n", is_mapped(cu, there) ? 1 : 0);
+  must(cu.ipc_open(&there, handle, 1) == code::success, "an open after it");
+  std::printf("close %d, mapped %d\n", cu.ipc_close(there), is_mapped(cu, there) ? 1 : 0);
+}
+
+// Each context opens a block for itself, at an address of its own.
+void ipc_contexts(const arguments&) {
+  const driver cu = load();
+  const context_id first = start(cu, 0);
+  const device_pointer at = make(cu, mebibyte, 0x42);
+  ipc_handle handle{};
+  must(cu.ipc(&handle, at) == code::success, "a handle");
+  device_pointer here = 0;
+  must(cu.ipc_open(&here, handle, 1) == code::success, "an open");
+  const context_id second = start(cu, 1);
+  device_pointer there = 0;
+  must(cu.ipc_open(&there, handle, 1) == code::success, "an open by the other device");
+  expect(there != here, "an address of its own");
+  for (const auto& [opened, context] : {std::pair{here, first}, std::pair{there, second}}) {
+    std::uint64_t home = 0;
+    expect(cu.attribute(&home, pointer_attribute::context, opened) == code::success &&
+               home == reinterpret_cast<std::uintptr_t>(context),
+           "its context");
+  }
+  std::printf("close %d", cu.ipc_close(here));
+  std::printf(", mapped %d %d\n", is_mapped(cu, here) ? 1 : 0, is_mapped(cu, there) ? 1 : 0);
+  std::printf("close %d", cu.ipc_close(there));
+  std::printf(", mapped %d\n", is_mapped(cu, there) ? 1 : 0);
+}
+
+// A forked child does not keep what its parent shares.
+void ipc_fork(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const int before = count_descriptors();
+  const device_pointer at = make(cu, 3 * mebibyte, 1);
+  ipc_handle handle{};
+  must(cu.ipc(&handle, at) == code::success, "a handle");
+  expect(count_descriptors() > before, "descriptors of what is shared");
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::printf("kept by the child %d\n", count_descriptors() - before);
+    std::fflush(stdout);
+    std::_Exit(0);
+  }
+  end_child(child);
+  device_pointer there = 0;
+  std::printf("still shared %d\n", cu.ipc_open(&there, handle, 1));
 }
 
 // A block that went with its device is not shared any more, and its memory is let go.

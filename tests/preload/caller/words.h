@@ -21,12 +21,14 @@ void routes(const arguments& all);
 void entry_points(const arguments& all);
 void names(const arguments& all);
 void look_ups(const arguments& all);
+void two_drivers(const arguments& all);
 void null_parameters(const arguments& all);
 
 void nothing(const arguments& all);
 void work(const arguments& all);
 void fork_before(const arguments& all);
 void fork_after(const arguments& all);
+void fork_beside_ends(const arguments& all);
 void exec_self(const arguments& all);
 void exit_with_threads(const arguments& all);
 void close_library(const arguments& all);
@@ -60,6 +62,9 @@ void ipc(const arguments& all);
 void ipc_within(const arguments& all);
 void ipc_child(const arguments& all);
 void ipc_gone(const arguments& all);
+void ipc_captured(const arguments& all);
+void ipc_contexts(const arguments& all);
+void ipc_fork(const arguments& all);
 void dma_buf(const arguments& all);
 
 void ipc_reset(const arguments& all);
