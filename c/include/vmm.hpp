@@ -246,8 +246,9 @@ class stream {
   stream(stream&& other) noexcept
       : driver_(other.driver_), stream_(std::exchange(other.stream_, nullptr)) {}
   stream& operator=(stream&& other) noexcept {
-    std::swap(driver_, other.driver_);
-    std::swap(stream_, other.stream_);
+    stream taken(std::move(other));
+    std::swap(driver_, taken.driver_);
+    std::swap(stream_, taken.stream_);
     return *this;
   }
   ~stream() {
@@ -288,6 +289,13 @@ class pool {
     if (answered == VMM_SUCCESS) answered = stream::try_create(on, fresh.idle_);
     if (answered == VMM_SUCCESS) out = std::move(fresh);
     return answered;
+  }
+  pool(pool&&) noexcept = default;
+  pool& operator=(pool&& other) noexcept {
+    pool taken(std::move(other));
+    std::swap(idle_, taken.idle_);
+    std::swap(handle_, taken.handle_);
+    return *this;
   }
   /// The handle, for calls of vmm.h.
   [[nodiscard]] vmm_pool* get() const noexcept { return handle_.get(); }
@@ -401,6 +409,7 @@ class device_buffer {
 template <class T>
 class device_array {
   static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
+  static_assert(alignof(T) <= 512, "blocks of a pool are aligned to 512 bytes, a manager's to more");
 
  public:
   using value_type = T;
@@ -515,6 +524,7 @@ class manager : public detail::owned<vmm_manager, vmm_manager_destroy> {
 template <class T>
 class growing_array {
   static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
+  static_assert(alignof(T) <= 4096, "every driver's granularity is a multiple of 4096 bytes");
 
  public:
   using value_type = T;
@@ -529,10 +539,11 @@ class growing_array {
         count_(std::exchange(other.count_, 0)),
         stream_(other.stream_) {}
   growing_array& operator=(growing_array&& other) noexcept {
-    std::swap(manager_, other.manager_);
-    std::swap(at_, other.at_);
-    std::swap(count_, other.count_);
-    std::swap(stream_, other.stream_);
+    growing_array taken(std::move(other));
+    std::swap(manager_, taken.manager_);
+    std::swap(at_, taken.at_);
+    std::swap(count_, taken.count_);
+    std::swap(stream_, taken.stream_);
     return *this;
   }
   ~growing_array() { (void)vmm_manager_free(manager_, at_); }

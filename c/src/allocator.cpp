@@ -319,9 +319,13 @@ vmm_status vmm_allocator_free(vmm_allocator* allocator, void* at) VMM_NOEXCEPT {
 vmm_status vmm_allocator_record_stream(vmm_allocator* allocator, void* at,
                                        vmm_stream stream) VMM_NOEXCEPT {
   return on_allocator(allocator, [&](allocator_object& on) {
-    return with_block(on, [&](device_memory& device, std::int32_t) {
-      return device.record(address_of(at).value, stream_in(device, stream));
-    });
+    bool is_stream = true;
+    const vmm_status done =
+        with_block(on, [&](device_memory& device, std::int32_t) -> vmm::result<bool> {
+          is_stream = is_named(device, stream);
+          return is_stream ? device.record(address_of(at).value, stream_in(device, stream)) : true;
+        });
+    return is_stream ? done : fail_stream();
   });
 }
 

@@ -11,6 +11,7 @@
 
 #include "bench.hpp"
 #include "vmm.h"
+#include "vmm_allocator.h"
 
 namespace {
 
@@ -58,6 +59,23 @@ TEST_F(Cuda, TheStreamOfEachThreadIsRefused) {
   options.first_stream = each;
   vmm_pool* made = nullptr;
   EXPECT_FAILS(vmm_pool_create(driver, &options, &made), refused);
+}
+
+// A free waits for what the block was recorded on: of the stream of each thread that would be the
+// freeing thread's own, and not the recording one's.
+TEST_F(Cuda, TheStreamOfEachThreadIsNotRecorded) {
+  vmm_allocator_options options;
+  EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+  options.driver = "cuda";
+  vmm_allocator* made = nullptr;
+  ASSERT_GOOD(vmm_allocator_create(&options, &made));
+  void* block = nullptr;
+  EXPECT_GOOD(vmm_allocator_allocate(made, 4096, 0, nullptr, &block));
+  EXPECT_FAILS(vmm_allocator_record_stream(made, block, stream_of(2)), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_allocator_record_stream(made, block, stream_of(1)));
+  EXPECT_FAILS(vmm_allocator_record_stream(made, &made, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_GOOD(vmm_allocator_free(made, block));
+  EXPECT_GOOD(vmm_allocator_destroy(made));
 }
 
 TEST(CudaAbsent, SaysWhatIsMissing) {

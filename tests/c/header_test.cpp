@@ -119,6 +119,38 @@ TEST_F(Owners, APoolThatMovesTakesItsStreamAlong) {
   resource.deallocate_sync(at, 4096);
 }
 
+// What an owner had goes when it takes another's, and not with the other: that may outlive what the
+// first was made on.
+TEST_F(Owners, WhatWasOwnedGoesAtOnce) {
+  vmm::stream kept(driver);
+  const vmm_stream gone = kept.get();
+  vmm::stream taken(driver);
+  kept = std::move(taken);
+  EXPECT_EQ(taken.get(), nullptr);
+  EXPECT_NE(kept.get(), gone);
+  vmm::stream& same = kept;
+  kept = std::move(same);
+  EXPECT_NE(kept.get(), nullptr);
+  vmm::pool other(driver);
+  vmm::pool last(driver);
+  other = std::move(last);
+  EXPECT_FALSE(last);
+  EXPECT_EQ(last.idle().get(), nullptr);
+  EXPECT_NE(other.idle().get(), nullptr);
+  vmm::pool& itself = other;
+  other = std::move(itself);
+  EXPECT_TRUE(other);
+  vmm::manager manager(driver);
+  vmm::growing_array<int> one(manager, 1000, a.get());
+  vmm::growing_array<int> two(manager, 2000, a.get());
+  one = std::move(two);
+  EXPECT_EQ(one.size(), 2000u);
+  EXPECT_EQ(two.data(), nullptr);
+  EXPECT_EQ(manager.statistics().live_count, 1u);
+  one.resize(0);
+  manager.forget(a.get());
+}
+
 TEST(Growing, ArraysKeepTheirContents) {
   vmm::driver driver("host");
   vmm::manager manager(driver);
