@@ -10,15 +10,15 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <ctime>
 #include <mutex>
 #include <new>
 #include <string_view>
-#include <unordered_map>
 
+#include "call_clock.h"
 #include "counters.h"
 #include "file_name.h"
 #include "ipc.h"
+#include "live_table.h"
 #include "settings.h"
 #include "trace.h"
 
@@ -29,6 +29,17 @@ namespace {
 
 std::atomic<thread_counters*> all_records = nullptr;
 thread_local thread_counters* mine [[gnu::tls_model("initial-exec")]] = nullptr;
+
+// What the call that a thread is in knows already.
+struct call_state {
+  bool is_counted = false;
+  bool has_device = false;
+  bool has_slot = false;
+  int device = -1;
+  std::size_t slot = 0;
+};
+thread_local call_state call_now [[gnu::tls_model("initial-exec")]];
+call_clock calls_clock;
 pthread_key_t thread_end;
 totals all_totals;
 
@@ -72,9 +83,9 @@ void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) noexcept {
 
 // ---- what is live -------------------------------------------------------------------------------
 
-struct shard {
+struct alignas(64) shard {
   std::mutex lock;
-  std::unordered_map<std::uint64_t, live_entry> entries;
+  live_table<live_entry> entries;
 };
 constexpr std::size_t shard_count = 64;
 constexpr std::size_t kind_count = 2;
@@ -165,6 +176,7 @@ void start(entry_id entry) noexcept {
   if (!has_started.load(std::memory_order_acquire)) [[unlikely]] {
     starting.run([] {
       (void)shards();
+      calls_clock.start();
       (void)pthread_key_create(&thread_end, leave_record);
       (void)pthread_atfork(before_fork, [] { after_fork(false); }, [] { after_fork(true); });
       if (chosen_settings().report_on_signal) take_signal();
@@ -178,14 +190,12 @@ void start(entry_id entry) noexcept {
   }
 }
 
-std::uint64_t now_ns() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
+std::uint64_t now() noexcept { return calls_clock.now(); }
+std::uint64_t nanoseconds(std::uint64_t spent) noexcept { return calls_clock.nanoseconds(spent); }
 
-int current_device() noexcept {
+namespace {
+
+int ask_for_device() noexcept {
   using function = result_code (*)(device_id*);
   static std::atomic<function> known = nullptr;
   function ask = known.load(std::memory_order_acquire);
@@ -196,6 +206,16 @@ int current_device() noexcept {
   }
   device_id device = -1;
   return ask(&device) == code::success ? device : -1;
+}
+
+}  // namespace
+
+int current_device() noexcept {
+  if (call_now.has_device) return call_now.device;
+  const int device = ask_for_device();
+  call_now.device = device;
+  call_now.has_device = call_now.is_counted;
+  return device;
 }
 
 context_id current_context() noexcept {
@@ -216,13 +236,24 @@ std::size_t slot_of(int device) noexcept {
   return device < 0 || slot >= device_slots ? device_slots - 1 : slot;
 }
 
-void note_call(entry_id entry, std::size_t slot, result_code code,
-               std::uint64_t spent_ns) noexcept {
+void begin_call() noexcept {
+  call_now = {};
+  call_now.is_counted = true;
+}
+
+void count_call_for(std::size_t slot) noexcept {
+  call_now.slot = slot;
+  call_now.has_slot = call_now.is_counted;
+}
+
+void note_call(entry_id entry, result_code code, std::uint64_t spent) noexcept {
+  const std::size_t slot = call_now.has_slot ? call_now.slot : slot_of(current_device());
+  call_now = {};
   thread_counters* record = my_record();
   if (record == nullptr) return;
   call_counters& counters = record->calls[slot][static_cast<std::size_t>(entry)];
   add_to(counters.count, 1);
-  add_to(counters.spent_ns, spent_ns);
+  add_to(counters.spent, spent);
   if (code != code::success) add_to(counters.failed, 1);
 }
 
@@ -252,11 +283,7 @@ void note_made(const made& what) noexcept {
 bool take_live(live_kind kind, std::uint64_t at, live_entry& into) noexcept {
   shard& home = shard_of(kind, at);
   const std::lock_guard<std::mutex> turn(home.lock);
-  const auto found = home.entries.find(at);
-  if (found == home.entries.end()) return false;
-  into = found->second;
-  home.entries.erase(found);
-  return true;
+  return home.entries.take(at, into);
 }
 
 void note_gone(live_kind kind, const live_entry& what) noexcept {
@@ -270,9 +297,7 @@ void note_gone(live_kind kind, const live_entry& what) noexcept {
 void put_back(live_kind kind, std::uint64_t at, const live_entry& what) noexcept {
   shard& home = shard_of(kind, at);
   const std::lock_guard<std::mutex> turn(home.lock);
-  try {
-    home.entries.insert_or_assign(at, what);
-  } catch (const std::bad_alloc&) {
+  if (!home.entries.put(at, what)) {
     all_totals.forgotten.fetch_add(1, std::memory_order_relaxed);
   }
 }
@@ -284,9 +309,9 @@ void end_memory(IsGone&& is_gone) noexcept {
   for (std::size_t i = 0; i < shard_count; ++i) {
     shard& home = shards()[i];  // those of live_kind::memory
     const std::lock_guard<std::mutex> turn(home.lock);
-    std::erase_if(home.entries, [&](const auto& each) {
-      if (!is_gone(each.second)) return false;
-      note_gone(live_kind::memory, each.second);
+    home.entries.erase_if([&](const live_entry& each) {
+      if (!is_gone(each)) return false;
+      note_gone(live_kind::memory, each);
       return true;
     });
   }

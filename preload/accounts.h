@@ -10,8 +10,9 @@
 //     is gone.
 // I2  A forked child of a process that used the driver is passive; another one starts from zero.
 //
-// Thread safety: all of it. Cost of a call: two looks at the clock, and some ten nanoseconds; of an
-// allocation or a free one short lock more.
+// Thread safety: all of it. Cost of a call (bench_preload): two looks at the processor's counter
+// and, but of a free, one question for the current device; of an allocation or a free one short
+// lock more.
 #pragma once
 
 #include <atomic>
@@ -54,17 +55,22 @@ struct live_entry {
   bool is_traced = false;
 };
 
-/// Nanoseconds of a clock that only goes forward.
-[[nodiscard]] std::uint64_t now_ns() noexcept;
+/// What note_call() takes differences of, and how many nanoseconds such a sum is.
+[[nodiscard]] std::uint64_t now() noexcept;
+[[nodiscard]] std::uint64_t nanoseconds(std::uint64_t spent) noexcept;
 
-/// The current context's device; -1 where there is none.
+/// The current context's device; -1 where there is none. In a call that is counted the driver is
+/// asked once.
 [[nodiscard]] int current_device() noexcept;
 [[nodiscard]] std::size_t slot_of(int device) noexcept;
 /// The current context; null where there is none.
 [[nodiscard]] context_id current_context() noexcept;
 
-/// Counts a call that has returned.
-void note_call(entry_id entry, std::size_t slot, result_code code, std::uint64_t spent_ns) noexcept;
+/// Before a call, and to count it when it has returned: for the current device, but where a device
+/// was named meanwhile.
+void begin_call() noexcept;
+void count_call_for(std::size_t slot) noexcept;
+void note_call(entry_id entry, result_code code, std::uint64_t spent) noexcept;
 void note_unmanaged(unmanaged_reason why) noexcept;
 
 /// Memory that a call handed out. `stream_key` tells streams apart in the trace.

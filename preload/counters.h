@@ -15,7 +15,7 @@ namespace vmm::preload::accounts {
 struct call_counters {
   std::atomic<std::uint64_t> count = 0;
   std::atomic<std::uint64_t> failed = 0;
-  std::atomic<std::uint64_t> spent_ns = 0;
+  std::atomic<std::uint64_t> spent = 0;  // as call_clock counts
 };
 
 /// One thread's; only it writes. A record whose thread is gone is taken by a new one.

@@ -19,18 +19,17 @@ class counted_call {
  public:
   explicit counted_call(entry_id entry) noexcept : entry_(entry) {
     accounts::start(entry);
-    begun_ns_ = accounts::now_ns();
+    accounts::begin_call();
+    begun_ = accounts::now();
   }
   [[nodiscard]] result_code done(result_code code) const noexcept {
-    const std::uint64_t ended_ns = accounts::now_ns();
-    accounts::note_call(entry_, accounts::slot_of(accounts::current_device()), code,
-                        ended_ns - begun_ns_);
+    accounts::note_call(entry_, code, accounts::now() - begun_);
     return code;
   }
 
  private:
   entry_id entry_;
-  std::uint64_t begun_ns_ = 0;
+  std::uint64_t begun_ = 0;
 };
 
 }  // namespace

@@ -83,6 +83,7 @@ template <class Free>
 result_code free_counted(live_kind kind, std::uint64_t at, Free&& free) {
   live_entry entry;
   const bool is_known = accounts::take_live(kind, at, entry);
+  if (is_known) accounts::count_call_for(entry.slot);
   const result_code answer = free();
   if (!is_known) return answer;
   if (answer == code::success) {

@@ -33,8 +33,9 @@ call_sum sum_of(std::size_t slot, std::size_t entry) noexcept {
     const call_counters& counters = each->calls[slot][entry];
     sum.count += counters.count.load(std::memory_order_relaxed);
     sum.failed += counters.failed.load(std::memory_order_relaxed);
-    sum.spent_ns += counters.spent_ns.load(std::memory_order_relaxed);
+    sum.spent_ns += counters.spent.load(std::memory_order_relaxed);
   }
+  sum.spent_ns = nanoseconds(sum.spent_ns);
   return sum;
 }
 

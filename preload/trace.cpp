@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <memory>
 #include <mutex>
@@ -70,7 +71,8 @@ int open_file(std::size_t slot) noexcept {
     name.add(".").add_number(static_cast<std::uint64_t>(getpid()));
     descriptor = open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   }
-  if (descriptor >= 0 && ftruncate(descriptor, 0) != 0) {
+  // What is no file, as a pipe, has no end to be cut.
+  if (descriptor >= 0 && ftruncate(descriptor, 0) != 0 && errno != EINVAL) {
     close(descriptor);
     return -1;
   }

@@ -409,7 +409,7 @@ class device_buffer {
 template <class T>
 class device_array {
   static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
-  static_assert(alignof(T) <= 512, "blocks of a pool are aligned to 512 bytes, a manager's to more");
+  static_assert(alignof(T) <= 512, "blocks of a pool are aligned to 512 bytes");
 
  public:
   using value_type = T;

@@ -101,6 +101,13 @@ TEST(Monitor, WritesATraceOfTheProgram) {
   std::remove(file.c_str());
 }
 
+TEST(Monitor, ATraceMayGoToWhatIsNoFile) {
+  const child::outcome seen =
+      child::preloaded("monitor", {"work"}, {"VMM_REPORT=off", "VMM_TRACE=/dev/null"});
+  EXPECT_EQ(seen.err, "");
+  EXPECT_EQ(seen.code, 0);
+}
+
 #ifdef VMM_PRELOAD_REPLAY
 TEST(Monitor, TheTraceIsReplayed) {
   const std::string file = child::temporary_file("whole.trace");

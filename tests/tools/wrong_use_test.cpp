@@ -183,6 +183,10 @@ TEST_F(WrongUse, OfBenchmarksAndTools) {
            {"bench/bench_suspend", "--keep 3MiB", "", 2, "multiples of 32MiB; not '3MiB'"},
            {"bench/bench_suspend", "--cycles 0", "", 2, "a count is a whole number from 1 on"},
            {"bench/bench_suspend", "--backend none", "", 2, "none"},
+#if VMM_HAS_PRELOAD
+           {"bench/bench_preload", "--fast", "", 2, usage},
+           {"bench/bench_preload", "--turns 0", "", 2, "a count is a whole number from 1 on"},
+#endif
            {"bench/bench_history", "--fast", "", 2, "there is no option '--fast'"},
            {"bench/bench_history", "--turns 0", "", 2, "a count is a whole number from 1 on"},
            {"bench/bench_history", "--trace none.trace", "", 2, "none.trace: cannot be read"},
@@ -301,6 +305,9 @@ TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
   for (const char* of_run : {"run", "run help", "run --help", "run test --help", "run fuzz --help",
                              "run bench --help", "run gpu --help", "scripts/gpu.sh --help"})
     lines.emplace_back(of_run);
+#if VMM_HAS_PRELOAD
+  lines.emplace_back("bench/bench_preload --help");
+#endif
 #if VMM_HAS_CUDA
   for (const char* name : {"memory", "pool", "release", "resize", "sharing"})
     lines.push_back("bench/bench_" + std::string(name) + " --help");

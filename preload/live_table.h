@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is live, by address or handle: one flat table, so that a call touches one or two lines of
+// cache and takes no host memory but where the table grows.
+//
+// I1  A place that is not taken ends the way of every key that asks for a place before it: what is
+//     taken out is closed up at once.
+// I2  At most half of the places are taken.
+//
+// Thread safety: none; the caller has a lock. Cost: O(1), and of erase_if O(all places).
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace vmm::preload {
+
+template <class Entry>
+class live_table {
+ public:
+  /// Replaces what is there under the key. False: no host memory, and nothing is changed.
+  [[nodiscard]] bool put(std::uint64_t key, const Entry& entry) noexcept {
+    if (place* const there = find(key); there != nullptr) {
+      there->entry = entry;
+      return true;
+    }
+    if ((count_ + 1) * 2 > size_ && !grow()) return false;
+    places_[free_index(key)] = {key, entry, true};
+    ++count_;
+    return true;
+  }
+
+  /// Takes it out; false where nothing is there.
+  [[nodiscard]] bool take(std::uint64_t key, Entry& into) noexcept {
+    place* const there = find(key);
+    if (there == nullptr) return false;
+    into = there->entry;
+    close_up(static_cast<std::size_t>(there - places_.get()));
+    return true;
+  }
+
+  /// An entry that stays may be asked about twice.
+  template <class IsGone>
+  void erase_if(IsGone&& is_gone) noexcept {
+    for (std::size_t i = 0; i < size_; ++i) {
+      while (places_[i].is_taken && is_gone(std::as_const(places_[i].entry))) close_up(i);
+    }
+  }
+
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+
+ private:
+  struct place {
+    std::uint64_t key = 0;
+    Entry entry{};
+    bool is_taken = false;
+  };
+  static constexpr std::size_t first_size = 32;
+
+  [[nodiscard]] std::size_t wanted(std::uint64_t key) const noexcept {
+    return static_cast<std::size_t>((key * 0x9E37'79B9'7F4A'7C15u) >> std::countl_zero(size_ - 1));
+  }
+  [[nodiscard]] std::size_t next(std::size_t index) const noexcept {
+    return (index + 1) & (size_ - 1);
+  }
+  [[nodiscard]] std::size_t distance(std::size_t from, std::size_t to) const noexcept {
+    return (to - from) & (size_ - 1);
+  }
+  [[nodiscard]] std::size_t free_index(std::uint64_t key) const noexcept {
+    std::size_t index = wanted(key);
+    while (places_[index].is_taken) index = next(index);
+    return index;
+  }
+
+  [[nodiscard]] place* find(std::uint64_t key) noexcept {
+    if (size_ == 0) return nullptr;
+    for (std::size_t index = wanted(key); places_[index].is_taken; index = next(index)) {
+      if (places_[index].key == key) return &places_[index];
+    }
+    return nullptr;
+  }
+
+  void close_up(std::size_t hole) noexcept {
+    places_[hole].is_taken = false;
+    for (std::size_t index = next(hole); places_[index].is_taken; index = next(index)) {
+      // What is here may go into the hole where the hole lies on its way.
+      if (distance(wanted(places_[index].key), index) < distance(hole, index)) continue;
+      places_[hole] = places_[index];
+      places_[index].is_taken = false;
+      hole = index;
+    }
+    --count_;
+  }
+
+  [[nodiscard]] bool grow() noexcept {
+    const std::size_t before = size_;
+    const std::size_t wider = before == 0 ? first_size : before * 2;
+    std::unique_ptr<place[]> made(new (std::nothrow) place[wider]);
+    if (made == nullptr) return false;
+    made.swap(places_);
+    size_ = wider;
+    for (std::size_t i = 0; i < before; ++i) {
+      if (made[i].is_taken) places_[free_index(made[i].key)] = made[i];
+    }
+    return true;
+  }
+
+  std::unique_ptr<place[]> places_;
+  std::size_t size_ = 0;  // a power of two
+  std::size_t count_ = 0;
+};
+
+}  // namespace vmm::preload

@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the accounts' table holds what a map would hold, and a call's time is the system's time.
+// Method: random entries beside std::map, by keys that meet; the clock between looks at the
+// system's own, which lie around it and inside of it. The clock is the subject: no sleep, and no
+// bound on how long anything takes.
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "../../preload/call_clock.h"
+#include "../../preload/live_table.h"
+
+namespace {
+
+using vmm::preload::call_clock;
+using vmm::preload::live_table;
+
+struct number {
+  std::uint64_t value = 0;
+};
+
+TEST(LiveTable, IsAMap) {
+  std::mt19937_64 draw(4711);
+  live_table<number> table;
+  std::map<std::uint64_t, std::uint64_t> model;
+  for (int step = 0; step < 200'000; ++step) {
+    const std::uint64_t range = step % 20'000 < 10'000 ? 500 : 20;  // it grows, and is emptied
+    const std::uint64_t key = draw() % range * 512;
+    switch (draw() % 8) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        ASSERT_TRUE(table.put(key, {key}));
+        model[key] = key;
+        break;
+      default: {
+        number taken;
+        const bool was_there = table.take(key, taken);
+        ASSERT_EQ(was_there, model.erase(key) == 1) << step;
+        ASSERT_EQ(taken.value, was_there ? key : 0) << step;
+      }
+    }
+    if (draw() % 5'000 == 0) {
+      table.erase_if([](const number&) { return true; });
+      model.clear();
+    }
+    ASSERT_EQ(table.count(), model.size()) << step;
+  }
+}
+
+TEST(LiveTable, HoldsValuesAndTakesThoseThatAreGone) {
+  std::mt19937_64 draw(7);
+  live_table<number> table;
+  std::map<std::uint64_t, std::uint64_t> model;
+  for (int round = 0; round < 300; ++round) {
+    for (int i = 0; i < 60; ++i) {
+      const std::uint64_t key = draw() % 100;
+      const std::uint64_t value = draw() % 8;
+      ASSERT_TRUE(table.put(key, {value}));
+      model[key] = value;
+    }
+    const std::uint64_t gone = draw() % 8;
+    table.erase_if([&](const number& each) { return each.value == gone; });
+    std::erase_if(model, [&](const auto& each) { return each.second == gone; });
+    ASSERT_EQ(table.count(), model.size());
+    for (std::uint64_t key = 0; key < 100; key += 1 + draw() % 3) {
+      number taken{99};
+      const auto known = model.find(key);
+      ASSERT_EQ(table.take(key, taken), known != model.end());
+      if (known == model.end()) continue;
+      ASSERT_EQ(taken.value, known->second);
+      model.erase(known);
+    }
+  }
+}
+
+TEST(CallClock, GoesAsTheSystemsDoes) {
+  using system = std::chrono::steady_clock;
+  const auto ns = [](system::duration of) {
+    return static_cast<double>(std::chrono::nanoseconds(of).count());
+  };
+  call_clock clock;
+  const auto outer_begin = system::now();
+  clock.start();
+  const std::uint64_t begin = clock.now();
+  const auto inner_begin = system::now();
+  while (system::now() - inner_begin < std::chrono::milliseconds(20)) {
+  }
+  const auto inner_end = system::now();
+  const std::uint64_t end = clock.now();
+  const auto spent = static_cast<double>(clock.nanoseconds(end - begin));
+  const auto outer_end = system::now();
+  EXPECT_GE(spent, 0.99 * ns(inner_end - inner_begin));
+  EXPECT_LE(spent, 1.01 * ns(outer_end - outer_begin));
+}
+
+}  // namespace
