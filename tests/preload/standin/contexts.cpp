@@ -71,6 +71,39 @@ CUresult wait_for(CUstream stream, CUstream other) {
   return code;
 }
 
+// A stream that waits for others, one for each thread that asks; the next thread has it after its
+// end.
+class joint_stream {
+ public:
+  joint_stream() {
+    const std::lock_guard<std::mutex> hold(spare().lock);
+    if (spare().streams.empty()) {
+      (void)base_cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
+    } else {
+      stream_ = spare().streams.back();
+      spare().streams.pop_back();
+    }
+  }
+  ~joint_stream() {
+    const std::lock_guard<std::mutex> hold(spare().lock);
+    spare().streams.push_back(stream_);
+  }
+  joint_stream(const joint_stream&) = delete;
+  joint_stream& operator=(const joint_stream&) = delete;
+  [[nodiscard]] CUstream get() const { return stream_; }
+
+ private:
+  struct spare_streams {
+    std::mutex lock;
+    std::vector<CUstream> streams;
+  };
+  static spare_streams& spare() {
+    static auto* const only = new spare_streams;
+    return *only;
+  }
+  CUstream stream_ = nullptr;
+};
+
 template <class Table, class Key>
 bool has(const Table& table, Key key) {
   const std::lock_guard<std::mutex> hold(more().lock);
@@ -159,14 +192,14 @@ CUresult cuCtxSynchronize() {
 
 // The event waits for each stream of the context. While one is captured it spoils that capture.
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
-  static thread_local CUstream joint = nullptr;
+  static thread_local const standin::joint_stream own;
   const CUresult code = standin::enter("cuCtxRecordEvent", standin::needs::initialised);
   if (code != CUDA_SUCCESS) return code;
   if (!standin::has_context(context) || !standin::has_event(event)) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
   if (standin::spoil_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  if (joint == nullptr) (void)base_cuStreamCreate(&joint, CU_STREAM_NON_BLOCKING);
+  const CUstream joint = own.get();
   const std::lock_guard<std::mutex> hold(more().lock);  // no stream goes meanwhile
   std::vector<CUstream> all{nullptr};
   for (const auto& [stream, home] : more().streams) {
