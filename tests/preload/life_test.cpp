@@ -93,6 +93,11 @@ TEST(Life, ExitWithThreads) {
   }
 }
 
+TEST(Life, MemoryIsFreedByHandlersOfTheEnd) {
+  for (const std::string& mode : modes) child::expect_same(mode, {"free_at_the_end"});
+  EXPECT_EQ(child::preloaded("vmm", {"free_at_the_end"}).code, 3);
+}
+
 // The report is written in a handler, in the middle of whatever the thread does.
 TEST(Life, TheReportIsWrittenInTheMiddleOfCalls) {
   for (const char* mode : {"monitor", "cache", "vmm"}) {

@@ -196,6 +196,28 @@ TEST(Breakage, OtherPreloadedLibrariesThatOverrideDlsym) {
   }
 }
 
+// In either order, in a program with a driver and in one without.
+TEST(Breakage, AnAllocatorThatIsPreloadedAsksDlsymInItsFirstCall) {
+  if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "the allocator is the sanitizer's";
+  const std::string orders[] = {VMM_PRELOAD_LIBRARY ":" VMM_PRELOAD_MALLOC,
+                                VMM_PRELOAD_MALLOC ":" VMM_PRELOAD_LIBRARY};
+  for (const std::string& order : orders) {
+    for (const char* mode : {"", "monitor", "cache", "vmm"}) {
+      for (const char* word : {"nothing", "work"}) {
+        child::command what;
+        what.arguments = {word};
+        what.variables = {"LD_PRELOAD=" + order, "VMM_REPORT=off"};
+        if (*mode != '\0') what.variables.push_back(std::string("VMM_MODE=") + mode);
+        const child::outcome ours = child::run(what);
+        const child::outcome native = child::plain({word});
+        EXPECT_EQ(ours.out, native.out) << order << " " << mode << " " << word;
+        EXPECT_EQ(ours.code, native.code) << order << " " << mode << " " << word;
+        EXPECT_EQ(ours.err, "other malloc served\n") << order << " " << mode << " " << word;
+      }
+    }
+  }
+}
+
 // The page names a test for each rule and each known breakage: those tests are here.
 TEST(Breakage, TheTestsThatThePageNamesAreThere) {
   std::set<std::string> there;

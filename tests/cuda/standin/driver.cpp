@@ -24,8 +24,8 @@ state& the() {
   return *only;
 }
 
-std::vector<CUcontext>& context_stack() {
-  static thread_local std::vector<CUcontext> stack;
+thread_contexts& context_stack() {
+  static thread_local thread_contexts stack;
   return stack;
 }
 
@@ -85,7 +85,7 @@ CUresult enter(const char* symbol, needs need) {
   if (need == needs::nothing) return CUDA_SUCCESS;
   if (!s.initialised) return CUDA_ERROR_NOT_INITIALIZED;
   if (need == needs::initialised) return CUDA_SUCCESS;
-  const std::vector<CUcontext>& stack = context_stack();
+  const thread_contexts& stack = context_stack();
   if (stack.empty() || stack.back() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (stack.back()->references == 0) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   return s.poison;

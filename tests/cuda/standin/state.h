@@ -15,8 +15,10 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -83,7 +85,25 @@ struct state {
 };
 
 [[nodiscard]] state& the();
-[[nodiscard]] std::vector<CUcontext>& context_stack();
+
+/// A thread's contexts, the current one last. No destructor runs: a thread may call the driver from
+/// destructors of its own, at the end of the process, too.
+class thread_contexts {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] CUcontext back() const noexcept { return all_[count_ - 1]; }
+  void push_back(CUcontext context) noexcept {
+    if (count_ == all_.size()) std::abort();
+    all_[count_++] = context;
+  }
+  void pop_back() noexcept { --count_; }
+  void clear() noexcept { count_ = 0; }
+
+ private:
+  std::array<CUcontext, 64> all_{};
+  std::size_t count_ = 0;
+};
+[[nodiscard]] thread_contexts& context_stack();
 
 /// Closes the fake's descriptors whose real ones are all closed.
 void sweep_descriptors();

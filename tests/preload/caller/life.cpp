@@ -205,6 +205,29 @@ void exit_with_threads(const arguments&) {
   std::exit(5);
 }
 
+// Memory that is freed and allocated when the program's handlers and destructors run.
+void free_at_the_end(const arguments&) {
+  static driver cu;
+  static device_pointer at = 0;
+  const auto last = [] {
+    std::printf("last: free %d", cu.free(at));
+    std::printf(" allocate %d\n", allocate_and_free(cu, 3000));
+    std::fflush(stdout);
+  };
+  cu = load();
+  start(cu);
+  (void)std::atexit(+last);
+  must(cu.allocate(&at, 5'000'000) == code::success, "memory");
+  (void)std::atexit(+[] { std::printf("first: allocate %d\n", allocate_and_free(cu, 7000)); });
+  struct freed_by_a_destructor {
+    device_pointer own = 0;
+    ~freed_by_a_destructor() { std::printf("between: free %d\n", cu.free(own)); }
+  };
+  static freed_by_a_destructor owner;
+  must(cu.allocate(&owner.own, 70'000) == code::success, "memory");
+  std::exit(3);
+}
+
 void close_library(const arguments&) {
   for (int i = 0; i < 3; ++i) {
     void* library = dlopen("libcuda.so.1", RTLD_NOW);

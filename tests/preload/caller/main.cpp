@@ -33,6 +33,7 @@ constexpr std::array words{
     word{"fork_beside_ends", fork_beside_ends},
     word{"exec_self", exec_self},
     word{"exit_with_threads", exit_with_threads},
+    word{"free_at_the_end", free_at_the_end},
     word{"close_library", close_library},
     word{"own_signal", own_signal},
     word{"default_signal", default_signal},

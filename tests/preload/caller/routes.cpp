@@ -230,6 +230,9 @@ void null_parameters(const arguments&) {
   must(cu.allocate(&at, 4096) == code::success, "memory");
   std::printf("range %d %d %d\n", cu.range(nullptr, nullptr, at), cu.range(nullptr, &bytes, at),
               static_cast<int>(bytes));
+  std::printf("info %d", cu.info(nullptr, nullptr));
+  std::printf(" %d", cu.info(nullptr, &bytes));
+  std::printf(" %d\n", cu.info(&bytes, nullptr));
   std::printf("attribute %d\n", cu.attribute(nullptr, pointer_attribute::context, at));
   std::printf("free %d\n", cu.free(at));
 }

@@ -31,6 +31,7 @@ void fork_after(const arguments& all);
 void fork_beside_ends(const arguments& all);
 void exec_self(const arguments& all);
 void exit_with_threads(const arguments& all);
+void free_at_the_end(const arguments& all);
 void close_library(const arguments& all);
 void own_signal(const arguments& all);
 void default_signal(const arguments& all);

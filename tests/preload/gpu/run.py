@@ -213,7 +213,9 @@ def calls_of(outcome):
                 total[name] = total.get(name, 0) + counts["count"]
     memory = ("cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cuMemFreeAsync", "cuMemCreate",
               "cuMemRelease")
-    return ", ".join(f"{name} {total[name]}" for name in memory if name in total)
+    shown = [f"{name} {total[name]}" for name in memory if name in total]
+    reused = sum(report.get("handles_reused", 0) for report in outcome.report)
+    return ", ".join(shown + [f"of them served by kept handles {reused}"] * (reused != 0))
 
 
 def left_to_the_driver(outcome):
