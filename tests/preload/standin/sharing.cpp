@@ -4,14 +4,17 @@
 // The grown stand-in for libcuda: memory that another process gets. Within a process an exported
 // descriptor names the same memory. Another process gets a copy of what it held when it was
 // exported: memory of the fake driver does not leave its process.
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "more.h"
@@ -32,6 +35,25 @@ exported_memory& all() {
 std::uint64_t file_of(int descriptor) {
   struct stat about{};
   return fstat(descriptor, &about) == 0 ? about.st_ino : 0;
+}
+
+// Closes the fake's descriptors whose files this process has closed: another process copies what
+// the file holds. Under the lock.
+void sweep_files(exported_memory& m) {
+  constexpr std::size_t kept = 32;
+  if (m.descriptors.size() <= kept) return;
+  std::set<std::uint64_t> open_files;
+  DIR* const folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return;
+  for (const dirent* each = readdir(folder); each != nullptr; each = readdir(folder)) {
+    open_files.insert(file_of(std::atoi(each->d_name)));
+  }
+  closedir(folder);
+  std::erase_if(m.descriptors, [&](const auto& each) {
+    if (open_files.contains(each.first)) return false;
+    close(each.second);
+    return true;
+  });
 }
 
 // Maps a handle for as long as `look` runs.
@@ -110,6 +132,7 @@ CUresult cuMemExportToShareableHandle(void* into, CUmemGenericAllocationHandle h
   const int file = write_contents(handle, size);
   if (file < 0) return CUDA_SUCCESS;  // the fake's own descriptor, good in this process
   const std::lock_guard<std::mutex> hold(all().lock);
+  sweep_files(all());
   all().descriptors[file_of(file)] = own;
   std::memcpy(into, &file, sizeof file);
   return CUDA_SUCCESS;
