@@ -130,9 +130,16 @@ class Turns:
     def iteration(self):
         self._torch.cuda.synchronize()
         done = time.perf_counter()
-        self._connection.send({"seconds": done - self._begun} if self._begun else {"ready": 1})
+        said = {"ready": 1}
+        if self._begun:
+            made = self._torch.cuda.memory_stats().get("num_device_alloc", 0)
+            said = {"seconds": done - self._begun, "made": made}
+        self._connection.send(said)
         while True:
             word = self._connection.recv()
+            if word in ("native", "vmm"):
+                switch(word)
+                continue
             if word == "go":
                 self._torch.cuda.synchronize()
                 self._begun = time.perf_counter()
@@ -155,6 +162,15 @@ class Turns:
             answer["calls"] = list(numbers)
         answer["digest"] = self._witness.digest()
         self._connection.send(answer)
+
+
+def switch(allocator):
+    """What allocates from now on; what lives stays where it is."""
+    import libvmm.torch
+    if allocator == "vmm":
+        libvmm.torch.enable("allocator")
+    else:
+        libvmm.torch.disable()
 
 
 def timed(connection, name):

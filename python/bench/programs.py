@@ -5,6 +5,7 @@ iteration beside PyTorch's own, held over live memory, whether the results are t
 what allocations and frees took inside of the program.
 
     python3 programs.py [--only NAME,...] [--budget SECONDS] [--turns N] [--no-calls] [--out FOLDER]
+    python3 programs.py --crossed [--only NAME,...] [--budget SECONDS] [--turns N] [--out FOLDER]
 
 The programs are those of tools/trace/programs and python/bench/models; a path names another one.
 One process for each allocator, and a second one for PyTorch's own, run the same program on the same
@@ -12,7 +13,12 @@ device. A turn is one iteration of it in each of them, one after the other, in a
 the same work under each allocator within a second. The first two turns are not counted. Then
 timed_calls.cpp takes the time of each call for some more turns. Losses, what the program fetched
 and all parameters are compared; the second process shows whether PyTorch's own repeats, and how
-far apart two equal runs are. Needs what python/tests/gpu/run.py needs.
+far apart two equal runs are.
+
+Two processes of the same program differ by more than allocators do. --crossed takes that out: two
+processes run the program, and each has vmm's allocator in one turn and PyTorch's own in the next,
+never both the same. The ratio of two turns, one of each kind in either process, has neither the
+process nor the turn in it. Needs what python/tests/gpu/run.py needs.
 """
 import argparse
 import json
@@ -26,7 +32,7 @@ import workers
 
 # Turns that are counted, and programs by how much they are worth where time is short.
 TURNS = {"experts": 16, "diffusion": 14, "serving": 50, "speech": 30, "neighbours": 40,
-         "maskrcnn": 20, "gpt": 20, "beams": 30, "llama": 12, "feedback": 10}
+         "maskrcnn": 20, "gpt": 20, "beams": 200, "llama": 12, "feedback": 10}
 UNTIMED = 2
 CALL_TURNS = 4
 ORDER = ("native", "expandable", "vmm", "again")
@@ -103,6 +109,90 @@ def measure(name, servers, options, end):
     return found
 
 
+CROSSED = ("vmm", "native")
+
+
+def play_crossed_turn(running, number, end):
+    """Seconds of one turn by allocator; which process has which goes with the number."""
+    found = {}
+    for place in (number // 2 % 2, 1 - number // 2 % 2):
+        allocator = CROSSED[(place + number) % 2]
+        running[place].send(allocator)
+        running[place].send("go")
+        found[allocator] = running[place].receive(end)["seconds"]
+    return found
+
+
+def measure_crossed(name, servers, options, end):
+    """A list of {allocator: seconds}, a turn each, and what went wrong."""
+    made, running = [], []
+    limit = end + 30
+    try:
+        for _ in range(2):
+            running.append(servers.start("vmm", "guest", "timed", limit, name=name))
+        for worker in running:
+            worker.receive(limit)
+        turns = (options.turns or 2 * TURNS.get(name, 12)) + 2 * UNTIMED
+        longest = 0.0
+        for number in range(turns):
+            begun = time.monotonic()
+            if begun + longest > end:
+                break
+            made.append(play_crossed_turn(running, number, limit))
+            longest = max(longest, time.monotonic() - begun) if number else 0.0
+    except workers.Ended as why:
+        return made, str(why)
+    finally:
+        for worker in running:
+            worker.close()
+    return made, ""
+
+
+def crossed_ratios(turns):
+    """Of each two turns: the process is in both, once above and once below."""
+    counted = turns[2 * UNTIMED:]
+    return [((one["vmm"] / one["native"]) * (two["vmm"] / two["native"])) ** 0.5
+            for one, two in zip(counted[::2], counted[1::2])]
+
+
+def interval(values):
+    """Where the median of such values lies with 95 %, by their order alone."""
+    values, count = sorted(values), len(values)
+    reach = int((count - 1.96 * count**0.5) / 2)
+    return f"{values[max(0, reach)]:.3f} to {values[min(count - 1, count - 1 - reach)]:.3f}"
+
+
+def crossed_table(found):
+    lines = ["| program | beside PyTorch's own: median (lowest to highest, pairs of turns) | "
+             "95 % of the median | all turns together |", "| --- | ---: | ---: | ---: |"]
+    for name, (turns, failure) in found.items():
+        ratios = crossed_ratios(turns)
+        if failure or not ratios:
+            lines.append(f"| {name} | FAILED: {failure[-150:]!r} | | |")
+            continue
+        counted = turns[2 * UNTIMED:]
+        total = sum(turn["vmm"] for turn in counted) / sum(turn["native"] for turn in counted)
+        lines.append(f"| {name} | {spread(ratios)} | {interval(ratios)} | {total:.3f} |")
+    return "\n".join(lines)
+
+
+def run_crossed(options, end):
+    found = {}
+    with workers.Servers(("vmm",)) as servers:
+        servers.start("vmm", "guest", "prepare", end, with_calls=False).receive(end)
+        for number, name in enumerate(options.only):
+            left = end - time.monotonic()
+            if left < 15:
+                print(f"{name}: no time is left", flush=True)
+                break
+            found[name] = measure_crossed(name, servers, options, time.monotonic() +
+                                          left / (len(options.only) - number))
+            print(crossed_table({name: found[name]}).splitlines()[-1], flush=True)
+    write(options, "crossed", crossed_table(found), found)
+    return int(not found or any(failure or not crossed_ratios(turns)
+                                for turns, failure in found.values()))
+
+
 def spread(values):
     if not values:
         return "-"
@@ -157,6 +247,7 @@ def arguments():
     parser.add_argument("--allocators", default=",".join(ORDER))
     parser.add_argument("--turns", type=int, default=0, help="that are counted; 0: by program")
     parser.add_argument("--budget", type=float, default=540, help="seconds in all")
+    parser.add_argument("--crossed", action="store_true", help="both allocators in each process")
     parser.add_argument("--no-calls", action="store_true", help="take no time of single calls")
     parser.add_argument("--out", default="")
     options = parser.parse_args()
@@ -176,9 +267,22 @@ def arguments():
     return options
 
 
+def write(options, name, text, values):
+    """The table as the last that is printed, and both as files where a folder is named."""
+    print("\n" + text)
+    if options.out:
+        os.makedirs(options.out, exist_ok=True)
+        with open(os.path.join(options.out, f"{name}.json"), "w", encoding="utf-8") as file:
+            json.dump(values, file)
+        with open(os.path.join(options.out, f"{name}.md"), "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+
 def main():
     options = arguments()
     end = time.monotonic() + options.budget
+    if options.crossed:
+        return run_crossed(options, end)
     all_found = []
     with workers.Servers(options.allocators) as servers:
         preparing = [servers.start(each, "guest", "prepare", end, with_calls=not options.no_calls)
@@ -201,13 +305,7 @@ def main():
                   f"{times_table(all_found[-1:], options.allocators)}\n", flush=True)
     text = "\n\n".join((times_table(all_found, options.allocators),
                         calls_table(all_found, options.allocators)))
-    print("\n" + text)
-    if options.out:
-        os.makedirs(options.out, exist_ok=True)
-        with open(os.path.join(options.out, "programs.json"), "w", encoding="utf-8") as file:
-            json.dump([vars(found) for found in all_found], file)
-        with open(os.path.join(options.out, "programs.md"), "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+    write(options, "programs", text, [vars(found) for found in all_found])
     bad = [found.name for found in all_found if found.failure or
            any(found.results(each) == "DIFFER" for each in options.allocators)]
     return int(bool(bad) or not all_found)

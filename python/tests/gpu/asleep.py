@@ -137,6 +137,9 @@ def check_kernels(regions):
 
 def check_contents(regions):
     before = regions.replay() if regions.is_device else None
+    regions.sleeper.suspend()  # makes the backup, and loads what copies and checks need
+    regions.sleeper.resume()
+    regions.checksum()
     start = regions.free()
     report = regions.sleeper.suspend()
     tell("everything is given back by the report", report.stays_bytes == 0,
