@@ -397,6 +397,7 @@ typedef struct vmm_pool_statistics {
   uint64_t wait_count;    /* times a stream was made to wait, on the device */
   uint64_t mark_count;    /* events recorded */
   uint64_t blocked_count; /* times a caller was made to wait: memory was short */
+  uint64_t suspended_bytes; /* of mapped_bytes: given back until they are resumed */
 } vmm_pool_statistics;
 
 /** Requires: statistics->struct_size is set. Cost: O(streams). */
@@ -663,6 +664,7 @@ typedef struct vmm_manager_statistics {
   uint64_t remapped_copy_count;
   uint64_t real_copy_count;
   uint64_t recovery_count; /* times that memory ran short and caches were drained */
+  uint64_t suspended_bytes; /* of mapped_bytes, each byte once: given back until resumed */
 } vmm_manager_statistics;
 
 /** Requires: statistics->struct_size is set. Cost: O(1). */

@@ -160,6 +160,7 @@ vmm_manager_statistics statistics_of(vmm::manager& manager) {
   out.remapped_copy_count = now.remapped_copy_count;
   out.real_copy_count = now.real_copy_count;
   out.recovery_count = now.recovery_count;
+  out.suspended_bytes = now.suspended_bytes;
   return out;
 }
 

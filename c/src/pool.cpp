@@ -207,6 +207,7 @@ vmm_pool_statistics statistics_of(vmm::stream_pool& pool) {
   out.wait_count = now.wait_count;
   out.mark_count = now.mark_count;
   out.blocked_count = now.blocked_count;
+  out.suspended_bytes = now.suspended_bytes;
   return out;
 }
 

@@ -374,10 +374,13 @@ export class manager {
   /// Errors: as set_up. Cost: none after set_up.
   [[nodiscard]] result<engine*> parts();
   /// For the same: runs `operation`, which answers a status; where memory is short, gives back what
-  /// is kept and runs it again, as allocate does. Requires: parts() has answered. Errors: those of
-  /// the operation. Cost: the operation's; blocks only where memory is short.
+  /// is kept and runs it again, as allocate does. Requires: parts() has answered. Errors: in_use
+  /// (the manager's memory is suspended), those of the operation. Cost: the operation's; blocks
+  /// only where memory is short.
   template <class Operation>
   [[nodiscard]] status recover(Operation&& operation) {
+    if (suspension_.load(std::memory_order_acquire) != suspension_phase::running)
+      return refuse_suspended();
     return with_recovery(std::forward<Operation>(operation));
   }
 
@@ -474,8 +477,9 @@ export class manager {
   [[nodiscard]] status claim_to_suspend();
   [[nodiscard]] status claim_suspended();
   [[nodiscard]] status finish_work(std::span<const stream_handle> streams);
-  [[nodiscard]] status finish_stream(stream_handle stream);
+  [[nodiscard]] result<bool> finish_stream(stream_handle stream);
   [[nodiscard]] status list_parts(suspension_list& out);
+  [[nodiscard]] static status refuse_suspended() noexcept;
   [[nodiscard]] suspension_phase change_phase(suspension_phase from) VMM_NOT_ANALYSED;
   void end_change(suspension_phase next) noexcept VMM_NOT_ANALYSED;
   void unclaim_all() noexcept;

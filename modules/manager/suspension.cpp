@@ -21,6 +21,8 @@ import vmm.tracker;
 
 namespace vmm {
 
+status manager::refuse_suspended() noexcept { return memory_suspended; }
+
 // The phase before; where it was `from`, the calling thread is the one that changes it, and has
 // changing_mutex_ until end_change(): that of another call, which the analysis does not follow.
 suspension_phase manager::change_phase(suspension_phase from) {
@@ -105,16 +107,16 @@ status manager::claim_suspended() {
 
 // ---- work ----------------------------------------------------------------------------
 
-status manager::finish_stream(stream_handle stream) {
+// False: the driver has no such stream.
+result<bool> manager::finish_stream(stream_handle stream) {
   check(engine_ != nullptr, "a manager that is not set up waits for work");
   if (can_capture(driver_->feature_set(), stream)) {
     const result<capture_info> seen = driver_->query_capture(stream);
-    if (!seen) return seen.error();
-    if (seen->state != capture_state::none)
+    if (!seen && seen.error().code != errc::invalid_argument) return seen.error();
+    if (seen && seen->state != capture_state::none)
       return refuse(errc::in_use, "a stream is captured that is to be waited for");
   }
-  const result<ticket_ref> mark = engine_->time().mark(stream);
-  return mark ? engine_->time().wait(*mark) : status{mark.error()};
+  return engine_->time().finish(stream);
 }
 
 // What the blocks' streams were given, what those who had their memory before were, and then what
@@ -128,7 +130,12 @@ status manager::finish_work(std::span<const stream_handle> streams) {
   waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
   check(waits.size() <= waits.capacity(), "a stream has no room in a list");
   for (const stream_handle stream : waits) {
-    if (status finished = finish_stream(stream); !finished) return finished;
+    const result<bool> finished = finish_stream(stream);
+    if (!finished) return finished.error();
+    const bool is_named = std::find(streams.begin(), streams.end(), stream) != streams.end();
+    // One of a block's was seen to by whoever destroyed it.
+    if (!*finished && is_named)
+      return refuse(errc::invalid_argument, "the driver has no stream that the request names");
   }
   for (const block* each : suspending_) {
     check(each->claimed, "a block is waited for without a claim");

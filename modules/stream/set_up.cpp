@@ -185,13 +185,17 @@ status stream_pool::finish_streams() {
   }
   const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
   for (std::uint32_t stream = 0; stream < streams; ++stream) {
-    const status waited = try_to_close([&] { return finish_stream(stream); });
-    if (!waited && waited.error().code != errc::invalid_argument) return waited;
+    const status waited = try_to_close([&] {
+      const result<bool> finished = finish_stream(stream);
+      return finished ? status{} : status{finished.error()};
+    });
+    if (!waited) return waited;
   }
   return {};
 }
 
-status stream_pool::finish_stream(std::uint32_t stream) {
+// False: the driver has no such stream, and whoever destroyed it has seen to its work.
+result<bool> stream_pool::finish_stream(std::uint32_t stream) {
   stream_handle handle{};
   stream_point last;
   bool is_active = false;
@@ -204,13 +208,15 @@ status stream_pool::finish_stream(std::uint32_t stream) {
   check(last.stream == stream, "another stream is waited for");
   if (!is_active) {
     const result<bool> waited = wait_for(last);
-    return waited ? status{} : status{waited.error()};
+    return waited ? result<bool>{true} : waited;
   }
   const result<bool> captured = is_captured(handle);
-  if (!captured) return captured.error();
-  if (*captured) return stream_captured;
-  const result<ticket_ref> mark = parts_->time.mark(handle);
-  return mark ? parts_->time.wait(*mark) : status{mark.error()};
+  if (captured && *captured) return stream_captured;
+  // Asked about a stream that has gone, too.
+  if (!captured && captured.error().code != errc::invalid_argument) return captured.error();
+  const result<bool> finished = parts_->time.finish(handle);
+  if (finished) state_.with([&](auto& state) { state.progress().note_passed(last); });
+  return finished;
 }
 
 // No other thread is here, so no turn is taken; the remap callbacks that run may free and pin.

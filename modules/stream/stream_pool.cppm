@@ -392,7 +392,7 @@ export class stream_pool {
   [[nodiscard]] growth_turn::way_in way_in() const noexcept;
   [[nodiscard]] status make_parts();
   [[nodiscard]] status map_first_pages();
-  [[nodiscard]] status finish_stream(std::uint32_t stream);
+  [[nodiscard]] result<bool> finish_stream(std::uint32_t stream);
   [[nodiscard]] status finish_streams();
   [[nodiscard]] status close();
   [[nodiscard]] status unmap_all();

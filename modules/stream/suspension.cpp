@@ -95,12 +95,8 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
   if (status finished = finish_other_streams(streams); !finished) return finished;
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   for (std::uint32_t stream = 0; stream < count; ++stream) {
-    status finished = finish_stream(stream);
-    // One that the driver no longer has was seen to by whoever destroyed it: it is asked twice,
-    // since a fault that strikes once may say the same.
-    if (!finished && finished.error().code == errc::invalid_argument)
-      finished = finish_stream(stream);
-    if (!finished && finished.error().code != errc::invalid_argument) return finished;
+    // One that the driver no longer has was seen to by whoever destroyed it.
+    if (const result<bool> finished = finish_stream(stream); !finished) return finished.error();
   }
   if (status asked = poll_all_streams(); !asked) return asked;
   poll_retired_streams();

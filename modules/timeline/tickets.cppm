@@ -136,6 +136,12 @@ export class timeline {
   /// Blocks the calling thread until the ticket has passed. The last resort.
   [[nodiscard]] status wait(const ticket_ref& point);
 
+  /// Waits for all that `stream` has been given so far. False: the driver has no such stream, which
+  /// it says of the mark and then of the stream itself: one call that fails is no stream that has
+  /// gone. Requires: the stream is not being captured. Errors: as mark() and wait(), and what
+  /// synchronize_stream answers.
+  [[nodiscard]] result<bool> finish(stream_handle stream);
+
  private:
   [[nodiscard]] result<ticket_ref> new_ticket(stream_handle stream) noexcept;
 

@@ -157,6 +157,20 @@ result<bool> timeline::passed(const ticket_ref& point) {
   return finished;
 }
 
+result<bool> timeline::finish(stream_handle stream) {
+  const result<ticket_ref> point = mark(stream);
+  if (point) {
+    const status waited = wait(*point);
+    return waited ? result<bool>{true} : result<bool>{waited.error()};
+  }
+  if (point.error().code != errc::invalid_argument) return point.error();
+  const status finished = driver_->synchronize_stream(stream);
+  if (finished) return true;
+  check(finished.error().code != errc::none, "a call fails without an error");
+  if (finished.error().code == errc::invalid_argument) return false;
+  return finished.error();
+}
+
 status timeline::order(stream_handle stream, const ticket_ref& point) {
   if (point.known_passed()) return {};
   check(point.get()->era <= era_.load(std::memory_order_acquire), "a ticket is of a later era");

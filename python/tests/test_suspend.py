@@ -46,6 +46,8 @@ def test_contents_come_back(driver, weights, cache):
         assert report.region_count == 2 and report.stays_bytes == 0
         assert report.suspended_bytes >= 6 * MIB and report.backup_bytes >= 4 * MIB
         assert sleeper.is_suspended("kv") and weights.statistics().held_bytes == 0
+        away = weights.statistics().suspended_bytes + cache.statistics().suspended_bytes
+        assert away == report.suspended_bytes
         with pytest.raises(libvmm.InUse, match="suspended"):
             cache.allocate(1)
         with pytest.raises(libvmm.InUse, match="suspended"):
@@ -53,6 +55,7 @@ def test_contents_come_back(driver, weights, cache):
         sleeper.resume("weights")
         assert driver.read(at, 64) == b"w" * 64 and weight.address == at
         sleeper.resume()
+        assert weights.statistics().suspended_bytes == cache.statistics().suspended_bytes == 0
         assert driver.read(other, 64) == bytes(64)
         assert sleeper.backup_bytes >= 4 * MIB
         sleeper.return_backups()

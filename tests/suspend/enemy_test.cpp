@@ -148,17 +148,58 @@ TEST_F(SuspendBeside, ARegionStaysWhereTheDriverDoesNotTakeItsBackup) {
   EXPECT_EQ(sleeper->backup_bytes(), 0u);
 }
 
-// Which says the same as a stream that is gone, whose work is waited for by nobody.
-TEST_F(SuspendBeside, AStreamThatTheDriverSeemsNotToHave) {
+// A stream that is gone is one that nobody waits for: a call that fails, once or always, says that
+// of no stream by itself.
+TEST_F(SuspendBeside, AStreamThatOneCallSeemsNotToHave) {
+  for (const vmm::call where : {vmm::call::record_event, vmm::call::query_capture}) {
+    for (const bool forever : {false, true}) {
+      SCOPED_TRACE(testing::Message() << vmm::name_of(where) << (forever ? " always" : " once"));
+      open(contents::discard, contents::discard);
+      const address in_kv = in_pool(4 * MiB);
+      const address weight = *blocks->allocate({.size_bytes = 4 * MiB, .stream = b});
+      run(a, {in_kv, 4 * MiB}, 1e6);
+      run(b, {weight, 4 * MiB}, 1e6);
+      driver.fail({where, 1, forever, driver.possible_errors(where).front()});
+      for (const auto only : {std::string_view("kv"), std::string_view("weights")})
+        (void)sleeper->suspend({.tags = {&only, 1}});
+      driver.clear_faults();
+      resume();
+      EXPECT_EQ(driver.misuse_count(), 0u);
+      sleeper.reset();
+      pool.reset();
+      blocks.reset();
+    }
+  }
+}
+
+// Both calls: whoever destroyed it has seen to its work. A stream that the request names is there.
+TEST_F(SuspendBeside, AStreamThatIsGoneIsNotWaitedFor) {
   open();
-  const address in_kv = in_pool(4 * MiB);
-  run(a, {in_kv, 4 * MiB}, 5000);
-  driver.fail({vmm::call::record_event, 1, false,
-               driver.possible_errors(vmm::call::record_event).front()});
-  const auto report = sleeper->suspend();
+  write(in_pool(4 * MiB), 4 * MiB, 5);
+  write(in_blocks(4 * MiB), 4 * MiB, 6);
+  const auto lose_streams = [&] {
+    for (const vmm::call where : {vmm::call::record_event, vmm::call::synchronize_stream})
+      driver.fail({where, 1, true, driver.possible_errors(where).front()});
+  };
+  lose_streams();
+  refused(sleeper->suspend({.streams = {&b, 1}}), errc::invalid_argument);
+  EXPECT_EQ(*sleeper->last_obstacle(), "kv");
+  const auto report = sleeper->suspend({.contents = vmm::suspend_contents::discard});
   driver.clear_faults();
-  if (report) resume();
-  EXPECT_EQ(driver.misuse_count(), 0u);
+  ASSERT_TRUE(report) << vmm::describe(report.error());
+  resume();
+}
+
+TEST_F(SuspendBeside, AStreamThatAManagerIsToWaitForIsThere) {
+  open();
+  write(in_blocks(4 * MiB), 4 * MiB, 6);
+  constexpr std::string_view only[] = {"weights"};
+  for (const vmm::call where : {vmm::call::record_event, vmm::call::synchronize_stream})
+    driver.fail({where, 1, true, driver.possible_errors(where).front()});
+  refused(sleeper->suspend({.tags = only, .streams = {&b, 1}}), errc::invalid_argument);
+  driver.clear_faults();
+  suspend({.tags = only});
+  resume();
 }
 
 // Their memory waits for work that the allocator was told of: it goes, too.

@@ -4,8 +4,9 @@
 // Goal: whatever program of allocations, frees, work, rights, trims, pins, suspensions and
 // resumptions runs, with driver faults at random calls, each call does what it promises or is
 // refused as documented, contents and addresses are those promised, and nothing leaks. [M1, M2]
-// Method: random programs over two pools and two managers with two tags, beside a model that knows
-// each block's contents and each tag's state, for every tier; the fake driver reports misuse.
+// Method: random programs over two pools and two managers with two tags, some with budgets and
+// some that spill, beside a model that knows each block's contents and each tag's state, for every
+// tier; the fake driver reports misuse.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -53,10 +54,12 @@ class program {
       vmm::pool_options of_pool;
       if (any(2) == 0) of_pool.rules.handle_bytes = 4 * MiB;
       if (any(4) == 0) of_pool.contents = vmm::contents_rule::zero_on_release;
+      limit(of_pool);
       pools_[i] = std::make_unique<vmm::stream_pool>(driver_, of_pool);
       vmm::manager_options of_blocks;
       of_blocks.rules.chunk_bytes = 2 * MiB << any(3);
       if (any(2) == 0) of_blocks.rules.on_free = vmm::free_rule::keep_mapped;
+      limit(of_blocks);
       blocks_[i] = std::make_unique<vmm::manager>(driver_, of_blocks);
       EXPECT_TRUE(pools_[i]->start_history({}));
     }
@@ -111,6 +114,16 @@ class program {
 
  private:
   std::size_t any(std::size_t count) { return random_() % count; }
+  // A budget, and memory of the host where the device has none left.
+  void limit(vmm::memory_options& of) {
+    if (any(3) == 0) of.budget_bytes = (1 + any(4)) * 16 * MiB;
+    if (any(3) == 0) of.spill = vmm::host_node(0);
+    budgets_.push_back(of.budget_bytes);
+  }
+  // In the order of owners: pools first.
+  [[nodiscard]] std::uint64_t budget_of(std::size_t owner) const {
+    return budgets_[owner < 2 ? owner * 2 : (owner - 2) * 2 + 1];
+  }
   bool is_suspended(const shadow& of) const { return away_[of.owner % 2]; }
   void plan_fault() {
     constexpr std::array calls{vmm::call::create,     vmm::call::map,         vmm::call::unmap,
@@ -128,6 +141,12 @@ class program {
     for (const shadow& each : shadows_) live_count += each.owner == 2 + i ? 1 : 0;
     const vmm::manager_statistics now = blocks_[i]->statistics();
     EXPECT_EQ(now.live_count, live_count);
+    for (const std::size_t owner : {i, 2 + i}) {
+      const std::uint64_t held_bytes =
+          owner < 2 ? pools_[i]->statistics().mapped_bytes - pools_[i]->statistics().suspended_bytes
+                    : now.footprint_bytes;
+      EXPECT_TRUE(budget_of(owner) == 0 || held_bytes <= budget_of(owner)) << owner;
+    }
     EXPECT_LE(now.suspended_bytes, now.mapped_bytes);
     const vmm::pool_statistics then = pools_[i]->statistics();
     EXPECT_LE(then.suspended_bytes, then.mapped_bytes);
@@ -150,6 +169,10 @@ class program {
     if (is_suspended(made)) {
       ASSERT_FALSE(at);
       ASSERT_EQ(at.error().code, errc::in_use);
+      return;
+    }
+    if (!at && at.error().code == errc::over_budget) {
+      ASSERT_NE(budget_of(made.owner), 0u);
       return;
     }
     ASSERT_TRUE(at) << vmm::describe(at.error());
@@ -187,6 +210,10 @@ class program {
       if (each.owner < 2 || any(3) != 0) continue;
       const std::uint64_t size_bytes = 2 * MiB * (1 + any(6));
       const auto at = blocks_[each.owner - 2]->resize({each.at, size_bytes});
+      if (!at && at.error().code == errc::over_budget) {
+        ASSERT_NE(budget_of(each.owner), 0u);
+        return;
+      }
       ASSERT_EQ(at.has_value(), !is_suspended(each));
       if (!at) {
         ASSERT_EQ(at.error().code, errc::in_use);
@@ -290,6 +317,7 @@ class program {
   std::array<suspend_contents, 4> contents_{};
   std::array<vmm::access, 4> peers_{};
   std::array<bool, 2> away_{}, struck_{};
+  std::vector<std::uint64_t> budgets_;
   std::vector<shadow> shadows_;
   std::uint64_t next_tag_ = 0;
 };

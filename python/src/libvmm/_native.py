@@ -62,7 +62,8 @@ class PoolStatistics(Sized):
                     "peak_live_bytes", "peak_mapped_bytes", "reusable_bytes", "captured_bytes",
                     "hole_bytes", "zombie_bytes", "live_count", "zombie_count", "pinned_count",
                     "stream_count", "grown_count", "made_count", "moved_count", "moved_bytes",
-                    "foreign_count", "wait_count", "mark_count", "blocked_count")
+                    "foreign_count", "wait_count", "mark_count", "blocked_count",
+                    "suspended_bytes")
 
 
 class PoolRegion(ctypes.Structure):
@@ -127,7 +128,8 @@ class ManagerStatistics(Sized):
                     "retired_bytes", "reserved_bytes", "space_live_bytes",
                     "space_high_water_bytes", "created_count", "reused_piece_count",
                     "reused_range_count", "grown_range_count", "unbound_range_count",
-                    "remapped_copy_count", "real_copy_count", "recovery_count")
+                    "remapped_copy_count", "real_copy_count", "recovery_count",
+                    "suspended_bytes")
 
 
 _OUT = ctypes.POINTER(HANDLE)

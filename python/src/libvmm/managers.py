@@ -51,6 +51,7 @@ class ManagerStatistics:
     remapped_copy_count: int
     real_copy_count: int
     recovery_count: int
+    suspended_bytes: int
 
 
 class Range(Block):

@@ -69,6 +69,7 @@ class PoolStatistics:
     wait_count: int
     mark_count: int
     blocked_count: int
+    suspended_bytes: int
 
 
 @dataclass(frozen=True)
