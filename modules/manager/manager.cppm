@@ -490,6 +490,7 @@ export class manager {
     std::vector<block*> rooms;
   };
   [[nodiscard]] status list_all(peers_turn& out);
+  [[nodiscard]] status check_room(const peers_turn& listed, const grant_list& after);
   [[nodiscard]] status refresh_all(const peers_turn& listed);
   // options().contents
   [[nodiscard]] bool clears_on_release() const noexcept {

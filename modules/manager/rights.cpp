@@ -69,6 +69,21 @@ status manager::list_all(peers_turn& out) {
   return has_all ? status{} : status{refuse(errc::in_use, "blocks are being allocated: again")};
 }
 
+// Whether each block's own rights fit beside those that all are to have.
+status manager::check_room(const peers_turn& listed, const grant_list& after) {
+  for (const address at : listed.blocks) {
+    const result<block*> claimed = claim(at, pinned_record::allowed);
+    if (!claimed && is_wrong_address(claimed.error().code)) continue;
+    if (!claimed) return claimed.error();
+    check((*claimed)->base == at, "another block is claimed than was named");
+    const bool has_room = remapper::fit(after, (*claimed)->own_rights.get());
+    engine_->records().unclaim(**claimed);
+    if (!has_room)
+      return refuse(errc::invalid_argument, "rights for more locations than a list takes");
+  }
+  return {};
+}
+
 // Blocks that are gone by now are nobody's.
 status manager::refresh_all(const peers_turn& listed) {
   check(engine_ != nullptr, "rights are given before there is memory");
@@ -80,8 +95,8 @@ status manager::refresh_all(const peers_turn& listed) {
     const result<block*> claimed = claim(at, pinned_record::allowed);
     if (!claimed && is_wrong_address(claimed.error().code)) continue;
     if (!claimed) return claimed.error();
-    // What is suspended gets the rights of then when it is resumed.
-    const status given = (*claimed)->is_suspended ? status{} : engine_->refresh_rights(**claimed);
+    // What is suspended gets the rights of then when it is resumed: there has to be room for them.
+    const status given = engine_->refresh_rights(**claimed);
     check((*claimed)->base == at, "another block is claimed than was named");
     engine_->records().unclaim(**claimed);
     if (!given) return given;
@@ -108,16 +123,20 @@ status manager::set_peers(std::span<const access_grant> grants) {
   const std::size_t count_max = engine_->records().size() + 1;
   if (status room = reserve_more(listed.blocks, count_max); !room) return room;
   if (status room = reserve_more(listed.rooms, count_max); !room) return room;
-  if (status set = remaps.set_rights(after); !set) return set;
   status done = list_all(listed);
+  if (done) done = check_room(listed, after);
+  if (!done) return done;
+  if (status set = remaps.set_rights(after); !set) return set;
+  done = list_all(listed);
   if (done) done = refresh_all(listed);
   if (done) return done;
   const status undone = remaps.set_rights(before);
   check(undone.has_value(), "rights that were in force do not fit into their list");
-  (void)try_to_close([&] {
+  const status restored = try_to_close([&] {
     (void)list_all(listed);  // with what was made meanwhile, as far as there is room
     return refresh_all(listed);
   });
+  if (restored) remaps.forget_others(before);
   return done;
 }
 

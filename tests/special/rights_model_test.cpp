@@ -181,6 +181,31 @@ TEST(RightsModel, OfAManagerThatUnmapsWhatIsFreed) { play(vmm::policy::va_pool()
 TEST(RightsModel, OfAManagerThatKeepsItMapped) { play(vmm::policy::keep_mapped()); }
 TEST(RightsModel, OfAManagerThatCutsAndGrowsIt) { play(vmm::policy::virtual_caching()); }
 
+// A list takes 18 locations: the home, and those of all and of one block together.
+TEST(RightsOfManyLocations, AreRefusedAndTheOthersStay) {
+  vmm::fake::profile many = three_devices();
+  many.device_count = 16;
+  vmm::fake_driver driver(many);
+  vmm::manager memory(driver);
+  const address plain = *memory.allocate(4 * MiB);
+  const address at = *memory.allocate(4 * MiB);
+  std::vector<vmm::access_grant> own;
+  std::vector<vmm::access_grant> all;
+  for (std::int32_t i = 1; i <= 9; ++i) own.push_back({device(i), access::read});
+  for (std::int32_t i = 10; i <= 15; ++i) all.push_back({device(i), access::read});
+  for (std::int32_t i = 0; i < 3; ++i) all.push_back({vmm::host_node(i), access::read});
+  ASSERT_TRUE(memory.set_access(at, own));
+  EXPECT_FALSE(memory.set_peers(all));
+  for (const address each : {plain, at}) EXPECT_EQ(*driver.get_access(each, device(10)), access::none);
+  EXPECT_EQ(*driver.get_access(at, device(9)), access::read);
+  ASSERT_TRUE(memory.set_access(at, {own.data(), 1})) << "the block is as usable as before";
+  const auto moved = memory.resize({at, 64 * MiB});
+  ASSERT_TRUE(moved);
+  EXPECT_EQ(*driver.get_access(*moved + 63 * MiB, device(9)), access::read);
+  ASSERT_TRUE(memory.free(*moved));
+  ASSERT_TRUE(memory.free(plain));
+}
+
 TEST(RightsOfRanges, PeersThatComeLaterReachAGrowableRange) {
   vmm::fake_driver driver(three_devices());
   vmm::manager memory(driver);
