@@ -47,7 +47,9 @@ usage: scripts/gpu.sh [build] [WORD...]
   overflow     compute-sanitizer sees a byte written over the end of a block of the pool
   c            libvmm.so from nvcc: ten streams, CCCL, Thrust, a graph; RMM where VMM_RMM named it
   preload      PyTorch, CuPy, JAX, Numba and nvcc programs with the preload library (9 minutes)
-  pair         two GPUs of one host, not part of all: rights by trial, copies, imports, kills, NCCL
+  special      one memory at two addresses: each rule of docs/special.md, tried by kernels
+  pair         two GPUs of one host, not part of all: rights by trial, copies, imports, aliases,
+               NCCL, and as many kills as VMM_KILL_ROUNDS says (1000)
 
 Without a word: build where there is a compiler, and then all where there is a GPU.
 TEXT
@@ -601,6 +603,18 @@ sys.exit(1)
 FIND
 }
 
+special() {
+  local page=$results/special-$slug.md text=$scratch/special.txt ended=0
+  "$programs/vmm-pair" aliases >"$text" 2>>"$log" || ended=$?
+  cat "$text"
+  {
+    printf '# One memory at two addresses\n\n%s, %s.\n' "$(date +%F)" "$machine"
+    sed 's/^### /## /' "$text"
+    printf '\nCommand: `vmm-pair aliases`, which ended with %d.\n' "$ended"
+  } >"$page"
+  return $ended
+}
+
 # Two GPUs. NVLink multicast is switched off by name before anything is started that might use it;
 # vmm-pair looks again before it loads NCCL. Each part has a process and a time limit of its own.
 pair() {
@@ -609,7 +623,8 @@ pair() {
   for name in NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1; do
     [[ $(printenv "${name%%=*}") == "${name#*=}" ]] || { say "pair: $name is not set"; return 2; }
   done
-  local page=$results/pair-$slug.md code=0 ended=0 text=$scratch/pair.txt nccl words=(all)
+  local page=$results/pair-$slug.md code=0 ended=0 text=$scratch/pair.txt nccl
+  local words=(all --kills "${VMM_KILL_ROUNDS:-1000}")
   nccl=$(find_nccl)
   [[ -z $nccl ]] || words+=(--nccl "$nccl")
   "$programs/vmm-pair" "${words[@]}" >"$text" 2>>"$log" || ended=$?
@@ -619,7 +634,7 @@ pair() {
   {
     printf '# Two GPUs of one host\n\n%s, %s.\n' "$(date +%F)" "$machine"
     sed 's/^### /## /' "$text"
-    printf '\nCommand: `vmm-pair all`, which ended with %d.\n' "$ended"
+    printf '\nCommand: `vmm-pair %s`, which ended with %d.\n' "${words[*]:0:3}" "$ended"
     printf '\n## What rights, places and clearing cost\n\n```\n'
     timeout 150 "$programs/bench_special" cuda 2>>"$log" || code=1
     printf '```\n\nCommand: `bench_special cuda`.\n'
@@ -630,7 +645,7 @@ pair() {
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory release growable suspend pool sharing host rounds streams watched overflow graph
+           memory release growable special suspend pool sharing host rounds streams watched overflow graph
            everything predict c preload)
 
 declare -a summary=()

@@ -162,6 +162,7 @@ status growable_range::resize(const growable_request& request) {
   if (!made_in_.is_here()) return refuse_forked();
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (status ready = open(); !ready) return ready;
+  const sync::shared_guard changing(engine_->rooms_mutex());
   engine_->reap(reap_count);
   change_plan changes;
   if (status planned = plan(request, changes); !planned) return planned;
@@ -413,6 +414,7 @@ status growable_range::close_locked(stream_handle stream) {
     is_closed_ = true;
     return {};
   }
+  const sync::shared_guard changing(engine_->rooms_mutex());
   for (const block* const each : segments_) {
     if (status ordered = engine_->order(stream, *each); !ordered) return ordered;
   }
@@ -437,6 +439,7 @@ growable_range::~growable_range() {
   if (is_closed_) return;
   const status gone = try_to_close([this]() VMM_NOT_ANALYSED { return close_locked(stream_); });
   if (gone) return;
+  const sync::shared_guard changing(engine_->rooms_mutex());
   for (block* const each : segments_) engine_->abandon(*each);
 }
 

@@ -360,6 +360,7 @@ result<address> manager::allocate(const allocate_request& request) {
   }
   if (status finished = finish_made(**made); !finished) return finished.error();
   const address at = (*made)->base;
+  (*made)->number = counts_.allocated_count.fetch_add(1, std::memory_order_relaxed) + 1;
   check(at && (*made)->claimed, "a block is at no address, or not its maker's");
   check_made(**made, wanted);
   note_block(history_kind::allocated, **made);
@@ -813,11 +814,15 @@ result<range_info> manager::find(address at) {
 
 // ---- exports -------------------------------------------------------------------------
 
-result<exported_range> manager::begin_export(address at, export_rule rule) {
+result<exported_range> manager::begin_export(address at, export_rule rule, std::uint64_t number) {
   const result<block*> claimed = claim(at, pinned_record::allowed);
   if (!claimed) return claimed.error();
   block& given = **claimed;
-  result<exported_range> made = describe_export(given);
+  const bool is_other = number != 0 && given.number != number;
+  result<exported_range> made =
+      is_other ? result<exported_range>{refuse(errc::not_allocated,
+                                               "the block was freed: another lies at its address")}
+               : describe_export(given);
   check(given.base == at, "another block is exported");
   if (made) {
     check(made->parts.size() == given.memories.size(), "a part of an exported block is missing");
@@ -843,7 +848,8 @@ result<exported_range> manager::describe_export(block& given) {
                   "the manager's memory cannot be shared: set manager_options::shareable");
   }
   if (status unlocked = engine_->unlock(given); !unlocked) return unlocked.error();
-  exported_range made{given.base, given.sizes.mapped_bytes, options_.shareable, {}, {}};
+  exported_range made{given.base, given.sizes.mapped_bytes, options_.shareable, {}, {},
+                      given.number};
   const result<physical_properties> granted =
       driver_->get_properties(given.memories.front()->handle);
   if (!granted) return granted.error();

@@ -122,6 +122,7 @@ export struct exported_range {
   share_kind shareable = share_kind::none;
   physical_properties granted{};
   std::vector<block_part> parts;  ///< in address order
+  std::uint64_t number = 0;       ///< of the allocation: no other one of the manager has it
 };
 
 /// A stretch of the address space, as the picture of it shows it.
@@ -268,11 +269,12 @@ export class manager {
   /// Effects: answers what the block is made of. Its memory serves no other block any more: when it
   /// is freed, it goes back to the driver, since those it was given to may still use it. A block
   /// exported as pinned is refused with in_use by free, resize and remapping copies until
-  /// end_export() was called as often.
-  /// Errors: as free; not_supported (memory that was not made shareable), invalid_argument (the
+  /// end_export() was called as often. With a number, only the block whose exported_range has it.
+  /// Errors: as free; not_allocated (another number's), not_supported (memory that was not made shareable), invalid_argument (the
   /// block's memory is gone), out_of_host_memory, what get_properties and unmap answer.
   /// Cost: O(log n + pieces), one driver call.
-  [[nodiscard]] result<exported_range> begin_export(address at, export_rule rule);
+  [[nodiscard]] result<exported_range> begin_export(address at, export_rule rule,
+                                                    std::uint64_t number = 0);
   /// Ends one export that was pinned. Errors: as free; invalid_argument (the block is not pinned).
   [[nodiscard]] status end_export(address at);
 
@@ -392,6 +394,7 @@ export class manager {
     sync::atomic<std::uint64_t> remapped_copy_count = 0;
     sync::atomic<std::uint64_t> real_copy_count = 0;
     sync::atomic<std::uint64_t> recovery_count = 0;
+    sync::atomic<std::uint64_t> allocated_count = 0;  // numbers that were given
   };
 
   static constexpr std::uint64_t size_bytes_max = std::uint64_t{1} << 56;
@@ -485,7 +488,14 @@ export class manager {
   void unclaim_all() noexcept;
   // ---- rights.cpp ----
   [[nodiscard]] status check_peers(std::span<const access_grant> grants) const;
-  [[nodiscard]] status refresh_all(std::span<const address> blocks);
+  // What set_peers() gives rights to: blocks, and the rooms of growable ranges, whose owners wait.
+  struct peers_turn {
+    std::vector<address> blocks;
+    std::vector<block*> rooms;
+  };
+  [[nodiscard]] status list_all(peers_turn& out);
+  [[nodiscard]] status check_room(const peers_turn& listed, const grant_list& after);
+  [[nodiscard]] status refresh_all(const peers_turn& listed);
   // options().contents
   [[nodiscard]] bool clears_on_release() const noexcept {
     return options_.contents == contents_rule::zero_on_release ||

@@ -8,6 +8,7 @@ module;
 module vmm.manager;
 
 import vmm.backend;
+import vmm.intrusive;
 import vmm.optimizer;
 import vmm.options;
 import vmm.physical;
@@ -49,15 +50,53 @@ status manager::check_peers(std::span<const access_grant> grants) const {
   return {};
 }
 
-// Blocks that are gone by now are nobody's.
-status manager::refresh_all(std::span<const address> blocks) {
-  check(engine_ != nullptr, "rights are given before there is memory");
-  for (const address at : blocks) {
+// Errors: in_use, where more blocks were allocated meanwhile than there is room for.
+status manager::list_all(peers_turn& out) {
+  const std::size_t count_max = std::min(out.blocks.capacity(), out.rooms.capacity());
+  out.blocks.clear();
+  out.rooms.clear();
+  bool has_all = true;
+  engine_->records().visit([&](const tracked_range& range) {
+    has_all = has_all && out.blocks.size() + out.rooms.size() < count_max;
+    if (!has_all) return;
+    if (range.owned) {
+      out.rooms.push_back(&block_of(const_cast<tracked_range&>(range)));
+    } else {
+      out.blocks.push_back(range.base);
+    }
+  });
+  check(out.blocks.size() + out.rooms.size() <= count_max, "more blocks are listed than fit");
+  return has_all ? status{} : status{refuse(errc::in_use, "blocks are being allocated: again")};
+}
+
+// Whether each block's own rights fit beside those that all are to have.
+status manager::check_room(const peers_turn& listed, const grant_list& after) {
+  for (const address at : listed.blocks) {
     const result<block*> claimed = claim(at, pinned_record::allowed);
     if (!claimed && is_wrong_address(claimed.error().code)) continue;
     if (!claimed) return claimed.error();
-    // What is suspended gets the rights of then when it is resumed.
-    const status given = (*claimed)->is_suspended ? status{} : engine_->refresh_rights(**claimed);
+    check((*claimed)->base == at, "another block is claimed than was named");
+    const bool has_room = remapper::fit(after, (*claimed)->own_rights.get());
+    engine_->records().unclaim(**claimed);
+    if (!has_room)
+      return refuse(errc::invalid_argument, "rights for more locations than a list takes");
+  }
+  return {};
+}
+
+// Blocks that are gone by now are nobody's.
+status manager::refresh_all(const peers_turn& listed) {
+  check(engine_ != nullptr, "rights are given before there is memory");
+  for (block* const room : listed.rooms) {
+    check(room->owned && room->is_room, "a block is taken for a room");
+    if (status given = engine_->refresh_rights(*room); !given) return given;
+  }
+  for (const address at : listed.blocks) {
+    const result<block*> claimed = claim(at, pinned_record::allowed);
+    if (!claimed && is_wrong_address(claimed.error().code)) continue;
+    if (!claimed) return claimed.error();
+    // What is suspended gets the rights of then when it is resumed: there has to be room for them.
+    const status given = engine_->refresh_rights(**claimed);
     check((*claimed)->base == at, "another block is claimed than was named");
     engine_->records().unclaim(**claimed);
     if (!given) return given;
@@ -72,6 +111,7 @@ status manager::set_peers(std::span<const access_grant> grants) {
   // Waits for a suspension or resumption that is under way: what it maps has the rights of all.
   const sync::lock_guard<sync::recursive_mutex> changing(changing_mutex_);
   const sync::lock_guard<sync::mutex> giving(peers_mutex_);
+  const sync::lock_guard<sync::shared_mutex> still(engine_->rooms_mutex());
   remapper& remaps = engine_->core().remaps;
   const grant_list before = remaps.rights();
   grant_list after = before;
@@ -79,24 +119,24 @@ status manager::set_peers(std::span<const access_grant> grants) {
     if (!after.set(each))
       return refuse(errc::invalid_argument, "rights for more locations than a list takes");
   }
-  std::vector<address> blocks;
-  try {
-    blocks.reserve(engine_->records().size() + 1);
-  } catch (const std::bad_alloc&) {
-    return refuse(errc::out_of_host_memory, "no host memory is left for a list of blocks");
-  }
+  peers_turn listed;
+  const std::size_t count_max = engine_->records().size() + 1;
+  if (status room = reserve_more(listed.blocks, count_max); !room) return room;
+  if (status room = reserve_more(listed.rooms, count_max); !room) return room;
+  status done = list_all(listed);
+  if (done) done = check_room(listed, after);
+  if (!done) return done;
   if (status set = remaps.set_rights(after); !set) return set;
-  bool has_all = true;
-  engine_->records().visit([&](const tracked_range& range) {
-    has_all = has_all && blocks.size() < blocks.capacity();
-    if (has_all) blocks.push_back(range.base);
-  });
-  const status done = has_all ? refresh_all(blocks)
-                              : status{refuse(errc::in_use, "blocks are being allocated: again")};
+  done = list_all(listed);
+  if (done) done = refresh_all(listed);
   if (done) return done;
   const status undone = remaps.set_rights(before);
   check(undone.has_value(), "rights that were in force do not fit into their list");
-  (void)try_to_close([&] { return refresh_all(blocks); });
+  const status restored = try_to_close([&] {
+    (void)list_all(listed);  // with what was made meanwhile, as far as there is room
+    return refresh_all(listed);
+  });
+  if (restored) remaps.forget_others(before);
   return done;
 }
 

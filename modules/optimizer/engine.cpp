@@ -15,6 +15,13 @@ import vmm.va;
 
 namespace vmm {
 
+namespace {
+
+constexpr error too_many_grants =
+    refuse(errc::invalid_argument, "rights for more locations than a list takes");
+
+}  // namespace
+
 // ---- coming --------------------------------------------------------------------------
 
 result<block*> engine::build(const block_request& request) {
@@ -575,15 +582,10 @@ status engine::set_own_rights(block& of, std::span<const access_grant> grants) {
   check(of.claimed && !grants.empty(), "rights are given to a block that nobody has claimed");
   if (status unlocked = unlock(of); !unlocked) return unlocked;
   grant_list own = of.own_rights != nullptr ? *of.own_rights : grant_list{};
-  grant_list all = core_.remaps.rights();
   for (const access_grant& each : grants) {
-    if (!own.set(each))
-      return refuse(errc::invalid_argument, "rights for more locations than a list takes");
+    if (!own.set(each)) return too_many_grants;
   }
-  for (const access_grant& each : own.all()) {
-    if (!all.set(each))
-      return refuse(errc::invalid_argument, "rights for more locations than a list takes");
-  }
+  if (!core_.remaps.fits(&own)) return too_many_grants;
   std::unique_ptr<grant_list> kept{new (std::nothrow) grant_list(own)};
   if (kept == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for a block's rights");
@@ -598,7 +600,8 @@ status engine::set_own_rights(block& of, std::span<const access_grant> grants) {
 status engine::refresh_rights(block& of) {
   check(of.claimed, "rights are given to a block that nobody has claimed");
   const std::uint64_t version = core_.remaps.rights_version();
-  if (of.rights_version == version || of.sizes.mapped_bytes == 0) return {};
+  if (!core_.remaps.fits(of.own_rights.get())) return too_many_grants;
+  if (of.rights_version == version || of.sizes.mapped_bytes == 0 || of.is_suspended) return {};
   const status given =
       core_.remaps.give_access({of.base, of.sizes.mapped_bytes}, of.own_rights.get());
   if (given) of.rights_version = version;

@@ -49,6 +49,7 @@ export struct block : tracked_range, unmap_entry {
   ticket_ref last_use;           ///< cached or retired: the work that may still use its addresses
   std::uint64_t room_bytes = 0;  ///< the reserved size its user asked for, kept when it shrinks
   std::uint64_t alignment_bytes = 0;  ///< as asked for, kept when it moves
+  std::uint64_t number = 0;           ///< of its allocation, kept when it moves
   bool has_memory =
       true;  ///< false where its mappings stand but its pieces belong to others by now
   std::size_t locked_count = 0;  ///< pieces at its end that nobody may use: see unlock()
@@ -214,6 +215,9 @@ export class engine {
   [[nodiscard]] physical_pool& memory() noexcept { return core_.memory; }
   [[nodiscard]] reservation_space& space() noexcept { return core_.space; }
   [[nodiscard]] tracker& records() noexcept { return records_; }
+  /// Held, with others, by whoever owns rooms while it changes them; alone by whoever gives rights
+  /// to all of them, before any lock of the engine's own.
+  [[nodiscard]] sync::shared_mutex& rooms_mutex() noexcept { return rooms_mutex_; }
   [[nodiscard]] const unmap_queue& retired() const noexcept { return retired_; }
   /// Whether any of the block's pieces is held by another block too. O(pieces).
   [[nodiscard]] bool is_shared(const block& range) const noexcept {
@@ -283,6 +287,7 @@ export class engine {
   block_store blocks_;
   unmap_queue retired_;
   bool may_alias_;
+  sync::shared_mutex rooms_mutex_;
 };
 
 }  // namespace vmm

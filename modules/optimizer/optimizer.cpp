@@ -38,6 +38,7 @@ void block_store::release(block& gone) noexcept {
   gone.last_use.reset();
   gone.room_bytes = 0;
   gone.alignment_bytes = 0;
+  gone.number = 0;
   gone.has_memory = true;
   gone.locked_count = 0;
   check(gone.stale_count.load(std::memory_order_acquire) == 0,

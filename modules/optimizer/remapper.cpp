@@ -34,6 +34,20 @@ grant_list remapper::effective(const grant_list* own_rights) const {
   return merged;
 }
 
+void remapper::forget_others(const grant_list& grants) {
+  const std::lock_guard<std::mutex> lock(rights_mutex_);
+  check(grants.all().size() <= grants_.all().size(), "a list of rights grows when it is restored");
+  grants_ = grants;
+}
+
+bool remapper::fit(const grant_list& all, const grant_list* own_rights) noexcept {
+  check(!all.empty(), "nobody may use what is mapped");
+  if (own_rights == nullptr) return true;
+  grant_list merged = all;
+  return std::all_of(own_rights->all().begin(), own_rights->all().end(),
+                     [&](const access_grant& each) { return merged.set(each); });
+}
+
 status remapper::set_rights(const grant_list& grants) {
   check(!grants.empty(), "nobody may use what is mapped");
   const std::lock_guard<std::mutex> lock(rights_mutex_);

@@ -84,6 +84,12 @@ export class remapper {
   /// locations than a list takes); nothing is changed.
   [[nodiscard]] status set_rights(const grant_list& grants);
   [[nodiscard]] grant_list rights() const;
+  /// Requires: every mapping that stands has these rights again. Effects: locations that are not in
+  /// the list are named no more.
+  void forget_others(const grant_list& grants);
+  /// Whether the list of everything and this one are together no longer than one may be.
+  [[nodiscard]] bool fits(const grant_list* own_rights) const { return fit(rights(), own_rights); }
+  [[nodiscard]] static bool fit(const grant_list& all, const grant_list* own_rights) noexcept;
   /// Grows with each set_rights(): what was mapped under an older one needs give_access().
   [[nodiscard]] std::uint64_t rights_version() const noexcept {
     return version_.load(std::memory_order_acquire);

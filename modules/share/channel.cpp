@@ -117,11 +117,13 @@ constexpr const char* too_many_loans = "more is lent than may be";
 
 share_channel::share_channel(share_channel&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
+      number_(other.number_),
       made_in_(other.made_in_),
       options_(other.options_),
       session_(other.session_),
       loans_(std::move(other.loans_)),
-      waiting_(std::move(other.waiting_)) {
+      waiting_(std::move(other.waiting_)),
+      shown_(other.shown_) {
   other.session_.close();
   check(!other.is_open(), "a channel is open that was moved from");
 }
@@ -131,11 +133,13 @@ share_channel& share_channel::operator=(share_channel&& other) noexcept {
   close();
   check(loans_.empty() || !made_in_.is_here(), "a channel is replaced that has something lent");
   descriptor_ = std::exchange(other.descriptor_, -1);
+  number_ = other.number_;
   made_in_ = other.made_in_;
   options_ = other.options_;
   session_ = other.session_;
   loans_ = std::move(other.loans_);
   waiting_ = std::move(other.waiting_);
+  shown_ = other.shown_;
   other.session_.close();
   check(!other.is_open(), "a channel is open that was moved from");
   return *this;
@@ -149,7 +153,7 @@ void share_channel::close() noexcept {
   const int descriptor = std::exchange(descriptor_, -1);
   if (!made_in_.is_here()) return;  // the fork has closed this copy
   unix_os::forget_in_children(descriptor);
-  unix_os::close(descriptor);
+  unix_os::end_connection(descriptor);
   loans_.clear();
   waiting_.clear();
   check(!is_open(), "a channel was closed and is open");
@@ -170,6 +174,11 @@ status share_channel::usable() const noexcept {
   if (!made_in_.is_here()) return refuse_forked();
   if (is_open()) return {};
   return peer_gone(0);
+}
+
+std::uint64_t share_channel::next_number() noexcept {
+  static std::atomic<std::uint64_t> last = 0;
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 result<share_channel> share_channel::open(int descriptor, share_role role,
@@ -308,6 +317,7 @@ result<share_channel::incoming> share_channel::receive(std::int64_t deadline_ns)
   incoming taken;
   taken.message = *message;
   taken.block.block_ = message->block;
+  taken.block.channel_ = number_;
   for (std::size_t i = 0; i < came.descriptor_count; ++i)
     taken.block.descriptors_[i] = descriptors[i];
   taken.block.descriptor_count_ = came.descriptor_count;
@@ -353,10 +363,39 @@ result<share_event> share_channel::next(std::uint32_t timeout_ms) noexcept {
     share_event event = std::move(waiting_.front());
     waiting_.pop_front();
     check(event.id != 0, "an event waits that is about no block");
-    return event;
+    return show(std::move(event));
   }
   if (const status ready = usable(); !ready) return ready.error();
-  return read_event(deadline_after(timeout_ms));
+  result<share_event> event = read_event(deadline_after(timeout_ms));
+  if (!event) return event;
+  return show(std::move(*event));
+}
+
+// What is handed out of a block is what accept() is about.
+share_event share_channel::show(share_event&& event) noexcept {
+  if (event.kind != share_event::what::offered && event.kind != share_event::what::updated)
+    return std::move(event);
+  const auto has_place = [&](const shown_block& each) {
+    return each.id == event.id || session_.borrowed(each.id) == loan_state::none;
+  };
+  auto place = std::find_if(shown_.begin(), shown_.end(),
+                            [&](const shown_block& each) { return each.id == event.id; });
+  if (place == shown_.end()) place = std::find_if(shown_.begin(), shown_.end(), has_place);
+  check(place != shown_.end() || session_.borrowed(event.id) == loan_state::none,
+        "more blocks are shown than can be borrowed");
+  if (place != shown_.end()) *place = {event.id, event.epoch};
+  return std::move(event);
+}
+
+// Of a block's updates only the last counts: a peer that sends many fills nothing.
+void share_channel::keep_waiting(share_event&& event) {
+  if (event.kind == share_event::what::updated) {
+    std::erase_if(waiting_, [&](const share_event& each) {
+      return each.id == event.id && each.kind == share_event::what::updated;
+    });
+  }
+  check(waiting_.size() < waiting_max, "more events wait than may");
+  waiting_.push_back(std::move(event));
 }
 
 // The event of one of these kinds about this block (0: any); what comes before it waits for next().
@@ -371,17 +410,18 @@ result<share_event> share_channel::wait_for(std::uint64_t id,
   if (earlier != waiting_.end()) {
     share_event event = std::move(*earlier);
     waiting_.erase(earlier);
-    return event;
+    return show(std::move(event));
   }
   check(waiting_.size() <= waiting_max, "more events wait than may");
   const std::int64_t until_ns = deadline_after(options_.timeout_ms);
   for (;;) {
     result<share_event> event = read_event(until_ns);
-    if (!event || wanted(*event)) return event;
+    if (!event) return event;
+    if (wanted(*event)) return show(std::move(*event));
     if (waiting_.size() >= waiting_max)
       return fail(system_error(errc::foreign_error, EPROTO, "the peer sends without being read"));
     try {
-      waiting_.push_back(std::move(*event));
+      keep_waiting(std::move(*event));
     } catch (const std::bad_alloc&) {
       session_.close();
       return fail(refuse(errc::out_of_host_memory, no_room));
@@ -476,8 +516,14 @@ status share_channel::withdraw(std::uint64_t id) noexcept {
 }
 
 status share_channel::take_back(std::uint64_t id) noexcept {
-  if (const status asked = withdraw(id); !asked) return asked;
+  if (const status ready = usable(); !ready) return ready;
   constexpr std::array answers{share_event::what::released, share_event::what::refused};
+  const bool has_come_back = std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& each) {
+    return each.id == id && (each.kind == answers[0] || each.kind == answers[1]);
+  });
+  if (!has_come_back && session_.lent(id) != loan_state::withdrawn) {
+    if (const status asked = withdraw(id); !asked) return asked;
+  }
   const result<share_event> answer = wait_for(id, answers);
   check(!answer || session_.lent(id) == loan_state::none, "a block came back and is lent");
   return answer ? status{} : status{answer.error()};
@@ -486,7 +532,12 @@ status share_channel::take_back(std::uint64_t id) noexcept {
 // ---- importing -----------------------------------------------------------------------
 
 status share_channel::accept(std::uint64_t id) noexcept {
-  return say([&] { return session_.accept(id); });
+  if (const status ready = usable(); !ready) return ready;
+  const auto seen = std::find_if(shown_.begin(), shown_.end(),
+                                 [id](const shown_block& each) { return each.id == id; });
+  if (id == 0 || seen == shown_.end())
+    return refuse(errc::invalid_argument, "no such block was offered on this connection");
+  return say([&] { return session_.accept(id, seen->epoch); });
 }
 
 status share_channel::refuse_offer(std::uint64_t id, errc reason) noexcept {
@@ -516,6 +567,8 @@ result<imported_block> share_channel::borrow(driver_ref driver,
 status share_channel::give_back(imported_block& block) noexcept {
   if (!made_in_.is_here()) return refuse_forked();
   const std::uint64_t id = block.id();
+  if (block.channel_ != 0 && block.channel_ != number_)
+    return refuse(errc::invalid_argument, "the block came by another connection");
   if (const status released = block.release(); !released) return released;
   check(block.empty(), "a block is given back and has memory");
   return say([&] { return session_.release(id); });

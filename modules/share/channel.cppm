@@ -100,7 +100,7 @@ export class share_channel {
   [[nodiscard]] result<std::uint64_t> update(std::uint64_t id) noexcept;
   /// Asks a block back. The importer may use it until it has released it.
   [[nodiscard]] status withdraw(std::uint64_t id) noexcept;
-  /// withdraw(), and waits until it was released.
+  /// withdraw(), where nobody has, and waits until it was released. After a timeout: goes on.
   [[nodiscard]] status take_back(std::uint64_t id) noexcept;
   [[nodiscard]] loan_state lent(std::uint64_t id) const noexcept { return session_.lent(id); }
   [[nodiscard]] std::uint64_t accepted_epoch(std::uint64_t id) const noexcept {
@@ -109,15 +109,16 @@ export class share_channel {
 
   // ---- importing ----
 
-  /// Tells the exporter that the block is in use as it was offered or updated.
+  /// Tells the exporter that the block is in use, as the last event said that this side was given.
   [[nodiscard]] status accept(std::uint64_t id) noexcept;
+  /// Errors: invalid_argument (not offered, or accepted before: it is given back).
   [[nodiscard]] status refuse_offer(std::uint64_t id, errc reason) noexcept;
   /// Waits for an offer, imports it, maps it and accepts it; refuses it where that fails.
   /// Errors: as next, import_block and map.
   [[nodiscard]] result<imported_block> borrow(driver_ref driver,
                                               const import_options& options = {}) noexcept;
   /// Releases the block and tells the exporter. Requires: as imported_block::release. Errors: as
-  /// there; unavailable, where the connection has ended: the block is released all the same.
+  /// there; invalid_argument (it came by another channel), unavailable, where the connection has ended: the block is released all the same.
   [[nodiscard]] status give_back(imported_block& block) noexcept;
 
   // ---- both ----
@@ -143,6 +144,11 @@ export class share_channel {
     std::uint64_t id = 0;
     std::shared_ptr<export_state> block;
   };
+  // A block of the peer's, as next() has shown it last.
+  struct shown_block {
+    std::uint64_t id = 0;
+    std::uint64_t epoch = 0;
+  };
   struct incoming {
     share_message message{};
     received_block block;
@@ -150,12 +156,16 @@ export class share_channel {
 
   share_channel(int descriptor, share_role role, const share_options& options,
                 const share_digest& nonce) noexcept
-      : descriptor_(descriptor), options_(options), session_(role, options.secret, nonce) {
+      : descriptor_(descriptor),
+        number_(next_number()),
+        options_(options),
+        session_(role, options.secret, nonce) {
     check(descriptor >= 0, "a channel is made on nothing");
   }
 
   [[nodiscard]] static result<share_channel> open(int descriptor, share_role role,
                                                   const share_options& options) noexcept;
+  [[nodiscard]] static std::uint64_t next_number() noexcept;
   [[nodiscard]] status check_peer() noexcept;
   [[nodiscard]] status shake_hands() noexcept;
   [[nodiscard]] status usable() const noexcept;
@@ -180,16 +190,20 @@ export class share_channel {
                                              std::span<const share_event::what> kinds) noexcept;
   [[nodiscard]] status send_block(share_message& message, const exported_block& block) noexcept;
   void end_loan(std::uint64_t id) noexcept;
+  void keep_waiting(share_event&& event);
+  share_event show(share_event&& event) noexcept;
   void watch(share_step step, share_message_kind kind) const noexcept {
     if (options_.watch.hook != nullptr) options_.watch.hook(options_.watch.context, step, kind);
   }
 
   int descriptor_ = -1;
+  std::uint64_t number_ = 0;  // of this process; no other channel has it
   process_mark made_in_;
   share_options options_{};
   share_session session_{share_role::connecting, {}, {}};
   std::vector<loan> loans_;
   std::deque<share_event> waiting_;
+  std::array<shown_block, share_loans_max> shown_{};
 };
 
 /// A socket at a path, which processes connect to.

@@ -175,7 +175,7 @@ result<share_description> export_state::refresh() noexcept {
   check(owner == nullptr || owner_use.has_value(), "a manager's block does not keep its manager");
   if (!own.is_here()) return refuse_forked(call::export_handle);
   if (owner == nullptr || rule == export_rule::pinned) return block;
-  result<exported_range> now = owner->begin_export(at, export_rule::followed);
+  result<exported_range> now = owner->begin_export(at, export_rule::followed, number);
   if (!now) return now.error();
   share_description next = block;
   next.size_bytes = now->size_bytes;
@@ -316,6 +316,7 @@ result<exported_block> exported_block::from(manager& owner, address at,
   // From here on the state ends the export.
   state->rule = how.rule;
   state->at = at;
+  state->number = made->number;
   state->owner = &owner;
   state->owner_use.emplace(owner);
   if (how.one_handle && made->parts.size() != 1) {
@@ -433,6 +434,7 @@ result<received_block> received_block::of(const share_description& block,
 
 received_block::received_block(received_block&& other) noexcept
     : block_(other.block_),
+      channel_(other.channel_),
       descriptors_(other.descriptors_),
       descriptor_count_(std::exchange(other.descriptor_count_, 0)),
       owns_(std::exchange(other.owns_, false)) {
@@ -444,6 +446,7 @@ received_block& received_block::operator=(received_block&& other) noexcept {
   close();
   check(descriptor_count_ == 0 && !owns_, "descriptors are left that nobody closes");
   block_ = other.block_;
+  channel_ = other.channel_;
   descriptors_ = other.descriptors_;
   descriptor_count_ = std::exchange(other.descriptor_count_, 0);
   owns_ = std::exchange(other.owns_, false);
@@ -543,6 +546,7 @@ result<imported_block> imported_block::import_block(driver_ref driver, const rec
   check(made.parts_->size_bytes() == from.block().size_bytes, "a block is imported in part");
   check(!made.parts_->is_mapped(), "an import maps what it takes");
   made.block_ = from.block();
+  made.channel_ = from.channel_;
   made.options_ = options;
   return made;
 }
@@ -576,6 +580,8 @@ status imported_block::set_access(address_range range,
 result<address> imported_block::update(const received_block& from) noexcept {
   if (parts_ == nullptr) return refuse(errc::invalid_argument, "an empty block is not updated");
   if (!parts_->is_here()) return refuse_forked(call::import_handle);
+  if (from.block().id != block_.id || from.channel_ != channel_)
+    return refuse(errc::invalid_argument, "the update is another block's");
   result<imported_block> next = import_block(parts_->reference(), from, options_);
   if (!next) return next.error();
   if (parts_->is_mapped()) {

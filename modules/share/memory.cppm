@@ -106,6 +106,7 @@ class export_state {
   address at{};
   export_rule rule = export_rule::pinned;
   bool one_handle = false;
+  std::uint64_t number = 0;  // of a manager's block: exported_range::number
   share_description block{};
   std::vector<block_part> parts;  // of a manager's block, as refresh() found them
 };
@@ -144,7 +145,8 @@ export class exported_block {
   [[nodiscard]] bool is_lent() const noexcept { return state_.use_count() > 1; }
 
   /// Where resize() of the manager has put a followed block. share_channel::update tells it.
-  /// Errors: invalid_argument (a block that is not followed), as begin_export.
+  /// Errors: invalid_argument (a block that is not followed), not_allocated (another block lies
+  /// there: this one was freed), as begin_export.
   [[nodiscard]] status moved_to(address at) noexcept;
 
   /// Ends the block now. Errors: in_use (it is lent), not_permitted (a forked child), what the
@@ -191,8 +193,10 @@ export class received_block {
 
  private:
   friend class share_channel;
+  friend class imported_block;
 
   share_description block_{};
+  std::uint64_t channel_ = 0;  // by which it came; 0: by none
   std::array<std::int64_t, share_parts_max> descriptors_{};
   std::size_t descriptor_count_ = 0;
   bool owns_ = false;
@@ -232,7 +236,8 @@ export class imported_block {
                                   std::span<const access_grant> grants) noexcept;
   /// The block as an update says that it is now: imported, mapped if it was, and then the old
   /// mapping is undone. Requires: no unfinished work uses the block. Effects: answers where it
-  /// lies; none where it is not mapped. Errors: as import_block and map; the block is as before.
+  /// lies; none where it is not mapped. Errors: invalid_argument (another block's update), as
+  /// import_block and map; the block is as before.
   [[nodiscard]] result<address> update(const received_block& from) noexcept;
   /// I3. Requires: no unfinished work uses the block. Errors: not_permitted (a forked child), what
   /// unmap, free_reservation and release answer.
@@ -251,8 +256,11 @@ export class imported_block {
   [[nodiscard]] location where() const noexcept { return where_; }
 
  private:
+  friend class share_channel;
+
   std::unique_ptr<mapped_parts> parts_;
   share_description block_{};
+  std::uint64_t channel_ = 0;  // received_block's
   location where_{};
   import_options options_{};
 };

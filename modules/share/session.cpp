@@ -169,7 +169,7 @@ result<share_message> share_session::offer(share_description& block) noexcept {
   if (const status fits = check_share_description(numbered); !fits) return fits.error();
   check(place->state == loan_state::none && numbered.id > last_lent_, "a number serves twice");
   last_lent_ = numbered.id;
-  *place = {numbered.id, 0, 0, loan_state::offered};
+  *place = {.id = numbered.id, .state = loan_state::offered};
   paranoid_check([this] { return validate().has_value(); }, "an offer breaks a table");
   block = numbered;
   share_message message = make(share_message_kind::offer);
@@ -209,17 +209,20 @@ result<share_message> share_session::withdraw(std::uint64_t id) noexcept {
   return message;
 }
 
-result<share_message> share_session::accept(std::uint64_t id) noexcept {
+result<share_message> share_session::accept(std::uint64_t id, std::uint64_t epoch) noexcept {
   if (!is_open()) return refuse(errc::not_permitted, not_open);
   loan* const found = id == 0 ? nullptr : find(borrowed_, id);
   if (found == nullptr) return refuse(errc::invalid_argument, not_offered);
+  if (epoch > found->epoch || epoch < found->accepted_epoch)
+    return refuse(errc::invalid_argument, "the block has no such epoch, or has passed it");
   if (found->state == loan_state::offered) found->state = loan_state::accepted;
+  found->is_used = true;
   check(found->accepted_epoch <= found->epoch, "an epoch is accepted before it came");
-  found->accepted_epoch = found->epoch;
+  found->accepted_epoch = epoch;
   paranoid_check([this] { return validate().has_value(); }, "accepting a block breaks a table");
   share_message message = make(share_message_kind::accept);
   message.block.id = id;
-  message.block.epoch = found->epoch;
+  message.block.epoch = epoch;
   return message;
 }
 
@@ -227,6 +230,8 @@ result<share_message> share_session::refuse_offer(std::uint64_t id, errc reason)
   if (!is_open()) return refuse(errc::not_permitted, not_open);
   loan* const found = id == 0 ? nullptr : find(borrowed_, id);
   if (found == nullptr) return refuse(errc::invalid_argument, not_offered);
+  if (found->is_used)
+    return refuse(errc::invalid_argument, "the block is in use here: give it back");
   check(found->id == id && id <= last_borrowed_, "another block is given back");
   *found = {};
   paranoid_check([this] { return validate().has_value(); }, "refusing a block breaks a table");
@@ -318,7 +323,7 @@ result<share_session::meaning> share_session::take_from_exporter(
     if (place == nullptr) return ends(broken("more blocks are offered than a connection may have"));
     check(place->state == loan_state::none && found == nullptr, "a number serves twice");
     last_borrowed_ = id;
-    *place = {id, 0, 0, loan_state::offered};
+    *place = {.id = id, .state = loan_state::offered};
     return meaning::told;
   }
   if (id > last_borrowed_) return ends(broken("a message is about a block that was never offered"));
@@ -349,9 +354,10 @@ result<share_session::meaning> share_session::take_from_importer(
       found->accepted_epoch = message.block.epoch;
       check(found->accepted_epoch <= found->epoch, "a peer is ahead of the block");
       if (found->state == loan_state::offered) found->state = loan_state::accepted;
+      found->is_used = true;
       return meaning::told;
     case share_message_kind::refuse:
-      if (found->epoch != 0) return ends(broken("the peer refuses what it has accepted"));
+      if (found->is_used) return ends(broken("the peer refuses what it has accepted"));
       *found = {};
       return meaning::told;
     default: *found = {}; return meaning::told;

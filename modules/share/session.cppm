@@ -82,8 +82,14 @@ export class share_session {
   /// accepted), as offer.
   [[nodiscard]] result<share_message> update(share_description& block) noexcept;
   [[nodiscard]] result<share_message> withdraw(std::uint64_t id) noexcept;
-  /// Errors: invalid_argument (not offered to this side).
-  [[nodiscard]] result<share_message> accept(std::uint64_t id) noexcept;
+  /// The block is in use as it was at this epoch. Errors: invalid_argument (not offered to this
+  /// side; an epoch that has not been, or before one that was accepted).
+  [[nodiscard]] result<share_message> accept(std::uint64_t id, std::uint64_t epoch) noexcept;
+  /// The same of its newest epoch.
+  [[nodiscard]] result<share_message> accept(std::uint64_t id) noexcept {
+    return accept(id, borrowed_epoch(id));
+  }
+  /// Errors: invalid_argument (not offered to this side, or accepted before: it is given back).
   [[nodiscard]] result<share_message> refuse_offer(std::uint64_t id, errc reason) noexcept;
   [[nodiscard]] result<share_message> release(std::uint64_t id) noexcept;
 
@@ -116,6 +122,7 @@ export class share_session {
     std::uint64_t epoch = 0;
     std::uint64_t accepted_epoch = 0;
     loan_state state = loan_state::none;
+    bool is_used = false;  // the importer has accepted it
   };
   using loan_table = std::array<loan, share_loans_max>;
 

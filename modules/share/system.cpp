@@ -145,6 +145,13 @@ void close(int descriptor) noexcept {
   if (descriptor >= 0) (void)::close(descriptor);
 }
 
+// A child that was forked meanwhile may have a copy, which would keep the lease.
+void end_connection(int descriptor) noexcept {
+  check(descriptor >= 0, "a connection ends that is none");
+  (void)::shutdown(descriptor, SHUT_RDWR);
+  close(descriptor);
+}
+
 listening listen_at(const char* path, std::size_t length) noexcept {
   constexpr int waiting_max = 16;
   const split_path parts = split(path, length);

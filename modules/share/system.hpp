@@ -103,6 +103,8 @@ struct received {
                                        int* descriptors, deadline until) noexcept;
 
 void close(int descriptor) noexcept;
+/// Ends a connection, whoever has copies of the descriptor, and closes it.
+void end_connection(int descriptor) noexcept;
 
 /// Registers a descriptor that a forked child closes at once: a connection is a lease, and must not
 /// outlive its process in a child. False where too many are registered.

@@ -116,7 +116,8 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
   for (const bool in_place : {true, false}) {
     growth_plan made;
     made.request = request;
-    const bool may_start = in_place && !state_.streams().is_capture(request.stream);
+    const bool may_start =
+        in_place && !effort.apart && !state_.streams().is_capture(request.stream);
     if (may_start && sizes_.rules.smallest_hole) choose_start_at_hole(made);
     if (may_start && !sizes_.rules.smallest_hole) choose_start(made);
     const bool has_start = made.start != region_id::none;

@@ -61,6 +61,7 @@ struct growth_effort {
   bool may_move = true;               ///< handles may be moved
   bool use_all_free = false;          ///< free handles are used up before anything is created
   bool needed_only = false;           ///< no more is created than the request lacks
+  bool apart = false;                 ///< the target continues no free memory
   std::uint64_t footprint_bytes = 0;  ///< physical memory that the pool has now
 };
 

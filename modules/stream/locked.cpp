@@ -17,6 +17,9 @@ namespace {
 
 constexpr error freed_before =
     refuse(errc::not_allocated, "the block was freed before: it waits for its pins to go");
+constexpr error has_rights =
+    refuse(errc::not_permitted,
+           "the block has rights of its own: it is freed on a stream that is not being captured");
 constexpr error no_block =
     refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
 
@@ -78,17 +81,75 @@ status locked_blocks::unpin(address at) noexcept {
   }
   check(found->is_locked, "a pinned block is not locked");
   state_.note_block(history_kind::unpinned, in, found->region, stream_table::no_stream);
-  if (lock.pins == 0 && lock.freed) {
-    state_.note_block(freed_for(lock.stream), in, found->region, lock.stream);
-    state_.streams().remove_locked(lock.stream);
-    in.forget_block(*found);
-    state_.settle_free(in, found->region, lock.stream);
+  if (lock.pins == 0 && lock.freed && !lock.held) {
+    give_free(*found, lock);
     return {};
   }
   in.write_lock(found->region, lock);
-  if (lock.pins != 0 || lock.captured) return {};
+  if (lock.pins != 0 || lock.captured || lock.held) return {};
   (void)in.unlock_block(*found);  // else it is locked without a pin: free() finds it there as well
   return {};
+}
+
+// What kept a freed block is gone.
+void locked_blocks::give_free(const segment::found_block& block, const block_lock& lock) noexcept {
+  check(lock.freed && lock.pins == 0 && !lock.held, "a block is given free that something keeps");
+  state_.note_block(freed_for(lock.stream), *block.in, block.region, lock.stream);
+  state_.streams().remove_locked(lock.stream);
+  block.in->forget_block(block);
+  state_.settle_free(*block.in, block.region, lock.stream);
+}
+
+// ---- rights of their own ---------------------------------------------------------------
+
+result<bool> locked_blocks::is_whole(address at) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  if (!found) return found.error();
+  const granule_range where = found->in->range(found->region);
+  for (std::uint32_t offset = where.offset; offset < where.end();) {
+    const mapping* const m = found->in->mapping_at(offset);
+    check(m != nullptr && !m->is_stale(), "a live block is not mapped");
+    if (m->offset != offset || m->end() > where.end()) return false;
+    offset = m->end();
+  }
+  return true;
+}
+
+status locked_blocks::hold(address at) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  if (!found) return found.error();
+  block_lock lock = lock_of(*found);
+  if (lock.freed) return freed_before;
+  if (lock.captured)
+    return refuse(errc::not_permitted, "the block is a captured graph's: it has no rights of its own");
+  if (!found->is_locked && !found->in->lock_block(*found)) return no_record_memory;
+  lock.held = true;
+  found->in->write_lock(found->region, lock);
+  check(is_locked(at), "a block that is held is not locked");
+  return {};
+}
+
+std::uint32_t locked_blocks::freed_by(address at) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  check(found && found->is_locked, "a block that is held is gone");
+  const block_lock lock = lock_of(*found);
+  check(lock.held, "a block is asked about that is not held");
+  return lock.freed ? lock.stream : stream_table::no_stream;
+}
+
+bool locked_blocks::release_hold(address at) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  check(found && found->is_locked, "a block that is held is gone");
+  block_lock lock = lock_of(*found);
+  check(lock.held, "a block is let go that is not held");
+  lock.held = false;
+  if (lock.pins == 0 && lock.freed) {
+    give_free(*found, lock);
+    return true;
+  }
+  found->in->write_lock(found->region, lock);
+  if (lock.pins == 0 && !lock.captured) (void)found->in->unlock_block(*found);
+  return false;
 }
 
 // The block is the graph's no more.
@@ -107,9 +168,10 @@ void locked_blocks::free_for(const segment::found_block& block, block_lock lock,
   check(!lock.freed, "a block is freed twice");
   check(lock.pins == 0 || block.is_locked, "a pinned block is not locked");
   end_capture(lock);
-  state_.note_block(lock.pins == 0 ? freed_for(owner) : history_kind::free_pinned, *block.in,
-                    block.region, owner);
-  if (lock.pins == 0) {
+  const bool stays = lock.pins != 0 || lock.held;
+  state_.note_block(stays ? history_kind::free_pinned : freed_for(owner), *block.in, block.region,
+                    owner);
+  if (!stays) {
     block.in->forget_block(block);
     state_.settle_free(*block.in, block.region, owner);
     return;
@@ -127,6 +189,7 @@ status locked_blocks::free(segment& in, std::uint64_t offset_bytes, std::uint32_
   check(found->is_locked, "a block that is not locked was not found");
   const block_lock lock = lock_of(*found);
   if (lock.freed) return freed_before;
+  if (lock.held && state_.streams().is_batch(stream)) return has_rights;
   free_for(*found, lock, lock.captured ? state_.streams().owner_of(lock.stream) : stream);
   return {};
 }
@@ -189,6 +252,7 @@ result<std::uint32_t> locked_blocks::owner_after_free(const segment::found_block
   const std::uint32_t owner = streams.owner_of(record);
   const block_lock lock = lock_of(block);
   if (lock.freed) return freed_before;
+  if (lock.held) return has_rights;
   check(!lock.captured || block.is_locked, "a graph's block is not locked");
   if (!lock.captured) return owner;
   if (streams.owner_of(lock.stream) == owner) return record;

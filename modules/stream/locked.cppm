@@ -12,6 +12,8 @@
 // I2  A live block of a graph is locked until the graph is released; freed, it is free under the
 //     graph's records only.
 // I3  Each locked block that is freed or captured counts in the record that it names.
+// I4  A block that is held stays as a pinned one does, until release_hold(). Freed meanwhile, it is
+//     freed on a stream that is not captured.
 //
 // Thread safety: none of its own; under the lock of the pool's state. Cost: O(1), but for
 // release_capture() and the graphs that are looked through.
@@ -43,6 +45,14 @@ class locked_blocks {
   [[nodiscard]] bool is_locked(address at) noexcept;
   /// Live, and pinned.
   [[nodiscard]] bool is_pinned(address at) noexcept;
+  /// Whether the block has its mappings to itself. Errors: as pin.
+  [[nodiscard]] result<bool> is_whole(address at) noexcept;
+  /// The block is held. Errors: as pin; not_permitted (a captured graph's).
+  [[nodiscard]] status hold(address at) noexcept;
+  /// Whose a held block is that was freed: the record, or none while it is live.
+  [[nodiscard]] std::uint32_t freed_by(address at) noexcept;
+  /// Requires: a block that is held. True where it was freed, and is free now.
+  bool release_hold(address at) noexcept;
   /// What free() would answer, and nothing is changed.
   [[nodiscard]] status check_live(address at) noexcept;
   /// What the table of blocks that are not locked does not have. Errors: as pool_state::free().
@@ -71,6 +81,7 @@ class locked_blocks {
                                                        std::uint32_t record) const noexcept;
   [[nodiscard]] history_kind freed_for(std::uint32_t stream) const noexcept;
   void end_capture(block_lock& lock) noexcept;
+  void give_free(const segment::found_block& block, const block_lock& lock) noexcept;
   void free_for(const segment::found_block& block, block_lock lock, std::uint32_t owner) noexcept;
   void forget_captured(const captured_graph& gone, std::uint32_t owner) noexcept;
 

@@ -199,6 +199,7 @@ trim_report stream_pool::trim(std::uint64_t limit_bytes) {
       unmapped = marked.error();
     if (status asked = poll_all_streams(); !asked) unmapped = asked.error();
     poll_retired_streams();
+    if (!is_suspended()) end_freed_rights();
   }
   reap_in_steps();
   const undisturbed capture(*driver_, watches_capture_);  // releasing takes no turn

@@ -15,6 +15,13 @@ import vmm.va;
 
 namespace vmm {
 
+namespace {
+
+constexpr error too_many_grants =
+    refuse(errc::invalid_argument, "rights for more locations than a list takes");
+
+}  // namespace
+
 // ---- rights ------------------------------------------------------------------------
 
 // Every mapping that stands, those that wait to be unmapped included: they show memory that serves
@@ -47,30 +54,42 @@ status stream_pool::list_mapped(std::vector<address_range>& out) {
 status stream_pool::give_access(std::span<const address_range> ranges) {
   for (const address_range& range : ranges) {
     check(!range.empty(), "a mapping is empty");
-    if (status given = parts_->remaps.give_access(range); !given) return given;
+    if (status given = parts_->remaps.give_access(range, rights_of(range.base)); !given)
+      return given;
   }
   return {};
 }
 
-status stream_pool::set_peers(std::span<const access_grant> grants) {
-  if (status ready = set_up(); !ready) return ready;
+status stream_pool::check_peers(std::span<const access_grant> grants) const {
   if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
-  const growth_turn turn(way_in());
-  // Before and after a suspension or resumption, what is mapped then gets its rights then.
-  const suspension_phase phase = state_.with([](auto& state) { return state.suspension(); });
-  if (phase == suspension_phase::changing) return memory_suspended;
   const location placement = options_.placement.value_or(driver_->home());
-  const grant_list before = parts_->remaps.rights();
-  grant_list after = before;
   for (const access_grant& each : grants) {
     if (each.who == driver_->home() || each.who == placement) {
       return refuse(errc::invalid_argument,
                     "the home and the placement read and write: name other locations");
     }
-    if (!after.set(each))
-      return refuse(errc::invalid_argument, "rights for more locations than a list takes");
+  }
+  check(!grants.empty(), "rights are given to nobody");
+  return {};
+}
+
+status stream_pool::set_peers(std::span<const access_grant> grants) {
+  if (status ready = set_up(); !ready) return ready;
+  if (status valid = check_peers(grants); !valid) return valid;
+  const growth_turn turn(way_in());
+  // Before and after a suspension or resumption, what is mapped then gets its rights then.
+  const suspension_phase phase = state_.with([](auto& state) { return state.suspension(); });
+  if (phase == suspension_phase::changing) return memory_suspended;
+  const grant_list before = parts_->remaps.rights();
+  grant_list after = before;
+  for (const access_grant& each : grants) {
+    if (!after.set(each)) return too_many_grants;
   }
   check(after.all().size() >= before.all().size(), "a location has lost its rights");
+  const bool has_room = std::all_of(own_rights_.begin(), own_rights_.end(), [&](const auto& each) {
+    return remapper::fit(after, &each->rights);
+  });
+  if (!has_room) return too_many_grants;
   std::vector<address_range> mapped;
   if (status listed = list_mapped(mapped); !listed) return listed;
   if (status set = parts_->remaps.set_rights(after); !set) return set;
@@ -79,19 +98,178 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
   if (given) return given;
   const status undone = parts_->remaps.set_rights(before);
   check(undone.has_value(), "rights that were in force do not fit into their list");
-  (void)try_to_close([&] { return give_access(mapped); });
+  if (try_to_close([&] { return give_access(mapped); })) parts_->remaps.forget_others(before);
+  return given;
+}
+
+// ---- rights of one block -------------------------------------------------------------
+
+// Under the lock of growth, as all that is about own_rights_.
+const grant_list* stream_pool::rights_of(address at) const noexcept {
+  const auto found = std::find_if(own_rights_.begin(), own_rights_.end(),
+                                  [at](const auto& each) { return each->range.contains(at); });
+  check(found == own_rights_.end() || !(*found)->rights.empty(), "a block has rights of nobody");
+  return found == own_rights_.end() ? nullptr : &(*found)->rights;
+}
+
+// The block's place in the list; it is held from now on.
+result<std::size_t> stream_pool::hold_block(address at) {
+  const result<address_range> whole = whole_block(at);
+  if (!whole) return whole.error();
+  const auto known = std::find_if(own_rights_.begin(), own_rights_.end(),
+                                  [at](const auto& each) { return each->range.base == at; });
+  if (known != own_rights_.end()) return static_cast<std::size_t>(known - own_rights_.begin());
+  if (status room = reserve_more(own_rights_, 1); !room) return room.error();
+  std::unique_ptr<own_rights> made{new (std::nothrow) own_rights};
+  if (made == nullptr) return no_record_memory;
+  made->range = *whole;
+  const status held = state_.with([&](auto& state) -> status {
+    locked_blocks blocks(state);
+    const result<bool> is_whole = blocks.is_whole(at);
+    if (!is_whole) return is_whole.error();
+    if (!*is_whole) {
+      return refuse(errc::not_supported,
+                    "the block shares a mapping with other memory of the pool: allocate it with "
+                    "allocate_whole(), or give rights to all of the pool's memory");
+    }
+    return blocks.hold(at);
+  });
+  if (!held) return held.error();
+  own_rights_.push_back(std::move(made));
+  return own_rights_.size() - 1;
+}
+
+// All or nothing, as far as the driver lets it.
+status stream_pool::give_own_rights(own_rights& of, std::span<const access_grant> grants) {
+  const grant_list before = of.rights;
+  grant_list after = before;
+  const grant_list all = parts_->remaps.rights();
+  grant_list undone = before;
+  for (const access_grant& each : grants) {
+    const bool is_new = std::none_of(before.all().begin(), before.all().end(),
+                                     [&](const access_grant& b) { return b.who == each.who; });
+    if (!after.set(each)) return too_many_grants;
+    if (is_new) (void)undone.set({each.who, all.of(each.who)});
+  }
+  if (!parts_->remaps.fits(&after)) return too_many_grants;
+  const status given = parts_->remaps.give_access(of.range, &after);
+  if (given) of.rights = after;
+  if (!given) (void)try_to_close([&] { return parts_->remaps.give_access(of.range, &undone); });
+  check(given || of.rights == before, "rights that were refused are remembered");
   return given;
 }
 
 status stream_pool::set_access(address at, std::span<const access_grant> grants) {
   if (!is_ready()) return why_not_ready();
-  if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
-  const result<address_range> whole = whole_block(at);
-  if (!whole) return whole.error();
-  check(whole->base == at && !whole->empty(), "another block is found than was named");
-  return refuse(errc::not_supported,
-                "blocks of a pool share their mappings: rights are given to all of a pool's "
-                "memory, or to one block of a manager");
+  if (status valid = check_peers(grants); !valid) return valid;
+  if (clears_on_release()) {
+    return refuse(errc::not_supported,
+                  "memory_options::contents fills what is freed: give rights to all of the pool's "
+                  "memory");
+  }
+  const growth_turn turn(way_in());
+  if (is_suspended()) return memory_suspended;
+  end_freed_rights();
+  const result<std::size_t> held = hold_block(at);
+  if (!held) return held.error();
+  own_rights& of = *own_rights_[*held];
+  check(of.range.base == at, "another block is held than was named");
+  const status given = give_own_rights(of, grants);
+  if (given || !of.rights.empty()) return given;
+  state_.with([&](auto& state) { (void)locked_blocks(state).release_hold(at); });
+  own_rights_.erase(own_rights_.begin() + static_cast<std::ptrdiff_t>(*held));
+  return given;
+}
+
+// Whether a freed block's work has finished, and it has the rights of all again, and is free.
+bool stream_pool::take_rights_away(own_rights& of) {
+  if (!of.is_freed) {
+    const auto state = state_.lock();
+    const std::uint32_t owner = locked_blocks(*state).freed_by(of.range.base);
+    if (owner == pool_state::no_stream) return false;
+    of.last_use = state->streams().free_point(owner);
+    of.is_freed = true;
+  }
+  const stream_point last_use = of.last_use;
+  if (!poll_events(last_use)) return false;
+  if (!state_.with([&](auto& state) { return state.progress().passed(last_use); })) return false;
+  const grant_list all = parts_->remaps.rights();
+  grant_list again;
+  for (const access_grant& each : of.rights.all()) (void)again.set({each.who, all.of(each.who)});
+  check(again.all().size() == of.rights.all().size(), "a right is forgotten that was given");
+  if (!parts_->remaps.give_access(of.range, &again)) return false;
+  const address at = of.range.base;
+  if (state_.with([&](auto& state) { return locked_blocks(state).release_hold(at); }))
+    tell([&](block_watcher& who) { who.freed(at); });
+  return true;
+}
+
+// What the driver refuses, or is still in use, is tried again by a later call.
+void stream_pool::end_freed_rights() {
+  if (own_rights_.empty()) return;
+  std::erase_if(own_rights_, [this](const auto& each) { return take_rights_away(*each); });
+}
+
+// ---- blocks of whole mappings ----------------------------------------------------------
+
+result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_handle stream) {
+  if (!gate_.is_open()) {
+    if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
+  }
+  if (options_.watcher != nullptr) board_.check_not_watching();
+  if (asks_about(stream)) {
+    const result<bool> captured = is_captured(stream);
+    if (!captured) return captured.error();
+    if (*captured)
+      return refuse(errc::not_permitted, "the stream is being captured: allocate before it is");
+  }
+  const result<address> at = allocate_whole_told(size_bytes, stream);
+  if (!at || options_.contents == contents_rule::none) return at;
+  return fill_acquired(*at, stream);
+}
+
+result<address> stream_pool::allocate_whole_told(std::uint64_t size_bytes, stream_handle stream) {
+  const result<std::uint32_t> count = count_granules(size_bytes);
+  if (!count) return count.error();
+  const growth_turn turn(way_in());
+  if (is_suspended()) return memory_suspended;
+  end_freed_rights();
+  const result<std::uint32_t> number = enter_stream(stream);
+  if (!number) return number.error();
+  const std::uint32_t pages = state_.with(
+      [&](auto& state) { return state.sizes().rounded_to_pages(*count); });
+  const stream_request request{pages, *number};
+  check(request.size_bytes() >= size_bytes, "a request is rounded down");
+  note_growth(request, history_kind::grow, {});
+  const result<address> at = allocate_apart(request);
+  note_growth(request, history_kind::served, at ? *at : address{});
+  if (at) tell([&](block_watcher& who) { who.allocated({*at, size_bytes}); });
+  return note_served(request, size_bytes, at);
+}
+
+// Of memory that is created, or lies in the cache. Where there is none, what is free and idle goes
+// there first; then what its streams have to be waited for.
+result<address> stream_pool::allocate_apart(const stream_request& request) {
+  const growth_effort effort{.may_move = false, .use_all_free = true, .apart = true};
+  growth_attempt attempt{request};
+  shortage_ladder ladder;
+  const auto grow_once = [&] { return try_growth(request, effort); };
+  const auto give_back = [&]() -> result<bool> {
+    const result<bool> more = relieve(attempt, ladder);
+    if (!more || !*more) return more;
+    end_freed_rights();
+    reap(stale_count());
+    if (status unmapped = unmap_idle(request.size_bytes()); !unmapped) return unmapped.error();
+    (void)release_cached();
+    return true;
+  };
+  result<address> at = retry_while_short(grow_once(), grow_once, give_back);
+  if (!at && at.error().code == errc::out_of_memory && options_.spill) {
+    const spill_permit permit(parts_->memory);
+    at = grow_once();
+  }
+  check(!at || at->value != 0, "a block begins nowhere");
+  return at;
 }
 
 result<std::vector<memory_segment>> stream_pool::segments(address_range range) {

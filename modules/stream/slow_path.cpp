@@ -117,6 +117,7 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   const result<std::uint32_t> number = enter_stream(stream);
   if (!number) return number.error();
   const std::size_t surplus = state_.with([](auto& state) { return state.surplus_stale_count(); });
+  end_freed_rights();
   if (options_.rules.unmap_early || surplus != 0)
     reap(std::clamp(surplus, reap_count, reap_count_max));
   const stream_request request{*count, *number};

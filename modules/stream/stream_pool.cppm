@@ -223,9 +223,23 @@ export class stream_pool {
   /// Cost: one set-access for each mapping; others grow afterwards.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
 
-  /// Rights of one block are a manager's to give: a mapping of a pool serves several blocks at once
-  /// and others after them, so that a right to one would be a right to those. Effects: none.
-  /// Errors: invalid_argument (no grants), as free for a wrong address, else not_supported.
+  /// A block that shares its mappings with no other, so that it may have rights of its own.
+  /// Requires: as allocate. Effects: as allocate, of new memory, or what the pool gave back; the
+  /// size is rounded up to the pool's pages. Errors: as allocate; not_permitted (the stream is being
+  /// captured). Cost: driver calls by handles. Free memory of the pool goes back to the driver where
+  /// there is no other.
+  [[nodiscard]] result<address> allocate_whole(std::uint64_t size_bytes, stream_handle stream);
+  /// Requires: work of the devices whose rights become less has finished with the block. Not called
+  /// from a listener or a watcher.
+  /// Effects: each location named has these rights to the block, whatever set_peers() gives; the
+  /// others keep theirs. They hold until the block is freed, through suspension and resumption.
+  /// Freed, on a stream that is not being captured, its memory serves nobody until that stream's
+  /// work has finished and the rights have been taken away: by a call that grows or gives back. [I2]
+  /// Errors: as free for a wrong address; not_supported (it shares a mapping with other memory of
+  /// the pool: see allocate_whole(); or options().contents fills what is freed), not_permitted (a
+  /// captured graph's), invalid_argument (no grants, the home or the placement, more locations than
+  /// a list takes), in_use (the pool is suspended), out_of_host_memory, what set_access answers; all
+  /// is as before. Cost: a set-access for each of its mappings.
   [[nodiscard]] status set_access(address at, std::span<const access_grant> grants);
   /// Effects: none; answers the mappings that the range touches, in address order, for whoever
   /// registers memory by segments: a remap_listener is told before they change.
@@ -397,6 +411,7 @@ export class stream_pool {
   [[nodiscard]] status close();
   [[nodiscard]] status unmap_all();
   void give_addresses_back();
+  void end_all_rights();
   void report_live() noexcept;
 
   // ---- slow_path.cpp: other ways of allocate and free, other streams' memory, growth ----
@@ -459,7 +474,22 @@ export class stream_pool {
 
   // ---- rights.cpp ----
   [[nodiscard]] status list_mapped(std::vector<address_range>& out);
+  // A block with rights of its own, which is held until they have been taken away.
+  struct own_rights {
+    address_range range{};
+    grant_list rights;
+    stream_point last_use{};  // once it is seen that it was freed
+    bool is_freed = false;
+  };
   [[nodiscard]] status give_access(std::span<const address_range> ranges);
+  [[nodiscard]] const grant_list* rights_of(address at) const noexcept;
+  [[nodiscard]] status check_peers(std::span<const access_grant> grants) const;
+  [[nodiscard]] result<std::size_t> hold_block(address at);
+  [[nodiscard]] status give_own_rights(own_rights& of, std::span<const access_grant> grants);
+  [[nodiscard]] bool take_rights_away(own_rights& of);
+  void end_freed_rights();
+  [[nodiscard]] result<address> allocate_apart(const stream_request& request);
+  [[nodiscard]] result<address> allocate_whole_told(std::uint64_t size_bytes, stream_handle stream);
   [[nodiscard]] result<address_range> whole_block(address at);
   [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream);
   [[nodiscard]] status fill_released(address at, stream_handle stream);
@@ -535,6 +565,7 @@ export class stream_pool {
   pool_options options_;
   mutable watcher_lock watcher_lock_;
   mutable growth_lock growth_lock_;  // held while the driver is called
+  std::vector<std::unique_ptr<own_rights>> own_rights_;  // under it
   release_lock release_lock_;        // held while memory goes back to the driver
   mark_lock mark_lock_;
   std::uint32_t captures_announced_ VMM_GUARDED_BY(mark_lock_) = 0;

@@ -100,6 +100,7 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
   }
   if (status asked = poll_all_streams(); !asked) return asked;
   poll_retired_streams();
+  end_freed_rights();
   for (int left = reap_attempts; left > 0 && stale_count() != 0; --left) reap(stale_count());
   if (stale_count() != 0)
     return refuse(errc::in_use, "a mapping that memory has left could not be undone");
@@ -164,7 +165,8 @@ status stream_pool::list_parts(suspension_list& out) {
   for (const mapping* m : mapped) {
     check(m->of->current == m && m->memory->holder_count == 1, "memory is not where it says");
     m->memory->is_suspended = true;
-    out.push_back({address_of(*m), m->memory, nullptr});
+    const address at = address_of(*m);
+    out.push_back({at, m->memory, rights_of(at)});
   }
   return {};
 }

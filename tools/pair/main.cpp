@@ -9,6 +9,7 @@
 //           kernel that is refused takes its context along
 //   copies  between mapped memory of both, beside cuMemcpyPeerAsync of cuMemAlloc memory
 //   import  a block of device 0, checked by a kernel of device 1 in another process
+//   aliases each rule of one memory at two addresses, by kernels of device 0
 //   nccl    all-reduce on registered memory and on memory that is not, before and after a move.
 //           NVLink multicast has to be switched off by name in the environment.
 //   kill    importers are killed while they use the block; the memory comes back
@@ -29,9 +30,10 @@ using vmm::tools::part_report;
 using vmm::tools::verdict;
 
 constexpr const char* usage =
-    "usage: vmm-pair all | rights | copies | import | nccl | kill [COUNT]\n"
-    "                [--limit SECONDS] [--nccl PATH] [--quick]\n"
-    "  What two GPUs of one host do with vmm's memory. Each part has SECONDS (150).\n"
+    "usage: vmm-pair all | rights | copies | import | aliases | nccl | kill [COUNT]\n"
+    "                [--kills COUNT] [--limit SECONDS] [--nccl PATH] [--quick]\n"
+    "  What two GPUs of one host do with vmm's memory. Each part has SECONDS (150), and\n"
+    "  COUNT (100) importers are killed. The part aliases needs one GPU.\n"
     "  0: nothing failed; 1: a part failed or took too long; 77: there are not two GPUs.\n"
     "  --quick: small sizes and 4 kills, for the stand-in of the tests.\n";
 
@@ -41,9 +43,10 @@ struct part {
 };
 
 // The longest one comes last.
-constexpr std::array<part, 5> parts{{{"rights", &vmm::tools::try_rights},
+constexpr std::array<part, 6> parts{{{"rights", &vmm::tools::try_rights},
                                      {"copies", &vmm::tools::measure_copies},
                                      {"import", &vmm::tools::import_elsewhere},
+                                     {"aliases", &vmm::tools::try_aliases},
                                      {"nccl", &vmm::tools::reduce_with_nccl},
                                      {"kill", &vmm::tools::kill_importers}}};
 
@@ -65,15 +68,20 @@ bool take_option(int count, char** words, int& at, pair_settings& how) {
     how.nccl_library = words[at];
     return !how.nccl_library.empty();
   }
-  const std::optional<std::uint64_t> seconds = vmm::tools::read_count(words[at], 1);
-  if (name != "--limit" || !seconds) return false;
-  how.limit_s = static_cast<double>(*seconds);
-  return true;
+  const std::optional<std::uint64_t> count_or_seconds = vmm::tools::read_count(words[at], 1);
+  if (!count_or_seconds) return false;
+  if (name == "--kills") {
+    how.kill_count = *count_or_seconds;
+    return true;
+  }
+  how.limit_s = static_cast<double>(*count_or_seconds);
+  return name == "--limit";
 }
 
 std::optional<command> read_command(int count, char** words) {
   command asked;
   bool has_count = false;
+  const std::uint64_t kill_count = asked.how.kill_count;
   for (int at = 1; at < count; ++at) {
     const std::string_view word = words[at];
     if (asked.word.empty() && !word.starts_with("--")) {
@@ -86,7 +94,7 @@ std::optional<command> read_command(int count, char** words) {
       return std::nullopt;
     }
   }
-  if (asked.how.is_quick && !has_count) asked.how.kill_count = 4;
+  if (asked.how.is_quick && asked.how.kill_count == kill_count) asked.how.kill_count = 4;
   bool is_known = asked.word == "all";
   for (const part& each : parts) is_known = is_known || asked.word == each.name;
   return is_known ? std::optional(asked) : std::nullopt;

@@ -40,6 +40,7 @@ struct pair_settings {
 verdict try_rights(const pair_settings& how);
 verdict measure_copies(const pair_settings& how);
 verdict import_elsewhere(const pair_settings& how);
+verdict try_aliases(const pair_settings& how);
 verdict kill_importers(const pair_settings& how);
 verdict reduce_with_nccl(const pair_settings& how);
 

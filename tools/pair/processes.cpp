@@ -4,14 +4,18 @@
 // vmm-pair, two processes: device 0 of this one lends, device 1 of another one borrows. Importers
 // are forked before this process has a driver, since the child of one that has is refused, and wait
 // for a byte.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -113,28 +117,150 @@ exported_block make_filled(checker& owner, std::uint64_t size_bytes) {
   return made;
 }
 
-// Why a round went wrong; nothing when it did not.
-std::optional<std::string> kill_once(checker& owner, const child_process& child,
-                                     const share_options& options, std::uint64_t size_bytes,
-                                     bool at_once) {
-  const std::uint64_t before = free_bytes(owner.driver);
+struct killed {
+  std::optional<std::string> wrong;  ///< why the round went wrong; nothing when it did not
+  double heard_us = 0;               ///< from the kill to the lease's end
+};
+
+killed kill_once(checker& owner, const child_process& child, const share_options& options,
+                 std::uint64_t size_bytes, bool at_once) {
   exported_block block = make_filled(owner, size_bytes);
   result<share_channel> channel =
       share_channel::adopt(child.socket, share_role::accepting, options);
-  if (!channel) return "no channel: " + describe(channel.error());
+  if (!channel) return {"no channel: " + describe(channel.error())};
   const auto lent = channel->lend(block);
-  if (!lent) return "not lent: " + describe(lent.error());
+  if (!lent) return {"not lent: " + describe(lent.error())};
   if (!at_once) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // its kernels run
+  const double began = now_us();
   kill(child.id, SIGKILL);
   const int state = wait_for_end(child.id);
-  if (!WIFSIGNALED(state)) return "the importer ended before it was killed";
-  const result<share_event> next = channel->next();
-  if (next || next.error().code != errc::unavailable) return "the lease did not end";
+  if (!WIFSIGNALED(state)) return {"the importer ended before it was killed"};
+  const result<share_event> next = channel->next(1000);
+  if (next || next.error().code != errc::unavailable || next.error().native == ETIMEDOUT)
+    return {"the lease did not end within a second"};
+  const double heard_us = now_us() - began;
   if (const status ended = block.release(); !ended)
-    return "the block stays lent: " + describe(ended.error());
-  // Other importers are being started meanwhile: what counts here is the block.
-  if (missing_bytes(owner.driver, before, size_bytes / 4) != 0) return "memory did not come back";
-  return std::nullopt;
+    return {"the block stays lent: " + describe(ended.error())};
+  return {std::nullopt, heard_us};
+}
+
+// ---- kills in waves ------------------------------------------------------------------
+
+// Rounds of one process with a driver. What it has forked before waits; some of that starts its
+// driver while others are killed.
+constexpr std::uint64_t wave_rounds = 125;
+constexpr std::uint64_t lane_count = 6;    // rounds at a time
+constexpr std::uint64_t begun_ahead = 12;  // importers that start while others are killed
+constexpr std::uint64_t group_rounds = 25;  // after so many, memory is looked at
+
+struct wave_report {
+  std::uint64_t done_count = 0;
+  std::uint64_t failed_count = 0;
+  std::uint64_t missing_bytes = 0;
+  double longest_us = 0;  ///< from a kill to its lease's end
+  int skips = 0;  ///< a verdict that ends the part
+};
+
+struct wave {
+  std::vector<child_process> children;
+  share_options options;
+  std::uint64_t size_bytes = 0;
+  double deadline_us = 0;
+  std::mutex mutex{};  // of what follows
+  std::size_t next = 0;
+  std::size_t begun = 0;
+  wave_report report{};
+
+  /// The next importer of a group that ends before `end`; those behind it begin.
+  std::optional<std::size_t> take(std::size_t end) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (next == end || now_us() > deadline_us) return std::nullopt;
+    const std::size_t taken = next++;
+    for (; begun < std::min<std::size_t>(children.size(), taken + 1 + begun_ahead); ++begun)
+      (void)send(children[begun].socket, "g", 1, MSG_NOSIGNAL);
+    return taken;
+  }
+  void add(std::size_t round, const killed& what) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++report.done_count;
+    report.longest_us = std::max(report.longest_us, what.heard_us);
+    if (!what.wrong) return;
+    ++report.failed_count;
+    std::printf("round %zu of a wave: %s\n", round + 1, what.wrong->c_str());
+  }
+};
+
+void run_lane(wave& of, checker& owner, std::size_t end) {
+  while (const std::optional<std::size_t> round = of.take(end)) {
+    const child_process child = of.children[*round];
+    const killed what = kill_once(owner, child, of.options, of.size_bytes, *round % 2 == 0);
+    if (what.wrong) kill(child.id, SIGKILL);
+    of.add(*round, what);
+  }
+}
+
+// Lanes in groups; between two of them nothing is lent, and memory is as it was.
+void run_groups(wave& of, cuda_driver& driver, std::vector<std::unique_ptr<checker>>& owners) {
+  const std::uint64_t before = free_bytes(driver);
+  const std::size_t count = of.children.size();
+  for (std::size_t end = 0; end < count && of.next == end;) {
+    end = std::min<std::size_t>(count, end + group_rounds);
+    std::vector<std::thread> lanes;
+    for (const auto& owner : owners) lanes.emplace_back([&] { run_lane(of, *owner, end); });
+    for (std::thread& lane : lanes) lane.join();
+    const std::uint64_t missing = missing_bytes(driver, before, of.size_bytes / 4);
+    of.report.missing_bytes = std::max(of.report.missing_bytes, missing);
+  }
+}
+
+// In a process of its own, which tells `to` what came of it.
+[[noreturn]] void run_wave(int to, const pair_settings& how, std::uint64_t count,
+                           double deadline_us) {
+  wave of;
+  of.size_bytes = how.size_bytes(256 * mib);
+  of.options = options_with(must(share_secret::make(), "a secret"));
+  of.deadline_us = deadline_us;
+  for (std::uint64_t i = 0; i < count; ++i)
+    of.children.push_back(start_importer(of.options, of.size_bytes, true));
+  cuda_driver driver = open_device(0);
+  need_processes(driver);
+  std::vector<std::unique_ptr<checker>> owners;
+  for (std::uint64_t i = 0; i < std::min(lane_count, count); ++i) {
+    owners.push_back(std::make_unique<checker>(driver));
+    // A first use keeps some memory.
+    must(make_filled(*owners.back(), of.size_bytes).release(), "giving a block back");
+  }
+  run_groups(of, driver, owners);
+  for (std::size_t i = of.report.done_count; i < of.children.size(); ++i) {
+    kill(of.children[i].id, SIGKILL);
+    (void)wait_for_end(of.children[i].id);
+  }
+  std::fflush(stdout);
+  if (write(to, &of.report, sizeof of.report) != sizeof of.report) std::_Exit(1);
+  std::_Exit(0);
+}
+
+// Nothing where the wave ended without a word.
+std::optional<wave_report> play_wave(const pair_settings& how, std::uint64_t count,
+                                     double deadline_us) {
+  std::array<int, 2> ends{-1, -1};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) stop("pipe failed");
+  const pid_t child = fork_bound();
+  if (child < 0) stop("fork failed");
+  if (child == 0) {
+    close(ends[0]);
+    run_wave(ends[1], how, count, deadline_us);
+  }
+  close(ends[1]);
+  wave_report report;
+  const bool has_told = read(ends[0], &report, sizeof report) == sizeof report;
+  close(ends[0]);
+  const int state = wait_for_end(child);
+  if (has_told) return report;
+  const auto code = static_cast<verdict>(WIFEXITED(state) ? WEXITSTATUS(state) : 1);
+  if (code != verdict::skipped && code != verdict::no_pair) return std::nullopt;
+  report.skips = static_cast<int>(code);
+  return report;
 }
 
 }  // namespace
@@ -164,50 +290,30 @@ verdict import_elsewhere(const pair_settings& how) {
 }
 
 verdict kill_importers(const pair_settings& how) {
-  const std::uint64_t size_bytes = how.size_bytes(256 * mib);
-  const share_options options = options_with(must(share_secret::make(), "a secret"));
-  std::vector<child_process> children;
-  const std::uint64_t count = std::min<std::uint64_t>(how.kill_count, 400);  // a descriptor each
-  for (std::uint64_t i = 0; i < count; ++i)
-    children.push_back(start_importer(options, size_bytes, true));
-  cuda_driver driver = open_device(0);
-  need_processes(driver);
-  checker owner(driver);
-  must(make_filled(owner, size_bytes).release(), "giving a block back");  // a first use keeps some
-  const std::uint64_t before = free_bytes(driver);
-  const double deadline_us = now_us() + how.limit_s * 0.8e6;
-  std::uint64_t done_count = 0;
-  std::uint64_t failed_count = 0;
-  std::size_t begun_count = 0;  // some start their drivers while others are killed
-  for (const child_process& child : children) {
-    if (now_us() > deadline_us) break;
-    for (; begun_count < std::min<std::size_t>(children.size(), done_count + 4); ++begun_count)
-      (void)send(children[begun_count].socket, "g", 1, MSG_NOSIGNAL);
-    const auto wrong = kill_once(owner, child, options, size_bytes, done_count % 2 == 0);
-    ++done_count;
-    if (wrong) {
-      ++failed_count;
-      std::printf("round %llu: %s\n", static_cast<unsigned long long>(done_count), wrong->c_str());
-      kill(child.id, SIGKILL);
-    }
-    give_figure(text_of("%llu of %llu importers killed, %llu rounds failed",
-                        static_cast<unsigned long long>(done_count),
-                        static_cast<unsigned long long>(count),
-                        static_cast<unsigned long long>(failed_count)));
+  const double deadline_us = now_us() + how.limit_s * 0.9e6;
+  wave_report all;
+  std::string text;
+  while (all.done_count < how.kill_count && now_us() < deadline_us) {
+    const std::uint64_t count = std::min(wave_rounds, how.kill_count - all.done_count);
+    const std::optional<wave_report> one = play_wave(how, count, deadline_us);
+    if (!one) return verdict::failed;  // its last figure says why
+    if (one->skips != 0) return static_cast<verdict>(one->skips);
+    all.done_count += one->done_count;
+    all.failed_count += one->failed_count;
+    all.missing_bytes = std::max(all.missing_bytes, one->missing_bytes);
+    all.longest_us = std::max(all.longest_us, one->longest_us);
+    text = text_of("%llu of %llu importers killed, %llu rounds failed, %llu MiB missing; the "
+                   "longest from a kill to its lease's end: %.0f ms",
+                   static_cast<unsigned long long>(all.done_count),
+                   static_cast<unsigned long long>(how.kill_count),
+                   static_cast<unsigned long long>(all.failed_count),
+                   static_cast<unsigned long long>(all.missing_bytes / mib), all.longest_us / 1e3);
+    give_figure(text);
+    if (one->done_count < count) break;  // out of time
   }
-  for (std::size_t i = done_count; i < children.size(); ++i) {
-    kill(children[i].id, SIGKILL);
-    (void)wait_for_end(children[i].id);
-  }
-  const std::uint64_t missing = missing_bytes(driver, before, 4 * mib);
-  const std::string text =
-      text_of("%llu of %llu importers killed, %llu rounds failed, %llu MiB missing",
-              static_cast<unsigned long long>(done_count), static_cast<unsigned long long>(count),
-              static_cast<unsigned long long>(failed_count),
-              static_cast<unsigned long long>(missing / mib));
   std::printf("%s\n", text.c_str());
-  give_figure(text);
-  return failed_count == 0 && missing == 0 ? verdict::ok : verdict::failed;
+  if (all.failed_count != 0 || all.missing_bytes != 0) return verdict::failed;
+  return all.done_count == how.kill_count ? verdict::ok : verdict::timed_out;
 }
 
 }  // namespace vmm::tools

@@ -34,7 +34,7 @@ CUresult answer(const char* symbol, needs need, Body&& body) noexcept {
 
 CUfunc_st known_kernels[] = {{"vmm_pattern_fill"}, {"vmm_pattern_check"}, {"vmm_spin"},
                              {"vmm_copy"},         {"vmm_triad"},         {"vmm_gather"},
-                             {"vmm_poke"}};
+                             {"vmm_poke"},         {"vmm_alias_words"}};
 int only_module = 0;  // its address is the handle of every module
 
 constexpr std::uint64_t pattern_step = 0x9E37'79B9'7F4A'7C15u;
@@ -154,6 +154,16 @@ bool is_lawful(vmm::fake_driver& fake, std::string_view name, void** all) {
          (writes || may(fake, {{parameter<std::uint64_t>(all, 3)}, 8}, vmm::access::read_write));
 }
 
+// Words written at one address and read at another.
+CUresult alias_words(vmm::fake_driver& fake, void** all) {
+  const auto word_count = parameter<std::uint64_t>(all, 2);
+  const auto seed = parameter<std::uint64_t>(all, 3);
+  const CUresult written = fill(fake, {{parameter<std::uint64_t>(all, 0)}, word_count, seed});
+  if (written != CUDA_SUCCESS) return written;
+  return check(fake, {{parameter<std::uint64_t>(all, 1)}, word_count, seed},
+               {parameter<std::uint64_t>(all, 4)});
+}
+
 CUresult poke(vmm::fake_driver& fake, void** all) {
   const std::array<std::byte, 1> value{
       static_cast<std::byte>(parameter<std::uint64_t>(all, 1) & 0xFF)};
@@ -207,6 +217,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsig
     if (name == "vmm_copy" || name == "vmm_gather")
       return copy_or_gather(fake, parameters, name == "vmm_gather");
     if (name == "vmm_poke") return poke(fake, parameters);
+    if (name == "vmm_alias_words") return alias_words(fake, parameters);
     if (name == "vmm_triad") return triad(fake, parameters);
     return CUDA_SUCCESS;
   });

@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: what a program does wrong with a block, or late, is answered to that program: it ends no
+// connection, gives no other block away and takes no other block back; and a copy of a connection
+// that a fork left somewhere keeps no lease. [I1, I3, R12]
+// Method: two honest sides in one process, and one mistake each.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "both_sides.hpp"
+
+import vmm.backend;
+import vmm.host;
+import vmm.manager;
+import vmm.share;
+
+namespace {
+
+using share_test::channels;
+using share_test::make_channels;
+using vmm::errc;
+using vmm::exported_block;
+using vmm::share_event;
+
+constexpr std::uint64_t mib = 1 << 20;
+
+template <class T>
+errc code(const vmm::result<T>& answer) {
+  return answer ? errc::none : answer.error().code;
+}
+
+class Mistake : public ::testing::Test {
+ protected:
+  vmm::host_driver lender = vmm::host_driver::open().value();
+  vmm::host_driver user = vmm::host_driver::open().value();
+};
+
+vmm::manager_options shareable() {
+  vmm::manager_options options;
+  options.shareable = vmm::share_kind::posix_fd;
+  options.reservation_bytes = 64 * mib;
+  return options;
+}
+
+TEST_F(Mistake, ABlockInUseIsNotRefused) {
+  vmm::manager owner(lender, shareable());
+  const vmm::address at = owner.allocate(2 * mib).value();
+  channels both = make_channels();
+  const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
+  ASSERT_TRUE(block);
+  const std::uint64_t id = both.client.send(*block).value();
+  auto borrowed = both.server.borrow(user);
+  ASSERT_TRUE(borrowed);
+  ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
+  EXPECT_EQ(code(both.server.refuse_offer(id, errc::out_of_memory)), errc::invalid_argument);
+  ASSERT_TRUE(both.client.update(id));
+  ASSERT_EQ(both.server.next().value().kind, share_event::what::updated);
+  EXPECT_EQ(code(both.server.refuse_offer(id, errc::out_of_memory)), errc::invalid_argument)
+      << "an update is not refused: the block is given back";
+  EXPECT_TRUE(block->is_lent());
+  ASSERT_TRUE(both.server.give_back(*borrowed));
+  EXPECT_EQ(both.client.next().value().kind, share_event::what::released);
+}
+
+TEST_F(Mistake, TakingBackGoesOnAfterATimeout) {
+  channels both = make_channels(50);
+  const auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
+  const std::uint64_t id = both.client.send(*block).value();
+  auto borrowed = both.server.borrow(user);
+  ASSERT_TRUE(borrowed);
+  EXPECT_EQ(both.client.take_back(id).error().native, ETIMEDOUT);
+  EXPECT_EQ(both.client.take_back(id).error().native, ETIMEDOUT) << "asked back before";
+  ASSERT_TRUE(both.server.give_back(*borrowed));
+  const vmm::status back = both.client.take_back(id);
+  EXPECT_TRUE(back) << vmm::describe(back.error());
+  EXPECT_FALSE(block->is_lent());
+  EXPECT_EQ(code(both.client.take_back(id)), errc::invalid_argument) << "it is not lent";
+}
+
+TEST_F(Mistake, ABlockGoesBackWhereItCameFrom) {
+  channels one = make_channels();
+  channels other = make_channels();
+  const auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
+  ASSERT_TRUE(one.client.send(*block));
+  ASSERT_TRUE(other.client.send(*block));
+  auto first = one.server.borrow(user);
+  auto second = other.server.borrow(user);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->id(), second->id()) << "numbers are a connection's";
+  EXPECT_EQ(code(other.server.give_back(*first)), errc::invalid_argument);
+  EXPECT_FALSE(first->empty()) << "it is still mapped";
+  EXPECT_EQ(other.client.lent(second->id()), vmm::loan_state::offered);
+  EXPECT_TRUE(one.server.give_back(*first));
+  EXPECT_TRUE(other.server.give_back(*second));
+}
+
+TEST_F(Mistake, AnUpdateOfAnotherBlockIsRefused) {
+  vmm::manager owner(lender, shareable());
+  const vmm::address at[] = {owner.allocate(2 * mib).value(), owner.allocate(4 * mib).value()};
+  channels both = make_channels();
+  const vmm::block_export followed{.rule = vmm::export_rule::followed};
+  const auto first = exported_block::from(owner, at[0], followed);
+  const auto second = exported_block::from(owner, at[1], followed);
+  ASSERT_TRUE(both.client.send(*first) && both.client.send(*second));
+  auto a = both.server.borrow(user);
+  auto b = both.server.borrow(user);
+  ASSERT_TRUE(a && b);
+  ASSERT_EQ(both.client.next().value().id, 1u);
+  ASSERT_EQ(both.client.next().value().id, 2u);
+  ASSERT_TRUE(both.client.update(2));
+  const auto changed = both.server.next();
+  ASSERT_TRUE(changed);
+  EXPECT_EQ(code(a->update(changed->block)), errc::invalid_argument);
+  EXPECT_EQ(a->size_bytes(), 2 * mib);
+  EXPECT_TRUE(b->update(changed->block));
+}
+
+// The address of a followed block that was freed is another block's soon.
+TEST_F(Mistake, AFreedBlockIsNotTheNextOneAtItsAddress) {
+  vmm::manager owner(lender, shareable());
+  const vmm::address at = owner.allocate(2 * mib).value();
+  channels both = make_channels();
+  auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
+  ASSERT_TRUE(block);
+  const std::uint64_t id = both.client.send(*block).value();
+  auto borrowed = both.server.borrow(user);
+  ASSERT_TRUE(borrowed);
+  ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
+  ASSERT_TRUE(owner.free(at));
+  const vmm::address other = owner.allocate(2 * mib).value();
+  ASSERT_EQ(other, at) << "else the test shows nothing";
+  other.as<char>()[0] = 's';
+  EXPECT_EQ(code(both.client.update(id)), errc::not_allocated);
+  EXPECT_EQ(code(both.client.send(*block)), errc::not_allocated);
+  EXPECT_EQ(code(block->moved_to(at)), errc::not_allocated);
+  EXPECT_TRUE(both.client.is_open());
+  EXPECT_EQ(borrowed->data_address().as<char>()[0], 0) << "the memory that it had";
+  EXPECT_TRUE(owner.free(other)) << "nobody exports it";
+}
+
+// An importer that waits for an answer of its own hears of many updates: only the last one counts.
+TEST_F(Mistake, UpdatesThatNobodyReadEndNoConnection) {
+  vmm::manager owner(lender, shareable());
+  const vmm::address at = owner.allocate(2 * mib).value();
+  channels both = make_channels(100);
+  const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
+  const std::uint64_t id = both.client.send(*block).value();
+  auto borrowed = both.server.borrow(user);
+  ASSERT_TRUE(borrowed);
+  ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
+  const auto own = exported_block::make(user, {.size_bytes = 2 * mib});
+  const std::size_t before = share_test::descriptor_count();
+  for (std::uint64_t round = 1; round <= 200;) {
+    while (round <= 200 && both.client.update(id)) ++round;  // until the queue is full
+    if (both.server.lent_count() == 0) {
+      EXPECT_EQ(both.server.lend(*own).error().native, ETIMEDOUT) << "nobody answers";
+    } else {
+      EXPECT_EQ(both.server.take_back(1).error().native, ETIMEDOUT);
+    }
+    ASSERT_TRUE(both.server.is_open()) << "after " << round << " updates";
+  }
+  EXPECT_LE(share_test::descriptor_count(), before + 1) << "those of the last one";
+  const auto last = both.server.next();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->epoch, 200u);
+  ASSERT_TRUE(borrowed->update(last->block));
+  EXPECT_TRUE(both.server.accept(id));
+}
+
+// An update that came while this side waited for something else was not seen yet.
+TEST_F(Mistake, WhatIsAcceptedIsWhatWasSeen) {
+  vmm::manager owner(lender, shareable());
+  const vmm::address at = owner.allocate(2 * mib).value();
+  channels both = make_channels(50);
+  const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
+  const std::uint64_t id = both.client.send(*block).value();
+  auto borrowed = both.server.borrow(user);
+  ASSERT_TRUE(borrowed);
+  ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
+  ASSERT_TRUE(both.client.update(id));
+  const auto first = both.server.next();
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(both.client.update(id));
+  const auto own = exported_block::make(user, {.size_bytes = 2 * mib});
+  ASSERT_EQ(both.server.lend(*own).error().native, ETIMEDOUT) << "the second update comes now";
+  ASSERT_TRUE(borrowed->update(first->block));
+  ASSERT_TRUE(both.server.accept(id));
+  ASSERT_EQ(both.client.next().value().kind, share_event::what::offered);
+  EXPECT_EQ(both.client.next().value().epoch, 1u);
+  EXPECT_EQ(both.client.accepted_epoch(id), 1u);
+  const auto second = both.server.next();
+  ASSERT_TRUE(second);
+  ASSERT_TRUE(borrowed->update(second->block));
+  ASSERT_TRUE(both.server.accept(id));
+  EXPECT_EQ(both.client.next().value().epoch, 2u);
+}
+
+// A thread that forks while a connection opens or closes leaves a copy of it in the child.
+TEST_F(Mistake, ACopyOfAConnectionKeepsNoLease) {
+  const auto ends = share_test::socket_pair();
+  const int copy = ::dup(ends[0]);
+  vmm::share_channel server;
+  std::thread accepting([&] {
+    server = vmm::share_channel::adopt(ends[1], vmm::share_role::accepting,
+                                       share_test::options_of(1))
+                 .value();
+  });
+  auto client = vmm::share_channel::adopt(ends[0], vmm::share_role::connecting,
+                                          share_test::options_of(1));
+  accepting.join();
+  ASSERT_TRUE(client);
+  client->close();
+  EXPECT_EQ(server.next(2000).error().native, ECONNRESET);
+  ::close(copy);
+}
+
+}  // namespace
