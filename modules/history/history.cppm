@@ -412,8 +412,11 @@ export [[nodiscard]] std::uint32_t history_line(std::string_view file, std::uint
 export [[nodiscard]] result<std::vector<std::byte>> encode_history(const history& taken) noexcept;
 /// Errors: invalid_argument (the detail says what is wrong), out_of_host_memory.
 export [[nodiscard]] result<history> decode_history(std::span<const std::byte> bytes) noexcept;
-/// Errors: out_of_host_memory; unavailable, with the system's code, where the file cannot be
-/// written: what stood there may be cut then.
+/// Effects: the file is written beside `path` and takes its place once it is whole: whoever reads
+/// `path` finds the old one or the new one. What is no regular file is written as it stands, and so
+/// is a file whose folder takes no new one. Errors: out_of_host_memory; unavailable, with the
+/// system's code, where the file cannot be written: what stood there still does, unless it was
+/// written as it stands.
 export [[nodiscard]] status write_history(const history& taken, const char* path) noexcept;
 
 }  // namespace vmm

@@ -212,7 +212,7 @@ status manager::set_up() {
   const result<core_options> plan = plan_engine();
   if (!plan) return plan.error();
   if (status attached = recorder_.attach(); !attached) return attached;
-  engine_.reset(new (std::nothrow) engine(driver_, *plan));
+  engine_.reset(new (std::nothrow) engine(driver_, *plan, &teller_));
   if (engine_ == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for the manager");
   check(unit_bytes_ > 0 && unit_bytes_ % place_bytes_ == 0, "sizes are no multiples of granules");
@@ -605,15 +605,11 @@ result<address> manager::resize(const resize_request& request) {
   const result<block*> claimed = claim(request.at);
   if (!claimed) return claimed.error();
   engine_->reap(reap_count);
+  const std::uint64_t before_bytes = (*claimed)->sizes.mapped_bytes;
   const result<address> at = resize_claimed(**claimed, request);
-  if (recorder_ && at) {
-    const block& resized = **claimed;
-    note({history_kind::resized,
-          {resized.base, resized.sizes.mapped_bytes},
-          resized.stream,
-          request.at.value});
-    note_footprint();
-  }
+  const bool is_same = at && *at == request.at && (*claimed)->sizes.mapped_bytes == before_bytes;
+  if (is_same) note_changed(**claimed, request.at);  // the engine has told nobody
+  if (at && recorder_) note_footprint();
   if (!at) note_resize_failed(request, (*claimed)->stream, at.error());
   check(!at || *at == (*claimed)->base, "a block is not where its caller is told");
   check(request.may_move || (*claimed)->base == request.at, "a block has moved that may not");
@@ -741,6 +737,7 @@ status manager::remap_copy(const copy_request& request, copy_mode mode) {
           {to.base, to.sizes.mapped_bytes},
           request.stream,
           request.source.value});
+    if (recorder_) note_footprint();
   }
   if (source) engine_->records().unclaim(**source);
   engine_->records().unclaim(**target);
@@ -1000,7 +997,8 @@ result<std::vector<extent_info>> manager::extents() {
       check(range.sizes.mapped_bytes <= range.sizes.reserved_bytes,
             "more is mapped than is reserved");
       found->kind = kind;
-      found->mapped_bytes = range.sizes.mapped_bytes;
+      // What another thread has changed since the addresses were listed is as listed.
+      found->mapped_bytes = std::min(range.sizes.mapped_bytes, found->where.size_bytes);
     };
     engine_->records().visit(
         [&mark](const tracked_range& range) { mark(range, extent_kind::live); });
@@ -1011,180 +1009,6 @@ result<std::vector<extent_info>> manager::extents() {
     return refuse(errc::out_of_host_memory, "no host memory is left for the list of extents");
   }
   return listed;
-}
-
-// ---- history -------------------------------------------------------------------------
-
-void manager::record(const history_note& what) noexcept {
-  check(what.kind != history_kind::none, "an event of no kind is recorded");
-  const bool is_recorded = recorder_ && is_set_up_.load(std::memory_order_acquire);
-  check(!is_recorded || engine_ != nullptr, "a manager is set up and has no engine");
-  if (is_recorded && made_in_.is_here()) note(what);  // before, the ring may be another's
-}
-
-void manager::note(const history_note& what) noexcept {
-  if (!recorder_) return;
-  const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
-  check(what.kind != history_kind::none, "an event of no kind is noted");
-  if (recorder_) recorder_->note(what);
-}
-
-void manager::note_pin(history_kind what, const block& of) noexcept {
-  if (!recorder_) return;
-  const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
-  check(of.claimed, "a block is pinned that nobody claimed");
-  if (recorder_)
-    recorder_->note_block(what, {of.base, of.sizes.mapped_bytes}, of.sizes.user_bytes, of.stream);
-}
-
-void manager::note_block(history_kind kind, const block& of) noexcept {
-  if (!recorder_) return;
-  {
-    const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
-    check(of.sizes.user_bytes <= of.sizes.mapped_bytes, "a block is larger than its memory");
-    if (!recorder_) return;
-    check(static_cast<bool>(of.base), "an event is of a block at no address");
-    recorder_->note_block(kind, {of.base, of.sizes.mapped_bytes}, of.sizes.user_bytes, of.stream);
-  }
-  note_footprint();
-}
-
-// Where it has changed since it was noted last. It is read again behind the event: another thread
-// may have noted a newer one in between, and what was read before would be the last word.
-void manager::note_footprint() noexcept {
-  check(engine_ != nullptr, "memory is counted before there is any");
-  for (bool is_noted = true; is_noted;) {
-    const std::uint64_t now_bytes = engine_->memory().statistics().footprint_bytes;
-    const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
-    is_noted = recorder_ && std::exchange(noted_footprint_bytes_, now_bytes) != now_bytes;
-    if (is_noted) recorder_->note({history_kind::footprint, {{}, now_bytes}});
-  }
-}
-
-void manager::note_failure(const block_request& wanted, const error& why) noexcept {
-  if (!recorder_) return;
-  note_footprint();  // also of another failure: what was given back on the way stays given back
-  if (!is_shortage(why.code)) return;
-  const manager_statistics now = statistics();
-  check(now.footprint_bytes >= now.cached_memory_bytes, "more is cached than there is");
-  const std::uint64_t code = static_cast<std::uint64_t>(why.code);
-  note({history_kind::short_of_memory,
-        {{code}, wanted.sizes.mapped_bytes},
-        wanted.stream,
-        options_.budget_bytes});
-  note({history_kind::short_live,
-        {{}, now.mapped_bytes},
-        wanted.stream,
-        now.cached_memory_bytes + now.cached_range_bytes});
-  note({history_kind::short_free, {{}, 0}, wanted.stream, now.footprint_bytes});
-  const sync::lock_guard<sync::mutex> lock(history_lock_);
-  if (!recorder_ || !recorder_->wants_shortage()) return;
-  std::unique_ptr<history_ring> ended;
-  if (const result<history> taken = take(history_end::stays, ended))
-    recorder_->write_shortage(*taken);
-}
-
-void manager::note_resize_failed(const resize_request& request, stream_handle stream,
-                                 const error& why) noexcept {
-  if (!recorder_) return;
-  check(why.code != errc::none, "a resize fails without a reason");
-  const result<range_sizes> sizes = sizes_for(request.size_bytes, request.growth_bytes);
-  check(!sizes || sizes->user_bytes == request.size_bytes, "another size fails than was asked for");
-  if (sizes) note_failure({*sizes, 0, stream}, why);
-}
-
-status manager::describe(history& into) {
-  const result<std::vector<extent_info>> extents = this->extents();
-  if (!extents) return extents.error();
-  const manager_statistics now = statistics();
-  try {
-    for (const extent_info& each : *extents) {
-      const std::uint64_t mapped_bytes = each.mapped_bytes;
-      const auto add = [&into](address_range where, history_region_kind kind) {
-        if (where.size_bytes != 0) into.regions.push_back({where, 0, kind});
-      };
-      const bool is_live = each.kind == extent_kind::live;
-      check(mapped_bytes <= each.where.size_bytes, "more is mapped than is reserved");
-      if (each.kind == extent_kind::retired) {
-        add(each.where, history_region_kind::stale);
-        continue;
-      }
-      add({each.where.base, mapped_bytes},
-          is_live ? history_region_kind::live : history_region_kind::free);
-      add({each.where.base + mapped_bytes, each.where.size_bytes - mapped_bytes},
-          history_region_kind::hole);
-    }
-    const auto fact = [&into](const char* name, std::uint64_t value) {
-      into.facts.push_back({name, std::to_string(value)});
-    };
-    into.facts.push_back({"allocator", "manager"});
-    into.facts.push_back({"policy", options_.rules.name});
-    fact("page_bytes", unit_bytes_);
-    fact("live_bytes", now.mapped_bytes);
-    fact("user_bytes", now.user_bytes);
-    fact("live_count", now.live_count);
-    fact("reserved_bytes", now.reserved_bytes);
-    fact("footprint_bytes", now.footprint_bytes);
-    return {};
-  } catch (const std::bad_alloc&) {
-    return refuse(errc::out_of_host_memory, "no host memory is left for a history");
-  }
-}
-
-result<history> manager::take_history() {
-  if (!made_in_.is_here()) return refuse_forked();
-  std::unique_ptr<history_ring> ended;
-  const sync::lock_guard<sync::mutex> lock(history_lock_);
-  result<history> taken = take(history_end::stays, ended);
-  check(ended == nullptr, "a history ends that is only looked at");
-  return taken;
-}
-
-status manager::start_history(const history_options& how) {
-  if (status ready = set_up(); !ready) return ready;
-  result<std::unique_ptr<history_ring>> made = history_ring::make(how);
-  if (!made) return made.error();
-  const sync::lock_guard<sync::mutex> lock(history_lock_);
-  const sync::lock_guard<sync::spin_lock> writing(recorder_lock_);
-  check(*made != nullptr, "a ring is made that is none");
-  if (recorder_) return refuse(errc::in_use, "the manager's history is being recorded already");
-  recorder_.begin(std::move(*made));
-  noted_footprint_bytes_ = 0;
-  return {};
-}
-
-result<history> manager::stop_history() {
-  if (!made_in_.is_here()) return refuse_forked();
-  std::unique_ptr<history_ring> ended;  // goes after the lock
-  const sync::lock_guard<sync::mutex> lock(history_lock_);
-  result<history> taken = take(history_end::ends, ended);
-  check(!taken || !recorder_, "a history that has ended is recorded");
-  return taken;
-}
-
-result<history> manager::take(history_end how, std::unique_ptr<history_ring>& ended) {
-  if (!recorder_)
-    return refuse(
-        errc::invalid_argument,
-        "nobody records the manager's history: give it a memory_options::recorder, or start "
-        "its history");
-  if (!is_set_up_.load(std::memory_order_acquire))
-    return refuse(errc::invalid_argument, "the manager has allocated nothing");
-  check(recorder_.get() != nullptr, "a history is taken that nobody records");
-  note_footprint();  // what calls have changed that write no event
-  result<history> taken = take_from(
-      *recorder_.get(),
-      [this](auto&& work) {
-        const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
-        work();
-      },
-      [&](history&) {
-        if (how == history_end::ends) ended = recorder_.end();
-        return status{};
-      });
-  if (!taken) return taken;
-  if (status described = describe(*taken); !described) return described.error();
-  return taken;
 }
 
 // For vmm-top, from a thread of its own.

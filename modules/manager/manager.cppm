@@ -439,16 +439,24 @@ export class manager {
   // Where there is a recorder. A block's event is written while its record is claimed: before
   // anybody else can have its addresses, or its memory.
   void note(const history_note& what) noexcept;
-  void note_block(history_kind kind, const block& of) noexcept;
+  void note_block(history_kind kind, block& of) noexcept;
+  void note_changed(block& now, address before) noexcept;
   void note_footprint() noexcept;
   void note_failure(const block_request& wanted, const error& why) noexcept;
   void note_resize_failed(const resize_request& request, stream_handle stream,
                           const error& why) noexcept;
   void note_pin(history_kind what, const block& of) noexcept;
-  [[nodiscard]] status describe(history& into);
+  [[nodiscard]] bool list_told(std::vector<history_region>& out) const noexcept;
+  [[nodiscard]] status describe(const std::vector<extent_info>& extents, history& into) const;
   [[nodiscard]] result<block*> build(const block_request& request);
   enum class history_end : std::uint8_t { stays, ends };
   [[nodiscard]] result<history> take(history_end how, std::unique_ptr<history_ring>& ended);
+  struct take_plan {
+    history_end how = history_end::stays;
+    std::size_t room_count = 0;  // of live blocks
+  };
+  [[nodiscard]] result<history> take_once(const take_plan& plan,
+                                          std::unique_ptr<history_ring>& ended, bool& is_whole);
   void sample(top_sample& out) const noexcept;
 
   // Runs `operation`; when memory is short, gives back what is kept and runs it again, then waits
@@ -506,6 +514,15 @@ export class manager {
   [[nodiscard]] status fill_grown(block& of, const range_sizes& before);
   [[nodiscard]] status fill_released(block& of, std::uint64_t from_bytes, stream_handle stream);
 
+  // Between the engine and the history.
+  class teller final : public block_listener {
+    friend class manager;
+    explicit teller(manager& of) noexcept : of_(of) {}
+    void changed(block& now, address before) noexcept override { of_.note_changed(now, before); }
+
+    manager& of_;
+  };
+
   driver_ref driver_;
   use_of driver_use_;
   manager_options options_;
@@ -516,6 +533,7 @@ export class manager {
   const process_mark made_in_;
   std::uint64_t unit_bytes_ = 0;   // sizes are multiples of it
   std::uint64_t place_bytes_ = 0;  // addresses are multiples of it
+  teller teller_{*this};
   std::unique_ptr<engine> engine_;
   range_cache cache_;
   counters counts_;
@@ -523,6 +541,7 @@ export class manager {
   sync::mutex history_lock_;                 // from taking a history to its end: the ring stays
   sync::spin_lock recorder_lock_;            // around each event; after the other
   std::uint64_t noted_footprint_bytes_ = 0;  // under that lock
+  std::uint64_t history_number_ = 1;         // the same: of the recording that there is
   top_use top_;
   sync::mutex peers_mutex_;       // of set_peers
   sync::mutex suspension_mutex_;  // around a change of the next one

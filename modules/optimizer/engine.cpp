@@ -390,6 +390,7 @@ status engine::move(block& moved, const resize_plan& plan) {
   if (status mapped = map_elsewhere(moved, spare, plan); !mapped) return mapped;
 
   const address old_base = moved.base;
+  const address_range before{old_base, moved.sizes.mapped_bytes};
   std::swap(moved.where, spare.where);
   const status placed =
       records_.relocate(moved, {spare.base, plan.sizes, plan.stream}, spare.memories);
@@ -399,6 +400,7 @@ status engine::move(block& moved, const resize_plan& plan) {
   check(moved.base != spare.base, "a block has moved to where it was");
   check_block(moved);
   check(spare.base == spare.where.range.base, "the old place is not where the block was");
+  tell(moved, before);
   leave_old_place(spare, plan.last_use);
   return {};
 }
@@ -728,8 +730,17 @@ void engine::drop_holders(const memory_list& memories, std::size_t from,
 void engine::place(block& owner, const range_sizes& sizes, memory_list& memories) noexcept {
   check(owner.claimed && sizes.reserved_bytes <= owner.where.range.size_bytes,
         "a block reaches out of its addresses, or nobody has claimed it");
+  const address_range before{owner.base, owner.sizes.mapped_bytes};
   const status placed = records_.relocate(owner, {owner.base, sizes, owner.stream}, memories);
   check(placed.has_value(), "a block within its own extent overlaps another");
+  tell(owner, before);
+}
+
+// What it has given up is still nobody's.
+void engine::tell(block& now, const address_range& before) noexcept {
+  check(now.claimed, "a block has changed that nobody has claimed");
+  const bool is_same = now.base == before.base && now.sizes.mapped_bytes == before.size_bytes;
+  if (listener_ != nullptr && !is_same) listener_->changed(now, before.base);
 }
 
 // Gives back what an unmapped range still has: its addresses and its record.

@@ -58,7 +58,26 @@ export struct block : tracked_range, unmap_entry {
   sync::atomic<std::uint32_t> stale_count = 0;  ///< of a room: retired ranges inside of it
   std::unique_ptr<grant_list> own_rights;  ///< besides those of all blocks, which they overrule
   std::uint64_t rights_version = 0;        ///< of the rights that its mappings have
+  sync::atomic<bool> is_handed_out = false;  ///< the manager's: its user has it
+  /// The manager's, under the lock of its history: what the history of that number says of it.
+  struct told {
+    std::uint64_t history_number = 0;
+    address_range where{};
+    bool is_live = false;
+  } told;
   block* next_free = nullptr;
+};
+
+/// Hears of each change to where a tracked block is and how much memory it has.
+export class block_listener {
+ public:
+  /// Called by the thread that has claimed the block: after the change, and before the addresses
+  /// that it gives up can be another block's. It makes no call of the engine. `before` is where the
+  /// block was.
+  virtual void changed(block& now, address before) noexcept = 0;
+
+ protected:
+  ~block_listener() = default;
 };
 
 /// Blocks are made and recycled here.
@@ -118,8 +137,11 @@ export struct room_cut {
 /// Blocks, and every change to them as one transaction: a call that fails leaves all as it was.
 export class engine {
  public:
-  engine(driver_ref driver, const core_options& options)
-      : core_(driver, options), may_alias_(driver->feature_set().alias != alias_level::none) {}
+  /// The listener, where there is one, outlives the engine.
+  engine(driver_ref driver, const core_options& options, block_listener* listener = nullptr)
+      : core_(driver, options),
+        listener_(listener),
+        may_alias_(driver->feature_set().alias != alias_level::none) {}
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
 
@@ -268,6 +290,7 @@ export class engine {
   void empty_source(block& source) noexcept;
   void lose(block& lost, std::size_t standing_count, memory_list* instead) noexcept;
   void place(block& owner, const range_sizes& sizes, memory_list& memories) noexcept;
+  void tell(block& now, const address_range& before) noexcept;
   void drop_holders(const memory_list& memories, std::size_t from,
                     const ticket_ref& last_use) noexcept;
   void retire(block& range, const ticket_ref& last_use) noexcept;
@@ -286,6 +309,7 @@ export class engine {
   tracker records_;
   block_store blocks_;
   unmap_queue retired_;
+  block_listener* const listener_;
   bool may_alias_;
   sync::shared_mutex rooms_mutex_;
 };

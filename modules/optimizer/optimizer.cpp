@@ -48,6 +48,8 @@ void block_store::release(block& gone) noexcept {
   gone.own_rights.reset();
   gone.rights_version = 0;
   gone.is_suspended = false;
+  gone.is_handed_out.store(false, std::memory_order_relaxed);
+  gone.told = {};
   pool_.release(gone);
 }
 

@@ -10,7 +10,22 @@ import subprocess
 import tempfile
 import zlib
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def found_browser():
+    """The browser's path, or why there is none. Ubuntu's is a snap, or a script that asks for one:
+    a program in a snap has neither the files that a test makes nor the pipes that it opens."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not path:
+        return None, "there is no chromium here"
+    with open(path, "rb") as file:
+        is_snap = "/snap/" in os.path.realpath(path) or b"snap" in file.read(4096)
+    if is_snap:
+        return None, "chromium is a snap here, which sees neither a test's files nor its pipes"
+    return path, ""
+
+
+BROWSER, WHY_NONE = found_browser()
 
 STATE = "document.getElementById('state').textContent"
 READY = """new Promise(done => {
@@ -119,10 +134,10 @@ class Browser:
 
     def open(self, path):
         self.complaints.clear()
-        if self.shown == path:
+        if self.shown == (path, os.stat(path).st_mtime_ns):
             self.ask(RESET)
             return self.settle()
-        self.shown = path
+        self.shown = (path, os.stat(path).st_mtime_ns)
         self.call("Page.navigate", url=path.as_uri())
         for _ in range(50):  # the old page may answer first
             try:
@@ -150,7 +165,7 @@ class Browser:
 
     def close(self):
         self.call("Browser.close")
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
         os.close(self.to)
         os.close(self.of)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -12,11 +12,12 @@ import pathlib
 import pickle
 import pickletools
 import re
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+
+from made import ALLOCATED, BLOCKED, FREED, GROW, PASSED, SERVED, hostile, made_history
 
 # What the reader of PyTorch's page knows.
 OPCODES = set("""PROTO FRAME MARK STOP NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
@@ -24,6 +25,9 @@ SHORT_BINUNICODE BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE
 DICT APPEND APPENDS SETITEM SETITEMS BINGET LONG_BINGET BINPUT LONG_BINPUT MEMOIZE""".split())
 TOOL, SAMPLE = sys.argv[1:3]
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_history_"))
+
+
+NAMES = ("pool.history", "lost.history", "manager.history", "manager_lost.history")
 
 
 def setUpModule():
@@ -195,19 +199,44 @@ class MemoryViz(unittest.TestCase):
         snapshot, said = self.load("manager.history"), facts("manager.history")
         self.assertEqual(sum(each["total_size"] for each in snapshot["segments"]),
                          int(said["live_bytes"]))
+        self.assertEqual(facts("manager.history")["events left out"], "0")
         walk = Walk(snapshot)
         for event in reversed(snapshot["device_traces"][0]):
             walk.undo(event)
+            walk.check()
         self.assertEqual((walk.segments, walk.blocks), ([], {}))
+
+    def test_of_a_part_of_a_managers(self):
+        said = facts("manager_lost.history")
+        self.assertGreater(int(said["events lost before"]), 1000)
+        self.assertEqual(said["events left out"], "0")
+        snapshot = self.load("manager_lost.history")
+        walk = Walk(snapshot)
+        for event in reversed(snapshot["device_traces"][0]):
+            walk.undo(event)
+            walk.check()
+        self.assertNotEqual(walk.segments, [])
 
     def test_torchs_own_commands_take_it(self):
         try:
             from torch.cuda import _memory_viz
         except ImportError:
             self.skipTest("there is no PyTorch here")
-        snapshot = self.load("pool.history")
-        self.assertIn("total_reserved", _memory_viz.segsum(snapshot))
-        self.assertIn("entries", _memory_viz.trace(snapshot))
+        for name, total in (("pool.history", "mapped_bytes"), ("lost.history", "mapped_bytes"),
+                            ("manager.history", "live_bytes"),
+                            ("manager_lost.history", "live_bytes")):
+            snapshot = self.load(name)
+            self.assertIn("total_reserved", _memory_viz.segsum(snapshot))
+            self.assertIn("entries", _memory_viz.trace(snapshot))
+            for command in (_memory_viz.trace_plot, _memory_viz.segment_plot):
+                self.assertIn("<script", command(snapshot))
+            # What a script that they load from the network would be given.
+            for command in (_memory_viz.segments, _memory_viz.memory):
+                lines = command(snapshot, format_flamegraph=str).splitlines()
+                self.assertEqual(sum(int(line.rsplit(" ", 1)[1]) for line in lines),
+                                 int(facts(name)[total]))
+            self.assertEqual(_memory_viz.compare(snapshot["segments"], snapshot["segments"],
+                                                 format_flamegraph=str), "")
 
 
 class Perfetto(unittest.TestCase):
@@ -220,7 +249,7 @@ class Perfetto(unittest.TestCase):
         return json.loads(export("perfetto", name))
 
     def test_schema(self):
-        for name in ("pool.history", "lost.history", "manager.history"):
+        for name in NAMES:
             for event in self.load(name):
                 wanted = self.FIELDS[event["ph"]]
                 self.assertEqual(set(event) - {"ph", "pid", "tid"}, wanted, event)
@@ -230,7 +259,7 @@ class Perfetto(unittest.TestCase):
                     self.assertGreaterEqual(event[number], 0)
 
     def test_slices_nest(self):
-        for name in ("pool.history", "lost.history", "manager.history"):
+        for name in NAMES:
             tracks = {}
             for event in self.load(name):
                 if event["ph"] == "X":
@@ -244,7 +273,7 @@ class Perfetto(unittest.TestCase):
                     open_ends.append(begin - length)
 
     def test_counters_are_the_sums(self):
-        for name in ("pool.history", "lost.history", "manager.history"):
+        for name in NAMES:
             live, sizes, last = 0, {}, None
             for event in self.load(name):
                 if event["ph"] == "b":
@@ -275,25 +304,6 @@ class Perfetto(unittest.TestCase):
 
 
 
-def made_history(events, tags=(), lines=(), facts_of=()):
-    """A file of format 1, by docs/history.md. An event: time, address, size, stream, detail, line,
-    tag, kind."""
-    def text(what):
-        return struct.pack("<I", len(what)) + what
-    sections = [
-        struct.pack("<Q", 0) + b"".join(struct.pack("<5QIHBB", *each, 0) for each in events),
-        b"", b"", b"".join(map(text, tags)),
-        b"".join(struct.pack("<I", line) + text(file) + text(name) for line, file, name in lines),
-        b"".join(text(name) + text(value) for name, value in facts_of)]
-    out = b"vmmhist\n" + struct.pack("<II", 1, 0)
-    for number, contents in enumerate(sections, 1):
-        out += struct.pack("<IIQ", number, 0, len(contents)) + contents + bytes(-len(contents) % 8)
-    (FOLDER / "made.history").write_bytes(out)
-
-
-ALLOCATED, FREED, GROW, SERVED, BLOCKED, PASSED = 1, 2, 32, 33, 35, 36
-
-
 class OddNames(unittest.TestCase):
     """Names are bytes: of any encoding or none, with whatever means something elsewhere."""
     NAMES = [b'"quoted" \\back', b"\x00\x01\x1b[31m\r\n\x7f", b"\xff\xfe\x80cut \xe2\x82",
@@ -307,8 +317,8 @@ class OddNames(unittest.TestCase):
         for i in range(len(self.NAMES)):
             events += [(2 * i, (i + 1) << 21, 512, 0, 500, i + 1, i + 1, ALLOCATED),
                        (2 * i + 1, (i + 1) << 21, 512, 0, 0, 0, 0, FREED)]
-        made_history(events, self.NAMES, lines, [(b"allocator", b"stream_pool"),
-                                                 (b"odd \x1b]0;title\x07", b"\xc2\x9b\xff\n")])
+        made_history(FOLDER / "made.history", events, self.NAMES, lines,
+                     [(b"allocator", b"stream_pool"), (b"odd \x1b]0;title\x07", b"\xc2\x9b\xff\n")])
         self.expected = [name.decode("utf-8", "replace") for name in self.NAMES]
 
     @staticmethod
@@ -352,7 +362,8 @@ class Pairs(unittest.TestCase):
     """Growths and waits of which the history has one end, or which cross."""
 
     def slices(self, *events):
-        made_history([(time, 0, 4096, 0, 0, 0, 0, kind) for time, kind in events])
+        made_history(FOLDER / "made.history",
+                     [(time, 0, 4096, 0, 0, 0, 0, kind) for time, kind in events])
         return [(each["name"], each["tid"], each["ts"], each["dur"])
                 for each in json.loads(export("perfetto", "made.history")) if each["ph"] == "X"]
 
@@ -366,6 +377,21 @@ class Pairs(unittest.TestCase):
         self.assertEqual(grown[2:], (1, 2))
         self.assertEqual(waited[2:], (2, 2))
         self.assertNotEqual(grown[1], waited[1])
+
+
+class Hostile(unittest.TestCase):
+    """Files that no allocator wrote: each word ends, with something that its reader takes."""
+
+    def test_each_is_read(self):
+        for name, parts in hostile().items():
+            with self.subTest(name):
+                made_history(FOLDER / "made.history", **parts)
+                json.loads(export("perfetto", "made.history"))
+                self.assertEqual(set(pickle.loads(export("memory_viz", "made.history"))),
+                                 {"segments", "device_traces", "allocator_settings"})
+                said = subprocess.run([TOOL, "summary", FOLDER / "made.history"], check=True,
+                                      capture_output=True, text=True).stdout
+                self.assertIn("\nevents left out: ", said)
 
 
 class Torch(unittest.TestCase):

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """Goal: what the viewer's page computes and paints is what the history says, also where there is no
-browser. Method: the page's script runs in Node.js, with next to nothing in place of a document; its
-sums, words and pixels are compared with the history's facts. page_test.py sees the rest of it.
+browser that a test can use. Method: the page's script runs in Node.js, or in Chromium where that is
+not here, with next to nothing in place of a document; its sums, words and pixels are compared with
+the history's facts. page_test.py sees the rest of it.
 
 usage: page_script_test.py VMM_HISTORY WRITE_SAMPLE
 """
@@ -14,14 +15,15 @@ import sys
 import tempfile
 import unittest
 
+from browser import BROWSER, WHY_NONE, Browser
+
 TOOL, SAMPLE = sys.argv[1:3]
 NODE = shutil.which("node")
-if not NODE:
-    print("skipped: there is no node (Node.js) here")
+if not NODE and not BROWSER:
+    print("skipped: there is no node (Node.js) here, and " + WHY_NONE)
     sys.exit(0)
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_script_"))
 HARNESS = r"""
-const text = require("fs").readFileSync(process.argv[1], "utf8");
 const from = text.indexOf("<script>") + 8, to = text.lastIndexOf("begin().catch");
 class ImageData {
   constructor(w, h) { this.data = new Uint8ClampedArray(4 * w * h); }
@@ -52,16 +54,32 @@ function look(h) {
     gone.push([pane.totals(i - 1).gone, pane.totals(i).gone]);
   return {events: h.n, leftOut: h.leftOut, lost: h.lost, peak: h.peak, wrong, pixels, turns, gone,
     isSame: whole.every((each, i) => each === many[i]), end: pane.totals(h.n - 1),
-    held: h.held[h.n - 1], requests: h.grows.map(i => pane.request(i)),
+    live: [...h.live.slice(0, h.n)], held: h.held[h.n - 1],
+    requests: h.grows.map(i => pane.request(i)),
     shorts: h.shorts.map(i => sentence(h, i))};
 }
-(async () => {
-  const out = [];
-  for (const each of page.FILES)
-    out.push(look(page.prepare(page.parse(await page.inflate(each.data)))));
-  console.log(JSON.stringify(out));
-})();
+const out = [];
+for (const each of page.FILES)
+  out.push(look(page.prepare(page.parse(await page.inflate(each.data)))));
+return JSON.stringify(out);
 """
+IN_NODE = ("const text = require('fs').readFileSync(process.argv[1], 'utf8');\n(async () => {" +
+           HARNESS + "})().then(console.log);")
+
+
+TABS = []
+
+
+def run_script(page):
+    if NODE:
+        done = subprocess.run([NODE, "-e", IN_NODE, page], capture_output=True, text=True,
+                              check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    if not TABS:
+        TABS.append(Browser())
+    text = json.dumps(page.read_text())
+    return TABS[0].ask("(async () => { const text = " + text + ";" + HARNESS + "})()")
 
 
 def setUpModule():
@@ -70,6 +88,8 @@ def setUpModule():
 
 def tearDownModule():
     shutil.rmtree(FOLDER)
+    if TABS:
+        TABS.pop().close()
 
 
 def facts(name):
@@ -82,9 +102,7 @@ def look(*names):
     out = FOLDER / "page.html"
     subprocess.run([TOOL, "page", *(FOLDER / name for name in names), "--out", out], check=True,
                    stderr=subprocess.DEVNULL)
-    done = subprocess.run([NODE, "-e", HARNESS, out], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(run_script(out))
 
 
 class Script(unittest.TestCase):
@@ -105,7 +123,7 @@ class Script(unittest.TestCase):
         self.assertEqual(self.manager["held"], int(managed["footprint_bytes"]))
 
     def test_sums_at_every_event_are_those_of_the_rectangles(self):
-        for each in (self.pool, self.manager, *look("lost.history")):
+        for each in (self.pool, self.manager, *look("lost.history"), *look("manager_lost.history")):
             self.assertEqual((each["wrong"], each["leftOut"]), ([], 0))
 
     def test_every_kind_is_painted(self):
@@ -121,6 +139,19 @@ class Script(unittest.TestCase):
     def test_slices_paint_the_same(self):
         self.assertGreater(self.pool["turns"], 1)
         self.assertTrue(self.pool["isSame"])
+
+    def test_a_resize_changes_the_size_then_and_not_before(self):
+        """Against the sums of the Perfetto file, which goes forward through the same events."""
+        for name, pane in (("manager.history", self.manager),
+                           ("manager_lost.history", look("manager_lost.history")[0])):
+            out = FOLDER / "trace.json"
+            subprocess.run([TOOL, "perfetto", FOLDER / name, "--out", out], check=True,
+                           stderr=subprocess.DEVNULL)
+            counts = [each["args"]["live"] for each in json.loads(out.read_text())
+                      if each["ph"] == "C"]
+            self.assertEqual(counts[-1], pane["live"][-1])
+            self.assertLessEqual(set(counts[1:]), set(pane["live"]))
+            self.assertLessEqual(set(pane["live"]), set(counts), "the first is before all events")
 
     def test_what_requests_had_to_do(self):
         self.assertGreater(len(self.pool["requests"]), 10)

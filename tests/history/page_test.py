@@ -15,11 +15,12 @@ import sys
 import tempfile
 import unittest
 
-from browser import BOXES, BROWSER, Browser, pixels
+from browser import BOXES, BROWSER, WHY_NONE, Browser, pixels
+from made import hostile, made_history
 
 TOOL, SAMPLE = sys.argv[1:3]
 if not BROWSER:
-    print("skipped: there is no chromium here")
+    print("skipped: " + WHY_NONE)
     sys.exit(0)
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_page_"))
 
@@ -198,6 +199,23 @@ class Page(unittest.TestCase):
         self.browser.open(page_of("lost.history"))
         self.assertIn("older ones are lost", self.text(".now"))
         self.assertEqual(self.browser.ask("panes[0].h.leftOut"), 0)
+
+    def test_whatever_a_file_says_is_shown_and_does_nothing(self):
+        """Ready, drawn, and answering to keys; no name of it becomes a part of the page."""
+        for name, parts in hostile().items():
+            with self.subTest(name):
+                made_history(FOLDER / "made.history", **parts)
+                self.browser.open(page_of("made.history"))
+                self.focus()
+                for key in ("Home", "g", "s", "ArrowRight", "t", "c", "c", "+", "0", "End"):
+                    self.browser.key(key, key if len(key) == 1 else None)
+                self.browser.ask("panes[0].pick({y: 0})")
+                self.assertEqual(self.browser.ask("document.title"), "vmm: memory over time")
+                self.assertEqual(self.browser.ask(
+                    "[document.scripts.length, document.images.length, "
+                    "document.querySelectorAll('section :is(script, img, a, iframe)').length]"),
+                    [1, 0, 0])
+                self.assertEqual(self.browser.complaints, [])
 
     def test_a_name_is_text(self):
         odd = FOLDER / "<b>\"x\".history"

@@ -3,14 +3,26 @@
 //
 // Goal: a ring gives back what was written, its newest events where it has lost some, and a file
 // gives back what was put into it; no bytes harm the reader. Method: write known events, read them;
-// cut and change the bytes of a file everywhere, by a seeded generator.
+// cut and change the bytes of a file everywhere, by a seeded generator; write files where there is
+// no room, under a reader's eyes, and in odd places.
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -294,6 +306,115 @@ TEST(HistoryFile, IsWrittenAndSaysWhereItCannotBe) {
   const vmm::status refused = vmm::write_history(example(), "/nowhere/at/all");
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().native, 0);
+}
+
+// A folder of its own for each test, and what lies in it.
+class HistoryPlace : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "vmm_history_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder = name;
+  }
+  void TearDown() override {
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+    std::filesystem::remove_all(folder);
+  }
+  [[nodiscard]] std::size_t file_count() const {
+    std::size_t count = 0;
+    for (const auto& each : std::filesystem::directory_iterator(folder)) count += each.exists();
+    return count;
+  }
+  [[nodiscard]] static bool is_whole(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    return vmm::decode_history(std::as_bytes(std::span(text))).has_value();
+  }
+  // A history of 4,800 bytes and more.
+  [[nodiscard]] static vmm::history larger() {
+    vmm::history out = example();
+    out.events.insert(out.events.end(), 100, out.events.back());
+    return out;
+  }
+
+  std::filesystem::path folder;
+};
+
+TEST_F(HistoryPlace, WhatCannotBeWrittenLeavesTheOldFileWhole) {
+  const std::string path = folder / "run.history";
+  ASSERT_TRUE(vmm::write_history(example(), path.c_str()));
+  const auto before_bytes = std::filesystem::file_size(path);
+  struct ::rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &usual), 0);
+  const auto ignored = ::signal(SIGXFSZ, SIG_IGN);
+  struct ::rlimit small = usual;
+  small.rlim_cur = 1024;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const vmm::status refused = vmm::write_history(larger(), path.c_str());
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &usual), 0);
+  ::signal(SIGXFSZ, ignored);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().native, EFBIG);
+  EXPECT_EQ(std::filesystem::file_size(path), before_bytes);
+  EXPECT_TRUE(is_whole(path));
+  EXPECT_EQ(file_count(), 1u) << "nothing is left beside it";
+}
+
+// While another writes it again and again.
+TEST_F(HistoryPlace, AReaderNeverFindsAPart) {
+  const std::string path = folder / "run.history";
+  ASSERT_TRUE(vmm::write_history(example(), path.c_str()));
+  std::atomic<bool> is_over = false;
+  std::thread writer([&] {
+    for (int i = 0; i < 300; ++i)
+      EXPECT_TRUE(vmm::write_history(i % 2 == 0 ? larger() : example(), path.c_str()));
+    is_over = true;
+  });
+  int part_count = 0;
+  do part_count += is_whole(path) ? 0 : 1;
+  while (!is_over);
+  writer.join();
+  EXPECT_EQ(part_count, 0);
+  EXPECT_EQ(file_count(), 1u);
+}
+
+TEST_F(HistoryPlace, LinksRightsAndLongNamesStay) {
+  const std::filesystem::path path = folder / std::string(250, 'n');
+  const std::filesystem::path link = folder / "link";
+  std::filesystem::create_symlink(path, link);
+  ASSERT_TRUE(vmm::write_history(example(), link.c_str())) << "it leads nowhere yet";
+  ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
+  ASSERT_TRUE(vmm::write_history(larger(), link.c_str()));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(is_whole(path));
+  EXPECT_EQ(static_cast<unsigned>(std::filesystem::status(path).permissions()), 0640u);
+  EXPECT_EQ(file_count(), 2u);
+}
+
+TEST_F(HistoryPlace, WhatIsNoFileStaysWhatItIs) {
+  EXPECT_TRUE(vmm::write_history(example(), "/dev/null"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  EXPECT_EQ(vmm::write_history(example(), "/dev/full").error().native, ENOSPC);
+  EXPECT_FALSE(vmm::write_history(example(), folder.c_str())) << "a folder";
+}
+
+// Another user's folder, and a file in it that may be written: as root by somebody else's hands.
+TEST_F(HistoryPlace, AFolderThatTakesNoFileLeavesTheFileToBeWritten) {
+  const std::string path = folder / "run.history";
+  ASSERT_TRUE(vmm::write_history(example(), path.c_str()));
+  ASSERT_EQ(::chmod(path.c_str(), 0666), 0);
+  ASSERT_EQ(::chmod(folder.c_str(), 0555), 0);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    constexpr ::uid_t nobody = 65534;
+    if (::geteuid() == 0 && ::setuid(nobody) != 0) ::_exit(3);
+    ::_exit(vmm::write_history(larger(), path.c_str()) ? 0 : 1);
+  }
+  int ended = -1;
+  ASSERT_EQ(::waitpid(child, &ended, 0), child);
+  EXPECT_EQ(ended, 0);
+  EXPECT_TRUE(is_whole(path));
+  EXPECT_EQ(std::filesystem::file_size(path), vmm::encode_history(larger())->size());
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 //
 // write_sample FOLDER: histories for the tests of what reads them. pool.history has everything that
 // a pool does on the fake driver; lost.history is of a ring that was too small for it;
-// manager.history is a manager's.
+// manager.history and manager_lost.history are a manager's.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -115,16 +115,23 @@ class program {
   std::vector<std::pair<vmm::address, vmm::stream_handle>> blocks_;
 };
 
-void run_manager(const std::string& path) {
+// Blocks that are resized, give their memory to another, and go.
+void run_manager(const std::string& path, std::uint64_t event_count, int steps) {
   vmm::fake_driver driver;
-  const auto ring = std::move(*vmm::history_ring::make({}));
+  vmm::history_options how;
+  how.event_count = event_count;
+  const auto ring = std::move(*vmm::history_ring::make(how));
   vmm::manager_options options;
   options.recorder = ring.get();
   options.at_end.hook = nullptr;
   vmm::manager blocks(driver, options);
   std::mt19937 random(9);
   std::vector<vmm::address> live;
-  for (int step = 0; step < 300; ++step) {
+  const auto end = [&](std::size_t which) {
+    insist(blocks.free(live[which]).has_value(), "a free");
+    live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
+  };
+  for (int step = 0; step < steps; ++step) {
     const std::size_t which = live.empty() ? 0 : random() % live.size();
     const std::uint64_t size = 1 + random() % (9 * mib);
     if (random() % 2 == 0 || live.empty()) {
@@ -132,10 +139,23 @@ void run_manager(const std::string& path) {
     } else if (random() % 3 == 0) {
       live[which] = *blocks.resize({.at = live[which], .size_bytes = size});
     } else {
-      insist(blocks.free(live[which]).has_value(), "a free");
-      live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
+      end(which);
     }
+    if (live.size() > 60) end(which);
+    if (step % 40 != 39) continue;
+    // The last one's memory moves to a block of its size; it stays without any until it is freed.
+    const vmm::address source = *blocks.allocate(3 * mib);
+    const vmm::address target = *blocks.allocate(3 * mib);
+    insist(blocks.settle(target).has_value() && blocks.settle(source).has_value(), "it is idle");
+    insist(driver.finish_all().has_value(), "work ends");
+    insist(blocks.copy({.target = target, .source = source, .size_bytes = 3 * mib},
+                       vmm::copy_mode::move)
+               .has_value(),
+           "memory moves to another block");
+    live.push_back(target);
+    if (step % 80 == 39) insist(blocks.free(source).has_value(), "what is left goes");
   }
+  insist(blocks.statistics().remapped_copy_count != 0, "a block has lost its memory");
   write(blocks.take_history(), path);
 }
 
@@ -149,5 +169,6 @@ int main(int count, char** words) {
   const std::string folder = words[1];
   program(folder + "/pool.history", std::uint64_t{1} << 16).run(3'000);
   program(folder + "/lost.history", std::uint64_t{1} << 11).run(3'000);
-  run_manager(folder + "/manager.history");
+  run_manager(folder + "/manager.history", std::uint64_t{1} << 18, 300);
+  run_manager(folder + "/manager_lost.history", std::uint64_t{1} << 10, 3'000);
 }

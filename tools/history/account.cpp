@@ -6,6 +6,7 @@ module;
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -28,6 +29,21 @@ import vmm.history;
 namespace vmm::tools {
 
 namespace {
+
+// A fact that is a number; else, or where there is none, what stands in its place.
+[[nodiscard]] std::uint64_t number_of(const history& taken, const char* name, std::uint64_t other) {
+  const std::string text = fact_of(taken, name);
+  std::uint64_t value = 0;
+  const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return failure == std::errc{} && rest == text.data() + text.size() ? value : other;
+}
+
+// A page is of a few megabytes: what a file says beyond all sizes is not taken.
+[[nodiscard]] std::uint64_t page_bytes_of(const history& taken) {
+  constexpr std::uint64_t usual = std::uint64_t{2} << 20;
+  const std::uint64_t said = number_of(taken, "page_bytes", usual);
+  return said != 0 && said <= std::uint64_t{1} << 30 ? said : usual;
+}
 
 // One event at a time, from the last to the first.
 class backward_walk {
@@ -55,14 +71,28 @@ class backward_walk {
       into_.is_kept[i] = false;
       ++into_.left_out_count;
     }
-    for (const auto& [at, size_bytes] : into_.mapped_before)
-      into_.footprint_before_bytes += size_bytes;
-    if (!into_.is_manager) return;
-    for (const auto& [at, block] : into_.live_before)
-      into_.footprint_before_bytes += block.size_bytes;
+    for (auto& [at, block] : into_.live_before) {
+      if (block.is_size_unknown) block.size_bytes = page_bytes_of(taken_);
+    }
+    count_footprint();
   }
 
  private:
+  // What memory there was before the first event that says so: what is known to be in use, or,
+  // where none says so, as much as there is at the end.
+  void count_footprint() {
+    std::uint64_t used_bytes = 0;
+    for (const auto& [at, size_bytes] : into_.mapped_before) used_bytes += size_bytes;
+    if (into_.is_manager) {
+      for (const auto& [at, block] : into_.live_before) used_bytes += block.size_bytes;
+    }
+    const auto tells = [](const history_event& each) {
+      return each.kind == history_kind::footprint;
+    };
+    const bool is_told = std::any_of(taken_.events.begin(), taken_.events.end(), tells);
+    into_.footprint_before_bytes =
+        is_told ? used_bytes : number_of(taken_, "footprint_bytes", used_bytes);
+  }
   // False where the event does not fit.
   bool undo(const history_event& each) {
     switch (each.kind) {
@@ -81,8 +111,7 @@ class backward_walk {
   bool undo_allocated(const history_event& each) {
     const auto found = into_.live_before.find(each.at.value);
     if (found == into_.live_before.end()) return false;
-    const std::uint64_t size_bytes = found->second.size_bytes;
-    if (size_bytes != 0 && size_bytes != each.size_bytes) return false;
+    if (!found->second.is_size_unknown && found->second.size_bytes != each.size_bytes) return false;
     if (found->second.is_last) {
       known_block& last = into_.live_after.at(each.at.value);
       last.asked_bytes = each.detail;
@@ -109,7 +138,9 @@ class backward_walk {
     const auto found = into_.live_before.find(each.at.value);
     if (found == into_.live_before.end()) return false;
     known_block before = found->second;
+    if (!before.is_size_unknown && before.size_bytes != each.size_bytes) return false;
     before.size_bytes = 0;
+    before.is_size_unknown = true;
     before.is_last = false;
     into_.live_before.erase(found);
     return into_.live_before.emplace(each.detail, before).second;

@@ -4,13 +4,11 @@
 // vmm.history_tools - an allocator's history in the formats of tools that people have. [N2]
 //
 // A history is gone through backward from what lay where at its end, as PyTorch's viewer does:
-// events that do not fit to what is known by then are left out and counted. A history that was
-// taken
-// while other threads called the allocator may have some at its end.
+// events that do not fit to what is known by then are left out and counted: of an allocator's own
+// file there are none.
 //
 // I1  Of the events that are kept, none ends a block or a mapping that is not there, and none
-// begins
-//     one that is, from either end of time.
+//     begins one that is, from either end of time.
 //
 // Thread safety: values only. Cost: O(n log n) of the events.
 module;
@@ -30,13 +28,16 @@ namespace vmm::tools {
 
 /// A block at the end of a history, or at its beginning.
 export struct known_block {
-  std::uint64_t size_bytes = 0;  ///< 0: not known, a manager has resized it since
+  std::uint64_t size_bytes = 0;  ///< of a block that has lost its memory 0
   std::uint64_t asked_bytes = 0;
   std::uint64_t stream = 0;
   std::uint32_t frame = 0;
   std::uint16_t tag = 0;
   bool is_pending = false;  ///< freed, and still pinned
   bool is_last = false;     ///< live at the end
+  /// A manager's, of which the first event that is left is a resize: its size is one page then,
+  /// which it had at least.
+  bool is_size_unknown = false;
 };
 
 /// Which events of a history fit together, and what was there before them.

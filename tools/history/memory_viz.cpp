@@ -140,7 +140,7 @@ class snapshot_writer {
     out_.begin_list();
     if (account_.is_manager) {
       for (const auto& [at, block] : account_.live_after)
-        write_segment(at, block.size_bytes, {{block.size_bytes, &block}});
+        if (block.size_bytes != 0) write_segment(at, block.size_bytes, {{block.size_bytes, &block}});
       out_.end_list();
       return;
     }
@@ -228,7 +228,8 @@ class snapshot_writer {
   // ---- events ----
   void write_trace() {
     out_.begin_list();
-    for (const auto& [at, block] : account_.live_before) live_[at] = {block.size_bytes, false};
+    for (const auto& [at, block] : account_.live_before)
+      if (block.size_bytes != 0) live_[at] = {block.size_bytes, false};
     for (std::size_t i = 0; i < taken_.events.size(); ++i) {
       if (account_.is_kept[i]) write_event(taken_.events[i]);
     }
@@ -252,7 +253,9 @@ class snapshot_writer {
     if (!tag.empty()) out_.entry("category", tag);
     out_.end_dict();
   }
+  // A block that has lost its memory to another is none for the viewer.
   void begin_block(const place& where, const history_event& of, const std::string& remark = "") {
+    if (where.size_bytes == 0) return;
     if (account_.is_manager) write_action("segment_alloc", where, of, remark);
     write_action("alloc", where, of, remark);
     live_[where.at] = {where.size_bytes, false};
@@ -260,8 +263,7 @@ class snapshot_writer {
   void end_block(std::uint64_t at, const history_event& of) {
     const auto found = live_.find(at);
     if (found == live_.end()) return;
-    const std::uint64_t size_bytes = found->second.size_bytes;
-    const place where{at, size_bytes != 0 ? size_bytes : of.size_bytes};
+    const place where{at, found->second.size_bytes};
     if (!found->second.is_pending) write_action("free_requested", where, of);
     write_action("free_completed", where, of);
     if (account_.is_manager) write_action("segment_free", where, of);

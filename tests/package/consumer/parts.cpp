@@ -91,6 +91,7 @@ using vmm::nvtx_ranges;
 
 // vmm.optimizer
 using vmm::block;
+using vmm::block_listener;
 using vmm::block_request;
 using vmm::close_attempts;
 using vmm::close_core;
