@@ -14,6 +14,10 @@
 // difference between them is the noise. On a machine that others use, the fastest turn of each says
 // most: no turn is faster than its work.
 //
+// With --checks the pools differ in the assertions that are always on: two are of a library that is
+// built without any (VMM_WITHOUT_CHECKS). Turns that follow each other are pairs then: the report
+// gives the middle of their ratios and where they lie.
+//
 // Instructions are counted by single steps (ptrace), of allocations and frees in turns whose memory
 // is there. That is exact, and the same in each run.
 #include <fcntl.h>
@@ -31,6 +35,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,13 +52,14 @@ namespace {
 using namespace history_player;
 
 constexpr std::string_view usage =
-    "usage: bench_history [--turns COUNT] [--trace FILE]\n"
+    "usage: bench_history [--checks] [--turns COUNT] [--starts COUNT] [--trace FILE]\n"
     "\n"
     "What a history costs an event, in nanoseconds and instructions.\n"
+    "  --checks       what assertions that are always on cost, instead\n"
+    "  --starts COUNT how often the processes are started anew (default: 4)\n"
     "  --turns COUNT  how often each pool replays the trace (default: 24)\n"
     "  --trace FILE   the trace (default: beam_kv, from traces/)\n";
 
-constexpr unsigned starts = 4;
 constexpr std::uint64_t counted_events = 64;  // each 32nd reads the clock
 
 /// What is measured.
@@ -68,6 +74,17 @@ constexpr std::array<subject, 6> subjects{{{"no history in its code", VMM_PLAYER
                                            {"no history, again", VMM_PLAYER, 0},
                                            {"a history", VMM_PLAYER, 32},
                                            {"every event's time", VMM_PLAYER, 1}}};
+constexpr std::array<subject, 4> checked{{{"no assertion", VMM_PLAYER_WITHOUT_CHECKS, 0},
+                                          {"the same, again", VMM_PLAYER_WITHOUT_CHECKS, 0},
+                                          {"assertions", VMM_PLAYER, 0},
+                                          {"assertions, again", VMM_PLAYER, 0}}};
+
+/// What is asked for.
+struct plan {
+  std::span<const subject> all = subjects;
+  unsigned turns = 24;
+  unsigned starts = 4;
+};
 
 /// A process that plays.
 class running_player {
@@ -155,51 +172,70 @@ struct figures {
   [[nodiscard]] double fastest() const { return *std::min_element(taken.begin(), taken.end()); }
 };
 
-using found = std::array<figures, subjects.size()>;
+using found = std::vector<figures>;
 
 bool is_built(const subject& what) { return ::access(what.program, X_OK) == 0; }
 
-void measure(const head& how, const std::vector<step>& steps, unsigned turns, found& into) {
-  for (unsigned start = 0; start < starts; ++start) {
-    std::array<std::unique_ptr<running_player>, subjects.size()> players;
-    for (std::size_t i = 0; i < subjects.size(); ++i) {
-      if (!is_built(subjects[i])) continue;
-      players[i] = std::make_unique<running_player>(subjects[i], how, steps);
+void measure(const head& how, const std::vector<step>& steps, const plan& of, found& into) {
+  for (unsigned start = 0; start < of.starts; ++start) {
+    std::vector<std::unique_ptr<running_player>> players(of.all.size());
+    for (std::size_t i = 0; i < of.all.size(); ++i) {
+      if (!is_built(of.all[i])) continue;
+      players[i] = std::make_unique<running_player>(of.all[i], how, steps);
       if (start == 0) into[i].instructions = players[i]->count();
     }
-    for (unsigned turn = start; turn < turns; turn += starts) {
-      for (std::size_t i = 0; i < subjects.size(); ++i) {
-        const std::size_t which = (i + turn) % subjects.size();
+    for (unsigned turn = start; turn < of.turns; turn += of.starts) {
+      for (std::size_t i = 0; i < of.all.size(); ++i) {
+        const std::size_t which = (i + turn) % of.all.size();
         if (players[which]) into[which].taken.push_back(players[which]->time());
       }
     }
   }
 }
 
-void print(const found& all) {
-  const std::size_t base = is_built(subjects[0]) ? 0 : 2;
+void print(const found& all, const plan& of) {
+  const std::size_t base = is_built(of.all[0]) ? 0 : 2;
   std::printf("%-24s %12s %8s %14s %8s %14s %8s\n", "pool with", "ns an event", "more",
               "fastest turn", "more", "instructions", "more");
   const auto show = [](std::optional<double> value) {
     return value ? number(*value, 2) : std::string("-");
   };
-  for (std::size_t i = base; i < subjects.size(); ++i) {
+  for (std::size_t i = base; i < of.all.size(); ++i) {
     const figures& each = all[i];
     std::optional<double> more;
     if (each.instructions && all[base].instructions)
       more = *each.instructions - *all[base].instructions;
-    std::printf("%-24s %12.1f %8.1f %14.1f %8.1f %14s %8s\n", subjects[i].name, median(each.taken),
+    std::printf("%-24s %12.1f %8.1f %14.1f %8.1f %14s %8s\n", of.all[i].name, median(each.taken),
                 median(each.taken) - median(all[base].taken), each.fastest(),
                 each.fastest() - all[base].fastest(), show(each.instructions).c_str(),
                 show(more).c_str());
   }
-  if (base != 0)
-    std::puts("\nThe pool that has no history in its code is not built: ./run bench history does.");
+  if (base != 0) std::puts("\nThe pool to compare with is not built: ./run bench history builds it.");
   if (!all[base].instructions)
     std::puts("\nInstructions are not counted: this system lets no process be traced (ptrace).");
 }
 
-void run(const vmm::tools::trace& input, unsigned turns) {
+/// Turn by turn: the second pair of subjects over the first, and each pair within itself.
+void print_ratios(const found& all) {
+  const auto show = [](const char* what, const std::vector<double>& over,
+                       const std::vector<double>& under) {
+    std::vector<double> ratios;
+    for (std::size_t turn = 0; turn < over.size(); ++turn)
+      ratios.push_back(over[turn] / under[turn]);
+    std::sort(ratios.begin(), ratios.end());
+    const std::size_t count = ratios.size();
+    std::printf("%-24s %8s %10s to %s\n", what, number(median(ratios), 3).c_str(),
+                number(ratios[count / 10], 3).c_str(),
+                number(ratios[count - 1 - count / 10], 3).c_str());
+  };
+  std::puts("\nPairs of turns, ratio:      middle   all but a tenth at each end");
+  show("with over without", all[2].taken, all[0].taken);
+  show("the same, again", all[3].taken, all[1].taken);
+  show("without over without", all[1].taken, all[0].taken);
+  show("with over with", all[3].taken, all[2].taken);
+}
+
+void run(const vmm::tools::trace& input, const plan& of) {
   const head how{0, input.slot_count, input.events.size()};
   std::vector<step> steps;
   steps.reserve(input.events.size());
@@ -207,27 +243,35 @@ void run(const vmm::tools::trace& input, unsigned turns) {
     const bool is_free = each.kind != vmm::tools::event_kind::allocate;
     steps.push_back({is_free ? 0 : std::max<std::uint64_t>(each.size_bytes, 1), each.slot});
   }
-  found all;
-  measure(how, steps, std::max(turns, starts), all);
+  found all(of.all.size());
+  measure(how, steps, of, all);
   std::printf("%s, %zu events, %u turns in processes started %u times\n\n", input.name.c_str(),
-              input.events.size(), std::max(turns, starts), starts);
-  print(all);
+              input.events.size(), of.turns, of.starts);
+  print(all, of);
+  if (of.all.size() == checked.size() && is_built(of.all[0])) print_ratios(all);
 }
 
 }  // namespace
 
 int main(int count, char** words) {
   vmm::tools::answer_help(count, words, usage.data());
-  unsigned turns = 24;
+  plan of;
   std::string path = std::string(VMM_TRACES) + "/beam_kv.trace.gz";
-  for (int i = 1; i < count; i += 2) {
+  for (int i = 1; i < count; ++i) {
     const std::string_view word = words[i];
-    if ((word != "--turns" && word != "--trace") || i + 1 == count)
+    if (word == "--checks") {
+      of.all = checked;
+      continue;
+    }
+    if ((word != "--turns" && word != "--starts" && word != "--trace") || i + 1 == count)
       stop("there is no option '" + std::string(word) + "', or its value is missing");
-    if (word == "--turns") turns = count_of(words[i + 1]);
-    if (word == "--trace") path = words[i + 1];
+    ++i;
+    if (word == "--turns") of.turns = count_of(words[i]);
+    if (word == "--starts") of.starts = std::max(count_of(words[i]), 1u);
+    if (word == "--trace") path = words[i];
   }
+  of.turns = std::max(of.turns, of.starts);
   vmm::tools::read_outcome read = vmm::tools::read_trace(path);
   if (!read) stop(vmm::tools::describe(read.trouble));
-  run(*read.value, turns);
+  run(*read.value, of);
 }

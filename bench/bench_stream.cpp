@@ -25,6 +25,13 @@
 // thousandth is dropped as the machine's; the pool's own slow calls, where it grows or moves, are
 // rarer than that on the project's traces.
 //
+// Lines (--lines): plays each trace with the pool alone, once to warm it and once between marks, for
+// bench/cache_lines.py, which runs this under valgrind and counts the cache lines of each call.
+//
+// With --created the pool's calls are made on a stream that was created, and not on the default one:
+// the driver is asked then whether it is being captured. The fake driver answers, which costs less
+// than a real one's word.
+//
 // Live blocks: sizes from a bounded power law (exponent 1.2, 512 bytes to 2 MiB); 64 blocks are
 // freed and 64 allocated in a timed batch, victims and sizes drawn outside it; the slowest 2 % of
 // the batches are dropped as the machine's. Victims are random among all blocks, or among the 512
@@ -92,9 +99,18 @@ double cpu_ns() {
 
 // ---- the allocators ------------------------------------------------------------------
 
+bool on_created_stream = false;
+
 class pool_subject {
  public:
   using handle = vmm::address;
+
+  pool_subject() {
+    if (!on_created_stream) return;
+    const vmm::result<vmm::stream_handle> made = driver_.create_stream();
+    if (!made) fail("the fake driver has no stream");
+    stream_ = *made;
+  }
 
   [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t) {
     const vmm::result<handle> at = pool_.allocate(size_bytes, stream_);
@@ -118,8 +134,8 @@ class pool_subject {
   [[nodiscard]] std::uint64_t held_bytes_max() { return pool_.statistics().peak_mapped_bytes; }
 
  private:
-  static constexpr vmm::stream_handle stream_ = vmm::stream_handle::default_stream;
   vmm::fake_driver driver_;
+  vmm::stream_handle stream_ = vmm::stream_handle::default_stream;
   vmm::stream_pool pool_{driver_, vmm::pool_options::from_environment({}).value()};
 };
 
@@ -325,6 +341,14 @@ double clock_cost_ns(other_work& work) {
   return median(ns);
 }
 
+/// Written to where a call begins or ends: whoever traces memory sees that.
+struct alignas(64) call_marks {
+  volatile std::uint64_t allocates = 0;
+  volatile std::uint64_t frees = 0;
+  volatile std::uint64_t ends = 0;
+};
+call_marks marks;
+
 /// One allocator and a trace that it plays again and again.
 template <class Subject>
 class player {
@@ -373,6 +397,22 @@ class player {
     }
     for (const std::size_t slot : left_) subject_->give(live_[slot], 0);
     return cold_figure_of(ns, clock_cost);
+  }
+
+  /// Each call between two marks.
+  void play_marked() {
+    for (const event& now : input_.events) {
+      auto& at = live_[now.slot];
+      if (now.kind == event_kind::allocate) {
+        marks.allocates = 1;
+        at = subject_->take(now.size_bytes, now.stream);
+      } else {
+        marks.frees = 1;
+        subject_->give(at, now.stream);
+      }
+      marks.ends = 1;
+    }
+    for (const std::size_t slot : left_) subject_->give(live_[slot], 0);
   }
 
   /// In the last pass.
@@ -472,6 +512,17 @@ cold_row measure_cold(const trace& input) {
   }
   return {input.name, median_of(seen[0]), median_of(seen[1]), median_of(seen[2]),
           median_of(seen[3])};
+}
+
+// ---- cache lines ---------------------------------------------------------------------
+
+void play_for_lines(const trace& input) {
+  std::printf("marks %p %p %p of %s\n", static_cast<volatile void*>(&marks.allocates),
+              static_cast<volatile void*>(&marks.frees), static_cast<volatile void*>(&marks.ends),
+              input.name.c_str());
+  std::fflush(stdout);
+  player<pool_subject> pool(input);
+  pool.play_marked();
 }
 
 // ---- live blocks ---------------------------------------------------------------------
@@ -695,9 +746,11 @@ void print(const report& all, std::string_view part, bool json) {
 }
 
 constexpr const char* usage =
-    "usage: bench_stream [--json] [--traces | --live | --cold] [TRACE...]\n"
+    "usage: bench_stream [--json] [--created] [--traces | --live | --cold | --lines] [TRACE...]\n"
     "  --traces, --live   only one half\n"
     "  --cold             calls with other work between them, whose caches are cold; nothing else\n"
+    "  --lines            the pool's calls between marks, for bench/cache_lines.py; nothing else\n"
+    "  --created          the pool's calls on a stream that was created, which may be captured\n"
     "  TRACE              trace files; without one, those of the project\n";
 
 [[noreturn]] void misuse() {
@@ -716,7 +769,9 @@ int main(int argc, char** argv) {
     const std::string_view word = argv[i];
     if (word == "--json") {
       json = true;
-    } else if (word == "--traces" || word == "--live" || word == "--cold") {
+    } else if (word == "--created") {
+      on_created_stream = true;
+    } else if (word == "--traces" || word == "--live" || word == "--cold" || word == "--lines") {
       if (!part.empty() && part != word) misuse();
       part = word;
     } else if (word.starts_with("-")) {
@@ -735,7 +790,9 @@ int main(int argc, char** argv) {
   for (std::size_t i = 0; part != "--live" && i < files.size(); ++i) {
     const vmm::tools::read_outcome read = vmm::tools::read_trace(files[i]);
     if (!read) fail(describe(read.trouble));
-    if (part == "--cold") {
+    if (part == "--lines") {
+      play_for_lines(*read.value);
+    } else if (part == "--cold") {
       all.colds.push_back(measure_cold(*read.value));
     } else {
       all.traces.push_back(measure(*read.value));
@@ -745,6 +802,6 @@ int main(int argc, char** argv) {
     for (const std::size_t count : {1'000u, 10'000u, 100'000u, 1'000'000u})
       all.lives.push_back(measure_live(count));
   }
-  print(all, part, json);
+  if (part != "--lines") print(all, part, json);
   return 0;
 }

@@ -60,7 +60,6 @@ bool live_block_table::grow() noexcept {
   std::unique_ptr<bucket[], free_buckets> larger{static_cast<bucket*>(memory)};
   std::swap(buckets_, larger);
   mask_ = wanted - 1;
-  count_max_ = wanted * (slots / 2);
   const std::uint32_t before = std::exchange(count_, 0);
   for (std::uint32_t i = 0; i < old_count; ++i) {
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
@@ -69,8 +68,7 @@ bool live_block_table::grow() noexcept {
     }
   }
   check(count_ == before, "a table of blocks lost one while growing");
-  check(count_ < count_max_, "a table of blocks grew and has no room");
-  check(count_ < count_max_, "a table of blocks has grown and is full");
+  check(count_ < count_max(), "a table of blocks has grown and is full");
   return true;
 }
 

@@ -25,7 +25,7 @@ namespace vmm {
 class live_block_table {
  public:
   /// Room for one more; false when the host has no memory.
-  [[nodiscard]] inline bool reserve() noexcept { return count_ < count_max_ || grow(); }
+  [[nodiscard]] inline bool reserve() noexcept { return count_ < count_max() || grow(); }
 
   /// After reserve(). The key is not in the table.
   inline void insert(std::uint32_t offset, region_id region) noexcept;
@@ -36,7 +36,7 @@ class live_block_table {
   [[nodiscard]] inline region_id find(std::uint32_t offset) const noexcept;
 
   [[nodiscard]] inline std::uint32_t count() const noexcept {
-    debug_check([&] { return count_ <= count_max_; }, "a table has more blocks than room");
+    debug_check([&] { return count_ <= count_max(); }, "a table has more blocks than room");
     return count_;
   }
   /// All of them, in no order. O(buckets).
@@ -73,7 +73,7 @@ class live_block_table {
   [[nodiscard]] inline std::uint32_t bucket_count() const noexcept {
     debug_check([this] { return (mask_ & (mask_ + 1)) == 0; },
                 "a table of blocks is no power of two long");
-    return buckets_ == nullptr ? 0 : mask_ + 1;
+    return mask_ + 1;
   }
   [[nodiscard]] inline std::uint32_t home(std::uint32_t offset) const noexcept {
     debug_check([&] { return buckets_ != nullptr && offset != nowhere; },
@@ -86,10 +86,15 @@ class live_block_table {
   void fill_gap(std::uint32_t gap, std::uint32_t slot) noexcept;
   [[nodiscard]] bool grow() noexcept;
 
+  /// Blocks that there is room for. [I1]
+  [[nodiscard]] inline std::uint32_t count_max() const noexcept {
+    return (mask_ + 1) * (slots / 2);
+  }
+
+  // 16 bytes, as a part of the cache line on which a segment has what each call reads.
   std::unique_ptr<bucket[], free_buckets> buckets_;
-  std::uint32_t mask_ = 0;
+  std::uint32_t mask_ = ~0u;  // buckets less one
   std::uint32_t count_ = 0;
-  std::uint32_t count_max_ = 0;
 };
 
 // The compiler's vectors and no header of intrinsics: an interface includes the standard library
@@ -128,7 +133,7 @@ inline void live_block_table::insert(std::uint32_t offset, region_id region) noe
   buckets_[at].offsets[slot] = offset;
   buckets_[at].regions[slot] = region;
   ++count_;
-  debug_check([&] { return count_ <= count_max_; }, "a block is entered without room for it");
+  debug_check([&] { return count_ <= count_max(); }, "a block is entered without room for it");
 }
 
 inline region_id live_block_table::take(std::uint32_t offset) noexcept {

@@ -16,19 +16,22 @@ namespace vmm {
 
 address pool_state::try_allocate(const stream_request& request, bool& starved) noexcept {
   debug_check([&] { return request.count_granules != 0; }, "a block of no granule is asked for");
-  for (const auto& each : segments_) {
-    segment& in = *each;
-    const region_id found = in.find_free(request);
-    if (found == region_id::none) continue;
-    if (!in.provide_block()) [[unlikely]] {
-      starved = true;
-      return {};
-    }
-    debug_check([&] { return in.kind(found) == kind_of(request.stream); },
-                "memory is handed out that is free for another stream");
-    return in.make_live(in.take_free(found, request.count_granules), mappings_);
+  segment* in = first_segment_;
+  if (in == nullptr) [[unlikely]]
+    return {};
+  region_id found = in->find_free(request);
+  for (std::size_t next = 1; found == region_id::none; ++next) {
+    if (next >= segments_.size()) return {};
+    in = segments_[next].get();
+    found = in->find_free(request);
   }
-  return {};
+  if (!in->provide_block()) [[unlikely]] {
+    starved = true;
+    return {};
+  }
+  debug_check([&] { return in->kind(found) == kind_of(request.stream); },
+              "memory is handed out that is free for another stream");
+  return in->make_live(in->take_free(found, request.count_granules), mappings_);
 }
 
 segment* pool_state::segment_around(address at) noexcept {
@@ -46,7 +49,7 @@ status pool_state::free(address at, std::uint32_t stream) noexcept {
   segment* const in = segment_around(at);
   if (in == nullptr)
     return refuse(errc::unknown_address, "no block of this pool begins or began here");
-  const std::uint64_t offset_bytes = at - in->where().range.base;
+  const std::uint64_t offset_bytes = at - in->base();
   const region_id block = offset_bytes % granule_bytes == 0
                               ? in->take_block(granules_in(offset_bytes))
                               : region_id::none;

@@ -30,6 +30,14 @@ inline constexpr error no_record_memory =
   return static_cast<std::uint32_t>(size_bytes / granule_bytes);
 }
 
+/// Whole granules around a size that fits into a segment.
+[[nodiscard]] constexpr std::uint32_t granules_around(std::uint64_t size_bytes) noexcept {
+  const auto count = static_cast<std::uint32_t>((size_bytes + granule_bytes - 1) / granule_bytes);
+  debug_check([&] { return count * granule_bytes - size_bytes < granule_bytes; },
+              "a request is rounded to another granule than the next one");
+  return count;
+}
+
 /// A request in granules, by the number of a known stream's record.
 struct stream_request {
   std::uint32_t count_granules = 0;
@@ -70,13 +78,7 @@ struct pool_geometry {
 
   /// Granules for a request; 0 when it is larger than any segment.
   [[nodiscard]] inline std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept {
-    if (size_bytes - 1 < plain_bytes_max) [[likely]] {
-      const auto count =
-          static_cast<std::uint32_t>((size_bytes + granule_bytes - 1) / granule_bytes);
-      debug_check([&] { return count * granule_bytes - size_bytes < granule_bytes; },
-                  "a request is rounded to another granule than the next one");
-      return count;
-    }
+    if (size_bytes - 1 < plain_bytes_max) return granules_around(size_bytes);
     if (!rules.whole_pages || size_bytes == 0 || size_bytes > segment_bytes) return 0;
     const std::uint64_t rounded = round_up(size_bytes, page_bytes);
     check(rounded >= size_bytes, "a request is rounded down");

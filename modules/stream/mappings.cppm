@@ -38,8 +38,8 @@ namespace vmm {
 struct handle_record;
 
 /// One mapping of a handle. Its length is the handle's. It waits to be unmapped when its handle's
-/// memory has moved on.
-struct mapping : unmap_entry {
+/// memory has moved on. What allocate and free look at is on its first cache line.
+struct alignas(64) mapping : unmap_entry {
   handle_record* of = nullptr;  // null for one that the driver would not undo after a failure
   std::uint32_t segment = 0;
   std::uint32_t offset = 0;  // granules from the segment's start
@@ -250,6 +250,9 @@ class mappings {
     return peak_live_granules_;
   }
 
+  /// The last of what is counted for each block: for a look at where it lies.
+  [[nodiscard]] const void* counts() const noexcept { return &peak_live_granules_; }
+
   // ---- stale mappings ----
   /// What lies in the mapping has moved on, or its mapping failed half-way.
   void make_stale(mapping& m, const stream_point& last_use) noexcept;
@@ -295,10 +298,11 @@ class mappings {
  private:
   void audit() noexcept;
 
-  std::uint32_t unit_granules_;
-  std::uint32_t page_granules_;
+  // First, where the pool's state has what else an allocation or a free writes.
   std::uint64_t live_granules_ = 0;
   std::uint64_t peak_live_granules_ = 0;
+  std::uint32_t unit_granules_;
+  std::uint32_t page_granules_;
   std::vector<std::unique_ptr<free_handle_bins>> free_of_;  // by record of a stream
   std::uint64_t handle_granules_ = 0;
   std::uint64_t handle_count_ = 0;

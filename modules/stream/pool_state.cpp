@@ -15,6 +15,16 @@ import vmm.va;
 
 namespace vmm {
 
+bool pool_state::is_on_two_lines() const noexcept {
+  constexpr std::uintptr_t line_bytes = 64;
+  const auto line_of = [](const void* at) {
+    return reinterpret_cast<std::uintptr_t>(at) / line_bytes;
+  };
+  const bool first = line_of(&looks_closer_) == line_of(&plain_bytes_max_) &&
+                     line_of(&looks_closer_) == line_of(mappings_.counts());
+  return first && line_of(&streams_) == line_of(streams_.progress().last_read());
+}
+
 // ---- segments and streams ------------------------------------------------------------
 
 status pool_state::add_segment(const extent& where) noexcept {
@@ -147,7 +157,7 @@ result<address> pool_state::allocate_kept(const stream_request& request) noexcep
     const result<address> at = allocate(request);
     check(!at || *at == in->address_of(taken.offset),
           "a graph's block is not where it was looked for");
-    if (!at) (void)in->count_live(taken, mappings_);
+    if (!at) in->count_live(taken, *in->mapping_at(taken.offset), mappings_);
     return at;
   }
   return address{};

@@ -55,14 +55,12 @@ struct other_stream_search {
   bool all_streams = false;  ///< at more than streams_looked_at_max others: memory is short
 };
 
-class pool_state {
+class alignas(64) pool_state {
  public:
   static constexpr std::uint32_t no_stream = stream_table::no_stream;
   static constexpr std::uint32_t streams_looked_at_max = 64;  // where memory is not short
 
-  explicit pool_state(const pool_setup& how) noexcept : sizes_(how), mappings_(sizes_) {
-    set_suspension(suspension_phase::running);
-  }
+  explicit pool_state(const pool_setup& how) noexcept : pool_state(pool_geometry(how)) {}
   pool_state(const pool_state&) = delete;
   pool_state& operator=(const pool_state&) = delete;
 
@@ -140,6 +138,8 @@ class pool_state {
 
   // ---- allocate and free without the driver ----
   [[nodiscard]] inline std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept {
+    if (size_bytes - 1 < plain_bytes_max_) [[likely]]
+      return granules_around(size_bytes);
     return sizes_.granules_for(size_bytes);
   }
   /// From what is free for the request's stream; no address when nothing fits. With the error,
@@ -258,6 +258,13 @@ class pool_state {
     std::uint64_t locked_count = 0;
   };
 
+  explicit pool_state(const pool_geometry& sizes) noexcept
+      : plain_bytes_max_(sizes.plain_bytes_max), mappings_(sizes), sizes_(sizes) {
+    set_suspension(suspension_phase::running);
+    debug_check([this] { return is_on_two_lines(); }, "what each call reads is scattered");
+  }
+  // Whether what each allocation and free reads and writes here is on two cache lines.
+  [[nodiscard]] bool is_on_two_lines() const noexcept;
   [[nodiscard]] segment* segment_around(address at) noexcept;
   [[nodiscard]] inline stream_point now_for(std::uint32_t stream) const noexcept {
     check(stream < streams_.count(), "no record of a stream has this number");
@@ -279,18 +286,21 @@ class pool_state {
   [[nodiscard]] const char* broken_tables(const segment& in, sums& seen) const noexcept;
   [[nodiscard]] const char* broken_sums(const sums& seen) const noexcept;
 
-  pool_geometry sizes_;
+  // One cache line: up to the counts with which mappings_ begins.
+  bool looks_closer_ = false;  // whether a request may have to take the slow path
+  suspension_phase suspension_ = suspension_phase::running;
   address_range first_range_{};  // of the first segment, which most pools need alone
   segment* first_segment_ = nullptr;
-  std::vector<std::unique_ptr<segment>> segments_;
-  stream_table streams_;
+  history_ring* recorder_ = nullptr;
+  std::uint64_t plain_bytes_max_;  // as sizes_ has it
   mappings mappings_;
+  // Another: the clock, and the stream found last.
+  alignas(64) stream_table streams_;
+  pool_geometry sizes_;
+  std::vector<std::unique_ptr<segment>> segments_;
   capture_table captures_;
   pool_statistics totals_;
   shortage_report shortage_;
-  history_ring* recorder_ = nullptr;
-  bool looks_closer_ = false;  // whether a request may have to take the slow path
-  suspension_phase suspension_ = suspension_phase::running;
 };
 
 }  // namespace vmm

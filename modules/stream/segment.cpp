@@ -21,11 +21,11 @@ constexpr error inside_block = refuse(
 
 segment::segment(const extent& where, const pool_geometry& sizes, region_map&& regions,
                  unit_table&& units) noexcept
-    : where_(where),
-      unit_shift_(sizes.unit_shift),
-      lowest_granules_(sizes.lowest_granules),
-      units_(std::move(units)),
+    : base_(where.range.base),
       regions_(std::move(regions)),
+      where_(where),
+      units_(std::move(units)),
+      unit_shift_(sizes.unit_shift),
       unit_count_(regions_.count_granules() / sizes.unit_granules) {
   check(unit_count_ != 0 && units_ != nullptr, "a segment holds no unit");
   regions_.list(regions_.first(), hole_kind);
@@ -94,7 +94,7 @@ void segment::release_range(granule_range what, const stream_point& at,
 void segment::keep_free(region_id region, const stream_point& since, mappings& records,
                         const stream_table& streams) noexcept {
   check(kind(region) == region_kind::unlisted, "what is free already is kept");
-  if (streams.is_capture(since.stream)) (void)count_live(range(region), records);
+  if (streams.is_capture(since.stream)) count_live(range(region), mapping_under(region), records);
   make_free(region, since, streams);
 }
 
@@ -238,12 +238,18 @@ void segment::forget_block(const found_block& block) noexcept {
 
 // ---- claims --------------------------------------------------------------------------
 
+void segment::note_claim(region_id region, std::uint64_t epoch, std::uint32_t stream) noexcept {
+  check(!regions_.listed(region), "what is listed is claimed");
+  regions_.set_note(region, {epoch, claim_tag(stream)});
+  regions_.set_link(region, nullptr);
+}
+
 void segment::claim_free(region_id region) noexcept {
   const region_kind was = kind(region);
   check(region != region_id::none, "nothing is claimed");
   check(is_free_kind(was), "memory that is not free is claimed");
   regions_.unlist(region);
-  regions_.set_note(region, {regions_.word(region), claim_tag(stream_of(was))});
+  note_claim(region, regions_.word(region), stream_of(was));
   debug_check([&] { return is_claimed(region) && claimed_at(region).stream == stream_of(was); },
               "a claim does not remember whose it was");
 }
@@ -257,7 +263,7 @@ void segment::claim_front(region_id region, std::uint32_t count) noexcept {
     regions_.list(rest, was);
     debug_check([&] { return regions_.before(rest) == region; }, "a cut has lost its neighbour");
   }
-  regions_.set_note(region, {regions_.word(region), claim_tag(stream_of(was))});
+  note_claim(region, regions_.word(region), stream_of(was));
   check(range(region).count == count, "a claim has not the size that was asked for");
 }
 
@@ -303,7 +309,7 @@ region_id segment::claim_hole(region_id hole, const target_size& size,
     const region_id rest = regions_.cut(target, size.count_granules);
     regions_.list(rest, hole_kind);
   }
-  regions_.set_note(target, {0, claim_tag(stream)});
+  note_claim(target, 0, stream);
   check(range(target).count == size.count_granules, "a claim has not the size that was asked for");
   return target;
 }
@@ -327,7 +333,7 @@ void segment::join_claimed(region_id left, region_id right) noexcept {
 void segment::set_claim(region_id region, const stream_point& since) noexcept {
   check(is_claimed(region), "what is not claimed is given another owner");
   check(since.epoch != 0, "a claim is older than the pool");
-  regions_.set_note(region, {since.epoch, claim_tag(since.stream)});
+  note_claim(region, since.epoch, since.stream);
   debug_check([&] { return claimed_at(region).stream == since.stream; },
               "a claim is another stream's");
 }
@@ -388,11 +394,16 @@ const char* segment::broken_region(region_id region) const noexcept {
   const bool alone = own == region_kind::unlisted ||
                      (kind(regions_.before(region)) != own && kind(regions_.after(region)) != own);
   if (own == hole_kind) {
+    if (regions_.link(region) != nullptr) return "a hole knows a mapping";
     if (first != nullptr || last != nullptr) return "a hole has memory under it";
     return alone ? nullptr : "two holes are neighbours";
   }
   if (first == nullptr || last == nullptr) return "a region that is no hole has no memory under it";
-  if (is_free_kind(own)) return alone ? nullptr : "two free neighbours are not merged";
+  if (is_free_kind(own)) {
+    const void* const known = regions_.link(region);
+    if (known != nullptr && known != first) return "a free region does not know where it begins";
+    return alone ? nullptr : "two free neighbours are not merged";
+  }
   if (state_of(regions_.tag(region)) == region_state::stale) {
     if (regions_.word(region) != reinterpret_cast<std::uint64_t>(first) || !first->is_stale())
       return "a stale region does not know its mapping";

@@ -14,7 +14,9 @@
 // I4  Neighbours free for one stream are coalesced when one of them is freed, and so are those of
 //     another stream that have passed. Two holes are no neighbours.
 // I5  A claimed region is listed nowhere, and knows for which stream it was free.
-// I6  A live block is in the table of blocks, or, locked (pinned, given to a captured graph, or with
+// I6  The link of a live block is the mapping that it begins in; that of a free region the same, or
+//     none; other regions have none.
+// I7  A live block is in the table of blocks, or, locked (pinned, given to a captured graph, or with
 //     rights of its own), in that of locked blocks.
 //
 // Thread safety: none of its own; under the lock of the pool's state. Cost: those of region_map,
@@ -70,7 +72,7 @@ struct target_size {
   std::uint32_t count_granules = 0;
 };
 
-class segment {
+class alignas(64) segment {
  public:
   /// A block that is live: where it begins, and in which of the two tables it is.
   struct found_block {
@@ -89,9 +91,10 @@ class segment {
 
   // ---- looking ----
   [[nodiscard]] inline const extent& where() const noexcept { return where_; }
+  [[nodiscard]] inline address base() const noexcept { return base_; }
   [[nodiscard]] inline address address_of(std::uint32_t offset) const noexcept {
     debug_check([&] { return offset < regions_.count_granules(); }, "an offset leaves its segment");
-    return where_.range.base + offset * granule_bytes;
+    return base_ + offset * granule_bytes;
   }
   [[nodiscard]] inline const region_map& regions() const noexcept { return regions_; }
   [[nodiscard]] inline granule_range range(region_id region) const noexcept {
@@ -162,7 +165,7 @@ class segment {
   [[nodiscard]] inline region_id find_free(const stream_request& request) const noexcept {
     const region_kind own = kind_of(request.stream);
     debug_check([&] { return request.count_granules != 0; }, "no granule is looked for");
-    const region_id found = request.count_granules >= lowest_granules_
+    const region_id found = regions_.is_large(request.count_granules)
                                 ? regions_.lowest_fit(own, request.count_granules)
                                 : regions_.best_fit(own, request.count_granules);
     debug_check([&] { return found == region_id::none || kind(found) == own; },
@@ -180,11 +183,23 @@ class segment {
   [[nodiscard]] inline region_id take_free(region_id found, std::uint32_t count) noexcept {
     debug_check([&] { return is_free_kind(kind(found)) && range(found).count >= count; },
                 "more is taken than is free");
-    if (regions_.where(found).count > count) return regions_.take_front(found, count);
+    if (regions_.where(found).count > count) {
+      const region_id front = regions_.take_front(found, count);
+      pass_link_on(front, found);
+      return front;
+    }
     regions_.unlist(found);
     debug_check([&] { return range(found).count == count; },
                 "a block is larger than was asked for");
     return found;
+  }
+  /// What is left of a region behind its first part begins in the same mapping as that, where that
+  /// is known to reach so far.
+  inline void pass_link_on(region_id front, region_id rest) noexcept {
+    auto* const known = static_cast<mapping*>(regions_.link(front));
+    debug_check([&] { return regions_.after(front) == rest; }, "a rest is not behind its front");
+    if (known != nullptr && regions_.where(rest).offset < known->end())
+      regions_.set_link(rest, known);
   }
   /// An unlisted region becomes a block; its link is the mapping that it begins in. After
   /// provide_block().
@@ -213,7 +228,8 @@ class segment {
   void keep_free(region_id region, const stream_point& since, mappings& records,
                  const stream_table& streams) noexcept;
   /// A range that is in no block counts as live, and as live no more.
-  inline mapping* count_live(granule_range what, mappings& records) noexcept;
+  /// `first` is where the range begins.
+  inline void count_live(granule_range what, mapping& first, mappings& records) noexcept;
   void release_range(granule_range what, const stream_point& at, mappings& records) noexcept;
 
   // ---- locked blocks ----
@@ -311,6 +327,9 @@ class segment {
     return is_free_kind(kind) && streams.passed({stream_of(kind), regions_.word(neighbour)}) &&
            streams.joins_others(stream);
   }
+  [[nodiscard]] inline mapping& mapping_under(region_id region) const noexcept;
+  // A region of which nothing is known but for which stream it was claimed.
+  void note_claim(region_id region, std::uint64_t epoch, std::uint32_t stream) noexcept;
   void count_live_in_each(granule_range what, mappings& records) noexcept;
   void coalesce(region_id region, const stream_point& since, const stream_table& streams) noexcept;
   inline void audit() noexcept {
@@ -320,34 +339,42 @@ class segment {
   }
   void audit_now() noexcept;
 
-  extent where_;
-  std::uint32_t unit_shift_;
-  std::uint32_t lowest_granules_;
-  unit_table units_;  // by unit: the mapping that lies there
-  region_map regions_;
+  // One cache line, to the first word of the map's kinds: what most calls need of a segment.
   live_block_table blocks_{};
-  live_block_table locked_{};
+  address base_;
+  region_map regions_;
+  extent where_;
+  unit_table units_;  // by unit: the mapping that lies there
+  std::uint32_t unit_shift_;
   std::uint32_t unit_count_;
+  live_block_table locked_{};
   std::uint32_t unaudited_ = 0;  // changes since the last look at everything
   std::uint32_t audit_cost_ = 64;
 };
 
-// The mapping that the range begins in. Most ranges lie in one mapping, whose handle is not free
-// before and after.
-inline mapping* segment::count_live(granule_range what, mappings& records) noexcept {
+// Most ranges lie in one mapping, whose handle is not free before and after.
+inline void segment::count_live(granule_range what, mapping& first, mappings& records) noexcept {
   records.count_live(what.count);
-  mapping* const first = mapping_at(what.offset);
-  debug_check([&] { return first != nullptr && !first->is_stale(); },
+  debug_check([&] { return &first == mapping_at(what.offset) && !first.is_stale(); },
               "memory that is not mapped, or has moved on, is handed out");
-  debug_check([&] { return what.offset >= first->offset && what.offset < first->end(); },
+  debug_check([&] { return what.offset >= first.offset && what.offset < first.end(); },
               "a range does not begin in its mapping");
-  const std::uint32_t room = first->end() - what.offset;
-  if (what.count > room || first->live_granules == 0) {
+  const std::uint32_t room = first.end() - what.offset;
+  if (what.count > room || first.live_granules == 0) {
     count_live_in_each(what, records);
   } else {
-    first->live_granules += what.count;
+    first.live_granules += what.count;
   }
-  return first;
+}
+
+// A region that was free knows its mapping as a rule: looking it up takes two cache lines more.
+inline mapping& segment::mapping_under(region_id region) const noexcept {
+  auto* const known = static_cast<mapping*>(regions_.link(region));
+  debug_check([&] { return known == nullptr || known == mapping_at(range(region).offset); },
+              "a region does not know where it begins");
+  if (known != nullptr) [[likely]]
+    return *known;
+  return *mapping_at(range(region).offset);
 }
 
 inline address segment::make_live(region_id region, mappings& records) noexcept {
@@ -355,7 +382,9 @@ inline address segment::make_live(region_id region, mappings& records) noexcept 
   debug_check([&] { return kind(region) == region_kind::unlisted; },
               "memory that is free for somebody is handed out");
   regions_.set_note(region, {0, tag_of(region_state::live)});
-  regions_.set_link(region, count_live(where, records));
+  mapping& first = mapping_under(region);
+  count_live(where, first, records);
+  regions_.set_link(region, &first);
   blocks_.insert(where.offset, region);
   debug_check([&] { return broken_region(region) == nullptr; }, "a new block's region is broken");
   debug_check([&] { return blocks_.find(where.offset) == region; }, "a new block is not found");

@@ -75,9 +75,9 @@ export class stream_pool {
         driver_use_(driver.use()),
         watches_capture_(driver->feature_set().capture &&
                          options.capture != capture_rule::unchecked),
-        asked_from_(watches_capture_ ? driver->feature_set().capturable_from : never_asked),
         sees_all_(options.watcher != nullptr || options.contents != contents_rule::none),
         watches_(watches_capture_ || sees_all_),
+        asked_from_(watches_capture_ ? driver->feature_set().capturable_from : never_asked),
         recorder_(options.recorder),
         options_(options) {}
   stream_pool(const stream_pool&) = delete;
@@ -551,16 +551,16 @@ export class stream_pool {
   [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed);
   [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes);
 
-  // What every call reads is side by side.
   driver_ref driver_;
   use_of driver_use_;
+  std::unique_ptr<device_core> parts_;  // goes after the state, whose marks are its timeline's
+  // What every call reads, on one cache line: to the state.
+  alignas(64) pool_gate gate_;
   const bool watches_capture_;
-  const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
   const bool sees_all_;             // there is a watcher, or blocks are filled
   const bool watches_;              // that, or streams are asked about
+  const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
   mutable history_use recorder_;
-  pool_gate gate_;
-  std::unique_ptr<device_core> parts_;  // goes after the state, whose marks are its timeline's
   guarded<pool_state> state_;
   pool_options options_;
   mutable watcher_lock watcher_lock_;

@@ -26,11 +26,22 @@ std::uint32_t stream_progress::look_up(stream_handle stream) noexcept {
        at = (at + 1) & mask) {
     if (table_[at].handle != stream) continue;
     check(is_active_as(table_[at].stream, stream), "the table of streams names another one");
-    last_handle_ = stream;
-    last_stream_ = table_[at].stream;
+    find_last(stream, table_[at].stream);
     return last_stream_;
   }
   return no_stream;
+}
+
+// Another stream, or none, is the one found last from now on.
+void stream_progress::find_last(stream_handle handle, std::uint32_t stream) noexcept {
+  if (last_stream_ != no_stream) {
+    std::uint64_t& kept = records_[last_stream_]->last_epoch;
+    check(kept <= last_epoch_ && last_epoch_ <= clock_, "a stream's epoch goes back");
+    kept = last_epoch_;
+  }
+  last_handle_ = handle;
+  last_stream_ = stream;
+  if (stream != no_stream) last_epoch_ = records_[stream]->last_epoch;
 }
 
 void stream_progress::enter(std::vector<stream_slot>& table, const stream_slot& what) noexcept {
@@ -138,7 +149,7 @@ void stream_progress::leave_table(stream_handle stream) noexcept {
     gap = at;
   }
   table_[gap] = stream_slot{};
-  last_stream_ = no_stream;
+  find_last(last_handle_, no_stream);
   debug_check([&] { return look_up(stream) == no_stream; }, "a stream that left is still found");
 }
 
@@ -167,7 +178,7 @@ void stream_progress::retire_marked(std::uint32_t stream, ticket_ref mark) noexc
   stream_record& record = *records_[stream];
   check(record.phase == stream_phase::unmarked && record.mark_count == 0,
         "a record of all streams is marked twice, or is a stream's");
-  record.marks[record.mark_count++] = {{stream, record.last_epoch}, std::move(mark)};
+  record.marks[record.mark_count++] = {{stream, last_epoch(stream)}, std::move(mark)};
   record.phase = stream_phase::retired;
   retired_.push_back(stream);
   check(all_marked(stream), "a mark of all work does not cover what was freed before it");
@@ -202,8 +213,8 @@ stream_point stream_progress::last_point(std::uint32_t stream) const noexcept {
   const stream_record& record = *records_[stream];
   const bool waited_for =
       record.phase == stream_phase::active || record.phase == stream_phase::retired;
-  check(record.last_epoch <= clock_, "a stream's last epoch is to come");
-  return {stream, waited_for ? record.last_epoch : 0};
+  check(last_epoch(stream) <= clock_, "a stream's last epoch is to come");
+  return {stream, waited_for ? last_epoch(stream) : 0};
 }
 
 point_answer stream_progress::ask(const stream_point& point) const noexcept {
@@ -266,9 +277,9 @@ std::size_t stream_progress::marks_of(std::uint32_t stream,
 bool stream_progress::all_marked(std::uint32_t stream) const noexcept {
   check(stream < count(), "no stream has this number");
   const stream_record& record = *records_[stream];
-  if (record.last_epoch <= record.passed_epoch) return true;
-  return record.mark_count != 0 &&
-         record.marks[record.mark_count - 1].at.epoch >= record.last_epoch;
+  const std::uint64_t last = last_epoch(stream);
+  if (last <= record.passed_epoch) return true;
+  return record.mark_count != 0 && record.marks[record.mark_count - 1].at.epoch >= last;
 }
 
 std::uint32_t stream_progress::next_unmarked(std::uint32_t from) const noexcept {
@@ -282,6 +293,7 @@ std::uint32_t stream_progress::next_unmarked(std::uint32_t from) const noexcept 
 void stream_progress::pass_for_ever(std::uint32_t stream) noexcept {
   check(phase_of(stream) == stream_phase::shared, "a stream's own memory is given to everyone");
   check(records_[stream]->mark_count == 0, "a record with marks passes for ever");
+  check(stream != last_stream_, "a stream's own record passes for ever");
   records_[stream]->last_epoch = 0;
   records_[stream]->passed_epoch = std::numeric_limits<std::uint64_t>::max();
 }
@@ -323,7 +335,9 @@ status stream_progress::validate() const noexcept {
   for (std::uint32_t stream = 0; stream < count(); ++stream) {
     const stream_record& record = *records_[stream];
     if (!is_consistent(record)) return refuse(errc::internal, "a stream's marks are not in order");
-    if (record.last_epoch > clock_) return refuse(errc::internal, "a stream's epoch is to come");
+    if (last_epoch(stream) > clock_) return refuse(errc::internal, "a stream's epoch is to come");
+    if (record.last_epoch > last_epoch(stream))
+      return refuse(errc::internal, "a stream's epoch is older than what is kept of it");
     if (record.phase == stream_phase::active) ++active_count;
     if (record.phase == stream_phase::retired) ++retired_count;
     if (record.phase == stream_phase::unused) ++unused_count;

@@ -32,10 +32,11 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   }
   region_map made;
   made.count_granules_ = options.count_granules;
-  made.page_shift_ = static_cast<std::uint32_t>(std::countr_zero(options.page_granules));
-  made.slot_granules_ = options.slot_granules;
-  if (options.slot_granules != 0)
-    made.slot_shift_ = static_cast<std::uint32_t>(std::countr_zero(options.slot_granules));
+  made.page_shift_ = static_cast<std::uint8_t>(std::countr_zero(options.page_granules));
+  if (options.slot_granules != 0) {
+    made.large_from_ = options.slot_granules;
+    made.slot_shift_ = static_cast<std::uint8_t>(std::countr_zero(options.slot_granules));
+  }
   made.limit_ = (std::min(options.max_regions, options.count_granules) + 1) * stride;
   check(made.limit_ >= 2 * stride, "a region map has no room for a region");
   const std::uint32_t first = std::min(made.limit_, (first_regions + 1) * stride);
@@ -71,6 +72,12 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   return result<region_map>(std::move(made));
 }
 
+// What no spare record serves.
+bool region_map::provide_fresh(std::uint32_t count) noexcept {
+  check(used_ <= committed_, "a record is used without memory");
+  return committed_ - used_ >= count * stride || commit(used_ + count * stride);
+}
+
 /// Memory for the first `count` records.
 bool region_map::commit(std::uint32_t count) noexcept {
   if (count > limit_) return false;
@@ -101,7 +108,7 @@ bool region_map::extend(std::uint64_t size_bytes) noexcept {
 
 result<region_map::kind_state> region_map::make_kind() const noexcept {
   kind_state made;
-  const std::uint32_t slots = slot_granules_ == 0 ? 0 : parts(count_granules_, slot_granules_);
+  const std::uint32_t slots = has_slots() ? parts(count_granules_, large_from_) : 0;
   const std::uint64_t table = round_up(size_bins<region_record>::table_bytes(count_granules_), 8);
   const std::uint64_t size_bytes = table + std::uint64_t{slots} * sizeof(std::uint32_t);
   result<reserved_memory> memory =
@@ -185,7 +192,7 @@ const char* region_map::broken_large(const kind_state& state, region_kind kind) 
   std::uint32_t large_count = 0;
   for (std::uint32_t index = nodes_[0].after; index != 0; index = nodes_[index].after) {
     const region_record& node = nodes_[index];
-    if (note_of(index).kind != kind || node.size() < slot_granules_) continue;
+    if (note_of(index).kind != kind || !is_large(node.size())) continue;
     const std::uint32_t slot = node.offset >> slot_shift_;
     if (state.large.size_at(slot) != node.size() || state.large_regions[slot] != index)
       return "a large region is not in the index of large places";
@@ -205,7 +212,7 @@ const char* region_map::broken_kinds() const noexcept {
       if (this->kind(id) == kind) granules += where(id).count;
     }
     if (granules != state.granules) return "a kind's count of granules is wrong";
-    if (slot_granules_ == 0) continue;
+    if (!has_slots()) continue;
     if (const char* broken = broken_large(state, kind); broken != nullptr) return broken;
   }
   return nullptr;

@@ -74,8 +74,7 @@ export class region_map {
   /// Makes sure that the next `count` cuts need no memory; false when there is none.
   [[nodiscard]] inline bool provide(std::uint32_t count) noexcept {
     debug_check([this] { return used_ <= committed_; }, "a record is used without memory");
-    return spare_count_ * stride + (committed_ - used_) >= count * stride ||
-           commit(used_ + (count - spare_count_) * stride);
+    return spare_count_ >= count || provide_fresh(count - spare_count_);
   }
 
   // ---- looking ----
@@ -101,7 +100,8 @@ export class region_map {
     note_of(id).word = note.word;
     note_of(id).tag = note.tag;
   }
-  /// A pointer of the owner's, for as long as the region is neither cut nor joined.
+  /// A pointer of the owner's about where the region begins, which it keeps as long as it begins
+  /// there: what is cut off behind it, or in front of it, has none.
   inline void set_link(region_id id, void* link) noexcept {
     debug_check([&] { return is_region(id) && id != region_id::none; }, no_region);
     note_of(id).link = link;
@@ -130,18 +130,23 @@ export class region_map {
   /// The smallest region of this kind with `count` granules or more; of equals the latest listed,
   /// or any where more than a few regions of about this size are listed.
   [[nodiscard]] inline region_id best_fit(region_kind kind, std::uint32_t count) const noexcept {
-    if (count > count_granules_) [[unlikely]]
-      return region_id::none;  // the bins of such sizes are not there
-    const auto found = static_cast<region_id>(kind_of(kind).bins.find(count));
+    const size_bins<region_record>& bins = kind_of(kind).bins;
+    if (!bins.has_bin(count)) [[unlikely]]
+      return region_id::none;
+    const auto found = static_cast<region_id>(bins.find(count));
     debug_check([&] { return found == region_id::none || this->kind(found) == kind; },
                 "a region is found under a kind that it has not");
     debug_check([&] { return found == region_id::none || where(found).count >= count; },
                 "a region is found that is too small");
     return found;
   }
+  /// Whether lowest_fit() may be asked for a size: that of a slot, or more.
+  [[nodiscard]] inline bool is_large(std::uint32_t count) const noexcept {
+    return count >= large_from_;
+  }
   /// The lowest region of this kind with `count` granules or more. `count` is a slot or more.
   [[nodiscard]] inline region_id lowest_fit(region_kind kind, std::uint32_t count) const noexcept {
-    check(count >= slot_granules_ && slot_granules_ != 0, "too small for the lowest fit");
+    debug_check([&] { return is_large(count); }, "too small for the lowest fit");
     const kind_state& state = kind_of(kind);
     const std::uint32_t slot = state.large.find(count);
     if (slot == first_fit::none) return region_id::none;
@@ -203,12 +208,13 @@ export class region_map {
   // neighbour does not fetch its record. An enumeration, since plain bytes may alias everything
   // that a caller holds in registers.
   enum class kind_mark : std::uint8_t { unlisted = 0, other = 255 };
-  struct kind_state {
+  // What sizes below a slot need of it is on one cache line.
+  struct alignas(64) kind_state {
     size_bins<region_record> bins{};
-    first_fit large{};
-    std::uint32_t* large_regions = nullptr;  // by slot
     std::uint64_t granules = 0;
     std::uint32_t count = 0;
+    first_fit large{};
+    std::uint32_t* large_regions = nullptr;  // by slot
     reserved_memory memory{};
   };
 
@@ -246,6 +252,16 @@ export class region_map {
     debug_check([&] { return static_cast<std::uint32_t>(kind) < kinds_.size(); }, "no such kind");
     return kinds_[static_cast<std::uint32_t>(kind)];
   }
+  /// A slot's size is known where large regions are listed.
+  [[nodiscard]] inline bool has_slots() const noexcept { return large_from_ != no_slots; }
+  static constexpr std::uint32_t no_slots = ~0u;
+  /// Whether a region is the first that begins in its page.
+  [[nodiscard]] inline bool begins_page(const region_record& node) const noexcept {
+    debug_check([&] { return nodes_[node.before].offset <= node.offset; }, "out of order");
+    return node.before == 0 ||
+           nodes_[node.before].offset >> page_shift_ != node.offset >> page_shift_;
+  }
+  [[nodiscard]] bool provide_fresh(std::uint32_t count) noexcept;
   [[nodiscard]] bool commit(std::uint32_t count) noexcept;
   [[nodiscard]] bool extend(std::uint64_t size_bytes) noexcept;
   // Addresses are taken for as many at first, and for twice as many whenever those are used up: a
@@ -261,21 +277,22 @@ export class region_map {
   [[nodiscard]] const char* broken_kinds() const noexcept;
   [[nodiscard]] const char* broken_large(const kind_state& state, region_kind kind) const noexcept;
 
-  reserved_memory node_memory_{};
-  reserved_memory mark_memory_{};
-  first_region_by_page starts_{};
-  std::vector<kind_state> kinds_{};  // the first one is not used
+  // The first 40 bytes, to the vector's first word, are what most calls read of the map itself.
   region_record* nodes_ = nullptr;
   kind_mark* marks_ = nullptr;  // of spare records: unlisted
   std::uint32_t spare_ = 0;     // unused records, linked through `after`
   std::uint32_t spare_count_ = 0;
+  std::uint32_t large_from_ = no_slots;  // granules of a slot
+  std::uint8_t page_shift_ = 0;
+  std::uint8_t slot_shift_ = 0;
+  std::vector<kind_state> kinds_{};  // the first one is not used
+  first_region_by_page starts_{};
   std::uint32_t used_ = stride;  // records that have ever been in use, the first two with them
   std::uint32_t committed_ = 0;
   std::uint32_t limit_ = 0;
   std::uint32_t count_granules_ = 0;
-  std::uint32_t page_shift_ = 0;
-  std::uint32_t slot_granules_ = 0;
-  std::uint32_t slot_shift_ = 0;
+  reserved_memory node_memory_{};
+  reserved_memory mark_memory_{};
 };
 
 /// A region has begun to begin where it does; `offset_before` is where its neighbour on the left
@@ -311,7 +328,7 @@ inline void region_map::list(region_id id, region_kind kind) noexcept {
   ++state.count;
   debug_check([&] { return state.count < used_; }, "a kind has more regions than there are");
   debug_check([&] { return state.granules <= count_granules_; }, "a kind has more than there is");
-  if (slot_granules_ != 0 && node.size() >= slot_granules_) {
+  if (is_large(node.size())) {
     const std::uint32_t slot = node.offset >> slot_shift_;
     state.large.set(slot, node.size());
     state.large_regions[slot] = index;
@@ -329,7 +346,7 @@ inline void region_map::unlist(region_id id) noexcept {
   --state.count;
   debug_check([&] { return state.count != 0 || state.granules == 0; },
               "a kind without regions has granules");
-  if (slot_granules_ != 0 && node.size() >= slot_granules_)
+  if (is_large(node.size()))
     state.large.set(node.offset >> slot_shift_, 0);
   set_kind(index, region_kind::unlisted);
   node.size_word |= unlisted_bit;
@@ -377,6 +394,7 @@ inline region_id region_map::cut(region_id id, std::uint32_t count_left) noexcep
   debug_check([&] { return left.size() != 0 && right.size() != 0; }, "a part of a region is empty");
   debug_check([&] { return nodes_[right.after].before == rest; }, "neighbour links disagree");
   note_of(rest) = note_of(index);
+  note_of(rest).link = nullptr;
   note_start(rest, left.offset);
   return static_cast<region_id>(rest);
 }
@@ -412,12 +430,12 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   debug_check([&] { return state.granules <= count_granules_; }, "a kind has more than there is");
   state.bins.resize(index, to.count);
   node.offset = to.offset;
-  if (slot_granules_ == 0 || (from.count < slot_granules_ && to.count < slot_granules_)) return;
+  if (!is_large(from.count) && !is_large(to.count)) return;
   const std::uint32_t slot = to.offset >> slot_shift_;
   const bool moves = from.offset >> slot_shift_ != slot;
-  if (from.count >= slot_granules_ && (to.count < slot_granules_ || moves))
+  if (is_large(from.count) && (!is_large(to.count) || moves))
     state.large.set(from.offset >> slot_shift_, 0);
-  if (to.count >= slot_granules_) {
+  if (is_large(to.count)) {
     state.large.set(slot, to.count);
     state.large_regions[slot] = index;
   }
@@ -435,11 +453,11 @@ inline region_id region_map::take_front(region_id id, std::uint32_t count) noexc
   front.size_word = count | unlisted_bit;
   front.before = node.before;
   front.after = index;
+  if (begins_page(node)) starts_.replace(all.offset >> page_shift_, index, taken);
   nodes_[node.before].after = taken;
   node.before = taken;
-  note_of(taken) = note_record{0, region_kind::unlisted, 0, nullptr};
-  const std::uint32_t page = all.offset >> page_shift_;
-  starts_.replace(page, index, taken);
+  note_of(taken) = note_record{0, region_kind::unlisted, 0, note_of(index).link};
+  note_of(index).link = nullptr;
   resize_listed(index, {all.offset + count, all.count - count});
   debug_check([&] { return front.offset + front.size() == node.offset; }, "regions have a gap");
   note_start(index, all.offset);
@@ -471,8 +489,8 @@ inline void region_map::absorb_left(region_id id) noexcept {
   check(!node.is_unlisted() && left.is_unlisted() && gone != 0,
         "a listed region absorbs what it cannot");
   forget_start(index, left.offset);
-  const std::uint32_t page = left.offset >> page_shift_;
-  starts_.replace(page, gone, index);
+  if (begins_page(left)) starts_.replace(left.offset >> page_shift_, gone, index);
+  note_of(index).link = note_of(gone).link;
   debug_check([&] { return left.offset + left.size() == node.offset; }, "regions have a gap");
   const granule_range all{left.offset, left.size() + node.size()};
   node.before = left.before;

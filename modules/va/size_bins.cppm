@@ -62,6 +62,10 @@ class size_bins {
     return octave * bins_per_octave + (size >> octave);
   }
 
+  /// Whether there is a bin for blocks of this size: none is much larger than attach() was told.
+  [[nodiscard]] inline bool has_bin(std::uint32_t size) const noexcept {
+    return bin_of(size) < bin_count_;
+  }
   /// Bytes that attach() needs, zeroed, for blocks of at most `size_max` granules.
   [[nodiscard]] static std::size_t table_bytes(std::uint32_t size_max) noexcept;
   void attach(Record* nodes, std::byte* table, std::uint32_t size_max) noexcept;
@@ -115,7 +119,7 @@ class size_bins {
     return head;
   }
 
-  /// The smallest hole of at least `count` granules, no more than attach() was told of; of equals
+  /// The smallest hole of at least `count` granules, for which there is a bin; of equals
   /// the latest freed while their bin is a list, any where it is a trie. 0 when there is none.
   [[nodiscard]] inline std::uint32_t find(std::uint32_t count) const noexcept {
     debug_check([&] { return bin_of(count) < bin_count_; }, "a size is looked for that has no bin");
