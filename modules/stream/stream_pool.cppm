@@ -35,10 +35,12 @@ export import :options;
 export import :statistics;
 export import vmm.backend;
 import :captures;
+import :front;
 import :gate;
 import :geometry;
 import :growth_planner;
 import :guarded;
+import :lending;
 import :locked;
 import :mappings;
 import :pool_state;
@@ -426,6 +428,14 @@ export class stream_pool {
   void announce_moves(const growth_plan& plan);
   void announce_mapped(const growth_plan& plan);
 
+  // ---- fronted_calls.cpp ----
+  // No address, and false: the pool is to do it, or to say why it cannot.
+  [[nodiscard]] address allocate_at_front(const front_set& fronts, std::uint64_t size_bytes,
+                                          stream_handle stream) noexcept;
+  [[nodiscard]] static bool free_at_front(const front_set& fronts, address at,
+                                          stream_handle stream) noexcept;
+  void provide_front(stream_handle stream, std::uint32_t record) noexcept;
+
   // ---- shortage.cpp ----
   // Where a request stands that memory is short for.
   struct shortage_ladder {
@@ -530,6 +540,7 @@ export class stream_pool {
   const bool watches_;              // that, or streams are asked about
   mutable history_use recorder_;
   pool_gate gate_;
+  sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
   std::unique_ptr<device_core> parts_;  // goes after the state, whose marks are its timeline's
   guarded<pool_state> state_;
   pool_options options_;
@@ -554,6 +565,9 @@ export class stream_pool {
 // On a stream that is not being captured.
 inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes,
                                                         stream_handle stream) {
+  if (const front_set* const fronts = fronts_.load(std::memory_order_acquire)) {
+    if (const address at = allocate_at_front(*fronts, size_bytes, stream)) return at;
+  }
   {
     const auto state = state_.lock();
     const stream_request request{state->granules_for(size_bytes), state->find_stream(stream)};
@@ -585,6 +599,9 @@ inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_ha
 }
 
 inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
+  if (const front_set* const fronts = fronts_.load(std::memory_order_acquire)) {
+    if (free_at_front(*fronts, at, stream)) return {};
+  }
   const auto state = state_.lock();
   std::uint32_t number = state->find_stream(stream);
   if (number == pool_state::no_stream) [[unlikely]] {
