@@ -2,14 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What an allocation or a free costs when 1 to 16 threads make them at once, each on its own
-// stream: on one stream pool that all share, on a pool for each thread, and on the C library's
-// malloc. The driver is the fake one; when warm the pool does not call it.
+// stream: on one stream pool that all share, on the same without fronts, on the same with a question
+// to the driver at each call (whether the stream is being captured), on a pool for each thread, and
+// on the C library's malloc. The driver is the fake one; when warm the pool does not call it but
+// for that question.
 //
 // What the threads do is in churn.hpp. "ns" is wall time over the events of all threads, "CPU" the
 // processor time that they took; "speed-up" is how many times the events of one thread are served
-// in that time. The best of the rounds, in which the three take turns. --json prints one object;
-// --events N sets the events of all threads.
+// in that time. The best of the rounds, in which the sources take turns. The second table has what
+// a pool held at most over what was live at most, the worst of the rounds, and how many of its
+// streams had fronts. --json prints one object; --events N sets the events of all threads, --rounds
+// N the rounds.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,15 +32,22 @@ import vmm.stream;
 
 namespace {
 
-constexpr int rounds = 7;
-
 using pool = vmm::stream_pool;
+
+/// What the pools of a source held.
+struct holdings {
+  double held_over_live = 0;
+  std::uint64_t front_count = 0;
+};
 
 // A pool and streams on it: for all threads, or for one.
 class pool_source {
  public:
-  explicit pool_source(unsigned streams)
-      : managed_(std::make_unique<pool>(driver_, vmm::pool_options::from_environment({}).value())) {
+  pool_source(unsigned streams, vmm::capture_rule captures, vmm::front_rule fronts) {
+    vmm::pool_options options = vmm::pool_options::from_environment({}).value();
+    options.capture = captures;
+    options.fronts = fronts;
+    managed_ = std::make_unique<pool>(driver_, options);
     for (unsigned i = 0; i < streams; ++i) streams_.push_back(must(driver_.create_stream()));
   }
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned stream) {
@@ -45,6 +57,7 @@ class pool_source {
   void give(void* at, unsigned stream) {
     must(managed_->free(vmm::address::from_native(at), streams_[stream]));
   }
+  [[nodiscard]] vmm::pool_statistics numbers() const { return managed_->statistics(); }
 
  private:
   vmm::fake_driver driver_;
@@ -52,24 +65,36 @@ class pool_source {
   std::vector<vmm::stream_handle> streams_;
 };
 
+template <vmm::capture_rule Captures, vmm::front_rule Fronts>
 class shared_pool {
  public:
-  static constexpr const char* name = "one pool";
-  explicit shared_pool(unsigned threads) : all_(threads) {}
+  explicit shared_pool(unsigned threads) : all_(threads, Captures, Fronts) {}
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned thread) {
     return all_.take(size_bytes, thread);
   }
   void give(void* at, unsigned thread) { all_.give(at, thread); }
+  void look() { seen_ = all_.numbers(); }
+  [[nodiscard]] holdings held() const {
+    return {static_cast<double>(seen_.peak_mapped_bytes) /
+                static_cast<double>(std::max<std::uint64_t>(seen_.peak_live_bytes, 1)),
+            seen_.front_count};
+  }
 
  private:
   pool_source all_;
+  vmm::pool_statistics seen_{};
 };
+
+using with_fronts = shared_pool<vmm::capture_rule::unchecked, vmm::front_rule::where_contended>;
+using without_fronts = shared_pool<vmm::capture_rule::unchecked, vmm::front_rule::never>;
+using asking = shared_pool<vmm::capture_rule::refuse, vmm::front_rule::where_contended>;
 
 class own_pools {
  public:
-  static constexpr const char* name = "a pool a thread";
   explicit own_pools(unsigned threads) {
-    for (unsigned i = 0; i < threads; ++i) each_.push_back(std::make_unique<pool_source>(1));
+    for (unsigned i = 0; i < threads; ++i)
+      each_.push_back(
+          std::make_unique<pool_source>(1, vmm::capture_rule::unchecked, vmm::front_rule::never));
   }
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned thread) {
     return each_[thread]->take(size_bytes, 0);
@@ -82,7 +107,6 @@ class own_pools {
 
 class c_library {
  public:
-  static constexpr const char* name = "malloc";
   explicit c_library(unsigned) {}
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned) {
     void* const at = std::malloc(size_bytes);
@@ -93,67 +117,97 @@ class c_library {
   void give(void* at, unsigned) { std::free(at); }
 };
 
+struct contender_name {
+  const char* shown;
+  const char* key;
+};
+constexpr std::array<contender_name, 5> names{{{"one pool", "one_pool"},
+                                               {"without fronts", "without_fronts"},
+                                               {"asking", "asking"},
+                                               {"a pool a thread", "own_pools"},
+                                               {"malloc", "malloc"}}};
+constexpr std::size_t shared_count = 3;  // the first ones are pools that all threads share
+
 struct row {
   unsigned threads = 0;
-  figure shared{};
-  figure own{};
-  figure by_library{};
+  std::array<figure, names.size()> took{};
+  std::array<holdings, shared_count> held{};
 };
 
 template <class Source>
-void measure_new(unsigned threads, std::uint64_t pairs, figure& best) {
+void measure_new(unsigned threads, std::uint64_t pairs, std::size_t which, row& found) {
   Source source(threads);
-  measure(source, threads, pairs, best);
+  measure(source, threads, pairs, found.took[which]);
+  if constexpr (requires { source.held(); }) {
+    const holdings now = source.held();
+    holdings& worst = found.held[which];
+    worst.held_over_live = std::max(worst.held_over_live, now.held_over_live);
+    worst.front_count = std::max(worst.front_count, now.front_count);
+  }
 }
 
-row measure_all(unsigned threads, std::uint64_t events) {
+row measure_all(unsigned threads, std::uint64_t events, std::uint64_t rounds) {
   const std::uint64_t pairs = std::max<std::uint64_t>(1, events / 2 / threads);
   row found{threads};
-  for (int round = 0; round < rounds; ++round) {
-    measure_new<shared_pool>(threads, pairs, found.shared);
-    measure_new<own_pools>(threads, pairs, found.own);
-    measure_new<c_library>(threads, pairs, found.by_library);
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    measure_new<with_fronts>(threads, pairs, 0, found);
+    measure_new<without_fronts>(threads, pairs, 1, found);
+    measure_new<asking>(threads, pairs, 2, found);
+    measure_new<own_pools>(threads, pairs, 3, found);
+    measure_new<c_library>(threads, pairs, 4, found);
   }
   return found;
 }
 
 void print_table(const std::vector<row>& rows) {
-  std::printf("%u hardware threads\n\n", std::thread::hardware_concurrency());
-  std::printf("| threads ");
-  for (const char* name : {shared_pool::name, own_pools::name, c_library::name})
-    std::printf("| %s, ns | CPU | speed-up ", name);
-  std::printf("|\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+  std::printf("%u hardware threads\n\n| threads ", std::thread::hardware_concurrency());
+  for (const contender_name& name : names) std::printf("| %s, ns | CPU | speed-up ", name.shown);
+  std::printf("|\n| ---: ");
+  for (std::size_t i = 0; i < 3 * names.size(); ++i) std::printf("| ---: ");
+  std::printf("|\n");
   for (const row& each : rows) {
-    const row& one = rows.front();
     std::printf("| %u ", each.threads);
-    const auto print = [](const figure& now, const figure& first) {
-      std::printf("| %.1f | %.1f | %.2f ", now.wall_ns, now.cpu_ns, first.wall_ns / now.wall_ns);
-    };
-    print(each.shared, one.shared);
-    print(each.own, one.own);
-    print(each.by_library, one.by_library);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const figure& now = each.took[i];
+      const double first_ns = rows.front().took[i].wall_ns;
+      std::printf("| %.1f | %.1f | %.2f ", now.wall_ns, now.cpu_ns, first_ns / now.wall_ns);
+    }
+    std::printf("|\n");
+  }
+  std::printf("\n| threads ");
+  for (std::size_t i = 0; i < shared_count; ++i)
+    std::printf("| %s, held over live | fronts ", names[i].shown);
+  std::printf("|\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+  for (const row& each : rows) {
+    std::printf("| %u ", each.threads);
+    for (const holdings& held : each.held)
+      std::printf("| %.3f | %llu ", held.held_over_live,
+                  static_cast<unsigned long long>(held.front_count));
     std::printf("|\n");
   }
 }
 
 void print_json(const std::vector<row>& rows) {
   std::printf("{\"hardware_threads\": %u, \"rows\": [", std::thread::hardware_concurrency());
-  const auto print = [](const char* name, const figure& taken) {
-    std::printf(", \"%s_ns\": %.2f, \"%s_cpu_ns\": %.2f", name, taken.wall_ns, name, taken.cpu_ns);
-  };
   for (const row& each : rows) {
     std::printf("%s{\"threads\": %u", &each == &rows.front() ? "" : ", ", each.threads);
-    print("one_pool", each.shared);
-    print("own_pools", each.own);
-    print("malloc", each.by_library);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      std::printf(", \"%s_ns\": %.2f, \"%s_cpu_ns\": %.2f", names[i].key, each.took[i].wall_ns,
+                  names[i].key, each.took[i].cpu_ns);
+    }
+    for (std::size_t i = 0; i < shared_count; ++i) {
+      std::printf(", \"%s_held_over_live\": %.4f, \"%s_fronts\": %llu", names[i].key,
+                  each.held[i].held_over_live, names[i].key,
+                  static_cast<unsigned long long>(each.held[i].front_count));
+    }
     std::printf("}");
   }
   std::printf("]}\n");
 }
 
 constexpr const char* usage =
-    "usage: bench_threads [--json] [--events N]\n"
-    "N is a whole number from 1 on (2000000 otherwise).\n";
+    "usage: bench_threads [--json] [--events N] [--rounds N]\n"
+    "N is a whole number from 1 on (2000000 events, 7 rounds otherwise).\n";
 
 }  // namespace
 
@@ -161,22 +215,24 @@ int main(int argc, char** argv) {
   vmm::tools::answer_help(argc, argv, usage);
   bool json = false;
   std::uint64_t events = 2'000'000;
+  std::uint64_t rounds = 7;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--json") {
       json = true;
       continue;
     }
-    const auto count = word == "--events" && i + 1 < argc ? vmm::tools::read_count(argv[++i], 1)
-                                                          : std::optional<std::uint64_t>{};
+    const bool is_number = word == "--events" || word == "--rounds";
+    const auto count = is_number && i + 1 < argc ? vmm::tools::read_count(argv[++i], 1)
+                                                 : std::optional<std::uint64_t>{};
     if (!count) {
       std::fputs(usage, stderr);
       return 2;
     }
-    events = *count;
+    (word == "--events" ? events : rounds) = *count;
   }
   std::vector<row> rows;
-  for (const unsigned threads : thread_counts) rows.push_back(measure_all(threads, events));
+  for (const unsigned threads : thread_counts) rows.push_back(measure_all(threads, events, rounds));
   json ? print_json(rows) : print_table(rows);
   return 0;
 }

@@ -72,7 +72,8 @@ inline double thread_ns() {
 /// Lets `threads` threads, each after a warm-up of a quarter as much, replace `pairs` blocks at
 /// once, and lowers `best` where that took less. A source has take and give and, where a thread has
 /// to be made ready for it, begin_thread. The threads look at the clock themselves: on a machine
-/// with fewer processors, who waits for them may wake when they are done.
+/// with fewer processors, who waits for them may wake when they are done. A source that has look()
+/// is looked at when all are done and nothing has been given back.
 template <class Source>
 void measure(Source& source, unsigned threads, std::uint64_t pairs, figure& best) {
   std::barrier ready(threads);
@@ -93,6 +94,10 @@ void measure(Source& source, unsigned threads, std::uint64_t pairs, figure& best
       part.cpu_ns = thread_ns() - cpu_begin;
       part.end = std::chrono::steady_clock::now();
       ready.arrive_and_wait();
+      if constexpr (requires { source.look(); }) {
+        if (thread == 0) source.look();
+        ready.arrive_and_wait();
+      }
       for (void* slot : live) source.give(slot, thread);
     });
   }

@@ -91,7 +91,10 @@ result<address> stream_pool::allocate_captured(std::uint64_t size_bytes, stream_
 
 result<address> stream_pool::take_for_capture(const stream_request& request) {
   check(request.count_granules != 0, "no granule is looked for");
-  const result<address> at = reuse(request);
+  result<address> at = reuse(request);
+  if (!at || *at) return at;
+  const lending_pause pause(state_);
+  if (pause.took_any()) at = reuse(request);
   if (!at || *at) return at;
   const growth_effort exactly{.may_move = false, .use_all_free = true};
   const auto grow_once = [&] { return try_growth(request, exactly); };

@@ -5,8 +5,9 @@
 // lock. Not exported.
 //
 // The order of a pool's locks, outermost first: the watcher's, that of growth, that of the remap
-// callbacks (notices), that of release, that of marks of all work, and the state's (guarded), under
-// which no driver call and no callback is made. growth_turn takes the first two.
+// callbacks (notices), that of release, that of marks of all work, the state's (guarded), under
+// which no driver call and no callback is made, and those of fronts, one at a time. growth_turn
+// takes the first two.
 //
 // Thread safety: what it is for. Cost: that of sync::spin_lock.
 module;
@@ -63,7 +64,8 @@ class guarded {
    private:
     friend class guarded;
     inline explicit locked(const guarded& owner) noexcept VMM_NOT_ANALYSED : owner_(owner) {
-      owner_.lock_.lock();
+      if (!owner_.lock_.try_lock()) [[unlikely]]
+        owner_.wait();
       debug_check([&]() VMM_NOT_ANALYSED { return owner_.object_ != nullptr; },
                   "nothing is guarded yet, or any more");
     }
@@ -98,6 +100,13 @@ class guarded {
   [[nodiscard]] T* release() noexcept VMM_NOT_ANALYSED { return object_.release(); }
 
  private:
+  // Another thread has the lock. The object may count that.
+  [[gnu::noinline]] void wait() const noexcept VMM_NOT_ANALYSED {
+    lock_.lock();
+    check(object_ != nullptr, "nothing is guarded yet, or any more");
+    if constexpr (requires(T& object) { object.note_wait(); }) object_->note_wait();
+  }
+
   mutable sync::spin_lock lock_;
   std::unique_ptr<T> object_ VMM_GUARDED_BY(lock_);
 };

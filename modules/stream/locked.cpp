@@ -184,9 +184,13 @@ void locked_blocks::free_for(const segment::found_block& block, block_lock lock,
 }
 
 status locked_blocks::free(segment& in, std::uint64_t offset_bytes, std::uint32_t stream) noexcept {
+  if (status recalled = front_lending(state_).recall(in, offset_bytes); !recalled) {
+    const bool is_kept = recalled.error().code == errc::out_of_host_memory &&
+                         front_lending(state_).keep(in, offset_bytes, stream);
+    return is_kept ? status{} : recalled;
+  }
   const result<segment::found_block> found = in.find_block(offset_bytes);
   if (!found) return found.error();
-  check(found->is_locked, "a block that is not locked was not found");
   const block_lock lock = lock_of(*found);
   if (lock.freed) return freed_before;
   if (lock.held && state_.streams().is_batch(stream)) return has_rights;

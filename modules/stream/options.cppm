@@ -75,6 +75,15 @@ export enum class capture_rule : std::uint8_t {
   unchecked,       // nobody asks the driver: no stream of this pool is ever captured
 };
 
+/// When streams get fronts: small stores of their own, from which a warm allocate or free takes no
+/// lock that threads on other streams take. What fronts keep is free memory as any other: it is
+/// taken back before the pool grows. docs/decisions/0021.
+export enum class front_rule : std::uint8_t {
+  where_contended,  // where threads have waited for one another
+  always,           // from a stream's first growth on
+  never,
+};
+
 /// Told of every reservation, mapping and block of a pool, for tools that check who uses what.
 /// While a pool has a watcher its allocations and frees take turns. A block that is freed while it
 /// is pinned, or that a captured graph may use, is not told as freed: another one that is told
@@ -107,6 +116,9 @@ export struct pool_options : memory_options {
   /// On backends that can capture, refuse and private_memory ask the driver at every call on a
   /// stream that can be captured: not on CUDA's default stream.
   capture_rule capture = capture_rule::refuse;
+  /// None where there is a watcher, where blocks are filled, and under rules.unmap_early; and
+  /// nothing is kept there while a history is recorded.
+  front_rule fronts = front_rule::where_contended;
   block_watcher* watcher = nullptr;  ///< outlives the pool; for debugging
 
   /// The options of the pool itself that have a range.

@@ -53,6 +53,8 @@ result<segment::found_block> pool_state::find_block(address at) noexcept {
   segment* const in = segment_around(at);
   if (in == nullptr)
     return refuse(errc::unknown_address, "no block of this pool begins or began here");
+  if (status recalled = front_lending(*this).recall(*in, at - in->where().range.base); !recalled)
+    return recalled.error();
   check(in->where().range.contains(at), "an address is looked for in another segment");
   const result<segment::found_block> found = in->find_block(at - in->where().range.base);
   check(!found || found->in == in, "a block is found in another segment");
@@ -128,6 +130,57 @@ void pool_state::clear_retired(std::uint32_t stream) noexcept {
   check(streams_.shared() != no_stream, "what a forgotten stream left has nowhere to go");
   if (!move_free(stream, {streams_.shared(), 0}) || streams_.has_locked(stream)) return;
   recycle(stream);
+}
+
+// ---- fronts --------------------------------------------------------------------------
+
+void pool_state::note_wait() noexcept {
+  if (!may_have_fronts_ || wants_front_ || ++wait_count_ < waits_wanted_) return;
+  check(wait_count_ == waits_wanted_, "a wait was not counted");
+  wait_count_ = 0;
+  wants_front_ = true;
+  look_closer();
+}
+
+// Where no front helps, it is tried ever more seldom.
+void pool_state::end_want(bool made) noexcept {
+  constexpr std::uint32_t waits_wanted_max = 1u << 20;
+  if (!made && wants_front_) waits_wanted_ = std::min(waits_wanted_ * 2, waits_wanted_max);
+  check(waits_wanted_ != 0 && waits_wanted_ <= waits_wanted_max, "fronts are never tried again");
+  wants_front_ = false;
+  look_closer();
+}
+
+status pool_state::add_front(stream_handle stream, std::uint32_t record,
+                             std::unique_ptr<front> made) noexcept {
+  check(made != nullptr && may_have_fronts_, "a pool without fronts is given one");
+  if (fronts_ == nullptr) {
+    fronts_.reset(new (std::nothrow) front_set(first_range_));
+    if (fronts_ == nullptr) return no_record_memory;
+  }
+  check(fronts_->takes(stream), "a stream has two fronts");
+  fronts_->add(stream, record, std::move(made));
+  return {};
+}
+
+std::uint64_t pool_state::lent_granules() const noexcept {
+  if (fronts_ == nullptr) return 0;
+  std::uint64_t lent = 0;
+  fronts_->for_each(
+      [&](std::uint32_t number, const front&) { lent += fronts_->lease_of(number).lent_granules; });
+  check(lent <= mappings_.handle_granules(), "more is lent than there is");
+  return lent;
+}
+
+// The pool is going away: what is lent is released with its regions.
+void pool_state::release_fronts() noexcept {
+  if (fronts_ == nullptr) return;
+  fronts_->for_each([&](std::uint32_t number, const front&) {
+    const std::uint64_t counted = fronts_->lease_of(number).counted_granules;
+    mappings_.count_dead(static_cast<std::uint32_t>(counted));
+  });
+  check(lending_paused_ || may_have_fronts_, "a pool has fronts that it may not have");
+  fronts_.reset();
 }
 
 // ---- allocate and free ---------------------------------------------------------------
@@ -402,10 +455,14 @@ void pool_state::release_blocks() noexcept {
     const region_map& regions = in->regions();
     for (region_id r = regions.first(); r != region_id::none;) {
       const region_id next = regions.after(r);
+      const bool lent = in->is_lent(r);
       const bool live =
-          in->kind(r) == region_kind::unlisted && state_of(regions.tag(r)) == region_state::live;
+          lent || (in->kind(r) == region_kind::unlisted &&
+                   state_of(regions.tag(r)) == region_state::live);
       const granule_range where = in->range(r);
-      if (live) {
+      if (lent) {
+        in->free_lent(r, now_for(0), mappings_, streams_);
+      } else if (live) {
         const result<segment::found_block> block = in->find_block(where.offset * granule_bytes);
         check(block.has_value(), "a live region is no block");
         in->forget_block(*block);
@@ -420,6 +477,7 @@ void pool_state::release_blocks() noexcept {
 
 void pool_state::release_all() noexcept {
   release_graphs_memory();
+  release_fronts();
   streams_.release_all();
   check(streams_.shared() == no_stream, "free memory stays shared at the end");
   captures_.clear();

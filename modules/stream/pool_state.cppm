@@ -15,6 +15,7 @@
 // I4  A record of a stream is used again only when nothing is listed under it and no locked block
 //     names it.
 // I5  What a growth or a trim claims is listed nowhere until it is committed or given back.
+// I6  What is lent to fronts is live in I1; how much of it is live there is :lending's to say.
 //
 // Growth is the growth_planner's, pins and captured graphs are locked_blocks': both are made for a
 // call over the state.
@@ -33,6 +34,7 @@ import vmm.support;
 import vmm.timeline;
 import vmm.va;
 import :captures;
+import :front;
 import :geometry;
 import :mappings;
 import :options;
@@ -153,21 +155,50 @@ class alignas(64) pool_state {
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
   /// Makes one region of neighbours that are free for the stream or have passed, everywhere. O(n).
   void merge_passed(std::uint32_t stream) noexcept;
-  /// Whether a request takes the slow path, whatever is free: stale mappings go first, or memory is
-  /// suspended.
+  /// Whether a request takes the slow path, whatever is free: stale mappings go first, memory is
+  /// suspended, or a stream is to have a front.
   [[nodiscard]] inline bool wants_slow_path() const noexcept {
     debug_check([&] { return mappings_.stale_count() != 0 || !mappings_.has_listed_stale(); },
                 "a queue that is empty has a first");
     return looks_closer_ &&
-           (suspension_ != suspension_phase::running || mappings_.stale_count() != 0);
+           (suspension_ != suspension_phase::running || mappings_.stale_count() != 0 ||
+            wants_front_);
   }
+
+  // ---- fronts: lending.cppm ----
+  /// Null while there are none.
+  [[nodiscard]] inline front_set* fronts() noexcept { return fronts_.get(); }
+  [[nodiscard]] inline const front_set* fronts() const noexcept { return fronts_.get(); }
+  /// From now on contention for the lock is counted, and asks for fronts.
+  void permit_fronts() noexcept { may_have_fronts_ = !sizes_.rules.unmap_early; }
+  /// A thread has waited for the lock, and has it now.
+  void note_wait() noexcept;
+  /// Whether the next stream that allocates is to have a front.
+  [[nodiscard]] bool wants_front() const noexcept { return wants_front_; }
+  /// That was tried, with this outcome.
+  void end_want(bool made) noexcept;
+  /// The stream has a front from now on, where there is room for one. Errors: out_of_host_memory.
+  [[nodiscard]] status add_front(stream_handle stream, std::uint32_t record,
+                                 std::unique_ptr<front> made) noexcept;
+  [[nodiscard]] inline bool may_lend() const noexcept {
+    return !lending_paused_ && suspension_ == suspension_phase::running &&
+           !(has_history && recorder_ != nullptr);
+  }
+  /// False where it is paused already.
+  [[nodiscard]] bool pause_lending() noexcept { return !std::exchange(lending_paused_, true); }
+  void end_pause() noexcept {
+    check(lending_paused_, "a pause ends that was not begun");
+    lending_paused_ = false;
+  }
+  /// In all fronts, live and free.
+  [[nodiscard]] std::uint64_t lent_granules() const noexcept;
 
   // ---- suspension ----
   [[nodiscard]] suspension_phase suspension() const noexcept { return suspension_; }
   /// Nothing is handed out while the phase is another than running.
   void set_suspension(suspension_phase phase) noexcept {
     suspension_ = phase;
-    looks_closer_ = sizes_.rules.unmap_early || phase != suspension_phase::running;
+    look_closer();
   }
   /// Appends each current mapping in address order. Errors: out_of_host_memory.
   [[nodiscard]] status list_current(std::vector<mapping*>& out) const noexcept;
@@ -242,8 +273,14 @@ class alignas(64) pool_state {
   }
 
  private:
+  inline void look_closer() noexcept {
+    looks_closer_ =
+        sizes_.rules.unmap_early || suspension_ != suspension_phase::running || wants_front_;
+  }
+  void release_fronts() noexcept;
   void note_block_now(history_kind kind, const segment& in, region_id block,
                       std::uint32_t stream) noexcept;
+  void list_lent(const segment& in, region_id region, std::vector<pool_region>& out) const;
   void list_mappings(std::vector<history_mapping>& out) const;
 
   static constexpr std::uint32_t regions_moved_max = 1024;
@@ -275,7 +312,6 @@ class alignas(64) pool_state {
   [[nodiscard]] bool is_idle(const handle_record& h) const noexcept;
   void release_graphs_memory() noexcept;
   void release_blocks() noexcept;
-  [[nodiscard]] std::uint64_t live_count() const noexcept;
   [[nodiscard]] std::uint64_t largest_free_bytes() const noexcept;
   [[nodiscard]] pool_region shown(const segment& in, region_id region) const noexcept;
   [[nodiscard]] const char* broken_region(const segment& in, region_id region,
@@ -301,6 +337,12 @@ class alignas(64) pool_state {
   capture_table captures_;
   pool_statistics totals_;
   shortage_report shortage_;
+  bool wants_front_ = false;
+  bool may_have_fronts_ = false;
+  bool lending_paused_ = false;
+  std::uint32_t wait_count_ = 0;   // times a thread waited for the lock, since the last front
+  std::uint32_t waits_wanted_ = 32;  // so many ask for a front
+  std::unique_ptr<front_set> fronts_;
 };
 
 }  // namespace vmm

@@ -178,6 +178,7 @@ result<bool> stream_pool::trim_step(std::uint64_t limit_bytes) {
   };
   const growth_turn turn(way_in());
   if (is_suspended()) return false;  // nothing is free that has memory
+  const lending_pause pause(state_);
   const pool_statistics before = numbers();
   check(before.reusable_bytes <= before.mapped_bytes, "more is free than is mapped");
   if (before.reusable_bytes <= limit_bytes) return false;
@@ -195,6 +196,7 @@ trim_report stream_pool::trim(std::uint64_t limit_bytes) {
   result<bool> unmapped = true;
   {
     const growth_turn turn(way_in());
+    const lending_pause pause(state_);
     if (status marked = mark_batches(); !marked && !is_put_off(marked.error()))
       unmapped = marked.error();
     if (status asked = poll_all_streams(); !asked) unmapped = asked.error();

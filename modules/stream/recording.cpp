@@ -218,6 +218,7 @@ status stream_pool::start_history(const history_options& how) {
   if (recorder_) return refuse(errc::in_use, "the pool's history is being recorded already");
   recorder_.begin(std::move(*made));
   state->set_recorder(recorder_.get());
+  for (bool is_more = true; is_more;) is_more = front_lending(*state).take_back_some();
   return {};
 }
 

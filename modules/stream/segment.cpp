@@ -77,6 +77,12 @@ void segment::count_live_in_each(granule_range what, mappings& records) noexcept
 
 void segment::release_range(granule_range what, const stream_point& at,
                             mappings& records) noexcept {
+  release_in_each(what, at, records);
+  records.count_dead(what.count);
+}
+
+void segment::release_in_each(granule_range what, const stream_point& at,
+                              mappings& records) noexcept {
   check(what.count != 0 && what.end() <= regions_.count_granules(), "a range leaves its segment");
   for (std::uint32_t from = what.offset; from < what.end();) {
     mapping& m = *mapping_at(from);
@@ -88,7 +94,6 @@ void segment::release_range(granule_range what, const stream_point& at,
     if (m.live_granules == 0) records.enter_free(*m.of, at);
     from = end;
   }
-  records.count_dead(what.count);
 }
 
 void segment::keep_free(region_id region, const stream_point& since, mappings& records,
@@ -234,6 +239,53 @@ void segment::forget_block(const found_block& block) noexcept {
   check(state_of(regions_.tag(block.region)) == region_state::live, "a block is not live");
   debug_check([&] { return locked_.find(block.offset) == region_id::none; },
               "a block was in both tables");
+}
+
+// ---- memory that is lent to fronts ---------------------------------------------------
+
+granule_range segment::lend(region_id found, std::uint32_t count, std::uint32_t number,
+                            mappings& records) noexcept {
+  region_id region = take_free(found, count);
+  const granule_range lent = range(region);
+  check(lent.count == count, "another size is lent than was asked for");
+  regions_.set_note(region, {0, tag_of(region_state::lent) | number << 8});
+  count_live_in_each(lent, records);
+  const auto joins = [&](region_id neighbour) {
+    return is_lent(neighbour) && lent_to(neighbour) == number;
+  };
+  if (const region_id left = regions_.before(region); joins(left)) {
+    regions_.join(left, region);
+    region = left;
+  }
+  if (const region_id right = regions_.after(region); joins(right)) regions_.join(region, right);
+  debug_check([&] { return broken_region(region) == nullptr; }, "a lent region is broken");
+  return lent;
+}
+
+region_id segment::cut_lent(granule_range what) noexcept {
+  region_id region = regions_.find(what.offset);
+  check(is_lent(region) && range(region).end() >= what.end(), "a range is not lent to one front");
+  if (const std::uint32_t lead = what.offset - range(region).offset; lead != 0)
+    region = regions_.cut(region, lead);
+  if (range(region).count > what.count) (void)regions_.cut(region, what.count);
+  check(range(region) == what, "a lent range was cut elsewhere");
+  return region;
+}
+
+void segment::free_lent(region_id region, const stream_point& since, mappings& records,
+                        const stream_table& streams) noexcept {
+  check(is_lent(region), "memory comes back that was not lent");
+  release_in_each(range(region), since, records);
+  make_free(region, since, streams);
+}
+
+void segment::make_lent_live(region_id region) noexcept {
+  check(is_lent(region), "memory comes back that was not lent");
+  const std::uint32_t offset = range(region).offset;
+  regions_.set_note(region, {0, tag_of(region_state::live)});
+  regions_.set_link(region, mapping_at(offset));
+  blocks_.insert(offset, region);
+  debug_check([&] { return broken_region(region) == nullptr; }, "a block's region is broken");
 }
 
 // ---- claims --------------------------------------------------------------------------
@@ -408,6 +460,13 @@ const char* segment::broken_region(region_id region) const noexcept {
     if (regions_.word(region) != reinterpret_cast<std::uint64_t>(first) || !first->is_stale())
       return "a stale region does not know its mapping";
     return where == first->range() ? nullptr : "a stale region is not its mapping's";
+  }
+  if (is_lent(region)) {
+    const auto joins = [&](region_id neighbour) {
+      return is_lent(neighbour) && lent_to(neighbour) == lent_to(region);
+    };
+    const bool joined = joins(regions_.before(region)) || joins(regions_.after(region));
+    return joined ? "two neighbours that are lent to one front are not joined" : nullptr;
   }
   return regions_.link(region) == first ? nullptr : "a block does not know where it begins";
 }

@@ -17,7 +17,9 @@
 // I6  The link of a live block is the mapping that it begins in; that of a free region the same, or
 //     none; other regions have none.
 // I7  A live block is in the table of blocks, or, locked (pinned, given to a captured graph, or with
-//     rights of its own), in that of locked blocks.
+//     rights of its own), in that of locked blocks; but those of a lent region, which are in its
+//     front's.
+// I8  A lent region is live in its handles, whatever its front has made of it, and names the front.
 //
 // Thread safety: none of its own; under the lock of the pool's state. Cost: those of region_map,
 // plus O(1) for each mapping that a region touches. What allocate and free go through is inline.
@@ -36,7 +38,7 @@ import :streams;
 namespace vmm {
 
 /// What an unlisted region is.
-enum class region_state : std::uint32_t { live = 1, stale = 2, claimed = 3 };
+enum class region_state : std::uint32_t { live = 1, stale = 2, claimed = 3, lent = 4 };
 
 inline constexpr region_kind hole_kind = static_cast<region_kind>(1);
 inline constexpr std::uint32_t first_stream_kind = 2;
@@ -53,7 +55,7 @@ inline constexpr std::uint32_t first_stream_kind = 2;
   return static_cast<std::uint32_t>(kind) - first_stream_kind;
 }
 [[nodiscard]] inline region_state state_of(std::uint32_t tag) noexcept {
-  debug_check([&] { return (tag & 0xFF) <= 3; }, "a region is in no state");
+  debug_check([&] { return (tag & 0xFF) <= 4; }, "a region is in no state");
   return static_cast<region_state>(tag & 0xFF);
 }
 
@@ -250,6 +252,28 @@ class alignas(64) segment {
     locked_.each(visitor);
   }
 
+  // ---- memory that is lent to fronts ----
+  [[nodiscard]] inline bool is_lent(region_id region) const noexcept {
+    return region != region_id::none && kind(region) == region_kind::unlisted &&
+           state_of(regions_.tag(region)) == region_state::lent;
+  }
+  /// Of a lent region: the number of its front.
+  [[nodiscard]] inline std::uint32_t lent_to(region_id region) const noexcept {
+    check(is_lent(region), "memory that is not lent has no front");
+    return regions_.tag(region) >> 8;
+  }
+  /// The first granules of a free region are lent to a front, and one region with what is lent to
+  /// it beside them. Returns where they lie. After provide(1).
+  granule_range lend(region_id found, std::uint32_t count, std::uint32_t number,
+                     mappings& records) noexcept;
+  /// The range, lent to one front, as a region of its own. After provide(2).
+  [[nodiscard]] region_id cut_lent(granule_range what) noexcept;
+  /// A lent region is free since then.
+  void free_lent(region_id region, const stream_point& since, mappings& records,
+                 const stream_table& streams) noexcept;
+  /// A lent region is a block. After provide_entry().
+  void make_lent_live(region_id region) noexcept;
+
   // ---- claims ----
   /// Makes sure that the next `count` cuts need no memory; false when there is none.
   [[nodiscard]] inline bool provide(std::uint32_t count) noexcept {
@@ -331,6 +355,7 @@ class alignas(64) segment {
   // A region of which nothing is known but for which stream it was claimed.
   void note_claim(region_id region, std::uint64_t epoch, std::uint32_t stream) noexcept;
   void count_live_in_each(granule_range what, mappings& records) noexcept;
+  void release_in_each(granule_range what, const stream_point& at, mappings& records) noexcept;
   void coalesce(region_id region, const stream_point& since, const stream_table& streams) noexcept;
   inline void audit() noexcept {
     if constexpr (check_level >= 3) {

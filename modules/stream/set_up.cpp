@@ -109,6 +109,7 @@ status stream_pool::make_parts() {
   if (status attached = recorder_.attach(); !attached) return attached;
   try {
     auto state = std::make_unique<pool_state>(setup);
+    if (!sees_all_ && options_.fronts != front_rule::never) state->permit_fronts();
     state->set_recorder(recorder_.get());
     parts_ = std::make_unique<device_core>(driver_, core);
     state_.set(std::move(state));
@@ -232,6 +233,7 @@ result<bool> stream_pool::finish_stream(std::uint32_t stream) {
 status stream_pool::close() {
   check(parts_ != nullptr, "a pool that was not set up is closed");
   const undisturbed capture(*driver_, watches_capture_);
+  fronts_.store(nullptr, std::memory_order_release);  // remap callbacks may free
   if (status finished = finish_streams(); !finished) return finished;
   state_.with([](auto& state) { state.release_all(); });
   bool has_addresses = true;

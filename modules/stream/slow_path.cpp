@@ -120,13 +120,18 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   end_freed_rights();
   if (options_.rules.unmap_early || surplus != 0)
     reap(std::clamp(surplus, reap_count, reap_count_max));
+  provide_front(stream, *number);
   const stream_request request{*count, *number};
   check(request.size_bytes() >= size_bytes, "a request is rounded down");
-  const result<address> at = reuse(request);
+  result<address> at = reuse(request);
+  if (!at || *at) return note_served(request, size_bytes, at);
+  const lending_pause pause(state_);
+  if (pause.took_any()) at = reuse(request);
   if (!at || *at) return note_served(request, size_bytes, at);
   note_growth(request, history_kind::grow, {});
   const result<address> grown = grow(request);
   note_growth(request, history_kind::served, grown ? *grown : address{});
+  if (options_.fronts == front_rule::always) provide_front(stream, *number);
   return note_served(request, size_bytes, grown);
 }
 

@@ -14,12 +14,6 @@ namespace vmm {
 
 // ---- numbers -----------------------------------------------------------------------
 
-std::uint64_t pool_state::live_count() const noexcept {
-  std::uint64_t count = 0;
-  for (const auto& in : segments_) count += in->block_count();
-  return count;
-}
-
 pool_statistics pool_state::statistics() const noexcept {
   pool_statistics now = totals_;
   std::uint64_t free_granules = 0;
@@ -35,17 +29,30 @@ pool_statistics pool_state::statistics() const noexcept {
       if (streams_.is_batch(stream)) now.after_all_bytes += listed * granule_bytes;
     }
   }
+  std::uint64_t live_granules = mappings_.live_granules();
+  if (fronts_ != nullptr) {
+    fronts_->for_each([&](std::uint32_t number, const front& of) {
+      const front_lease& lease = fronts_->lease_of(number);
+      const front_numbers numbers = of.numbers();
+      live_granules += numbers.live_granules - lease.counted_granules;
+      free_granules += lease.lent_granules - numbers.live_granules;
+      now.live_count += numbers.live_count;
+      ++now.front_count;
+      now.front_bytes += (lease.lent_granules - numbers.live_granules) * granule_bytes;
+    });
+  }
   check(free_granules <= mappings_.handle_granules(), "more is free than there is");
-  check(captured_granules <= mappings_.live_granules(), "more is kept for graphs than is live");
+  check(captured_granules <= live_granules, "more is kept for graphs than is live");
   now.mapped_bytes = mappings_.handle_granules() * granule_bytes;
-  now.live_bytes = (mappings_.live_granules() - captured_granules) * granule_bytes;
-  now.peak_live_bytes = mappings_.peak_live_granules() * granule_bytes;
+  now.live_bytes = (live_granules - captured_granules) * granule_bytes;
+  now.peak_live_bytes =
+      std::max(mappings_.peak_live_granules(), live_granules) * granule_bytes;
   now.reusable_bytes = free_granules * granule_bytes;
   now.captured_bytes = captured_granules * granule_bytes;
   now.hole_bytes = hole_granules * granule_bytes;
   now.zombie_bytes = mappings_.stale_bytes();
   now.zombie_count = mappings_.stale_count();
-  now.live_count = live_count();
+  for (const auto& in : segments_) now.live_count += in->block_count();
   check(now.pinned_count <= now.live_count, "more blocks are pinned than live");
   check(now.live_count != 0 || now.live_bytes == 0, "granules are live in no block");
   check(now.live_bytes + now.captured_bytes <= now.mapped_bytes, "more is live than is mapped");
@@ -83,11 +90,34 @@ pool_region pool_state::shown(const segment& in, region_id region) const noexcep
   return shown;
 }
 
+// What a front has made of what was lent to it.
+void pool_state::list_lent(const segment& in, region_id region,
+                           std::vector<pool_region>& out) const {
+  const std::uint32_t number = in.lent_to(region);
+  const granule_range within = in.range(region);
+  std::vector<front_part> parts;
+  fronts_->at(number).list(within, parts);
+  check(!parts.empty() && parts.front().where.offset == within.offset,
+        "a front does not have what was lent to it");
+  const stream_handle whose =
+      streams_.progress().shown_handle(fronts_->lease_of(number).record);
+  for (const front_part& part : parts) {
+    pool_region shown{{in.address_of(part.where.offset), part.where.count * granule_bytes},
+                      part.is_live ? pool_region_kind::live : pool_region_kind::free};
+    if (!part.is_live) shown.stream = whose;
+    out.push_back(shown);
+  }
+}
+
 status pool_state::list_regions(std::vector<pool_region>& out) const {
   try {
     for (const auto& in : segments_) {
       const region_map& regions = in->regions();
       for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
+        if (in->is_lent(r)) {
+          list_lent(*in, r, out);
+          continue;
+        }
         const pool_region next = shown(*in, r);
         const bool continues = next.kind == pool_region_kind::zombie && !out.empty() &&
                                out.back().kind == pool_region_kind::zombie &&

@@ -166,6 +166,7 @@ status stream_pool::synchronize() {
 // and streams may be forgotten.
 status stream_pool::mark_all(std::vector<known_mark>& out) {
   const growth_turn turn(way_in());
+  const lending_pause pause(state_);  // what was freed in fronts is freed for all to see
   if (status marked = mark_batches(); !marked) return marked;
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   if (status room = reserve_more(out, count); !room) return room;
@@ -197,6 +198,7 @@ status stream_pool::forget(stream_handle stream) {
     const auto state = state_.lock();
     const std::uint32_t number = state->find_stream(stream);
     if (number == pool_state::no_stream) return {};
+    if (status removed = front_lending(*state).remove(stream); !removed) return removed;
     last = state->streams().leaving_point(number);
     check(last.stream == number, "another stream is forgotten");
   }

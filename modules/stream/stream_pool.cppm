@@ -35,10 +35,12 @@ export import :options;
 export import :statistics;
 export import vmm.backend;
 import :captures;
+import :front;
 import :gate;
 import :geometry;
 import :growth_planner;
 import :guarded;
+import :lending;
 import :locked;
 import :mappings;
 import :pool_state;
@@ -441,6 +443,14 @@ export class stream_pool {
   void announce_moves(const growth_plan& plan);
   void announce_mapped(const growth_plan& plan);
 
+  // ---- fronted_calls.cpp ----
+  // No address, and false: the pool is to do it, or to say why it cannot.
+  [[nodiscard]] address allocate_at_front(const front_set& fronts, std::uint64_t size_bytes,
+                                          stream_handle stream) noexcept;
+  [[nodiscard]] static bool free_at_front(const front_set& fronts, address at,
+                                          stream_handle stream) noexcept;
+  void provide_front(stream_handle stream, std::uint32_t record) noexcept;
+
   // ---- shortage.cpp ----
   // Where a request stands that memory is short for.
   struct shortage_ladder {
@@ -560,6 +570,7 @@ export class stream_pool {
   const bool sees_all_;             // there is a watcher, or blocks are filled
   const bool watches_;              // that, or streams are asked about
   const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
+  sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
   mutable history_use recorder_;
   guarded<pool_state> state_;
   pool_options options_;
@@ -585,6 +596,9 @@ export class stream_pool {
 // On a stream that is not being captured.
 inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes,
                                                         stream_handle stream) {
+  if (const front_set* const fronts = fronts_.load(std::memory_order_acquire)) {
+    if (const address at = allocate_at_front(*fronts, size_bytes, stream)) return at;
+  }
   {
     const auto state = state_.lock();
     const stream_request request{state->granules_for(size_bytes), state->find_stream(stream)};
@@ -616,6 +630,9 @@ inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_ha
 }
 
 inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
+  if (const front_set* const fronts = fronts_.load(std::memory_order_acquire)) {
+    if (free_at_front(*fronts, at, stream)) return {};
+  }
   const auto state = state_.lock();
   std::uint32_t number = state->find_stream(stream);
   if (number == pool_state::no_stream) [[unlikely]] {

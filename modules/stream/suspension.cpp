@@ -76,6 +76,7 @@ status stream_pool::begin_suspend(std::span<const stream_handle> streams, suspen
   if (change_phase(suspension_phase::running) != suspension_phase::running)
     return refuse(errc::in_use, "the pool's memory is suspended already");
   const growth_turn turn(way_in());
+  const lending_pause pause(state_);
   status done;
   if (state_.with([](auto& state) { return state.totals().pinned_count; }) != 0)
     done = refuse(errc::in_use, "a block of the pool is pinned: unpin it first");

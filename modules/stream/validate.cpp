@@ -28,6 +28,10 @@ const char* pool_state::broken_region(const segment& in, region_id region,
   }
   check(where.count != 0, "a region is empty");
   seen.owned += where.count;
+  if (in.is_lent(region)) {
+    seen.live += where.count;
+    return nullptr;
+  }
   if (is_free_kind(kind)) {
     if (in.regions().word(region) > streams_.progress().last_epoch(stream_of(kind)))
       return "a free region is newer than its stream";
@@ -106,7 +110,15 @@ const char* pool_state::broken_tables(const segment& in, sums& seen) const noexc
 }
 
 const char* pool_state::broken_sums(const sums& seen) const noexcept {
-  if (seen.live != mappings_.live_granules()) return "the count of live granules is wrong";
+  std::uint64_t uncounted = 0;  // lent, and not counted as live
+  if (fronts_ != nullptr) {
+    fronts_->for_each([&](std::uint32_t number, const front&) {
+      const front_lease& lease = fronts_->lease_of(number);
+      uncounted += lease.lent_granules - lease.counted_granules;
+    });
+  }
+  if (seen.live != mappings_.live_granules() + uncounted)
+    return "the count of live granules is wrong";
   if (seen.handle_granules != mappings_.handle_granules())
     return "the count of physical granules is wrong";
   if (seen.owned != mappings_.handle_granules()) return "live and free memory is not all memory";
@@ -129,7 +141,8 @@ status pool_state::validate() const noexcept {
     }
   }
   for (const char* broken : {broken_sums(seen), mappings_.broken_invariant(),
-                             streams_.broken_invariant(), captures_.broken_invariant(streams_)}) {
+                             streams_.broken_invariant(), captures_.broken_invariant(streams_),
+                             front_lending::broken_invariant(*this)}) {
     if (broken != nullptr) return refuse(errc::internal, broken);
   }
   return {};

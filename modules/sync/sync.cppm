@@ -151,6 +151,12 @@ export class VMM_CAPABILITY("spin_lock") spin_lock {
     if (is_locked_.exchange(true, std::memory_order_acquire)) [[unlikely]]
       lock_slowly();
   }
+  /// Whether the lock was free, and is the caller's now. Announced as lock() is, so that under an
+  /// observer that lets one thread run at a time it is free.
+  [[nodiscard]] inline bool try_lock() noexcept VMM_TRY_ACQUIRE(true) {
+    reach(step::lock, this);
+    return !is_locked_.exchange(true, std::memory_order_acquire);
+  }
   inline void unlock() noexcept VMM_RELEASE() {
     debug_check([this] { return is_locked_.load(std::memory_order_relaxed); },
                 "a spin lock is given back that nobody has taken");

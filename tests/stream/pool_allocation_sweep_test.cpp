@@ -48,7 +48,8 @@ class PoolHostMemory : public testing::Test {
  protected:
   // Returns how many allocations the operation made.
   std::uint64_t run(const scenario& one, const variant& on, std::uint64_t fail_at, bool forever) {
-    world w(B(vmm::fake_driver(on.plays), std::make_shared<pause_in_driver>()), one.options);
+    world w(B(vmm::fake_driver(on.plays), std::make_shared<pause_in_driver>()),
+            on.change(one.options));
     one.prepare(w);
     const vmm::pool_statistics before = w.pool->statistics();
     const std::size_t live_before = w.slots.size();
@@ -118,6 +119,7 @@ TEST(PoolHostMemoryGrowth, StreamsCostWhatTheyNeed) {
 
 TEST_F(PoolHostMemory, Cuda) { sweep_all(pool_scenarios::variants().at(0)); }
 TEST_F(PoolHostMemory, WithoutAliases) { sweep_all(pool_scenarios::variants().at(1)); }
+TEST_F(PoolHostMemory, Fronts) { sweep_all(pool_scenarios::variants().at(6)); }
 TEST_F(PoolHostMemory, Host) { sweep_all(pool_scenarios::variants().at(5)); }
 
 }  // namespace

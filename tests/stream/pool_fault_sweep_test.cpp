@@ -134,7 +134,7 @@ class PoolFaults : public testing::Test {
  protected:
   // Does the operation in a fresh world with these faults planned; checks all there is to check.
   outcome inject(const scenario& one, const variant& on, const fault_list& faults) {
-    world w(B(on.plays), one.options);
+    world w(B(on.plays), on.change(one.options));
     one.prepare(w);
     const vmm::pool_statistics before = w.pool->statistics();
     const std::size_t live_before = w.slots.size();
@@ -263,6 +263,7 @@ TEST_F(PoolFaults, WithoutAliases) { sweep_all(pool_scenarios::variants().at(1))
 TEST_F(PoolFaults, WithoutSpanningUnmap) { sweep_all(pool_scenarios::variants().at(2)); }
 TEST_F(PoolFaults, WithNeither) { sweep_all(pool_scenarios::variants().at(3)); }
 TEST_F(PoolFaults, LevelZero) { sweep_all(pool_scenarios::variants().at(4)); }
+TEST_F(PoolFaults, Fronts) { sweep_all(pool_scenarios::variants().at(6)); }
 TEST_F(PoolFaults, Host) { sweep_all(pool_scenarios::variants().at(5)); }
 
 }  // namespace

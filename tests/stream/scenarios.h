@@ -467,6 +467,12 @@ std::vector<scenario<B>> all() {
 struct variant {
   const char* name;
   vmm::fake::profile plays;
+  bool fronts = false;  // every stream has one from its first growth on
+
+  [[nodiscard]] vmm::pool_options change(vmm::pool_options options) const {
+    if (fronts) options.fronts = vmm::front_rule::always;
+    return options;
+  }
 };
 inline std::vector<variant> variants() {
   vmm::fake::profile cuda = vmm::fake::profile::cuda();
@@ -483,7 +489,8 @@ inline std::vector<variant> variants() {
   host.host_memory_bytes = 64 * MiB;
   host.host_granularity = cuda.device_granularity;
   return {{"cuda", cuda},       {"no alias", no_alias},     {"no span", no_span},
-          {"neither", neither}, {"level zero", level_zero}, {"host", host}};
+          {"neither", neither}, {"level zero", level_zero}, {"host", host},
+          {"fronts", cuda, true}};
 }
 
 }  // namespace pool_scenarios

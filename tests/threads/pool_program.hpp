@@ -32,7 +32,7 @@ class pool_program {
   /// With `after_all` blocks are freed after everything too, and used by a stream of each thread
   /// that the pool does not know.
   explicit pool_program(std::uint64_t seed, bool after_all = false)
-      : numbers_(seed), driver_(machine(numbers_)) {
+      : numbers_(seed), driver_(machine(numbers_)), fronts_(seed % 2 == 0) {
     after_all_ = after_all && driver_.feature_set().record_all;
     driver_.set_manual(true);
     shared_ = make_stream();
@@ -165,6 +165,7 @@ class pool_program {
     if (numbers_.one_in(3)) out.capture = vmm::capture_rule::unchecked;
     captures_ = out.capture == vmm::capture_rule::private_memory;
     if (numbers_.one_in(3)) out.watcher = &watcher_;
+    if (fronts_) out.fronts = vmm::front_rule::always;
     return out;
   }
 
@@ -403,6 +404,7 @@ class pool_program {
 
   number_source numbers_;
   scheduled_driver driver_;
+  const bool fronts_;
   silent_watcher watcher_;
   silent_listener silent_listener_;
   parked_listener frees_parked_{*this};

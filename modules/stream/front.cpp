@@ -1,0 +1,278 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.va;
+
+namespace vmm {
+
+front::front(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept
+    : where_(where), sizes_(sizes), regions_(std::move(regions)) {
+  check(where.size_bytes == regions_.count_granules() * granule_bytes,
+        "a front has other addresses than its regions");
+}
+
+result<std::unique_ptr<front>> front::create(address_range where,
+                                             const pool_geometry& sizes) noexcept {
+  check(where.size_bytes % sizes.unit_bytes == 0 && !where.empty(), "a front ends inside a unit");
+  result<region_map> regions =
+      region_map::create({granules_in(where.size_bytes), sizes.unit_granules, 0, regions_max});
+  if (!regions) return regions.error();
+  const result<region_kind> kind = regions->add_kind();
+  if (!kind) return kind.error();
+  check(*kind == free_kind, "a front's free regions have another kind");
+  std::unique_ptr<front> made{new (std::nothrow) front(where, sizes, std::move(*regions))};
+  if (made == nullptr) return no_record_memory;
+  return made;
+}
+
+// ---- for threads ---------------------------------------------------------------------
+
+address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
+  const std::uint32_t count = sizes_.granules_for(size_bytes);
+  if (count == 0) return {};
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  if (!is_open_ || stream_ != stream) return {};
+  const region_id found = regions_.best_fit(free_kind, count);
+  if (found == region_id::none || !regions_.provide(1) || !blocks_.reserve()) return {};
+  region_id taken = found;
+  if (regions_.where(found).count > count) {
+    taken = regions_.take_front(found, count);
+  } else {
+    regions_.unlist(found);
+  }
+  regions_.set_note(taken, {0, live_tag});
+  const std::uint32_t offset = regions_.where(taken).offset;
+  blocks_.insert(offset, taken);
+  live_granules_ += count;
+  debug_check([&]() VMM_NOT_ANALYSED { return regions_.where(taken).count == count; },
+              "a front hands out another size than was asked for");
+  return where_.base + offset * granule_bytes;
+}
+
+bool front::give(stream_handle stream, address at) noexcept {
+  debug_check([&] { return !where_.empty(); }, "a front has no addresses");
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  if (!is_open_ || stream_ != stream || regions_.listed_count(free_kind) >= free_count_max)
+    return false;
+  return give_here(at);
+}
+
+bool front::keep(address at) noexcept {
+  check(where_.contains(at), "a block is kept that lies elsewhere");
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  return give_here(at);
+}
+
+bool front::give_here(address at) noexcept {
+  const std::uint64_t offset_bytes = at - where_.base;
+  if (offset_bytes >= where_.size_bytes || offset_bytes % granule_bytes != 0) return false;
+  const region_id block = blocks_.take(granules_in(offset_bytes));
+  if (block == region_id::none) return false;
+  debug_check([&]() VMM_NOT_ANALYSED { return regions_.tag(block) == live_tag; },
+              "a front's table names what is not live");
+  live_granules_ -= regions_.where(block).count;
+  make_free(block);
+  return true;
+}
+
+void front::make_free(region_id region) noexcept {
+  debug_check([&]() VMM_NOT_ANALYSED { return regions_.kind(region) == region_kind::unlisted; },
+              "what is free in a front is freed");
+  const region_id left = regions_.before(region);
+  const region_id right = regions_.after(region);
+  if (regions_.kind(left) == free_kind) {
+    if (regions_.kind(right) == free_kind) {
+      regions_.unlist(right);
+      regions_.join(region, right);
+    }
+    return regions_.absorb_right(left);
+  }
+  if (regions_.kind(right) == free_kind) return regions_.absorb_left(right);
+  regions_.list(region, free_kind);
+}
+
+void front::make_hole(region_id region) noexcept {
+  check(regions_.kind(region) == region_kind::unlisted, "what is listed becomes a front's hole");
+  regions_.set_note(region, {0, hole_tag});
+  region_id kept = region;
+  if (const region_id left = regions_.before(kept); is_hole(left)) {
+    regions_.join(left, kept);
+    kept = left;
+  }
+  if (const region_id right = regions_.after(kept); is_hole(right)) regions_.join(kept, right);
+  debug_check([&]() VMM_NOT_ANALYSED { return is_hole(kept); }, "a front's hole is none");
+}
+
+// ---- for the pool --------------------------------------------------------------------
+
+void front::set_stream(stream_handle stream) noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  check(!has_stream_ && !is_open_ && blocks_.count() == 0, "a front is another stream's");
+  has_stream_ = true;
+  stream_ = stream;
+}
+
+void front::end_stream() noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  check(has_stream_ && !is_open_, "a front ends that is open, or nobody's");
+  check(blocks_.count() == 0 && regions_.listed_count(free_kind) == 0,
+        "a front ends while memory is lent to it");
+  has_stream_ = false;
+}
+
+bool front::provide() noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  check(has_stream_, "memory is lent to a front that is nobody's");
+  return regions_.provide(2);
+}
+
+void front::lend(granule_range what) noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  check(has_stream_ && what.count != 0, "nothing is lent, or to a front that is nobody's");
+  region_id region = regions_.find(what.offset);
+  check(is_hole(region) && regions_.where(region).end() >= what.end(),
+        "memory is lent that a front has");
+  if (const std::uint32_t lead = what.offset - regions_.where(region).offset; lead != 0)
+    region = regions_.cut(region, lead);
+  if (regions_.where(region).count > what.count) (void)regions_.cut(region, what.count);
+  make_free(region);
+  is_open_ = true;
+}
+
+void front::close() noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  check(has_stream_, "a front is closed that is nobody's");
+  is_open_ = false;
+}
+
+granule_range front::take_free() noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  check(!is_open_, "memory is taken back from a front that is open");
+  const region_id free = regions_.best_fit(free_kind, 1);
+  if (free == region_id::none) return {};
+  const granule_range where = regions_.where(free);
+  regions_.unlist(free);
+  make_hole(free);
+  return where;
+}
+
+front_place front::look(std::uint32_t offset) const noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  check(offset < regions_.count_granules(), "an offset leaves its front");
+  return look_here(offset);
+}
+
+front_place front::look_here(std::uint32_t offset) const noexcept {
+  const region_id around = regions_.find(offset);
+  const bool is_live =
+      regions_.kind(around) == region_kind::unlisted && regions_.tag(around) == live_tag;
+  return is_live ? front_place::inside : front_place::nothing;
+}
+
+granule_range front::take_block(std::uint32_t offset, front_place& place) noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const region_id block = blocks_.take(offset);
+  place = block == region_id::none ? look_here(offset) : front_place::begins;
+  if (block == region_id::none) return {};
+  const granule_range where = regions_.where(block);
+  check(where.offset == offset && where.count != 0, "a front's block begins elsewhere");
+  live_granules_ -= where.count;
+  make_hole(block);
+  return where;
+}
+
+status front::list_blocks(std::vector<std::uint32_t>& out) const noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  if (status room = reserve_more(out, blocks_.count()); !room) return room;
+  blocks_.each([&](region_id block)
+                   VMM_NOT_ANALYSED { out.push_back(regions_.where(block).offset); });
+  check(out.size() >= blocks_.count(), "a front's block is left out");
+  return {};
+}
+
+void front::list(granule_range within, std::vector<front_part>& out) const {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  std::uint32_t at = within.offset;
+  for (region_id r = regions_.find(at); at < within.end(); r = regions_.after(r)) {
+    const granule_range where = regions_.where(r);
+    check(!is_hole(r), "a front does not have what was lent to it");
+    const std::uint32_t end = std::min(where.end(), within.end());
+    out.push_back({{at, end - at}, regions_.kind(r) == region_kind::unlisted});
+    at = end;
+  }
+}
+
+front_numbers front::numbers() const noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  check(live_granules_ <= regions_.count_granules(), "more is live in a front than there is");
+  return {live_granules_, regions_.listed_granules(free_kind), blocks_.count()};
+}
+
+const char* front::broken_invariant() const noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  if (!regions_.validate()) return "the regions of a front are broken";
+  if (const char* broken = blocks_.broken_invariant(); broken != nullptr) return broken;
+  std::uint64_t live_count = 0;
+  std::uint64_t live_granules = 0;
+  for (region_id r = regions_.first(); r != region_id::none; r = regions_.after(r)) {
+    const region_id next = regions_.after(r);
+    const bool is_free = regions_.kind(r) == free_kind;
+    if (is_free && next != region_id::none && regions_.kind(next) == free_kind)
+      return "two free neighbours in a front are not merged";
+    if (is_free || is_hole(r)) continue;
+    ++live_count;
+    live_granules += regions_.where(r).count;
+    if (blocks_.find(regions_.where(r).offset) != r) return "a front's block is in no table";
+  }
+  check(live_count <= regions_.count_granules(), "a front has more blocks than granules");
+  if (live_count != blocks_.count()) return "a front's table has one that is not live";
+  return live_granules == live_granules_ ? nullptr : "a front's count of granules is wrong";
+}
+
+// ---- the fronts of a pool ------------------------------------------------------------
+
+// A place that was used before is used again; a new one keeps the others in a row.
+std::uint32_t front_set::place_for(stream_handle stream) const noexcept {
+  const std::uint32_t home = home_of(stream);
+  check(home < bucket_count, "a stream's front has no place");
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    const std::uint64_t key = buckets_[home].keys[slot].load(std::memory_order_relaxed);
+    if (key == never_used || key == used_before) return home * slots + slot;
+  }
+  return none;
+}
+
+bool front_set::takes(stream_handle stream) const noexcept {
+  check(home_of(stream) < bucket_count, "a stream's front has no place");
+  return key_of(stream) != used_before && number_of(stream) == none && place_for(stream) != none;
+}
+
+void front_set::add(stream_handle stream, std::uint32_t record,
+                    std::unique_ptr<front> made) noexcept {
+  check(takes(stream) && record != none, "a front is added that has no place or no stream");
+  const std::uint32_t number = place_for(stream);
+  if (fronts_[number] == nullptr) fronts_[number] = std::move(made);
+  check(leases_[number].record == none, "a front's place is another stream's");
+  leases_[number] = {record};
+  fronts_[number]->set_stream(stream);
+  buckets_[number / slots].keys[number % slots].store(key_of(stream), std::memory_order_release);
+}
+
+void front_set::remove(stream_handle stream) noexcept {
+  const std::uint32_t number = number_of(stream);
+  check(number != none, "a front is removed that is not there");
+  check(leases_[number].lent_granules == 0, "a front is removed while memory is lent to it");
+  fronts_[number]->end_stream();
+  leases_[number] = {};
+  buckets_[number / slots].keys[number % slots].store(used_before, std::memory_order_release);
+}
+
+}  // namespace vmm

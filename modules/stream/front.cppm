@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:front - memory of one stream that its threads allocate and free without the pool's
+// lock, and the fronts of a pool. Not exported. docs/decisions/0021 has the reasons.
+//
+// The pool lends a front ranges that are free for its stream. Inside them the front does what a
+// pool does for one stream: best fit, cut, coalesce, a table of live blocks. Outside of them it has
+// a hole. The pool takes back what is free there whenever it wants (:lending).
+//
+// I1  A front's regions are live, free or holes; what is live or free is lent to it by the pool.
+// I2  A front that is closed hands out nothing and takes back nothing: the pool does both.
+// I3  What is free in a front was freed on its stream, and is handed out for work of that stream.
+// I4  A front has its stream from provide() to remove(). It stays where it is until the pool goes,
+//     and its place in the table is read without a lock: whoever found it looks again under its
+//     lock whether it is the stream's.
+//
+// Thread safety: all of front, which has a lock of its own, the innermost. Of front_set: find();
+// the rest under the lock of the pool's state. Cost: take and give are those of region_map under an
+// uncontended lock. Memory: 32 KiB a front as touched, and 82 to 97 bytes a block.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:front;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.va;
+import :block_table;
+import :geometry;
+
+namespace vmm {
+
+/// What lies at an offset of a front.
+enum class front_place : std::uint8_t {
+  nothing,  // no live block begins there and none is around it
+  inside,   // it lies inside a live block
+  begins,   // a live block begins there
+};
+
+/// What a front has, in granules and blocks.
+struct front_numbers {
+  std::uint64_t live_granules = 0;
+  std::uint64_t free_granules = 0;
+  std::uint64_t live_count = 0;
+};
+
+/// A region of a front that is no hole.
+struct front_part {
+  granule_range where{};
+  bool is_live = false;
+};
+
+class alignas(128) front {
+ public:
+  /// Over the addresses of a pool's first segment; nothing is lent yet, and it is closed.
+  /// Errors: out_of_host_memory.
+  [[nodiscard]] static result<std::unique_ptr<front>> create(address_range where,
+                                                             const pool_geometry& sizes) noexcept;
+  front(const front&) = delete;
+  front& operator=(const front&) = delete;
+
+  // ---- for threads, without the pool's lock ----
+  /// A block from what is free here; none where it is closed, another stream's, or has no room.
+  [[nodiscard]] address take(stream_handle stream, std::uint64_t size_bytes) noexcept;
+  /// False where the pool has to free the block, or to say what is wrong with it.
+  [[nodiscard]] bool give(stream_handle stream, address at) noexcept;
+
+  // ---- under the lock of the pool's state ----
+  void set_stream(stream_handle stream) noexcept;
+  /// No live block is left, nothing is free, and it is closed.
+  void end_stream() noexcept;
+  /// Whether the next lend() needs no host memory.
+  [[nodiscard]] bool provide() noexcept;
+  /// After provide(). The range, a part of the hole, is free here; opens the front.
+  void lend(granule_range what) noexcept;
+  void close() noexcept;
+  /// A free region becomes a hole; an empty one when nothing is free.
+  [[nodiscard]] granule_range take_free() noexcept;
+  /// The live block that begins there becomes a hole; an empty one, and `place`, where none does.
+  [[nodiscard]] granule_range take_block(std::uint32_t offset, front_place& place) noexcept;
+  /// What lies there.
+  [[nodiscard]] front_place look(std::uint32_t offset) const noexcept;
+  /// As give(), of a front that is closed, too.
+  [[nodiscard]] bool keep(address at) noexcept;
+  /// Appends where each live block begins. Errors: out_of_host_memory.
+  [[nodiscard]] status list_blocks(std::vector<std::uint32_t>& out) const noexcept;
+  /// Appends what lies in a range that is lent. Throws std::bad_alloc.
+  void list(granule_range within, std::vector<front_part>& out) const;
+  [[nodiscard]] front_numbers numbers() const noexcept;
+  /// nullptr when I1 holds as far as it is seen here, else what is broken. O(regions).
+  [[nodiscard]] const char* broken_invariant() const noexcept;
+  /// Each region that is no hole, in address order, under the front's lock.
+  template <class Visitor>
+  void for_each_lent(Visitor&& visitor) const noexcept {
+    const sync::lock_guard<sync::spin_lock> held(lock_);
+    for (region_id r = regions_.first(); r != region_id::none; r = regions_.after(r)) {
+      if (!is_hole(r)) visitor(regions_.where(r));
+    }
+  }
+
+ private:
+  static constexpr region_kind free_kind = static_cast<region_kind>(1);
+  static constexpr std::uint32_t hole_tag = 0;
+  static constexpr std::uint32_t live_tag = 1;
+  static constexpr std::uint32_t regions_max = 1u << 22;
+  // More free regions than this are the pool's: what is taken back at a time stays short.
+  static constexpr std::uint32_t free_count_max = 4096;
+
+  front(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept;
+
+  [[nodiscard]] inline bool is_hole(region_id region) const noexcept VMM_REQUIRES(lock_) {
+    return region != region_id::none && regions_.kind(region) == region_kind::unlisted &&
+           regions_.tag(region) == hole_tag;
+  }
+  [[nodiscard]] front_place look_here(std::uint32_t offset) const noexcept VMM_REQUIRES(lock_);
+  [[nodiscard]] bool give_here(address at) noexcept VMM_REQUIRES(lock_);
+  void make_free(region_id region) noexcept VMM_REQUIRES(lock_);
+  void make_hole(region_id region) noexcept VMM_REQUIRES(lock_);
+
+  mutable sync::spin_lock lock_;
+  bool is_open_ VMM_GUARDED_BY(lock_) = false;
+  bool has_stream_ VMM_GUARDED_BY(lock_) = false;
+  stream_handle stream_ VMM_GUARDED_BY(lock_) = stream_handle::default_stream;
+  const address_range where_;
+  const pool_geometry sizes_;
+  region_map regions_ VMM_GUARDED_BY(lock_);
+  live_block_table blocks_ VMM_GUARDED_BY(lock_){};
+  std::uint64_t live_granules_ VMM_GUARDED_BY(lock_) = 0;
+};
+
+/// What the pool knows of a front. Under the lock of the pool's state.
+struct front_lease {
+  std::uint32_t record = ~0u;          // of the front's stream
+  std::uint64_t lent_granules = 0;     // inside the pool's lent regions
+  std::uint64_t counted_granules = 0;  // of these, what the pool counts as live: see :lending
+};
+
+class front_set {
+ public:
+  static constexpr std::uint32_t fronts_max = 64;
+  static constexpr std::uint32_t none = ~0u;
+
+  explicit front_set(address_range where) noexcept : where_(where) {
+    check(!where.empty(), "fronts are made before there are addresses");
+  }
+  front_set(const front_set&) = delete;
+  front_set& operator=(const front_set&) = delete;
+
+  /// The front of a stream; null where it has none. Reads one cache line that is seldom written.
+  [[nodiscard]] inline front* find(stream_handle stream) const noexcept {
+    const std::uint32_t number = number_of(stream);
+    return number == none ? nullptr : fronts_[number].get();
+  }
+
+  // ---- under the lock of the pool's state ----
+  [[nodiscard]] inline std::uint32_t number_of(stream_handle stream) const noexcept {
+    const std::uint32_t home = home_of(stream);
+    const std::uint64_t key = key_of(stream);
+    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+      const std::uint64_t seen = buckets_[home].keys[slot].load(std::memory_order_acquire);
+      if (seen == key) return home * slots + slot;
+      if (seen == never_used) break;
+    }
+    return none;
+  }
+  /// Whether there is room for the front of one more such stream, and it has none.
+  [[nodiscard]] bool takes(stream_handle stream) const noexcept;
+  /// After takes(). `made` is used where the place has no front yet.
+  void add(stream_handle stream, std::uint32_t record, std::unique_ptr<front> made) noexcept;
+  /// Nothing is lent to the front any more.
+  void remove(stream_handle stream) noexcept;
+  [[nodiscard]] inline front& at(std::uint32_t number) const noexcept {
+    check(number < fronts_max && fronts_[number] != nullptr, "no front has this number");
+    return *fronts_[number];
+  }
+  [[nodiscard]] inline front_lease& lease_of(std::uint32_t number) noexcept {
+    check(number < fronts_max && fronts_[number] != nullptr, "no front has this number");
+    return leases_[number];
+  }
+  /// The number and the front of each stream that has one.
+  template <class Visitor>
+  void for_each(Visitor&& visitor) const {
+    for (std::uint32_t number = 0; number < fronts_max; ++number) {
+      if (fronts_[number] != nullptr && leases_[number].record != none)
+        visitor(number, *fronts_[number]);
+    }
+  }
+  [[nodiscard]] const front_lease& lease_of(std::uint32_t number) const noexcept {
+    check(number < fronts_max, "no front has this number");
+    return leases_[number];
+  }
+
+ private:
+  static constexpr std::uint32_t slots = 8;
+  static constexpr std::uint32_t bucket_count = fronts_max / slots;
+  static constexpr std::uint64_t never_used = 0;
+  static constexpr std::uint64_t used_before = ~std::uint64_t{0};
+  struct alignas(64) bucket {
+    std::array<sync::atomic<std::uint64_t>, slots> keys{};
+  };
+
+  [[nodiscard]] static inline std::uint64_t key_of(stream_handle stream) noexcept {
+    const std::uint64_t key = static_cast<std::uint64_t>(stream) + 1;
+    debug_check([&] { return key != never_used; }, "a stream has the number of none");
+    return key;
+  }
+  [[nodiscard]] static inline std::uint32_t home_of(stream_handle stream) noexcept {
+    const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
+    return static_cast<std::uint32_t>(mixed >> 32) % bucket_count;
+  }
+  [[nodiscard]] std::uint32_t place_for(stream_handle stream) const noexcept;
+
+  std::array<bucket, bucket_count> buckets_{};
+  std::array<std::unique_ptr<front>, fronts_max> fronts_{};
+  alignas(64) std::array<front_lease, fronts_max> leases_{};
+  const address_range where_;
+};
+
+}  // namespace vmm

@@ -1,0 +1,221 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.stream;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr error no_lent_block =
+    refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
+constexpr error inside_lent_block = refuse(
+    errc::invalid_argument, "the address lies inside a block: pass the one that allocate returned");
+
+}  // namespace
+
+// ---- lending -------------------------------------------------------------------------
+
+address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_bytes) noexcept {
+  front_set* const fronts = state_.fronts();
+  check(fronts != nullptr, "memory is lent by a pool that has no fronts");
+  const std::uint32_t count = state_.granules_for(size_bytes);
+  const std::uint32_t number = fronts->number_of(stream);
+  if (number == front_set::none || count == 0 || size_bytes > request_bytes_max) return {};
+  if (!state_.may_lend()) return {};
+  segment& in = state_.segment_at(0);
+  front& to = fronts->at(number);
+  front_lease& lease = fronts->lease_of(number);
+  const region_id found = in.find_free({count, lease.record});
+  if (found == region_id::none || !in.provide(1) || !to.provide()) return {};
+  const std::uint32_t lent = std::min(in.range(found).count, std::max(count, lend_granules));
+  state_.records().count_dead(static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0)));
+  to.lend(in.lend(found, lent, number, state_.records()));
+  lease.lent_granules += lent;
+  const address at = to.take(stream, size_bytes);  // none where the host has no memory
+  debug_check([&] { return !at || in.where().range.contains(at); },
+              "a front hands out what was not lent to it");
+  return at;
+}
+
+// Of a front that is closed: what is live in it stays so until it is met again.
+void front_lending::count(std::uint32_t number) noexcept {
+  front_lease& lease = state_.fronts()->lease_of(number);
+  const std::uint64_t live = state_.fronts()->at(number).numbers().live_granules;
+  check(live <= lease.lent_granules, "more is live in a front than was lent to it");
+  const std::uint64_t before = std::exchange(lease.counted_granules, live);
+  if (live > before) state_.records().count_live(static_cast<std::uint32_t>(live - before));
+  if (live < before) state_.records().count_dead(static_cast<std::uint32_t>(before - live));
+}
+
+// ---- taking back ---------------------------------------------------------------------
+
+// Frees of other threads that hold no lock are over when close() returns, or are the pool's.
+bool front_lending::take_back_some() noexcept {
+  front_set* const fronts = state_.fronts();
+  if (fronts == nullptr) return false;
+  std::uint32_t steps = steps_max;
+  bool is_more = false;
+  fronts->for_each([&](std::uint32_t number, front& from) {
+    from.close();
+    if (!is_more) is_more = take_back(number, steps);
+  });
+  check(steps <= steps_max, "more steps were taken than there were");
+  return is_more;
+}
+
+// Whether there is more, for which no step is left.
+bool front_lending::take_back(std::uint32_t number, std::uint32_t& steps) noexcept {
+  front& from = state_.fronts()->at(number);
+  front_lease& lease = state_.fronts()->lease_of(number);
+  segment& in = state_.segment_at(0);
+  count(number);
+  stream_point now{lease.record, 0};
+  for (;;) {
+    if (!in.provide(2)) return false;
+    if (steps == 0) return true;
+    const granule_range free = from.take_free();
+    if (free.count == 0) return false;
+    --steps;
+    if (now.epoch == 0) now = state_.progress().advance(lease.record);
+    check(lease.lent_granules - lease.counted_granules >= free.count,
+          "more comes back from a front than was lent");
+    lease.lent_granules -= free.count;
+    in.free_lent(in.cut_lent(free), now, state_.records(), state_.streams());
+  }
+}
+
+// ---- recalling -----------------------------------------------------------------------
+
+status front_lending::recall(segment& in, std::uint64_t offset_bytes) noexcept {
+  const std::uint32_t offset = granules_in(offset_bytes);
+  if (state_.fronts() == nullptr || offset >= in.regions().count_granules()) return {};
+  const region_id around = in.regions().find(offset);
+  check(around != region_id::none, "a granule lies in no region");
+  if (!in.is_lent(around)) return {};
+  check(&in == &state_.segment_at(0), "memory is lent that lies in another segment");
+  const std::uint32_t number = in.lent_to(around);
+  if (offset_bytes % granule_bytes == 0) return recall_block(in, number, offset);
+  const front_place place = state_.fronts()->at(number).look(offset);
+  return place == front_place::inside ? inside_lent_block : no_lent_block;
+}
+
+status front_lending::recall_block(segment& in, std::uint32_t number,
+                                   std::uint32_t offset) noexcept {
+  if (!in.provide(2) || !in.provide_entry()) return no_record_memory;
+  front_place place = front_place::nothing;
+  const granule_range block = state_.fronts()->at(number).take_block(offset, place);
+  check((block.count != 0) == (place == front_place::begins), "a block is found and is not there");
+  if (place == front_place::inside) return inside_lent_block;
+  if (place == front_place::nothing) return no_lent_block;
+  front_lease& lease = state_.fronts()->lease_of(number);
+  check(lease.lent_granules >= block.count, "more comes back from a front than was lent");
+  lease.lent_granules -= block.count;
+  if (lease.counted_granules != 0) count(number);
+  state_.records().count_live(block.count);
+  in.make_lent_live(in.cut_lent(block));
+  return {};
+}
+
+bool front_lending::keep(const segment& in, std::uint64_t offset_bytes,
+                         std::uint32_t stream) noexcept {
+  check(offset_bytes % granule_bytes == 0, "a block is kept that begins inside a granule");
+  const region_id around = in.regions().find(granules_in(offset_bytes));
+  if (!in.is_lent(around)) return false;
+  const std::uint32_t number = in.lent_to(around);
+  if (state_.fronts()->lease_of(number).record != stream) return false;
+  const bool is_kept = state_.fronts()->at(number).keep(in.where().range.base + offset_bytes);
+  if (state_.fronts()->lease_of(number).counted_granules != 0) count(number);
+  return is_kept;
+}
+
+status front_lending::recall_front(std::uint32_t number) noexcept {
+  segment& in = state_.segment_at(0);
+  front& from = state_.fronts()->at(number);
+  from.close();
+  std::vector<std::uint32_t> blocks;
+  if (status listed = from.list_blocks(blocks); !listed) return listed;
+  for (const std::uint32_t offset : blocks) {
+    if (status recalled = recall_block(in, number, offset); !recalled) return recalled;
+  }
+  if (!in.provide(2)) return no_record_memory;
+  std::uint32_t steps = std::numeric_limits<std::uint32_t>::max();
+  (void)take_back(number, steps);
+  if (state_.fronts()->lease_of(number).lent_granules != 0) return no_record_memory;
+  check(from.numbers().live_count == 0, "a block stays in a front that was emptied");
+  return {};
+}
+
+status front_lending::remove(stream_handle stream) noexcept {
+  if (state_.fronts() == nullptr) return {};
+  const std::uint32_t number = state_.fronts()->number_of(stream);
+  if (number == front_set::none) return {};
+  if (status recalled = recall_front(number); !recalled) return recalled;
+  state_.fronts()->remove(stream);
+  check(state_.fronts()->find(stream) == nullptr, "a front is found that was removed");
+  return {};
+}
+
+// ---- validation ----------------------------------------------------------------------
+
+const char* front_lending::broken_invariant(const pool_state& state) noexcept {
+  const front_set* const fronts = state.fronts();
+  if (fronts == nullptr) return nullptr;
+  const char* broken = nullptr;
+  const segment& in = state.segment_at(0);
+  std::array<std::uint64_t, front_set::fronts_max> lent{};
+  const region_map& regions = in.regions();
+  for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
+    if (in.is_lent(r)) lent[in.lent_to(r)] += in.range(r).count;
+  }
+  fronts->for_each([&](std::uint32_t number, const front& of) {
+    const front_lease& lease = fronts->lease_of(number);
+    check(lease.record < state.streams().count(), "a front has no stream");
+    if (broken == nullptr) broken = of.broken_invariant();
+    std::uint64_t held = 0;
+    of.for_each_lent([&](granule_range where) {
+      held += where.count;
+      const region_id around = regions.find(where.offset);
+      const bool is_there = in.is_lent(around) && in.lent_to(around) == number &&
+                            in.range(around).end() >= where.end();
+      if (!is_there) broken = "a front has memory that is not lent to it";
+    });
+    if (held != lease.lent_granules || lent[number] != held)
+      broken = "the count of what is lent to a front is wrong";
+    if (lease.counted_granules != 0 && lease.counted_granules != of.numbers().live_granules)
+      broken = "the count of what is live in a front that is closed is wrong";
+    lent[number] = 0;
+  });
+  const bool all_known = std::all_of(lent.begin(), lent.end(), [](auto each) { return each == 0; });
+  return broken != nullptr || all_known ? broken : "memory is lent to a front that is not there";
+}
+
+// ---- pauses --------------------------------------------------------------------------
+
+lending_pause::lending_pause(guarded<pool_state>& state) noexcept : state_(state) {
+  for (bool is_more = true; is_more;) {
+    const auto held = state_.lock();
+    if (held->fronts() == nullptr) return;
+    if (!is_pausing_) is_pausing_ = held->pause_lending();
+    const std::uint64_t lent_before = held->lent_granules();
+    is_more = front_lending(*held).take_back_some();
+    check(held->lent_granules() <= lent_before, "a front has more after it gave back");
+    took_any_ = took_any_ || held->lent_granules() != lent_before;
+  }
+}
+
+lending_pause::~lending_pause() {
+  if (!is_pausing_) return;
+  const auto state = state_.lock();
+  state->end_pause();
+  check(state->fronts() != nullptr, "the fronts of a pool went while it grew");
+}
+
+}  // namespace vmm

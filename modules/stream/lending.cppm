@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:lending - what passes between a pool's state and its fronts. Not exported.
+//
+// Owns nothing: it is made for a call, over the pool's state, by whoever has that. The rules that
+// it keeps there:
+//
+// I1  What is lent is one region for each stretch of a front, live in its handles, so that nothing
+//     moves or unmaps them. Two of one front are no neighbours.
+// I2  A lease counts the granules that are lent. The pool's count of live granules has what is live
+//     in fronts that are closed, so that it is exact when the pool grows, and nothing of others: the
+//     peak is never above what was live.
+// I3  Nothing is lent while a growth, a trim or a suspension is under way, or a history is
+//     recorded.
+//
+// Thread safety: none of its own; under the lock of the pool's state, and it takes those of fronts.
+// Cost: O(1), but for remove() and validation.
+export module vmm.stream:lending;
+
+import vmm.backend;
+import :front;
+import :geometry;
+import :guarded;
+import :pool_state;
+import :segment;
+import vmm.std;
+
+namespace vmm {
+
+class front_lending {
+ public:
+  /// Requests up to here are served by fronts.
+  static constexpr std::uint64_t request_bytes_max = std::uint64_t{8} << 20;
+
+  explicit front_lending(pool_state& state) noexcept : state_(state) {}
+
+  /// Lends memory that is free for the front's stream, enough for the request, and takes a block
+  /// of it; no address where there is none, or nothing may be lent.
+  [[nodiscard]] address lend_and_take(stream_handle stream, std::uint64_t size_bytes) noexcept;
+  /// Takes back some of what is free in fronts, all of which it closes first. False when nothing
+  /// is left, but for what host memory was short for.
+  [[nodiscard]] bool take_back_some() noexcept;
+  /// A lent block that begins there becomes one of the pool's tables; so that nothing is done when
+  /// what lies there is not lent. Errors: out_of_host_memory; not_allocated, invalid_argument
+  /// (inside a block) where it is lent and no block begins there.
+  [[nodiscard]] status recall(segment& in, std::uint64_t offset_bytes) noexcept;
+  /// A lent block that could not be recalled is free in its front, where that is the stream's.
+  [[nodiscard]] bool keep(const segment& in, std::uint64_t offset_bytes,
+                          std::uint32_t stream) noexcept;
+  /// The stream has no front any more. Errors: out_of_host_memory.
+  [[nodiscard]] status remove(stream_handle stream) noexcept;
+  /// nullptr when I1 and I2 hold, else what is broken.
+  [[nodiscard]] static const char* broken_invariant(const pool_state& state) noexcept;
+
+ private:
+  static constexpr std::uint32_t lend_granules = 2048;  // at least, where as much is free
+  static constexpr std::uint32_t steps_max = 256;
+
+  [[nodiscard]] bool take_back(std::uint32_t number, std::uint32_t& steps) noexcept;
+  [[nodiscard]] status recall_block(segment& in, std::uint32_t number,
+                                    std::uint32_t offset) noexcept;
+  [[nodiscard]] status recall_front(std::uint32_t number) noexcept;
+  void count(std::uint32_t number) noexcept;
+
+  pool_state& state_;
+};
+
+/// For its life nothing is lent, and what was free in fronts is the pool's. Under the lock of
+/// growth; one at a time takes effect.
+class lending_pause {
+ public:
+  explicit lending_pause(guarded<pool_state>& state) noexcept;
+  ~lending_pause();
+  lending_pause(const lending_pause&) = delete;
+  lending_pause& operator=(const lending_pause&) = delete;
+  /// Whether anything was free in a front.
+  [[nodiscard]] bool took_any() const noexcept { return took_any_; }
+
+ private:
+  guarded<pool_state>& state_;
+  bool is_pausing_ = false;
+  bool took_any_ = false;
+};
+
+}  // namespace vmm

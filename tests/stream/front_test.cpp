@@ -1,0 +1,374 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: fronts change nothing that a caller can see but the time that a call takes: what is live
+// and free, what wrong calls answer, what is held, and the order of streams.
+// Method: pools whose streams have fronts from the first growth on, on the fake driver, which
+// reports whatever is handed out while unfinished work may use it; random calls against a map of
+// what is live; threads for the rule that asks for contention, which is played at the lock.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "pool_fixture.h"
+
+import vmm.backend;
+import vmm.fake;
+import vmm.history;
+import vmm.stream;
+
+#include "fake_pool.hpp"
+
+namespace {
+
+using sizes::KiB;
+using sizes::MiB;
+using vmm::address;
+using vmm::errc;
+using vmm::front_rule;
+using vmm::pool_region_kind;
+using vmm::stream_handle;
+
+class Front : public FakePool {
+ protected:
+  [[nodiscard]] static vmm::pool_options with(front_rule rule) {
+    vmm::pool_options options;
+    options.fronts = rule;
+    return options;
+  }
+  void open_with_fronts() { open(with(front_rule::always)); }
+  // So that the next blocks of the stream come from its front.
+  void warm(stream_handle stream) {
+    const address first = allocate(64 * KiB, stream);
+    free(first, stream);
+    const address second = allocate(4 * KiB, stream);
+    EXPECT_EQ(managed->statistics().front_count, 1u);
+    EXPECT_GT(managed->statistics().front_bytes, 0u);
+    free(second, stream);
+  }
+  // What statistics say against what regions() lists.
+  void expect_agreement() {
+    const vmm::pool_statistics now = managed->statistics();
+    const auto listed = managed->regions();
+    ASSERT_TRUE(listed);
+    std::uint64_t live_bytes = 0;
+    std::uint64_t live_count = 0;
+    std::uint64_t free_bytes = 0;
+    for (const vmm::pool_region& each : *listed) {
+      if (each.kind == pool_region_kind::live) live_bytes += each.range.size_bytes, ++live_count;
+      if (each.kind == pool_region_kind::free) free_bytes += each.range.size_bytes;
+    }
+    EXPECT_EQ(live_bytes, now.live_bytes);
+    EXPECT_EQ(live_count, now.live_count);
+    EXPECT_EQ(free_bytes, now.reusable_bytes);
+    EXPECT_EQ(now.mapped_bytes, now.live_bytes + now.reusable_bytes);
+    EXPECT_LE(now.front_bytes, now.reusable_bytes);
+    EXPECT_GE(now.peak_live_bytes, now.live_bytes);
+  }
+};
+
+// ---- which streams have one ----------------------------------------------------------
+
+TEST_F(Front, NoneWhileOneThreadCalls) {
+  open();
+  std::vector<address> blocks;
+  for (std::uint64_t i = 0; i < 500; ++i) blocks.push_back(allocate(i * 700 + 1, i % 2 ? a : b));
+  for (std::size_t i = 0; i < blocks.size(); ++i) free(blocks[i], i % 2 ? a : b);
+  EXPECT_EQ(managed->statistics().front_count, 0u);
+  EXPECT_EQ(managed->statistics().front_bytes, 0u);
+}
+
+TEST_F(Front, NoneWhereTheyAreNotWanted) {
+  open(with(front_rule::never));
+  free(allocate(4 * KiB, a), a);
+  EXPECT_EQ(managed->statistics().front_count, 0u);
+  vmm::pool_options early = with(front_rule::always);
+  early.rules = vmm::pool_policy::vpmm();
+  open(early);
+  free(allocate(4 * KiB, a), a);
+  EXPECT_EQ(managed->statistics().front_count, 0u);
+}
+
+TEST_F(Front, OneForEachStreamUpToItsPlaces) {
+  open_with_fronts();
+  std::vector<stream_handle> streams;
+  for (int i = 0; i < 100; ++i) streams.push_back(*driver.create_stream());
+  std::vector<address> blocks;
+  for (const stream_handle each : streams) blocks.push_back(allocate(4 * KiB, each));
+  EXPECT_GT(managed->statistics().front_count, 16u);
+  EXPECT_LE(managed->statistics().front_count, 64u);
+  for (std::size_t i = 0; i < streams.size(); ++i) free(blocks[i], streams[i]);
+  for (const stream_handle each : streams) fine(managed->forget(each));
+  EXPECT_EQ(managed->statistics().front_count, 0u);
+  validate();
+  for (const stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
+}
+
+// ---- calls against a model -----------------------------------------------------------
+
+TEST_F(Front, RandomCallsAgainstAMap) {
+  open_with_fronts();
+  struct block {
+    std::uint64_t size_bytes = 0;
+    stream_handle stream{};
+  };
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    std::mt19937 random(seed);
+    std::map<std::uint64_t, block> live;
+    const auto some = [&] {
+      return std::next(live.begin(), static_cast<std::ptrdiff_t>(random() % live.size()));
+    };
+    std::uint64_t kept_bytes = 0;
+    std::uint64_t front_bytes = 0;
+    for (int step = 0; step < 6000; ++step) {
+      const unsigned choice = random() % 100;
+      if (choice < 50 || live.empty()) {
+        const std::uint64_t size_bytes = 1 + random() % (random() % 20 == 0 ? 12 * MiB : 40 * KiB);
+        const stream_handle stream = random() % 3 == 0 ? b : a;
+        const address at = allocate(size_bytes, stream);
+        const std::uint64_t rounded = (size_bytes + 511) / 512 * 512;
+        const auto next = live.lower_bound(at.value);
+        ASSERT_TRUE(next == live.end() || at.value + rounded <= next->first);
+        ASSERT_TRUE(next == live.begin() ||
+                    std::prev(next)->first + std::prev(next)->second.size_bytes <= at.value);
+        live.emplace(at.value, block{rounded, stream});
+        kept_bytes += rounded;
+      } else if (choice < 90) {
+        const auto gone = some();
+        // Some on the other stream: nothing runs, so that all is ordered.
+        const stream_handle stream =
+            random() % 10 == 0 ? (gone->second.stream == a ? b : a) : gone->second.stream;
+        if (random() % 10 == 0) {
+          fine(managed->free(address{gone->first}));
+        } else {
+          free(address{gone->first}, stream);
+        }
+        kept_bytes -= gone->second.size_bytes;
+        EXPECT_EQ(managed->free(address{gone->first}, gone->second.stream).error().code,
+                  errc::not_allocated);
+        live.erase(gone);
+      } else if (choice < 93) {
+        const auto kept = some();
+        fine(managed->pin(address{kept->first}));
+        fine(managed->unpin(address{kept->first}));
+      } else if (choice < 94) {
+        EXPECT_EQ(managed->trim(random() % (8 * MiB)).failure.code, errc::none);
+      } else if (choice < 95) {
+        fine(managed->synchronize());
+      } else if (choice == 95 && random() % 4 == 0) {
+        fine(managed->forget(random() % 2 ? a : b));
+      } else {
+        const auto kept = some();
+        const errc inside = managed->free(address{kept->first + 1}, a).error().code;
+        EXPECT_EQ(inside, errc::invalid_argument);
+      }
+      front_bytes = std::max(front_bytes, managed->statistics().front_bytes);
+      ASSERT_EQ(managed->statistics().live_bytes, kept_bytes);
+      ASSERT_EQ(managed->statistics().live_count, live.size());
+      if (step % 100 == 0) {
+        validate();
+        expect_agreement();
+      }
+      if (HasFailure()) return;
+    }
+    EXPECT_GT(front_bytes, 0u);
+    for (const auto& [at, each] : live) free(address{at}, each.stream);
+    EXPECT_EQ(managed->statistics().live_bytes, 0u);
+  }
+}
+
+// ---- misuse --------------------------------------------------------------------------
+
+TEST_F(Front, WrongAddressesAnswerAsWithoutFronts) {
+  std::array<std::vector<errc>, 2> answers;
+  for (const front_rule rule : {front_rule::never, front_rule::always}) {
+    open(with(rule));
+    if (rule == front_rule::always) warm(a);
+    const address block = allocate(8 * KiB, a);
+    const address other = allocate(8 * KiB, a);
+    std::vector<errc>& seen = answers[rule == front_rule::always ? 1 : 0];
+    const auto note = [&](const vmm::status& answer) {
+      seen.push_back(answer ? errc::none : answer.error().code);
+    };
+    for (const std::uint64_t at : {block.value + 512, block.value + 1, block.value - 1,
+                                   block.value + (std::uint64_t{1} << 50), std::uint64_t{16}}) {
+      note(managed->free(address{at}, a));
+      note(managed->free(address{at}, b));
+      note(managed->free(address{at}));
+      note(managed->pin(address{at}));
+    }
+    free(block, a);
+    note(managed->free(block, a));
+    note(managed->free(block, b));
+    note(managed->free(block));
+    note(managed->free(block + 512, a));
+    note(managed->free(block + 1, a));
+    note(managed->pin(block));
+    note(managed->unpin(block));
+    note(managed->unpin(other));
+    note(managed->set_access(block, {}));
+    free(other, a);
+    note(managed->free(other, b));
+    expect_agreement();
+    validate();
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_EQ(answers[0][0], errc::invalid_argument);
+}
+
+// ---- what is held --------------------------------------------------------------------
+
+TEST_F(Front, WhatAFrontKeepsServesOthersBeforeThePoolGrows) {
+  open_with_fronts();
+  warm(a);
+  std::vector<address> blocks;
+  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
+  for (const address each : blocks) free(each, a);
+  const vmm::pool_statistics full = managed->statistics();
+  EXPECT_GT(full.front_bytes, 3 * MiB);
+  const address large = allocate(full.reusable_bytes - MiB, b);
+  EXPECT_EQ(managed->statistics().mapped_bytes, full.mapped_bytes);
+  EXPECT_LT(managed->statistics().front_bytes, MiB);
+  free(large, b);
+  expect_agreement();
+}
+
+TEST_F(Front, UnfinishedWorkOfItsStreamIsWaitedFor) {
+  driver.set_manual(true);
+  open_with_fronts();
+  warm(a);
+  const address block = allocate(100 * KiB, a);
+  EXPECT_GT(managed->statistics().front_bytes, 0u);
+  run(a, {block, 100 * KiB});
+  free(block, a);
+  const address again = allocate(100 * KiB, a);  // behind that work, in its stream
+  run(a, {again, 100 * KiB});
+  free(again, a);
+  const address foreign = allocate(managed->statistics().reusable_bytes, b);
+  run(b, {foreign, 100 * KiB});
+  free(foreign, b);
+  EXPECT_EQ(driver.misuse_count(), 0u);
+}
+
+TEST_F(Front, TrimAndSynchronizeTakeBackEverything) {
+  open_with_fronts();
+  warm(a);
+  const address block = allocate(100 * KiB, a);
+  free(block, a);
+  EXPECT_GT(managed->statistics().front_bytes, 0u);
+  fine(managed->synchronize());
+  EXPECT_EQ(managed->statistics().front_bytes, 0u);
+  free(allocate(4 * KiB, a), a);
+  EXPECT_GT(managed->statistics().front_bytes, 0u);
+  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+  EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
+}
+
+TEST_F(Front, BlocksOfAForgottenStreamAreFreedOnAnother) {
+  open_with_fronts();
+  warm(a);
+  std::vector<address> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(allocate(4 * KiB, a));
+  free(blocks[3], a);
+  fine(managed->forget(a));
+  EXPECT_EQ(managed->statistics().live_count, 9u);
+  validate();
+  for (int i = 0; i < 10; ++i) {
+    const errc seen = i == 3 ? errc::not_allocated : errc::none;
+    const vmm::status freed = managed->free(blocks[static_cast<std::size_t>(i)], b);
+    EXPECT_EQ(freed ? errc::none : freed.error().code, seen);
+  }
+  EXPECT_EQ(managed->statistics().live_bytes, 0u);
+}
+
+TEST_F(Front, HistoryHasEveryBlockFromItsStartOn) {
+  open_with_fronts();
+  warm(a);
+  const address before = allocate(4 * KiB, a);
+  fine(managed->start_history({}));
+  EXPECT_EQ(managed->statistics().front_bytes, 0u);
+  const address inside = allocate(8 * KiB, a);
+  free(inside, a);
+  free(before, a);
+  const auto taken = managed->stop_history();
+  ASSERT_TRUE(taken);
+  std::vector<std::pair<vmm::history_kind, std::uint64_t>> seen;
+  for (const vmm::history_event& each : taken->events) {
+    if (each.kind == vmm::history_kind::allocated || each.kind == vmm::history_kind::freed)
+      seen.emplace_back(each.kind, each.at.value);
+  }
+  const std::vector<std::pair<vmm::history_kind, std::uint64_t>> wanted{
+      {vmm::history_kind::allocated, inside.value},
+      {vmm::history_kind::freed, inside.value},
+      {vmm::history_kind::freed, before.value}};
+  EXPECT_EQ(seen, wanted);
+  free(allocate(4 * KiB, a), a);
+  EXPECT_GT(managed->statistics().front_bytes, 0u);  // and again without one
+}
+
+// ---- threads -------------------------------------------------------------------------
+
+// Each thread on a stream of its own, some blocks handed to the next one, while one looks, trims
+// and synchronises.
+TEST_F(Front, ThreadsAndOneThatLooks) {
+  open_with_fronts();
+  constexpr std::size_t thread_count = 4;
+  std::vector<stream_handle> streams;
+  for (std::size_t i = 0; i < thread_count; ++i) streams.push_back(*driver.create_stream());
+  std::array<std::atomic<std::uint64_t>, thread_count> parked{};
+  std::atomic<bool> wrong = false;
+  std::atomic<std::size_t> running = thread_count;
+  const auto work = [&](std::size_t number) {
+    std::mt19937 random(static_cast<unsigned>(number));
+    std::vector<address> live;
+    for (int step = 0; step < 4000 && !wrong; ++step) {
+      const std::size_t pick = live.empty() ? 0 : random() % live.size();
+      if (live.size() < 40) {
+        const auto at = managed->allocate(1 + random() % (64 * KiB), streams[number]);
+        if (!at) wrong = true;
+        if (at) live.push_back(*at);
+      } else {
+        std::swap(live[pick], live.back());
+        address gone = live.back();
+        live.pop_back();
+        if (random() % 16 == 0)
+          gone = address{parked[(number + 1) % thread_count].exchange(gone.value)};
+        if (gone && !managed->free(gone, streams[number])) wrong = true;
+      }
+    }
+    for (const address each : live) {
+      if (!managed->free(each, streams[number])) wrong = true;
+    }
+    --running;
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < thread_count; ++i) threads.emplace_back(work, i);
+  while (running != 0) {
+    const vmm::pool_statistics now = managed->statistics();
+    if (now.live_bytes + now.reusable_bytes > now.mapped_bytes) wrong = true;
+    if (!managed->validate() || !managed->synchronize() || !managed->regions()) wrong = true;
+    (void)managed->trim(MiB);
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_FALSE(wrong);
+  for (std::size_t i = 0; i < thread_count; ++i) {
+    if (parked[i] != 0) free(address{parked[i]}, streams[i]);
+  }
+  EXPECT_EQ(managed->statistics().live_bytes, 0u);
+  EXPECT_GT(managed->statistics().front_count, 0u);
+  for (const stream_handle each : streams) {
+    fine(managed->forget(each));
+    EXPECT_TRUE(driver.destroy_stream(each));
+  }
+}
+
+}  // namespace
