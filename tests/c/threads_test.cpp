@@ -94,6 +94,7 @@ TEST_F(Threads, ShareAManager) {
 TEST_F(Threads, DestroyWhatOthersUse) {
   vmm_pool_options quiet = c_test::pool_defaults();
   quiet.report_live = 0;  // a block may be live when its pool goes
+  quiet.reservation_bytes = 1024 * MiB;  // each of a hundred pools is looked at whole
   std::atomic<vmm_pool*> shared = nullptr;
   std::atomic<int> wrong = 0;
   std::atomic<int> destroyed = 0;
