@@ -135,6 +135,52 @@ TEST_F(Threads, DestroyAtOnce) {
   }
 }
 
+struct heard {
+  std::atomic<bool> is_over = false;
+  std::atomic<int>* told = nullptr;
+  std::atomic<int>* late = nullptr;
+};
+
+void hear(void* context, const vmm_remap_notice*) {
+  const auto& mine = *static_cast<heard*>(context);
+  ++*mine.told;
+  if (mine.is_over) ++*mine.late;
+}
+
+// What a subscription is given goes as soon as it has ended, while others change the pool.
+TEST_F(Threads, SubscriptionsEndBesideChanges) {
+  std::atomic<int> told = 0;
+  std::atomic<int> late = 0;
+  std::atomic<int> wrong = 0;
+  std::atomic<bool> is_over = false;
+  std::thread changing([&] {
+    while (!is_over) {
+      void* at = nullptr;
+      if (vmm_pool_allocate(pool, 4 * MiB, nullptr, &at) != VMM_SUCCESS) ++wrong;
+      if (vmm_pool_free(pool, at, nullptr) != VMM_SUCCESS) ++wrong;
+      if (vmm_pool_trim(pool, 0, nullptr) != VMM_SUCCESS) ++wrong;
+    }
+  });
+  on_threads([&](int) {
+    for (int round = 0; round < rounds || told == 0; ++round) {
+      heard mine;
+      mine.told = &told;
+      mine.late = &late;
+      std::uint64_t number = 0;
+      if (vmm_pool_subscribe(pool, &hear, &mine, &number) != VMM_SUCCESS) ++wrong;
+      std::this_thread::yield();
+      if (vmm_pool_unsubscribe(pool, number) != VMM_SUCCESS) ++wrong;
+      mine.is_over = true;
+      std::this_thread::yield();
+    }
+  });
+  is_over = true;
+  changing.join();
+  EXPECT_GT(told, 0);
+  EXPECT_EQ(late, 0);
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST_F(Threads, EachHasItsOwnFailure) {
   void* at = nullptr;
   EXPECT_FAILS(vmm_pool_allocate(pool, 0, nullptr, &at), VMM_ERROR_INVALID_ARGUMENT);
