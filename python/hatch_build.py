@@ -8,15 +8,46 @@ the libraries need: the newest GLIBC version among their symbols.
 import os
 import platform
 import re
+import struct
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
+MINOR_LEAST = 28  # below it, tags have other rules; nothing older is asked for
+
+
+def needed_versions(image):
+    """The versions that a 64-bit ELF file needs of others: those in DT_VERNEED, and not those that
+    it defines."""
+    if image[:6] != b"\x7fELF\x02\x01":
+        return set()
+    sections, = struct.unpack_from("<Q", image, 40)
+    size, count = struct.unpack_from("<HH", image, 58)
+    found = set()
+    for number in range(count):
+        head = struct.unpack_from("<IIQQQQIIQQ", image, sections + number * size)
+        if head[1] != 0x6FFFFFFE:  # SHT_GNU_verneed
+            continue
+        names = struct.unpack_from("<IIQQQQIIQQ", image, sections + head[6] * size)[4]
+        at, of = head[4], head[7]
+        for _ in range(of):
+            _, auxiliary, _, first, following = struct.unpack_from("<HHIII", image, at)
+            entry = at + first
+            for _ in range(auxiliary):
+                _, _, _, name, further = struct.unpack_from("<IHHII", image, entry)
+                text = image[names + name:image.index(b"\0", names + name)]
+                found.add(text.decode())
+                entry += further
+            at += following
+    return found
+
+
 def glibc_needed(path):
-    """The minor of the newest version GLIBC_2.x that the file names."""
+    """The minor of the newest version GLIBC_2.x that the file needs."""
     with open(path, "rb") as file:
-        return max((int(minor) for minor in re.findall(rb"\0GLIBC_2\.(\d+)", file.read())),
-                   default=17)
+        versions = needed_versions(file.read())
+    minors = [re.fullmatch(r"GLIBC_2\.(\d+)(\.\d+)?", each) for each in versions]
+    return max((int(each[1]) for each in minors if each), default=0)
 
 
 class Hook(BuildHookInterface):
@@ -28,7 +59,7 @@ class Hook(BuildHookInterface):
         stage = os.environ.get("VMM_WHEEL_STAGE")
         if not stage:
             raise SystemExit("libvmm: the C library is built by CMake: ./run wheel makes the wheel")
-        minor = 17
+        minor = MINOR_LEAST
         for folder, _, files in os.walk(stage):
             for name in sorted(files):
                 path = os.path.join(folder, name)

@@ -168,9 +168,10 @@ export class growable_range {
   /// given, where the driver has aliases, else when that work has finished.
   /// Errors: invalid_argument (closed, beyond the most, segments that are not there, a change that
   /// was not asked for, one_handle for a segment that is not empty), in_use (a pin covers bytes
-  /// that would go; may_wait; a growth while the manager's memory is suspended), out_of_memory (after the manager's caches were drained),
-  /// over_budget, out_of_mappings, out_of_host_memory, those of reserve(), what the driver's
-  /// create, map, set_access, fill, record_event and wait_event answer.
+  /// that would go; may_wait; a growth while the manager's memory is suspended), out_of_memory
+  /// (after the manager's caches were drained), over_budget, out_of_mappings, out_of_host_memory,
+  /// those of reserve(), what the driver's create, map, set_access, fill, record_event and
+  /// wait_event answer.
   /// Cost: a create for each new piece and a map for each, one set_access and one fill for each
   /// segment that grows; one event for a shrink. Blocks where memory is short and the manager's
   /// options allow it; and, with may_wait, until the work before an earlier shrink has finished

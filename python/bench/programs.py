@@ -223,8 +223,8 @@ def times_table(all_found, allocators):
 
 
 def calls_table(all_found, allocators):
-    lines = ["| program | allocator | calls | allocate, ns: median, mean | free, ns: median, mean | "
-             "calls over 10 us: number, ms of an iteration | clock, ns, in each |",
+    lines = ["| program | allocator | calls | allocate, ns: median, mean | free, ns: median, mean "
+             "| calls over 10 us: number, ms of an iteration | clock, ns, in each |",
              "| --- | --- | ---: | ---: | ---: | ---: | ---: |"]
     for found in all_found:
         for allocator in allocators:
