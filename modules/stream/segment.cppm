@@ -14,7 +14,7 @@
 // I4  Neighbours free for one stream are coalesced when one of them is freed, and so are those of
 //     another stream that have passed. Two holes are no neighbours.
 // I5  A claimed region is listed nowhere, and knows for which stream it was free.
-// I6  A live block is in the table of blocks, or, locked (pinned, given to a captured graph, or with
+// I6  A live block is in the table of blocks, or, locked (pinned, given to a captured graph, with
 //     rights of its own), in that of locked blocks.
 //
 // Thread safety: none of its own; under the lock of the pool's state. Cost: those of region_map,
@@ -61,7 +61,7 @@ struct block_lock {
   std::uint32_t stream = stream_table::no_stream;  // its record: freed for it, or captured by it
   bool freed = false;                              // waits for its last pin to go
   bool captured = false;
-  bool held = false;  // has rights of its own: freed, it waits until they were taken away
+  bool kept = false;  // has rights of its own: freed, it waits until they were taken away
 };
 
 /// What is mapped from where to where with nothing in between, as a request to segment::claim_hole.
@@ -284,7 +284,7 @@ class segment {
   using unit_table = std::unique_ptr<mapping*[], free_memory>;
   static constexpr std::uint32_t freed_bit = 1u << 8;
   static constexpr std::uint32_t captured_bit = 1u << 9;
-  static constexpr std::uint32_t held_bit = 1u << 10;
+  static constexpr std::uint32_t kept_bit = 1u << 10;
 
   segment(const extent& where, const pool_geometry& sizes, region_map&& regions,
           unit_table&& units) noexcept;
