@@ -645,8 +645,8 @@ pair() {
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory release growable special suspend pool sharing host rounds streams watched overflow graph
-           everything predict c preload)
+           memory release growable special suspend pool sharing host rounds streams watched
+           overflow graph everything predict c preload)
 
 declare -a summary=()
 failures=0

@@ -845,7 +845,7 @@ result<exported_range> manager::describe_export(block& given) {
                   "the manager's memory cannot be shared: set manager_options::shareable");
   }
   if (status unlocked = engine_->unlock(given); !unlocked) return unlocked.error();
-  exported_range made{given.base, given.sizes.mapped_bytes, options_.shareable, {}, {},
+  exported_range made{given.base,  given.sizes.mapped_bytes, options_.shareable, {}, {},
                       given.number};
   const result<physical_properties> granted =
       driver_->get_properties(given.memories.front()->handle);

@@ -537,7 +537,7 @@ status share_channel::accept(std::uint64_t id) noexcept {
                                  [id](const shown_block& each) { return each.id == id; });
   if (id == 0 || seen == shown_.end())
     return refuse(errc::invalid_argument, "no such block was offered on this connection");
-  return say([&] { return session_.accept(id, seen->epoch); });
+  return say([&] { return session_.accept(*seen); });
 }
 
 status share_channel::refuse_offer(std::uint64_t id, errc reason) noexcept {

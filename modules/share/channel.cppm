@@ -118,7 +118,8 @@ export class share_channel {
   [[nodiscard]] result<imported_block> borrow(driver_ref driver,
                                               const import_options& options = {}) noexcept;
   /// Releases the block and tells the exporter. Requires: as imported_block::release. Errors: as
-  /// there; invalid_argument (it came by another channel), unavailable, where the connection has ended: the block is released all the same.
+  /// there; invalid_argument (it came by another channel), unavailable, where the connection has
+  /// ended: the block is released all the same.
   [[nodiscard]] status give_back(imported_block& block) noexcept;
 
   // ---- both ----
@@ -144,11 +145,7 @@ export class share_channel {
     std::uint64_t id = 0;
     std::shared_ptr<export_state> block;
   };
-  // A block of the peer's, as next() has shown it last.
-  struct shown_block {
-    std::uint64_t id = 0;
-    std::uint64_t epoch = 0;
-  };
+  using shown_block = share_session::block_epoch;  // of the peer's, as next() has shown it last
   struct incoming {
     share_message message{};
     received_block block;

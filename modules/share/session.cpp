@@ -209,7 +209,8 @@ result<share_message> share_session::withdraw(std::uint64_t id) noexcept {
   return message;
 }
 
-result<share_message> share_session::accept(std::uint64_t id, std::uint64_t epoch) noexcept {
+result<share_message> share_session::accept(const block_epoch& seen) noexcept {
+  const auto [id, epoch] = seen;
   if (!is_open()) return refuse(errc::not_permitted, not_open);
   loan* const found = id == 0 ? nullptr : find(borrowed_, id);
   if (found == nullptr) return refuse(errc::invalid_argument, not_offered);

@@ -82,12 +82,17 @@ export class share_session {
   /// accepted), as offer.
   [[nodiscard]] result<share_message> update(share_description& block) noexcept;
   [[nodiscard]] result<share_message> withdraw(std::uint64_t id) noexcept;
-  /// The block is in use as it was at this epoch. Errors: invalid_argument (not offered to this
-  /// side; an epoch that has not been, or before one that was accepted).
-  [[nodiscard]] result<share_message> accept(std::uint64_t id, std::uint64_t epoch) noexcept;
+  /// A block as it was at one epoch.
+  struct block_epoch {
+    std::uint64_t id = 0;
+    std::uint64_t epoch = 0;
+  };
+  /// The block is in use as it was then. Errors: invalid_argument (not offered to this side; an
+  /// epoch that has not been, or before one that was accepted).
+  [[nodiscard]] result<share_message> accept(const block_epoch& seen) noexcept;
   /// The same of its newest epoch.
   [[nodiscard]] result<share_message> accept(std::uint64_t id) noexcept {
-    return accept(id, borrowed_epoch(id));
+    return accept(block_epoch{id, borrowed_epoch(id)});
   }
   /// Errors: invalid_argument (not offered to this side, or accepted before: it is given back).
   [[nodiscard]] result<share_message> refuse_offer(std::uint64_t id, errc reason) noexcept;

@@ -81,19 +81,19 @@ status locked_blocks::unpin(address at) noexcept {
   }
   check(found->is_locked, "a pinned block is not locked");
   state_.note_block(history_kind::unpinned, in, found->region, stream_table::no_stream);
-  if (lock.pins == 0 && lock.freed && !lock.held) {
+  if (lock.pins == 0 && lock.freed && !lock.kept) {
     give_free(*found, lock);
     return {};
   }
   in.write_lock(found->region, lock);
-  if (lock.pins != 0 || lock.captured || lock.held) return {};
+  if (lock.pins != 0 || lock.captured || lock.kept) return {};
   (void)in.unlock_block(*found);  // else it is locked without a pin: free() finds it there as well
   return {};
 }
 
 // What kept a freed block is gone.
 void locked_blocks::give_free(const segment::found_block& block, const block_lock& lock) noexcept {
-  check(lock.freed && lock.pins == 0 && !lock.held, "a block is given free that something keeps");
+  check(lock.freed && lock.pins == 0 && !lock.kept, "a block is given free that something keeps");
   state_.note_block(freed_for(lock.stream), *block.in, block.region, lock.stream);
   state_.streams().remove_locked(lock.stream);
   block.in->forget_block(block);
@@ -115,15 +115,15 @@ result<bool> locked_blocks::is_whole(address at) noexcept {
   return true;
 }
 
-status locked_blocks::hold(address at) noexcept {
+status locked_blocks::keep(address at) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   if (!found) return found.error();
   block_lock lock = lock_of(*found);
   if (lock.freed) return freed_before;
   if (lock.captured)
-    return refuse(errc::not_permitted, "the block is a captured graph's: it has no rights of its own");
+    return refuse(errc::not_permitted, "a captured graph's block has no rights of its own");
   if (!found->is_locked && !found->in->lock_block(*found)) return no_record_memory;
-  lock.held = true;
+  lock.kept = true;
   found->in->write_lock(found->region, lock);
   check(is_locked(at), "a block that is held is not locked");
   return {};
@@ -133,16 +133,16 @@ std::uint32_t locked_blocks::freed_by(address at) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   check(found && found->is_locked, "a block that is held is gone");
   const block_lock lock = lock_of(*found);
-  check(lock.held, "a block is asked about that is not held");
+  check(lock.kept, "a block is asked about that is not held");
   return lock.freed ? lock.stream : stream_table::no_stream;
 }
 
-bool locked_blocks::release_hold(address at) noexcept {
+bool locked_blocks::let_go(address at) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   check(found && found->is_locked, "a block that is held is gone");
   block_lock lock = lock_of(*found);
-  check(lock.held, "a block is let go that is not held");
-  lock.held = false;
+  check(lock.kept, "a block is let go that is not held");
+  lock.kept = false;
   if (lock.pins == 0 && lock.freed) {
     give_free(*found, lock);
     return true;
@@ -168,7 +168,7 @@ void locked_blocks::free_for(const segment::found_block& block, block_lock lock,
   check(!lock.freed, "a block is freed twice");
   check(lock.pins == 0 || block.is_locked, "a pinned block is not locked");
   end_capture(lock);
-  const bool stays = lock.pins != 0 || lock.held;
+  const bool stays = lock.pins != 0 || lock.kept;
   state_.note_block(stays ? history_kind::free_pinned : freed_for(owner), *block.in, block.region,
                     owner);
   if (!stays) {
@@ -193,7 +193,7 @@ status locked_blocks::free(segment& in, std::uint64_t offset_bytes, std::uint32_
   if (!found) return found.error();
   const block_lock lock = lock_of(*found);
   if (lock.freed) return freed_before;
-  if (lock.held && state_.streams().is_batch(stream)) return has_rights;
+  if (lock.kept && state_.streams().is_batch(stream)) return has_rights;
   free_for(*found, lock, lock.captured ? state_.streams().owner_of(lock.stream) : stream);
   return {};
 }
@@ -256,7 +256,7 @@ result<std::uint32_t> locked_blocks::owner_after_free(const segment::found_block
   const std::uint32_t owner = streams.owner_of(record);
   const block_lock lock = lock_of(block);
   if (lock.freed) return freed_before;
-  if (lock.held) return has_rights;
+  if (lock.kept) return has_rights;
   check(!lock.captured || block.is_locked, "a graph's block is not locked");
   if (!lock.captured) return owner;
   if (streams.owner_of(lock.stream) == owner) return record;

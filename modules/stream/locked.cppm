@@ -12,7 +12,7 @@
 // I2  A live block of a graph is locked until the graph is released; freed, it is free under the
 //     graph's records only.
 // I3  Each locked block that is freed or captured counts in the record that it names.
-// I4  A block that is held stays as a pinned one does, until release_hold(). Freed meanwhile, it is
+// I4  A block that is held stays as a pinned one does, until let_go(). Freed meanwhile, it is
 //     freed on a stream that is not captured.
 //
 // Thread safety: none of its own; under the lock of the pool's state. Cost: O(1), but for
@@ -48,11 +48,11 @@ class locked_blocks {
   /// Whether the block has its mappings to itself. Errors: as pin.
   [[nodiscard]] result<bool> is_whole(address at) noexcept;
   /// The block is held. Errors: as pin; not_permitted (a captured graph's).
-  [[nodiscard]] status hold(address at) noexcept;
+  [[nodiscard]] status keep(address at) noexcept;
   /// Whose a held block is that was freed: the record, or none while it is live.
   [[nodiscard]] std::uint32_t freed_by(address at) noexcept;
   /// Requires: a block that is held. True where it was freed, and is free now.
-  bool release_hold(address at) noexcept;
+  bool let_go(address at) noexcept;
   /// What free() would answer, and nothing is changed.
   [[nodiscard]] status check_live(address at) noexcept;
   /// What the table of blocks that are not locked does not have. Errors: as pool_state::free().

@@ -93,8 +93,7 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
   std::vector<address_range> mapped;
   if (status listed = list_mapped(mapped); !listed) return listed;
   if (status set = parts_->remaps.set_rights(after); !set) return set;
-  const status given =
-      phase == suspension_phase::suspended ? status{} : give_access(mapped);
+  const status given = phase == suspension_phase::suspended ? status{} : give_access(mapped);
   if (given) return given;
   const status undone = parts_->remaps.set_rights(before);
   check(undone.has_value(), "rights that were in force do not fit into their list");
@@ -113,7 +112,7 @@ const grant_list* stream_pool::rights_of(address at) const noexcept {
 }
 
 // The block's place in the list; it is held from now on.
-result<std::size_t> stream_pool::hold_block(address at) {
+result<std::size_t> stream_pool::keep_block(address at) {
   const result<address_range> whole = whole_block(at);
   if (!whole) return whole.error();
   const auto known = std::find_if(own_rights_.begin(), own_rights_.end(),
@@ -132,7 +131,7 @@ result<std::size_t> stream_pool::hold_block(address at) {
                     "the block shares a mapping with other memory of the pool: allocate it with "
                     "allocate_whole(), or give rights to all of the pool's memory");
     }
-    return blocks.hold(at);
+    return blocks.keep(at);
   });
   if (!held) return held.error();
   own_rights_.push_back(std::move(made));
@@ -170,13 +169,13 @@ status stream_pool::set_access(address at, std::span<const access_grant> grants)
   const growth_turn turn(way_in());
   if (is_suspended()) return memory_suspended;
   end_freed_rights();
-  const result<std::size_t> held = hold_block(at);
+  const result<std::size_t> held = keep_block(at);
   if (!held) return held.error();
   own_rights& of = *own_rights_[*held];
   check(of.range.base == at, "another block is held than was named");
   const status given = give_own_rights(of, grants);
   if (given || !of.rights.empty()) return given;
-  state_.with([&](auto& state) { (void)locked_blocks(state).release_hold(at); });
+  state_.with([&](auto& state) { (void)locked_blocks(state).let_go(at); });
   own_rights_.erase(own_rights_.begin() + static_cast<std::ptrdiff_t>(*held));
   return given;
 }
@@ -199,7 +198,7 @@ bool stream_pool::take_rights_away(own_rights& of) {
   check(again.all().size() == of.rights.all().size(), "a right is forgotten that was given");
   if (!parts_->remaps.give_access(of.range, &again)) return false;
   const address at = of.range.base;
-  if (state_.with([&](auto& state) { return locked_blocks(state).release_hold(at); }))
+  if (state_.with([&](auto& state) { return locked_blocks(state).let_go(at); }))
     tell([&](block_watcher& who) { who.freed(at); });
   return true;
 }
@@ -236,8 +235,8 @@ result<address> stream_pool::allocate_whole_told(std::uint64_t size_bytes, strea
   end_freed_rights();
   const result<std::uint32_t> number = enter_stream(stream);
   if (!number) return number.error();
-  const std::uint32_t pages = state_.with(
-      [&](auto& state) { return state.sizes().rounded_to_pages(*count); });
+  const std::uint32_t pages =
+      state_.with([&](auto& state) { return state.sizes().rounded_to_pages(*count); });
   const stream_request request{pages, *number};
   check(request.size_bytes() >= size_bytes, "a request is rounded down");
   note_growth(request, history_kind::grow, {});

@@ -16,7 +16,7 @@
 // I5  A claimed region is listed nowhere, and knows for which stream it was free.
 // I6  The link of a live block is the mapping that it begins in; that of a free region the same, or
 //     none; other regions have none.
-// I7  A live block is in the table of blocks, or, locked (pinned, given to a captured graph, or with
+// I7  A live block is in the table of blocks, or, locked (pinned, given to a captured graph, with
 //     rights of its own), in that of locked blocks; but those of a lent region, which are in its
 //     front's.
 // I8  A lent region is live in its handles, whatever its front has made of it, and names the front.
@@ -65,7 +65,7 @@ struct block_lock {
   std::uint32_t stream = stream_table::no_stream;  // its record: freed for it, or captured by it
   bool freed = false;                              // waits for its last pin to go
   bool captured = false;
-  bool held = false;  // has rights of its own: freed, it waits until they were taken away
+  bool kept = false;  // has rights of its own: freed, it waits until they were taken away
 };
 
 /// What is mapped from where to where with nothing in between, as a request to segment::claim_hole.
@@ -324,7 +324,7 @@ class alignas(64) segment {
   using unit_table = std::unique_ptr<mapping*[], free_memory>;
   static constexpr std::uint32_t freed_bit = 1u << 8;
   static constexpr std::uint32_t captured_bit = 1u << 9;
-  static constexpr std::uint32_t held_bit = 1u << 10;
+  static constexpr std::uint32_t kept_bit = 1u << 10;
 
   segment(const extent& where, const pool_geometry& sizes, region_map&& regions,
           unit_table&& units) noexcept;

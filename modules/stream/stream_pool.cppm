@@ -134,7 +134,8 @@ export class stream_pool {
   /// be recorded, and trying spoils the capture: it is put off until none is, and the block waits.
   /// An event that could not be recorded is recorded by a later call: the free is done all the
   /// same. A block that is pinned, or a captured graph's: as free(at, stream). [K4]
-  /// Errors: as free(at, stream), but for those of a captured stream.
+  /// Errors: as free(at, stream), but for those of a captured stream; not_permitted (the block has
+  /// rights of its own).
   /// Cost: as free(at, stream), and at most one event's record and a question for each stream,
   /// under a lock of their own. Never waits for work.
   [[nodiscard]] status free(address at);
@@ -227,21 +228,21 @@ export class stream_pool {
 
   /// A block that shares its mappings with no other, so that it may have rights of its own.
   /// Requires: as allocate. Effects: as allocate, of new memory, or what the pool gave back; the
-  /// size is rounded up to the pool's pages. Errors: as allocate; not_permitted (the stream is being
-  /// captured). Cost: driver calls by handles. Free memory of the pool goes back to the driver where
-  /// there is no other.
+  /// size is rounded up to the pool's pages. Errors: as allocate; not_permitted (the stream is
+  /// being captured). Cost: driver calls by handles. Free memory of the pool goes back to the
+  /// driver where there is no other.
   [[nodiscard]] result<address> allocate_whole(std::uint64_t size_bytes, stream_handle stream);
   /// Requires: work of the devices whose rights become less has finished with the block. Not called
   /// from a listener or a watcher.
   /// Effects: each location named has these rights to the block, whatever set_peers() gives; the
   /// others keep theirs. They hold until the block is freed, through suspension and resumption.
   /// Freed, on a stream that is not being captured, its memory serves nobody until that stream's
-  /// work has finished and the rights have been taken away: by a call that grows or gives back. [I2]
+  /// work has finished and the rights were taken away, by a call that grows or gives back. [I2]
   /// Errors: as free for a wrong address; not_supported (it shares a mapping with other memory of
   /// the pool: see allocate_whole(); or options().contents fills what is freed), not_permitted (a
   /// captured graph's), invalid_argument (no grants, the home or the placement, more locations than
-  /// a list takes), in_use (the pool is suspended), out_of_host_memory, what set_access answers; all
-  /// is as before. Cost: a set-access for each of its mappings.
+  /// a list takes), in_use (the pool is suspended), out_of_host_memory, what set_access answers;
+  /// all is as before. Cost: a set-access for each of its mappings.
   [[nodiscard]] status set_access(address at, std::span<const access_grant> grants);
   /// Effects: none; answers the mappings that the range touches, in address order, for whoever
   /// registers memory by segments: a remap_listener is told before they change.
@@ -494,7 +495,7 @@ export class stream_pool {
   [[nodiscard]] status give_access(std::span<const address_range> ranges);
   [[nodiscard]] const grant_list* rights_of(address at) const noexcept;
   [[nodiscard]] status check_peers(std::span<const access_grant> grants) const;
-  [[nodiscard]] result<std::size_t> hold_block(address at);
+  [[nodiscard]] result<std::size_t> keep_block(address at);
   [[nodiscard]] status give_own_rights(own_rights& of, std::span<const access_grant> grants);
   [[nodiscard]] bool take_rights_away(own_rights& of);
   void end_freed_rights();

@@ -88,7 +88,7 @@ TEST_F(PeerMisuse, RightsOfWhatIsNoBlock) {
 TEST_F(PeerMisuse, RightsOfABlockOfAPool) {
   vmm::stream_pool pool(driver);
   const access_grant read{device(1), access::read};
-  const address at = *pool.allocate(4 * MiB, {});
+  const address at = *pool.allocate(4 * MiB + 512, {});
   const vmm::status asked = pool.set_access(at, {&read, 1});
   EXPECT_EQ(asked.error().code, errc::not_supported);
   EXPECT_NE(vmm::describe(asked.error()).find("allocate_whole()"), std::string::npos);

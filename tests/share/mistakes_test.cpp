@@ -209,12 +209,12 @@ TEST_F(Mistake, ACopyOfAConnectionKeepsNoLease) {
   const int copy = ::dup(ends[0]);
   vmm::share_channel server;
   std::thread accepting([&] {
-    server = vmm::share_channel::adopt(ends[1], vmm::share_role::accepting,
-                                       share_test::options_of(1))
-                 .value();
+    server =
+        vmm::share_channel::adopt(ends[1], vmm::share_role::accepting, share_test::options_of(1))
+            .value();
   });
-  auto client = vmm::share_channel::adopt(ends[0], vmm::share_role::connecting,
-                                          share_test::options_of(1));
+  auto client =
+      vmm::share_channel::adopt(ends[0], vmm::share_role::connecting, share_test::options_of(1));
   accepting.join();
   ASSERT_TRUE(client);
   client->close();

@@ -12,6 +12,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -33,6 +34,7 @@ using vmm::errc;
 
 constexpr std::uint64_t granule = 2 * MiB;
 constexpr vmm::access_grant reads{device(1), access::read};
+constexpr std::array rights{access::none, access::read, access::read_write};
 
 vmm::fake::profile three_devices() {
   vmm::fake::profile made = vmm::fake::profile::cuda();
@@ -179,7 +181,7 @@ TEST_F(PoolRights, MemoryComesFromWhatIsFreeWhereThereIsNoOther) {
   ASSERT_TRUE(pool->set_access(*whole, {&reads, 1}));
   ASSERT_TRUE(pool->free(*whole, stream));
   const auto again = pool->allocate(400 * MiB, stream);
-  ASSERT_TRUE(again) << "what waits for its rights to go is found: " << vmm::describe(again.error());
+  ASSERT_TRUE(again) << "what waits is found: " << vmm::describe(again.error());
   EXPECT_EQ(of(*again), access::none);
   ASSERT_TRUE(pool->free(*again, stream));
 }
@@ -211,9 +213,50 @@ TEST(PoolRightsElsewhere, TooManyLocationsAreRefused) {
   ASSERT_TRUE(pool.free(whole, {}));
 }
 
+// Threads with blocks of their own, while another gives rights to all and trims.
+TEST(PoolRightsThreads, EachBlockHasItsOwn) {
+  vmm::fake_driver driver(three_devices());
+  {
+    vmm::stream_pool pool(driver);
+    ASSERT_TRUE(pool.set_up());
+    constexpr int rounds = 60;
+    const auto lend = [&](std::int32_t who, access right) {
+      const vmm::stream_handle stream = *driver.create_stream();
+      const vmm::access_grant given{device(who), right};
+      for (int i = 0; i < rounds; ++i) {
+        const auto at = pool.allocate_whole(4 * MiB, stream);
+        ASSERT_TRUE(at) << vmm::describe(at.error());
+        ASSERT_TRUE(pool.set_access(*at, {&given, 1}));
+        EXPECT_EQ(*driver.get_access(*at + granule, device(who)), right);
+        ASSERT_TRUE(pool.free(*at, stream));
+      }
+      ASSERT_TRUE(pool.forget(stream));
+      ASSERT_TRUE(driver.destroy_stream(stream));
+    };
+    std::vector<std::thread> threads;
+    threads.emplace_back(lend, 1, access::read);
+    threads.emplace_back(lend, 2, access::read_write);
+    threads.emplace_back([&] {
+      for (int i = 0; i < rounds; ++i) {
+        const vmm::access_grant all{device(1), rights[static_cast<std::size_t>(i) % 3]};
+        EXPECT_TRUE(pool.set_peers({&all, 1}));
+        const auto at = pool.allocate(600, {});
+        ASSERT_TRUE(at);
+        EXPECT_EQ(*driver.get_access(*at, device(2)), access::none);
+        EXPECT_EQ(*driver.get_access(*at, device(1)), all.rights);
+        ASSERT_TRUE(pool.free(*at, {}));
+        (void)pool.trim(0);
+      }
+    });
+    for (std::thread& each : threads) each.join();
+    EXPECT_TRUE(pool.validate());
+  }
+  EXPECT_EQ(driver.misuse_count(), 0u);
+  EXPECT_TRUE(driver.check_empty()) << driver.report();
+}
+
 // ---- random programs -------------------------------------------------------------------
 
-constexpr std::array rights{access::none, access::read, access::read_write};
 using table = std::map<std::int32_t, access>;
 
 struct shadow {
@@ -251,10 +294,14 @@ class program {
   void step() {
     if (any(5) == 0) plan_fault();
     switch (any(12)) {
-      case 0: case 1: allocate(false); break;
-      case 2: case 3: allocate(true); break;
-      case 4: case 5: free_one(); break;
-      case 6: case 7: give_one(); break;
+      case 0:
+      case 1: allocate(false); break;
+      case 2:
+      case 3: allocate(true); break;
+      case 4:
+      case 5: free_one(); break;
+      case 6:
+      case 7: give_one(); break;
       case 8: give_all(); break;
       case 9: work(); break;
       case 10: (void)pool_->trim(any(4) * 8 * MiB); break;
@@ -293,9 +340,10 @@ class program {
   void allocate(bool is_whole) {
     if (blocks_.size() >= 12) return;
     const vmm::stream_handle stream = streams_[any(2)];
-    const std::uint64_t size_bytes = is_whole || any(2) == 0 ? (1 + any(20)) * MiB : std::uint64_t{512} << any(12);
-    const auto at = is_whole ? pool_->allocate_whole(size_bytes, stream)
-                             : pool_->allocate(size_bytes, stream);
+    const bool is_large = is_whole || any(2) == 0;
+    const std::uint64_t size_bytes = is_large ? (1 + any(20)) * MiB : std::uint64_t{512} << any(12);
+    const auto at =
+        is_whole ? pool_->allocate_whole(size_bytes, stream) : pool_->allocate(size_bytes, stream);
     if (at) blocks_.push_back({*at, size_bytes, is_whole, stream, {}});
   }
   void free_one() {

@@ -47,7 +47,8 @@ TEST_F(Pair, EveryPartRunsOrSaysWhyNot) {
   expect_line(got.out,
               "| import | skipped | the stand-in's memory does not reach another process |");
   expect_line(got.out, "| kill | skipped | the stand-in's memory does not reach another process |");
-  expect_line(got.out, "| 1 | work of one stream, through either view | 0 of 2097152 words wrong |");
+  expect_line(got.out,
+              "| 1 | work of one stream, through either view | 0 of 2097152 words wrong |");
   expect_line(got.out, "| 3 | neighbouring chunks at the same time, each by one view | 0 of ");
   expect_line(got.out, "words wrong; the memory went with the last view |");
   expect_line(got.out, "| aliases | ok | 7 of 7 trials as expected |");
@@ -87,9 +88,9 @@ TEST_F(Pair, WithoutADriverThereIsNoPair) {
 }
 
 TEST_F(Pair, WrongWordsAreRefused) {
-  for (const char* const words : {"", "some", "rights 3", "kill 0", "kill 3 4", "all --limit", "all --kills",
-                                  "all --kills 0",
-                                  "all --limit 0", "all --nccl ''", "all --fast"}) {
+  for (const char* const words :
+       {"", "some", "rights 3", "kill 0", "kill 3 4", "all --limit", "all --kills", "all --kills 0",
+        "all --limit 0", "all --nccl ''", "all --fast"}) {
     const auto got = play(words, with_devices());
     EXPECT_EQ(got.code, 2) << words;
     EXPECT_EQ(got.out, "") << words;

@@ -149,8 +149,8 @@ killed kill_once(checker& owner, const child_process& child, const share_options
 // Rounds of one process with a driver. What it has forked before waits; some of that starts its
 // driver while others are killed.
 constexpr std::uint64_t wave_rounds = 125;
-constexpr std::uint64_t lane_count = 6;    // rounds at a time
-constexpr std::uint64_t begun_ahead = 12;  // importers that start while others are killed
+constexpr std::uint64_t lane_count = 6;     // rounds at a time
+constexpr std::uint64_t begun_ahead = 12;   // importers that start while others are killed
 constexpr std::uint64_t group_rounds = 25;  // after so many, memory is looked at
 
 struct wave_report {
@@ -158,7 +158,7 @@ struct wave_report {
   std::uint64_t failed_count = 0;
   std::uint64_t missing_bytes = 0;
   double longest_us = 0;  ///< from a kill to its lease's end
-  int skips = 0;  ///< a verdict that ends the part
+  int skips = 0;          ///< a verdict that ends the part
 };
 
 struct wave {
@@ -302,12 +302,13 @@ verdict kill_importers(const pair_settings& how) {
     all.failed_count += one->failed_count;
     all.missing_bytes = std::max(all.missing_bytes, one->missing_bytes);
     all.longest_us = std::max(all.longest_us, one->longest_us);
-    text = text_of("%llu of %llu importers killed, %llu rounds failed, %llu MiB missing; the "
-                   "longest from a kill to its lease's end: %.0f ms",
-                   static_cast<unsigned long long>(all.done_count),
-                   static_cast<unsigned long long>(how.kill_count),
-                   static_cast<unsigned long long>(all.failed_count),
-                   static_cast<unsigned long long>(all.missing_bytes / mib), all.longest_us / 1e3);
+    text = text_of(
+        "%llu of %llu importers killed, %llu rounds failed, %llu MiB missing; the "
+        "longest from a kill to its lease's end: %.0f ms",
+        static_cast<unsigned long long>(all.done_count),
+        static_cast<unsigned long long>(how.kill_count),
+        static_cast<unsigned long long>(all.failed_count),
+        static_cast<unsigned long long>(all.missing_bytes / mib), all.longest_us / 1e3);
     give_figure(text);
     if (one->done_count < count) break;  // out of time
   }
