@@ -3,11 +3,15 @@
 //
 // Goal: a manager's history says what became of its blocks. Method: allocate, resize, run short and
 // free on the fake driver, and compare what the events add up to with the manager's statistics.
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -126,6 +130,52 @@ TEST(ManagerHistory, AResizeThatIsShortOfMemoryIsAShortage) {
     EXPECT_FALSE(blocks.resize({.at = block, .size_bytes = 0}));
     EXPECT_EQ(replica(*blocks.take_history()).counts[history_kind::short_of_memory], 1u);
     ASSERT_TRUE(blocks.free(block));
+  }
+  EXPECT_TRUE(driver.check_empty());
+}
+
+// What is listed is what the events before it leave, whatever others do meanwhile.
+TEST(ManagerHistory, ALookBesideWorkingThreadsIsOfOneMoment) {
+  vmm::fake_driver driver;
+  {
+    vmm::manager blocks(driver);
+    ASSERT_TRUE(blocks.set_up());
+    ASSERT_TRUE(blocks.start_history({}));
+    std::atomic<int> working_count = 2;
+    std::vector<std::thread> threads;
+    for (unsigned seed = 1; seed <= 2; ++seed) {
+      threads.emplace_back([&blocks, &working_count, seed] {
+        std::mt19937 random(seed);
+        vmm::address own = *blocks.allocate(mib);
+        for (int i = 0; i < 150; ++i) {
+          const std::uint64_t size = 1 + random() % (9 * mib);
+          if (const auto at = blocks.resize({.at = own, .size_bytes = size})) own = *at;
+          if (random() % 4 != 0) continue;
+          EXPECT_TRUE(blocks.free(own));
+          own = *blocks.allocate(1 + random() % (5 * mib));
+        }
+        EXPECT_TRUE(blocks.free(own));
+        --working_count;
+      });
+    }
+    std::vector<vmm::history> looks;
+    do looks.push_back(*blocks.take_history());
+    while (working_count != 0);
+    for (std::thread& each : threads) each.join();
+    looks.push_back(*blocks.stop_history());
+    for (const vmm::history& each : looks) {
+      const replica seen(each);
+      std::map<std::uint64_t, std::uint64_t> live;
+      for (const vmm::history_region& region : each.regions) {
+        if (region.kind == vmm::history_region_kind::live)
+          live[region.where.base.value] = region.where.size_bytes;
+      }
+      ASSERT_EQ(std::vector(live.begin(), live.end()),
+                std::vector(seen.live.begin(), seen.live.end()));
+      ASSERT_EQ(fact(each, "live_bytes"), seen.live_bytes);
+      ASSERT_EQ(fact(each, "footprint_bytes"), seen.footprint_bytes);
+      ASSERT_TRUE(vmm::decode_history(*vmm::encode_history(each)));
+    }
   }
   EXPECT_TRUE(driver.check_empty());
 }

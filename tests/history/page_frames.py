@@ -6,6 +6,7 @@ are for docs/history.md; nothing is tested.
 
 usage: page_frames.py VMM_HISTORY HISTORY
 """
+import json
 import pathlib
 import statistics
 import subprocess
@@ -16,6 +17,25 @@ import time
 from browser import BOXES, BROWSER, Browser
 
 TOOL, HISTORY = sys.argv[1:3]
+# What the hand sees: an event in each frame, and from one frame to the next by the page's own clock.
+ANIMATE = """(async (act, count) => {
+  const pane = panes[0], el = pane.map, box = el.getBoundingClientRect(), out = [];
+  const x = box.left + box.width * 0.6, y = box.top + box.height * 0.4;
+  const turn = deltaY => el.dispatchEvent(
+    new WheelEvent("wheel", {deltaY, clientX: x, clientY: y, cancelable: true}));
+  const acts = {
+    "wheel in": () => turn(-40), "wheel out": () => turn(40),
+    "drag": () => pane.slide((pane.v.x1 - pane.v.x0) / 100, 0),
+    "at rest": () => {}};
+  const frame = () => new Promise(done => requestAnimationFrame(() => done(performance.now())));
+  let last = await frame();
+  for (let i = 0; i < count; ++i) {
+    acts[act]();
+    const now = await frame();
+    out.push(now - last); last = now;
+  }
+  return out;
+})"""
 FRAME = "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(panes[0].ms))))"
 
 
@@ -63,6 +83,11 @@ def main():
                         browser.key("ArrowLeft")
                     taken.append(browser.ask(FRAME))
                 figures(name, taken)
+            print("from one frame to the next:")
+            for name, count in (("at rest", 60), ("wheel in", 120), ("drag", 120),
+                                ("wheel out", 120), ("drag", 60)):
+                figures(name, browser.ask(f"{ANIMATE}({json.dumps(name)}, {count})"))
+                browser.settle()
             if browser.complaints:
                 sys.exit("page_frames.py: " + "\n".join(browser.complaints))
         finally:

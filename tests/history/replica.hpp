@@ -48,6 +48,16 @@ struct replica {
       take(live, at, each.size_bytes);
       live_bytes -= each.size_bytes;
     }
+    if (each.kind == kind::resized) {
+      const auto before = live.find(each.detail);
+      EXPECT_NE(before, live.end()) << "a block is resized that is not live";
+      if (before != live.end()) {
+        live_bytes -= before->second;
+        live.erase(before);
+      }
+      EXPECT_TRUE(live.emplace(at, each.size_bytes).second) << "a block moves onto another";
+      live_bytes += each.size_bytes;
+    }
     if (each.kind == kind::mapped) {
       if (each.detail != 0) {
         take(current, each.detail, each.size_bytes);

@@ -8,7 +8,7 @@ __global__ void fill(float* values, int count) {
   if (i < count) values[i] = 1.0f;
 }
 
-int main() {
+int main() try {
   vmm::driver driver("cuda");
   vmm::pool pool(driver);
   cudaStream_t stream;
@@ -22,4 +22,7 @@ int main() {
   cudaStreamDestroy(stream);
   std::printf("%s\n", cudaGetErrorString(cudaGetLastError()));
   return 0;
+} catch (const std::exception& failure) {
+  std::printf("%s\n", failure.what());
+  return 1;
 }
