@@ -57,8 +57,52 @@ function(vmm_units)
   target_sources(vmm PRIVATE ${A_SOURCES})
 endfunction()
 
+# vmm_starts_threads(RESULT FILE...): whether one of the files, or of what it includes in quotes,
+# starts a thread.
+function(vmm_starts_threads result)
+  set(${result} FALSE PARENT_SCOPE)
+  set(seen "")
+  foreach(source IN LISTS ARGN)
+    get_filename_component(source "${source}" ABSOLUTE)
+    set(files "${source}")
+    while(files)
+      list(POP_FRONT files file)
+      if(file IN_LIST seen OR NOT EXISTS "${file}")
+        continue()
+      endif()
+      list(APPEND seen "${file}")
+      file(READ "${file}" text)
+      if(text MATCHES "std::(jthread|thread|async)[^:_a-z]|pthread_create|schedule::crew")
+        set(${result} TRUE PARENT_SCOPE)
+        return()
+      endif()
+      get_filename_component(folder "${file}" DIRECTORY)
+      string(REGEX MATCHALL "#include \"[^\"]+" includes "${text}")
+      foreach(name IN LISTS includes)
+        string(REPLACE "#include \"" "" name "${name}")
+        get_filename_component(name "${folder}/${name}" ABSOLUTE)
+        list(APPEND files "${name}")
+      endforeach()
+    endwhile()
+  endforeach()
+  # A thread in one of them is a reason to configure again.
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${seen})
+endfunction()
+
+# vmm_is_left_out(RESULT LABELS FILE...): whether a program of these files has nothing to show to
+# ThreadSanitizer (VMM_TEST_ONLY_THREADS). The label `threads` is for what starts one elsewhere.
+function(vmm_is_left_out result labels)
+  set(${result} FALSE PARENT_SCOPE)
+  if(VMM_TEST_ONLY_THREADS AND NOT "threads" IN_LIST labels)
+    vmm_starts_threads(starts ${ARGN})
+    if(NOT starts OR "gpu" IN_LIST labels)
+      set(${result} TRUE PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
 # vmm_test(NAME name SOURCES ... [LABELS ...]): a GoogleTest program, one CTest test for each of its
-# tests.
+# tests. One that is left out can still be built by its name.
 function(vmm_test)
   cmake_parse_arguments(A "" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${A_NAME} ${A_SOURCES})
@@ -69,8 +113,13 @@ function(vmm_test)
   if(NOT A_LABELS)
     set(A_LABELS unit)
   endif()
-  gtest_discover_tests(${A_NAME} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${A_NAME}."
-                       PROPERTIES LABELS "${A_LABELS}")
+  vmm_is_left_out(is_left_out "${A_LABELS}" ${A_SOURCES})
+  if(is_left_out)
+    set_target_properties(${A_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+  else()
+    gtest_discover_tests(${A_NAME} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${A_NAME}."
+                         PROPERTIES LABELS "${A_LABELS}")
+  endif()
 endfunction()
 
 # As vmm_test, for programs that replace operator new. ThreadSanitizer keeps its own: there they
@@ -92,6 +141,6 @@ endfunction()
 function(vmm_bare_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE vmm::vmm)
-  target_compile_options(${name} PRIVATE ${VMM_TEST_FLAGS})
+  target_compile_options(${name} PRIVATE ${VMM_PROGRAM_FLAGS})
   vmm_warnings(${name})
 endfunction()
