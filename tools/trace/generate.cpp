@@ -375,13 +375,90 @@ void learn_from_answers(script& out, dice& draw) {
   }
 }
 
+// ---- tables: sorted, joined and summed, of another length each time ------------------------
+
+/// What a sort takes: keys and places, both twice, and room to count in. Two columns stay.
+blocks sort_table(script& out, dice& draw, number rows) {
+  blocks sorted = {out.take(rows * 8), out.take(rows * 8)};
+  blocks other = {out.take(rows * 8), out.take(rows * 8)};
+  out.touch(draw.between(1, 4) << 20);
+  out.give(other);
+  return sorted;
+}
+
+void join_tables(script& out, dice& draw, number rows_max) {
+  blocks kept;
+  for (number query = 1; query <= 240; ++query) {
+    if (query % 10 == 1) out.iteration(query / 10 + 1);
+    const number left_rows = draw.between(rows_max / 10, rows_max);
+    const number right_rows = left_rows / draw.between(2, 8);
+    blocks left = {out.take(left_rows * 8), out.take(left_rows * 8)};
+    blocks right = {out.take(right_rows * 8), out.take(right_rows * 8)};
+    blocks order = sort_table(out, draw, left_rows);
+    const number places = out.take(right_rows * 24);
+    const number matches = left_rows * draw.between(3, 16) / 10;
+    blocks pairs = {out.take(matches * 8), out.take(matches * 8)};
+    out.give(places);
+    out.give(order);
+    blocks joined;
+    for (int column = 0; column < 3; ++column) joined.push_back(out.take(matches * 8));
+    out.give(pairs);
+    out.give(left);
+    out.give(right);
+    blocks groups = sort_table(out, draw, matches);
+    kept.push_back(out.take(draw.small(1'000, rows_max / 10) * 8));
+    out.give(joined);
+    out.give(groups);
+    while (kept.size() > 12) {
+      const auto gone = kept.begin() + static_cast<std::ptrdiff_t>(draw.next() % kept.size());
+      out.give(*gone);
+      kept.erase(gone);
+    }
+  }
+}
+
+void join_large_tables(script& out, dice& draw) { join_tables(out, draw, 100'000'000); }
+void join_small_tables(script& out, dice& draw) { join_tables(out, draw, 4'000'000); }
+
+// ---- a network on whole graphs: each step another graph, messages along every edge ----------
+
+void pass_messages(script& out, dice& draw) {
+  constexpr number hidden = 256;
+  constexpr number layers = 3;
+  for (number layer = 0; layer < 3 * layers; ++layer) (void)out.take(hidden * hidden * 8);
+  for (number step = 1; step <= 240; ++step) {
+    if (step % 10 == 1) out.iteration(step / 10 + 1);
+    const number nodes = draw.between(20'000, 120'000);
+    const number edges = nodes * draw.between(4, 16);
+    blocks graph = {out.take(nodes * hidden * 4), out.take(edges * 16)};
+    blocks kept;
+    for (number layer = 0; layer < layers; ++layer) {
+      const number messages = out.take(edges * hidden * 4);
+      const number sums = out.take(nodes * hidden * 4);
+      out.touch(edges * 4);
+      kept.insert(kept.end(), {messages, sums, out.take(nodes * hidden * 4)});
+    }
+    number flow = out.take(nodes * hidden * 4);
+    while (!kept.empty()) {
+      const bool at_edges = kept.size() % 3 == 1;
+      const number next = out.take((at_edges ? edges : nodes) * hidden * 4);
+      out.give(kept.back());
+      kept.pop_back();
+      out.give(flow);
+      flow = next;
+    }
+    out.give(flow);
+    out.give(graph);
+  }
+}
+
 // ---- the list -------------------------------------------------------------------------
 
 struct entry {
   trace_kind kind;
   void (*write)(script&, dice&);
 };
-constexpr std::array<entry, 5> entries = {{
+constexpr std::array<entry, 8> entries = {{
     {{"pictures", "draws pictures of any size from text; a decoder of large blocks, answers kept"},
      draw_pictures},
     {{"vision", "trains a vision transformer; gradients stay, half of the layers run twice"},
@@ -392,6 +469,12 @@ constexpr std::array<entry, 5> entries = {{
      learn_on_graphs},
     {{"answers", "generates, scores and trains in turns; models are brought in and taken out"},
      learn_from_answers},
+    {{"tables", "sorts and joins tables, each query of other lengths: few, large requests"},
+     join_large_tables},
+    {{"queries", "the same on small tables: less than half a GiB live at a time"},
+     join_small_tables},
+    {{"network", "learns on whole graphs, each step another one: few, large requests"},
+     pass_messages},
 }};
 
 }  // namespace
