@@ -97,7 +97,7 @@ void fork_storm(const arguments& all) {
 // Forks beside a thread whose contexts end, with the memory that was allocated in them. A process
 // that hangs dies of the alarm.
 void fork_beside_ends(const arguments& all) {
-  alarm(60);
+  alarm(240);
   const driver cu = load();
   start(cu);
   std::atomic<bool> is_over = false;
