@@ -198,18 +198,34 @@ def test_pages_and_handles(manager):
 
 
 def test_wrong_uses_raise(manager):
-    for wrong in (0, -1, 1 << 60, 1 << 64, "much", 1.5, True, None):
+    for wrong in (0, -1, 1 << 60, 1 << 64):
         with pytest.raises(libvmm.InvalidArgument):
             Growable(manager, wrong)
+    for wrong in ("much", 1.5, True, None):
+        with pytest.raises(TypeError):
+            Growable(manager, wrong)
+    with pytest.raises(TypeError, match="Manager"):
+        Growable(manager.driver, MIB)
+    with pytest.raises(TypeError, match="zero_new"):
+        Growable(manager, MIB, zero_new="yes")
     for wrong in (0, -1, 1 << 40):
         with pytest.raises(libvmm.InvalidArgument):
             Growable(manager, MIB, segments=wrong)
     with pytest.raises(libvmm.InvalidArgument, match="handle_bytes"):
         Growable(manager, MIB, handle_bytes=100)
     cache = Growable(manager, 8 * MIB, segments=2)
-    for wrong in (-1, 8 * MIB + 1, 1 << 64, "all", True):
+    for wrong in (-1, 8 * MIB + 1, 1 << 64):
         with pytest.raises(libvmm.InvalidArgument):
             cache.grow(wrong)
+    for wrong in ("all", True):
+        with pytest.raises(TypeError):
+            cache.grow(wrong)
+    for named in ({"stream": "x"}, {"wait": "x"}, {"one_handle": "x"}):
+        with pytest.raises(TypeError, match=next(iter(named))):
+            cache.grow(MIB, **named)
+    for stream in (-1, 1 << 64):  # nothing is cut to size
+        with pytest.raises(libvmm.InvalidArgument, match="stream"):
+            cache.grow(MIB, stream=stream)
     cache.grow(4 * MIB)
     with pytest.raises(libvmm.InvalidArgument, match="shrink"):
         cache.grow(MIB)
@@ -241,6 +257,9 @@ def test_wrong_views_raise(on_host):
         for wrong in ({"first": 2}, {"first": 1, "count": 2}, {"first": -1}):
             with pytest.raises(libvmm.InvalidArgument):
                 cache.view(**wrong)
+        for shape in ("all", 5, (1.5,)):
+            with pytest.raises(TypeError, match="shape"):
+                cache.view("float32", shape)
         with pytest.raises(BufferError):
             cache.view().__dlpack__(copy=True)
         with pytest.raises(BufferError):

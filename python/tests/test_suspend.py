@@ -174,3 +174,20 @@ def test_threads_take_turns(driver, weights, cache):
             each.join()
         assert not failures
         assert driver.read(weight.address, 1) + driver.read(block.address, 1) == b"wk"
+
+
+def test_streams_and_options_of_wrong_types(weights):
+    with Suspender() as sleeper:
+        sleeper.add(weights, "weights")
+        for wrong in ("x", 5, ["x"], [1.5], [True]):
+            with pytest.raises(TypeError, match="streams"):
+                sleeper.suspend(streams=wrong)
+        for wrong in (-1, 1 << 64):  # nothing is cut to size
+            with pytest.raises(libvmm.InvalidArgument, match="streams"):
+                sleeper.suspend(streams=[wrong])
+        assert not sleeper.is_suspended("weights")
+    for named in ({"verify": "yes"}, {"directory": 3}):
+        with pytest.raises(TypeError):
+            Suspender(**named)
+    with pytest.raises(libvmm.InvalidArgument, match="directory"):
+        Suspender(directory="a\0b")

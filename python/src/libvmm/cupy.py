@@ -69,10 +69,18 @@ class Functions:
             raise ValueError(f"the pool is on device {info.device}, and CuPy asks for {device}")
 
 
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as missing:
+        raise ImportError("libvmm.cupy needs CuPy, which is not installed") from missing
+    return cupy
+
+
 def allocator(pool: Pool) -> Any:
     """A cupy.cuda.CFunctionAllocator. Raises ImportError without CuPy."""
     _values.one_of("pool", pool, Pool)
-    import cupy
+    cupy = _cupy()
     functions = Functions(pool, lambda: cupy.cuda.get_current_stream().ptr)
     return cupy.cuda.CFunctionAllocator(0, functions.malloc_address, functions.free_address,
                                         functions)
@@ -81,7 +89,7 @@ def allocator(pool: Pool) -> Any:
 def enable(pool: Pool) -> Any:
     """Makes it CuPy's allocator, and answers it."""
     _values.one_of("pool", pool, Pool)
-    import cupy
+    cupy = _cupy()
     made = allocator(pool)
     cupy.cuda.set_allocator(made.malloc)
     return made

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import _dlpack, _native
+from . import _dlpack, _native, _values
 from .errors import InUse, InvalidArgument, InvalidHandle, check
 from .managers import Manager
 
@@ -76,11 +76,7 @@ _SIZE_MAX = (1 << 63) - 1
 
 def _number(value: int, what: str) -> int:
     """What the C library cannot be told: a value that is no count of 64 bits."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidArgument(f"{what} is an int, not {value!r}")
-    if not 0 <= value <= _SIZE_MAX:
-        raise InvalidArgument(f"{what} is from 0 to 2^63 - 1, not {value}")
-    return value
+    return _values.whole(what, value, 0, _SIZE_MAX)
 
 
 @dataclass(frozen=True)
@@ -113,6 +109,7 @@ class Growable:
                  zero_new: bool = True) -> None:
         self.manager = manager
         self._handle = ctypes.c_void_p()
+        _values.one_of("manager", manager, Manager)
         if not manager.is_open:
             raise InvalidHandle("the manager was closed")
         few = handle_bytes == FEW_HANDLES
@@ -120,7 +117,7 @@ class Growable:
                            segment_count=_number(segments, "segments"),
                            handle_bytes=(handle_bytes if few
                                          else _number(handle_bytes, "handle_bytes")),
-                           keep_dirty=not zero_new)
+                           keep_dirty=not _values.flag("zero_new", zero_new))
         check(_LIBRARY.vmm_growable_create(manager.handle, ctypes.byref(options),
                                            ctypes.byref(self._handle)))
         info = self._query()
@@ -148,9 +145,11 @@ class Growable:
 
     def _resize(self, size: int, change: int, stream: int, first: int, count: int,
                 one_handle: bool, wait: bool) -> None:
-        request = _Request(size_bytes=_number(size, "size"), stream=stream, change=change,
-                           first_segment=_number(first, "first"), one_handle=one_handle,
-                           segment_count=_number(count, "count"), no_wait=not wait)
+        request = _Request(size_bytes=_number(size, "size"), stream=_values.stream(stream),
+                           change=change, first_segment=_number(first, "first"),
+                           one_handle=_values.flag("one_handle", one_handle),
+                           segment_count=_number(count, "count"),
+                           no_wait=not _values.flag("wait", wait))
         check(_LIBRARY.vmm_growable_resize(self._handle, ctypes.byref(request)))
 
     def grow(self, size: int, *, stream: int = 0, first: int = 0, count: int = 0,
@@ -177,7 +176,7 @@ class Growable:
 
     def settle(self, stream: int = 0) -> None:
         """Blocks until the host may touch the bytes."""
-        check(_LIBRARY.vmm_growable_settle(self._handle, stream))
+        check(_LIBRARY.vmm_growable_settle(self._handle, _values.stream(stream)))
 
     def segment(self, index: int = 0) -> tuple[int, int]:
         """Address and size of a segment."""
@@ -246,7 +245,7 @@ class Growable:
         """Gives memory and addresses up, behind the work that the stream has been given. Raises
         InUse while a view lives."""
         if self._handle:
-            check(_LIBRARY.vmm_growable_destroy(self._handle, stream))
+            check(_LIBRARY.vmm_growable_destroy(self._handle, _values.stream(stream)))
             self._handle = ctypes.c_void_p()
 
     def __enter__(self) -> Growable:
@@ -316,7 +315,7 @@ class View:
             most = growable.segment(first)[1]
         else:
             most = min(growable.segment(index)[1] for index in range(first, first + count))
-        inner = (most // item,) if shape is None else tuple(int(n) for n in shape)
+        inner = (most // item,) if shape is None else _values.shape(shape)
         if any(n < 0 for n in inner) or math.prod(inner) * item > most:
             raise InvalidArgument(f"{inner} of {dtype} is no part of {most} bytes a segment")
         strides = [1] * len(inner)

@@ -19,8 +19,11 @@ from .pools import Pool
 if TYPE_CHECKING:
     _Base: Any = object
 else:
-    from numba.cuda.cudadrv.driver import HostOnlyCUDAMemoryManager as _Base
-    from numba.cuda.cudadrv.driver import AutoFreePointer, MemoryInfo
+    try:
+        from numba.cuda.cudadrv.driver import HostOnlyCUDAMemoryManager as _Base
+        from numba.cuda.cudadrv.driver import AutoFreePointer, MemoryInfo
+    except ImportError:  # the module is there to be looked at
+        _Base = object
 
 
 class MemoryManager(_Base):
@@ -90,6 +93,10 @@ _numba_memory_manager = MemoryManager
 
 
 def enable() -> None:
-    """Makes it Numba's memory manager. Call it before the first use of a device."""
-    from numba import cuda
+    """Makes it Numba's memory manager. Call it before the first use of a device. Raises ImportError
+    without Numba."""
+    try:
+        from numba import cuda
+    except ImportError as missing:
+        raise ImportError("libvmm.numba needs Numba, which is not installed") from missing
     cuda.set_memory_manager(MemoryManager)

@@ -50,8 +50,16 @@ def functions(pool: Pool) -> tuple[Callable[..., int], Callable[..., None]]:
     return allocate, deallocate
 
 
+def _rmm() -> Any:
+    try:
+        import rmm
+    except ImportError as missing:
+        raise ImportError("libvmm.rmm needs RMM, which is not installed") from missing
+    return rmm
+
+
 def resource(pool: Pool) -> Any:
     """An rmm.mr.CallbackMemoryResource. Raises ImportError without RMM."""
     _values.one_of("pool", pool, Pool)
-    import rmm
+    rmm = _rmm()
     return rmm.mr.CallbackMemoryResource(*functions(pool))

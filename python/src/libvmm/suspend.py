@@ -17,12 +17,13 @@ From suspend() until resume() has returned, no stream is given work that uses th
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import _native
+from . import _native, _values
 from .errors import InvalidArgument, InvalidHandle, check
 from .managers import Manager
 from .pools import Pool
@@ -117,12 +118,13 @@ class Suspender:
     """Suspends and resumes pools and managers by tag. Any thread may call it; calls wait for each
     other. Close it before its pools and managers; what is suspended then loses its contents."""
 
-    def __init__(self, *, tier: str = "best", directory: str | None = None,
+    def __init__(self, *, tier: str = "best", directory: str | os.PathLike[str] | None = None,
                  verify: bool = False) -> None:
         self._handle = ctypes.c_void_p()
         self._regions: list[Pool | Manager] = []
-        options = _Options(directory=None if directory is None else str(directory).encode(),
-                           tier=_one_of(tier, TIERS, "tier"), verify=bool(verify))
+        folder = None if directory is None else _values.text("directory", os.fspath(directory))
+        options = _Options(directory=folder, tier=_one_of(tier, TIERS, "tier"),
+                           verify=_values.flag("verify", verify))
         check(_LIBRARY.vmm_suspender_create(ctypes.byref(options), ctypes.byref(self._handle)))
 
     @property
@@ -161,7 +163,9 @@ class Suspender:
                 contents: str | None = None) -> SuspendReport:
         """Gives the memory of the regions with these tags (none: all that are not suspended) back,
         behind the work of their streams and of `streams`. All or none."""
-        named = [int(stream) for stream in streams]
+        if isinstance(streams, (str, bytes)) or not isinstance(streams, Iterable):
+            raise _values.refuse("streams", "a sequence of streams' numbers", streams)
+        named = [_values.stream(stream, "streams") for stream in streams]
         request = _Request(tags=_texts(tags), tag_count=len(tags),
                            streams=(_HANDLE * len(named))(*named), stream_count=len(named),
                            use_contents=contents is not None,

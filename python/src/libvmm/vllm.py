@@ -123,8 +123,12 @@ class VmmBackend(_Base):  # type: ignore[misc,valid-type]
 def register() -> None:
     """The entry point of `vllm.general_plugins`: tells vLLM's factory of the backend. vLLM may call
     it several times in a process."""
-    from vllm.device_allocator.sleep_mode_backend import (  # type: ignore[import-not-found]
-        SleepModeBackendFactory)
+    try:
+        from vllm.device_allocator.sleep_mode_backend import (  # type: ignore[import-not-found]
+            SleepModeBackendFactory)
+    except ImportError as missing:
+        raise ImportError("libvmm.vllm needs a vLLM that has sleep-mode backends, which is not "
+                          "installed") from missing
     try:
         SleepModeBackendFactory.get_backend_class(NAME)
     except ValueError:

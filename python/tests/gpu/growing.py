@@ -228,8 +228,9 @@ def check_cost(torch, driver, wanted):
         ratios = sorted(mine / other for mine, other in zip(ours, theirs))
         cache.close()
         bare.close()
-    print(f"a step of {step >> 20} MiB in handles of 2 MiB: ours "
-          f"{statistics.median(ours) * 1e3:.2f} ms, through ctypes {statistics.median(theirs) * 1e3:.2f} ms")
+    middle, other = (statistics.median(each) * 1e3 for each in (ours, theirs))
+    print(f"a step of {step >> 20} MiB in handles of 2 MiB: ours {middle:.2f} ms, through ctypes "
+          f"{other:.2f} ms")
     tell("a step is faster than through ctypes", statistics.median(ratios) < 1.0,
          f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}, {len(ratios)})")
 
