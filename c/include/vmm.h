@@ -1093,7 +1093,8 @@ VMM_API vmm_status vmm_share_lend(vmm_channel* channel, vmm_export* block,
 /** Tells the peer that a followed block has changed. `epoch` may be NULL. */
 VMM_API vmm_status vmm_share_update(vmm_channel* channel, uint64_t id,
                                     uint64_t* epoch) VMM_NOEXCEPT;
-/** Asks a block back and waits until it was released. Errors: UNAVAILABLE. */
+/** Asks a block back and waits until it was released; called again, it goes on. Errors:
+ *  UNAVAILABLE. */
 VMM_API vmm_status vmm_share_take_back(vmm_channel* channel, uint64_t id) VMM_NOEXCEPT;
 
 enum {
@@ -1132,12 +1133,13 @@ typedef struct vmm_import_request {
 VMM_API VMM_CHECKED vmm_status vmm_share_borrow(vmm_channel* channel, vmm_driver* driver,
                                                 const vmm_import_request* request,
                                                 vmm_import** block) VMM_NOEXCEPT;
-/** Takes the change that vmm_share_next has told, and accepts it; the block may lie elsewhere then.
- *  Requires: no unfinished work uses the block. */
+/** Takes the last change that vmm_share_next has told, and accepts it; the block may lie elsewhere
+ *  then. Requires: no unfinished work uses the block. */
 VMM_API vmm_status vmm_share_apply(vmm_channel* channel, vmm_import* block) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_share_query_import(vmm_import* block, vmm_shared_info* info) VMM_NOEXCEPT;
 /** Releases the block's memory and tells the peer; vmm_share_end_import ends the handle. Requires:
- *  no unfinished work uses it. Errors: UNAVAILABLE (the connection has ended; it is released). */
+ *  no unfinished work uses it. Errors: UNAVAILABLE (the connection has ended; it is released),
+ *  INVALID_ARGUMENT (it came by another channel). */
 VMM_API vmm_status vmm_share_give_back(vmm_channel* channel, vmm_import* block) VMM_NOEXCEPT;
 /** Releases what is left of the block and ends the handle. NULL: nothing. */
 VMM_API vmm_status vmm_share_end_import(vmm_import* block) VMM_NOEXCEPT;

@@ -214,6 +214,11 @@ std::uint32_t kind_of(vmm::share_event::what kind) noexcept {
   return VMM_SHARE_RELEASED;
 }
 
+// Of one block: their descriptors go.
+void forget_updates(channel_object& on, std::uint64_t id) {
+  std::erase_if(on.updates, [id](const vmm::share_event& each) { return each.id == id; });
+}
+
 vmm_status next(channel_object& on, std::uint32_t timeout_ms, vmm_share_event& out) {
   on.offers.reserve(on.offers.size() + 1);
   on.updates.reserve(on.updates.size() + 1);
@@ -226,7 +231,10 @@ vmm_status next(channel_object& on, std::uint32_t timeout_ms, vmm_share_event& o
   told.reason = status_of(event->reason);
   write_struct(out, told);
   if (event->kind == vmm::share_event::what::offered) on.offers.push_back(std::move(*event));
-  if (event->kind == vmm::share_event::what::updated) on.updates.push_back(std::move(*event));
+  if (event->kind == vmm::share_event::what::updated) {
+    forget_updates(on, event->id);  // what was not taken is out of date
+    on.updates.push_back(std::move(*event));
+  }
   return VMM_SUCCESS;
 }
 
@@ -490,8 +498,12 @@ vmm_status vmm_share_query_import(vmm_import* block, vmm_shared_info* info) VMM_
 
 vmm_status vmm_share_give_back(vmm_channel* channel, vmm_import* block) VMM_NOEXCEPT {
   return on_object<channel_object>(channel, [&](channel_object& on) {
-    return on_object<import_object>(
-        block, [&](import_object& gone) { return answer(on.channel.give_back(gone.block)); });
+    return on_object<import_object>(block, [&](import_object& gone) {
+      const std::uint64_t id = gone.block.id();
+      const vmm::status back = on.channel.give_back(gone.block);
+      if (gone.block.empty()) forget_updates(on, id);
+      return answer(back);
+    });
   });
 }
 

@@ -125,6 +125,26 @@ export struct exported_range {
   std::uint64_t number = 0;       ///< of the allocation: no other one of the manager has it
 };
 
+/// Told when the memory behind all of a manager's blocks goes, and when it is back, by a
+/// suspension: for whoever registers it elsewhere. Neither function may call the manager.
+export class suspension_listener {
+ public:
+  suspension_listener() = default;
+  suspension_listener(const suspension_listener&) = delete;
+  suspension_listener& operator=(const suspension_listener&) = delete;
+  /// Before the first block loses its memory.
+  virtual void memory_leaves() noexcept = 0;
+  /// When each block that lives has memory at its address again.
+  virtual void memory_returned() noexcept = 0;
+
+ protected:
+  ~suspension_listener() = default;
+
+ private:
+  friend class manager;
+  suspension_listener* next_ = nullptr;
+};
+
 /// A stretch of the address space, as the picture of it shows it.
 export enum class extent_kind : std::uint8_t { live, cached, retired, hole };
 /// One of these stretches, with the memory behind it.
@@ -324,6 +344,13 @@ export class manager {
   /// Requires: what begin_resume listed. Effects: with `done` the manager goes on; else it stays
   /// suspended.
   void end_resume(const suspension_list& parts, bool done) noexcept;
+  /// Requires: between a begin and its end. Effects: listeners hear that the memory goes, or that
+  /// it is back.
+  void announce(suspension_phase what) noexcept;
+  /// Requires: the listener is the manager's until ignore(). Effects: it is told from now on.
+  /// Cost: O(1), of ignore() O(listeners); both wait for one that is being told.
+  void listen(suspension_listener& to) noexcept;
+  void ignore(suspension_listener& gone) noexcept;
   /// Requires: begin_suspend or begin_resume has answered. Effects: none.
   [[nodiscard]] device_core& core() noexcept {
     check(engine_ != nullptr, "a manager that was not set up has no memory");
@@ -548,6 +575,8 @@ export class manager {
   sync::atomic<suspension_phase> suspension_ = suspension_phase::running;
   sync::recursive_mutex changing_mutex_;  // of whoever has made the phase `changing`, until it ends
   std::vector<block*> suspending_;        // under it: the blocks that were claimed
+  sync::mutex listeners_mutex_;
+  suspension_listener* listeners_ VMM_GUARDED_BY(listeners_mutex_) = nullptr;
   user_count users_{used_object::manager};
 };
 

@@ -44,6 +44,35 @@ void manager::end_change(suspension_phase next) noexcept {
   changing_mutex_.unlock();
 }
 
+// ---- listeners ------------------------------------------------------------------------
+
+void manager::listen(suspension_listener& to) noexcept {
+  const sync::lock_guard<sync::mutex> lock(listeners_mutex_);
+  check(to.next_ == nullptr && listeners_ != &to, "a listener is added twice");
+  to.next_ = listeners_;
+  listeners_ = &to;
+}
+
+void manager::ignore(suspension_listener& gone) noexcept {
+  const sync::lock_guard<sync::mutex> lock(listeners_mutex_);
+  suspension_listener** at = &listeners_;
+  while (*at != nullptr && *at != &gone) at = &(*at)->next_;
+  check(*at == &gone, "a listener goes that was not added");
+  *at = std::exchange(gone.next_, nullptr);
+}
+
+void manager::announce(suspension_phase what) noexcept {
+  check(what != suspension_phase::changing, "a change is announced that has no end");
+  const sync::lock_guard<sync::mutex> lock(listeners_mutex_);
+  for (suspension_listener* each = listeners_; each != nullptr; each = each->next_) {
+    if (what == suspension_phase::suspended) {
+      each->memory_leaves();
+    } else {
+      each->memory_returned();
+    }
+  }
+}
+
 // ---- claims --------------------------------------------------------------------------
 
 void manager::unclaim_all() noexcept {

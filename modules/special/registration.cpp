@@ -129,13 +129,30 @@ std::uint64_t pool_registrations::refused_count() const {
 registered_blocks::registered_blocks(manager& owner, const registration_hooks& hooks) noexcept
     : owner_(owner), owner_use_(use_of::count_of(owner)), hooks_(hooks) {
   check(hooks.enter != nullptr && hooks.leave != nullptr, "registration has two hooks");
+  owner_.listen(*this);
 }
 
 registered_blocks::~registered_blocks() {
+  owner_.ignore(*this);
+  if (is_away_) return;
   for (const auto& [base, size_bytes] : ranges_) {
     check(size_bytes > 0, "a range without bytes is registered");
     hooks_.leave(hooks_.context, {{base}, size_bytes});
   }
+}
+
+void registered_blocks::memory_leaves() noexcept {
+  check(!is_away_, "memory goes twice");
+  for (const auto& [base, size_bytes] : ranges_) hooks_.leave(hooks_.context, {{base}, size_bytes});
+  is_away_ = true;
+}
+
+void registered_blocks::memory_returned() noexcept {
+  if (!std::exchange(is_away_, false)) return;  // it was suspended before this object was made
+  std::erase_if(ranges_, [this](const auto& each) {
+    check(each.second > 0, "a range without bytes is registered");
+    return !hooks_.enter(hooks_.context, {{each.first}, each.second});
+  });
 }
 
 status registered_blocks::enter(address at) {
@@ -145,6 +162,7 @@ status registered_blocks::enter(address at) {
   try {
     const auto made = ranges_.emplace(at.value, found->sizes.mapped_bytes);
     check(made.second, "a block is registered twice");
+    if (is_away_) return {};
     const status entered = hooks_.enter(hooks_.context, {at, found->sizes.mapped_bytes});
     if (!entered) ranges_.erase(made.first);
     return entered;
@@ -157,7 +175,7 @@ void registered_blocks::leave(address at) noexcept {
   const auto found = ranges_.find(at.value);
   if (found == ranges_.end()) return;
   check(found->second > 0, "a range without bytes is registered");
-  hooks_.leave(hooks_.context, {at, found->second});
+  if (!is_away_) hooks_.leave(hooks_.context, {at, found->second});
   ranges_.erase(found);
 }
 

@@ -86,10 +86,12 @@ export class pool_registrations final : public remap_listener {
   std::uint64_t refused_count_ = 0;
 };
 
-/// A manager's blocks, registered while they stay as they are.
-export class registered_blocks {
+/// A manager's blocks, registered while they stay as they are: a suspension of the manager leaves
+/// them all before it takes their memory, and a resumption enters those that live.
+export class registered_blocks final : public suspension_listener {
  public:
-  /// Requires: the manager outlives this object; hooks, both.
+  /// Requires: the manager outlives this object; hooks, both. No other thread uses this object
+  /// while the manager is being suspended or resumed.
   registered_blocks(manager& owner, const registration_hooks& hooks) noexcept;
   registered_blocks(const registered_blocks&) = delete;
   registered_blocks& operator=(const registered_blocks&) = delete;
@@ -107,7 +109,13 @@ export class registered_blocks {
   /// where `enter` takes it again.
   [[nodiscard]] status free(address at);
   [[nodiscard]] bool is_registered(address at) const;
+  /// Those of a suspended manager count as they did.
   [[nodiscard]] std::size_t size() const noexcept { return ranges_.size(); }
+
+  /// For the manager: leaves every block.
+  void memory_leaves() noexcept override;
+  /// For the manager: enters every block again; one that the hook refuses is registered no more.
+  void memory_returned() noexcept override;
 
  private:
   [[nodiscard]] status enter(address at);
@@ -116,6 +124,7 @@ export class registered_blocks {
   use_of owner_use_;
   registration_hooks hooks_;
   std::map<std::uint64_t, std::uint64_t> ranges_;
+  bool is_away_ = false;  // the memory is suspended: the library has none of the ranges
 };
 
 }  // namespace vmm

@@ -120,8 +120,12 @@ struct suspended_region {
   }
   void announce(remap_kind what) {
     check(is_begun, "a change is announced that is not under way");
-    if (pool != nullptr && (what == remap_kind::released || is_announced || is_suspended))
-      pool->announce(parts, what);
+    const bool is_told = what == remap_kind::released || is_announced || is_suspended;
+    if (is_told && pool != nullptr) pool->announce(parts, what);
+    if (is_told && blocks != nullptr) {
+      blocks->announce(what == remap_kind::released ? suspension_phase::suspended
+                                                    : suspension_phase::running);
+    }
     is_announced = what == remap_kind::released;
   }
   [[nodiscard]] status provide_stream();

@@ -151,6 +151,47 @@ TEST_F(Share, AManagersBlockThatIsFollowed) {
   EXPECT_GOOD(vmm_manager_destroy(manager));
 }
 
+// Two changes are told before one is taken: it is the last.
+TEST_F(Share, TheLastChangeIsTaken) {
+  vmm_manager_options memory = manager_defaults();
+  memory.shareable = VMM_SHARE_POSIX_FD;
+  vmm_manager* manager = nullptr;
+  ASSERT_GOOD(vmm_manager_create(lender, &memory, &manager));
+  auto wanted = sized<vmm_block_request>();
+  wanted.size_bytes = 2 * MiB;
+  void* at = nullptr;
+  ASSERT_GOOD(vmm_manager_allocate(manager, &wanted, &at));
+  auto request = sized<vmm_export_request>();
+  request.followed = 1;
+  vmm_export* block = nullptr;
+  ASSERT_GOOD(vmm_share_export_block(manager, at, &request, &block));
+  std::uint64_t id = 0;
+  vmm_import* borrowed = nullptr;
+  lend(block, &id, &borrowed);
+  auto event = sized<vmm_share_event>();
+  for (std::uint64_t round = 1; round <= 2; ++round) {
+    auto larger = sized<vmm_resize_request>();
+    larger.at = at;
+    larger.size_bytes = (2 + 2 * round) * MiB;
+    ASSERT_GOOD(vmm_manager_resize(manager, &larger, &at));
+    EXPECT_GOOD(vmm_share_moved(block, at));
+    EXPECT_GOOD(vmm_share_update(ours, id, nullptr));
+    EXPECT_GOOD(vmm_share_next(theirs, 20'000, &event));
+    EXPECT_EQ(event.epoch, round);
+  }
+  EXPECT_GOOD(vmm_share_apply(theirs, borrowed));
+  EXPECT_EQ(info_of(borrowed).size_bytes, 6 * MiB);
+  EXPECT_GOOD(vmm_share_next(ours, 20'000, &event));
+  EXPECT_EQ(event.epoch, 2U);
+  EXPECT_FAILS(vmm_share_apply(theirs, borrowed), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_share_give_back(theirs, borrowed));
+  EXPECT_GOOD(vmm_share_end_import(borrowed));
+  EXPECT_GOOD(vmm_share_next(ours, 20'000, &event));
+  EXPECT_GOOD(vmm_share_end_export(block));
+  EXPECT_GOOD(vmm_manager_free(manager, at));
+  EXPECT_GOOD(vmm_manager_destroy(manager));
+}
+
 TEST_F(Share, APinnedBlockStays) {
   vmm_manager_options memory = manager_defaults();
   memory.shareable = VMM_SHARE_POSIX_FD;

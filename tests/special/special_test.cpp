@@ -20,6 +20,7 @@ import vmm.fake;
 import vmm.manager;
 import vmm.special;
 import vmm.stream;
+import vmm.suspend;
 
 namespace {
 
@@ -487,6 +488,47 @@ TEST_F(Special, AManagersBlocksAreRegisteredAroundEachChange) {
     ASSERT_TRUE(blocks.free(fence));
   }
   EXPECT_TRUE(library.held.empty());
+}
+
+// What a suspension takes away is left before, and entered when it is back.
+TEST_F(Special, RegistrationsDoNotOutliveSuspendedMemory) {
+  card library;
+  vmm::manager managed(driver);
+  vmm::stream_pool pool(driver);
+  vmm::suspender sleeper;
+  ASSERT_TRUE(sleeper.add(managed, {"blocks", vmm::suspend_contents::keep}));
+  ASSERT_TRUE(sleeper.add(pool, {"pool", vmm::suspend_contents::keep}));
+  {
+    vmm::registered_blocks blocks(managed, library.hooks());
+    const auto watch = *vmm::pool_registrations::watch(pool, library.hooks());
+    const address kept = *blocks.allocate({.size_bytes = 8 * MiB});
+    const address gone = *blocks.allocate({.size_bytes = 4 * MiB});
+    const address of_pool = *pool.allocate(8 * MiB, {});
+    const std::size_t count = library.held.size();
+    EXPECT_GE(count, 3u);
+    ASSERT_TRUE(sleeper.suspend({}));
+    EXPECT_TRUE(library.held.empty());
+    ASSERT_TRUE(blocks.free(gone));
+    ASSERT_TRUE(sleeper.resume({}));
+    EXPECT_EQ(library.held.size(), count - 1);
+    EXPECT_TRUE(blocks.is_registered(kept));
+    EXPECT_EQ(count_dangling(driver, library), 0u);
+
+    driver.fail({vmm::call::unmap, 1, false, driver.possible_errors(vmm::call::unmap).front()});
+    EXPECT_FALSE(sleeper.suspend({})) << "and all is as before";
+    EXPECT_EQ(library.held.size(), count - 1);
+    EXPECT_EQ(count_dangling(driver, library), 0u);
+
+    ASSERT_TRUE(sleeper.suspend({}));
+    library.refuses = true;
+    ASSERT_TRUE(sleeper.resume({}));
+    EXPECT_FALSE(blocks.is_registered(kept)) << "it lives, unregistered";
+    EXPECT_TRUE(library.held.empty());
+    ASSERT_TRUE(blocks.free(kept));
+    ASSERT_TRUE(pool.free(of_pool, {}));
+  }
+  ASSERT_TRUE(sleeper.remove(managed));
+  ASSERT_TRUE(sleeper.remove(pool));
 }
 
 }  // namespace

@@ -175,6 +175,7 @@ using vmm::memory_segment;
 using vmm::poison_byte;
 using vmm::policy;
 using vmm::resize_request;
+using vmm::suspension_listener;
 
 // vmm.pmr
 using vmm::host_memory_resource;
