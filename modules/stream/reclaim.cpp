@@ -159,6 +159,9 @@ status stream_pool::unmap_handle(handle_record& gone) {
   const bool is_suspended = gone.memory->is_suspended;
   if (!is_suspended || gone.memory->mapping_count != 0) {
     if (status unmapped = unmap(*gone.current, remap_kind::released); !unmapped) return unmapped;
+  } else {
+    // The driver has its memory already; its addresses are a hole from now on.
+    note({history_kind::released, {address_of(*gone.current), gone.memory->size_bytes}});
   }
   physical_memory* const memory =
       state_.with([&](auto& state) { return &state.handle_unmapped(gone); });

@@ -22,6 +22,7 @@ import vmm.fake;
 import vmm.history_tools;
 import vmm.manager;
 import vmm.stream;
+import vmm.suspend;
 
 namespace {
 
@@ -260,8 +261,19 @@ class PoolModel : public Model {
         return;
       default: break;
     }
+    allocate_or_free();
+  }
+  void allocate_or_free() {
     if (random() % 5 < 3 || blocks.empty()) return allocate();
     free(random() % blocks.size());
+  }
+  void free(std::size_t which) {
+    const bool after_all = random() % 6 == 0;
+    const block gone = blocks[which];
+    if (!(after_all ? pool->free(gone.at) : pool->free(gone.at, gone.stream))) return;
+    blocks[which] = blocks.back();
+    blocks.pop_back();
+    for (unsigned left = gone.pin_count; left != 0; --left) freed_pins.push_back(gone.at);
   }
   void look() {
     const auto taken = pool->take_history();
@@ -291,14 +303,6 @@ class PoolModel : public Model {
     vmm::fake::kernel work{"writer", 20};
     work.writes = {&what, 1};
     (void)driver.launch(stream, work);
-  }
-  void free(std::size_t which) {
-    const bool after_all = random() % 6 == 0;
-    const block gone = blocks[which];
-    if (!(after_all ? pool->free(gone.at) : pool->free(gone.at, gone.stream))) return;
-    blocks[which] = blocks.back();
-    blocks.pop_back();
-    for (unsigned left = gone.pin_count; left != 0; --left) freed_pins.push_back(gone.at);
   }
   void pin() {
     if (blocks.empty()) return;
@@ -629,6 +633,72 @@ TEST_P(ManagerModel, LooksBesideWorkingThreadsSayWhatWasThere) {
     if (HasFailure()) return;
   }
   look();
+}
+
+// Suspended and resumed for true, with frees in between: memory that is given up is told as such,
+// mapping by mapping, and what is resumed was suspended.
+void expect_naps(const vmm::history& taken) {
+  if (taken.lost_count != 0) return;
+  places gone;
+  std::size_t nap_count = 0;
+  for (const vmm::history_event& each : taken.events) {
+    const std::uint64_t at = each.at.value;
+    if (each.kind == history_kind::suspended) {
+      ++nap_count;
+      ASSERT_TRUE(gone.emplace(at, each.size_bytes).second);
+    }
+    if (each.kind == history_kind::resumed) ASSERT_EQ(gone.erase(at), 1u);
+    if (each.kind == history_kind::released) gone.erase(at);
+    const bool is_manager = vmm::tools::fact_of(taken, "allocator") == "manager";
+    if (is_manager && each.kind == history_kind::freed)  // with all of its mappings
+      gone.erase(gone.lower_bound(at), gone.lower_bound(at + each.size_bytes));
+  }
+  EXPECT_GT(nap_count, 0u);
+  EXPECT_TRUE(gone.empty()) << "all memory is back";
+}
+
+TEST_P(PoolModel, SuspendedAndResumed) {
+  open();
+  for (int turn = 0; turn < 8; ++turn) {
+    for (int i = 0; i < 40; ++i) allocate_or_free();
+    driver.clear_faults();
+    vmm::suspender sleeper;
+    ASSERT_TRUE(sleeper.add(*pool, {.tag = "all"}));
+    ASSERT_TRUE(sleeper.suspend());
+    look();
+    EXPECT_FALSE(pool->allocate(512, streams[0]));
+    for (int i = 0; i < 12 && !blocks.empty(); ++i) free(0);
+    look();
+    ASSERT_TRUE(sleeper.resume());
+    look();
+    if (HasFailure()) return;
+  }
+  expect_naps(*pool->take_history());
+}
+
+TEST_P(ManagerModel, SuspendedAndResumed) {
+  open(GetParam() % 2 == 0 ? vmm::policy::va_pool() : vmm::policy::keep_mapped());
+  for (int turn = 0; turn < 8; ++turn) {
+    for (int i = 0; i < 30; ++i) {
+      const auto at = blocks->allocate({.size_bytes = 1 + random() % (2 * mib), .stream = stream});
+      if (at) live.push_back(*at);
+      if (live.size() < 12) continue;
+      EXPECT_TRUE(blocks->free(live.back()));
+      live.pop_back();
+    }
+    vmm::suspender sleeper;
+    ASSERT_TRUE(sleeper.add(*blocks, {.tag = "all"}));
+    ASSERT_TRUE(sleeper.suspend());
+    look();
+    EXPECT_FALSE(blocks->allocate(mib));
+    EXPECT_TRUE(blocks->free(live.back()));
+    live.pop_back();
+    look();
+    ASSERT_TRUE(sleeper.resume());
+    look();
+    if (HasFailure()) return;
+  }
+  expect_naps(*blocks->take_history());
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ManagerModel, testing::Range(1U, 9U));

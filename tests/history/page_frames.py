@@ -17,7 +17,7 @@ import time
 from browser import BOXES, BROWSER, Browser
 
 TOOL, HISTORY = sys.argv[1:3]
-# What the hand sees: an event in each frame, and from one frame to the next by the page's own clock.
+# What the hand sees: an event in each frame, and from one frame to the next by the page's clock.
 ANIMATE = """(async (act, count) => {
   const pane = panes[0], el = pane.map, box = el.getBoundingClientRect(), out = [];
   const x = box.left + box.width * 0.6, y = box.top + box.height * 0.4;

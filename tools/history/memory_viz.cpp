@@ -139,8 +139,10 @@ class snapshot_writer {
   void write_segments() {
     out_.begin_list();
     if (account_.is_manager) {
-      for (const auto& [at, block] : account_.live_after)
-        if (block.size_bytes != 0) write_segment(at, block.size_bytes, {{block.size_bytes, &block}});
+      for (const auto& [at, block] : account_.live_after) {
+        if (block.size_bytes == 0) continue;  // its memory is another's
+        write_segment(at, block.size_bytes, {{block.size_bytes, &block}});
+      }
       out_.end_list();
       return;
     }
