@@ -74,7 +74,8 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
   std::vector<address_range> mapped;
   if (status listed = list_mapped(mapped); !listed) return listed;
   if (status set = parts_->remaps.set_rights(after); !set) return set;
-  const status given = phase == suspension_phase::suspended ? status{} : give_access(mapped);
+  const status given =
+      phase == suspension_phase::suspended ? status{} : give_access(mapped);
   if (given) return given;
   const status undone = parts_->remaps.set_rights(before);
   check(undone.has_value(), "rights that were in force do not fit into their list");
