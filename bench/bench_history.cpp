@@ -210,7 +210,8 @@ void print(const found& all, const plan& of) {
                 each.fastest() - all[base].fastest(), show(each.instructions).c_str(),
                 show(more).c_str());
   }
-  if (base != 0) std::puts("\nThe pool to compare with is not built: ./run bench history builds it.");
+  if (base != 0)
+    std::puts("\nThe pool to compare with is not built: ./run bench history builds it.");
   if (!all[base].instructions)
     std::puts("\nInstructions are not counted: this system lets no process be traced (ptrace).");
 }

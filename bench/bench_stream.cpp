@@ -25,10 +25,10 @@
 // thousandth is dropped as the machine's; the pool's own slow calls, where it grows or moves, are
 // rarer than that on the project's traces.
 //
-// Lines (--lines): plays each trace with the pool alone, once to warm it and once between marks, for
-// bench/cache_lines.py, which runs this under valgrind and counts the cache lines of each call.
+// Lines (--lines): plays each trace with the pool alone, once to warm it and once between marks,
+// for bench/cache_lines.py, which runs this under valgrind and counts the cache lines of each call.
 //
-// With --created the pool's calls are made on a stream that was created, and not on the default one:
+// With --created the pool's calls are made on a stream that was created, not on the default one:
 // the driver is asked then whether it is being captured. The fake driver answers, which costs less
 // than a real one's word.
 //

@@ -25,18 +25,26 @@ import tempfile
 LINE_BYTES = 64
 
 # What a line is for, by the innermost function that touches it first. The first that fits.
+CALLER = "caller: its stack, its own arrays"
 PARTS = [
+    (r"play_marked|pool_subject|_Storage<", CALLER),
     (r"process_mark|forks_passed", "fork counter"),
-    (r"pool_gate|sync::atomic|spin_lock|history_use|stream_pool::|guarded", "pool: gate, lock, flags"),
     (r"live_block_table", "table of blocks: a bucket"),
-    (r"first_region_by_page", "first regions of pages"),
-    (r"size_bins|first_fit", "kind: bins, bitmaps, heads"),
-    (r"stream_progress|stream_table", "state: streams and clock"),
-    (r"mappings::|pool_geometry|pool_state::|granules_", "state: first segment, live counts"),
-    (r"mapping::|release_live|count_live", "mapping"),
-    (r"note_of|mark_of|kind_of|region_map::|region_record|reference", "regions: records, marks"),
-    (r"segment::|vector|unique_ptr", "segment"),
+    (r"first_region_by_page|forget_start|note_start", "first regions of pages: records, bits"),
+    (r"size_bins|first_fit|best_fit|lowest_fit", "free lists: counts, bitmap, heads, next in list"),
+    (r"stream_progress|stream_table|advance", "state: streams and clock"),
+    (r"free_handle_bins|leave_free|enter_free", "free handles: lists"),
+    (r"handle_record|count_live_in_each|release_range", "handles and their mappings, where one "
+                                                        "becomes free or live"),
+    (r"mapping_at|_M_ptr.*mapping", "units: what is mapped where"),
+    (r"mapping@|mapping::|release_live", "mapping of the block"),
+    (r"mappings@|pool_geometry|pool_state|granules_|segment_around|wants_slow",
+     "state: first segment, live counts"),
+    (r"region_map|note_of|mark_of|kind_of|region_record", "regions: records, notes, kinds"),
+    (r"segment@|segment::|_M_ptr|operator-", "segment: where its parts are"),
+    (r"stream_pool|spin_lock|history_use|guarded|__atomic_base", "pool: gate, lock, flags"),
 ]
+STACK_FROM = 0x1FFE000000  # where valgrind puts the stack of a 64-bit program
 
 
 def part_of(function):
@@ -132,9 +140,12 @@ def main():
               f"{statistics.mean(written):.1f}")
         parts = collections.Counter()
         for lines in of_kind:
-            for where, _ in lines.values():
+            for line, (where, _) in lines.items():
                 function = names.get(int(where, 16) - base, "")
-                parts[part_of(function)] += 1
+                on_stack = line * LINE_BYTES >= STACK_FROM
+                parts[CALLER if on_stack else part_of(function)] += 1
+        own = sum(count for part, count in parts.items() if part != CALLER) / len(of_kind)
+        print(f"  {own:6.2f}  the pool's own, of which")
         for part, count in parts.most_common(24):
             print(f"  {count / len(of_kind):6.2f}  {part or 'not known'}")
 

@@ -32,6 +32,19 @@ result<bool> stream_pool::is_captured(stream_handle stream) {
   return seen->state != capture_state::none;
 }
 
+// Where captures are announced, the driver is asked when it is needed anyway: a capture of which
+// the program has said nothing is refused here, and gets no memory that others share.
+status stream_pool::check_announced(stream_handle stream) {
+  if (!options_.captures_announced || !asks_about(stream)) return {};
+  check(watches_capture_, "a backend that captures nothing is asked about a capture");
+  const result<bool> captured = is_captured(stream);
+  if (!captured) return captured.error();
+  if (!*captured) return {};
+  return refuse(errc::not_permitted,
+                "the stream is being captured, and no capture was announced: call "
+                "capture_begins() before, or leave pool_options::captures_announced unset");
+}
+
 // Whether a mark can be made for everything that was freed: a stream that is being captured takes
 // none, and waiting for it would take others into its graph.
 bool stream_pool::may_mark_all() {

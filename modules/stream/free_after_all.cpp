@@ -153,6 +153,7 @@ status stream_pool::capture_begins() {
   const sync::lock_guard<mark_lock> marking(mark_lock_);
   ++captures_announced_;
   check(captures_announced_ != 0, "more captures are announced than can be counted");
+  if (options_.captures_announced && captures_announced_ == 1) gate_.close(gate_reason::captured);
   return {};
 }
 
@@ -163,6 +164,7 @@ status stream_pool::capture_ended() {
     if (captures_announced_ == 0)
       return refuse(errc::invalid_argument, "no capture was announced with capture_begins()");
     --captures_announced_;
+    if (options_.captures_announced && captures_announced_ == 0) gate_.open(gate_reason::captured);
   }
   if (is_ready() && parts_->time.marks_all()) (void)mark_few_batches();
   return {};

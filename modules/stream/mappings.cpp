@@ -156,8 +156,9 @@ status mappings::provide_stream(std::uint32_t stream) noexcept {
 
 void mappings::enter_free(handle_record& h, const stream_point& at) noexcept {
   check(!h.is_free && h.current->live_granules == 0, "a handle in use is entered as free");
-  check(!h.current->is_stale() && h.current->of == &h, "a handle is not where it says");
-  check(at.stream < free_of_.size(), "a handle is free for no stream");
+  debug_check([&] { return !h.current->is_stale() && h.current->of == &h; },
+              "a handle is not where it says");
+  debug_check([&] { return at.stream < free_of_.size(); }, "a handle is free for no stream");
   h.is_free = true;
   h.stream = at.stream;
   h.free_since = at.epoch;
@@ -168,10 +169,11 @@ void mappings::enter_free(handle_record& h, const stream_point& at) noexcept {
 void mappings::leave_free(handle_record& h) noexcept {
   check(h.is_free, "a handle leaves a list that it is not in");
   h.is_free = false;
-  check(h.stream < free_of_.size() && !free_of_[h.stream]->empty(),
-        "a handle leaves a list that is empty");
+  debug_check([&] { return h.stream < free_of_.size() && !free_of_[h.stream]->empty(); },
+              "a handle leaves a list that is empty");
   free_of_[h.stream]->remove(h);
-  check(h.before == nullptr && h.after == nullptr, "a handle that left its list is linked");
+  debug_check([&] { return h.before == nullptr && h.after == nullptr; },
+              "a handle that left its list is linked");
 }
 
 // ---- stale mappings, and ends --------------------------------------------------------

@@ -339,7 +339,8 @@ inline void free_handle_bins::remove(handle_record& h) noexcept {
   (h.before != nullptr ? h.before->after : in.first) = h.after;
   (h.after != nullptr ? h.after->before : in.last) = h.before;
   h.before = h.after = nullptr;
-  check((in.first == nullptr) == (in.last == nullptr), "a list of free handles has one end");
+  debug_check([&] { return (in.first == nullptr) == (in.last == nullptr); },
+              "a list of free handles has one end");
   if (in.first == nullptr) filled_ &= ~(std::uint64_t{1} << bin);
 }
 

@@ -116,6 +116,11 @@ export struct pool_options : memory_options {
   /// On backends that can capture, refuse and private_memory ask the driver at every call on a
   /// stream that can be captured: not on CUDA's default stream.
   capture_rule capture = capture_rule::refuse;
+  /// The program calls capture_begins() before it begins a capture on any stream that the pool is
+  /// used with, and capture_ended() after the capture has ended: the driver is asked at a call
+  /// between the two, and when the pool needs the driver anyway. A capture that was not announced
+  /// is not seen by a call whose memory is there.
+  bool captures_announced = false;
   /// None where there is a watcher, where blocks are filled, and under rules.unmap_early; and
   /// nothing is kept there while a history is recorded.
   front_rule fronts = front_rule::where_contended;

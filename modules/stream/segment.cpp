@@ -66,9 +66,11 @@ void segment::count_live_in_each(granule_range what, mappings& records) noexcept
   for (std::uint32_t at = what.offset; at < what.end();) {
     mapping& m = *mapping_at(at);
     const std::uint32_t end = std::min(m.end(), what.end());
-    check(end > at && m.of->current == &m, "memory that has moved on is handed out");
+    debug_check([&] { return end > at && m.of->current == &m; },
+                "memory that has moved on is handed out");
     if (m.live_granules == 0 && m.of->is_free) records.leave_free(*m.of);
-    check(!m.is_stale() && at >= m.offset, "a range is not under its mapping");
+    debug_check([&] { return !m.is_stale() && at >= m.offset; },
+                "a range is not under its mapping");
     m.live_granules += end - at;
     check(m.live_granules <= m.count_granules, "more of a mapping is live than there is");
     at = end;
@@ -83,14 +85,17 @@ void segment::release_range(granule_range what, const stream_point& at,
 
 void segment::release_in_each(granule_range what, const stream_point& at,
                               mappings& records) noexcept {
-  check(what.count != 0 && what.end() <= regions_.count_granules(), "a range leaves its segment");
+  debug_check([&] { return what.count != 0 && what.end() <= regions_.count_granules(); },
+              "a range leaves its segment");
   for (std::uint32_t from = what.offset; from < what.end();) {
     mapping& m = *mapping_at(from);
     const std::uint32_t end = std::min(m.end(), what.end());
     check(end > from && m.live_granules >= end - from, "more of a mapping is freed than is live");
-    check(!m.is_stale() && m.of->current == &m, "memory that has moved on is freed");
+    debug_check([&] { return !m.is_stale() && m.of->current == &m; },
+                "memory that has moved on is freed");
     m.live_granules -= end - from;
-    check(m.of != nullptr && !m.of->is_free, "a handle with live memory is free");
+    debug_check([&] { return m.of != nullptr && !m.of->is_free; },
+                "a handle with live memory is free");
     if (m.live_granules == 0) records.enter_free(*m.of, at);
     from = end;
   }

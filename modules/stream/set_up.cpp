@@ -63,6 +63,19 @@ status stream_pool::enter_closed_to_free() {
   return is_ready() ? status{} : status{why_not_ready()};
 }
 
+result<address> stream_pool::allocate_closed(std::uint64_t size_bytes, stream_handle stream) {
+  if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
+  check(is_ready(), "a pool allocates before it is set up");
+  return watches_closed(stream) ? allocate_watched(size_bytes, stream)
+                                : allocate_uncaptured(size_bytes, stream);
+}
+
+status stream_pool::free_closed(address at, stream_handle stream) {
+  if (status entered = enter_closed_to_free(); !entered) return entered;
+  check(is_ready(), "a pool frees before it is set up");
+  return watches_closed(stream) ? free_watched(at, stream) : free_uncaptured(at, stream);
+}
+
 watcher_lock* stream_pool::watcher_turns() const noexcept {
   check(options_.watcher == nullptr || watches_, "a watcher is there and not looked for");
   return options_.watcher == nullptr ? nullptr : &watcher_lock_;

@@ -35,7 +35,7 @@ bool smaller_may_do(errc code) noexcept {
 // ---- allocate and free -------------------------------------------------------------
 
 result<address> stream_pool::allocate_watched(std::uint64_t size_bytes, stream_handle stream) {
-  check(watches_, "a call that nobody watches takes the slow way");
+  check(watches_ || watches_capture_, "a call that nobody watches takes the slow way");
   const result<address> at = allocate_told(size_bytes, stream);
   if (!at || options_.contents == contents_rule::none) [[likely]]
     return at;
@@ -56,7 +56,7 @@ result<address> stream_pool::allocate_told(std::uint64_t size_bytes, stream_hand
 // Asks first whether the stream is being captured.
 result<address> stream_pool::check_capture_and_allocate(std::uint64_t size_bytes,
                                                         stream_handle stream) {
-  check(watches_, "a capture is asked for in vain");
+  check(watches_ || watches_capture_, "a capture is asked for in vain");
   if (asks_about(stream)) {
     const result<capture_info> seen = capture_of(stream);
     if (!seen) [[unlikely]]
@@ -68,7 +68,7 @@ result<address> stream_pool::check_capture_and_allocate(std::uint64_t size_bytes
 }
 
 status stream_pool::free_watched(address at, stream_handle stream) {
-  check(watches_, "a call that nobody watches takes the slow way");
+  check(watches_ || watches_capture_, "a call that nobody watches takes the slow way");
   if (clears_on_release()) [[unlikely]] {
     const sync::lock_guard<sync::recursive_mutex> changing(changing_mutex_);
     if (status filled = fill_released(at, stream); !filled) return filled;
@@ -110,6 +110,7 @@ result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
 result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream_handle stream) {
   const result<std::uint32_t> count = count_granules(size_bytes);
   if (!count) return count.error();
+  if (status announced = check_announced(stream); !announced) return announced.error();
   const growth_turn turn(way_in());
   if (is_suspended()) return memory_suspended;
   poll_retired_streams();

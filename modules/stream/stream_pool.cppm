@@ -78,7 +78,7 @@ export class stream_pool {
         watches_capture_(driver->feature_set().capture &&
                          options.capture != capture_rule::unchecked),
         sees_all_(options.watcher != nullptr || options.contents != contents_rule::none),
-        watches_(watches_capture_ || sees_all_),
+        watches_((watches_capture_ && !options.captures_announced) || sees_all_),
         asked_from_(watches_capture_ ? driver->feature_set().capturable_from : never_asked),
         recorder_(options.recorder),
         options_(options) {}
@@ -141,6 +141,7 @@ export class stream_pool {
   [[nodiscard]] status free(address at);
   /// Effects: a stream is about to be captured that the pool may not know: events behind all work
   /// are put off until capture_ended() was called as often. None is being recorded when it returns.
+  /// With options().captures_announced the driver is asked at each call until then, too.
   /// Errors: not_permitted (in a forked child). Cost: waits for a record that is under way. [K4]
   [[nodiscard]] status capture_begins();
   /// Effects: ends one capture_begins(). Errors: invalid_argument (none before). Cost: O(1).
@@ -382,6 +383,10 @@ export class stream_pool {
   [[nodiscard]] inline bool watches(stream_handle stream) const noexcept {
     return watches_ && (sees_all_ || asks_about(stream));
   }
+  // The same where the gate is closed: a capture may be under way that was announced.
+  [[nodiscard]] inline bool watches_closed(stream_handle stream) const noexcept {
+    return watches(stream) || (gate_.is_closed_by(gate_reason::captured) && asks_about(stream));
+  }
   [[nodiscard]] inline bool asks_about(stream_handle stream) const noexcept {
     return static_cast<std::uint64_t>(stream) >= asked_from_;
   }
@@ -401,6 +406,8 @@ export class stream_pool {
   // for this call. What the gate learns to be closed by is asked about here.
   [[nodiscard]] status enter_closed_to_allocate();
   [[nodiscard]] status enter_closed_to_free();
+  [[nodiscard]] result<address> allocate_closed(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] status free_closed(address at, stream_handle stream);
   // Whether there is anything to look at or to give back, in this process.
   [[nodiscard]] inline bool is_ready() const noexcept {
     return !gate_.is_closed_by(gate_reason::not_set_up) && gate_.is_here();
@@ -516,6 +523,7 @@ export class stream_pool {
   [[nodiscard]] result<address> take_for_capture(const stream_request& request);
   [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen);
   [[nodiscard]] bool may_mark_all();
+  [[nodiscard]] status check_announced(stream_handle stream);
 
   // ---- stream_events.cpp ----
   [[nodiscard]] status poll_events(const stream_point& point);
@@ -622,9 +630,8 @@ inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes
 }
 
 inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
-  if (!gate_.is_open()) [[unlikely]] {
-    if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
-  }
+  if (!gate_.is_open()) [[unlikely]]
+    return allocate_closed(size_bytes, stream);
   debug_check([this] { return is_ready(); }, "a pool allocates before it is set up");
   if (watches(stream)) return allocate_watched(size_bytes, stream);
   return allocate_uncaptured(size_bytes, stream);
@@ -647,9 +654,8 @@ inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
 }
 
 inline status stream_pool::free(address at, stream_handle stream) {
-  if (!gate_.is_open()) [[unlikely]] {
-    if (status entered = enter_closed_to_free(); !entered) return entered;
-  }
+  if (!gate_.is_open()) [[unlikely]]
+    return free_closed(at, stream);
   debug_check([this] { return is_ready(); }, "a pool frees before it is set up");
   if (watches(stream)) return free_watched(at, stream);
   return free_uncaptured(at, stream);

@@ -316,8 +316,8 @@ inline void region_map::forget_start(std::uint32_t index, std::uint32_t offset_b
 inline void region_map::list(region_id id, region_kind kind) noexcept {
   const std::uint32_t index = index_of(id);
   region_record& node = nodes_[index];
-  check(node.is_unlisted() && kind != region_kind::unlisted,
-        "a region is listed twice, or as unlisted");
+  debug_check([&] { return node.is_unlisted() && kind != region_kind::unlisted; },
+              "a region is listed twice, or as unlisted");
   kind_state& state = kinds_[static_cast<std::uint32_t>(kind)];
   debug_check([&] { return static_cast<std::uint32_t>(kind) < kinds_.size(); }, "no such kind");
   node.size_word &= size_mask;
@@ -338,7 +338,8 @@ inline void region_map::list(region_id id, region_kind kind) noexcept {
 inline void region_map::unlist(region_id id) noexcept {
   const std::uint32_t index = index_of(id);
   region_record& node = nodes_[index];
-  check(!node.is_unlisted(), "a region is taken off a list that it is not on");
+  debug_check([&] { return !node.is_unlisted(); },
+              "a region is taken off a list that it is not on");
   kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
   state.bins.remove(index);
   check(state.count != 0 && state.granules >= node.size(), "a kind's count would fall below zero");
@@ -346,8 +347,7 @@ inline void region_map::unlist(region_id id) noexcept {
   --state.count;
   debug_check([&] { return state.count != 0 || state.granules == 0; },
               "a kind without regions has granules");
-  if (is_large(node.size()))
-    state.large.set(node.offset >> slot_shift_, 0);
+  if (is_large(node.size())) state.large.set(node.offset >> slot_shift_, 0);
   set_kind(index, region_kind::unlisted);
   node.size_word |= unlisted_bit;
 }
@@ -445,8 +445,8 @@ inline region_id region_map::take_front(region_id id, std::uint32_t count) noexc
   const std::uint32_t index = index_of(id);
   region_record& node = nodes_[index];
   const granule_range all{node.offset, node.size()};
-  check(!node.is_unlisted() && count - 1 < all.count - 1,
-        "a listed region is cut where it cannot be");
+  debug_check([&] { return !node.is_unlisted() && count - 1 < all.count - 1; },
+              "a listed region is cut where it cannot be");
   const std::uint32_t taken = new_record();
   region_record& front = nodes_[taken];
   front.offset = all.offset;
@@ -469,8 +469,8 @@ inline void region_map::absorb_right(region_id id) noexcept {
   region_record& node = nodes_[index];
   const std::uint32_t gone = node.after;
   region_record& right = nodes_[gone];
-  check(!node.is_unlisted() && right.is_unlisted() && gone != 0,
-        "a listed region absorbs what it cannot");
+  debug_check([&] { return !node.is_unlisted() && right.is_unlisted() && gone != 0; },
+              "a listed region absorbs what it cannot");
   forget_start(gone, node.offset);
   const std::uint32_t count = node.size() + right.size();
   debug_check([&] { return node.offset + node.size() == right.offset; }, "regions have a gap");
@@ -486,8 +486,8 @@ inline void region_map::absorb_left(region_id id) noexcept {
   region_record& node = nodes_[index];
   const std::uint32_t gone = node.before;
   region_record& left = nodes_[gone];
-  check(!node.is_unlisted() && left.is_unlisted() && gone != 0,
-        "a listed region absorbs what it cannot");
+  debug_check([&] { return !node.is_unlisted() && left.is_unlisted() && gone != 0; },
+              "a listed region absorbs what it cannot");
   forget_start(index, left.offset);
   if (begins_page(left)) starts_.replace(left.offset >> page_shift_, gone, index);
   note_of(index).link = note_of(gone).link;

@@ -157,6 +157,13 @@ class size_bins {
   static constexpr std::int32_t exact_load = std::numeric_limits<std::int32_t>::min();
   static constexpr std::int32_t trie_load = std::numeric_limits<std::int32_t>::max();
 
+  // What stands before `next`. At a list's end there is no `next`, and the write goes to `own`,
+  // where nobody reads it: its cache line is there, record 0's is not, and there is no branch.
+  inline void link_back(std::uint32_t next, std::uint32_t previous, std::uint32_t own) noexcept {
+    debug_check([&] { return own != 0; }, "record 0 is in a list");
+    nodes_[next != 0 ? next : own].links.previous = previous;
+  }
+
   inline void push_exact(std::uint32_t index, std::uint32_t bin) noexcept {
     debug_check([&] { return bin != 0 && bin < exact_bins; }, "a bin of several sizes is exact");
     debug_check([&] { return index != 0 && nodes_[index].size() == bin; },
@@ -165,7 +172,7 @@ class size_bins {
     const std::uint32_t next = bins_[bin].head;
     bins_[bin].head = index;
     nodes[index].links.next = next;
-    nodes[next].links.previous = index;
+    link_back(next, index, index);
     if (next == 0) mark(bin);
   }
 
@@ -178,14 +185,14 @@ class size_bins {
     const std::uint32_t next = into.head;
     into = {index, into.load + (bin >= exact_bins ? 1 : 0)};
     nodes[index].links.next = next;
-    nodes[next].links.previous = index;
+    link_back(next, index, index);
     mark(bin);
   }
 
   inline void unlink(std::uint32_t index, std::uint32_t bin) noexcept {
     Record* const nodes = nodes_;
     bin_entry& from = bins_[bin];
-    check(from.head != 0, "a free block is not in the bin of its size");
+    debug_check([&] { return from.head != 0; }, "a free block is not in the bin of its size");
     debug_check([&] { return bin < exact_bins || from.load > 0; },
                 "a bin's load would be negative");
     const std::uint32_t next = nodes[index].links.next;
@@ -198,7 +205,7 @@ class size_bins {
     const std::uint32_t previous = nodes[index].links.previous;
     debug_check([&] { return nodes[previous].links.next == index; }, "a list's links disagree");
     nodes[previous].links.next = next;
-    nodes[next].links.previous = previous;
+    link_back(next, previous, index);
   }
 
   inline void put_in(std::uint32_t index, std::uint32_t bin) noexcept {

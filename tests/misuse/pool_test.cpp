@@ -272,6 +272,20 @@ TEST_F(PoolMisuse, CaptureEndedThatWasNotAnnounced) {
   EXPECT_EQ(pool->capture_ended().error().code, vmm::errc::invalid_argument);
 }
 
+// A call whose memory is there takes the program at its word; one that needs the driver does not.
+TEST_F(PoolMisuse, CaptureThatWasNotAnnounced) {
+  vmm::pool_options options;
+  options.captures_announced = true;
+  open(options);
+  const address at = allocate(4 * KiB, a);
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
+  EXPECT_EQ(code_of(pool->allocate(std::uint64_t{1} << 30, a)), errc::not_permitted);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph) << "the capture is not spoiled";
+  EXPECT_TRUE(driver.destroy_graph(*graph));
+  free(at, a);
+}
+
 TEST_F(PoolMisuse, CaptureReleasedWrongly) {
   vmm::pool_options options;
   options.capture = vmm::capture_rule::private_memory;

@@ -605,4 +605,52 @@ TEST(LateCapture, OfAStreamToBeWaitedForFailsNoAllocation) {
   EXPECT_GE(begun_count, 2);
 }
 
+// With announced captures nothing is asked where none is under way, and everything where one is.
+TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
+  vmm::pool_options options = moving();
+  options.captures_announced = true;
+  open_for(capture_rule::private_memory, options);
+  free(allocate(MiB, a), a);
+  const std::uint64_t asked = driver.calls(call::query_capture);
+  for (int i = 0; i < 100; ++i) free(allocate(MiB, a), a);
+  EXPECT_EQ(driver.calls(call::query_capture), asked) << "the memory was there";
+  ASSERT_TRUE(managed->capture_begins());
+  begin();
+  const auto number = managed->capture_number(a);
+  ASSERT_TRUE(number);
+  const std::uint64_t asked_before = driver.calls(call::query_capture);
+  const address kept = allocate(MiB, a);
+  write(a, {kept, MiB}, 7);
+  expect_read(a, {kept, MiB}, 7);
+  free(kept, a);
+  EXPECT_GE(driver.calls(call::query_capture), asked_before + 2);
+  const graph made = end();
+  ASSERT_TRUE(managed->capture_ended());
+  const std::uint64_t asked_after = driver.calls(call::query_capture);
+  const address other = allocate(MiB, a);
+  EXPECT_NE(other, kept) << "the graph has it until it is released";
+  free(other, a);
+  EXPECT_EQ(driver.calls(call::query_capture), asked_after);
+  ASSERT_TRUE(driver.launch_graph(made, a));
+  destroy(made, *number);
+}
+
+// Each announcement ends by itself: with one left the driver is asked.
+TEST_F(Captures, AnnouncementsAreCounted) {
+  vmm::pool_options options = moving();
+  options.captures_announced = true;
+  open_for(capture_rule::refuse, options);
+  const address at = allocate(MiB, a);
+  ASSERT_TRUE(managed->capture_begins());
+  ASSERT_TRUE(managed->capture_begins());
+  begin();
+  ASSERT_TRUE(managed->capture_ended());
+  EXPECT_EQ(managed->allocate(MiB, a).error().code, errc::not_permitted);
+  EXPECT_EQ(managed->free(at, a).error().code, errc::not_permitted);
+  ASSERT_TRUE(driver.destroy_graph(end()));
+  ASSERT_TRUE(managed->capture_ended());
+  free(at, a);
+  free(allocate(MiB, a), a);
+}
+
 }  // namespace
