@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What an allocation or a free costs when 1 to 16 threads make them at once, each on its own
-// stream: on one stream pool that all share, on the same without fronts, on the same with a question
-// to the driver at each call (whether the stream is being captured), on a pool for each thread, and
-// on the C library's malloc. The driver is the fake one; when warm the pool does not call it but
-// for that question.
+// stream: on one stream pool that all share, on the same without fronts, on the same with a
+// question to the driver at each call (whether the stream is being captured), on a pool for each
+// thread, and on the C library's malloc. The driver is the fake one; when warm the pool does not
+// call it but for that question.
 //
 // What the threads do is in churn.hpp. "ns" is wall time over the events of all threads, "CPU" the
 // processor time that they took; "speed-up" is how many times the events of one thread are served

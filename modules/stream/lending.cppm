@@ -9,8 +9,8 @@
 // I1  What is lent is one region for each stretch of a front, live in its handles, so that nothing
 //     moves or unmaps them. Two of one front are no neighbours.
 // I2  A lease counts the granules that are lent. The pool's count of live granules has what is live
-//     in fronts that are closed, so that it is exact when the pool grows, and nothing of others: the
-//     peak is never above what was live.
+//     in fronts that are closed, so that it is exact when the pool grows, and nothing of others:
+//     the peak is never above what was live.
 // I3  Nothing is lent while a growth, a trim or a suspension is under way, or a history is
 //     recorded.
 //
