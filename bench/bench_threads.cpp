@@ -10,7 +10,8 @@
 // What the threads do is in churn.hpp. "ns" is wall time over the events of all threads, "CPU" the
 // processor time that they took; "speed-up" is how many times the events of one thread are served
 // in that time. The best of the rounds, in which the sources take turns. The second table has what
-// a pool held at most over what was live at most, the worst of the rounds, and how many of its
+// a pool held at most over what was live at the end, which is the same for all of a row, the worst
+// of the rounds, and how many of its
 // streams had fronts. --json prints one object; --events N sets the events of all threads, --rounds
 // N the rounds.
 #include <algorithm>
@@ -76,7 +77,7 @@ class shared_pool {
   void look() { seen_ = all_.numbers(); }
   [[nodiscard]] holdings held() const {
     return {static_cast<double>(seen_.peak_mapped_bytes) /
-                static_cast<double>(std::max<std::uint64_t>(seen_.peak_live_bytes, 1)),
+                static_cast<double>(std::max<std::uint64_t>(seen_.live_bytes, 1)),
             seen_.front_count};
   }
 

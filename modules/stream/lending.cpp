@@ -33,14 +33,20 @@ address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_by
   segment& in = state_.segment_at(0);
   front& to = fronts->at(number);
   front_lease& lease = fronts->lease_of(number);
-  const region_id found = in.find_free({count, lease.record});
-  if (found == region_id::none || !in.provide(1)) return {};
-  const std::uint32_t lent = std::min(in.range(found).count, std::max(count, lend_granules));
-  if (!to.lend({in.range(found).offset, lent})) return {};
+  if (in.find_free({count, lease.record}) == region_id::none) return {};
   const auto counted = static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0));
   state_.records().count_dead(counted);
-  in.lend(found, lent, number, state_.records());
-  lease.lent_granules += lent;
+  // All that is free for the stream, the smallest first: a front that has large regions alone would
+  // cut those, and leave the small ones unused.
+  for (std::uint32_t step = 0; step < steps_max; ++step) {
+    const std::uint32_t least = step + 1 < steps_max ? 1 : count;
+    const region_id found = in.find_free({least, lease.record});
+    if (found == region_id::none || !in.provide(1)) break;
+    const granule_range lent = in.range(found);
+    if (!to.lend(lent)) break;
+    in.lend(found, lent.count, number, state_.records());
+    lease.lent_granules += lent.count;
+  }
   const address at = to.take(stream, size_bytes);  // none where the host has no memory
   debug_check([&] { return !at || in.where().range.contains(at); },
               "a front hands out what was not lent to it");
