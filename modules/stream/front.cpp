@@ -39,6 +39,8 @@ address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   const std::uint32_t count = sizes_.granules_for(size_bytes);
   if (count == 0) return {};
   const sync::lock_guard<sync::spin_lock> held(lock_);
+  debug_check([&]() VMM_NOT_ANALYSED { return has_stream_ || !is_open_; },
+              "a front is open that is nobody's");
   if (!is_open_ || stream_ != stream) return {};
   const region_id found = regions_.best_fit(free_kind, count);
   if (found == region_id::none || !regions_.provide(1) || !blocks_.reserve()) return {};
@@ -128,15 +130,10 @@ void front::end_stream() noexcept {
   has_stream_ = false;
 }
 
-bool front::provide() noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
-  check(has_stream_, "memory is lent to a front that is nobody's");
-  return regions_.provide(2);
-}
-
-void front::lend(granule_range what) noexcept {
+bool front::lend(granule_range what) noexcept {
   const sync::lock_guard<sync::spin_lock> held(lock_);
   check(has_stream_ && what.count != 0, "nothing is lent, or to a front that is nobody's");
+  if (!regions_.provide(2)) return false;
   region_id region = regions_.find(what.offset);
   check(is_hole(region) && regions_.where(region).end() >= what.end(),
         "memory is lent that a front has");
@@ -145,6 +142,7 @@ void front::lend(granule_range what) noexcept {
   if (regions_.where(region).count > what.count) (void)regions_.cut(region, what.count);
   make_free(region);
   is_open_ = true;
+  return true;
 }
 
 void front::close() noexcept {
@@ -159,6 +157,7 @@ granule_range front::take_free() noexcept {
   const region_id free = regions_.best_fit(free_kind, 1);
   if (free == region_id::none) return {};
   const granule_range where = regions_.where(free);
+  check(where.count != 0, "an empty region is free in a front");
   regions_.unlist(free);
   make_hole(free);
   return where;
@@ -172,6 +171,7 @@ front_place front::look(std::uint32_t offset) const noexcept {
 
 front_place front::look_here(std::uint32_t offset) const noexcept {
   const region_id around = regions_.find(offset);
+  check(around != region_id::none, "a granule lies in no region of a front");
   const bool is_live =
       regions_.kind(around) == region_kind::unlisted && regions_.tag(around) == live_tag;
   return is_live ? front_place::inside : front_place::nothing;

@@ -72,10 +72,9 @@ class alignas(128) front {
   void set_stream(stream_handle stream) noexcept;
   /// No live block is left, nothing is free, and it is closed.
   void end_stream() noexcept;
-  /// Whether the next lend() needs no host memory.
-  [[nodiscard]] bool provide() noexcept;
-  /// After provide(). The range, a part of the hole, is free here; opens the front.
-  void lend(granule_range what) noexcept;
+  /// The range, a part of the hole, is free here; opens the front. False where the host has no
+  /// memory, and nothing is changed.
+  [[nodiscard]] bool lend(granule_range what) noexcept;
   void close() noexcept;
   /// A free region becomes a hole; an empty one when nothing is free.
   [[nodiscard]] granule_range take_free() noexcept;
@@ -152,6 +151,8 @@ class front_set {
   /// The front of a stream; null where it has none. Reads one cache line that is seldom written.
   [[nodiscard]] inline front* find(stream_handle stream) const noexcept {
     const std::uint32_t number = number_of(stream);
+    debug_check([&] { return number == none || fronts_[number] != nullptr; },
+                "a place is taken and has no front");
     return number == none ? nullptr : fronts_[number].get();
   }
 
@@ -159,6 +160,8 @@ class front_set {
   [[nodiscard]] inline std::uint32_t number_of(stream_handle stream) const noexcept {
     const std::uint32_t home = home_of(stream);
     const std::uint64_t key = key_of(stream);
+    if (key == never_used || key == used_before) [[unlikely]]
+      return none;
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       const std::uint64_t seen = buckets_[home].keys[slot].load(std::memory_order_acquire);
       if (seen == key) return home * slots + slot;
@@ -203,11 +206,10 @@ class front_set {
   };
 
   [[nodiscard]] static inline std::uint64_t key_of(stream_handle stream) noexcept {
-    const std::uint64_t key = static_cast<std::uint64_t>(stream) + 1;
-    debug_check([&] { return key != never_used; }, "a stream has the number of none");
-    return key;
+    return static_cast<std::uint64_t>(stream) + 1;
   }
   [[nodiscard]] static inline std::uint32_t home_of(stream_handle stream) noexcept {
+    static_assert(std::has_single_bit(bucket_count));
     const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
     return static_cast<std::uint32_t>(mixed >> 32) % bucket_count;
   }

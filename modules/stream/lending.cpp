@@ -33,12 +33,20 @@ address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_by
   segment& in = state_.segment_at(0);
   front& to = fronts->at(number);
   front_lease& lease = fronts->lease_of(number);
-  const region_id found = in.find_free({count, lease.record});
-  if (found == region_id::none || !in.provide(1) || !to.provide()) return {};
-  const std::uint32_t lent = std::min(in.range(found).count, std::max(count, lend_granules));
-  state_.records().count_dead(static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0)));
-  to.lend(in.lend(found, lent, number, state_.records()));
-  lease.lent_granules += lent;
+  if (in.find_free({count, lease.record}) == region_id::none) return {};
+  const auto counted = static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0));
+  state_.records().count_dead(counted);
+  // All that is free for the stream, the smallest first: a front that has large regions alone would
+  // cut those, and leave the small ones unused.
+  for (std::uint32_t step = 0; step < steps_max; ++step) {
+    const std::uint32_t least = step + 1 < steps_max ? 1 : count;
+    const region_id found = in.find_free({least, lease.record});
+    if (found == region_id::none || !in.provide(1)) break;
+    const granule_range lent = in.range(found);
+    if (!to.lend(lent)) break;
+    in.lend(found, lent.count, number, state_.records());
+    lease.lent_granules += lent.count;
+  }
   const address at = to.take(stream, size_bytes);  // none where the host has no memory
   debug_check([&] { return !at || in.where().range.contains(at); },
               "a front hands out what was not lent to it");
@@ -76,6 +84,8 @@ bool front_lending::take_back(std::uint32_t number, std::uint32_t& steps) noexce
   front& from = state_.fronts()->at(number);
   front_lease& lease = state_.fronts()->lease_of(number);
   segment& in = state_.segment_at(0);
+  check(state_.streams().phase_of(lease.record) == stream_phase::active,
+        "a front's stream is in use no more");
   count(number);
   stream_point now{lease.record, 0};
   for (;;) {
@@ -139,6 +149,7 @@ bool front_lending::keep(const segment& in, std::uint64_t offset_bytes,
 status front_lending::recall_front(std::uint32_t number) noexcept {
   segment& in = state_.segment_at(0);
   front& from = state_.fronts()->at(number);
+  check(state_.fronts()->lease_of(number).record != front_set::none, "a front has no stream");
   from.close();
   std::vector<std::uint32_t> blocks;
   if (status listed = from.list_blocks(blocks); !listed) return listed;
@@ -157,6 +168,8 @@ status front_lending::remove(stream_handle stream) noexcept {
   if (state_.fronts() == nullptr) return {};
   const std::uint32_t number = state_.fronts()->number_of(stream);
   if (number == front_set::none) return {};
+  check(state_.progress().shown_handle(state_.fronts()->lease_of(number).record) == stream,
+        "a front is removed that is another stream's");
   if (status recalled = recall_front(number); !recalled) return recalled;
   state_.fronts()->remove(stream);
   check(state_.fronts()->find(stream) == nullptr, "a front is found that was removed");

@@ -9,8 +9,8 @@
 // I1  What is lent is one region for each stretch of a front, live in its handles, so that nothing
 //     moves or unmaps them. Two of one front are no neighbours.
 // I2  A lease counts the granules that are lent. The pool's count of live granules has what is live
-//     in fronts that are closed, so that it is exact when the pool grows, and nothing of others: the
-//     peak is never above what was live.
+//     in fronts that are closed, so that it is exact when the pool grows, and nothing of others:
+//     the peak is never above what was live.
 // I3  Nothing is lent while a growth, a trim or a suspension is under way, or a history is
 //     recorded.
 //
@@ -35,7 +35,7 @@ class front_lending {
 
   explicit front_lending(pool_state& state) noexcept : state_(state) {}
 
-  /// Lends memory that is free for the front's stream, enough for the request, and takes a block
+  /// Lends what is free for the front's stream, where that serves the request, and takes a block
   /// of it; no address where there is none, or nothing may be lent.
   [[nodiscard]] address lend_and_take(stream_handle stream, std::uint64_t size_bytes) noexcept;
   /// Takes back some of what is free in fronts, all of which it closes first. False when nothing
@@ -54,7 +54,6 @@ class front_lending {
   [[nodiscard]] static const char* broken_invariant(const pool_state& state) noexcept;
 
  private:
-  static constexpr std::uint32_t lend_granules = 2048;  // at least, where as much is free
   static constexpr std::uint32_t steps_max = 256;
 
   [[nodiscard]] bool take_back(std::uint32_t number, std::uint32_t& steps) noexcept;

@@ -248,8 +248,9 @@ void segment::forget_block(const found_block& block) noexcept {
 
 // ---- memory that is lent to fronts ---------------------------------------------------
 
-granule_range segment::lend(region_id found, std::uint32_t count, std::uint32_t number,
-                            mappings& records) noexcept {
+void segment::lend(region_id found, std::uint32_t count, std::uint32_t number,
+                   mappings& records) noexcept {
+  check(is_free_kind(kind(found)) && count != 0, "memory that is not free is lent");
   region_id region = take_free(found, count);
   const granule_range lent = range(region);
   check(lent.count == count, "another size is lent than was asked for");
@@ -264,7 +265,6 @@ granule_range segment::lend(region_id found, std::uint32_t count, std::uint32_t 
   }
   if (const region_id right = regions_.after(region); joins(right)) regions_.join(region, right);
   debug_check([&] { return broken_region(region) == nullptr; }, "a lent region is broken");
-  return lent;
 }
 
 region_id segment::cut_lent(granule_range what) noexcept {

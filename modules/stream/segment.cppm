@@ -263,9 +263,9 @@ class alignas(64) segment {
     return regions_.tag(region) >> 8;
   }
   /// The first granules of a free region are lent to a front, and one region with what is lent to
-  /// it beside them. Returns where they lie. After provide(1).
-  granule_range lend(region_id found, std::uint32_t count, std::uint32_t number,
-                     mappings& records) noexcept;
+  /// it beside them. After provide(1).
+  void lend(region_id found, std::uint32_t count, std::uint32_t number,
+            mappings& records) noexcept;
   /// The range, lent to one front, as a region of its own. After provide(2).
   [[nodiscard]] region_id cut_lent(granule_range what) noexcept;
   /// A lent region is free since then.

@@ -102,6 +102,8 @@ void pool_state::list_lent(const segment& in, region_id region,
   const stream_handle whose =
       streams_.progress().shown_handle(fronts_->lease_of(number).record);
   for (const front_part& part : parts) {
+    check(part.where.count != 0 && part.where.end() <= within.end(),
+          "a front's region leaves what was lent to it");
     pool_region shown{{in.address_of(part.where.offset), part.where.count * granule_bytes},
                       part.is_live ? pool_region_kind::live : pool_region_kind::free};
     if (!part.is_live) shown.stream = whose;

@@ -19,14 +19,12 @@
 
 #include <gtest/gtest.h>
 
-#include "pool_fixture.h"
+#include "fake_pool.hpp"
 
 import vmm.backend;
 import vmm.fake;
 import vmm.history;
 import vmm.stream;
-
-#include "fake_pool.hpp"
 
 namespace {
 

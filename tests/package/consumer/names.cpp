@@ -238,6 +238,7 @@ using vmm::registration_report;
 // vmm.stream
 using vmm::block_watcher;
 using vmm::capture_rule;
+using vmm::front_rule;
 using vmm::pool_options;
 using vmm::pool_policy;
 using vmm::pool_region;
