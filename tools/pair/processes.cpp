@@ -119,7 +119,8 @@ exported_block make_filled(checker& owner, std::uint64_t size_bytes) {
 
 struct killed {
   std::optional<std::string> wrong;  ///< why the round went wrong; nothing when it did not
-  double heard_us = 0;               ///< from the kill to the lease's end
+  double death_us = 0;               ///< from the kill until the process has ended
+  double heard_us = 0;               ///< from then to the lease's end
 };
 
 killed kill_once(checker& owner, const child_process& child, const share_options& options,
@@ -135,13 +136,14 @@ killed kill_once(checker& owner, const child_process& child, const share_options
   kill(child.id, SIGKILL);
   const int state = wait_for_end(child.id);
   if (!WIFSIGNALED(state)) return {"the importer ended before it was killed"};
+  const double ended = now_us();  // the system takes the driver's part down before descriptors go
   const result<share_event> next = channel->next(1000);
   if (next || next.error().code != errc::unavailable || next.error().native == ETIMEDOUT)
     return {"the lease did not end within a second"};
-  const double heard_us = now_us() - began;
-  if (const status ended = block.release(); !ended)
-    return {"the block stays lent: " + describe(ended.error())};
-  return {std::nullopt, heard_us};
+  const double heard = now_us();
+  if (const status released = block.release(); !released)
+    return {"the block stays lent: " + describe(released.error())};
+  return {std::nullopt, ended - began, heard - ended};
 }
 
 // ---- kills in waves ------------------------------------------------------------------
@@ -157,7 +159,8 @@ struct wave_report {
   std::uint64_t done_count = 0;
   std::uint64_t failed_count = 0;
   std::uint64_t missing_bytes = 0;
-  double longest_us = 0;  ///< from a kill to its lease's end
+  double longest_death_us = 0;  ///< from a kill until the process has ended
+  double longest_us = 0;        ///< from then to its lease's end
   int skips = 0;          ///< a verdict that ends the part
 };
 
@@ -183,6 +186,7 @@ struct wave {
   void add(std::size_t round, const killed& what) {
     const std::lock_guard<std::mutex> lock(mutex);
     ++report.done_count;
+    report.longest_death_us = std::max(report.longest_death_us, what.death_us);
     report.longest_us = std::max(report.longest_us, what.heard_us);
     if (!what.wrong) return;
     ++report.failed_count;
@@ -301,14 +305,16 @@ verdict kill_importers(const pair_settings& how) {
     all.done_count += one->done_count;
     all.failed_count += one->failed_count;
     all.missing_bytes = std::max(all.missing_bytes, one->missing_bytes);
+    all.longest_death_us = std::max(all.longest_death_us, one->longest_death_us);
     all.longest_us = std::max(all.longest_us, one->longest_us);
     text = text_of(
-        "%llu of %llu importers killed, %llu rounds failed, %llu MiB missing; the "
-        "longest from a kill to its lease's end: %.0f ms",
+        "%llu of %llu importers killed, %llu rounds failed, %llu MiB missing; a lease ended at "
+        "most %.1f ms after its process, which took at most %.0f ms to end",
         static_cast<unsigned long long>(all.done_count),
         static_cast<unsigned long long>(how.kill_count),
         static_cast<unsigned long long>(all.failed_count),
-        static_cast<unsigned long long>(all.missing_bytes / mib), all.longest_us / 1e3);
+        static_cast<unsigned long long>(all.missing_bytes / mib), all.longest_us / 1e3,
+        all.longest_death_us / 1e3);
     give_figure(text);
     if (one->done_count < count) break;  // out of time
   }
