@@ -21,11 +21,13 @@
 #define VMM_FIRST "GLIBC_2.2.5"
 #define VMM_FIRST_COND "GLIBC_2.3.2"
 #define VMM_FIRST_AT "GLIBC_2.4"
+#define VMM_FIRST_INFO "GLIBC_2.3.3"
 constexpr int stat_version = 1;
 #elif defined(__aarch64__)
 #define VMM_FIRST "GLIBC_2.17"
 #define VMM_FIRST_COND "GLIBC_2.17"
 #define VMM_FIRST_AT "GLIBC_2.17"
+#define VMM_FIRST_INFO "GLIBC_2.17"
 constexpr int stat_version = 0;
 #else
 #error "not a processor whose first versions are known"
@@ -47,6 +49,10 @@ VMM_OLDER(int, dlclose, VMM_FIRST, void* library);
 int here_dlclose(void* library) noexcept { return older_dlclose(library); }
 VMM_OLDER(int, dladdr, VMM_FIRST, const void* at, void* found);
 int here_dladdr(const void* at, void* found) noexcept { return older_dladdr(at, found); }
+VMM_OLDER(int, dlinfo, VMM_FIRST_INFO, void* library, int what, void* out);
+int here_dlinfo(void* library, int what, void* out) noexcept {
+  return older_dlinfo(library, what, out);
+}
 VMM_OLDER(char*, dlerror, VMM_FIRST);
 char* here_dlerror() noexcept { return older_dlerror(); }
 VMM_OLDER(void*, dlvsym, VMM_FIRST, void* library, const char* name, const char* version);
@@ -59,14 +65,26 @@ void* here_dlsym(void* library, const char* name) noexcept { return older_dlsym(
 #endif
 
 VMM_OLDER(int, __fxstat, VMM_FIRST, int version, int file, void* out);
+VMM_OLDER(int, __xstat, VMM_FIRST, int version, const char* path, void* out);
+VMM_OLDER(int, __lxstat, VMM_FIRST, int version, const char* path, void* out);
 VMM_OLDER(int, __fxstatat, VMM_FIRST_AT, int version, int folder, const char* path, void* out,
           int how);
 extern "C" {
 __attribute__((visibility("hidden"))) int here_fstat(int file, void* out) noexcept __asm__("fstat");
+__attribute__((visibility("hidden"))) int here_stat(const char* path,
+                                                    void* out) noexcept __asm__("stat");
+__attribute__((visibility("hidden"))) int here_lstat(const char* path,
+                                                     void* out) noexcept __asm__("lstat");
 __attribute__((visibility("hidden"))) int here_fstatat(int folder, const char* path, void* out,
                                                        int how) noexcept __asm__("fstatat");
 }
 int here_fstat(int file, void* out) noexcept { return older___fxstat(stat_version, file, out); }
+int here_stat(const char* path, void* out) noexcept {
+  return older___xstat(stat_version, path, out);
+}
+int here_lstat(const char* path, void* out) noexcept {
+  return older___lxstat(stat_version, path, out);
+}
 int here_fstatat(int folder, const char* path, void* out, int how) noexcept {
   return older___fxstatat(stat_version, folder, path, out, how);
 }
