@@ -4,7 +4,7 @@
 // What lets a library that is built with a newer C library run with glibc 2.28: hidden functions
 // with the names that the C++ runtime and the modules call, which go to the versions of those that
 // 2.28 has. Until 2.34 they lay in libpthread.so.0 and libdl.so.2, which newer ones still have as
-// empty files: whoever links this needs both. tests/package/older_libc.cmake looks what is needed.
+// empty files: whoever links this needs both. python/tests/test_wheel.py looks what is needed.
 //
 // Three have no older version. _dl_find_object (2.35) is what exceptions find their tables by: here
 // by dl_iterate_phdr, as before 2.35. __libc_single_threaded (2.32) is answered with no.
