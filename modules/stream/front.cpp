@@ -163,6 +163,24 @@ granule_range front::take_free() noexcept {
   return where;
 }
 
+granule_range front::take_fitting(std::uint32_t least) noexcept {
+  check(least != 0, "nothing is taken from a front");
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const region_id free = regions_.best_fit(free_kind, least);
+  if (free == region_id::none) return {};
+  const granule_range where = regions_.where(free);
+  check(where.count >= least, "a region that is taken from a front is too small");
+  regions_.unlist(free);
+  make_hole(free);
+  return where;
+}
+
+std::uint64_t front::idle_granules(std::uint32_t least) const noexcept {
+  check(least != 0, "a front is asked for nothing");
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  return regions_.largest(free_kind) < least ? 0 : regions_.listed_granules(free_kind);
+}
+
 front_place front::look(std::uint32_t offset) const noexcept {
   const sync::lock_guard<sync::spin_lock> held(lock_);
   check(offset < regions_.count_granules(), "an offset leaves its front");

@@ -78,6 +78,11 @@ class alignas(128) front {
   void close() noexcept;
   /// A free region becomes a hole; an empty one when nothing is free.
   [[nodiscard]] granule_range take_free() noexcept;
+  /// The smallest free region of `least` granules or more becomes a hole; an empty one where there
+  /// is none. Of a front that is open, too.
+  [[nodiscard]] granule_range take_fitting(std::uint32_t least) noexcept;
+  /// All that is free, where a region has `least` granules or more; else 0.
+  [[nodiscard]] std::uint64_t idle_granules(std::uint32_t least) const noexcept;
   /// The live block that begins there becomes a hole; an empty one, and `place`, where none does.
   [[nodiscard]] granule_range take_block(std::uint32_t offset, front_place& place) noexcept;
   /// What lies there.

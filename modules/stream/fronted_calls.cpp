@@ -31,6 +31,26 @@ bool stream_pool::free_at_front(const front_set& fronts, address at,
   return own != nullptr && own->give(stream, at);
 }
 
+// With memory of the front that has most. Work that is not finished may use all of what it freed:
+// then that is free for its stream, which is lent it again. Under the lock of growth.
+result<address> stream_pool::reuse_from_front(const stream_request& request,
+                                              stream_handle stream) {
+  if (fronts_.load(std::memory_order_acquire) == nullptr) return address{};
+  if (request.size_bytes() > front_lending::request_bytes_max) return address{};
+  const stream_point freed =
+      state_.with([&](auto& state) { return front_lending(state).take_from_richest(request); });
+  if (freed.stream == pool_state::no_stream) return address{};
+  check(freed.stream != request.stream, "a stream takes its own memory as another's");
+  if (status asked = poll_events(freed); !asked) return asked.error();
+  const auto state = state_.lock();
+  if (!state->progress().passed(freed)) return address{};
+  state->pass_on(freed.stream, request.stream);
+  const address lent = front_lending(*state).lend_and_take(stream, request.size_bytes());
+  const result<address> at = lent ? result<address>{lent} : state->allocate_own(request);
+  if (at && *at) ++state->totals().foreign_count;
+  return at;
+}
+
 // Under the lock of growth. A front is a gain, so that no memory for one is no error.
 void stream_pool::provide_front(stream_handle stream, std::uint32_t record) noexcept {
   if (sees_all_ || options_.fronts == front_rule::never || options_.rules.unmap_early) return;

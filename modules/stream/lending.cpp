@@ -102,6 +102,48 @@ bool front_lending::take_back(std::uint32_t number, std::uint32_t& steps) noexce
   }
 }
 
+// The front, of another stream, that has most free memory of those that serve the request.
+std::uint32_t front_lending::richest_for(const stream_request& request) const noexcept {
+  check(request.count_granules != 0, "no granule is looked for");
+  const front_set& fronts = *state_.fronts();
+  std::uint32_t richest = front_set::none;
+  std::uint64_t most = 0;
+  fronts.for_each([&](std::uint32_t number, const front& of) {
+    if (fronts.lease_of(number).record == request.stream) return;
+    const std::uint64_t idle = of.idle_granules(request.count_granules);
+    if (idle <= most) return;
+    most = idle;
+    richest = number;
+  });
+  return richest;
+}
+
+stream_point front_lending::take_from_richest(const stream_request& request) noexcept {
+  constexpr stream_point nobody{pool_state::no_stream, 0};
+  if (state_.fronts() == nullptr || !state_.may_lend()) return nobody;
+  segment& in = state_.segment_at(0);
+  const std::uint32_t number = richest_for(request);
+  if (number == front_set::none || !in.provide(2 * taken_count_max)) return nobody;
+  front& from = state_.fronts()->at(number);
+  front_lease& lease = state_.fronts()->lease_of(number);
+  const std::uint64_t most = std::min<std::uint64_t>(
+      taken_granules_max, from.idle_granules(request.count_granules) / 2);
+  stream_point now = nobody;
+  std::uint64_t taken = 0;
+  for (std::uint32_t step = 0; step < taken_count_max; ++step) {
+    const granule_range free = from.take_fitting(request.count_granules);
+    if (free.count == 0) break;
+    if (step == 0) now = state_.progress().advance(lease.record);
+    check(lease.lent_granules - lease.counted_granules >= free.count,
+          "more comes back from a front than was lent");
+    lease.lent_granules -= free.count;
+    in.free_lent(in.cut_lent(free), now, state_.records(), state_.streams());
+    taken += free.count;
+    if (taken >= most) break;
+  }
+  return now;
+}
+
 // ---- recalling -----------------------------------------------------------------------
 
 status front_lending::recall(segment& in, std::uint64_t offset_bytes) noexcept {

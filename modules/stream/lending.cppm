@@ -41,6 +41,11 @@ class front_lending {
   /// Takes back some of what is free in fronts, all of which it closes first. False when nothing
   /// is left, but for what host memory was short for.
   [[nodiscard]] bool take_back_some() noexcept;
+  /// Takes regions that serve the request from another front, the one that has most free memory,
+  /// and closes nothing: a half of what is free there or enough for some requests, whichever is
+  /// less. They are free for that front's stream since the point that this answers; no stream's
+  /// where no front serves the request. O(fronts).
+  [[nodiscard]] stream_point take_from_richest(const stream_request& request) noexcept;
   /// A lent block that begins there becomes one of the pool's tables; so that nothing is done when
   /// what lies there is not lent. Errors: out_of_host_memory; not_allocated, invalid_argument
   /// (inside a block) where it is lent and no block begins there.
@@ -55,7 +60,11 @@ class front_lending {
 
  private:
   static constexpr std::uint32_t steps_max = 256;
+  // From a front that stays open: enough for some requests, and not so much that it is next.
+  static constexpr std::uint32_t taken_count_max = 16;
+  static constexpr std::uint32_t taken_granules_max = 256;
 
+  [[nodiscard]] std::uint32_t richest_for(const stream_request& request) const noexcept;
   [[nodiscard]] bool take_back(std::uint32_t number, std::uint32_t& steps) noexcept;
   [[nodiscard]] status recall_block(segment& in, std::uint32_t number,
                                     std::uint32_t offset) noexcept;

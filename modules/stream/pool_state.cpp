@@ -224,6 +224,20 @@ void pool_state::settle_free(segment& in, region_id block, std::uint32_t stream)
   in.make_free(block, freed, streams_);
 }
 
+void pool_state::pass_on(std::uint32_t from, std::uint32_t to) noexcept {
+  check(from != to && !streams_.is_capture(from) && !streams_.is_capture(to),
+        "memory is passed on to nobody else, or is kept for a graph");
+  segment& in = segment_at(0);
+  for (std::uint32_t i = 0; i < regions_passed_on_max; ++i) {
+    const std::uint32_t size = in.regions().largest(kind_of(from));
+    if (size == 0) return;
+    const region_id found = in.regions().best_fit(kind_of(from), size);
+    if (!streams_.passed(in.freed_at(found))) return;
+    in.claim_free(found);
+    in.make_free(found, {to, 0}, streams_);
+  }
+}
+
 void pool_state::merge_passed(std::uint32_t stream) noexcept {
   check(stream < streams_.count(), "no record of a stream has this number");
   const auto merges = [&](const segment& in, region_id region) {

@@ -124,8 +124,11 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   provide_front(stream, *number);
   const stream_request request{*count, *number};
   check(request.size_bytes() >= size_bytes, "a request is rounded down");
-  const lending_pause pause(state_);  // its own memory first, then that of others
-  const result<address> at = reuse(request);
+  result<address> at = reuse(request);  // its own memory first, then that of others
+  if (at && !*at) at = reuse_from_front(request, stream);
+  if (!at || *at) return note_served(request, size_bytes, at);
+  const lending_pause pause(state_);
+  if (pause.took_any()) at = reuse(request);
   if (!at || *at) return note_served(request, size_bytes, at);
   note_growth(request, history_kind::grow, {});
   const result<address> grown = grow(request);

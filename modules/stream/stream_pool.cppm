@@ -457,6 +457,8 @@ export class stream_pool {
                                           stream_handle stream) noexcept;
   [[nodiscard]] static bool free_at_front(const front_set& fronts, address at,
                                           stream_handle stream) noexcept;
+  [[nodiscard]] result<address> reuse_from_front(const stream_request& request,
+                                                 stream_handle stream);
   void provide_front(stream_handle stream, std::uint32_t record) noexcept;
 
   // ---- shortage.cpp ----
