@@ -240,6 +240,24 @@ TEST_F(Front, WhatAFrontKeepsServesOthersBeforeThePoolGrows) {
   expect_agreement();
 }
 
+// A block of whole mappings is made of what is free where there is no other memory.
+TEST_F(Front, WhatAFrontKeepsServesABlockOfWholeMappings) {
+  vmm::pool_options options = with(front_rule::always);
+  options.budget_bytes = 32 * MiB;
+  open(options);
+  warm(a);
+  std::vector<address> blocks;
+  for (int i = 0; i < 14; ++i) blocks.push_back(allocate(2 * MiB, a));
+  for (const address each : blocks) free(each, a);
+  free(allocate(4 * KiB, a), a);
+  EXPECT_GT(managed->statistics().front_bytes, 20 * MiB);
+  const auto whole = managed->allocate_whole(32 * MiB, b);
+  ASSERT_TRUE(whole) << vmm::describe(whole.error());
+  expect_agreement();
+  EXPECT_EQ(managed->allocate_whole(2 * MiB, b).error().code, errc::over_budget);
+  free(*whole, b);
+}
+
 TEST_F(Front, UnfinishedWorkOfItsStreamIsWaitedFor) {
   driver.set_manual(true);
   open_with_fronts();
