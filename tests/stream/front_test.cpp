@@ -275,6 +275,29 @@ TEST_F(Front, UnfinishedWorkOfItsStreamIsWaitedFor) {
   EXPECT_EQ(driver.misuse_count(), 0u);
 }
 
+// Also where all that was freed in the front is live again.
+TEST_F(Front, SynchronizeWaitsForTheWorkBeforeEveryFree) {
+  driver.set_manual(true);
+  for (const front_rule rule : {front_rule::never, front_rule::always}) {
+    open(with(rule));
+    free(allocate(64 * KiB, a), a);
+    if (rule == front_rule::always) warm(a);
+    fine(managed->synchronize());
+    const std::uint64_t size_bytes = managed->statistics().reusable_bytes;
+    const address first = allocate(size_bytes, a);
+    run(a, {first, size_bytes});
+    const vmm::event_handle after = *driver.create_event();
+    fine(driver.record_event(after, a));
+    free(first, a);
+    const address again = allocate(size_bytes, a);
+    EXPECT_EQ(managed->statistics().reusable_bytes, 0u);
+    fine(managed->synchronize());
+    EXPECT_TRUE(*driver.query_event(after));
+    fine(driver.destroy_event(after));
+    free(again, a);
+  }
+}
+
 TEST_F(Front, TrimAndSynchronizeTakeBackEverything) {
   open_with_fronts();
   warm(a);
