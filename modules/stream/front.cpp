@@ -81,6 +81,7 @@ bool front::give_here(address at) noexcept {
   debug_check([&]() VMM_NOT_ANALYSED { return regions_.tag(block) == live_tag; },
               "a front's table names what is not live");
   live_granules_ -= regions_.where(block).count;
+  has_freed_ = true;
   make_free(block);
   return true;
 }
@@ -128,6 +129,7 @@ void front::end_stream() noexcept {
   check(blocks_.count() == 0 && regions_.listed_count(free_kind) == 0,
         "a front ends while memory is lent to it");
   has_stream_ = false;
+  has_freed_ = false;
 }
 
 bool front::lend(granule_range what) noexcept {
@@ -149,6 +151,12 @@ void front::close() noexcept {
   const sync::lock_guard<sync::spin_lock> held(lock_);
   check(has_stream_, "a front is closed that is nobody's");
   is_open_ = false;
+}
+
+bool front::end_frees() noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  check(!is_open_, "the frees of a front end that is open");
+  return std::exchange(has_freed_, false);
 }
 
 granule_range front::take_free() noexcept {

@@ -76,6 +76,8 @@ class alignas(128) front {
   /// memory, and nothing is changed.
   [[nodiscard]] bool lend(granule_range what) noexcept;
   void close() noexcept;
+  /// Whether anything was freed here since the last call.
+  [[nodiscard]] bool end_frees() noexcept;
   /// A free region becomes a hole; an empty one when nothing is free.
   [[nodiscard]] granule_range take_free() noexcept;
   /// The smallest free region of `least` granules or more becomes a hole; an empty one where there
@@ -127,6 +129,7 @@ class alignas(128) front {
   mutable sync::spin_lock lock_;
   bool is_open_ VMM_GUARDED_BY(lock_) = false;
   bool has_stream_ VMM_GUARDED_BY(lock_) = false;
+  bool has_freed_ VMM_GUARDED_BY(lock_) = false;  // since end_frees(), live again or not
   stream_handle stream_ VMM_GUARDED_BY(lock_) = stream_handle::default_stream;
   const address_range where_;
   const pool_geometry sizes_;

@@ -88,6 +88,7 @@ bool front_lending::take_back(std::uint32_t number, std::uint32_t& steps) noexce
         "a front's stream is in use no more");
   count(number);
   stream_point now{lease.record, 0};
+  if (from.end_frees()) now = state_.progress().advance(lease.record);  // for who waits for it
   for (;;) {
     if (!in.provide(2)) return false;
     if (steps == 0) return true;

@@ -239,6 +239,7 @@ result<address> stream_pool::allocate_whole_told(std::uint64_t size_bytes, strea
       state_.with([&](auto& state) { return state.sizes().rounded_to_pages(*count); });
   const stream_request request{pages, *number};
   check(request.size_bytes() >= size_bytes, "a request is rounded down");
+  const lending_pause pause(state_);  // what fronts keep may have to go back for this
   note_growth(request, history_kind::grow, {});
   const result<address> at = allocate_apart(request);
   note_growth(request, history_kind::served, at ? *at : address{});

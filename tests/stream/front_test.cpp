@@ -240,6 +240,24 @@ TEST_F(Front, WhatAFrontKeepsServesOthersBeforeThePoolGrows) {
   expect_agreement();
 }
 
+// A block of whole mappings is made of what is free where there is no other memory.
+TEST_F(Front, WhatAFrontKeepsServesABlockOfWholeMappings) {
+  vmm::pool_options options = with(front_rule::always);
+  options.budget_bytes = 32 * MiB;
+  open(options);
+  warm(a);
+  std::vector<address> blocks;
+  for (int i = 0; i < 14; ++i) blocks.push_back(allocate(2 * MiB, a));
+  for (const address each : blocks) free(each, a);
+  free(allocate(4 * KiB, a), a);
+  EXPECT_GT(managed->statistics().front_bytes, 20 * MiB);
+  const auto whole = managed->allocate_whole(32 * MiB, b);
+  ASSERT_TRUE(whole) << vmm::describe(whole.error());
+  expect_agreement();
+  EXPECT_EQ(managed->allocate_whole(2 * MiB, b).error().code, errc::over_budget);
+  free(*whole, b);
+}
+
 TEST_F(Front, UnfinishedWorkOfItsStreamIsWaitedFor) {
   driver.set_manual(true);
   open_with_fronts();
@@ -255,6 +273,29 @@ TEST_F(Front, UnfinishedWorkOfItsStreamIsWaitedFor) {
   run(b, {foreign, 100 * KiB});
   free(foreign, b);
   EXPECT_EQ(driver.misuse_count(), 0u);
+}
+
+// Also where all that was freed in the front is live again.
+TEST_F(Front, SynchronizeWaitsForTheWorkBeforeEveryFree) {
+  driver.set_manual(true);
+  for (const front_rule rule : {front_rule::never, front_rule::always}) {
+    open(with(rule));
+    free(allocate(64 * KiB, a), a);
+    if (rule == front_rule::always) warm(a);
+    fine(managed->synchronize());
+    const std::uint64_t size_bytes = managed->statistics().reusable_bytes;
+    const address first = allocate(size_bytes, a);
+    run(a, {first, size_bytes});
+    const vmm::event_handle after = *driver.create_event();
+    fine(driver.record_event(after, a));
+    free(first, a);
+    const address again = allocate(size_bytes, a);
+    EXPECT_EQ(managed->statistics().reusable_bytes, 0u);
+    fine(managed->synchronize());
+    EXPECT_TRUE(*driver.query_event(after));
+    fine(driver.destroy_event(after));
+    free(again, a);
+  }
 }
 
 TEST_F(Front, TrimAndSynchronizeTakeBackEverything) {

@@ -22,6 +22,7 @@
 
 #include "../support/scheduler.hpp"
 
+import vmm.history;
 import vmm.stream;
 import vmm.sync;
 
@@ -197,6 +198,8 @@ class pool_program {
     if (choice < 84) return subscribe(who);
     if (choice < 87) return look(who);
     if (choice < 91) return capture(who);
+    if (choice < 93) return record(who);
+    if (choice < 95) return allocate_whole(who);
     driver_.finish_some(who.numbers.next());
   }
 
@@ -205,6 +208,29 @@ class pool_program {
     const vmm::status done = pool_->synchronize();
     const bool refused = !done && captures_ && done.error().code == vmm::errc::not_permitted;
     if (!refused) note(who, done, "synchronize failed");
+  }
+
+  // From here to here another thread's blocks are in a history; one thread's at a time is recorded.
+  void record(actor& who) {
+    const vmm::status begun = pool_->start_history({.event_count = 1024});
+    if (!begun && begun.error().code == vmm::errc::in_use) return;
+    note(who, begun, "a history could not begin");
+    allocate(who);
+    free(who);
+    if (!pool_->stop_history()) who.wrong = "a history could not end";
+  }
+
+  void allocate_whole(actor& who) {
+    block fresh{.size_bytes = some_size(who.numbers), .stream = who.own};
+    const auto at = pool_->allocate_whole(fresh.size_bytes, fresh.stream);
+    if (!at) {
+      if (at.error().code != vmm::errc::out_of_memory)
+        note(who, at.error(), "an allocation of whole mappings failed");
+      return;
+    }
+    fresh.at = *at;
+    use(who, fresh);
+    who.blocks.push_back(fresh);
   }
 
   [[nodiscard]] static std::uint64_t some_size(number_source& numbers) {

@@ -7,6 +7,7 @@
 // stale handles and hazards. Reads without a lock are ThreadSanitizer's to see (preset tsan): the
 // hand-over between the threads is invisible to it. [R11]
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -18,6 +19,8 @@
 
 #include "../support/scheduler.hpp"
 
+import vmm.history;
+import vmm.optimizer;
 import vmm.stream;
 
 namespace {
@@ -92,6 +95,7 @@ struct pair_of_threads {
   part before{};
   part first{};
   part second{};
+  part after{};
   std::uint32_t preemptions_max = 2;
   bool sets_up = true;
 };
@@ -120,6 +124,7 @@ void play_all(const char* name, const pair_of_threads& what) {
       };
     }
     crew.play(bodies.data(), 2, all.next());
+    if (what.after) what.after(world);
     good = world.end() && !testing::Test::HasFailure();
     if (!good)
       ADD_FAILURE() << name << ": schedule " << all.count() + 1 << ", choices " << crew.choices();
@@ -302,6 +307,197 @@ TEST(PoolThreads, ACaptureAllocatesWhileAnotherThreadTrims) {
     EXPECT_TRUE(world.pool->release_capture(*number, world.a));
   };
   play_all("allocation in a capture beside trim", what);
+}
+
+// ---- fronts ------------------------------------------------------------------------------------
+
+// Stream a has a front, with a live block of it and free memory; nothing is free elsewhere.
+struct fronted_pair : pair_of_threads {
+  fronted_pair() {
+    options.fronts = vmm::front_rule::always;
+    before = [kept = kept](pool_case& world) {
+      world.free(world.allocate(mib, world.a), world.a);
+      *kept = world.allocate(mib / 2, world.a);
+      world.work(world.a, *kept);
+      const vmm::pool_statistics now = world.pool->statistics();
+      EXPECT_EQ(now.front_count, 1u);
+      EXPECT_EQ(now.front_bytes, now.reusable_bytes);
+    };
+  }
+  std::shared_ptr<vmm::address> kept = std::make_shared<vmm::address>();
+};
+
+// Takes what the front has, uses it and gives it back, and the block that was live.
+part use_front(const std::shared_ptr<vmm::address>& kept) {
+  return [kept](pool_case& world) {
+    const vmm::address at = world.allocate(4096, world.a);
+    world.work(world.a, at);
+    world.free(at, world.a);
+    world.free(*kept, world.a);
+  };
+}
+
+TEST(PoolThreads, AFrontIsUsedWhileAnotherThreadGrowsOverItsMemory) {
+  fronted_pair what;
+  what.preemptions_max = 1;
+  what.options.budget_bytes = 4 * mib;
+  what.first = use_front(what.kept);
+  what.second = [](pool_case& world) {
+    const auto at = world.pool->allocate(3 * mib + mib / 2, world.b);
+    if (at) world.work(world.b, *at);
+  };
+  play_all("a front beside growth", what);
+}
+
+TEST(PoolThreads, AFrontIsUsedWhileItsBlockIsFreedElsewhere) {
+  fronted_pair what;
+  what.first = [](pool_case& world) {
+    const vmm::address at = world.allocate(mib / 2, world.a);
+    world.work(world.a, at);
+    world.free(at, world.a);
+  };
+  what.second = [kept = what.kept](pool_case& world) {
+    EXPECT_TRUE(world.pool->synchronize());
+    world.free(*kept, world.b);
+    world.work(world.b, world.allocate(mib / 2, world.b));
+  };
+  play_all("a front beside a free on another stream", what);
+}
+
+TEST(PoolThreads, OneBlockOfAFrontIsFreedByTwoThreads) {
+  for (const bool after_all : {false, true}) {
+    fronted_pair what;
+    auto freed = std::make_shared<std::array<vmm::errc, 2>>();
+    what.first = [=, kept = what.kept](pool_case& world) {
+      const vmm::status done = world.pool->free(*kept, world.a);
+      (*freed)[0] = done ? vmm::errc::none : done.error().code;
+    };
+    what.second = [=, kept = what.kept](pool_case& world) {
+      const vmm::status done =
+          after_all ? world.pool->free(*kept) : world.pool->free(*kept, world.a);
+      (*freed)[1] = done ? vmm::errc::none : done.error().code;
+    };
+    what.after = [=](pool_case& world) {
+      EXPECT_EQ(world.pool->statistics().live_bytes, 0u);
+      EXPECT_NE((*freed)[0] == vmm::errc::none, (*freed)[1] == vmm::errc::none);
+      for (const vmm::errc each : *freed) {
+        if (each != vmm::errc::none) EXPECT_EQ(each, vmm::errc::not_allocated);
+      }
+    };
+    play_all("a free in a front beside another of the same block", what);
+  }
+}
+
+TEST(PoolThreads, ABlockOfAFrontIsPinnedWhileItIsFreed) {
+  fronted_pair what;
+  auto pinned = std::make_shared<bool>();
+  what.first = use_front(what.kept);
+  what.second = [=, kept = what.kept](pool_case& world) {
+    const vmm::status done = world.pool->pin(*kept);
+    *pinned = done.has_value();
+    if (!done) EXPECT_EQ(done.error().code, vmm::errc::not_allocated);
+  };
+  what.after = [=, kept = what.kept](pool_case& world) {
+    EXPECT_EQ(world.pool->statistics().live_bytes, *pinned ? mib / 2 : 0);
+    if (*pinned) EXPECT_TRUE(world.pool->unpin(*kept));
+    EXPECT_EQ(world.pool->statistics().live_bytes, 0u);
+  };
+  play_all("a pin beside a free in a front", what);
+}
+
+// Between a beginning and its end in one thread, whether a call of the other lay wholly inside.
+struct window {
+  std::atomic<bool> is_open = false;
+  template <class Call>
+  [[nodiscard]] bool surrounds(Call&& call) {
+    const bool before = is_open;
+    call();
+    return before && is_open;
+  }
+};
+
+TEST(PoolThreads, AFrontIsUsedWhileAHistoryBeginsAndEnds) {
+  fronted_pair what;
+  window recorded;
+  std::uint64_t least_count = 0;
+  std::uint64_t seen_count = 0;
+  what.first = [&, kept = what.kept](pool_case& world) {
+    least_count = 0;
+    vmm::address at{};
+    least_count += recorded.surrounds([&] { at = world.allocate(4096, world.a); }) ? 1U : 0U;
+    least_count += recorded.surrounds([&] { world.free(at, world.a); }) ? 1U : 0U;
+    least_count += recorded.surrounds([&] { world.free(*kept, world.a); }) ? 1U : 0U;
+  };
+  what.second = [&](pool_case& world) {
+    EXPECT_TRUE(world.pool->start_history({.event_count = 1024}));
+    recorded.is_open = true;
+    (void)world.pool->statistics();
+    recorded.is_open = false;
+    const auto taken = world.pool->stop_history();
+    ASSERT_TRUE(taken);
+    seen_count = 0;
+    for (const vmm::history_event& each : taken->events) {
+      if (each.kind == vmm::history_kind::allocated || each.kind == vmm::history_kind::freed)
+        ++seen_count;
+    }
+  };
+  what.after = [&](pool_case&) { EXPECT_GE(seen_count, least_count); };
+  play_all("a front beside a history", what);
+}
+
+TEST(PoolThreads, AFrontIsUsedWhileThePoolIsToBeSuspended) {
+  fronted_pair what;
+  window emptied;
+  what.first = [&, kept = what.kept](pool_case& world) {
+    vmm::address at{};
+    const bool is_late = emptied.surrounds([&] {
+      const auto made = world.pool->allocate(4096, world.a);
+      if (!made) EXPECT_EQ(made.error().code, vmm::errc::in_use);
+      if (made) at = *made;
+    });
+    EXPECT_FALSE(is_late && at) << "a pool that is being suspended hands out memory";
+    if (at) world.free(at, world.a);
+    world.free(*kept, world.a);
+  };
+  what.second = [&](pool_case& world) {
+    vmm::suspension_list parts;
+    const vmm::status begun = world.pool->begin_suspend({}, parts);
+    if (!begun) EXPECT_EQ(begun.error().code, vmm::errc::in_use);
+    if (!begun) return;
+    emptied.is_open = true;
+    (void)world.pool->statistics();
+    emptied.is_open = false;
+    world.pool->end_suspend(parts, false);
+  };
+  what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().live_bytes, 0u); };
+  play_all("a front beside a suspension", what);
+}
+
+TEST(PoolThreads, AFrontIsUsedWhileABlockOfWholeMappingsIsMade) {
+  fronted_pair what;
+  what.options.budget_bytes = 4 * mib;
+  what.first = use_front(what.kept);
+  what.second = [](pool_case& world) {
+    const auto at = world.pool->allocate_whole(2 * mib, world.b);
+    EXPECT_TRUE(at);
+    if (at) world.work(world.b, *at);
+  };
+  play_all("a front beside a block of whole mappings", what);
+}
+
+// The stream of a front goes while its blocks are freed on another.
+TEST(PoolThreads, AFrontEndsWhileItsBlockIsFreedElsewhere) {
+  fronted_pair what;
+  what.first = [](pool_case& world) {
+    EXPECT_TRUE(world.pool->forget(world.a));
+    world.destroy(world.a, world.b);
+  };
+  what.second = [kept = what.kept](pool_case& world) {
+    world.free(*kept, world.b);
+    world.work(world.b, world.allocate(mib, world.b));
+  };
+  what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().front_count, 1u); };
+  play_all("the end of a front beside a free", what);
 }
 
 TEST(PoolThreads, TwoSetThePoolUpAtOnce) {
