@@ -275,6 +275,7 @@ class program {
     vmm::pool_options how;
     if (any(2) == 0) how.rules.handle_bytes = 4 * MiB;
     if (any(3) == 0) how.rules.unmap_early = true;
+    if (any(2) == 0) how.fronts = vmm::front_rule::always;
     pool_ = std::make_unique<vmm::stream_pool>(driver_, how);
     EXPECT_TRUE(sleeper_.add(*pool_, {"pool", vmm::suspend_contents::keep}));
   }

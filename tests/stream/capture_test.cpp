@@ -397,6 +397,8 @@ class RandomCaptures {
   explicit RandomCaptures(std::uint64_t seed) : random_(seed) {
     for (stream_handle& stream : streams_) stream = *driver_.create_stream();
     vmm::pool_options options = rules(seed);
+    if (seed % 2 == 0) options.fronts = vmm::front_rule::always;
+    options.captures_announced = seed % 4 < 2;
     pool_ = std::make_unique<vmm::stream_pool>(driver_, options);
   }
   void run() {
@@ -485,6 +487,7 @@ class RandomCaptures {
   void toggle_capture() {
     if (!is_capturing_) {
       const auto mode = static_cast<capture_mode>(random_() % 3);
+      ASSERT_TRUE(pool_->capture_begins());
       ASSERT_TRUE(driver_.begin_capture(streams_[0], mode));
       is_capturing_ = true;
       return;
@@ -493,6 +496,7 @@ class RandomCaptures {
     ASSERT_NE(number, 0u) << "the capture was spoiled";
     const auto made = driver_.end_capture(streams_[0]);
     ASSERT_TRUE(made) << vmm::describe(made.error());
+    ASSERT_TRUE(pool_->capture_ended());
     is_capturing_ = false;
     graphs_.push_back({*made, number});
     // The graph's live blocks stay with it: the program frees them, and nobody else uses them.

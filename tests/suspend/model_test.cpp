@@ -55,13 +55,14 @@ class program {
       if (any(2) == 0) of_pool.rules.handle_bytes = 4 * MiB;
       if (any(4) == 0) of_pool.contents = vmm::contents_rule::zero_on_release;
       limit(of_pool);
+      if (any(2) == 0) of_pool.fronts = vmm::front_rule::always;
       pools_[i] = std::make_unique<vmm::stream_pool>(driver_, of_pool);
       vmm::manager_options of_blocks;
       of_blocks.rules.chunk_bytes = 2 * MiB << any(3);
       if (any(2) == 0) of_blocks.rules.on_free = vmm::free_rule::keep_mapped;
       limit(of_blocks);
       blocks_[i] = std::make_unique<vmm::manager>(driver_, of_blocks);
-      EXPECT_TRUE(pools_[i]->start_history({}));
+      if (any(2) == 0) EXPECT_TRUE(pools_[i]->start_history({}));
     }
     sleeper_ = std::make_unique<vmm::suspender>(
         vmm::suspend_options{.tier = tier, .directory = testing::TempDir()});
