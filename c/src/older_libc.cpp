@@ -4,7 +4,7 @@
 // What lets a library that is built with a newer C library run with glibc 2.28: hidden functions
 // with the names that the C++ runtime and the modules call, which go to the versions of those that
 // 2.28 has. Until 2.34 they lay in libpthread.so.0 and libdl.so.2, which newer ones still have as
-// empty files: whoever links this needs both. tests/package/older_libc.cmake looks what is needed.
+// empty files: whoever links this needs both. python/tests/test_wheel.py looks what is needed.
 //
 // Three have no older version. _dl_find_object (2.35) is what exceptions find their tables by: here
 // by dl_iterate_phdr, as before 2.35. __libc_single_threaded (2.32) is answered with no.
@@ -20,11 +20,13 @@
 #if defined(__x86_64__)
 #define VMM_FIRST "GLIBC_2.2.5"
 #define VMM_FIRST_COND "GLIBC_2.3.2"
+#define VMM_FIRST_INFO "GLIBC_2.3.3"
 #define VMM_FIRST_AT "GLIBC_2.4"
 constexpr int stat_version = 1;
 #elif defined(__aarch64__)
 #define VMM_FIRST "GLIBC_2.17"
 #define VMM_FIRST_COND "GLIBC_2.17"
+#define VMM_FIRST_INFO "GLIBC_2.17"
 #define VMM_FIRST_AT "GLIBC_2.17"
 constexpr int stat_version = 0;
 #else
@@ -53,20 +55,36 @@ VMM_OLDER(void*, dlvsym, VMM_FIRST, void* library, const char* name, const char*
 void* here_dlvsym(void* library, const char* name, const char* version) noexcept {
   return older_dlvsym(library, name, version);
 }
+VMM_OLDER(int, dlinfo, VMM_FIRST_INFO, void* library, int what, void* out);
+int here_dlinfo(void* library, int what, void* out) noexcept {
+  return older_dlinfo(library, what, out);
+}
 #ifndef VMM_HAS_OWN_DLSYM
 VMM_OLDER(void*, dlsym, VMM_FIRST, void* library, const char* name);
 void* here_dlsym(void* library, const char* name) noexcept { return older_dlsym(library, name); }
 #endif
 
 VMM_OLDER(int, __fxstat, VMM_FIRST, int version, int file, void* out);
+VMM_OLDER(int, __xstat, VMM_FIRST, int version, const char* path, void* out);
+VMM_OLDER(int, __lxstat, VMM_FIRST, int version, const char* path, void* out);
 VMM_OLDER(int, __fxstatat, VMM_FIRST_AT, int version, int folder, const char* path, void* out,
           int how);
 extern "C" {
 __attribute__((visibility("hidden"))) int here_fstat(int file, void* out) noexcept __asm__("fstat");
+__attribute__((visibility("hidden"))) int here_stat(const char* path,
+                                                    void* out) noexcept __asm__("stat");
+__attribute__((visibility("hidden"))) int here_lstat(const char* path,
+                                                     void* out) noexcept __asm__("lstat");
 __attribute__((visibility("hidden"))) int here_fstatat(int folder, const char* path, void* out,
                                                        int how) noexcept __asm__("fstatat");
 }
 int here_fstat(int file, void* out) noexcept { return older___fxstat(stat_version, file, out); }
+int here_stat(const char* path, void* out) noexcept {
+  return older___xstat(stat_version, path, out);
+}
+int here_lstat(const char* path, void* out) noexcept {
+  return older___lxstat(stat_version, path, out);
+}
 int here_fstatat(int folder, const char* path, void* out, int how) noexcept {
   return older___fxstatat(stat_version, folder, path, out, how);
 }
