@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 
 #include "structs.hpp"
 #include "vmm.h"
@@ -73,8 +74,10 @@ const char* write_text() noexcept {
   if (last.status == VMM_SUCCESS) return last_text.data();
   text.add("%s", names_of(last.status).name);
   if (last.native_code != 0 || last.native_name[0] != '\0') {
-    text.add(" (%s answered %s, %lld)", last.call, last.native_name,
-             static_cast<long long>(last.native_code));
+    const bool has_call = last.call[0] != '\0' && std::strcmp(last.call, "none") != 0;
+    const bool has_name = last.native_name[0] != '\0';
+    text.add(" (%s%s%s%s%lld)", has_call ? last.call : "", has_call ? " answered " : "",
+             last.native_name, has_name ? ", " : "", static_cast<long long>(last.native_code));
   }
   if (last.advice[0] != '\0') text.add(": %s", last.advice);
   return last_text.data();

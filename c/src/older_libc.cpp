@@ -20,12 +20,14 @@
 #if defined(__x86_64__)
 #define VMM_FIRST "GLIBC_2.2.5"
 #define VMM_FIRST_COND "GLIBC_2.3.2"
+#define VMM_FIRST_INFO "GLIBC_2.3.3"
 #define VMM_FIRST_AT "GLIBC_2.4"
 #define VMM_FIRST_INFO "GLIBC_2.3.3"
 constexpr int stat_version = 1;
 #elif defined(__aarch64__)
 #define VMM_FIRST "GLIBC_2.17"
 #define VMM_FIRST_COND "GLIBC_2.17"
+#define VMM_FIRST_INFO "GLIBC_2.17"
 #define VMM_FIRST_AT "GLIBC_2.17"
 #define VMM_FIRST_INFO "GLIBC_2.17"
 constexpr int stat_version = 0;
@@ -58,6 +60,10 @@ char* here_dlerror() noexcept { return older_dlerror(); }
 VMM_OLDER(void*, dlvsym, VMM_FIRST, void* library, const char* name, const char* version);
 void* here_dlvsym(void* library, const char* name, const char* version) noexcept {
   return older_dlvsym(library, name, version);
+}
+VMM_OLDER(int, dlinfo, VMM_FIRST_INFO, void* library, int what, void* out);
+int here_dlinfo(void* library, int what, void* out) noexcept {
+  return older_dlinfo(library, what, out);
 }
 #ifndef VMM_HAS_OWN_DLSYM
 VMM_OLDER(void*, dlsym, VMM_FIRST, void* library, const char* name);

@@ -61,6 +61,15 @@ constexpr replacement replacements[] = {
      "release_capture() the graphs that are gone",
      "a pool's streams and captured graphs have no record left: call vmm_pool_forget_stream() and "
      "vmm_pool_release_capture() for those that are gone"},
+    {"history_options::event_count is a power of two from 2^10 to 2^26",
+     "event_count of vmm_history_options is a power of two from 2^10 to 2^26"},
+    {"history_options::clock_interval is a power of two from 1 to 4096",
+     "clock_interval of vmm_history_options is a power of two from 1 to 4096"},
+    {"nobody records the manager's history: give it a memory_options::recorder, or start its "
+     "history",
+     "nobody records the manager's history: call vmm_history_start() before"},
+    {"nobody records the pool's history: give it a memory_options::recorder, or start its history",
+     "nobody records the pool's history: call vmm_history_start() before"},
     {"the device or the driver cannot do this: look at feature_set() before",
      "the device or the driver cannot do this: look at features of vmm_driver_info before"},
     {"cuda_options::device is not a device that the CUDA driver sees",

@@ -323,9 +323,26 @@ status check_names(const history& taken) noexcept {
   return {};
 }
 
+// Those of files, as errors of the system's are named elsewhere.
+[[nodiscard]] const char* errno_name(int number) noexcept {
+  switch (number) {
+    case EACCES: return "EACCES";
+    case EFBIG: return "EFBIG";
+    case EISDIR: return "EISDIR";
+    case EMFILE: return "EMFILE";
+    case ENAMETOOLONG: return "ENAMETOOLONG";
+    case ENOENT: return "ENOENT";
+    case ENOSPC: return "ENOSPC";
+    case ENOTDIR: return "ENOTDIR";
+    case EROFS: return "EROFS";
+    default: return "errno";
+  }
+}
+
 [[nodiscard]] error system_error(const char* detail) noexcept {
   error failure = refuse(errc::unavailable, detail);
   failure.native = errno;
+  failure.native_name = errno_name(errno);
   return failure;
 }
 

@@ -61,7 +61,12 @@ constexpr std::array<option_row<policy>, 2> policy_rows{{
 
 std::span<const option_row<policy>> policy::ranges() noexcept { return policy_rows; }
 
-status policy::validate() const noexcept { return check_options(ranges(), *this); }
+status policy::validate() const noexcept {
+  if (name == nullptr) return refuse(errc::bad_option, "a policy has a name");
+  if (on_free > free_rule::keep_mapped)
+    return refuse(errc::bad_option, "policy::on_free is one of free_rule");
+  return check_options(ranges(), *this);
+}
 
 status manager_options::validate() const noexcept {
   const status own = memory_options::validate();

@@ -24,7 +24,12 @@ std::span<const option_row<memory_options>> memory_options::ranges() noexcept {
   return memory_rows;
 }
 
-status memory_options::validate() const noexcept { return check_options(ranges(), *this); }
+status memory_options::validate() const noexcept {
+  if (status fits = check_options(ranges(), *this); !fits) return fits;
+  if (contents > contents_rule::poison)
+    return refuse(errc::bad_option, "memory_options::contents is one of contents_rule");
+  return {};
+}
 
 status memory_options::read_environment() noexcept {
   const auto& [space, budget] = memory_rows;

@@ -104,13 +104,20 @@ result<capture_rule> capture_by_name(std::string_view name) noexcept {
 
 std::span<const option_row<pool_policy>> pool_policy::ranges() noexcept { return policy_rows; }
 
-status pool_policy::validate() const noexcept { return check_options(ranges(), *this); }
+status pool_policy::validate() const noexcept {
+  if (name == nullptr) return refuse(errc::bad_option, "a pool policy has a name");
+  return check_options(ranges(), *this);
+}
 
 std::span<const option_row<pool_options>> pool_options::ranges() noexcept { return pool_rows; }
 
 status pool_options::validate() const noexcept {
   if (status fits = memory_options::validate(); !fits) return fits;
   if (status fits = check_options(ranges(), *this); !fits) return fits;
+  if (capture > capture_rule::unchecked)
+    return refuse(errc::bad_option, "capture is one of capture_rule");
+  if (fronts > front_rule::never)
+    return refuse(errc::bad_option, "fronts is one of front_rule");
   return rules.validate();
 }
 

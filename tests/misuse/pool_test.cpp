@@ -365,12 +365,16 @@ TEST_F(PoolMisuse, FreedByTwoThreads) {
 }
 
 TEST_F(PoolMisuse, OptionsOutOfRange) {
-  std::vector<vmm::pool_options> wrong(5);
+  std::vector<vmm::pool_options> wrong(9);
   wrong[0].rules.lowest_fit_bytes = 3;
   wrong[1].rules.headroom = -1;
   wrong[2].rules.headroom = 1e9;
   wrong[3].reservation_bytes = 1;
   wrong[4].page_count = std::uint64_t{1} << 40;
+  wrong[5].capture = static_cast<vmm::capture_rule>(3);
+  wrong[6].fronts = static_cast<vmm::front_rule>(3);
+  wrong[7].contents = static_cast<vmm::contents_rule>(4);
+  wrong[8].rules.name = nullptr;
   for (std::size_t i = 0; i < wrong.size(); ++i) {
     open(wrong[i]);
     EXPECT_EQ(code_of(pool->set_up()), errc::bad_option) << i;

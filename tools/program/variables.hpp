@@ -17,7 +17,7 @@ namespace vmm::tools {
 
 inline constexpr std::string_view variable_prefix = "VMM_";
 
-inline constexpr std::array<std::string_view, 30> known_variables = {
+inline constexpr std::array<std::string_view, 32> known_variables = {
     "VMM_BACKEND",
     "VMM_BUDGET",
     "VMM_CACHE_LIMIT",
@@ -31,6 +31,7 @@ inline constexpr std::array<std::string_view, 30> known_variables = {
     "VMM_FREE",
     "VMM_IPC",
     "VMM_KEEP",
+    "VMM_KILL_ROUNDS",
     "VMM_LEVEL_ZERO_LIBRARY",
     "VMM_LOG",
     "VMM_MODE",
@@ -45,6 +46,7 @@ inline constexpr std::array<std::string_view, 30> known_variables = {
     "VMM_REPORT_FORMAT",
     "VMM_REPORT_SIGNAL",
     "VMM_SCHEDULES",
+    "VMM_SHARE_KILL_ROUNDS",
     "VMM_TOP",
     "VMM_TRACE",
     "VMM_VA_SIZE",

@@ -18,11 +18,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _native
+from . import _native, _values
 from .errors import check
 
 _LIBRARY = _native.LIBRARY
 _INSIDE = _native.FOLDER + os.sep
+_U32_MAX = (1 << 32) - 1
 
 
 class _Options(_native.Sized):
@@ -49,6 +50,13 @@ def _path(path: str | os.PathLike[str] | None) -> bytes | None:
     return None if path is None else os.fsencode(path)
 
 
+def _handle_of(owner: Any) -> Any:
+    handle = getattr(owner, "handle", None)
+    if handle is None:
+        raise _values.refuse("owner", "a Pool or a Manager", owner)
+    return handle
+
+
 def start(owner: Any, *, device: int = 0, event_count: int | None = None,
           clock_interval: int | None = None, frames: bool = False,
           shortage: str | os.PathLike[str] | None = None,
@@ -60,26 +68,30 @@ def start(owner: Any, *, device: int = 0, event_count: int | None = None,
     options = _Options()
     check(_LIBRARY.vmm_history_options_init(ctypes.byref(options), ctypes.sizeof(options)))
     if event_count is not None:
-        options.event_count = event_count
+        options.event_count = _values.whole("event_count", event_count)
     if clock_interval is not None:
-        options.clock_interval = clock_interval
+        options.clock_interval = _values.whole("clock_interval", clock_interval, 0, _U32_MAX)
     if shortage_count_max is not None:
-        options.shortage_count_max = shortage_count_max
+        options.shortage_count_max = _values.whole("shortage_count_max", shortage_count_max, 0,
+                                                   _U32_MAX)
     options.shortage_path = _path(shortage)
-    check(_LIBRARY.vmm_history_start(owner.handle, device, ctypes.byref(options)))
+    check(_LIBRARY.vmm_history_start(_handle_of(owner), _values.device(device),
+                                     ctypes.byref(options)))
     if frames:
         _add_frames(owner)
 
 
 def dump(owner: Any, path: str | os.PathLike[str], *, device: int = 0) -> None:
     """Writes what was recorded so far, and what lies where now."""
-    check(_LIBRARY.vmm_history_dump(owner.handle, device, _path(path)))
+    check(_LIBRARY.vmm_history_dump(_handle_of(owner), _values.device(device),
+                                    _path(path)))
 
 
 def stop(owner: Any, path: str | os.PathLike[str] | None = None, *, device: int = 0) -> None:
     """Writes it, where a path is given, and records no more."""
+    handle = _handle_of(owner)
     _remove_frames(owner)
-    check(_LIBRARY.vmm_history_stop(owner.handle, device, _path(path)))
+    check(_LIBRARY.vmm_history_stop(handle, _values.device(device), _path(path)))
 
 
 @contextlib.contextmanager
@@ -110,7 +122,7 @@ def _swap(tag_number: int, line_number: int) -> tuple[int, int]:
 def tag(name: str) -> Iterator[None]:
     """What this thread allocates and frees within the with has this tag in each history."""
     number = _native.U32()
-    check(_LIBRARY.vmm_history_tag(name.encode(), ctypes.byref(number)))
+    check(_LIBRARY.vmm_history_tag(_values.text("name", name), ctypes.byref(number)))
     before = _swap(0, 0)
     _swap(number.value, before[1])
     try:
