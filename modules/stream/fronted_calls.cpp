@@ -51,6 +51,21 @@ result<address> stream_pool::reuse_from_front(const stream_request& request,
   return at;
 }
 
+// Of what fronts kept. Neighbours that several of them had are joined where much is free and yet
+// nothing serves: each stream that cuts up what it was passed on would make the pool grow else.
+result<address> stream_pool::reuse_taken_back(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is looked for");
+  const result<address> found = reuse(request);
+  if (!found || *found) return found;
+  const bool is_much_free = state_.with([](auto& state) {
+    const pool_statistics now = state.statistics();
+    return now.reusable_bytes / 3 > now.live_bytes / 10;
+  });
+  if (!is_much_free) return found;
+  if (status asked = poll_all_streams(); !asked) return asked.error();
+  return reuse_merged(request);
+}
+
 // Under the lock of growth. A front is a gain, so that no memory for one is no error.
 void stream_pool::provide_front(stream_handle stream, std::uint32_t record) noexcept {
   if (sees_all_ || options_.fronts == front_rule::never || options_.rules.unmap_early) return;

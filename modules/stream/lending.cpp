@@ -33,7 +33,7 @@ address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_by
   segment& in = state_.segment_at(0);
   front& to = fronts->at(number);
   front_lease& lease = fronts->lease_of(number);
-  if (in.find_free({count, lease.record}) == region_id::none) return {};
+  if (in.find_free({1, lease.record}) == region_id::none) return {};
   const auto counted = static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0));
   state_.records().count_dead(counted);
   // All that is free for the stream, the smallest first: a front that has large regions alone would

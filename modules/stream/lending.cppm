@@ -35,8 +35,8 @@ class front_lending {
 
   explicit front_lending(pool_state& state) noexcept : state_(state) {}
 
-  /// Lends what is free for the front's stream, where that serves the request, and takes a block
-  /// of it; no address where there is none, or nothing may be lent.
+  /// Lends what is free for the front's stream, and takes a block of what that makes with what the
+  /// front has; no address where nothing serves the request, or nothing may be lent.
   [[nodiscard]] address lend_and_take(stream_handle stream, std::uint64_t size_bytes) noexcept;
   /// Takes back some of what is free in fronts, all of which it closes first. False when nothing
   /// is left, but for what host memory was short for.

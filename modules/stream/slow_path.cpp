@@ -128,7 +128,7 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   if (at && !*at) at = reuse_from_front(request, stream);
   if (!at || *at) return note_served(request, size_bytes, at);
   const lending_pause pause(state_);
-  if (pause.took_any()) at = reuse(request);
+  if (pause.took_any()) at = reuse_taken_back(request);
   if (!at || *at) return note_served(request, size_bytes, at);
   note_growth(request, history_kind::grow, {});
   const result<address> grown = grow(request);

@@ -459,6 +459,7 @@ export class stream_pool {
                                           stream_handle stream) noexcept;
   [[nodiscard]] result<address> reuse_from_front(const stream_request& request,
                                                  stream_handle stream);
+  [[nodiscard]] result<address> reuse_taken_back(const stream_request& request);
   void provide_front(stream_handle stream, std::uint32_t record) noexcept;
 
   // ---- shortage.cpp ----
