@@ -325,6 +325,7 @@ status check_names(const history& taken) noexcept {
 
 // Those of files, as errors of the system's are named elsewhere.
 [[nodiscard]] const char* errno_name(int number) noexcept {
+  check(number > 0, "an error of the system's has no number");
   switch (number) {
     case EACCES: return "EACCES";
     case EFBIG: return "EFBIG";
@@ -389,8 +390,10 @@ class file_beside {
       path_ = folder + ".vmm-history-" + std::to_string(::getpid()) + "-" +
               std::to_string(made_count.fetch_add(1, std::memory_order_relaxed));
       descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (descriptor_ < 0 && errno != EEXIST) return;
+      if (descriptor_ < 0 && errno != EEXIST) break;
     }
+    if (descriptor_ < 0) path_.clear();  // what lies there, if anything, is another's
+    check(path_.empty() == (descriptor_ < 0), "a file has no name");
   }
   ~file_beside() {
     if (descriptor_ >= 0) (void)::close(descriptor_);

@@ -142,6 +142,7 @@ void manager::note_failure(const block_request& wanted, const error& why) noexce
   const manager_statistics now = statistics();
   check(now.footprint_bytes >= now.cached_memory_bytes, "more is cached than there is");
   const std::uint64_t code = static_cast<std::uint64_t>(why.code);
+  check(wanted.sizes.user_bytes <= wanted.sizes.mapped_bytes, "a block in less memory than its own");
   note({history_kind::short_of_memory,
         {{code}, wanted.sizes.mapped_bytes},
         wanted.stream,
@@ -277,6 +278,7 @@ result<history> manager::take_once(const take_plan& plan, std::unique_ptr<histor
                                    bool& is_whole) {
   region_list live;
   if (status room = reserve_more(live, plan.room_count + 64); !room) return room.error();
+  check(live.empty(), "a history begins with blocks that were not looked at");
   std::uint64_t footprint_bytes = 0;
   result<history> taken = take_from(
       *recorder_.get(),

@@ -141,6 +141,8 @@ result<std::uint64_t> stream_pool::capture_number(stream_handle stream) {
     return refuse(errc::not_supported, "this backend captures no streams");
   const result<capture_info> seen = driver_->query_capture(stream);
   if (!seen) return seen.error();
+  check(seen->state != capture_state::active || can_capture(driver_->feature_set(), stream),
+        "a stream is captured that cannot be");
   if (seen->state == capture_state::active) return seen->id;
   return refuse(errc::invalid_argument, "the stream is not being captured");
 }

@@ -140,6 +140,7 @@ status stream_pool::free_into_batch(address at) {
     const result<std::uint32_t> made = state->provide_batch(!parts_->time.marks_all());
     if (!made) return made.error();
     batch = *made;
+    check(batch != pool_state::no_stream, "a batch is made that is none");
   }
   debug_check([&] { return state->streams().phase_of(batch) == stream_phase::unmarked; },
               "a block is freed into a batch whose mark is made");
@@ -164,6 +165,8 @@ status stream_pool::capture_ended() {
     if (captures_announced_ == 0)
       return refuse(errc::invalid_argument, "no capture was announced with capture_begins()");
     --captures_announced_;
+    check(!options_.captures_announced || gate_.is_closed_by(gate_reason::captured),
+          "a capture was announced, and calls do not look for it");
     if (options_.captures_announced && captures_announced_ == 0) gate_.open(gate_reason::captured);
   }
   if (is_ready() && parts_->time.marks_all()) (void)mark_few_batches();
@@ -190,6 +193,7 @@ status stream_pool::check_nothing_captured() {
         const stream_handle handle = progress.active_handle(next);
         if (asks_about(handle)) asked[count++] = handle;
       }
+      check(next <= progress.count(), "more streams are looked at than there are");
       if (next == progress.count()) next = pool_state::no_stream;
     }
     for (std::size_t i = 0; i < count; ++i) {
@@ -238,6 +242,7 @@ status stream_pool::mark_batch() {
     }
   }
   const bool is_one_event = parts_->time.marks_all();
+  check(captures_announced_ == 0, "an event of all streams is recorded in a capture");
   result<ticket_ref> mark = is_one_event ? parts_->time.mark_all() : mark_known_streams();
   was_refused_.store(!mark && is_put_off(mark.error()) && is_one_event, std::memory_order_relaxed);
   if (!mark) return mark.error();

@@ -88,6 +88,7 @@ void stream_pool::reap(std::size_t count_max) {
     mapping* const oldest =
         state_.with([](auto& state) { return state.records().take_oldest_stale(); });
     if (oldest == nullptr) return;
+    check(oldest->is == unmap_entry::place::asked, "a mapping was taken that others may take");
     const bool unmapped = unmap_if_passed(*oldest);
     const auto state = state_.lock();
     if (unmapped) {
@@ -127,6 +128,8 @@ status stream_pool::claim_idle(std::uint64_t size_bytes, std::vector<handle_reco
   result<bool> more = true;
   while (more && *more)
     more = state_.with([&](auto& state) { return state.claim_idle(walk, looks_max, claimed); });
+  debug_check([&] { return std::ranges::none_of(claimed, &handle_record::is_free); },
+              "a claimed handle is free for others");
   return more ? status{} : more.error();
 }
 

@@ -127,6 +127,7 @@ status pool_state::list_regions(std::vector<pool_region>& out) const {
         if (continues) {
           out.back().range.size_bytes += next.range.size_bytes;
         } else {
+          check(out.empty() || !out.back().range.contains(next.range.base), "two regions overlap");
           out.push_back(next);
         }
       }
@@ -143,6 +144,8 @@ result<std::vector<pool_region>> stream_pool::regions() const {
   if (!is_ready()) return out;
   const status listed = state_.with([&](const auto& state) { return state.list_regions(out); });
   if (!listed) return listed.error();
+  debug_check([&] { return std::ranges::none_of(out, [](auto& r) { return r.range.empty(); }); },
+              "an empty region is shown");
   return out;
 }
 

@@ -55,6 +55,9 @@ status stream_pool::poll_all_streams() {
   for (std::uint32_t stream = 0; stream < streams && asked; ++stream)
     asked =
         poll_events(state_.with([&](auto& state) { return state.progress().last_point(stream); }));
+  debug_check(
+      [&] { return state_.with([](auto& state) { return state.progress().count(); }) >= streams; },
+      "records of streams went while they were asked");
   return asked;
 }
 
@@ -93,6 +96,7 @@ result<ticket_ref> stream_pool::record(mark_order&& order) {
   captured = is_captured(order.handle());  // it may have begun meanwhile: then nobody asks the mark
   if (!captured) return captured.error();
   if (*captured) return stream_captured;
+  check(fresh->get() != nullptr, "a mark was made that is none");
   const auto state = state_.lock();
   ++state->totals().mark_count;
   state->progress().add_mark(std::move(order), *fresh);

@@ -125,6 +125,7 @@ status stream_pool::check_no_capture() {
       const bool is_active = state->progress().phase_of(stream) == stream_phase::active;
       is_asked = is_active || state->streams().is_capture(stream);
       if (is_asked) handle = state->progress().shown_handle(stream);
+      check(stream < state->progress().count(), "records of streams went meanwhile");
     }
     const result<bool> captured = is_asked ? is_captured(handle) : result<bool>{false};
     if (!captured && captured.error().code == errc::invalid_argument) continue;  // it is gone
@@ -143,6 +144,7 @@ status stream_pool::finish_other_streams(std::span<const stream_handle> streams)
     if (!captured) return captured.error();
     if (*captured) return refuse(errc::in_use, "a stream is captured that is to be waited for");
     const result<ticket_ref> mark = parts_->time.mark(stream);
+    check(!mark || mark->get() != nullptr, "a mark was made that is none");
     const status waited = mark ? parts_->time.wait(*mark) : status{mark.error()};
     if (!waited) return waited;
   }
@@ -167,6 +169,7 @@ status stream_pool::list_parts(suspension_list& out) {
     check(m->of->current == m && m->memory->holder_count == 1, "memory is not where it says");
     m->memory->is_suspended = true;
     const address at = address_of(*m);
+    check(static_cast<bool>(at), "memory is suspended that lies nowhere");
     out.push_back({at, m->memory, rights_of(at)});
   }
   return {};
