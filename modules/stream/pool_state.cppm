@@ -153,6 +153,8 @@ class alignas(64) pool_state {
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
   /// An unlisted live region that is in no table becomes free for the stream.
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
+  /// The same of one that was freed then.
+  void settle_free_since(segment& in, region_id block, const stream_point& freed) noexcept;
   /// Makes one region of neighbours that are free for the stream or have passed, everywhere. O(n).
   void merge_passed(std::uint32_t stream) noexcept;
   /// Whether a request takes the slow path, whatever is free: stale mappings go first, memory is

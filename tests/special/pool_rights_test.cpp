@@ -152,6 +152,21 @@ TEST_F(PoolRights, AreThereAfterSuspensionAndResumption) {
   ASSERT_TRUE(pool->free(whole, stream));
 }
 
+// Freed, its memory goes back with the first trim after its work has finished.
+TEST_F(PoolRights, AreNothingThatATrimWaitsFor) {
+  driver.set_manual(true);
+  const address whole = *pool->allocate_whole(4 * MiB, stream);
+  ASSERT_TRUE(pool->set_access(whole, {&reads, 1}));
+  const vmm::address_range range{whole, 4 * MiB};
+  ASSERT_TRUE(driver.launch(stream, {.where = device(1), .reads = {&range, 1}}));
+  ASSERT_TRUE(pool->free(whole, stream));
+  EXPECT_EQ(pool->trim(0).released_bytes, 0u);
+  EXPECT_EQ(of(whole), access::read);
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(pool->trim(0).released_bytes, 4 * MiB);
+  EXPECT_EQ(pool->statistics().mapped_bytes, 0u);
+}
+
 TEST_F(PoolRights, EndOnAStreamThatIsNotCaptured) {
   const address whole = *pool->allocate_whole(4 * MiB, stream);
   ASSERT_TRUE(pool->set_access(whole, {&reads, 1}));
