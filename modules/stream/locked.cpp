@@ -82,7 +82,7 @@ status locked_blocks::unpin(address at) noexcept {
   check(found->is_locked, "a pinned block is not locked");
   state_.note_block(history_kind::unpinned, in, found->region, stream_table::no_stream);
   if (lock.pins == 0 && lock.freed && !lock.kept) {
-    give_free(*found, lock);
+    give_free(*found, lock, state_.streams().free_point(lock.stream));
     return {};
   }
   in.write_lock(found->region, lock);
@@ -92,12 +92,14 @@ status locked_blocks::unpin(address at) noexcept {
 }
 
 // What kept a freed block is gone.
-void locked_blocks::give_free(const segment::found_block& block, const block_lock& lock) noexcept {
+void locked_blocks::give_free(const segment::found_block& block, const block_lock& lock,
+                              const stream_point& since) noexcept {
   check(lock.freed && lock.pins == 0 && !lock.kept, "a block is given free that something keeps");
   state_.note_block(freed_for(lock.stream), *block.in, block.region, lock.stream);
   state_.streams().remove_locked(lock.stream);
   block.in->forget_block(block);
-  state_.settle_free(*block.in, block.region, lock.stream);
+  check(since.stream == lock.stream, "a block is free for another stream than freed it");
+  state_.settle_free_since(*block.in, block.region, since);
 }
 
 // ---- rights of their own ---------------------------------------------------------------
@@ -137,14 +139,15 @@ std::uint32_t locked_blocks::freed_by(address at) noexcept {
   return lock.freed ? lock.stream : stream_table::no_stream;
 }
 
-bool locked_blocks::let_go(address at) noexcept {
+bool locked_blocks::let_go(address at, const stream_point* last_use) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   check(found && found->is_locked, "a block that is held is gone");
   block_lock lock = lock_of(*found);
   check(lock.kept, "a block is let go that is not held");
   lock.kept = false;
   if (lock.pins == 0 && lock.freed) {
-    give_free(*found, lock);
+    give_free(*found, lock,
+              last_use != nullptr ? *last_use : state_.streams().free_point(lock.stream));
     return true;
   }
   found->in->write_lock(found->region, lock);

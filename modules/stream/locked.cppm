@@ -51,8 +51,9 @@ class locked_blocks {
   [[nodiscard]] status keep(address at) noexcept;
   /// Whose a held block is that was freed: the record, or none while it is live.
   [[nodiscard]] std::uint32_t freed_by(address at) noexcept;
-  /// Requires: a block that is held. True where it was freed, and is free now.
-  bool let_go(address at) noexcept;
+  /// Requires: a block that is held. True where it was freed, and is free now: since `last_use`,
+  /// where that is later than its free and its last pin.
+  bool let_go(address at, const stream_point* last_use = nullptr) noexcept;
   /// What free() would answer, and nothing is changed.
   [[nodiscard]] status check_live(address at) noexcept;
   /// What the table of blocks that are not locked does not have. Errors: as pool_state::free().
@@ -81,7 +82,8 @@ class locked_blocks {
                                                        std::uint32_t record) const noexcept;
   [[nodiscard]] history_kind freed_for(std::uint32_t stream) const noexcept;
   void end_capture(block_lock& lock) noexcept;
-  void give_free(const segment::found_block& block, const block_lock& lock) noexcept;
+  void give_free(const segment::found_block& block, const block_lock& lock,
+                 const stream_point& since) noexcept;
   void free_for(const segment::found_block& block, block_lock lock, std::uint32_t owner) noexcept;
   void forget_captured(const captured_graph& gone, std::uint32_t owner) noexcept;
 

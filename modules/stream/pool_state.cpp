@@ -219,6 +219,12 @@ result<address> pool_state::allocate_kept(const stream_request& request) noexcep
 void pool_state::settle_free(segment& in, region_id block, std::uint32_t stream) noexcept {
   const stream_point freed = streams_.free_point(stream);
   check(freed.stream == stream, "a block is freed for another stream");
+  settle_free_since(in, block, freed);
+}
+
+void pool_state::settle_free_since(segment& in, region_id block,
+                                   const stream_point& freed) noexcept {
+  const std::uint32_t stream = freed.stream;
   if (!streams_.is_capture(stream)) in.release_live(block, now_for(stream), mappings_);
   check(freed.epoch <= progress().clock(), "a block is freed later than now");
   in.make_free(block, freed, streams_);

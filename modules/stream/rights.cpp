@@ -188,6 +188,7 @@ bool stream_pool::take_rights_away(own_rights& of) {
     if (owner == pool_state::no_stream) return false;
     of.last_use = state->streams().free_point(owner);
     of.is_freed = true;
+    of.was_pinned = locked_blocks(*state).is_pinned(of.range.base);
   }
   const stream_point last_use = of.last_use;
   if (!poll_events(last_use)) return false;
@@ -196,9 +197,13 @@ bool stream_pool::take_rights_away(own_rights& of) {
   grant_list again;
   for (const access_grant& each : of.rights.all()) (void)again.set({each.who, all.of(each.who)});
   check(again.all().size() == of.rights.all().size(), "a right is forgotten that was given");
-  if (!parts_->remaps.give_access(of.range, &again)) return false;
+  // Of a pool that ends while it is suspended no mapping has any.
+  const bool is_mapped = state_.with(
+      [](auto& state) { return state.suspension() != suspension_phase::suspended; });
+  if (is_mapped && !parts_->remaps.give_access(of.range, &again)) return false;
   const address at = of.range.base;
-  if (state_.with([&](auto& state) { return locked_blocks(state).let_go(at); }))
+  const stream_point* const since = of.was_pinned ? nullptr : &of.last_use;
+  if (state_.with([&](auto& state) { return locked_blocks(state).let_go(at, since); }))
     tell([&](block_watcher& who) { who.freed(at); });
   return true;
 }

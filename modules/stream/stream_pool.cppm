@@ -501,6 +501,7 @@ export class stream_pool {
     grant_list rights;
     stream_point last_use{};  // once it is seen that it was freed
     bool is_freed = false;
+    bool was_pinned = false;  // then: its memory is free later than that
   };
   [[nodiscard]] status give_access(std::span<const address_range> ranges);
   [[nodiscard]] const grant_list* rights_of(address at) const noexcept;

@@ -152,6 +152,57 @@ TEST_F(PoolRights, AreThereAfterSuspensionAndResumption) {
   ASSERT_TRUE(pool->free(whole, stream));
 }
 
+// Freed, its memory goes back with the first trim after its work has finished.
+TEST_F(PoolRights, AreNothingThatATrimWaitsFor) {
+  driver.set_manual(true);
+  const address whole = *pool->allocate_whole(4 * MiB, stream);
+  ASSERT_TRUE(pool->set_access(whole, {&reads, 1}));
+  const vmm::address_range range{whole, 4 * MiB};
+  ASSERT_TRUE(driver.launch(stream, {.where = device(1), .reads = {&range, 1}}));
+  ASSERT_TRUE(pool->free(whole, stream));
+  EXPECT_EQ(pool->trim(0).released_bytes, 0u);
+  EXPECT_EQ(of(whole), access::read);
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(pool->trim(0).released_bytes, 4 * MiB);
+  EXPECT_EQ(pool->statistics().mapped_bytes, 0u);
+}
+
+// A block is freed before the suspension, or while there is no memory.
+TEST_F(PoolRights, GoWithAPoolThatEndsWhileItIsSuspended) {
+  std::uint64_t live_count = 0;
+  vmm::pool_options options;
+  options.at_end = {[](void* context, const vmm::live_blocks& left) noexcept {
+                      *static_cast<std::uint64_t*>(context) = left.count;
+                    },
+                    &live_count};
+  for (const bool is_suspended : {false, true}) {
+    live_count = 0;
+    pool = std::make_unique<vmm::stream_pool>(driver, options);
+    const address stays = *pool->allocate_whole(4 * MiB, stream);
+    const address freed = *pool->allocate_whole(4 * MiB, stream);
+    for (const address each : {stays, freed}) ASSERT_TRUE(pool->set_access(each, {&reads, 1}));
+    auto sleeper = std::make_unique<vmm::suspender>();
+    ASSERT_TRUE(sleeper->add(*pool, {"pool", vmm::suspend_contents::keep}));
+    if (is_suspended) ASSERT_TRUE(sleeper->suspend({}));
+    ASSERT_TRUE(pool->free(freed, stream));
+    EXPECT_EQ(pool->free(freed, stream).error().code, errc::not_allocated);
+    if (!is_suspended) {
+      const auto done = sleeper->suspend({});
+      ASSERT_TRUE(done) << vmm::describe(done.error());
+      EXPECT_EQ(done->suspended_bytes, 4 * MiB);
+    }
+    EXPECT_FALSE(pool->set_access(stays, {&reads, 1}));
+    ASSERT_TRUE(pool->forget(stream));
+    ASSERT_TRUE(pool->validate());
+    sleeper.reset();
+    pool.reset();
+    EXPECT_EQ(live_count, 1u) << "what was freed is nobody's";
+    EXPECT_EQ(driver.resource_counts().handles, 0u);
+    EXPECT_EQ(driver.misuse_count(), 0u) << driver.report();
+  }
+  pool = std::make_unique<vmm::stream_pool>(driver);
+}
+
 TEST_F(PoolRights, EndOnAStreamThatIsNotCaptured) {
   const address whole = *pool->allocate_whole(4 * MiB, stream);
   ASSERT_TRUE(pool->set_access(whole, {&reads, 1}));
