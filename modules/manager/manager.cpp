@@ -65,11 +65,14 @@ status policy::validate() const noexcept {
   if (name == nullptr) return refuse(errc::bad_option, "a policy has a name");
   if (on_free > free_rule::keep_mapped)
     return refuse(errc::bad_option, "policy::on_free is one of free_rule");
-  return check_options(ranges(), *this);
+  const status fits = check_options(ranges(), *this);
+  debug_check([&] { return !fits || fragment_ratio <= 1; }, "a share of a request is more than it");
+  return fits;
 }
 
 status manager_options::validate() const noexcept {
   const status own = memory_options::validate();
+  debug_check([&] { return !own || reservation_bytes > 0; }, "a manager reserves no addresses");
   return own ? rules.validate() : own;
 }
 

@@ -26,6 +26,7 @@ std::span<const option_row<memory_options>> memory_options::ranges() noexcept {
 
 status memory_options::validate() const noexcept {
   if (status fits = check_options(ranges(), *this); !fits) return fits;
+  debug_check([&] { return reservation_bytes > 0; }, "no addresses are reserved at a time");
   if (contents > contents_rule::poison)
     return refuse(errc::bad_option, "memory_options::contents is one of contents_rule");
   return {};

@@ -106,7 +106,9 @@ std::span<const option_row<pool_policy>> pool_policy::ranges() noexcept { return
 
 status pool_policy::validate() const noexcept {
   if (name == nullptr) return refuse(errc::bad_option, "a pool policy has a name");
-  return check_options(ranges(), *this);
+  const status fits = check_options(ranges(), *this);
+  debug_check([&] { return !fits || headroom >= 0; }, "what is held may be less than what is live");
+  return fits;
 }
 
 std::span<const option_row<pool_options>> pool_options::ranges() noexcept { return pool_rows; }

@@ -6,6 +6,8 @@
 // does not reach the driver.
 // Method: a driver that writes down what it is asked and answers with values made from the call;
 // one with all the refinements and one with none. Each of the calls goes through each adaptor.
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -480,7 +482,8 @@ TEST(CallLog, ShowsArgumentsAndResults) {
 }
 
 TEST(CallLog, OpensItsDestination) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "vmm_call_log_test";
+  const auto path = std::filesystem::path(testing::TempDir()) /
+                    ("vmm_call_log_test" + std::to_string(::getpid()));
   std::filesystem::remove(path);
   for (int i = 0; i < 2; ++i) {
     auto log = vmm::call_log::open(path.string());

@@ -5,6 +5,8 @@
 // name or log is refused with what it may be.
 // Method: every name is opened and asked who it is; environment variables are set and unset here.
 // Whether there is a GPU is left open: then "cuda" must be there, else it must say why not.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -84,7 +86,8 @@ TEST_F(Backends, AnEmptyNameIsTheEnvironments) {
 }
 
 TEST_F(Backends, CallsAreLoggedWhereTheEnvironmentSaysSo) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "vmm_backends_test_log";
+  const auto path = std::filesystem::path(testing::TempDir()) /
+                    ("vmm_backends_test_log" + std::to_string(::getpid()));
   std::filesystem::remove(path);
   ::setenv("VMM_LOG", path.c_str(), 1);
   {

@@ -3,6 +3,8 @@
 //
 // Goal: a manager's history says what became of its blocks. Method: allocate, resize, run short and
 // free on the fake driver, and compare what the events add up to with the manager's statistics.
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -110,7 +112,7 @@ TEST(ManagerHistory, WhoStandsOnAManagerThatIsNotSetUpRecordsNothing) {
 TEST(ManagerHistory, AResizeThatIsShortOfMemoryIsAShortage) {
   vmm::fake_driver driver;
   vmm::history_options how;
-  how.shortage_path = testing::TempDir() + "vmm_resize_history";
+  how.shortage_path = testing::TempDir() + "vmm_resize_history" + std::to_string(::getpid());
   how.shortage_count_max = 1;
   const auto ring = *vmm::history_ring::make(how);
   vmm::manager_options options;

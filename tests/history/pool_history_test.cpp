@@ -4,6 +4,8 @@
 // Goal: what a pool's history says is what the pool did: blocks, mappings and bytes worked out from
 // the events are those of the pool's own statistics, whatever it was made to do. Method: programs
 // on the fake driver, some of them random, and a replica that reads only the events.
+#include <unistd.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -172,7 +174,7 @@ TEST_F(PoolHistory, AShortageSaysWhyAndIsWritten) {
   vmm::pool_options options;
   options.budget_bytes = 64 * MiB;
   vmm::history_options how;
-  how.shortage_path = testing::TempDir() + "vmm_shortage_history";
+  how.shortage_path = testing::TempDir() + "vmm_shortage_history" + std::to_string(::getpid());
   how.shortage_count_max = 1;
   record(options, how);
   const address block = allocate(40 * MiB, a);

@@ -299,7 +299,7 @@ TEST(HistoryFile, ChangedBytesHarmNothing) {
 }
 
 TEST(HistoryFile, IsWrittenAndSaysWhereItCannotBe) {
-  const std::string path = testing::TempDir() + "vmm_history_file";
+  const std::string path = testing::TempDir() + "vmm_history_file" + std::to_string(::getpid());
   ASSERT_TRUE(vmm::write_history(example(), path.c_str()));
   EXPECT_EQ(std::filesystem::file_size(path), vmm::encode_history(example())->size());
   std::filesystem::remove(path);

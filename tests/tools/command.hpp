@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -31,7 +32,9 @@ class CommandTest : public testing::Test {
  protected:
   void SetUp() override {
     const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = testing::TempDir() + "vmm-" + info->test_suite_name() + "-" + info->name();
+    // Tests of another build or another user may run at the same time.
+    folder_ = testing::TempDir() + "vmm-" + info->test_suite_name() + "-" + info->name() + "-" +
+              std::to_string(::getpid());
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }

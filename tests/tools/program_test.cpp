@@ -6,6 +6,7 @@
 // Method: the real program is run with its output in files; a strict JSON reader and a check for
 // well-formed XML read what it wrote.
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -41,7 +42,7 @@ class Program : public testing::Test {
  protected:
   void SetUp() override {
     const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = testing::TempDir() + "vmm-replay-" + info->name();
+    folder_ = testing::TempDir() + "vmm-replay-" + info->name() + "-" + std::to_string(::getpid());
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
