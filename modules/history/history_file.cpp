@@ -325,7 +325,7 @@ status check_names(const history& taken) noexcept {
 
 // Those of files, as errors of the system's are named elsewhere.
 [[nodiscard]] const char* errno_name(int number) noexcept {
-  check(number > 0, "a failure of the system has no number");
+  check(number > 0, "an error of the system's has no number");
   switch (number) {
     case EACCES: return "EACCES";
     case EFBIG: return "EFBIG";

@@ -63,6 +63,9 @@ error place_error(unix_os::place_fault fault, int failure) noexcept {
       return system_error(errc::not_permitted, failure,
                           "the socket's directory is this user's, of mode 0700, and no symbolic "
                           "link");
+    case unix_os::place_fault::no_directory:
+      return system_error(errc::unavailable, failure,
+                          "the socket's directory is not there: make it, of mode 0700");
     case unix_os::place_fault::exists:
       return system_error(errc::in_use, failure,
                           "something has the socket's name already: remove it, if nobody uses it");

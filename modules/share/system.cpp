@@ -103,6 +103,7 @@ open_directory open_private_directory(const split_path& parts) noexcept {
   if (directory < 0) {
     const int failure = errno;
     const bool is_other = failure == ENOTDIR || failure == ELOOP;
+    if (failure == ENOENT) return {-1, failure, place_fault::no_directory};
     return {-1, failure, is_other ? place_fault::bad_directory : place_fault::none};
   }
   struct stat facts{};

@@ -36,6 +36,7 @@ enum class place_fault : std::uint8_t {
   none,
   bad_name,       // empty, too long, a zero byte in it, or "." or ".."
   bad_directory,  // not this user's, open to others, a symbolic link, or no directory
+  no_directory,   // it is not there
   exists,         // something has the name already
   not_a_socket,   // what has the name is no socket of this user's
 };

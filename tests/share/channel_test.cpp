@@ -211,7 +211,10 @@ TEST_F(Place, NamesThatAreNoneAreRefused) {
     EXPECT_EQ(code(share_listener::open(name)), errc::invalid_argument) << name;
     EXPECT_EQ(code(share_channel::connect(name, options_of(1))), errc::invalid_argument) << name;
   }
-  EXPECT_EQ(code(share_listener::open("/nowhere/at/all")), errc::unavailable);
+  const auto nowhere = share_listener::open("/nowhere/at/all");
+  ASSERT_EQ(code(nowhere), errc::unavailable);
+  EXPECT_STREQ(nowhere.error().detail,
+               "the socket's directory is not there: make it, of mode 0700");
 }
 
 TEST_F(Place, ASecretLiesInAPrivateFile) {
