@@ -49,7 +49,7 @@ usage: scripts/gpu.sh [build] [WORD...]
   preload      PyTorch, CuPy, JAX, Numba and nvcc programs with the preload library (9 minutes)
   special      one memory at two addresses: each rule of docs/special.md, tried by kernels
   pair         two GPUs of one host, not part of all: rights by trial, copies, imports, aliases,
-               NCCL, and as many kills as PAIR_KILLS says (500)
+               NCCL, and as many kills as VMM_KILL_ROUNDS says (500)
 
 Without a word: build where there is a compiler, and then all where there is a GPU.
 TEXT
@@ -624,7 +624,7 @@ pair() {
     [[ $(printenv "${name%%=*}") == "${name#*=}" ]] || { say "pair: $name is not set"; return 2; }
   done
   local page=$results/pair-$slug.md code=0 ended=0 text=$scratch/pair.txt nccl
-  local words=(all --kills "${PAIR_KILLS:-500}")
+  local words=(all --kills "${VMM_KILL_ROUNDS:-500}")
   nccl=$(find_nccl)
   [[ -z $nccl ]] || words+=(--nccl "$nccl")
   "$programs/vmm-pair" "${words[@]}" >"$text" 2>>"$log" || ended=$?

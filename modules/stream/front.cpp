@@ -171,15 +171,20 @@ granule_range front::take_free() noexcept {
   return where;
 }
 
-granule_range front::take_fitting(std::uint32_t least) noexcept {
-  check(least != 0, "nothing is taken from a front");
+granule_range front::take_fitting(std::uint32_t least, std::uint32_t most) noexcept {
+  check(least != 0 && least <= most, "nothing is taken from a front, or less than is needed");
   const sync::lock_guard<sync::spin_lock> held(lock_);
   const region_id free = regions_.best_fit(free_kind, least);
-  if (free == region_id::none) return {};
-  const granule_range where = regions_.where(free);
-  check(where.count >= least, "a region that is taken from a front is too small");
-  regions_.unlist(free);
-  make_hole(free);
+  if (free == region_id::none || !regions_.provide(1)) return {};
+  region_id taken = free;
+  if (regions_.where(free).count > most) {
+    taken = regions_.take_front(free, most);
+  } else {
+    regions_.unlist(free);
+  }
+  const granule_range where = regions_.where(taken);
+  check(where.count >= least && where.count <= most, "another size is taken from a front");
+  make_hole(taken);
   return where;
 }
 

@@ -80,9 +80,9 @@ class alignas(128) front {
   [[nodiscard]] bool end_frees() noexcept;
   /// A free region becomes a hole; an empty one when nothing is free.
   [[nodiscard]] granule_range take_free() noexcept;
-  /// The smallest free region of `least` granules or more becomes a hole; an empty one where there
-  /// is none. Of a front that is open, too.
-  [[nodiscard]] granule_range take_fitting(std::uint32_t least) noexcept;
+  /// The first granules, `most` at most, of the smallest free region of `least` or more become a
+  /// hole; an empty one where there is none, or the host has no memory. Of an open front, too.
+  [[nodiscard]] granule_range take_fitting(std::uint32_t least, std::uint32_t most) noexcept;
   /// All that is free, where a region has `least` granules or more; else 0.
   [[nodiscard]] std::uint64_t idle_granules(std::uint32_t least) const noexcept;
   /// The live block that begins there becomes a hole; an empty one, and `place`, where none does.

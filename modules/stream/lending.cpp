@@ -127,12 +127,13 @@ stream_point front_lending::take_from_richest(const stream_request& request) noe
   if (number == front_set::none || !in.provide(2 * taken_count_max)) return nobody;
   front& from = state_.fronts()->at(number);
   front_lease& lease = state_.fronts()->lease_of(number);
-  const std::uint64_t most = std::min<std::uint64_t>(
-      taken_granules_max, from.idle_granules(request.count_granules) / 2);
+  const auto half = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      taken_granules_max, from.idle_granules(request.count_granules) / 2));
+  const std::uint32_t most = std::max(half, request.count_granules);
   stream_point now = nobody;
-  std::uint64_t taken = 0;
+  std::uint32_t taken = 0;
   for (std::uint32_t step = 0; step < taken_count_max; ++step) {
-    const granule_range free = from.take_fitting(request.count_granules);
+    const granule_range free = from.take_fitting(request.count_granules, most);
     if (free.count == 0) break;
     if (step == 0) now = state_.progress().advance(lease.record);
     check(lease.lent_granules - lease.counted_granules >= free.count,

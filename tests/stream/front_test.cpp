@@ -240,6 +240,7 @@ TEST_F(Front, WhatAFrontKeepsServesOthersBeforeThePoolGrows) {
   expect_agreement();
 }
 
+<<<<<<< HEAD
 // A block of whole mappings is made of what is free where there is no other memory.
 TEST_F(Front, WhatAFrontKeepsServesABlockOfWholeMappings) {
   vmm::pool_options options = with(front_rule::always);
@@ -256,6 +257,69 @@ TEST_F(Front, WhatAFrontKeepsServesABlockOfWholeMappings) {
   expect_agreement();
   EXPECT_EQ(managed->allocate_whole(2 * MiB, b).error().code, errc::over_budget);
   free(*whole, b);
+=======
+TEST_F(Front, TheRichestServesAnotherStreamAndStaysOpen) {
+  open_with_fronts();
+  warm(a);
+  std::vector<address> blocks;
+  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
+  for (const address each : blocks) free(each, a);
+  free(allocate(4 * KiB, b), b);  // b has a front from here on
+  for (std::size_t i = 0; i < 8; ++i) blocks[i] = allocate(100 * KiB, b);
+  const vmm::pool_statistics now = managed->statistics();
+  EXPECT_EQ(now.front_count, 2u);
+  EXPECT_EQ(now.foreign_count, 7u);  // the first block is of what came with those 4 KiB
+  const address own = allocate(100 * KiB, a);
+  EXPECT_EQ(managed->statistics().front_bytes, now.front_bytes - 100 * KiB);  // nothing was lent
+  EXPECT_EQ(managed->statistics().mapped_bytes, now.mapped_bytes);
+  free(own, a);
+  for (std::size_t i = 0; i < 8; ++i) free(blocks[i], b);
+  expect_agreement();
+  validate();
+}
+
+// Memory of a front whose stream has unfinished work is that stream's, until it has finished.
+TEST_F(Front, TheRichestServesNobodyWhileItsStreamWorks) {
+  driver.set_manual(true);
+  open_with_fronts();
+  warm(a);
+  std::vector<address> blocks;
+  for (int i = 0; i < 30; ++i) blocks.push_back(allocate(100 * KiB, a));
+  for (const address each : blocks) run(a, {each, 100 * KiB});
+  for (const address each : blocks) free(each, a);
+  const std::uint64_t foreign = managed->statistics().foreign_count;
+  for (std::size_t i = 0; i < 10; ++i) {
+    const address at = allocate(100 * KiB, b);
+    run(b, {at, 100 * KiB});
+    blocks[i] = at;
+  }
+  EXPECT_EQ(driver.misuse_count(), 0u);
+  EXPECT_TRUE(driver.finish_all());
+  for (std::size_t i = 0; i < 10; ++i) free(blocks[i], b);
+  EXPECT_EQ(driver.misuse_count(), 0u);
+  EXPECT_GE(managed->statistics().foreign_count, foreign);
+  expect_agreement();
+  validate();
+}
+
+// Free neighbours of two fronts, each too small, are joined before the pool grows.
+TEST_F(Front, NeighboursOfSeveralFrontsAreJoinedBeforeThePoolGrows) {
+  open_with_fronts();
+  warm(a);
+  free(allocate(64 * KiB, b), b);
+  std::vector<std::pair<address, stream_handle>> blocks;
+  const std::uint64_t mapped = managed->statistics().mapped_bytes;
+  for (int i = 0; managed->statistics().reusable_bytes >= 64 * KiB; ++i) {
+    const stream_handle whose = i % 2 ? a : b;
+    blocks.emplace_back(allocate(64 * KiB, whose), whose);
+  }
+  ASSERT_EQ(managed->statistics().mapped_bytes, mapped);
+  for (const auto& [at, whose] : blocks) free(at, whose);
+  const address large = allocate(mapped / 2, a);
+  EXPECT_EQ(managed->statistics().mapped_bytes, mapped);
+  free(large, a);
+  validate();
+>>>>>>> tr2_front2
 }
 
 TEST_F(Front, UnfinishedWorkOfItsStreamIsWaitedFor) {
