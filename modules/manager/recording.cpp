@@ -142,7 +142,7 @@ void manager::note_failure(const block_request& wanted, const error& why) noexce
   const manager_statistics now = statistics();
   check(now.footprint_bytes >= now.cached_memory_bytes, "more is cached than there is");
   const std::uint64_t code = static_cast<std::uint64_t>(why.code);
-  check(wanted.sizes.user_bytes <= wanted.sizes.mapped_bytes, "a block in less memory than its own");
+  check(wanted.sizes.user_bytes <= wanted.sizes.mapped_bytes, "a block is larger than its room");
   note({history_kind::short_of_memory,
         {{code}, wanted.sizes.mapped_bytes},
         wanted.stream,

@@ -240,7 +240,6 @@ TEST_F(Front, WhatAFrontKeepsServesOthersBeforeThePoolGrows) {
   expect_agreement();
 }
 
-<<<<<<< HEAD
 // A block of whole mappings is made of what is free where there is no other memory.
 TEST_F(Front, WhatAFrontKeepsServesABlockOfWholeMappings) {
   vmm::pool_options options = with(front_rule::always);
@@ -257,7 +256,8 @@ TEST_F(Front, WhatAFrontKeepsServesABlockOfWholeMappings) {
   expect_agreement();
   EXPECT_EQ(managed->allocate_whole(2 * MiB, b).error().code, errc::over_budget);
   free(*whole, b);
-=======
+}
+
 TEST_F(Front, TheRichestServesAnotherStreamAndStaysOpen) {
   open_with_fronts();
   warm(a);
@@ -319,7 +319,6 @@ TEST_F(Front, NeighboursOfSeveralFrontsAreJoinedBeforeThePoolGrows) {
   EXPECT_EQ(managed->statistics().mapped_bytes, mapped);
   free(large, a);
   validate();
->>>>>>> tr2_front2
 }
 
 TEST_F(Front, UnfinishedWorkOfItsStreamIsWaitedFor) {
