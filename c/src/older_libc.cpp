@@ -22,14 +22,12 @@
 #define VMM_FIRST_COND "GLIBC_2.3.2"
 #define VMM_FIRST_INFO "GLIBC_2.3.3"
 #define VMM_FIRST_AT "GLIBC_2.4"
-#define VMM_FIRST_INFO "GLIBC_2.3.3"
 constexpr int stat_version = 1;
 #elif defined(__aarch64__)
 #define VMM_FIRST "GLIBC_2.17"
 #define VMM_FIRST_COND "GLIBC_2.17"
 #define VMM_FIRST_INFO "GLIBC_2.17"
 #define VMM_FIRST_AT "GLIBC_2.17"
-#define VMM_FIRST_INFO "GLIBC_2.17"
 constexpr int stat_version = 0;
 #else
 #error "not a processor whose first versions are known"
@@ -51,10 +49,6 @@ VMM_OLDER(int, dlclose, VMM_FIRST, void* library);
 int here_dlclose(void* library) noexcept { return older_dlclose(library); }
 VMM_OLDER(int, dladdr, VMM_FIRST, const void* at, void* found);
 int here_dladdr(const void* at, void* found) noexcept { return older_dladdr(at, found); }
-VMM_OLDER(int, dlinfo, VMM_FIRST_INFO, void* library, int what, void* out);
-int here_dlinfo(void* library, int what, void* out) noexcept {
-  return older_dlinfo(library, what, out);
-}
 VMM_OLDER(char*, dlerror, VMM_FIRST);
 char* here_dlerror() noexcept { return older_dlerror(); }
 VMM_OLDER(void*, dlvsym, VMM_FIRST, void* library, const char* name, const char* version);
