@@ -99,6 +99,7 @@ void locked_blocks::give_free(const segment::found_block& block, const block_loc
   state_.streams().remove_locked(lock.stream);
   block.in->forget_block(block);
   check(since.stream == lock.stream, "a block is free for another stream than freed it");
+  check(since.epoch <= state_.progress().clock(), "a block is free later than now");
   state_.settle_free_since(*block.in, block.region, since);
 }
 
@@ -146,6 +147,8 @@ bool locked_blocks::let_go(address at, const stream_point* last_use) noexcept {
   check(lock.kept, "a block is let go that is not held");
   lock.kept = false;
   if (lock.pins == 0 && lock.freed) {
+    check(last_use == nullptr || state_.streams().passed(*last_use),
+          "a block is let go while work goes on that may use it");
     give_free(*found, lock,
               last_use != nullptr ? *last_use : state_.streams().free_point(lock.stream));
     return true;

@@ -225,6 +225,8 @@ void pool_state::settle_free(segment& in, region_id block, std::uint32_t stream)
 void pool_state::settle_free_since(segment& in, region_id block,
                                    const stream_point& freed) noexcept {
   const std::uint32_t stream = freed.stream;
+  check(in.kind(block) == region_kind::unlisted, "a block is freed that is free");
+  check(stream < streams_.count(), "a block is freed for no record");
   if (!streams_.is_capture(stream)) in.release_live(block, now_for(stream), mappings_);
   check(freed.epoch <= progress().clock(), "a block is freed later than now");
   in.make_free(block, freed, streams_);

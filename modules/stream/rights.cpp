@@ -202,6 +202,7 @@ bool stream_pool::take_rights_away(own_rights& of) {
       [](auto& state) { return state.suspension() != suspension_phase::suspended; });
   if (is_mapped && !parts_->remaps.give_access(of.range, &again)) return false;
   const address at = of.range.base;
+  check(of.is_freed, "a live block loses its rights");
   const stream_point* const since = of.was_pinned ? nullptr : &of.last_use;
   if (state_.with([&](auto& state) { return locked_blocks(state).let_go(at, since); }))
     tell([&](block_watcher& who) { who.freed(at); });

@@ -399,8 +399,7 @@ TEST_P(PoolModel, AHistoryThatStartsInTheMiddleLeadsBackToItsStart) {
   open();
   pool.reset();
   vmm::pool_options options;
-  // Fronts give back what they have, and its calls are told.
-  options.fronts = vmm::front_rule::always;
+  options.fronts = vmm::front_rule::always;  // what they have goes back, and calls are told
   options.budget_bytes = 72 * mib;
   options.capture = vmm::capture_rule::private_memory;
   options.at_end.hook = nullptr;
