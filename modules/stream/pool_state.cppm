@@ -153,7 +153,7 @@ class alignas(64) pool_state {
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
   /// An unlisted live region that is in no table becomes free for the stream.
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
-  /// Of what is free for one stream and has passed, up to regions_passed_on_max regions of the first
+  /// Of what is free for a stream and has passed, up to regions_passed_on_max regions of the first
   /// segment are the other's, the largest first.
   void pass_on(std::uint32_t from, std::uint32_t to) noexcept;
   /// Makes one region of neighbours that are free for the stream or have passed, everywhere. O(n).
