@@ -33,8 +33,7 @@ bool stream_pool::free_at_front(const front_set& fronts, address at,
 
 // With memory of the front that has most. Work that is not finished may use all of what it freed:
 // then that is free for its stream, which is lent it again. Under the lock of growth.
-result<address> stream_pool::reuse_from_front(const stream_request& request,
-                                              stream_handle stream) {
+result<address> stream_pool::reuse_from_front(const stream_request& request, stream_handle stream) {
   if (fronts_.load(std::memory_order_acquire) == nullptr) return address{};
   if (request.size_bytes() > front_lending::request_bytes_max) return address{};
   const stream_point freed =
@@ -47,6 +46,7 @@ result<address> stream_pool::reuse_from_front(const stream_request& request,
   state->pass_on(freed.stream, request.stream);
   const address lent = front_lending(*state).lend_and_take(stream, request.size_bytes());
   const result<address> at = lent ? result<address>{lent} : state->allocate_own(request);
+  check(!at || !*at || at->value % granule_bytes == 0, "a block begins inside a granule");
   if (at && *at) ++state->totals().foreign_count;
   return at;
 }

@@ -116,6 +116,7 @@ std::uint32_t front_lending::richest_for(const stream_request& request) const no
     most = idle;
     richest = number;
   });
+  check((richest == front_set::none) == (most == 0), "a front is rich that has nothing");
   return richest;
 }
 
@@ -127,8 +128,8 @@ stream_point front_lending::take_from_richest(const stream_request& request) noe
   if (number == front_set::none || !in.provide(2 * taken_count_max)) return nobody;
   front& from = state_.fronts()->at(number);
   front_lease& lease = state_.fronts()->lease_of(number);
-  const auto half = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-      taken_granules_max, from.idle_granules(request.count_granules) / 2));
+  const auto half = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(taken_granules_max, from.idle_granules(request.count_granules) / 2));
   const std::uint32_t most = std::max(half, request.count_granules);
   stream_point now = nobody;
   std::uint32_t taken = 0;
@@ -143,6 +144,7 @@ stream_point front_lending::take_from_richest(const stream_request& request) noe
     taken += free.count;
     if (taken >= most) break;
   }
+  check((taken == 0) == (now.stream == pool_state::no_stream), "nothing is taken since a point");
   return now;
 }
 

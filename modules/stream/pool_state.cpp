@@ -240,6 +240,7 @@ void pool_state::pass_on(std::uint32_t from, std::uint32_t to) noexcept {
     const std::uint32_t size = in.regions().largest(kind_of(from));
     if (size == 0) return;
     const region_id found = in.regions().best_fit(kind_of(from), size);
+    check(found != region_id::none, "the largest region is not found");
     if (!streams_.passed(in.freed_at(found))) return;
     in.claim_free(found);
     in.make_free(found, {to, 0}, streams_);
