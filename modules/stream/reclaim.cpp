@@ -128,7 +128,8 @@ status stream_pool::claim_idle(std::uint64_t size_bytes, std::vector<handle_reco
   result<bool> more = true;
   while (more && *more)
     more = state_.with([&](auto& state) { return state.claim_idle(walk, looks_max, claimed); });
-  debug_check([&] { return std::ranges::none_of(claimed, &handle_record::is_free); },
+  const auto is_free = [](const handle_record* each) { return each->is_free; };
+  debug_check([&] { return std::none_of(claimed.begin(), claimed.end(), is_free); },
               "a claimed handle is free for others");
   return more ? status{} : more.error();
 }

@@ -144,7 +144,8 @@ result<std::vector<pool_region>> stream_pool::regions() const {
   if (!is_ready()) return out;
   const status listed = state_.with([&](const auto& state) { return state.list_regions(out); });
   if (!listed) return listed.error();
-  debug_check([&] { return std::ranges::none_of(out, [](auto& r) { return r.range.empty(); }); },
+  const auto is_empty = [](const pool_region& each) { return each.range.empty(); };
+  debug_check([&] { return std::none_of(out.begin(), out.end(), is_empty); },
               "an empty region is shown");
   return out;
 }
