@@ -94,14 +94,18 @@ void manager::note_pin(history_kind what, const block& of) noexcept {
     recorder_->note_block(what, {of.base, of.sizes.mapped_bytes}, of.sizes.user_bytes, of.stream);
 }
 
-// The block is its user's from now on, or no more.
+// The block is its user's from now on, or no more. Where there is a history, under its lock: a look
+// between this and the event would find a block that no event tells of.
 void manager::note_block(history_kind kind, block& of) noexcept {
   const bool is_live = kind == history_kind::allocated;
   check(is_live || kind == history_kind::freed, "a block neither comes nor goes");
-  of.is_handed_out.store(is_live, std::memory_order_relaxed);
-  if (!recorder_) return;
+  if (!recorder_) {
+    of.is_handed_out.store(is_live, std::memory_order_relaxed);
+    return;
+  }
   {
     const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
+    of.is_handed_out.store(is_live, std::memory_order_relaxed);
     check(of.sizes.user_bytes <= of.sizes.mapped_bytes, "a block is larger than its memory");
     if (!recorder_) return;
     check(static_cast<bool>(of.base), "an event is of a block at no address");

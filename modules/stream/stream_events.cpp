@@ -96,7 +96,7 @@ result<ticket_ref> stream_pool::record(mark_order&& order) {
   captured = is_captured(order.handle());  // it may have begun meanwhile: then nobody asks the mark
   if (!captured) return captured.error();
   if (*captured) return stream_captured;
-  check(fresh->get() != nullptr, "a mark was made that is none");
+  check(!*captured, "a mark is kept that is a captured graph's");
   const auto state = state_.lock();
   ++state->totals().mark_count;
   state->progress().add_mark(std::move(order), *fresh);

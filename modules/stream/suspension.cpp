@@ -144,7 +144,7 @@ status stream_pool::finish_other_streams(std::span<const stream_handle> streams)
     if (!captured) return captured.error();
     if (*captured) return refuse(errc::in_use, "a stream is captured that is to be waited for");
     const result<ticket_ref> mark = parts_->time.mark(stream);
-    check(!mark || mark->get() != nullptr, "a mark was made that is none");
+    check(!*captured, "a captured stream is waited for");
     const status waited = mark ? parts_->time.wait(*mark) : status{mark.error()};
     if (!waited) return waited;
   }
