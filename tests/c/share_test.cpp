@@ -104,30 +104,47 @@ TEST_F(Share, ABlockOfItsOwn) {
   EXPECT_GOOD(vmm_share_end_export(block));
 }
 
-TEST_F(Share, AManagersBlockThatIsFollowed) {
-  vmm_manager_options memory = manager_defaults();
-  memory.shareable = VMM_SHARE_POSIX_FD;
+// A manager's block of 2 MiB that is exported: pinned, or followed by its borrower.
+class ManagersBlock : public Share {
+ protected:
+  void begin(bool followed) {
+    vmm_manager_options memory = manager_defaults();
+    memory.shareable = VMM_SHARE_POSIX_FD;
+    ASSERT_GOOD(vmm_manager_create(lender, &memory, &manager));
+    auto wanted = sized<vmm_block_request>();
+    wanted.size_bytes = 2 * MiB;
+    ASSERT_GOOD(vmm_manager_allocate(manager, &wanted, &at));
+    auto request = sized<vmm_export_request>();
+    request.followed = followed ? 1 : 0;
+    ASSERT_GOOD(vmm_share_export_block(manager, at, &request, &block));
+  }
+  void grow(std::uint64_t size_bytes) {
+    auto larger = sized<vmm_resize_request>();
+    larger.at = at;
+    larger.size_bytes = size_bytes;
+    EXPECT_GOOD(vmm_manager_resize(manager, &larger, &at));
+    EXPECT_GOOD(vmm_share_moved(block, at));
+  }
+  void end() {
+    EXPECT_GOOD(vmm_share_end_export(block));
+    EXPECT_GOOD(vmm_manager_free(manager, at));
+    EXPECT_GOOD(vmm_manager_destroy(manager));
+  }
+
   vmm_manager* manager = nullptr;
-  ASSERT_GOOD(vmm_manager_create(lender, &memory, &manager));
-  auto wanted = sized<vmm_block_request>();
-  wanted.size_bytes = 2 * MiB;
   void* at = nullptr;
-  ASSERT_GOOD(vmm_manager_allocate(manager, &wanted, &at));
-  auto request = sized<vmm_export_request>();
-  request.followed = 1;
   vmm_export* block = nullptr;
-  ASSERT_GOOD(vmm_share_export_block(manager, at, &request, &block));
-  EXPECT_FAILS(vmm_manager_destroy(manager), VMM_ERROR_IN_USE);
   std::uint64_t id = 0;
   vmm_import* borrowed = nullptr;
+};
+
+TEST_F(ManagersBlock, IsFollowed) {
+  ASSERT_NO_FATAL_FAILURE(begin(true));
+  EXPECT_FAILS(vmm_manager_destroy(manager), VMM_ERROR_IN_USE);
   lend(block, &id, &borrowed);
   EXPECT_FAILS(vmm_share_apply(theirs, borrowed), VMM_ERROR_INVALID_ARGUMENT);
 
-  auto larger = sized<vmm_resize_request>();
-  larger.at = at;
-  larger.size_bytes = 8 * MiB;
-  ASSERT_GOOD(vmm_manager_resize(manager, &larger, &at));
-  EXPECT_GOOD(vmm_share_moved(block, at));
+  grow(8 * MiB);
   std::uint64_t epoch = 0;
   EXPECT_GOOD(vmm_share_update(ours, id, &epoch));
   EXPECT_EQ(epoch, 1U);
@@ -146,35 +163,16 @@ TEST_F(Share, AManagersBlockThatIsFollowed) {
   EXPECT_GOOD(vmm_share_end_import(borrowed));
   EXPECT_GOOD(vmm_share_next(ours, 20'000, &event));
   EXPECT_EQ(event.kind, static_cast<std::uint32_t>(VMM_SHARE_RELEASED));
-  EXPECT_GOOD(vmm_share_end_export(block));
-  EXPECT_GOOD(vmm_manager_free(manager, at));
-  EXPECT_GOOD(vmm_manager_destroy(manager));
+  end();
 }
 
 // Two changes are told before one is taken: it is the last.
-TEST_F(Share, TheLastChangeIsTaken) {
-  vmm_manager_options memory = manager_defaults();
-  memory.shareable = VMM_SHARE_POSIX_FD;
-  vmm_manager* manager = nullptr;
-  ASSERT_GOOD(vmm_manager_create(lender, &memory, &manager));
-  auto wanted = sized<vmm_block_request>();
-  wanted.size_bytes = 2 * MiB;
-  void* at = nullptr;
-  ASSERT_GOOD(vmm_manager_allocate(manager, &wanted, &at));
-  auto request = sized<vmm_export_request>();
-  request.followed = 1;
-  vmm_export* block = nullptr;
-  ASSERT_GOOD(vmm_share_export_block(manager, at, &request, &block));
-  std::uint64_t id = 0;
-  vmm_import* borrowed = nullptr;
+TEST_F(ManagersBlock, TheLastChangeIsTaken) {
+  ASSERT_NO_FATAL_FAILURE(begin(true));
   lend(block, &id, &borrowed);
   auto event = sized<vmm_share_event>();
   for (std::uint64_t round = 1; round <= 2; ++round) {
-    auto larger = sized<vmm_resize_request>();
-    larger.at = at;
-    larger.size_bytes = (2 + 2 * round) * MiB;
-    ASSERT_GOOD(vmm_manager_resize(manager, &larger, &at));
-    EXPECT_GOOD(vmm_share_moved(block, at));
+    grow((2 + 2 * round) * MiB);
     EXPECT_GOOD(vmm_share_update(ours, id, nullptr));
     EXPECT_GOOD(vmm_share_next(theirs, 20'000, &event));
     EXPECT_EQ(event.epoch, round);
@@ -187,28 +185,14 @@ TEST_F(Share, TheLastChangeIsTaken) {
   EXPECT_GOOD(vmm_share_give_back(theirs, borrowed));
   EXPECT_GOOD(vmm_share_end_import(borrowed));
   EXPECT_GOOD(vmm_share_next(ours, 20'000, &event));
-  EXPECT_GOOD(vmm_share_end_export(block));
-  EXPECT_GOOD(vmm_manager_free(manager, at));
-  EXPECT_GOOD(vmm_manager_destroy(manager));
+  end();
 }
 
-TEST_F(Share, APinnedBlockStays) {
-  vmm_manager_options memory = manager_defaults();
-  memory.shareable = VMM_SHARE_POSIX_FD;
-  vmm_manager* manager = nullptr;
-  ASSERT_GOOD(vmm_manager_create(lender, &memory, &manager));
-  auto wanted = sized<vmm_block_request>();
-  wanted.size_bytes = 2 * MiB;
-  void* at = nullptr;
-  ASSERT_GOOD(vmm_manager_allocate(manager, &wanted, &at));
-  auto request = sized<vmm_export_request>();
-  vmm_export* block = nullptr;
-  ASSERT_GOOD(vmm_share_export_block(manager, at, &request, &block));
+TEST_F(ManagersBlock, StaysWherePinned) {
+  ASSERT_NO_FATAL_FAILURE(begin(false));
   EXPECT_FAILS(vmm_manager_free(manager, at), VMM_ERROR_IN_USE);
   EXPECT_FAILS(vmm_share_moved(block, at), VMM_ERROR_INVALID_ARGUMENT);
-  EXPECT_GOOD(vmm_share_end_export(block));
-  EXPECT_GOOD(vmm_manager_free(manager, at));
-  EXPECT_GOOD(vmm_manager_destroy(manager));
+  end();
 }
 
 TEST_F(Share, AnOfferThatWasToldOfIsBorrowed) {
