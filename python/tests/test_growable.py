@@ -324,6 +324,7 @@ def test_threads_share_a_manager(on_host):
 
 
 def test_the_example_prints_its_table():
+    pytest.importorskip("numpy")
     said = subprocess.run([sys.executable, str(EXAMPLES / "kv_cache.py"), "--driver", "host"],
                           check=True, capture_output=True, text=True).stdout
     assert said == (EXAMPLES / "kv_cache.txt").read_text()

@@ -47,11 +47,23 @@ CUresult note_block(CUresult made, CUdeviceptr* at, std::size_t size, bool has_s
   return made;
 }
 
-CUresult forget_block(CUresult freed, CUdeviceptr at) {
+std::uint64_t number_of_block(CUdeviceptr at) {
+  extras& m = more();
+  const std::lock_guard<std::mutex> hold(m.lock);
+  const auto found = m.blocks.find(at);
+  return found == m.blocks.end() ? 0 : found->second.number;
+}
+
+// Another thread may have the address again before its old record is gone: that one stays.
+template <class Free>
+CUresult free_block(CUdeviceptr at, Free&& free) {
+  const std::uint64_t number = number_of_block(at);
+  const CUresult freed = free();
   if (freed != CUDA_SUCCESS) return freed;
   extras& m = more();
   const std::lock_guard<std::mutex> hold(m.lock);
-  m.blocks.erase(at);
+  const auto found = m.blocks.find(at);
+  if (found != m.blocks.end() && found->second.number == number) m.blocks.erase(found);
   return freed;
 }
 
@@ -98,7 +110,7 @@ CUresult cuMemAlloc(CUdeviceptr* at, std::size_t size) {
 
 CUresult cuMemFree(CUdeviceptr at) {
   if (at == 0) return CUDA_SUCCESS;
-  return standin::forget_block(base_cuMemFree_v2(at), at);
+  return standin::free_block(at, [&] { return base_cuMemFree_v2(at); });
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr* at, std::size_t* pitch, std::size_t width, std::size_t height,
@@ -136,7 +148,7 @@ VMM_BOTH_FORMS(cuMemAllocAsync, (CUdeviceptr * at, std::size_t size, CUstream st
 VMM_BOTH_FORMS(cuMemFreeAsync, (CUdeviceptr at, CUstream stream), {
   const CUstream on = standin::meant(stream, per_thread);
   if (!standin::has_stream(on)) return CUDA_ERROR_INVALID_HANDLE;
-  return standin::forget_block(base_cuMemFreeAsync(at, on), at);
+  return standin::free_block(at, [&] { return base_cuMemFreeAsync(at, on); });
 })
 
 VMM_BOTH_FORMS(cuMemAllocFromPoolAsync,
