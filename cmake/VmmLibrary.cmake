@@ -101,10 +101,25 @@ function(vmm_is_left_out result labels)
   endif()
 endfunction()
 
-# vmm_test(NAME name SOURCES ... [LABELS ...]): a GoogleTest program, one CTest test for each of its
-# tests. One that is left out can still be built by its name.
+# vmm_run_test(NAME LABELS IS_EACH): the program is one CTest test, whose tests are in gtest/NAME.xml
+# afterwards; ./run counts them there. To start a process takes longer than most tests do.
+# IS_EACH: each of its tests is a CTest test.
+function(vmm_run_test name labels is_each)
+  if(is_each)
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}."
+                         PROPERTIES LABELS "${labels}")
+  else()
+    add_test(NAME ${name} COMMAND ${name} --gtest_brief=1
+             "--gtest_output=xml:${PROJECT_BINARY_DIR}/gtest/${name}.xml")
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}")
+  endif()
+endfunction()
+
+# vmm_test(NAME name SOURCES ... [LABELS ...] [EACH]): a GoogleTest program. EACH is for tests that
+# take seconds, so that they share the cores, and for those that need a process of their own. One
+# that is left out can still be built by its name.
 function(vmm_test)
-  cmake_parse_arguments(A "" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(A "EACH" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${A_NAME} ${A_SOURCES})
   target_link_libraries(${A_NAME} PRIVATE vmm::vmm GTest::gtest GTest::gtest_main ${A_LIBRARIES})
   target_compile_options(${A_NAME} PRIVATE ${VMM_TEST_FLAGS})
@@ -117,8 +132,7 @@ function(vmm_test)
   if(is_left_out)
     set_target_properties(${A_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
   else()
-    gtest_discover_tests(${A_NAME} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${A_NAME}."
-                         PROPERTIES LABELS "${A_LABELS}")
+    vmm_run_test(${A_NAME} "${A_LABELS}" ${A_EACH})
   endif()
 endfunction()
 

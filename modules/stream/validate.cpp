@@ -76,10 +76,19 @@ constexpr const mapping* nothing_mapped[units_at_a_look] = {};
 
 }  // namespace
 
+// Up to the hole at the end, which is nearly all of a segment: a mapping in it would be missing in
+// the sums.
 const char* pool_state::broken_mappings(const segment& in, sums& seen) const noexcept {
   const mapping* before = nullptr;
   const std::uint32_t unit_count = in.unit_count();
-  for (std::uint32_t unit = 0; unit < unit_count; ++unit) {
+  const region_id last = in.regions().last();
+  const std::uint64_t unit_granules = std::uint64_t{1} << sizes_.unit_shift;
+  const std::uint64_t used_count =
+      in.kind(last) != hole_kind
+          ? unit_count
+          : round_up(in.range(last).offset, unit_granules) >> sizes_.unit_shift;
+  check(used_count <= unit_count, "a segment's last hole begins behind it");
+  for (std::uint32_t unit = 0; unit < used_count; ++unit) {
     const mapping* const m = in.units()[unit];
     if (m == nullptr && unit % units_at_a_look == 0 && unit + units_at_a_look <= unit_count &&
         std::memcmp(&in.units()[unit], nothing_mapped, sizeof nothing_mapped) == 0) {

@@ -99,23 +99,35 @@ std::uint32_t first_fit::find(std::uint32_t size) const noexcept {
   }
 }
 
+// Slots behind those in use are not looked at: set() asserts that it writes before them.
 const char* first_fit::broken_invariant(std::uint32_t place_count) const noexcept {
+  constexpr std::uint32_t at_a_look = fanout * fanout;
   std::uint32_t seen_count = 0;
-  for (std::uint32_t level = 0; level < level_count_; ++level) {
-    for (std::uint32_t index = 0; index < count_[level]; index += fanout) {
+  std::uint32_t nodes = reach_;
+  for (std::uint32_t level = 0; level < used_count_ && level < level_count_; ++level) {
+    const bool top = level + 1 == used_count_;
+    const std::uint32_t end = std::min(count_[level], nodes * fanout);
+    for (std::uint32_t index = 0; index < end; index += fanout) {
       const std::uint32_t* const words = words_ + begin_[level] + index;
-      const bool top = level + 1 >= used_count_;
-      const bool empty = !any_nonzero(words, fanout);
-      if (empty && (top || words_[begin_[level + 1] + index / fanout] == 0)) continue;
+      const std::uint32_t* const above =
+          top ? nullptr : words_ + begin_[level + 1] + index / fanout;
+      if (index % at_a_look == 0 && index + at_a_look <= end && !any_nonzero(words, at_a_look) &&
+          (top || !any_nonzero(above, fanout))) {
+        index += at_a_look - fanout;
+        continue;
+      }
       if (level == 0) {
         seen_count += static_cast<std::uint32_t>(
             std::count_if(words, words + fanout, [](std::uint32_t size) { return size != 0; }));
       }
-      if (level >= used_count_) return "a level that is not in use is not empty";
-      if (top) continue;
-      if (words_[begin_[level + 1] + index / fanout] < largest_of(words))
+      if (!top && *above < largest_of(words))
         return "a word above is smaller than one of those below it";
     }
+    nodes /= fanout;
+  }
+  for (std::uint32_t level = used_count_; level < level_count_; ++level) {
+    if (any_nonzero(words_ + begin_[level], count_[level]))
+      return "a level that is not in use is not empty";
   }
   return seen_count == place_count ? nullptr : "the index of large places misses one";
 }

@@ -74,8 +74,30 @@ std::uint32_t first_region_by_page::next(std::uint32_t page) const noexcept {
   return page_count_;
 }
 
+namespace {
+
+// Up to the last that is not 0.
+std::uint32_t count_in_use(const std::uint64_t* words, std::uint32_t count) noexcept {
+  constexpr std::uint32_t at_a_look = 64;
+  check(words != nullptr || count == 0, "the index of pages has no words");
+  while (count != 0) {
+    const std::uint32_t step = (count - 1) % at_a_look + 1;
+    const auto* const last = reinterpret_cast<const std::uint32_t*>(words + (count - step));
+    if (any_nonzero(last, std::size_t{step} * 2)) break;
+    count -= step;
+  }
+  while (count != 0 && words[count - 1] == 0) --count;
+  return count;
+}
+
+}  // namespace
+
+// Records behind the last bit are not looked at: set() writes a record and its bit together, and
+// they are nearly all of the range.
 const char* first_region_by_page::broken_invariant() const noexcept {
-  for (std::uint32_t first = 0; first < page_count_; first += 64) {
+  std::uint32_t words = count_in_use(bits_ + begin_[0], count_[0]);
+  const std::uint32_t pages = std::min(words * 64, page_count_);
+  for (std::uint32_t first = 0; first < pages; first += 64) {
     const std::uint64_t bits = bits_[begin_[0] + first / 64];
     const std::uint32_t end = std::min(first + 64, page_count_);
     if (bits == 0) {  // most are: 64 records at a look
@@ -89,11 +111,20 @@ const char* first_region_by_page::broken_invariant() const noexcept {
     }
   }
   for (std::uint32_t level = 0; level + 1 < level_count_; ++level) {
-    for (std::uint32_t word = 0; word < count_[level]; ++word) {
-      const bool marked = (bits_[begin_[level + 1] + word / 64] >> (word % 64) & 1) != 0;
+    const std::uint64_t* const above = bits_ + begin_[level + 1];
+    for (std::uint32_t word = 0; word < words; ++word) {
+      const bool marked = (above[word / 64] >> (word % 64) & 1) != 0;
       if (marked != (bits_[begin_[level] + word] != 0))
         return "a bit above disagrees with the word below it";
     }
+    // Behind them every word is 0, and so is every bit.
+    const std::uint32_t rest = words % 64;
+    if (rest != 0 && above[words / 64] >> rest != 0)
+      return "a bit above disagrees with the word below it";
+    words = words / 64 + (rest != 0 ? 1 : 0);
+    if (any_nonzero(reinterpret_cast<const std::uint32_t*>(above + words),
+                    std::size_t{count_[level + 1] - words} * 2))
+      return "a bit above disagrees with the word below it";
   }
   return nullptr;
 }
