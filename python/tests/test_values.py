@@ -95,7 +95,7 @@ NONE_TOO = {TEXT, REAL, PAIR, NUMBERS, RIGHTS}  # None is wrong but where the de
 
 POOL_OPTIONS = dict(policy=TEXT, budget=NUMBER, capture=NUMBER, page_bytes=NUMBER,
                     page_count=NUMBER, reservation_bytes=NUMBER, wait_when_short=FLAG, place=PAIR,
-                    read_environment=FLAG, report_live=FLAG)
+                    read_environment=FLAG, report_live=FLAG, fronts=NUMBER)
 MANAGER_OPTIONS = dict(policy=TEXT, budget=NUMBER, fragment_ratio=REAL, chunk_bytes=NUMBER,
                        reservation_bytes=NUMBER, wait_when_short=FLAG, read_environment=FLAG,
                        report_live=FLAG, shareable=NUMBER)
@@ -117,6 +117,7 @@ CALLS = {
                     lambda b: dict(target=b.block.address, value=1, size=1)),
     "Pool": (dict(driver=OBJECT, **POOL_OPTIONS), lambda b: dict(driver=b.driver)),
     "Pool.allocate": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
+    "Pool.allocate_whole": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
     "Pool.allocate_raw": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
     "Pool.free_raw": (dict(address=NUMBER, stream=NUMBER), lambda b: dict(address=b.block.address)),
     "Pool.pin": (dict(block=OBJECT), {}), "Pool.unpin": (dict(block=OBJECT), {}),
@@ -137,6 +138,7 @@ CALLS = {
               lambda b: dict(owner=b.pool, address=0, size=0, stream=0)),
     "Block.free": (dict(stream=NUMBER), {}),
     "Block.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
+    "Block.set_access": (dict(rights=RIGHTS), {}),
     "Range": (dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
               lambda b: dict(owner=b.manager, address=0, size=0, stream=0)),
     "Range.free": (dict(stream=NUMBER), {}),
