@@ -5,16 +5,21 @@ what is wanted and what was given, and everything is as before.
 Method: every public name is walked, every method and parameter by its signature; each parameter in
 turn gets values of wrong types beside right ones for the others. The tables must have every call
 and every parameter that there is."""
+import copy
 import ctypes
 import dataclasses
 import enum
+import gc
 import inspect
+import pickle
 
 import pytest
 
 import libvmm
 import libvmm.cupy
+import libvmm.growable
 import libvmm.rmm
+import libvmm.suspend
 import libvmm.torch
 
 MIB = 1 << 20
@@ -299,6 +304,35 @@ def test_a_block_whose_pool_was_closed_says_so(driver):
         block.view()
     with pytest.raises(libvmm.InvalidHandle, match="was closed"):
         block.free()
+
+
+def test_what_is_closed_says_so():
+    driver = libvmm.Driver("fake")
+    pool = libvmm.Pool(driver)
+    pool.close()
+    for call in (lambda: pool.allocate(512), lambda: pool.allocate_whole(512), pool.statistics,
+                 pool.trim, pool.validate):
+        with pytest.raises(libvmm.InvalidHandle) as raised:
+            call()
+        assert str(raised.value) == "invalid_handle: the object was closed: make another"
+    driver.close()
+    with pytest.raises(libvmm.InvalidHandle, match="was closed"):
+        libvmm.Pool(driver)
+
+
+def test_nothing_that_owns_is_copied(bench):
+    """A copy of a block would free it a second time when it goes."""
+    growable = libvmm.growable.Growable(bench.manager, 4 << 20)
+    suspender = libvmm.suspend.Suspender()
+    for owner in (bench.driver, bench.pool, bench.manager, bench.block, bench.range, growable,
+                  suspender):
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=f"a libvmm.{type(owner).__name__} is not copied"):
+                way(owner)
+    growable.close()
+    suspender.close()
+    gc.collect()
+    assert bench.pool.statistics().live_count == bench.manager.statistics().live_count == 1
 
 
 def test_a_view_that_outlives_its_bytes():

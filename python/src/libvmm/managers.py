@@ -76,7 +76,7 @@ class Range(Block):
         check(_LIBRARY.vmm_manager_settle(self._owner.handle, self.address))
 
 
-class Manager:
+class Manager(_values.OneOwner):
     """Ranges of whole granules that grow in place and are copied by remapping. Close it before its
     driver; blocks that are live then are freed."""
     def __init__(self, driver: Driver, *, policy: str | None = None, budget: int = 0,

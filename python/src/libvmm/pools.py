@@ -133,7 +133,7 @@ def values_of(struct: Any, made: Any) -> Any:
     return made(**{name: getattr(struct, name) for name in made.__dataclass_fields__})
 
 
-class Block:
+class Block(_values.OneOwner):
     """Memory of a pool or manager, freed by free(), at the end of a with, or with the object.
 
     It is a DLPack producer: `torch.from_dlpack(block)` and `numpy.from_dlpack(block)` show its
@@ -217,7 +217,7 @@ class Block:
         return f"<libvmm.{type(self).__name__}{at} {size} bytes{state}>"
 
 
-class Pool:
+class Pool(_values.OneOwner):
     """Memory freed on a stream serves that stream again at once, others when the work before the
     free has finished. Blocks are multiples of 512 bytes; a stream is its number, 0 the default."""
 
