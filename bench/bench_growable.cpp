@@ -226,7 +226,8 @@ int main(int count, char** words) {
   report_words report;
   for (int i = 1; i < count; i += 2) {
     const std::string_view word = words[i];
-    if (i + 1 == count) stop("'" + std::string(word) + "' is no option, or has no value");
+    if (i + 1 == count)
+      stop("'" + std::string(word) + "' is no option, or has no value: --help lists them");
     const char* const value = words[i + 1];
     if (word == "--backend") {
       wanted.backend = value;
@@ -239,7 +240,7 @@ int main(int count, char** words) {
     } else if (word == "--rounds") {
       wanted.rounds = count_of(value);
     } else if (!report.take(word, value)) {
-      stop("there is no option '" + std::string(word) + "'");
+      stop("there is no option '" + std::string(word) + "': --help lists them");
     }
   }
   vmm::any_backend opened = must(vmm::open_backend(wanted.backend));

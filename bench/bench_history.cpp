@@ -265,7 +265,8 @@ int main(int count, char** words) {
       continue;
     }
     if ((word != "--turns" && word != "--starts" && word != "--trace") || i + 1 == count)
-      stop("there is no option '" + std::string(word) + "', or its value is missing");
+      stop("there is no option '" + std::string(word) +
+           "', or its value is missing: --help lists them");
     ++i;
     if (word == "--turns") of.turns = count_of(words[i]);
     if (word == "--starts") of.starts = std::max(count_of(words[i]), 1u);

@@ -240,6 +240,14 @@ enum {
   VMM_CAPTURE_UNCHECKED = 2 /* no stream of this pool is ever captured: nobody asks */
 };
 
+/** When streams get fronts: small stores of their own, from which a warm allocation or free takes
+ *  no lock that threads on other streams take. docs/decisions/0021. */
+enum {
+  VMM_FRONTS_WAITING = 0, /* where threads have waited for one another */
+  VMM_FRONTS_ALWAYS = 1,  /* from a stream's first growth on */
+  VMM_FRONTS_NEVER = 2
+};
+
 /** How a pool is made; each comment ends with the default. */
 typedef struct vmm_pool_options {
   uint64_t struct_size;
@@ -258,6 +266,8 @@ typedef struct vmm_pool_options {
   uint32_t read_environment;  /* 1: VMM_POOL_* and VPMM_* variables change the options: 0 */
   uint32_t report_live;       /* 1: a line on stderr for blocks that are live at the end: 1 */
   uint32_t reserved;          /* 0 */
+  uint32_t fronts;            /* VMM_FRONTS_*: WAITING */
+  uint32_t reserved_end;      /* 0 */
 } vmm_pool_options;
 
 /** Requires: struct_size is sizeof(vmm_pool_options). Effects: *options gets the defaults. */
@@ -398,6 +408,8 @@ typedef struct vmm_pool_statistics {
   uint64_t mark_count;    /* events recorded */
   uint64_t blocked_count; /* times a caller was made to wait: memory was short */
   uint64_t suspended_bytes; /* of mapped_bytes: given back until they are resumed */
+  uint64_t front_count;     /* streams that have a front */
+  uint64_t front_bytes;     /* of reusable_bytes: what lies in fronts */
 } vmm_pool_statistics;
 
 /** Requires: statistics->struct_size is set. Cost: O(streams). */
@@ -986,6 +998,25 @@ VMM_API vmm_status vmm_manager_set_peers(vmm_manager* manager, const vmm_grant* 
                                          uint64_t count) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_set_peers(vmm_pool* pool, const vmm_grant* grants,
                                       uint64_t count) VMM_NOEXCEPT;
+
+/** vmm_pool_allocate() of a block that shares no mapping with others, so that it may have rights of
+ *  its own: new memory, or what the pool gave back, in whole pages. Errors: as vmm_pool_allocate.
+ *  Cost: driver calls; free memory of the pool goes back to the driver where there is no other. */
+VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_whole(vmm_pool* pool, uint64_t size_bytes,
+                                                       vmm_stream stream, void** at) VMM_NOEXCEPT;
+/** Rights of several locations to one block of a pool, until it is freed, through suspension and
+ *  resumption; they overrule those of vmm_pool_set_peers(). The block is freed on a stream that is
+ *  not being captured; its memory serves nobody until that stream's work has finished and a later
+ *  call that grows or gives back has taken the rights away: free such blocks seldom. Requires: work
+ *  of a location whose rights become less has finished with the block.
+ *  Errors: INVALID_ARGUMENT (no grants, more than VMM_GRANTS_MAX, a location that is none, the
+ *  driver's own device or where the memory lies; `at` is inside a block), UNKNOWN_ADDRESS,
+ *  NOT_ALLOCATED (freed before), NOT_SUPPORTED (out of reach; the block shares a mapping: see
+ *  vmm_pool_allocate_whole), IN_USE (the pool is suspended), NOT_PERMITTED (a captured graph's, or
+ *  in a callback), OUT_OF_HOST_MEMORY, what the driver says; nothing is changed. Cost: a driver
+ *  call for each mapping of the block. */
+VMM_API vmm_status vmm_pool_set_access(vmm_pool* pool, void* at, const vmm_grant* grants,
+                                       uint64_t count) VMM_NOEXCEPT;
 
 /* ---- sharing with other processes ------------------------------------------------------------ */
 

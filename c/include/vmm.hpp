@@ -27,6 +27,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 #include <stdexcept>
 #include <type_traits>
@@ -325,6 +326,24 @@ class pool {
   [[nodiscard]] vmm_status try_free(void* at) noexcept {
     return vmm_pool_free_after_all(get(), at);
   }
+  /// A block that may have rights of its own: vmm_pool_allocate_whole().
+  [[nodiscard]] void* allocate_whole(std::uint64_t size_bytes, vmm_stream stream) {
+    void* at = nullptr;
+    detail::require(try_allocate_whole(size_bytes, stream, at));
+    return at;
+  }
+  [[nodiscard]] vmm_status try_allocate_whole(std::uint64_t size_bytes, vmm_stream stream,
+                                              void*& at) noexcept {
+    return vmm_pool_allocate_whole(get(), size_bytes, stream, &at);
+  }
+  /// Rights of other devices to such a block, and to all of the pool's memory:
+  /// vmm_pool_set_access() and vmm_pool_set_peers().
+  void set_access(void* at, std::initializer_list<vmm_grant> grants) {
+    detail::require(vmm_pool_set_access(get(), at, grants.begin(), grants.size()));
+  }
+  void set_peers(std::initializer_list<vmm_grant> grants) {
+    detail::require(vmm_pool_set_peers(get(), grants.begin(), grants.size()));
+  }
   /// Around a capture on a stream that the pool may not know: see vmm_pool_capture_begins.
   void capture_begins() { detail::require(vmm_pool_capture_begins(get())); }
   void capture_ended() { detail::require(vmm_pool_capture_ended(get())); }
@@ -497,6 +516,14 @@ class manager : public detail::owned<vmm_manager, vmm_manager_destroy> {
     request.at = at;
     request.size_bytes = size_bytes;
     return vmm_manager_resize(get(), &request, &at);
+  }
+  /// Rights of other devices to a block, and to all blocks: vmm_manager_set_access() and
+  /// vmm_manager_set_peers().
+  void set_access(void* at, std::initializer_list<vmm_grant> grants) {
+    detail::require(vmm_manager_set_access(get(), at, grants.begin(), grants.size()));
+  }
+  void set_peers(std::initializer_list<vmm_grant> grants) {
+    detail::require(vmm_manager_set_peers(get(), grants.begin(), grants.size()));
   }
   void copy(void* target, const void* source, std::uint64_t size_bytes, vmm_stream stream,
             std::uint32_t mode = VMM_COPY_BYTES) {

@@ -76,6 +76,10 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
   }
   if (given.capture > VMM_CAPTURE_UNCHECKED)
     return fail(VMM_ERROR_BAD_OPTION, "capture is one of VMM_CAPTURE_*");
+  if (given.fronts > VMM_FRONTS_NEVER)
+    return fail(VMM_ERROR_BAD_OPTION, "fronts is one of VMM_FRONTS_*");
+  if (given.reserved_end != 0)
+    return fail(VMM_ERROR_BAD_OPTION, "a reserved member of options is 0");
   apply_shared(given, options);
   options.page_bytes = given.page_bytes;
   options.page_count = given.page_count;
@@ -83,6 +87,11 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
     case VMM_CAPTURE_PRIVATE: options.capture = vmm::capture_rule::private_memory; break;
     case VMM_CAPTURE_UNCHECKED: options.capture = vmm::capture_rule::unchecked; break;
     default: options.capture = vmm::capture_rule::refuse; break;
+  }
+  switch (given.fronts) {
+    case VMM_FRONTS_ALWAYS: options.fronts = vmm::front_rule::always; break;
+    case VMM_FRONTS_NEVER: options.fronts = vmm::front_rule::never; break;
+    default: options.fronts = vmm::front_rule::where_contended; break;
   }
   if (given.read_environment == 0) return VMM_SUCCESS;
   const vmm::result<vmm::pool_options> read = vmm::pool_options::from_environment(options);
@@ -130,6 +139,15 @@ vmm_status allocate(pool_object& on, std::uint64_t size_bytes, vmm_stream stream
   const vmm::result<vmm::address> got = on.pool.allocate(size_bytes, stream_of(on.driver, stream));
   if (!got) [[unlikely]]
     return fail(got.error());
+  *at = pointer_to(*got);
+  return VMM_SUCCESS;
+}
+
+vmm_status allocate_whole(pool_object& on, std::uint64_t size_bytes, vmm_stream stream, void** at) {
+  if (!names_stream(on.driver, stream)) return fail_stream();
+  const vmm::result<vmm::address> got =
+      on.pool.allocate_whole(size_bytes, stream_of(on.driver, stream));
+  if (!got) return fail(got.error());
   *at = pointer_to(*got);
   return VMM_SUCCESS;
 }
@@ -208,6 +226,8 @@ vmm_pool_statistics statistics_of(vmm::stream_pool& pool) {
   out.mark_count = now.mark_count;
   out.blocked_count = now.blocked_count;
   out.suspended_bytes = now.suspended_bytes;
+  out.front_count = now.front_count;
+  out.front_bytes = now.front_bytes;
   return out;
 }
 
@@ -431,6 +451,23 @@ vmm_status vmm_pool_set_peers(vmm_pool* pool, const vmm_grant* grants,
   return outside_callbacks(pool, [&](pool_object& on) {
     return with_grants(grants, count, [&](std::span<const vmm::access_grant> list) {
       return answer(on.pool.set_peers(list));
+    });
+  });
+}
+
+vmm_status vmm_pool_allocate_whole(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
+                                   void** at) VMM_NOEXCEPT {
+  if (at == nullptr) return fail_null();
+  *at = nullptr;
+  return outside_callbacks(
+      pool, [&](pool_object& on) { return allocate_whole(on, size_bytes, stream, at); });
+}
+
+vmm_status vmm_pool_set_access(vmm_pool* pool, void* at, const vmm_grant* grants,
+                               uint64_t count) VMM_NOEXCEPT {
+  return outside_callbacks(pool, [&](pool_object& on) {
+    return with_grants(grants, count, [&](std::span<const vmm::access_grant> list) {
+      return answer(on.pool.set_access(address_of(at), list));
     });
   });
 }

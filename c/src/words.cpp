@@ -47,6 +47,10 @@ constexpr replacement replacements[] = {
      "the memory is another device's than the peer said; where both number devices differently, "
      "set "
      "any_device of vmm_import_request"},
+    {"the block shares a mapping with other memory of the pool: allocate it with allocate_whole(), "
+     "or give rights to all of the pool's memory",
+     "the block shares a mapping with other memory of the pool: allocate it with "
+     "vmm_pool_allocate_whole(), or give rights to all of the pool's memory"},
     {"the stream is being captured into a graph: allocate and free before or after, or open the "
      "pool with capture_rule::private_memory",
      "the stream is being captured into a graph: allocate and free before or after, or make the "

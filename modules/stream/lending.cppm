@@ -30,7 +30,8 @@ namespace vmm {
 
 class front_lending {
  public:
-  /// Requests up to here are served by fronts.
+  /// Memory is lent for requests up to here. A larger one is served by what its front has in one
+  /// piece anyhow, or else by the pool.
   static constexpr std::uint64_t request_bytes_max = std::uint64_t{8} << 20;
 
   explicit front_lending(pool_state& state) noexcept : state_(state) {}

@@ -170,8 +170,10 @@ def test_variables_and_texts_are_those_of_the_sources():
         rows = [line.split("|")[1] for line in file if line.startswith("| `V")]
     named = {name for row in rows for name in re.findall(r"`(VP?MM_\w+)`", row)}
     assert named <= _settings.KNOWN
-    with open(settings, encoding="utf-8") as file:
-        source = file.read()
+    source = ""
+    for path in (settings, os.path.join(project, "modules", "top", "publisher.cpp")):
+        with open(path, encoding="utf-8") as file:
+            source += file.read()
     for name, (_, said) in _settings.CHOICES.items():
         assert said in source or name == "VMM_CUDA_MEMORY", said
     for said in _settings.SIZES.values():

@@ -145,6 +145,15 @@ def test_lines_and_tags(driver, tmp_path, kind):
         assert tag is None and where[0] == gone
 
 
+def test_a_block_of_whole_pages_bears_its_line(driver, tmp_path):
+    with libvmm.Pool(driver) as pool:
+        with libvmm.history.record(pool, tmp_path / "lines", frames=True):
+            block = pool.allocate_whole(1 << 20); line = inspect.currentframe().f_lineno
+            block.free()
+        (_, _, _, _, where), = File(tmp_path / "lines").of(ALLOCATED)
+        assert where[:2] == (line, __file__)
+
+
 def test_a_shortage_writes_by_itself(driver, tmp_path):
     with libvmm.Pool(driver, budget=64 << 20) as pool:
         libvmm.history.start(pool, shortage=tmp_path / "short", shortage_count_max=1)

@@ -80,6 +80,22 @@ def test_statistics_regions_and_trim(pool):
     assert pool.statistics().mapped_bytes == 0
 
 
+def test_fronts_are_an_option():
+    """Streams get them at once, or never, as the option says."""
+    with libvmm.Driver("fake") as driver:
+        for fronts, count in ((libvmm.Fronts.WAITING, 0), (libvmm.Fronts.ALWAYS, 1),
+                              (libvmm.Fronts.NEVER, 0), (1, 1)):
+            with libvmm.Pool(driver, fronts=fronts) as pool:
+                for _ in range(3):
+                    pool.allocate(4096).free()
+                now = pool.statistics()
+                assert now.front_count == count
+                assert (now.front_bytes > 0) == bool(count)
+        for wrong in (3, -1):
+            with pytest.raises(libvmm.InvalidArgument, match="one of libvmm.Fronts is wanted|int"):
+                libvmm.Pool(driver, fronts=wrong)
+
+
 def test_errors_are_exceptions_with_the_text(pool):
     block = pool.allocate(4096)
     at = block.address

@@ -262,6 +262,33 @@ def test_rights_of_devices(two_devices):
             block.set_access({1: libvmm.Rights.READ})
 
 
+def test_rights_of_a_block_of_a_pool(two_devices):
+    """A block that shares no mapping has rights of its own; others are refused in words of
+    vmm.h."""
+    driver = two_devices
+    with libvmm.Pool(driver) as pool:
+        small, whole = pool.allocate(4096), pool.allocate_whole(MIB)
+        whole.set_access({1: libvmm.Rights.READ})
+        assert driver.rights(whole.address, 1) == libvmm.Rights.READ
+        assert driver.rights(small.address, 1) == libvmm.Rights.NONE
+        with pytest.raises(libvmm.NotSupported, match=r"vmm_pool_allocate_whole\(\)"):
+            small.set_access({1: libvmm.Rights.READ})
+        for wrong in ({}, {0: libvmm.Rights.READ}, {99: libvmm.Rights.READ}):
+            with pytest.raises(libvmm.InvalidArgument):
+                whole.set_access(wrong)
+        assert driver.rights(whole.address, 1) == libvmm.Rights.READ
+        whole.free()
+        with pytest.raises(libvmm.UnknownAddress):
+            whole.set_access({1: libvmm.Rights.READ})
+        with pytest.raises(libvmm.InvalidArgument):
+            pool.allocate_whole(0)
+        again = pool.allocate_whole(MIB)
+        assert driver.rights(again.address, 1) == libvmm.Rights.NONE
+        again.free()
+        small.free()
+        pool.validate()
+
+
 def test_devices_that_are_not_there():
     with libvmm.Driver("fake") as driver, pytest.raises(libvmm.InvalidArgument):
         driver.link(0, 63)

@@ -5,16 +5,21 @@ what is wanted and what was given, and everything is as before.
 Method: every public name is walked, every method and parameter by its signature; each parameter in
 turn gets values of wrong types beside right ones for the others. The tables must have every call
 and every parameter that there is."""
+import copy
 import ctypes
 import dataclasses
 import enum
+import gc
 import inspect
+import pickle
 
 import pytest
 
 import libvmm
 import libvmm.cupy
+import libvmm.growable
 import libvmm.rmm
+import libvmm.suspend
 import libvmm.torch
 
 MIB = 1 << 20
@@ -95,7 +100,7 @@ NONE_TOO = {TEXT, REAL, PAIR, NUMBERS, RIGHTS}  # None is wrong but where the de
 
 POOL_OPTIONS = dict(policy=TEXT, budget=NUMBER, capture=NUMBER, page_bytes=NUMBER,
                     page_count=NUMBER, reservation_bytes=NUMBER, wait_when_short=FLAG, place=PAIR,
-                    read_environment=FLAG, report_live=FLAG)
+                    read_environment=FLAG, report_live=FLAG, fronts=NUMBER)
 MANAGER_OPTIONS = dict(policy=TEXT, budget=NUMBER, fragment_ratio=REAL, chunk_bytes=NUMBER,
                        reservation_bytes=NUMBER, wait_when_short=FLAG, read_environment=FLAG,
                        report_live=FLAG, shareable=NUMBER)
@@ -117,6 +122,7 @@ CALLS = {
                     lambda b: dict(target=b.block.address, value=1, size=1)),
     "Pool": (dict(driver=OBJECT, **POOL_OPTIONS), lambda b: dict(driver=b.driver)),
     "Pool.allocate": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
+    "Pool.allocate_whole": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
     "Pool.allocate_raw": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
     "Pool.free_raw": (dict(address=NUMBER, stream=NUMBER), lambda b: dict(address=b.block.address)),
     "Pool.pin": (dict(block=OBJECT), {}), "Pool.unpin": (dict(block=OBJECT), {}),
@@ -137,6 +143,7 @@ CALLS = {
               lambda b: dict(owner=b.pool, address=0, size=0, stream=0)),
     "Block.free": (dict(stream=NUMBER), {}),
     "Block.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
+    "Block.set_access": (dict(rights=RIGHTS), {}),
     "Range": (dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
               lambda b: dict(owner=b.manager, address=0, size=0, stream=0)),
     "Range.free": (dict(stream=NUMBER), {}),
@@ -297,6 +304,35 @@ def test_a_block_whose_pool_was_closed_says_so(driver):
         block.view()
     with pytest.raises(libvmm.InvalidHandle, match="was closed"):
         block.free()
+
+
+def test_what_is_closed_says_so():
+    driver = libvmm.Driver("fake")
+    pool = libvmm.Pool(driver)
+    pool.close()
+    for call in (lambda: pool.allocate(512), lambda: pool.allocate_whole(512), pool.statistics,
+                 pool.trim, pool.validate):
+        with pytest.raises(libvmm.InvalidHandle) as raised:
+            call()
+        assert str(raised.value) == "invalid_handle: the object was closed: make another"
+    driver.close()
+    with pytest.raises(libvmm.InvalidHandle, match="was closed"):
+        libvmm.Pool(driver)
+
+
+def test_nothing_that_owns_is_copied(bench):
+    """A copy of a block would free it a second time when it goes."""
+    growable = libvmm.growable.Growable(bench.manager, 4 << 20)
+    suspender = libvmm.suspend.Suspender()
+    for owner in (bench.driver, bench.pool, bench.manager, bench.block, bench.range, growable,
+                  suspender):
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=f"a libvmm.{type(owner).__name__} is not copied"):
+                way(owner)
+    growable.close()
+    suspender.close()
+    gc.collect()
+    assert bench.pool.statistics().live_count == bench.manager.statistics().live_count == 1
 
 
 def test_a_view_that_outlives_its_bytes():

@@ -5,11 +5,13 @@
 // Method: the stand-in for libcuda, a machine of two devices.
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 
 #include <gtest/gtest.h>
 
 #include "bench.hpp"
 #include "vmm.h"
+#include "vmm.hpp"
 
 namespace {
 
@@ -62,6 +64,100 @@ TEST_F(Peers, BlocksAndPoolsAreGivenAndTaken) {
   EXPECT_EQ(rights(block, 1), VMM_RIGHTS_NONE) << "a block's own overrule those of all";
   EXPECT_GOOD(vmm_pool_free(pool, small, nullptr));
   EXPECT_GOOD(vmm_manager_free(manager, block));
+}
+
+TEST_F(Peers, OneBlockOfAPoolHasRightsOfItsOwn) {
+  void* const shared = take(4096);
+  void* whole = nullptr;
+  ASSERT_GOOD(vmm_pool_allocate_whole(pool, 1 << 20, nullptr, &whole));
+  EXPECT_EQ(rights(whole, 1), VMM_RIGHTS_NONE);
+  EXPECT_GOOD(vmm_pool_set_access(pool, whole, &reads, 1));
+  EXPECT_EQ(rights(whole, 1), VMM_RIGHTS_READ);
+  EXPECT_EQ(rights(whole, 0), VMM_RIGHTS_READ_WRITE);
+  EXPECT_EQ(rights(shared, 1), VMM_RIGHTS_NONE);
+  EXPECT_GOOD(vmm_pool_set_peers(pool, &reads, 1));
+  EXPECT_GOOD(vmm_pool_set_access(pool, whole, &nothing, 1));
+  EXPECT_EQ(rights(whole, 1), VMM_RIGHTS_NONE) << "a block's own overrule those of all";
+  EXPECT_EQ(rights(shared, 1), VMM_RIGHTS_READ);
+  EXPECT_GOOD(vmm_pool_free(pool, whole, nullptr));
+  EXPECT_GOOD(vmm_pool_synchronize(pool));
+  void* again = nullptr;
+  ASSERT_GOOD(vmm_pool_allocate_whole(pool, 1 << 20, nullptr, &again));
+  EXPECT_EQ(rights(again, 1), VMM_RIGHTS_READ) << "whose memory it had is forgotten";
+  EXPECT_GOOD(vmm_pool_free(pool, again, nullptr));
+  EXPECT_GOOD(vmm_pool_free(pool, shared, nullptr));
+}
+
+TEST_F(Peers, AsThePageShowsIt) {  // docs/c.md
+  vmm_stream stream = nullptr;
+  void* at = nullptr;
+  const vmm_grant reader = {VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 0}; /* kernels of device 1 */
+  vmm_status status = vmm_pool_allocate_whole(pool, 64 << 20, stream, &at);
+  if (status == VMM_SUCCESS) status = vmm_pool_set_access(pool, at, &reader, 1);
+  EXPECT_GOOD(status);
+  EXPECT_EQ(rights(at, 1), VMM_RIGHTS_READ);
+  EXPECT_GOOD(vmm_pool_free(pool, at, stream));
+}
+
+TEST_F(Peers, RightsThatABlockOfAPoolCannotHave) {
+  void* const shared = take(4096);
+  void* whole = nullptr;
+  ASSERT_GOOD(vmm_pool_allocate_whole(pool, 1 << 20, nullptr, &whole));
+  EXPECT_FAILS(vmm_pool_set_access(pool, shared, &reads, 1), VMM_ERROR_NOT_SUPPORTED);
+  EXPECT_NE(std::string(vmm_last_error_text()).find("vmm_pool_allocate_whole()"),
+            std::string::npos);
+  constexpr vmm_status wrong = VMM_ERROR_INVALID_ARGUMENT;
+  EXPECT_FAILS(vmm_pool_set_access(pool, whole, nullptr, 1), wrong);
+  EXPECT_FAILS(vmm_pool_set_access(pool, whole, &reads, 0), wrong);
+  EXPECT_FAILS(vmm_pool_set_access(pool, whole, &reads, VMM_GRANTS_MAX + 1), wrong);
+  for (const vmm_grant& each : {vmm_grant{VMM_PLACE_DEVICE, 0, VMM_RIGHTS_READ, 0},
+                                vmm_grant{7, 1, VMM_RIGHTS_READ, 0},
+                                vmm_grant{VMM_PLACE_DEVICE, -1, VMM_RIGHTS_READ, 0},
+                                vmm_grant{VMM_PLACE_DEVICE, 9, VMM_RIGHTS_READ, 0},
+                                vmm_grant{VMM_PLACE_DEVICE, 1, 3, 0},
+                                vmm_grant{VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 5}}) {
+    EXPECT_FAILS(vmm_pool_set_access(pool, whole, &each, 1), wrong);
+  }
+  auto* const inside = static_cast<char*>(whole) + 512;
+  EXPECT_FAILS(vmm_pool_set_access(pool, inside, &reads, 1), wrong);
+  int here = 0;
+  EXPECT_FAILS(vmm_pool_set_access(pool, &here, &reads, 1), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_FAILS(vmm_pool_set_access(pool, nullptr, &reads, 1), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_EQ(rights(whole, 1), VMM_RIGHTS_NONE) << "a refused call has changed rights";
+  EXPECT_GOOD(vmm_pool_free(pool, whole, nullptr));
+  EXPECT_FAILS(vmm_pool_set_access(pool, whole, &reads, 1), VMM_ERROR_NOT_ALLOCATED);
+  void* none = &here;
+  EXPECT_FAILS(vmm_pool_allocate_whole(pool, 0, nullptr, &none), wrong);
+  EXPECT_EQ(none, nullptr);
+  EXPECT_FAILS(vmm_pool_allocate_whole(pool, 4096, nullptr, nullptr), wrong);
+  EXPECT_FAILS(vmm_pool_allocate_whole(pool, ~std::uint64_t{0}, nullptr, &none),
+               VMM_ERROR_OUT_OF_ADDRESSES);
+  EXPECT_GOOD(vmm_pool_free(pool, shared, nullptr));
+}
+
+TEST_F(Peers, FromCpp17) {
+  vmm::driver on("cuda:0");
+  {
+    vmm::pool from(on);
+    void* const whole = from.allocate_whole(1 << 20, nullptr);
+    from.set_access(whole, {reads});
+    EXPECT_EQ(rights(whole, 1), VMM_RIGHTS_READ);
+    void* const shared = from.allocate(4096, nullptr);
+    EXPECT_THROW(from.set_access(shared, {reads}), vmm::error);
+    from.set_peers({reads});
+    EXPECT_EQ(rights(shared, 1), VMM_RIGHTS_READ);
+    vmm::manager ranges(on);
+    void* const block = ranges.allocate(1 << 20, nullptr);
+    ranges.set_peers({reads});
+    EXPECT_EQ(rights(block, 1), VMM_RIGHTS_READ);
+    ranges.set_access(block, {nothing});
+    EXPECT_EQ(rights(block, 1), VMM_RIGHTS_NONE);
+    void* none = block;
+    EXPECT_EQ(from.try_allocate_whole(0, nullptr, none), VMM_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(none, nullptr);
+    for (void* const each : {whole, shared}) from.free(each, nullptr);
+    ranges.free(block);
+  }
 }
 
 TEST_F(Peers, WrongGrantsAreRefused) {

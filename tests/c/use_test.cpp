@@ -233,6 +233,27 @@ TEST_F(Use, MemoryIsMadeWhereTheOptionsSay) {
   EXPECT_GOOD(vmm_pool_destroy(made));
 }
 
+TEST_F(Use, StreamsGetFrontsWhereTheOptionsSay) {
+  for (const std::uint32_t fronts : {VMM_FRONTS_WAITING, VMM_FRONTS_ALWAYS, VMM_FRONTS_NEVER}) {
+    vmm_pool_options options = pool_defaults();
+    EXPECT_EQ(options.fronts, std::uint32_t{VMM_FRONTS_WAITING});
+    options.fronts = fronts;
+    vmm_pool* made = nullptr;
+    ASSERT_GOOD(vmm_pool_create(driver, &options, &made));
+    void* at = nullptr;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_GOOD(vmm_pool_allocate(made, 4096, nullptr, &at));
+      EXPECT_GOOD(vmm_pool_free(made, at, nullptr));
+    }
+    auto now = sized<vmm_pool_statistics>();
+    EXPECT_GOOD(vmm_pool_get_statistics(made, &now));
+    EXPECT_EQ(now.front_count, fronts == VMM_FRONTS_ALWAYS ? 1u : 0u) << fronts;
+    EXPECT_EQ(now.front_bytes != 0, fronts == VMM_FRONTS_ALWAYS) << fronts;
+    EXPECT_LE(now.front_bytes, now.reusable_bytes);
+    EXPECT_GOOD(vmm_pool_destroy(made));
+  }
+}
+
 TEST_F(Use, LiveBlocksAreSaidWhereItIsWanted) {
   for (const std::uint32_t report_live : {0u, 1u}) {
     vmm_pool_options options = pool_defaults();

@@ -198,7 +198,9 @@ struct later {
 template <class Struct>
 inline constexpr std::uint64_t gained_bytes = 0;
 template <>
-inline constexpr std::uint64_t gained_bytes<vmm_pool_statistics> = 8;
+inline constexpr std::uint64_t gained_bytes<vmm_pool_options> = 8;
+template <>
+inline constexpr std::uint64_t gained_bytes<vmm_pool_statistics> = 24;
 template <>
 inline constexpr std::uint64_t gained_bytes<vmm_manager_statistics> = 8;
 
@@ -242,6 +244,11 @@ void reads_later(Struct good, Call&& call) {
   EXPECT_EQ(call(&wide.known), VMM_SUCCESS) << vmm_last_error_text();
   wide.added = 1;
   EXPECT_EQ(call(&wide.known), VMM_ERROR_NOT_SUPPORTED);
+  constexpr std::size_t first = sizeof(Struct) - gained_bytes<Struct>;
+  Struct narrow = good;
+  narrow.struct_size = first;
+  std::memset(reinterpret_cast<unsigned char*>(&narrow) + first, 0x5a, sizeof(narrow) - first);
+  EXPECT_EQ(call(&narrow), VMM_SUCCESS) << "a caller of the first version";
 }
 
 TEST_F(WrongUse, StructsThatAreWritten) {
@@ -470,7 +477,12 @@ TEST_F(WrongUse, PoolOptionsOutOfRange) {
   refuses([](vmm_pool_options& o) { o.policy = "best"; });
   refuses([](vmm_pool_options& o) { o.policy = ""; });
   refuses([](vmm_pool_options& o) { o.capture = 3; });
+  for (const std::uint32_t fronts : {3U, ~0U}) {
+    refuses([=](vmm_pool_options& o) { o.fronts = fronts; });
+    EXPECT_TRUE(says("fronts is one of VMM_FRONTS_*")) << vmm_last_error_text();
+  }
   refuses([](vmm_pool_options& o) { o.reserved = 1; });
+  refuses([](vmm_pool_options& o) { o.reserved_end = 1; });
   refuses([](vmm_pool_options& o) { o.reservation_bytes = 0; });
   refuses([](vmm_pool_options& o) { o.reservation_bytes = 4096; });
   for (const std::uint64_t page : {std::uint64_t{1}, std::uint64_t{3}, 2 * MiB + 1, 3 * MiB}) {

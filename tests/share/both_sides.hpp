@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,6 +35,8 @@ inline std::array<int, 2> socket_pair() {
 
 /// Long enough for a loaded machine; what waits for so long has failed.
 inline constexpr std::uint32_t patient_ms = 20'000;
+/// For two ends in one thread: what has not come yet does not come while one of them waits.
+inline constexpr std::uint32_t at_once_ms = 0;
 
 inline vmm::share_options options_of(unsigned char secret, std::uint32_t timeout_ms = patient_ms) {
   vmm::share_options made;
@@ -47,17 +50,31 @@ struct channels {
   vmm::share_channel client;
   vmm::share_channel server;
 };
+inline vmm::result<vmm::share_channel> adopt(int end, vmm::share_role role,
+                                             std::uint32_t timeout_ms) {
+  // The end that this thread's channel has until hands are shaken: its messages are awaited here,
+  // so that a channel whose own waits are short, or none, opens on a loaded machine, too.
+  static thread_local int opening = -1;
+  vmm::share_options options = options_of(1, timeout_ms);
+  options.watch.hook = [](void*, vmm::share_step step, vmm::share_message_kind) {
+    if (step != vmm::share_step::receiving || opening == -1) return;
+    pollfd asked{opening, POLLIN, 0};
+    EXPECT_EQ(::poll(&asked, 1, static_cast<int>(patient_ms)), 1) << "the other end says nothing";
+  };
+  opening = end;
+  auto made = vmm::share_channel::adopt(end, role, options);
+  opening = -1;
+  return made;
+}
 inline channels make_channels(std::uint32_t timeout_ms = patient_ms) {
   const std::array<int, 2> ends = socket_pair();
   channels made;
   std::thread accepting([&] {
-    auto server =
-        vmm::share_channel::adopt(ends[1], vmm::share_role::accepting, options_of(1, timeout_ms));
+    auto server = adopt(ends[1], vmm::share_role::accepting, timeout_ms);
     ASSERT_TRUE(server) << vmm::describe(server.error());
     made.server = std::move(*server);
   });
-  auto client =
-      vmm::share_channel::adopt(ends[0], vmm::share_role::connecting, options_of(1, timeout_ms));
+  auto client = adopt(ends[0], vmm::share_role::connecting, timeout_ms);
   accepting.join();
   EXPECT_TRUE(client) << vmm::describe(client.error());
   made.client = std::move(*client);

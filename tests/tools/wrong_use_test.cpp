@@ -174,12 +174,16 @@ TEST_F(WrongUse, OfBenchmarksAndTools) {
            {"bench/bench_frontier", "--svg no/x.svg @", "", 1,
             "no/x.svg: cannot be written: No such"},
            {"bench/bench_frontier", "none.trace", "", 1, "none.trace: cannot be read"},
-           {"bench/bench_growable", "--fast 1", "", 2, "there is no option '--fast'"},
+           {"bench/bench_growable", "--fast 1", "", 2,
+            "there is no option '--fast': --help lists them"},
+           {"bench/bench_growable", "--fast", "", 2, "or has no value: --help lists them"},
            {"bench/bench_growable", "--step 0", "", 2, "bytes are such as 4MiB; not '0'"},
            {"bench/bench_growable", "--steps 0", "", 2, "a count is a whole number from 1 on"},
            {"bench/bench_growable", "--backend none", "", 2, "none"},
            {"bench/bench_growable", "--handle 3KiB", "", 2, "multiple of the granularity"},
-           {"bench/bench_suspend", "--fast 1", "", 2, "there is no option '--fast'"},
+           {"bench/bench_suspend", "--fast 1", "", 2,
+            "there is no option '--fast': --help lists them"},
+           {"bench/bench_suspend", "--fast", "", 2, "or has no value: --help lists them"},
            {"bench/bench_suspend", "--keep 3MiB", "", 2, "multiples of 32MiB; not '3MiB'"},
            {"bench/bench_suspend", "--cycles 0", "", 2, "a count is a whole number from 1 on"},
            {"bench/bench_suspend", "--backend none", "", 2, "none"},
@@ -187,7 +191,8 @@ TEST_F(WrongUse, OfBenchmarksAndTools) {
            {"bench/bench_preload", "--fast", "", 2, usage},
            {"bench/bench_preload", "--turns 0", "", 2, "a count is a whole number from 1 on"},
 #endif
-           {"bench/bench_history", "--fast", "", 2, "there is no option '--fast'"},
+           {"bench/bench_history", "--fast", "", 2,
+            "there is no option '--fast', or its value is missing: --help lists them"},
            {"bench/bench_history", "--turns 0", "", 2, "a count is a whole number from 1 on"},
            {"bench/bench_history", "--trace none.trace", "", 2, "none.trace: cannot be read"},
            {"bench/history_player", "alone", "", 2, usage},
@@ -238,6 +243,8 @@ TEST_F(WrongUse, OfProgramsForAGpu) {
            {"bench/bench_pool", "@ --warm 0", "", 2, count},
            {"bench/bench_release", "--slow", "", 2, usage},
            {"bench/bench_resize", "--repeat -1", "", 2, count},
+           {"tools/vmm-graph", "nonsense", "", 2, usage},
+           {"tools/vmm-after-all", "0", "", 2, usage},
            {"bench/bench_sharing", "--events 1e6", "", 2, count},
            {"examples/example_gpu_vector", "banana", "", 2, usage},
            {"examples/example_gpu_vector", "12banana", "", 2, usage},
@@ -309,6 +316,8 @@ TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
   lines.emplace_back("bench/bench_preload --help");
 #endif
 #if VMM_HAS_CUDA
+  for (const char* name : {"tools/vmm-graph", "tools/vmm-after-all"})
+    lines.push_back(name + std::string(" --help"));
   for (const char* name : {"memory", "pool", "release", "resize", "sharing"})
     lines.push_back("bench/bench_" + std::string(name) + " --help");
 #endif

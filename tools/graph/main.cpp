@@ -25,12 +25,17 @@
 #include <utility>
 #include <vector>
 
+#include "../program/usage.hpp"
+
 import vmm;
 import vmm.kernels;
 
 namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+constexpr const char* usage =
+    "usage: vmm-graph\n"
+    "  What captured graphs of a GPU do with the memory of vmm's pool, in a table. No options.\n";
 
 [[noreturn]] void stop(const char* text) {
   std::fprintf(stderr, "vmm-graph: %s\n", text);
@@ -275,7 +280,12 @@ shown play(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle a, vmm::
 
 }  // namespace
 
-int main() {
+int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
+  if (count > 1) {
+    std::fputs(usage, stderr);
+    return 2;
+  }
   auto opened = vmm::cuda_driver::open();
   if (!opened) stop(vmm::describe(opened.error()).c_str());
   vmm::cuda_driver& driver = *opened;

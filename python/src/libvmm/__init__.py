@@ -27,7 +27,7 @@ from .drivers import (Driver, DriverEntry, DriverInfo, Feature, Link, PeerLink, 
 from .errors import (DeviceLost, Error, InUse, InvalidArgument, InvalidHandle, NotPermitted,
                      NotSupported, OutOfMemory, Unavailable, UnknownAddress)
 from .managers import Copy, Manager, ManagerStatistics, Range
-from .pools import (Block, Capture, Pool, PoolStatistics, Region, RegionKind, RemapKind,
+from .pools import (Block, Capture, Fronts, Pool, PoolStatistics, Region, RegionKind, RemapKind,
                     RemapNotice, Shortage, TrimReport)
 
 
@@ -46,8 +46,9 @@ __version__ = ".".join(str(part) for part in version())
 
 __all__ = [
     "Block", "Capture", "Copy", "DeviceLost", "Driver", "DriverEntry", "DriverInfo", "Error",
-    "Feature", "InUse", "InvalidArgument", "InvalidHandle", "Link", "Manager", "ManagerStatistics",
-    "NotPermitted", "NotSupported", "OutOfMemory", "PeerLink", "Place", "Pool", "PoolStatistics",
-    "Range", "Region", "RegionKind", "RemapKind", "RemapNotice", "Rights", "Shortage", "TrimReport",
-    "Unavailable", "UnknownAddress", "drivers", "loaded_library", "version",
+    "Feature", "Fronts", "InUse", "InvalidArgument", "InvalidHandle", "Link", "Manager",
+    "ManagerStatistics", "NotPermitted", "NotSupported", "OutOfMemory", "PeerLink", "Place", "Pool",
+    "PoolStatistics", "Range", "Region", "RegionKind", "RemapKind", "RemapNotice", "Rights",
+    "Shortage", "TrimReport", "Unavailable", "UnknownAddress", "drivers", "loaded_library",
+    "version",
 ]

@@ -54,7 +54,8 @@ class PoolOptions(Sized):
                 ("page_bytes", U64), ("page_count", U64), ("first_stream", HANDLE),
                 ("budget_bytes", U64), ("wait_when_short", U32), ("capture", U32),
                 ("use_place", U32), ("place", U32), ("place_ordinal", I32),
-                ("read_environment", U32), ("report_live", U32), ("reserved", U32)]
+                ("read_environment", U32), ("report_live", U32), ("reserved", U32),
+                ("fronts", U32), ("reserved_end", U32)]
 
 
 class PoolStatistics(Sized):
@@ -63,7 +64,7 @@ class PoolStatistics(Sized):
                     "hole_bytes", "zombie_bytes", "live_count", "zombie_count", "pinned_count",
                     "stream_count", "grown_count", "made_count", "moved_count", "moved_bytes",
                     "foreign_count", "wait_count", "mark_count", "blocked_count",
-                    "suspended_bytes")
+                    "suspended_bytes", "front_count", "front_bytes")
 
 
 class PoolRegion(ctypes.Structure):
@@ -153,6 +154,8 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_manager_set_access": [HANDLE, HANDLE, ctypes.POINTER(Grant), U64],
     "vmm_manager_set_peers": [HANDLE, ctypes.POINTER(Grant), U64],
     "vmm_pool_set_peers": [HANDLE, ctypes.POINTER(Grant), U64],
+    "vmm_pool_allocate_whole": [HANDLE, U64, HANDLE, _OUT],
+    "vmm_pool_set_access": [HANDLE, HANDLE, ctypes.POINTER(Grant), U64],
     "vmm_pool_options_init": [ctypes.POINTER(PoolOptions), U64],
     "vmm_pool_create": [HANDLE, ctypes.POINTER(PoolOptions), _OUT],
     "vmm_pool_destroy": [HANDLE],

@@ -19,7 +19,7 @@ POOL = ("VMM_POOL_POLICY", "VMM_POOL_CAPTURE", "VMM_POOL_PAGE_SIZE", "VMM_POOL_P
         "VMM_VA_SIZE", "VMM_BUDGET", "VPMM_VA_SIZE", "VPMM_PAGE_SIZE", "VPMM_PAGES")
 MANAGER = ("VMM_POLICY", "VMM_FRAG_RATIO", "VMM_CHUNK_SIZE")
 
-# Read by the preload library and by the CUDA driver: what each may be, and what they say of others.
+# Read by the preload library, the CUDA driver, and for vmm-top: what each may be, and what they say of others.
 CHOICES = {
     "VMM_MODE": (("off", "monitor", "vmm", "cache"),
                  "VMM_MODE takes one of off, monitor, vmm, cache"),
@@ -29,13 +29,14 @@ CHOICES = {
     "VMM_COPY": (("off", "alias", "move"), "VMM_COPY takes one of off, alias, move"),
     "VMM_FREE": (("later", "wait"), "VMM_FREE takes one of later, wait"),
     "VMM_CUDA_MEMORY": (("mapped", "plain"), "VMM_CUDA_MEMORY takes one of mapped, plain"),
+    "VMM_TOP": (("0", "off", "1", "on"), "VMM_TOP is 0, off, 1 or on"),
 }
 SIZES = {"VMM_KEEP": "VMM_KEEP is a size: a whole number with a unit, such as 512MiB",
          "VMM_CACHE_LIMIT": "VMM_CACHE_LIMIT is a size: a whole number with a unit, such as 4GiB"}
 LOG = "VMM_LOG is off, stderr, or the path of a writable file"
 OTHERS = ("VMM_BACKEND", "VMM_LOG", "VMM_CUDA_LIBRARY", "VMM_LEVEL_ZERO_LIBRARY", "VMM_REPORT",
           "VMM_TRACE", "VMM_DRIVER_VERSION", "VMM_SCHEDULES", "VMM_FIRST_SCHEDULE",
-          "VMM_PRELOAD_PROGRAMS", "VMM_PRELOAD_FIRST", "VMM_TOP", "VMM_KILL_ROUNDS",
+          "VMM_PRELOAD_PROGRAMS", "VMM_PRELOAD_FIRST", "VMM_KILL_ROUNDS",
           "VMM_SHARE_KILL_ROUNDS")
 KNOWN = {*POOL, *MANAGER, *CHOICES, *SIZES, *OTHERS}
 

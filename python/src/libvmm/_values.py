@@ -10,13 +10,23 @@ import enum
 import numbers
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 Made = TypeVar("Made")
 Members = TypeVar("Members", bound=enum.IntEnum)
 
 _U64_MAX = (1 << 64) - 1
 _I32_MAX = (1 << 31) - 1
+
+
+class OneOwner:
+    """What is not copied or pickled: the copy would end what the object has, too, and another
+    process has none of it."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        name = type(self).__name__
+        raise TypeError(f"a libvmm.{name} is not copied or pickled: it owns what it names. Pass "
+                        f"the object itself; libvmm.share lends memory to other processes")
 
 
 def refuse(name: str, wanted: str, given: object) -> TypeError:

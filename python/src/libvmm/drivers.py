@@ -122,7 +122,7 @@ def drivers() -> list[DriverEntry]:
             for each in entries]
 
 
-class Driver:
+class Driver(_values.OneOwner):
     """A driver on one device: "cuda", "level_zero", "host" (plain memory of this machine), "fake"
     (a simulated device), or "" for the first that is available. Close it after its pools."""
 

@@ -66,17 +66,23 @@ _CLASSES: dict[int, type[Error]] = {
 }
 
 
+_INVALID_HANDLE = 18
+_CLOSED = "the object was closed: make another"
+
+
 def error_of(status: int) -> Error:
     """The exception for what the calling thread's latest failing call answered."""
     info = _native.ErrorInfo()
     _native.LIBRARY.vmm_last_error(ctypes.byref(info))
     made = _CLASSES.get(status, Error)(_native.text(info.text))
+    if status == _INVALID_HANDLE:  # vmm.h's words are about a C program's variables
+        made = InvalidHandle(f"invalid_handle: {_CLOSED}")
     made.status = status
     made.status_name = _native.text(_native.LIBRARY.vmm_status_name(status))
     made.call = _native.text(info.call)
     made.native_code = int(info.native_code)
     made.native_name = _native.text(info.native_name)
-    made.advice = _native.text(info.advice)
+    made.advice = _CLOSED if status == _INVALID_HANDLE else _native.text(info.advice)
     return made
 
 

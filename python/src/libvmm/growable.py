@@ -101,7 +101,7 @@ class Part:
     size: int
 
 
-class Growable:
+class Growable(_values.OneOwner):
     """A range of `segments` segments of `most` bytes each, in a manager, without memory at first.
     Sizes are of each segment. Calls on one range wait for each other; any thread may make them."""
 
@@ -292,7 +292,7 @@ class _Shown:
             self.growable._unpin(number)
 
 
-class View:
+class View(_values.OneOwner):
     """Segments of a range as one tensor. It holds them, as does each consumer, until release() or
     until it goes."""
 

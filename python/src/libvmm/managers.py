@@ -71,20 +71,12 @@ class Range(Block):
                                           ctypes.byref(at)))
         self.address, self.size = at.value or 0, request.size_bytes
 
-    def set_access(self, rights: Mapping[Any, Rights]) -> None:
-        """Rights of this block, by device or (Place, number), wherever it moves; they overrule
-        Manager.set_peers(). The work of a device that loses rights has finished before."""
-        grants = grants_of(rights)
-        self._check_live()
-        check(_LIBRARY.vmm_manager_set_access(self._owner.handle, self.address, grants,
-                                              len(grants)))
-
     def settle(self) -> None:
         """Blocks until the host may touch the bytes."""
         check(_LIBRARY.vmm_manager_settle(self._owner.handle, self.address))
 
 
-class Manager:
+class Manager(_values.OneOwner):
     """Ranges of whole granules that grow in place and are copied by remapping. Close it before its
     driver; blocks that are live then are freed."""
     def __init__(self, driver: Driver, *, policy: str | None = None, budget: int = 0,
@@ -138,6 +130,9 @@ class Manager:
 
     def _free(self, address: int, stream: int) -> None:
         check(_LIBRARY.vmm_manager_free_on(self._handle, address, stream))
+
+    def _set_access(self, address: int, grants: Any) -> None:
+        check(_LIBRARY.vmm_manager_set_access(self._handle, address, grants, len(grants)))
 
     def copy(self, target: Block, source: Block, size: int | None = None, *, stream: int = 0,
              mode: Copy = Copy.BYTES) -> None:

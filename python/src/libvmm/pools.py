@@ -26,6 +26,15 @@ class Capture(enum.IntEnum):
     UNCHECKED = 2
 
 
+class Fronts(enum.IntEnum):
+    """When streams get fronts, from which a warm allocation or free takes no lock that threads on
+    other streams take: where threads have waited for one another, at once, or never."""
+
+    WAITING = 0
+    ALWAYS = 1
+    NEVER = 2
+
+
 class RegionKind(enum.IntEnum):
     """What lies in a region of a pool: vmm.h's VMM_REGION_*."""
 
@@ -70,6 +79,8 @@ class PoolStatistics:
     mark_count: int
     blocked_count: int
     suspended_bytes: int
+    front_count: int
+    front_bytes: int
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,7 @@ def values_of(struct: Any, made: Any) -> Any:
     return made(**{name: getattr(struct, name) for name in made.__dataclass_fields__})
 
 
-class Block:
+class Block(_values.OneOwner):
     """Memory of a pool or manager, freed by free(), at the end of a with, or with the object.
 
     It is a DLPack producer: `torch.from_dlpack(block)` and `numpy.from_dlpack(block)` show its
@@ -162,6 +173,14 @@ class Block:
         self._owner._free(self.address, stream)
         self.address = 0
 
+    def set_access(self, rights: Mapping[Any, Rights]) -> None:
+        """Rights of this block, by device or (Place, number), until it is freed; they overrule
+        those of set_peers(). The work of a device that loses rights has finished before. Raises
+        NotSupported for a pool's block that is not of allocate_whole()."""
+        grants = grants_of(rights)
+        self._check_live()
+        self._owner._set_access(self.address, grants)
+
     def view(self, dtype: str = "uint8", shape: Sequence[int] | None = None) -> _dlpack.View:
         """The block's bytes as a DLPack producer of that type and shape; all of it without a
         shape. Raises InvalidArgument where they do not fit, and UnknownAddress when the block was
@@ -198,7 +217,7 @@ class Block:
         return f"<libvmm.{type(self).__name__}{at} {size} bytes{state}>"
 
 
-class Pool:
+class Pool(_values.OneOwner):
     """Memory freed on a stream serves that stream again at once, others when the work before the
     free has finished. Blocks are multiples of 512 bytes; a stream is its number, 0 the default."""
 
@@ -206,7 +225,7 @@ class Pool:
                  capture: Capture = Capture.REFUSE, page_bytes: int = 0, page_count: int = 0,
                  reservation_bytes: int | None = None, wait_when_short: bool = True,
                  place: tuple[Place, int] | None = None, read_environment: bool = False,
-                 report_live: bool = True) -> None:
+                 report_live: bool = True, fronts: Fronts = Fronts.WAITING) -> None:
         self._handle = ctypes.c_void_p()
         _values.one_of("driver", driver, Driver)
         options = _native.PoolOptions()
@@ -225,6 +244,7 @@ class Pool:
             options.place, options.place_ordinal = _values.place(place, Place)
         options.read_environment = _values.flag("read_environment", read_environment)
         options.report_live = _values.flag("report_live", report_live)
+        options.fronts = int(_values.member("fronts", fronts, Fronts))
         self.driver = driver
         self._callbacks: dict[int, Any] = {}
         check(_LIBRARY.vmm_pool_create(driver.handle, ctypes.byref(options),
@@ -252,12 +272,23 @@ class Pool:
                                          _values.stream(stream), ctypes.byref(at)))
         return at.value or 0
 
+    def allocate_whole(self, size: int, stream: int = 0) -> Block:
+        """A block of whole pages that may have rights of its own: Block.set_access(). Free it on a
+        stream that is not being captured, and seldom. Raises as allocate()."""
+        count, number = _values.size("size", size), _values.stream(stream)
+        at = ctypes.c_void_p()
+        check(_LIBRARY.vmm_pool_allocate_whole(self._handle, count, number, ctypes.byref(at)))
+        return Block(self, at.value or 0, count, number)
+
     def free_raw(self, address: int, stream: int = 0) -> None:
         """Frees what allocate_raw() answered. Raises UnknownAddress for any other address."""
         check(_LIBRARY.vmm_pool_free(self._handle, _values.address("address", address),
                                      _values.stream(stream)))
 
     _free = free_raw
+
+    def _set_access(self, address: int, grants: Any) -> None:
+        check(_LIBRARY.vmm_pool_set_access(self._handle, address, grants, len(grants)))
 
     def pin(self, block: Block) -> None:
         """Keeps the block's memory where it is until unpin() was called as often."""
@@ -277,7 +308,7 @@ class Pool:
 
     def set_peers(self, rights: Mapping[Any, Rights]) -> None:
         """Rights of other devices to all of the pool's memory, now and later, wherever it moves:
-        {1: Rights.READ}. A block alone has none: take a Manager for it."""
+        {1: Rights.READ}. One block alone: allocate_whole(), and Block.set_access()."""
         grants = grants_of(rights)
         check(_LIBRARY.vmm_pool_set_peers(self._handle, grants, len(grants)))
 
@@ -352,5 +383,5 @@ class Pool:
         self.close()
 
 
-__all__ = ["Block", "Capture", "Feature", "Pool", "PoolStatistics", "Region", "RegionKind",
-           "RemapKind", "RemapNotice", "Shortage", "TrimReport"]
+__all__ = ["Block", "Capture", "Feature", "Fronts", "Pool", "PoolStatistics", "Region",
+           "RegionKind", "RemapKind", "RemapNotice", "Shortage", "TrimReport"]

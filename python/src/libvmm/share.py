@@ -186,7 +186,7 @@ def _info(query: Any, handle: ctypes.c_void_p) -> SharedInfo:
                       bool(info.lent), bytes(info.label).rstrip(b"\0"))
 
 
-class _Handle:
+class _Handle(_values.OneOwner):
     """An object of the C library that one call ends."""
 
     def __init__(self, handle: ctypes.c_void_p, end: Any) -> None:

@@ -114,7 +114,7 @@ class SuspendReport:
         return self.refused_bytes + self.cached_bytes + self.unfinished_bytes
 
 
-class Suspender:
+class Suspender(_values.OneOwner):
     """Suspends and resumes pools and managers by tag. Any thread may call it; calls wait for each
     other. Close it before its pools and managers; what is suspended then loses its contents."""
 
