@@ -35,6 +35,7 @@ export import :options;
 export import :statistics;
 export import vmm.backend;
 import :captures;
+import :forecast;
 import :front;
 import :gate;
 import :geometry;
@@ -215,6 +216,9 @@ export class stream_pool {
   /// Cost: driver calls by handles; never waits for work. Made for a thread of its own: others
   /// allocate and grow meanwhile, waiting for one step (256 MiB) at most.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
+
+  [[nodiscard]] prepare_report prepare();
+  [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
 
   /// Requires: work of the devices whose rights become less has finished with the pool's memory.
   /// Not called from a listener or a watcher.
@@ -451,6 +455,15 @@ export class stream_pool {
   void announce_moves(const growth_plan& plan);
   void announce_mapped(const growth_plan& plan);
 
+  // ---- prepare.cpp ----
+  // A request that is expected; `is_expected`: it counts as if it were live.
+  struct ahead_want {
+    stream_request request{};
+    bool is_expected = false;
+  };
+  [[nodiscard]] result<bool> is_served(const stream_request& request);
+  [[nodiscard]] result<bool> prepare_step(const ahead_want& want, prepare_report& report);
+
   // ---- fronted_calls.cpp ----
   // No address, and false: the pool is to do it, or to say why it cannot.
   [[nodiscard]] address allocate_at_front(const front_set& fronts, std::uint64_t size_bytes,
@@ -590,6 +603,7 @@ export class stream_pool {
   mutable watcher_lock watcher_lock_;
   mutable growth_lock growth_lock_;  // held while the driver is called
   std::vector<std::unique_ptr<own_rights>> own_rights_;  // under it
+  growth_forecast forecast_;                             // under it
   release_lock release_lock_;        // held while memory goes back to the driver
   mark_lock mark_lock_;
   std::uint32_t captures_announced_ VMM_GUARDED_BY(mark_lock_) = 0;
