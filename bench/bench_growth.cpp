@@ -7,9 +7,10 @@
 // Each trace is played from nothing and then again and again in one pool, with what it leaves live
 // freed in between. After each allocation and free the fake driver's virtual clock says what the
 // driver has cost, at the prices of a busy program (profile::busy_cuda), so that every figure is
-// the same on every machine. With --prepare EVERY the program calls stream_pool::prepare() before
-// each so many events; with --said it also says each large request that comes before the next such
-// call. The share is of the program's own time on an H200, where that is known.
+// the same on every machine. With --peak PERCENT the program announces (stream_pool::prepare())
+// that share of the most that it will have live, before its first request; with --announce EVERY
+// each request of 8 MiB and more, before each so many events for those that come before the next
+// such call. Its own time, of which there is a share, was measured on an H200.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -42,10 +43,13 @@ constexpr double long_us = 100;
   std::exit(1);
 }
 
+constexpr std::uint64_t announced_bytes = std::uint64_t{8} << 20;
+
 struct settings {
-  std::size_t prepare_every = 0;  // events; 0: never
-  bool says = false;
+  std::size_t announce_every = 0;  // events; 0: never
+  double peak_share = 0;           // announced before the first request
   std::size_t pass_count = 5;
+  std::optional<std::uint64_t> jitter_seed;
   bool json = false;
 };
 
@@ -68,7 +72,7 @@ struct figure {
   double request_us = 0;  // within allocations and frees
   double beside_us = 0;   // within prepare()
   double longest_us = 0;  // of an allocation or free
-  double longest_beside_us = 0;
+  double longest_step_us = 0;  // of a step of prepare()
   std::uint64_t long_count = 0;  // allocations and frees of more than long_us
   call_sums in_long{};
   std::uint64_t held_bytes = 0;  // the most
@@ -77,7 +81,7 @@ struct figure {
     request_us += more.request_us;
     beside_us += more.beside_us;
     longest_us = std::max(longest_us, more.longest_us);
-    longest_beside_us = std::max(longest_beside_us, more.longest_beside_us);
+    longest_step_us = std::max(longest_step_us, more.longest_step_us);
     long_count += more.long_count;
     in_long += more.in_long;
     held_bytes = std::max(held_bytes, more.held_bytes);
@@ -95,6 +99,29 @@ struct row {
 
 // ---- playing -------------------------------------------------------------------------
 
+/// What the driver takes from one mapping that prepare() has made to the next.
+class step_meter final : public vmm::remap_listener {
+ public:
+  explicit step_meter(const vmm::fake_driver& driver) : driver_(driver) {}
+
+  void begin() {
+    last_us_ = driver_.busy_us();
+    longest_us_ = 0;
+  }
+  [[nodiscard]] double longest_us() const { return longest_us_; }
+
+ private:
+  void before_change(const vmm::remap_notice&) noexcept override {}
+  void after_change(const vmm::remap_notice&) noexcept override {
+    longest_us_ = std::max(longest_us_, driver_.busy_us() - last_us_);
+    last_us_ = driver_.busy_us();
+  }
+
+  const vmm::fake_driver& driver_;
+  double last_us_ = 0;
+  double longest_us_ = 0;
+};
+
 /// A pool on a busy driver, with one stream for each that the trace names; 0 is the default one.
 class player {
  public:
@@ -107,13 +134,16 @@ class player {
       if (!made) fail(describe(made.error()));
       streams_.push_back(*made);
     }
+    if (!pool_.subscribe(steps_)) fail("nobody listens");
   }
 
   /// The whole trace, and what it leaves live is freed.
   [[nodiscard]] figure play() {
     figure seen;
+    if (how_.peak_share != 0 && pool_.statistics().mapped_bytes == 0)
+      announce(static_cast<double>(input_.peak_live_bytes) * how_.peak_share, 0, seen);
     for (std::size_t i = 0; i < input_.events.size(); ++i) {
-      if (how_.prepare_every != 0 && i % how_.prepare_every == 0) prepare(i, seen);
+      if (how_.announce_every != 0 && i % how_.announce_every == 0) announce_from(i, seen);
       const event& now = input_.events[i];
       meter(seen, [&] { step(now); });
     }
@@ -160,33 +190,31 @@ class player {
     live_[of.slot] = {};
   }
 
-  void prepare(std::size_t at, figure& seen) {
+  void announce(double size_bytes, std::uint16_t stream, figure& seen) {
     const double before_us = driver_.busy_us();
-    if (how_.says) say(at);
-    if (!how_.says) (void)pool_.prepare();
+    steps_.begin();
+    (void)pool_.prepare(static_cast<std::uint64_t>(size_bytes), streams_[stream]);
     seen.beside_us += driver_.busy_us() - before_us;
+    seen.longest_step_us = std::max(seen.longest_step_us, steps_.longest_us());
   }
 
   // What comes before the next such call.
-  void say(std::size_t at) {
-    const std::size_t end = std::min(at + how_.prepare_every, input_.events.size());
+  void announce_from(std::size_t at, figure& seen) {
+    const std::size_t end = std::min(at + how_.announce_every, input_.events.size());
     for (std::size_t i = at; i < end; ++i) {
       const event& next = input_.events[i];
-      if (next.kind == event_kind::allocate && next.size_bytes >= said_bytes)
-        (void)pool_.prepare(next.size_bytes, streams_[next.stream]);
+      if (next.kind == event_kind::allocate && next.size_bytes >= announced_bytes)
+        announce(static_cast<double>(next.size_bytes), next.stream, seen);
     }
   }
-
-  static constexpr std::uint64_t said_bytes = std::uint64_t{8} << 20;
 
   const trace& input_;
   const settings& how_;
   vmm::fake_driver driver_{vmm::fake::profile::busy_cuda()};
   std::vector<vmm::stream_handle> streams_{vmm::stream_handle::default_stream};
-  vmm::stream_pool pool_{driver_, quiet_options()};
+  step_meter steps_{driver_};
+  vmm::stream_pool pool_{driver_};
   std::vector<vmm::address> live_;
-
-  [[nodiscard]] static vmm::pool_options quiet_options() { return {}; }
 };
 
 row measure(const std::string& file, const settings& how) {
@@ -201,8 +229,9 @@ row measure(const std::string& file, const settings& how) {
                                                                      {"serving", 3000},
                                                                      {"neighbours", 5000},
                                                                      {"feedback", 7600}}};
-  const vmm::tools::read_outcome read = vmm::tools::read_trace(file);
+  vmm::tools::read_outcome read = vmm::tools::read_trace(file);
   if (!read) fail(describe(read.trouble));
+  if (how.jitter_seed) vmm::tools::jitter_sizes(*read.value, *how.jitter_seed);
   row made;
   made.name = read.value->name;
   made.live_bytes = read.value->peak_live_bytes;
@@ -237,14 +266,14 @@ void print_half(const row& of, const figure& seen, std::size_t pass_count) {
               static_cast<double>(in.created) / count,
               static_cast<double>(in.mapped - in.created) / count,
               static_cast<double>(in.unmapped) / count, seen.beside_us / 1e3 / passes,
-              seen.longest_beside_us,
+              seen.longest_step_us,
               static_cast<double>(seen.held_bytes) / static_cast<double>(of.live_bytes));
 }
 
 void print(const std::vector<row>& rows, const settings& how) {
   constexpr const char* head =
       "| trace | in requests, ms | %% of its time | calls over 100 us | longest, us | handles made + "
-      "moved, unmapped in each of those | beside, ms | longest step beside, us | held over live |";
+      "moved, unmapped in each of those | beside, ms | longest step of it, us | held over live |";
   const auto half = [&](const char* title, auto&& line) {
     std::printf("%s:\n\n", title);
     std::printf(head);
@@ -268,10 +297,10 @@ void print_json(const std::vector<row>& rows) {
   const auto half = [&](const row& of, const char* which, const figure& seen) {
     std::printf(
         "%s{\"trace\": \"%s\", \"pass\": \"%s\", \"request_us\": %.1f, \"long_calls\": %llu, "
-        "\"longest_us\": %.1f, \"beside_us\": %.1f, \"longest_beside_us\": %.1f, \"ratio\": %.4f}",
+        "\"longest_us\": %.1f, \"beside_us\": %.1f, \"longest_step_us\": %.1f, \"ratio\": %.4f}",
         between, of.name.c_str(), which, seen.request_us,
         static_cast<unsigned long long>(seen.long_count), seen.longest_us, seen.beside_us,
-        seen.longest_beside_us,
+        seen.longest_step_us,
         static_cast<double>(seen.held_bytes) / static_cast<double>(of.live_bytes));
     between = ", ";
   };
@@ -283,10 +312,12 @@ void print_json(const std::vector<row>& rows) {
 }
 
 constexpr const char* usage =
-    "usage: bench_growth [--json] [--passes N] [--prepare EVERY [--said]] [TRACE...]\n"
+    "usage: bench_growth [--json] [--passes N] [--peak PERCENT] [--announce EVERY] [--jitter SEED]\n"
+    "                    [TRACE...]\n"
     "  --passes N         plays each trace so often, the first time from nothing; 5 without it\n"
-    "  --prepare EVERY    calls prepare() before each so many events\n"
-    "  --said             and says the large requests that come before the next such call\n"
+    "  --peak PERCENT     announces so much of the most that will be live, before anything else\n"
+    "  --announce EVERY   announces, before each so many events, the large requests among them\n"
+    "  --jitter SEED      sizes are changed by up to 3 %, as in vmm-replay\n"
     "  TRACE              trace files; without one, those of the project\n";
 
 [[noreturn]] void misuse() {
@@ -309,19 +340,20 @@ int main(int argc, char** argv) {
     const std::string_view word = argv[i];
     if (word == "--json") {
       how.json = true;
-    } else if (word == "--said") {
-      how.says = true;
     } else if (word == "--passes" && i + 1 < argc) {
       how.pass_count = count_of(argv[++i]);
-    } else if (word == "--prepare" && i + 1 < argc) {
-      how.prepare_every = count_of(argv[++i]);
+    } else if (word == "--peak" && i + 1 < argc) {
+      how.peak_share = static_cast<double>(count_of(argv[++i])) / 100;
+    } else if (word == "--announce" && i + 1 < argc) {
+      how.announce_every = count_of(argv[++i]);
+    } else if (word == "--jitter" && i + 1 < argc) {
+      how.jitter_seed = count_of(argv[++i]);
     } else if (word.starts_with("-")) {
       misuse();
     } else {
       files.emplace_back(word);
     }
   }
-  if (how.says && how.prepare_every == 0) misuse();
   if (files.empty()) {
     for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv",
                              "diffusion", "experts", "speech", "serving", "neighbours", "feedback"})

@@ -131,7 +131,6 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   if (pause.took_any()) at = reuse_taken_back(request);
   if (!at || *at) return note_served(request, size_bytes, at);
   note_growth(request, history_kind::grow, {});
-  forecast_.note(request);
   const result<address> grown = grow(request);
   note_growth(request, history_kind::served, grown ? *grown : address{});
   if (options_.fronts == front_rule::always) provide_front(stream, *number);

@@ -35,7 +35,6 @@ export import :options;
 export import :statistics;
 export import vmm.backend;
 import :captures;
-import :forecast;
 import :front;
 import :gate;
 import :geometry;
@@ -217,7 +216,19 @@ export class stream_pool {
   /// allocate and grow meanwhile, waiting for one step (256 MiB) at most.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
 
-  [[nodiscard]] prepare_report prepare();
+  /// Requires: not called from a listener or a watcher.
+  /// Effects: says that a request of this size is to come on this stream, and makes ready what it
+  /// will need: a free region, of new memory within the headroom that the request itself would have
+  /// (options().rules), else of whole free handles that move and make no stream wait. Undoes old
+  /// mappings where many are left. The memory is free as any other: who asks first has it, and two
+  /// requests at a time are announced by their sum. A program that says the most that it will have
+  /// live before its first request finds nearly all of it there. For moments when nobody waits, or
+  /// a thread beside the requests. [G3]
+  /// Errors: in the report: those of set_up; invalid_argument (no bytes), in_use (max_streams
+  /// others are in use), not_permitted (suspended), over_budget, out_of_memory, out_of_addresses,
+  /// out_of_host_memory, driver errors. A step that fails leaves everything as it was.
+  /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
+  /// at a time: a request on another thread that grows meanwhile waits for a step or two.
   [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
 
   /// Requires: work of the devices whose rights become less has finished with the pool's memory.
@@ -456,13 +467,19 @@ export class stream_pool {
   void announce_mapped(const growth_plan& plan);
 
   // ---- prepare.cpp ----
-  // A request that is expected; `is_expected`: it counts as if it were live.
-  struct ahead_want {
-    stream_request request{};
-    bool is_expected = false;
+  // A request that was announced, and how far its preparation has come.
+  struct preparation {
+    stream_handle stream = stream_handle::default_stream;
+    std::uint32_t count_granules = 0;
+    bool is_served = false;
+    bool has_asked = false;     // what every stream has finished is known
+    bool has_reserved = false;  // addresses, for this
   };
   [[nodiscard]] result<bool> is_served(const stream_request& request);
-  [[nodiscard]] result<bool> prepare_step(const ahead_want& want, prepare_report& report);
+  [[nodiscard]] result<bool> prepare_step(preparation& work, prepare_report& report);
+  [[nodiscard]] result<bool> map_ahead(growth_plan& plan, prepare_report& report);
+  void unmap_ahead(prepare_report& report);
+  [[nodiscard]] std::uint64_t missing_bytes(const preparation& work);
 
   // ---- fronted_calls.cpp ----
   // No address, and false: the pool is to do it, or to say why it cannot.
@@ -603,7 +620,6 @@ export class stream_pool {
   mutable watcher_lock watcher_lock_;
   mutable growth_lock growth_lock_;  // held while the driver is called
   std::vector<std::unique_ptr<own_rights>> own_rights_;  // under it
-  growth_forecast forecast_;                             // under it
   release_lock release_lock_;        // held while memory goes back to the driver
   mark_lock mark_lock_;
   std::uint32_t captures_announced_ VMM_GUARDED_BY(mark_lock_) = 0;
