@@ -225,7 +225,7 @@ export class stream_pool {
   /// live before its first request finds nearly all of it there. For moments when nobody waits, or
   /// a thread beside the requests. [G3]
   /// Errors: in the report: those of set_up; invalid_argument (no bytes), in_use (max_streams
-  /// others are in use), not_permitted (suspended), over_budget, out_of_memory, out_of_addresses,
+  /// others are in use, or the pool is suspended), over_budget, out_of_memory, out_of_addresses,
   /// out_of_host_memory, driver errors. A step that fails leaves everything as it was.
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
   /// at a time: a request on another thread that grows meanwhile waits for a step or two.

@@ -471,7 +471,7 @@ std::vector<scenario<B>> preparations() {
     w.finish_work();
   };
   return {
-      {"announce before anything else", growing(), nothing, announcing(6 * MiB, 0)},
+      {"announce before anything else", growing(), nothing, announcing(4 * MiB, 0)},
       {"announce beside live blocks", growing(),
        [](w_t& w) { ASSERT_TRUE(w.add_used(20 * MiB, w.a)); }, announcing(4 * MiB, 1)},
       {"announce, own handles move", moving(), two_gaps<B>(0), announcing(8 * MiB, 0)},
@@ -480,7 +480,7 @@ std::vector<scenario<B>> preparations() {
       {"announce, another stream's work goes on", moving(), two_gaps<B>(1),
        announcing(8 * MiB, 2)},
       {"announce in a further reservation", small_space(growing(), 48 * MiB),
-       [](w_t& w) { ASSERT_TRUE(w.add_used(8 * MiB, w.a)); }, announcing(6 * MiB, 2)},
+       [](w_t& w) { ASSERT_TRUE(w.add_used(8 * MiB, w.a)); }, announcing(4 * MiB, 2)},
   };
 }
 
