@@ -68,6 +68,23 @@ export struct cost_table {
   double host_bytes_per_us = 1;  ///< bytes that write and read move between host and device
 };
 
+/// By how much calls are dearer in a running program than in a tight loop on a quiet machine: one
+/// factor for all that change memory until each was measured (`vmm-fidelity busy`). Calls that are
+/// not named cost the same.
+export struct busy_table {
+  double create = 2.9;
+  double release = 2.9;
+  double map = 2.9;
+  double set_access = 2.9;
+  double unmap = 2.9;
+  double reserve = 2.9;
+  double free_reservation = 2.9;
+  double peer_access = 2.9;
+  double peer_unmap = 2.9;
+  double record_event = 1;
+  double query_event = 1;
+};
+
 /// Ways in which a real driver answers success, or half does its work, where another would refuse.
 export struct trap_set {
   bool cut_unmap_skips = false;  ///< unmap that cuts a mapping succeeds and leaves it mapped
@@ -120,10 +137,10 @@ export struct profile {
   [[nodiscard]] static profile cuda() noexcept;
   [[nodiscard]] static profile level_zero() noexcept;
   [[nodiscard]] static profile host() noexcept;
-  /// cuda(), where each call that changes memory costs busy_factor times as much: as beside kernels
-  /// and a host thread at work, not as in a replay. docs/decisions/0004 has the measurements.
+  /// cuda(), where calls cost busy_factors times as much: as beside kernels and a host thread at
+  /// work, not as in a replay. docs/decisions/0004 has the measurements.
   [[nodiscard]] static profile busy_cuda() noexcept;
-  static constexpr double busy_factor = 2.9;
+  static constexpr busy_table busy_factors{};
 };
 
 /// The most devices and NUMA nodes that a profile may have.

@@ -37,7 +37,7 @@ VMM_API VMM_CHECKED vmm_status vmm_allocator_create(const vmm_allocator_options*
                                                     vmm_allocator** allocator) VMM_NOEXCEPT;
 
 /** Destroys an allocator. NULL: nothing. Requires, effects: as vmm_pool_destroy(), for each device.
- *  Errors: IN_USE (another thread is inside a call). */
+ *  Errors: IN_USE (another thread is inside a call, or vmm_allocator_keep() was called). */
 VMM_API vmm_status vmm_allocator_destroy(vmm_allocator* allocator) VMM_NOEXCEPT;
 
 /** Memory on a device for work that `stream` will be given. What frees wait for and what is cached
@@ -53,6 +53,23 @@ VMM_API VMM_CHECKED vmm_status vmm_allocator_allocate(vmm_allocator* allocator, 
  *  far. NULL: nothing. Never waits. Errors: UNKNOWN_ADDRESS. Cost: as vmm_pool_free(), and an event
  *  for each recorded stream. */
 VMM_API vmm_status vmm_allocator_free(vmm_allocator* allocator, void* at) VMM_NOEXCEPT;
+
+/** The two calls of every operation, for a framework that makes an allocator and never lets go of
+ *  it: functions that do what vmm_allocator_allocate() and vmm_allocator_free() do with `self` in
+ *  place of the handle, which they do not look up. `at` is not NULL. */
+typedef struct vmm_allocator_calls {
+  uint64_t struct_size;
+  void* self;
+  vmm_status (*allocate)(void* self, uint64_t size_bytes, int32_t device, vmm_stream stream,
+                         void** at);
+  vmm_status (*free)(void* self, void* at);
+} vmm_allocator_calls;
+
+/** Requires: calls->struct_size is set. Effects: *calls gets the functions; the allocator is kept
+ *  for as long as the process lives, and vmm_allocator_destroy() answers IN_USE from now on.
+ *  Errors: INVALID_ARGUMENT. */
+VMM_API vmm_status vmm_allocator_keep(vmm_allocator* allocator,
+                                      vmm_allocator_calls* calls) VMM_NOEXCEPT;
 
 /** Says that another stream uses the block: its memory is not handed out again before the work that
  *  this stream has been given when the block is freed. The block's own stream: nothing.

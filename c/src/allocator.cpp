@@ -28,6 +28,8 @@ namespace vmm_c {
 template <>
 inline constexpr std::size_t first_bytes<vmm_allocator_options> = 32;
 template <>
+inline constexpr std::size_t first_bytes<vmm_allocator_calls> = 32;
+template <>
 inline constexpr std::size_t first_bytes<vmm_allocator_statistics> = 576;
 static_assert(sizeof(vmm_allocation) == 40 && sizeof(vmm_level) == 32);
 
@@ -45,7 +47,7 @@ struct allocator_object {
     for (auto& each : devices) delete each.load();
   }
 
-  [[nodiscard]] bool has_users() const noexcept { return false; }
+  [[nodiscard]] bool has_users() const noexcept { return is_kept.load(); }
   [[nodiscard]] bool captures() const noexcept {
     return capture_count.load(std::memory_order_relaxed) != 0;
   }
@@ -54,13 +56,15 @@ struct allocator_object {
     return devices[static_cast<std::size_t>(number)].load(std::memory_order_acquire);
   }
 
-  const made_here made_in;
+  // What a call reads first, on one line with the first devices.
+  alignas(64) const made_here made_in;
+  std::atomic<std::int32_t> device_count = 0;  // one more than the highest number in use
+  std::atomic<std::int64_t> capture_count = 0;
+  std::array<std::atomic<device_memory*>, devices_max> devices{};
+  std::atomic<bool> is_kept = false;
   const std::string driver_name;
   const vmm::pool_options options;
   vmm::sync::mutex opening;
-  std::array<std::atomic<device_memory*>, devices_max> devices{};
-  std::atomic<std::int32_t> device_count = 0;  // one more than the highest number in use
-  std::atomic<std::int64_t> capture_count = 0;
 };
 
 vmm_status fail_device() noexcept {
@@ -154,6 +158,44 @@ vmm_status allocate(allocator_object& on, std::uint64_t size_bytes, std::int32_t
       device->allocate(size_bytes, stream_in(*device, stream), on.captures());
   if (!got) return fail(got.error());
   *at = pointer_to(*got);
+  return VMM_SUCCESS;
+}
+
+vmm_status free_block(allocator_object& on, void* at) {
+  if (at == nullptr) return VMM_SUCCESS;
+  return with_block(on, [&](device_memory& device, std::int32_t) {
+    return device.free(address_of(at).value, on.captures());
+  });
+}
+
+// ---- of an allocator that is kept: no handle is looked at --------------------------------------
+
+vmm_status allocate_kept(void* self, std::uint64_t size_bytes, std::int32_t device,
+                         vmm_stream stream, void** at) noexcept {
+  return run([&]() -> vmm_status {
+    auto& on = *static_cast<allocator_object*>(self);
+    *at = nullptr;
+    if (!on.made_in.is_here()) [[unlikely]]
+      return fail_forked();
+    return allocate(on, size_bytes, device, stream, at);
+  });
+}
+
+vmm_status free_kept(void* self, void* at) noexcept {
+  return run([&]() -> vmm_status {
+    auto& on = *static_cast<allocator_object*>(self);
+    if (!on.made_in.is_here()) [[unlikely]]
+      return fail_forked();
+    return free_block(on, at);
+  });
+}
+
+vmm_status keep(allocator_object& on, vmm_allocator_calls* calls) {
+  if (calls == nullptr) return fail_null();
+  if (!is_sized(*calls)) return fail_size();
+  on.is_kept.store(true);
+  const vmm_allocator_calls made{sizeof(made), &on, &allocate_kept, &free_kept};
+  write_struct(*calls, made);
   return VMM_SUCCESS;
 }
 
@@ -308,12 +350,11 @@ vmm_status vmm_allocator_allocate(vmm_allocator* allocator, uint64_t size_bytes,
 }
 
 vmm_status vmm_allocator_free(vmm_allocator* allocator, void* at) VMM_NOEXCEPT {
-  return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
-    if (at == nullptr) return VMM_SUCCESS;
-    return with_block(on, [&](device_memory& device, std::int32_t) {
-      return device.free(address_of(at).value, on.captures());
-    });
-  });
+  return on_allocator(allocator, [&](allocator_object& on) { return free_block(on, at); });
+}
+
+vmm_status vmm_allocator_keep(vmm_allocator* allocator, vmm_allocator_calls* calls) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) { return keep(on, calls); });
 }
 
 vmm_status vmm_allocator_record_stream(vmm_allocator* allocator, void* at,

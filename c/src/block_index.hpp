@@ -1,18 +1,22 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The live blocks of a device by their addresses: one flat table, so that a call reads one or two
-// lines of cache. It grows by doubling and never shrinks.
+// The live blocks of a device by their addresses: one flat table of buckets of one line of cache,
+// so that a call reads one line, seldom two. It grows by doubling and never shrinks.
 //
-// I1  A slot whose address is 0 is empty. No block lies behind an empty slot on its way from the
-//     slot that its address asks for: what is taken out is closed up at once.
+// I1  At most half of the entries are taken. An entry whose address is 0 is empty.
+// I2  A block is in its home bucket, or in a later one with every bucket from its home on full.
+// I3  What few blocks have (users, a stream without a number) is in a map beside the table, and the
+//     entry says so.
 //
-// Threads: none; the caller has a lock. Cost: O(1).
+// Threads: none; the caller has a lock. Cost: O(1). Memory: 32 to 64 bytes a live block.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <new>
 #include <utility>
@@ -39,12 +43,220 @@ class block_index {
 
   // Makes room for one more. False: no host memory.
   [[nodiscard]] bool make_room() noexcept {
-    if ((count_ + 1) * 2 <= slots_.size()) return true;
+    return count_ < buckets_.size() * (slot_count / 2) || grow();
+  }
+
+  // Requires: make_room() said so, and the address is not there. False: no host memory for a stream
+  // that has no number; the block is not there.
+  [[nodiscard]] bool add(std::uint64_t at, std::uint64_t requested_bytes,
+                         std::uint64_t stream) noexcept {
+    const std::uint64_t number = number_of(stream);
+    if (number == unnumbered) [[unlikely]] {
+      if (!add_rare(at, stream)) return false;
+    }
+    free_entry(at) = {at | (number == unnumbered ? rare_mark : 0),
+                      requested_bytes | number << number_shift};
+    ++count_;
+    return true;
+  }
+
+  // Takes the block out that begins at the address. False: none does.
+  [[nodiscard]] bool take(std::uint64_t at, live_block& taken) noexcept {
+    if (buckets_.empty() || at == 0) return false;
+    for (std::size_t home = home_of(at);; home = next(home)) {
+      bucket& in = buckets_[home];
+      for (std::size_t slot = 0; slot < slot_count; ++slot) {
+        if (address_in(in[slot]) != at) continue;
+        read(in[slot], taken);
+        if (is_rare(in[slot])) [[unlikely]]
+          take_rare(taken);
+        const bool was_full = is_full(in);
+        in[slot] = {};
+        --count_;
+        if (was_full) [[unlikely]]
+          fill_gap(home);
+        return true;
+      }
+      if (!is_full(in)) return false;
+    }
+  }
+
+  // The block, as a copy without its users. False: none begins there.
+  [[nodiscard]] bool find(std::uint64_t at, live_block& found) const noexcept {
+    const entry* const there = find_entry(at);
+    if (there == nullptr) return false;
+    read(*there, found);
+    if (const rare* const more = rare_of(*there); more != nullptr) found.stream = more->stream;
+    return true;
+  }
+
+  // One more stream that uses a block; its own is none. False: no block begins there. Throws
+  // std::bad_alloc.
+  [[nodiscard]] bool add_user(std::uint64_t at, std::uint64_t user) {
+    entry* const there = find_entry(at);
+    if (there == nullptr) return false;
+    live_block block;
+    (void)find(at, block);
+    if (user == block.stream) return true;
+    rare& more = rare_[at];
+    if (!is_rare(*there)) more.stream = block.stream;
+    there->at |= rare_mark;
+    if (more.users == nullptr) more.users = std::make_unique<std::vector<std::uint64_t>>();
+    for (const std::uint64_t known : *more.users) {
+      if (known == user) return true;
+    }
+    more.users->push_back(user);
+    return true;
+  }
+
+  // Each block, without its users.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const bucket& in : buckets_) {
+      for (const entry& each : in) {
+        live_block block;
+        if (each.at != 0 && find(address_in(each), block)) visit(block);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t slot_count = 4;
+  static constexpr std::size_t first_buckets = 512;
+  static constexpr std::uint64_t rare_mark = 1;  // addresses are multiples of 512
+  static constexpr unsigned number_shift = 56;
+  static constexpr std::uint64_t requested_mask = (std::uint64_t{1} << number_shift) - 1;
+  static constexpr std::uint64_t unnumbered = 255;
+
+  struct entry {
+    std::uint64_t at = 0;
+    std::uint64_t requested_and_stream = 0;  // the number of the stream in the highest byte
+  };
+  struct alignas(64) bucket : std::array<entry, slot_count> {};
+  static_assert(sizeof(bucket) == 64);
+  struct rare {
+    std::uint64_t stream = 0;
+    std::unique_ptr<std::vector<std::uint64_t>> users;
+  };
+
+  [[nodiscard]] static std::uint64_t address_in(const entry& of) noexcept {
+    return of.at & ~rare_mark;
+  }
+  [[nodiscard]] static bool is_rare(const entry& of) noexcept { return (of.at & rare_mark) != 0; }
+  [[nodiscard]] static bool is_full(const bucket& in) noexcept {
+    for (const entry& each : in) {
+      if (each.at == 0) return false;
+    }
+    return true;
+  }
+  void read(const entry& from, live_block& into) const noexcept {
+    into.at = address_in(from);
+    into.requested_bytes = from.requested_and_stream & requested_mask;
+    const std::uint64_t number = from.requested_and_stream >> number_shift;
+    if (number == last_number_) [[likely]]
+      into.stream = last_stream_;
+    else if (number != unnumbered)
+      into.stream = streams_[number];
+  }
+
+  [[nodiscard]] const rare* rare_of(const entry& of) const noexcept {
+    if (!is_rare(of)) [[likely]]
+      return nullptr;
+    const auto found = rare_.find(address_in(of));
+    return found == rare_.end() ? nullptr : &found->second;
+  }
+  [[nodiscard]] bool add_rare(std::uint64_t at, std::uint64_t stream) noexcept {
     try {
-      std::vector<live_block> wider(slots_.empty() ? first_slots : slots_.size() * 2);
-      slots_.swap(wider);
-      for (live_block& each : wider) {
-        if (each.at != 0) slots_[free_slot(each.at)] = std::move(each);
+      rare_[at].stream = stream;
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  void take_rare(live_block& taken) noexcept {
+    const auto found = rare_.find(taken.at);
+    if (found == rare_.end()) return;
+    taken.stream = found->second.stream;
+    taken.users = std::move(found->second.users);
+    rare_.erase(found);
+  }
+
+  // The first 255 streams have numbers, for ever: programs have few, and their handles come back.
+  [[nodiscard]] std::uint64_t number_of(std::uint64_t stream) noexcept {
+    if (stream == last_stream_ && last_number_ != unnumbered) [[likely]]
+      return last_number_;
+    std::uint64_t number = 0;
+    while (number < stream_count_ && streams_[number] != stream) ++number;
+    if (number == unnumbered) return unnumbered;
+    if (number == stream_count_) streams_[stream_count_++] = stream;
+    last_stream_ = stream;
+    last_number_ = number;
+    return number;
+  }
+
+  [[nodiscard]] std::size_t home_of(std::uint64_t at) const noexcept {
+    constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;
+    return static_cast<std::size_t>(((at >> 9) * golden) >> shift_);
+  }
+  [[nodiscard]] std::size_t next(std::size_t number) const noexcept {
+    return (number + 1) & (buckets_.size() - 1);
+  }
+  [[nodiscard]] std::size_t distance(std::size_t from, std::size_t to) const noexcept {
+    return (to - from) & (buckets_.size() - 1);
+  }
+  [[nodiscard]] const entry* find_entry(std::uint64_t at) const noexcept {
+    if (buckets_.empty() || at == 0) return nullptr;
+    for (std::size_t home = home_of(at);; home = next(home)) {
+      const bucket& in = buckets_[home];
+      for (const entry& each : in) {
+        if (address_in(each) == at) return &each;
+      }
+      if (!is_full(in)) return nullptr;
+    }
+  }
+  [[nodiscard]] entry* find_entry(std::uint64_t at) noexcept {
+    return const_cast<entry*>(std::as_const(*this).find_entry(at));
+  }
+  // An empty one, in the first bucket from the home on that is not full.
+  [[nodiscard]] entry& free_entry(std::uint64_t at) noexcept {
+    for (std::size_t home = home_of(at);; home = next(home)) {
+      for (entry& each : buckets_[home]) {
+        if (each.at == 0) return each;
+      }
+    }
+  }
+
+  // A bucket that was full has room: what went past it moves back. [I2]
+  void fill_gap(std::size_t gap) noexcept {
+    for (std::size_t from = next(gap); from != gap; from = next(from)) {
+      bucket& in = buckets_[from];
+      const bool was_full = is_full(in);
+      for (entry& each : in) {
+        if (each.at == 0) continue;
+        const std::size_t home = home_of(address_in(each));
+        if (distance(home, from) < distance(gap, from)) continue;
+        for (entry& room : buckets_[gap]) {
+          if (room.at != 0) continue;
+          room = std::exchange(each, entry{});
+          break;
+        }
+        gap = from;
+        break;
+      }
+      if (!was_full) return;
+    }
+  }
+
+  [[nodiscard]] bool grow() noexcept {
+    try {
+      const std::size_t wanted = buckets_.empty() ? first_buckets : buckets_.size() * 2;
+      std::vector<bucket> wider(wanted);
+      buckets_.swap(wider);
+      shift_ = static_cast<unsigned>(std::countl_zero(wanted - 1));
+      for (const bucket& in : wider) {
+        for (const entry& each : in) {
+          if (each.at != 0) free_entry(address_in(each)) = each;
+        }
       }
       return true;
     } catch (const std::bad_alloc&) {
@@ -52,65 +264,14 @@ class block_index {
     }
   }
 
-  // Requires: make_room() said so, and the address is not there.
-  void add(live_block&& added) noexcept {
-    const std::size_t slot = free_slot(added.at);
-    slots_[slot] = std::move(added);
-    ++count_;
-  }
-
-  [[nodiscard]] live_block* find(std::uint64_t at) noexcept {
-    if (slots_.empty() || at == 0) return nullptr;
-    for (std::size_t slot = wanted(at);; slot = next(slot)) {
-      if (slots_[slot].at == at) return &slots_[slot];
-      if (slots_[slot].at == 0) return nullptr;
-    }
-  }
-
-  // Takes a block out that find() answered.
-  [[nodiscard]] live_block take(live_block* found) noexcept {
-    live_block taken = std::move(*found);
-    std::size_t hole = static_cast<std::size_t>(found - slots_.data());
-    slots_[hole].at = 0;
-    for (std::size_t slot = next(hole); slots_[slot].at != 0; slot = next(slot)) {
-      // A block may move into the hole when the hole lies on its way.
-      if (distance(wanted(slots_[slot].at), slot) < distance(hole, slot)) continue;
-      slots_[hole] = std::move(slots_[slot]);
-      slots_[slot].at = 0;
-      hole = slot;
-    }
-    --count_;
-    return taken;
-  }
-
-  template <class Visit>
-  void for_each(Visit&& visit) const {
-    for (const live_block& each : slots_) {
-      if (each.at != 0) visit(each);
-    }
-  }
-
- private:
-  static constexpr std::size_t first_slots = 1024;
-
-  [[nodiscard]] std::size_t wanted(std::uint64_t at) const noexcept {
-    constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;
-    return static_cast<std::size_t>(((at >> 9) * golden) >> std::countl_zero(slots_.size() - 1));
-  }
-  [[nodiscard]] std::size_t next(std::size_t slot) const noexcept {
-    return (slot + 1) & (slots_.size() - 1);
-  }
-  [[nodiscard]] std::size_t distance(std::size_t from, std::size_t to) const noexcept {
-    return (to - from) & (slots_.size() - 1);
-  }
-  [[nodiscard]] std::size_t free_slot(std::uint64_t at) const noexcept {
-    std::size_t slot = wanted(at);
-    while (slots_[slot].at != 0) slot = next(slot);
-    return slot;
-  }
-
-  std::vector<live_block> slots_;  // a power of two, at most half of them taken
+  std::vector<bucket> buckets_;  // a power of two
   std::size_t count_ = 0;
+  unsigned shift_ = 0;
+  std::uint64_t last_number_ = unnumbered;
+  std::uint64_t last_stream_ = 0;
+  std::uint64_t stream_count_ = 0;
+  std::map<std::uint64_t, rare> rare_;
+  std::array<std::uint64_t, unnumbered> streams_{};
 };
 
 }  // namespace vmm_c

@@ -20,8 +20,7 @@ namespace vmm_c {
 namespace {
 
 using guard = vmm::sync::lock_guard<vmm::sync::mutex>;
-
-constexpr std::uint64_t small_bytes_max = std::uint64_t{1} << 20;
+using short_guard = vmm::sync::lock_guard<vmm::sync::spin_lock>;
 
 vmm::error no_host_memory(vmm::call where) noexcept {
   return {vmm::errc::out_of_host_memory, where, 0, "", "no host memory is left for records"};
@@ -42,19 +41,8 @@ void reset_count(vmm_level& level) noexcept {
   level.removed = 0;
 }
 
-template <class Change>
-void change(vmm_level (&levels)[VMM_LEVEL_COUNT], std::uint64_t size_bytes, std::uint64_t by,
-            Change&& how) noexcept {
-  how(levels[VMM_LEVEL_ALL], by);
-  how(levels[size_bytes <= small_bytes_max ? VMM_LEVEL_SMALL : VMM_LEVEL_LARGE], by);
-}
-
-template <class Visit>
-void for_each_level(vmm_allocator_statistics& numbers, Visit&& visit) noexcept {
-  for (auto* levels : {&numbers.allocations, &numbers.allocated_bytes, &numbers.active,
-                       &numbers.active_bytes, &numbers.requested_bytes}) {
-    for (vmm_level& each : *levels) visit(each);
-  }
+block_counts::sizes sizes_of(const live_block& block) noexcept {
+  return {block.size_bytes(), block.requested_bytes};
 }
 
 // While captures are under way: questions about events spoil none of them, since no event of ours
@@ -212,23 +200,19 @@ vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
                                                   vmm::stream_handle stream, bool captures) {
   if (has_waiting_.load(std::memory_order_relaxed)) collect(false, captures);
   vmm::result<vmm::address> got = pool_.allocate(size_bytes, stream);
-  if (!got && vmm::is_shortage(got.error().code) && wait_for_frees(captures)) {
-    got = pool_.allocate(size_bytes, stream);
-    const guard lock(lock_);
-    numbers_.retry_count += got ? 1U : 0U;
+  if (!got && vmm::is_shortage(got.error().code)) [[unlikely]] {
+    if (wait_for_frees(captures)) got = pool_.allocate(size_bytes, stream);
+    const short_guard lock(lock_);
+    const bool is_short = !got && vmm::is_shortage(got.error().code);
+    (got ? retry_count_ : short_count_) += got || is_short ? 1U : 0U;
   }
-  bool has_room = false;
+  if (!got) [[unlikely]]
+    return got;
   {
-    const guard lock(lock_);
-    if (!got) {
-      numbers_.short_count += vmm::is_shortage(got.error().code) ? 1U : 0U;
-      return got;
-    }
-    has_room = blocks_.make_room();
-    if (has_room) [[likely]] {
-      live_block made{got->value, size_bytes, static_cast<std::uint64_t>(stream), nullptr};
-      count_allocation(made);
-      blocks_.add(std::move(made));
+    const short_guard lock(lock_);
+    const live_block made{got->value, size_bytes, static_cast<std::uint64_t>(stream), nullptr};
+    if (blocks_.make_room() && blocks_.add(made.at, size_bytes, made.stream)) [[likely]] {
+      counts_.add(sizes_of(made));
       return got;
     }
   }
@@ -239,33 +223,30 @@ vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
 vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
   const relaxed_calls relaxed(driver_, captures);
   live_block gone;
+  bool waits = false;
   {
-    const guard lock(lock_);
-    live_block* const found = blocks_.find(at);
-    if (found == nullptr) return false;
-    gone = blocks_.take(found);
-    count_free(gone);
-    if (gone.users == nullptr && !captures) [[likely]] {
-      count_end(gone);
-    } else {
-      retire(std::move(gone), captures);
-      if (gone.at == 0) return true;
-    }
+    const short_guard lock(lock_);
+    if (!blocks_.take(at, gone)) return false;
+    waits = captures || gone.users != nullptr;
+    counts_.remove(sizes_of(gone), waits);
+  }
+  if (waits) [[unlikely]] {
+    const guard lock(wait_lock_);
+    retire(std::move(gone), captures);
+    if (gone.at == 0) return true;
   }
   give_back(std::move(gone));
   return true;
 }
 
 vmm::result<bool> device_memory::record(std::uint64_t at, vmm::stream_handle stream) {
-  const guard lock(lock_);
-  live_block* const found = blocks_.find(at);
-  if (found == nullptr) return false;
-  const auto number = static_cast<std::uint64_t>(stream);
-  if (number == found->stream) return true;
-  if (found->users == nullptr) found->users = std::make_unique<std::vector<std::uint64_t>>();
-  auto& users = *found->users;
-  if (std::find(users.begin(), users.end(), number) == users.end()) users.push_back(number);
-  return true;
+  const short_guard lock(lock_);
+  return blocks_.add_user(at, static_cast<std::uint64_t>(stream));
+}
+
+void device_memory::end_wait(const live_block& block) noexcept {
+  const short_guard lock(lock_);
+  counts_.end_wait(sizes_of(block));
 }
 
 // What a block that is freed now must wait for. Where it must not wait it is left in `gone`.
@@ -276,7 +257,7 @@ void device_memory::retire(live_block&& gone, bool captures) {
     return;
   }
   if (gone.users == nullptr) {
-    count_end(gone);
+    end_wait(gone);
     return;
   }
   waiting_block waits;
@@ -351,14 +332,14 @@ void device_memory::complete(std::vector<live_block>& done) {
     }
   }
   has_waiting_.store(!waiting_.empty(), std::memory_order_relaxed);
-  for (const live_block& each : done) count_end(each);
+  for (const live_block& each : done) end_wait(each);
 }
 
 void device_memory::collect(bool is_end, bool captures) {
   const relaxed_calls relaxed(driver_, captures);
   std::vector<live_block> done;
   {
-    const guard lock(lock_);
+    const guard lock(wait_lock_);
     if (is_end) {
       std::vector<live_block> held;
       held.swap(held_back_);
@@ -379,13 +360,13 @@ bool device_memory::wait_for_frees(bool captures) {
   const relaxed_calls relaxed(driver_, captures);
   std::vector<live_block> done;
   {
-    const guard lock(lock_);
+    const guard lock(wait_lock_);
     for (waiting_block& each : waiting_) {
       if (has_passed(each, true)) done.push_back(std::move(each.block));
     }
     std::erase_if(waiting_, [](const waiting_block& each) { return each.block.at == 0; });
     has_waiting_.store(!waiting_.empty(), std::memory_order_relaxed);
-    for (const live_block& each : done) count_end(each);
+    for (const live_block& each : done) end_wait(each);
   }
   const bool any = !done.empty();
   for (live_block& each : done) give_back(std::move(each));
@@ -395,58 +376,40 @@ bool device_memory::wait_for_frees(bool captures) {
 // What the pool does not take now, it takes when captures have ended.
 void device_memory::give_back(live_block&& gone) {
   if (pool_.free({gone.at}, stream_in(gone))) return;
-  const guard lock(lock_);
-  change(numbers_.active, gone.size_bytes(), 1, raise);
-  change(numbers_.active_bytes, gone.size_bytes(), gone.size_bytes(), raise);
+  {
+    const short_guard lock(lock_);
+    counts_.wait_again(sizes_of(gone));
+  }
+  const guard lock(wait_lock_);
   held_back_.push_back(std::move(gone));
 }
 
 // ---- numbers -----------------------------------------------------------------------------------
 
-void device_memory::count_allocation(const live_block& block) noexcept {
-  const std::uint64_t size = block.size_bytes();
-  change(numbers_.allocations, size, 1, raise);
-  change(numbers_.allocated_bytes, size, size, raise);
-  change(numbers_.active, size, 1, raise);
-  change(numbers_.active_bytes, size, size, raise);
-  change(numbers_.requested_bytes, size, block.requested_bytes, raise);
-}
-
-void device_memory::count_free(const live_block& block) noexcept {
-  const std::uint64_t size = block.size_bytes();
-  change(numbers_.allocations, size, 1, lower);
-  change(numbers_.allocated_bytes, size, size, lower);
-  change(numbers_.requested_bytes, size, block.requested_bytes, lower);
-}
-
-void device_memory::count_end(const live_block& block) noexcept {
-  const std::uint64_t size = block.size_bytes();
-  change(numbers_.active, size, 1, lower);
-  change(numbers_.active_bytes, size, size, lower);
-}
-
 void device_memory::write_statistics(vmm_allocator_statistics& out) noexcept {
   {
-    const guard lock(lock_);
-    out = numbers_;
+    const short_guard lock(lock_);
+    counts_.write(out);
+    out.short_count = short_count_;
+    out.retry_count = retry_count_;
   }
   driver_.write_levels(out);
 }
 
 void device_memory::reset_peaks() noexcept {
   {
-    const guard lock(lock_);
-    for_each_level(numbers_, reset_peak);
+    const short_guard lock(lock_);
+    counts_.reset_peaks();
   }
   driver_.reset_peaks();
 }
 
 void device_memory::reset_counts() noexcept {
   {
-    const guard lock(lock_);
-    for_each_level(numbers_, reset_count);
-    numbers_.short_count = 0;
-    numbers_.retry_count = 0;
+    const short_guard lock(lock_);
+    counts_.reset_counts();
+    short_count_ = 0;
+    retry_count_ = 0;
   }
   driver_.reset_counts();
 }
@@ -467,18 +430,21 @@ vmm_allocation shown(const live_block& block, std::int32_t device, bool is_pendi
 }  // namespace
 
 bool device_memory::find(std::uint64_t at, std::int32_t device, vmm_allocation& found) {
-  const guard lock(lock_);
-  const live_block* const block = blocks_.find(at);
-  if (block == nullptr) return false;
-  found = shown(*block, device, false);
+  const short_guard lock(lock_);
+  live_block block;
+  if (!blocks_.find(at, block)) return false;
+  found = shown(block, device, false);
   return true;
 }
 
 void device_memory::list(std::int32_t device, std::vector<vmm_allocation>& out) {
   {
-    const guard lock(lock_);
-    out.reserve(blocks_.count() + waiting_.size() + held_back_.size());
-    blocks_.for_each([&](const live_block& each) { out.push_back(shown(each, device, false)); });
+    const guard waits(wait_lock_);
+    {
+      const short_guard lock(lock_);
+      out.reserve(out.size() + blocks_.count() + waiting_.size() + held_back_.size());
+      blocks_.for_each([&](const live_block& each) { out.push_back(shown(each, device, false)); });
+    }
     for (const waiting_block& each : waiting_) out.push_back(shown(each.block, device, true));
     for (const live_block& each : held_back_) out.push_back(shown(each, device, true));
   }

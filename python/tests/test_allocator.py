@@ -204,6 +204,34 @@ def test_wrong_uses(allocator):
     assert LIBRARY.vmm_allocator_destroy(nobody.handle) == 18
 
 
+class Calls(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint64), ("self", ctypes.c_void_p),
+                ("allocate", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64,
+                                              ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)),
+                ("free", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p))]
+
+
+def test_an_allocator_that_is_kept():
+    """The functions do what the calls by its handle do; nobody destroys it."""
+    made, calls = Allocator(), Calls(8)
+    with pytest.raises(libvmm.InvalidArgument):
+        made.keep(ctypes.byref(calls))
+    with pytest.raises(libvmm.InvalidArgument):
+        made.keep(None)
+    calls.struct_size = ctypes.sizeof(calls)
+    made.keep(ctypes.byref(calls))
+    at = ctypes.c_void_p()
+    assert calls.allocate(calls.self, 1000, 0, 0, ctypes.byref(at)) == 0
+    assert made.find(at.value).requested_bytes == 1000
+    assert calls.free(calls.self, at) == 0 and calls.free(calls.self, None) == 0
+    unknown = LIBRARY.vmm_allocator_free(made.handle, at)
+    assert unknown != 0 and calls.free(calls.self, at) == unknown
+    assert calls.allocate(calls.self, 0, 0, 0, ctypes.byref(at)) != 0 and at.value is None
+    with pytest.raises(libvmm.InUse):
+        made.destroy()
+    made.free(made.allocate(512))  # it goes on
+
+
 def test_plain_functions(allocator):
     check(LIBRARY.vmm_plugin_use(allocator.handle))
     try:

@@ -5,13 +5,14 @@
 // finished; what is freed in a capture waits for its end and spoils nothing; what waits is waited
 // for before memory is called short; peers may use what is mapped before and after they come.
 // Method: one device on the simulated driver, which finishes work when the test says so and reports
-// each hazard; the table of blocks beside std::map.
+// each hazard; the table of blocks beside std::map, and their counts beside each level by itself.
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,7 @@ import vmm.stream;
 namespace {
 
 using vmm::stream_handle;
+using vmm_c::block_counts;
 using vmm_c::block_index;
 using vmm_c::device_memory;
 using vmm_c::live_block;
@@ -173,31 +175,129 @@ TEST_F(DeviceMemory, AnUnannouncedCaptureIsNotSpoiledEither) {
 }
 
 TEST(BlockIndex, IsAMap) {
+  struct known {
+    std::uint64_t requested_bytes = 0;
+    std::uint64_t stream = 0;
+    std::vector<std::uint64_t> users;
+  };
   block_index index;
-  std::map<std::uint64_t, std::uint64_t> naive;
+  std::map<std::uint64_t, known> naive;
   std::mt19937_64 dice(11);
   for (int step = 0; step < 50'000; ++step) {
-    // Few addresses, side by side: long runs in the table, and holes in them.
+    // Few addresses, side by side: long runs in the table, and holes in them. More streams than
+    // there are numbers for.
     const std::uint64_t at = (1 + dice() % 3000) * 512;
-    live_block* const found = index.find(at);
-    ASSERT_EQ(found != nullptr, naive.contains(at));
-    if (found != nullptr) {
-      const live_block taken = index.take(found);
-      ASSERT_EQ(taken.requested_bytes, naive[at]);
-      naive.erase(at);
-    } else {
+    live_block found;
+    ASSERT_EQ(index.find(at, found), naive.contains(at));
+    if (!naive.contains(at)) {
+      ASSERT_FALSE(index.take(at, found));
+      ASSERT_FALSE(index.add_user(at, 5));
       ASSERT_TRUE(index.make_room());
-      live_block made;
-      made.at = at;
-      made.requested_bytes = dice() % 5000;
-      naive[at] = made.requested_bytes;
-      index.add(std::move(made));
+      const std::uint64_t stream = dice() % 4 != 0 ? 0 : dice() % 400;
+      naive[at] = {dice() % 5000, stream, {}};
+      ASSERT_TRUE(index.add(at, naive[at].requested_bytes, stream));
+    } else if (dice() % 4 == 0) {
+      const std::uint64_t user = 1000 + dice() % 3;
+      ASSERT_TRUE(index.add_user(at, user));
+      auto& users = naive[at].users;
+      if (std::find(users.begin(), users.end(), user) == users.end()) users.push_back(user);
+    } else {
+      ASSERT_EQ(found.stream, naive[at].stream);
+      ASSERT_TRUE(index.add_user(at, found.stream));  // its own is none
+      live_block taken;
+      ASSERT_TRUE(index.take(at, taken));
+      ASSERT_EQ(taken.requested_bytes, naive[at].requested_bytes);
+      ASSERT_EQ(taken.stream, naive[at].stream);
+      ASSERT_EQ(taken.users == nullptr, naive[at].users.empty());
+      if (taken.users != nullptr) ASSERT_EQ(*taken.users, naive[at].users);
+      naive.erase(at);
     }
     ASSERT_EQ(index.count(), naive.size());
   }
-  std::set<std::uint64_t> seen;
-  index.for_each([&](const live_block& each) { seen.insert(each.at); });
-  EXPECT_EQ(seen.size(), naive.size());
+  std::map<std::uint64_t, std::uint64_t> seen;
+  index.for_each([&](const live_block& each) { seen[each.at] = each.stream; });
+  ASSERT_EQ(seen.size(), naive.size());
+  for (const auto& [at, block] : naive) EXPECT_EQ(seen[at], block.stream);
+}
+
+// Each level by itself, as its words in vmm_allocator.h say.
+struct plain_levels {
+  vmm_allocator_statistics out{};
+
+  static void raise(vmm_level& level, std::int64_t by) {
+    level.current += by;
+    level.added += by;
+    level.peak = std::max(level.peak, level.current);
+  }
+  static void lower(vmm_level& level, std::int64_t by) {
+    level.current -= by;
+    level.removed += by;
+  }
+  template <class Change>
+  void change(const block_counts::sizes& block, bool is_live, bool is_active, Change&& how) {
+    const auto size = static_cast<std::int64_t>(block.size_bytes);
+    for (const int level : {VMM_LEVEL_ALL, size <= 1 << 20 ? VMM_LEVEL_SMALL : VMM_LEVEL_LARGE}) {
+      if (is_live) {
+        how(out.allocations[level], 1);
+        how(out.allocated_bytes[level], size);
+        how(out.requested_bytes[level], static_cast<std::int64_t>(block.requested_bytes));
+      }
+      if (is_active) {
+        how(out.active[level], 1);
+        how(out.active_bytes[level], size);
+      }
+    }
+  }
+  template <class Visit>
+  void for_each(Visit&& visit) {
+    for (auto* levels : {&out.allocations, &out.allocated_bytes, &out.active, &out.active_bytes,
+                         &out.requested_bytes}) {
+      for (vmm_level& each : *levels) visit(each);
+    }
+  }
+};
+
+TEST(BlockCounts, AreTheLevelsOfEach) {
+  block_counts counts;
+  plain_levels plain;
+  std::vector<block_counts::sizes> live;
+  std::vector<block_counts::sizes> waiting;
+  std::mt19937_64 dice(3);
+  const auto take_any = [&](std::vector<block_counts::sizes>& from) {
+    std::swap(from[dice() % from.size()], from.back());
+    const block_counts::sizes taken = from.back();
+    from.pop_back();
+    return taken;
+  };
+  for (int step = 0; step < 30'000; ++step) {
+    const bool grows = step / 3000 % 2 == 0;  // up to a peak, down, and to another one
+    const auto choice = dice() % 100;
+    if (choice < (grows ? 55U : 45U)) {
+      const std::uint64_t requested = dice() % 3 != 0 ? 1 + dice() % 3000 : 1 + dice() % 4'000'000;
+      live.push_back({(requested + 511) / 512 * 512, requested});
+      counts.add(live.back());
+      plain.change(live.back(), true, true, plain_levels::raise);
+    } else if (choice < 90 && !live.empty()) {
+      const block_counts::sizes gone = take_any(live);
+      const bool waits = dice() % 5 == 0;
+      counts.remove(gone, waits);
+      plain.change(gone, true, !waits, plain_levels::lower);
+      if (waits) waiting.push_back(gone);
+    } else if (choice < 99 && !waiting.empty()) {
+      const block_counts::sizes gone = take_any(waiting);
+      counts.end_wait(gone);
+      plain.change(gone, false, true, plain_levels::lower);
+    } else if (dice() % 20 == 0) {
+      counts.reset_peaks();
+      plain.for_each([](vmm_level& each) { each.peak = each.current; });
+    } else if (dice() % 20 == 0) {
+      counts.reset_counts();
+      plain.for_each([](vmm_level& each) { each.added = each.removed = 0; });
+    }
+    vmm_allocator_statistics now{};
+    counts.write(now);
+    ASSERT_EQ(std::memcmp(&now, &plain.out, sizeof(now)), 0) << "after step " << step;
+  }
 }
 
 }  // namespace

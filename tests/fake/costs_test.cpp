@@ -61,17 +61,20 @@ TEST_F(Costs, OneHandleCostsWhatWasMeasured) {
 TEST_F(Costs, OfABusyProgramAreOnesOfTheSameTable) {
   const vmm::fake::profile busy = vmm::fake::profile::busy_cuda();
   const vmm::fake::profile quiet = vmm::fake::profile::cuda();
-  EXPECT_DOUBLE_EQ(vmm::fake::profile::busy_factor, 2.9);
+  const vmm::fake::busy_table by = vmm::fake::profile::busy_factors;
   for (const row& each : measured) {
-    EXPECT_DOUBLE_EQ(busy.costs.create.at(each.size_bytes), 2.9 * each.create);
-    EXPECT_DOUBLE_EQ(busy.costs.map.at(each.size_bytes), 2.9 * each.map);
-    EXPECT_DOUBLE_EQ(busy.costs.set_access.at(each.size_bytes), 2.9 * each.set_access);
-    EXPECT_DOUBLE_EQ(busy.costs.unmap.at(each.size_bytes), 2.9 * each.unmap);
-    EXPECT_DOUBLE_EQ(busy.costs.release.at(each.size_bytes), 2.9 * each.release);
+    EXPECT_DOUBLE_EQ(busy.costs.create.at(each.size_bytes), by.create * each.create);
+    EXPECT_DOUBLE_EQ(busy.costs.map.at(each.size_bytes), by.map * each.map);
+    EXPECT_DOUBLE_EQ(busy.costs.set_access.at(each.size_bytes), by.set_access * each.set_access);
+    EXPECT_DOUBLE_EQ(busy.costs.unmap.at(each.size_bytes), by.unmap * each.unmap);
+    EXPECT_DOUBLE_EQ(busy.costs.release.at(each.size_bytes), by.release * each.release);
   }
-  EXPECT_DOUBLE_EQ(busy.costs.reserve_us, 2.9 * quiet.costs.reserve_us);
-  EXPECT_DOUBLE_EQ(busy.costs.free_reservation_us, 2.9 * quiet.costs.free_reservation_us);
-  EXPECT_DOUBLE_EQ(busy.costs.record_event_us, quiet.costs.record_event_us);
+  EXPECT_DOUBLE_EQ(by.unmap, 2.9);
+  EXPECT_DOUBLE_EQ(busy.costs.reserve_us, by.reserve * quiet.costs.reserve_us);
+  EXPECT_DOUBLE_EQ(busy.costs.free_reservation_us,
+                   by.free_reservation * quiet.costs.free_reservation_us);
+  EXPECT_DOUBLE_EQ(busy.costs.peer_unmap_us, by.peer_unmap * quiet.costs.peer_unmap_us);
+  EXPECT_DOUBLE_EQ(busy.costs.record_event_us, by.record_event * quiet.costs.record_event_us);
   EXPECT_DOUBLE_EQ(busy.costs.query_us, quiet.costs.query_us);
 }
 

@@ -58,8 +58,11 @@ class fake_ground {
   }
   void annotate(replay_report& report) {
     if (is_busy_) {
-      report.notes.push_back("calls that change memory cost " +
-                             show_number(fake::profile::busy_factor, 1) +
+      constexpr fake::busy_table by = fake::profile::busy_factors;
+      const auto [least, most] =
+          std::minmax({by.create, by.release, by.map, by.set_access, by.unmap});
+      const std::string to = most > least ? " to " + show_number(most, 1) : "";
+      report.notes.push_back("calls that change memory cost " + show_number(least, 1) + to +
                              " times as much as in a replay on a GPU, as in running programs");
     }
   }

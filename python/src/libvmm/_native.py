@@ -202,6 +202,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_allocator_destroy": [HANDLE],
     "vmm_allocator_allocate": [HANDLE, U64, I32, HANDLE, _OUT],
     "vmm_allocator_free": [HANDLE, HANDLE],
+    "vmm_allocator_keep": [HANDLE, ctypes.c_void_p],
     "vmm_allocator_record_stream": [HANDLE, HANDLE, HANDLE],
     "vmm_allocator_begin_capture": [HANDLE],
     "vmm_allocator_end_capture": [HANDLE],

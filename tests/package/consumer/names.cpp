@@ -118,6 +118,7 @@ using vmm::cuda_options;
 // vmm.fake
 using vmm::fake_driver;
 namespace fake {
+using vmm::fake::busy_table;
 using vmm::fake::cost_curve;
 using vmm::fake::cost_table;
 using vmm::fake::error_code_set;

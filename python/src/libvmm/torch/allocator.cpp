@@ -48,6 +48,9 @@ using context = std::shared_ptr<c10::GatheredContext>;
 
 class allocator;
 allocator* installed = nullptr;
+// How many reasons there are to look closer at every call: routes to pools, threads inside
+// libvmm.torch.native(), a history that is recorded, trackers. Mostly none.
+std::atomic<int> unusual{0};
 thread_local int native_depth = 0;
 void delete_block(void* at);
 
@@ -95,13 +98,13 @@ class history {
       entries_.clear();
       contexts_.clear();
     }
-    enabled_.store(enabled);
+    if (enabled_.exchange(enabled) != enabled) unusual += enabled ? 1 : -1;
   }
   [[nodiscard]] bool is_on() const { return enabled_.load(std::memory_order_relaxed) || tracked_; }
   void track(torch_cuda::AllocatorTraceTracker tracker) {
     const std::lock_guard<std::mutex> lock(lock_);
     trackers_.push_back(std::move(tracker));
-    tracked_ = true;
+    if (!tracked_.exchange(true)) ++unusual;
   }
 
   void allocated(DeviceIndex device, void* at, size_t size, cudaStream_t stream) {
@@ -174,14 +177,17 @@ class history {
 
 class allocator final : public torch_cuda::CUDAAllocator {
  public:
-  allocator(torch_cuda::CUDAAllocator* native, vmm_allocator* vmm) : native_(native), vmm_(vmm) {}
+  allocator(torch_cuda::CUDAAllocator* native, vmm_allocator* vmm) : native_(native), vmm_(vmm) {
+    calls_.struct_size = sizeof(calls_);
+    check(vmm_allocator_keep(vmm, &calls_));
+  }
 
   [[nodiscard]] torch_cuda::CUDAAllocator* native() const { return native_; }
 
   // ---- memory ----------------------------------------------------------------------------------
 
   DataPtr allocate(size_t size) override {
-    const DeviceIndex device = c10::cuda::current_device();
+    const DeviceIndex device = current_device();
     const c10::Device where(c10::DeviceType::CUDA, device);
     if (size == 0) return {nullptr, nullptr, &delete_block, where};
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
@@ -194,25 +200,21 @@ class allocator final : public torch_cuda::CUDAAllocator {
   c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
   void* raw_alloc(size_t size) override {
     if (size == 0) return nullptr;
-    const DeviceIndex device = c10::cuda::current_device();
+    const DeviceIndex device = current_device();
     return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream(device).stream());
   }
   void* raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
     if (size == 0) return nullptr;
-    const DeviceIndex device = c10::cuda::current_device();
+    const DeviceIndex device = current_device();
     if (is_native(device, stream)) return native_->raw_alloc_with_stream(size, stream);
     void* const at = take(size, device, stream);
     return at != nullptr ? at : native_->raw_alloc_with_stream(size, stream);
   }
   void raw_delete(void* at) override {
     if (at == nullptr) return;
-    const c10::impl::PyInterpreter* const tracer = c10::impl::GPUTrace::get_trace();
-    const bool profiles = c10::memoryProfilingEnabled();
-    vmm_allocation block{};
-    if (history_.is_on() || profiles || tracer != nullptr) [[unlikely]] {
-      if (vmm_allocator_find(vmm_, at, &block) == VMM_SUCCESS) tell_free(block, tracer, profiles);
-    }
-    const vmm_status done = vmm_allocator_free(vmm_, at);
+    if (is_told()) [[unlikely]]
+      tell_free(at);
+    const vmm_status done = calls_.free(calls_.self, at);
     if (done == VMM_SUCCESS) [[likely]]
       return;
     if (done == VMM_ERROR_UNKNOWN_ADDRESS) return native_->raw_delete(at);
@@ -279,6 +281,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     check(vmm_allocator_begin_capture(vmm_));
     const std::unique_lock<std::shared_mutex> lock(routes_lock_);
     routes_.push_back({device, pool, std::move(takes)});
+    ++unusual;
     route_count_.store(routes_.size(), std::memory_order_release);
   }
   void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override {
@@ -289,6 +292,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
       });
       if (found != routes_.rend()) {
         routes_.erase(std::next(found).base());
+        --unusual;
         (void)vmm_allocator_end_capture(vmm_);
       }
       route_count_.store(routes_.size(), std::memory_order_release);
@@ -431,7 +435,22 @@ class allocator final : public torch_cuda::CUDAAllocator {
   }
 
  private:
+  // A process with one device asks nobody which one is current.
+  [[nodiscard]] DeviceIndex current_device() {
+    const DeviceIndex count = device_count_.load(std::memory_order_relaxed);
+    if (count == 1) [[likely]]
+      return 0;
+    if (count == 0) device_count_.store(c10::cuda::device_count(), std::memory_order_relaxed);
+    return c10::cuda::current_device();
+  }
+  // Whether somebody wants to hear of blocks.
+  [[nodiscard]] bool is_told() const {
+    return (unusual.load(std::memory_order_relaxed) != 0 && history_.is_on()) ||
+           c10::impl::GPUTrace::get_trace() != nullptr || c10::memoryProfilingEnabled();
+  }
   [[nodiscard]] bool is_native(DeviceIndex device, cudaStream_t stream) {
+    if (unusual.load(std::memory_order_acquire) == 0) [[likely]]
+      return false;
     if (native_depth > 0) return true;
     if (route_count_.load(std::memory_order_acquire) == 0) return false;
     const std::shared_lock<std::shared_mutex> lock(routes_lock_);
@@ -453,7 +472,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
   // Null: memory is short, and both allocators have given back what they cached.
   void* take(size_t size, DeviceIndex device, cudaStream_t stream) {
     void* at = nullptr;
-    vmm_status done = vmm_allocator_allocate(vmm_, size, device, stream, &at);
+    vmm_status done = calls_.allocate(calls_.self, size, device, stream, &at);
     if (done != VMM_SUCCESS) [[unlikely]] {
       if (is_shortage(done)) {
         native_->emptyCache({0, 0});
@@ -466,8 +485,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
       }
       check(done);
     }
-    const c10::impl::PyInterpreter* const tracer = c10::impl::GPUTrace::get_trace();
-    if (history_.is_on() || tracer != nullptr || c10::memoryProfilingEnabled()) [[unlikely]]
+    if (is_told()) [[unlikely]]
       tell_allocation(size, device, stream, at);
     return at;
   }
@@ -491,17 +509,14 @@ class allocator final : public torch_cuda::CUDAAllocator {
       (*tracer)->trace_gpu_memory_allocation(c10::DeviceType::CUDA,
                                              reinterpret_cast<uintptr_t>(at));
   }
-  void tell_free(const vmm_allocation& block, const c10::impl::PyInterpreter* tracer,
-                 bool profiles) {
+  void tell_free(void* at) {
+    vmm_allocation block{};
+    if (vmm_allocator_find(vmm_, at, &block) != VMM_SUCCESS) return;
     if (history_.is_on()) history_.freed(block);
-    if (profiles) {
-      report(block.base, -static_cast<int64_t>(block.size_bytes),
-             static_cast<DeviceIndex>(block.device));
-    }
-    if (tracer != nullptr) {
+    report(at, -static_cast<int64_t>(block.size_bytes), static_cast<DeviceIndex>(block.device));
+    if (const auto* tracer = c10::impl::GPUTrace::get_trace())
       (*tracer)->trace_gpu_memory_deallocation(c10::DeviceType::CUDA,
-                                               reinterpret_cast<uintptr_t>(block.base));
-    }
+                                               reinterpret_cast<uintptr_t>(at));
   }
   void report(void* at, int64_t by, DeviceIndex device) {
     if (!c10::memoryProfilingEnabled()) return;
@@ -577,6 +592,9 @@ class allocator final : public torch_cuda::CUDAAllocator {
     to.blocks.push_back(std::move(made));
   }
 
+  // What every call reads first.
+  std::atomic<DeviceIndex> device_count_{0};  // 0: nobody has asked
+  vmm_allocator_calls calls_{};
   torch_cuda::CUDAAllocator* const native_;
   vmm_allocator* const vmm_;
   std::shared_mutex routes_lock_;
@@ -622,6 +640,9 @@ __attribute__((visibility("default"))) void vmm_torch_remove() {
   c10::SetAllocator(c10::kCUDA, installed->native(), 10);
 }
 
-__attribute__((visibility("default"))) void vmm_torch_route_native(int by) { native_depth += by; }
+__attribute__((visibility("default"))) void vmm_torch_route_native(int by) {
+  native_depth += by;
+  unusual += by;
+}
 
 }  // extern "C"
