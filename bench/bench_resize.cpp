@@ -6,7 +6,9 @@
 //
 // All ways run interleaved in one process; each run prepares its buffer and checks the contents on
 // the device outside the timed part, which ends with the stream synchronised. A wrong word ends the
-// program. The table shows medians.
+// program. Ways that are compared run one right after the other, in turns the one first and the
+// other. The tables show medians, and of ratios, which are taken pair by pair, the middle half and
+// all of them too.
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
@@ -20,6 +22,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "../tools/program/usage.hpp"
@@ -302,19 +305,32 @@ double run(rig& r, manager& m, std::uint64_t size, std::size_t which) {
   }
 }
 
-std::array<double, way_count> measure(rig& r, std::uint64_t size, unsigned repeat_count) {
+// The ways in the order of one round. Ways that are compared with one another stand side by side,
+// and each second round has them the other way round: what runs after a release pays for it.
+std::array<std::size_t, way_count> order_of(unsigned round) {
+  std::array<std::size_t, way_count> order{};
+  for (std::size_t i = 0; i < way_count; ++i) order[i] = i;
+  if (round % 2 == 1) {
+    std::swap(order[hand_new], order[vmm_new]);
+    std::swap(order[hand_cached], order[vmm_cached]);
+  }
+  return order;
+}
+
+// Of every way its times, round by round.
+using times = std::array<std::vector<double>, way_count>;
+
+times measure(rig& r, std::uint64_t size, unsigned repeat_count) {
   manager m(r.driver);
-  std::array<std::vector<double>, way_count> all;
+  times all;
   for (unsigned i = 0; i <= repeat_count; ++i) {
-    for (std::size_t which = 0; which < way_count; ++which) {
+    for (const std::size_t which : order_of(i)) {
       const double us = run(r, m, size, which);
       if (i > 0) all[which].push_back(us);  // the first round warms everything up
     }
   }
   r.empty_pool();
-  std::array<double, way_count> out{};
-  for (std::size_t which = 0; which < way_count; ++which) out[which] = median(all[which]);
-  return out;
+  return all;
 }
 
 std::string size_text(std::uint64_t bytes) {
@@ -324,7 +340,7 @@ std::string size_text(std::uint64_t bytes) {
 
 struct line {
   std::uint64_t size;
-  std::array<double, way_count> us;
+  times us;
 };
 
 std::string times_table(const std::vector<line>& lines) {
@@ -335,24 +351,55 @@ std::string times_table(const std::vector<line>& lines) {
   text += "\n";
   for (const line& each : lines) {
     text += "| " + size_text(each.size) + ", " + size_text(2 * each.size) + " |";
-    for (const double us : each.us) text += " " + number(us, us < 100 ? 1 : 0) + " |";
+    for (const std::vector<double>& way : each.us) {
+      const double us = median(way);
+      text += " " + number(us, us < 100 ? 1 : 0) + " |";
+    }
     text += "\n";
+  }
+  return text;
+}
+
+// The ratios of the rounds' pairs, in ascending order.
+std::vector<double> ratios_of(const line& at, way above, way below) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < at.us[above].size(); ++i)
+    ratios.push_back(at.us[above][i] / at.us[below][i]);
+  std::sort(ratios.begin(), ratios.end());
+  return ratios;
+}
+
+// median (quarters) lowest to highest
+std::string spread_text(const std::vector<double>& sorted) {
+  if (sorted.empty()) return "none";
+  const std::size_t last = sorted.size() - 1;
+  return number(median(sorted), 3) + " (" + number(sorted[last / 4], 3) + " to " +
+         number(sorted[last - last / 4], 3) + ") " + number(sorted.front(), 3) + " to " +
+         number(sorted.back(), 3);
+}
+
+std::string pairs_table(const std::vector<line>& lines) {
+  std::string text =
+      "| from, to | vmm / by hand, new: median (middle half) lowest to highest | vmm / by hand, "
+      "cached: median (middle half) lowest to highest |\n| --- | --- | --- |\n";
+  for (const line& each : lines) {
+    text += "| " + size_text(each.size) + ", " + size_text(2 * each.size) + " | " +
+            spread_text(ratios_of(each, vmm_new, hand_new)) + " | " +
+            spread_text(ratios_of(each, vmm_cached, hand_cached)) + " |\n";
   }
   return text;
 }
 
 std::string ratios_table(const std::vector<line>& lines) {
   std::string text =
-      "| from, to | vmm / by hand, new | vmm / by hand, cached | cuMemAlloc / vmm, new | "
-      "cuMemAlloc / vmm, cached | warm pool / vmm, cached |\n"
-      "| --- | --- | --- | --- | --- | --- |\n";
+      "| from, to | cuMemAlloc / vmm, new | cuMemAlloc / vmm, cached | warm pool / vmm, cached "
+      "|\n| --- | --- | --- | --- |\n";
   for (const line& each : lines) {
-    const auto& us = each.us;
-    text += "| " + size_text(each.size) + ", " + size_text(2 * each.size) + " | " +
-            number(us[vmm_new] / us[hand_new], 3) + " | " +
-            number(us[vmm_cached] / us[hand_cached], 3) + " | " +
-            number(us[plain] / us[vmm_new], 1) + " | " + number(us[plain] / us[vmm_cached], 1) +
-            " | " + number(us[pool] / us[vmm_cached], 1) + " |\n";
+    text += "| " + size_text(each.size) + ", " + size_text(2 * each.size) + " |";
+    for (const auto& [above, below] :
+         {std::pair{plain, vmm_new}, {plain, vmm_cached}, {pool, vmm_cached}})
+      text += " " + number(median(ratios_of(each, above, below)), 1) + " |";
+    text += "\n";
   }
   return text;
 }
@@ -384,7 +431,8 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
           .head = head_of(how.head, driver),
           .about = "Microseconds, medians of " + std::to_string(how.repeat_count) +
                    " interleaved runs, the stream synchronised at the end, contents checked on "
-                   "the device after each run.",
+                   "the device after each run. Ratios are medians over pairs of runs that follow "
+                   "one another, in turns the one first and the other.",
           .command = "./run bench resize"};
 }
 
@@ -408,6 +456,7 @@ int main(int count, char** words) {
   std::vector<line> lines;
   for (const std::uint64_t size : sizes)
     lines.push_back({size, measure(r, size, how.repeat_count)});
-  publish(page_of(how, driver), times_table(lines) + "\n" + ratios_table(lines));
+  publish(page_of(how, driver),
+          times_table(lines) + "\n" + pairs_table(lines) + "\n" + ratios_table(lines));
   return 0;
 }

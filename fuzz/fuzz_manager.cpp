@@ -365,7 +365,13 @@ void machine::free_one(program& input) {
     freed = under_faults([&] { return managed_->free(gone->base); });
   }
   require_explained(freed, {});
-  if (freed) forget(*gone);
+  if (!freed) return;
+  // What shows its memory may be written now, behind the work that the freed one was given.
+  for (const block& each : live_) {
+    if (gone->alias_group != 0 && each.alias_group == gone->alias_group)
+      order(gone->stream, each.stream);
+  }
+  forget(*gone);
 }
 
 void machine::free_wrongly(program& input) {

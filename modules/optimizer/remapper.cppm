@@ -88,7 +88,9 @@ export class remapper {
   /// the list are named no more.
   void forget_others(const grant_list& grants);
   /// Whether the list of everything and this one are together no longer than one may be.
-  [[nodiscard]] bool fits(const grant_list* own_rights) const { return fit(rights(), own_rights); }
+  [[nodiscard]] bool fits(const grant_list* own_rights) const {
+    return own_rights == nullptr || fit(rights(), own_rights);
+  }
   [[nodiscard]] static bool fit(const grant_list& all, const grant_list* own_rights) noexcept;
   /// Grows with each set_rights(): what was mapped under an older one needs give_access().
   [[nodiscard]] std::uint64_t rights_version() const noexcept {

@@ -263,6 +263,23 @@ TEST_F(Manager, ShrinksByWholePieces) {
   free(at);
 }
 
+// By hand it takes the same: a handle unless one is cached, a mapping, and the right to use it.
+TEST_F(Manager, GrowingIntoItsRoomTakesTheCallsMadeByHand) {
+  open();
+  for (const bool is_cached : {false, true}) {
+    const address at = allocate(64 * MiB, 64 * MiB);
+    if (is_cached) EXPECT_TRUE(managed->free_idle(allocate(64 * MiB)));
+    driver.reset_calls();
+    EXPECT_EQ(resize(at, 128 * MiB), at);
+    EXPECT_EQ(driver.calls(call::create), is_cached ? 0u : 1u);
+    EXPECT_EQ(driver.calls(call::map), 1u);
+    EXPECT_EQ(driver.calls(call::set_access), 1u);
+    EXPECT_EQ(driver.calls(), is_cached ? 2u : 3u);
+    EXPECT_TRUE(managed->free_idle(at));
+    EXPECT_EQ(managed->drain().failure.code, errc::none);
+  }
+}
+
 // The cost of a resize goes by pieces, not by bytes: twice the size takes the same calls.
 TEST_F(Manager, ResizingCostsTheSameCallsAtAnySize) {
   open();
