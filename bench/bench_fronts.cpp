@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// How often streams that share a pool meet at what they share: the events of bench_threads, made by
+// one thread for each stream in turn, so that equal runs count alike. For each number of streams,
+// without fronts and with fronts at once, per 1,000 events: how often the lock of the pool's state
+// was taken, that of growth (by each request that what is at hand does not serve), all other locks
+// (of fronts, of the timeline), how many calls the driver answered, and how many requests grew the
+// pool. Then what the pool held at most over what was live at the end. The locks of the fake driver
+// are among the others.
+//
+// Built with a library whose locks announce themselves. What is counted begins after a warm-up of a
+// quarter as many events. --json prints one object; --events N sets the events of all streams.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "../tools/program/usage.hpp"
+#include "churn.hpp"
+
+import vmm.fake;
+import vmm.stream;
+import vmm.sync;
+
+namespace {
+
+using pool = vmm::stream_pool;
+
+/// Counts how often each lock inside an object is taken, and all others together.
+class lock_count final : public vmm::sync::schedule_observer {
+ public:
+  explicit lock_count(const pool& of)
+      : begin_(reinterpret_cast<std::uintptr_t>(&of)), end_(begin_ + sizeof(of)) {
+    vmm::sync::set_schedule_observer(this);
+  }
+  ~lock_count() { vmm::sync::set_schedule_observer(nullptr); }
+  lock_count(const lock_count&) = delete;
+  lock_count& operator=(const lock_count&) = delete;
+
+  void reach(vmm::sync::step what, const void* object) noexcept override {
+    if (what != vmm::sync::step::lock) return;
+    const auto at = reinterpret_cast<std::uintptr_t>(object);
+    if (at < begin_ || at >= end_) {
+      ++others_;
+    } else {
+      ++inside_[at];
+    }
+  }
+  void reset() {
+    others_ = 0;
+    for (auto& [at, count] : inside_) count = 0;
+  }
+  // In the order of the pool's members: that of the state, of growth, and those that are seldom.
+  [[nodiscard]] std::uint64_t inside(std::size_t number) const {
+    if (number >= inside_.size()) return 0;
+    return std::next(inside_.begin(), static_cast<std::ptrdiff_t>(number))->second;
+  }
+  [[nodiscard]] std::uint64_t others() const { return others_; }
+
+ private:
+  std::uintptr_t begin_;
+  std::uintptr_t end_;
+  std::map<std::uintptr_t, std::uint64_t> inside_;
+  std::uint64_t others_ = 0;
+};
+
+/// Per 1,000 events.
+struct counts {
+  double state_locks = 0;
+  double growth_locks = 0;
+  double other_locks = 0;
+  double driver_calls = 0;
+  double growths = 0;
+  double held_over_live = 0;
+};
+
+counts count(unsigned streams, vmm::front_rule fronts, std::uint64_t events) {
+  vmm::fake_driver driver;
+  vmm::pool_options options = vmm::pool_options::from_environment({}).value();
+  options.capture = vmm::capture_rule::unchecked;
+  options.fronts = fronts;
+  const auto shared = std::make_unique<pool>(driver, options);
+  lock_count locks(*shared);
+  std::vector<vmm::stream_handle> handles;
+  std::vector<generator> randoms;
+  std::vector<std::vector<vmm::address>> live(streams, std::vector<vmm::address>(live_count));
+  for (unsigned i = 0; i < streams; ++i) {
+    handles.push_back(must(driver.create_stream()));
+    randoms.emplace_back(i + 1);
+  }
+  for (unsigned i = 0; i < streams; ++i) {
+    for (vmm::address& each : live[i])
+      each = must(shared->allocate(randoms[i].size_bytes(), handles[i]));
+  }
+  const std::uint64_t pairs = std::max<std::uint64_t>(1, events / 2 / streams);
+  const auto replace = [&](std::uint64_t times) {
+    for (std::uint64_t step = 0; step < times; ++step) {
+      for (unsigned i = 0; i < streams; ++i) {
+        vmm::address& each = live[i][randoms[i].next() % live_count];
+        must(shared->free(each, handles[i]));
+        each = must(shared->allocate(randoms[i].size_bytes(), handles[i]));
+      }
+    }
+  };
+  replace(pairs / 4);
+  const std::uint64_t grown_before = shared->statistics().grown_count;
+  driver.reset_calls();
+  locks.reset();
+  replace(pairs);
+  const double thousands = 2e-3 * static_cast<double>(pairs) * streams;
+  counts found{.state_locks = static_cast<double>(locks.inside(0)) / thousands,
+               .growth_locks = static_cast<double>(locks.inside(1)) / thousands,
+               .other_locks = static_cast<double>(locks.others()) / thousands,
+               .driver_calls = static_cast<double>(driver.calls()) / thousands};
+  const vmm::pool_statistics now = shared->statistics();
+  found.growths = static_cast<double>(now.grown_count - grown_before) / thousands;
+  found.held_over_live =
+      static_cast<double>(now.peak_mapped_bytes) / static_cast<double>(now.live_bytes);
+  for (unsigned i = 0; i < streams; ++i) {
+    for (const vmm::address each : live[i]) must(shared->free(each, handles[i]));
+    must(shared->forget(handles[i]));
+    must(driver.destroy_stream(handles[i]));
+  }
+  return found;
+}
+
+void print_row(unsigned streams, const char* fronts, const counts& found) {
+  std::printf("| %u | %s | %.2f | %.3f | %.1f | %.2f | %.4f | %.3f |\n", streams, fronts,
+              found.state_locks, found.growth_locks, found.other_locks, found.driver_calls,
+              found.growths, found.held_over_live);
+}
+
+void print_json(unsigned streams, const char* fronts, const counts& found, bool is_first) {
+  std::printf("%s{\"streams\": %u, \"fronts\": \"%s\", \"state_locks\": %.3f, "
+              "\"growth_locks\": %.4f, \"other_locks\": %.2f, \"driver_calls\": %.3f, "
+              "\"growths\": %.5f, \"held_over_live\": %.4f}",
+              is_first ? "" : ", ", streams, fronts, found.state_locks, found.growth_locks,
+              found.other_locks, found.driver_calls, found.growths, found.held_over_live);
+}
+
+constexpr const char* usage =
+    "usage: bench_fronts [--json] [--events N]\n"
+    "N is a whole number from 1 on (2000000 events otherwise).\n";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  vmm::tools::answer_help(argc, argv, usage);
+  bool json = false;
+  std::uint64_t events = 2'000'000;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--json") {
+      json = true;
+      continue;
+    }
+    const auto number = word == "--events" && i + 1 < argc
+                            ? vmm::tools::read_count(argv[++i], 1)
+                            : std::optional<std::uint64_t>{};
+    if (!number) {
+      std::fputs(usage, stderr);
+      return 2;
+    }
+    events = *number;
+  }
+  std::printf(json ? "{\"rows\": ["
+                   : "| streams | fronts | pool's lock | growth's | others | driver calls | "
+                     "growths | held over live |\n| ---: | --- | ---: | ---: | ---: | ---: | "
+                     "---: | ---: |\n");
+  bool is_first = true;
+  for (const unsigned streams : thread_counts) {
+    for (const vmm::front_rule rule : {vmm::front_rule::never, vmm::front_rule::always}) {
+      const char* const fronts = rule == vmm::front_rule::never ? "never" : "always";
+      const counts found = count(streams, rule, events);
+      json ? print_json(streams, fronts, found, is_first) : print_row(streams, fronts, found);
+      std::fflush(stdout);
+      is_first = false;
+    }
+  }
+  if (json) std::printf("]}\n");
+  return 0;
+}
