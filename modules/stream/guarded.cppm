@@ -22,7 +22,7 @@ import vmm.sync;
 
 namespace vmm {
 
-using growth_lock = sync::mutex;
+using growth_lock = sync::watched_mutex;
 using release_lock = sync::mutex;
 /// Held over the questions and the record of a mark of all work: some microseconds.
 using mark_lock = sync::mutex;
