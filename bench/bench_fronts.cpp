@@ -16,10 +16,10 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "../tools/program/usage.hpp"
@@ -33,42 +33,38 @@ namespace {
 
 using pool = vmm::stream_pool;
 
-/// Counts how often each lock inside an object is taken, and all others together.
+/// Counts how often two locks of a pool are taken, and all others together.
 class lock_count final : public vmm::sync::schedule_observer {
  public:
-  explicit lock_count(const pool& of)
-      : begin_(reinterpret_cast<std::uintptr_t>(&of)), end_(begin_ + sizeof(of)) {
-    vmm::sync::set_schedule_observer(this);
-  }
+  lock_count() { vmm::sync::set_schedule_observer(this); }
   ~lock_count() { vmm::sync::set_schedule_observer(nullptr); }
   lock_count(const lock_count&) = delete;
   lock_count& operator=(const lock_count&) = delete;
 
   void reach(vmm::sync::step what, const void* object) noexcept override {
     if (what != vmm::sync::step::lock) return;
-    const auto at = reinterpret_cast<std::uintptr_t>(object);
-    if (at < begin_ || at >= end_) {
-      ++others_;
-    } else {
-      ++inside_[at];
-    }
+    if (last_ == nullptr) last_ = object;
+    ++counts_[object == state_ ? 0 : object == growth_ ? 1 : 2];
   }
-  void reset() {
-    others_ = 0;
-    for (auto& [at, count] : inside_) count = 0;
+  // Finds out which they are: what call takes first. The pool has allocated.
+  void find(pool& of) {
+    last_ = nullptr;
+    (void)of.last_shortage();
+    state_ = std::exchange(last_, nullptr);
+    must(of.forget(static_cast<vmm::stream_handle>(~0U)));
+    growth_ = last_;
+    if (state_ == nullptr || growth_ == nullptr || state_ == growth_) stop("a lock is not found");
+    counts_ = {};
   }
-  // In the order of the pool's members: that of the state, of growth, and those that are seldom.
-  [[nodiscard]] std::uint64_t inside(std::size_t number) const {
-    if (number >= inside_.size()) return 0;
-    return std::next(inside_.begin(), static_cast<std::ptrdiff_t>(number))->second;
-  }
-  [[nodiscard]] std::uint64_t others() const { return others_; }
+  [[nodiscard]] std::uint64_t of_state() const { return counts_[0]; }
+  [[nodiscard]] std::uint64_t of_growth() const { return counts_[1]; }
+  [[nodiscard]] std::uint64_t others() const { return counts_[2]; }
 
  private:
-  std::uintptr_t begin_;
-  std::uintptr_t end_;
-  std::map<std::uintptr_t, std::uint64_t> inside_;
-  std::uint64_t others_ = 0;
+  const void* state_ = nullptr;
+  const void* growth_ = nullptr;
+  const void* last_ = nullptr;  // the first since it was null
+  std::array<std::uint64_t, 3> counts_{};
 };
 
 /// Per 1,000 events.
@@ -96,7 +92,7 @@ counts count(const scene& of) {
   options.capture = vmm::capture_rule::unchecked;
   options.fronts = of.fronts;
   const auto shared = std::make_unique<pool>(driver, options);
-  lock_count locks(*shared);
+  lock_count locks;
   std::vector<vmm::stream_handle> handles;
   std::vector<generator> randoms;
   std::vector<std::vector<vmm::address>> live(streams, std::vector<vmm::address>(live_count));
@@ -121,11 +117,11 @@ counts count(const scene& of) {
   replace(pairs / 4);
   const std::uint64_t grown_before = shared->statistics().grown_count;
   driver.reset_calls();
-  locks.reset();
+  locks.find(*shared);
   replace(pairs);
   const double thousands = 2e-3 * static_cast<double>(pairs) * streams;
-  counts found{.state_locks = static_cast<double>(locks.inside(0)) / thousands,
-               .growth_locks = static_cast<double>(locks.inside(1)) / thousands,
+  counts found{.state_locks = static_cast<double>(locks.of_state()) / thousands,
+               .growth_locks = static_cast<double>(locks.of_growth()) / thousands,
                .other_locks = static_cast<double>(locks.others()) / thousands,
                .driver_calls = static_cast<double>(driver.calls()) / thousands};
   const vmm::pool_statistics now = shared->statistics();

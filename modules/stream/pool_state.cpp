@@ -20,7 +20,8 @@ bool pool_state::is_on_two_lines() const noexcept {
   const auto line_of = [](const void* at) {
     return reinterpret_cast<std::uintptr_t>(at) / line_bytes;
   };
-  const bool first = line_of(&looks_closer_) == line_of(&plain_bytes_max_) &&
+  const bool first = line_of(&lock_) == line_of(&looks_closer_) &&
+                     line_of(&looks_closer_) == line_of(&plain_bytes_max_) &&
                      line_of(&looks_closer_) == line_of(mappings_.counts());
   return first && line_of(&streams_) == line_of(streams_.progress().last_read());
 }

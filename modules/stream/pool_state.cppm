@@ -31,6 +31,7 @@ import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
 import vmm.support;
+import vmm.sync;
 import vmm.timeline;
 import vmm.va;
 import :captures;
@@ -65,6 +66,9 @@ class alignas(64) pool_state {
   explicit pool_state(const pool_setup& how) noexcept : pool_state(pool_geometry(how)) {}
   pool_state(const pool_state&) = delete;
   pool_state& operator=(const pool_state&) = delete;
+
+  /// For guarded<pool_state>, which takes it.
+  [[nodiscard]] inline sync::spin_lock& own_lock() const noexcept { return lock_; }
 
   // ---- owners ----
   [[nodiscard]] inline const pool_geometry& sizes() const noexcept { return sizes_; }
@@ -328,6 +332,7 @@ class alignas(64) pool_state {
   [[nodiscard]] const char* broken_sums(const sums& seen) const noexcept;
 
   // One cache line: up to the counts with which mappings_ begins.
+  mutable sync::spin_lock lock_;
   bool looks_closer_ = false;  // whether a request may have to take the slow path
   suspension_phase suspension_ = suspension_phase::running;
   address_range first_range_{};  // of the first segment, which most pools need alone
