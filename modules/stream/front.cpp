@@ -171,11 +171,12 @@ granule_range front::take_free() noexcept {
   return where;
 }
 
-granule_range front::take_fitting(std::uint32_t least, std::uint32_t most) noexcept {
+granule_range front::begin_leaving(std::uint32_t least, std::uint32_t most) noexcept {
   check(least != 0 && least <= most, "nothing is taken from a front, or less than is needed");
   const sync::lock_guard<sync::spin_lock> held(lock_);
-  const region_id free = regions_.best_fit(free_kind, least);
-  if (free == region_id::none || !regions_.provide(1)) return {};
+  const std::uint32_t largest = regions_.largest(free_kind);
+  if (largest < least || !regions_.provide(1)) return {};
+  const region_id free = regions_.best_fit(free_kind, largest);
   region_id taken = free;
   if (regions_.where(free).count > most) {
     taken = regions_.take_front(free, most);
@@ -184,8 +185,18 @@ granule_range front::take_fitting(std::uint32_t least, std::uint32_t most) noexc
   }
   const granule_range where = regions_.where(taken);
   check(where.count >= least && where.count <= most, "another size is taken from a front");
-  make_hole(taken);
+  regions_.set_note(taken, {0, leaving_tag});
+  leaving_granules_ += where.count;
   return where;
+}
+
+void front::end_leaving(granule_range what, bool goes) noexcept {
+  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const region_id region = regions_.find(what.offset);
+  check(regions_.where(region) == what && regions_.tag(region) == leaving_tag,
+        "memory leaves a front that stays");
+  leaving_granules_ -= what.count;
+  goes ? make_hole(region) : make_free(region);
 }
 
 std::uint64_t front::idle_granules(std::uint32_t least) const noexcept {
@@ -203,9 +214,7 @@ front_place front::look(std::uint32_t offset) const noexcept {
 front_place front::look_here(std::uint32_t offset) const noexcept {
   const region_id around = regions_.find(offset);
   check(around != region_id::none, "a granule lies in no region of a front");
-  const bool is_live =
-      regions_.kind(around) == region_kind::unlisted && regions_.tag(around) == live_tag;
-  return is_live ? front_place::inside : front_place::nothing;
+  return is_live(around) ? front_place::inside : front_place::nothing;
 }
 
 granule_range front::take_block(std::uint32_t offset, front_place& place) noexcept {
@@ -236,7 +245,7 @@ void front::list(granule_range within, std::vector<front_part>& out) const {
     const granule_range where = regions_.where(r);
     check(!is_hole(r), "a front does not have what was lent to it");
     const std::uint32_t end = std::min(where.end(), within.end());
-    out.push_back({{at, end - at}, regions_.kind(r) == region_kind::unlisted});
+    out.push_back({{at, end - at}, is_live(r)});
     at = end;
   }
 }
@@ -244,7 +253,8 @@ void front::list(granule_range within, std::vector<front_part>& out) const {
 front_numbers front::numbers() const noexcept {
   const sync::lock_guard<sync::spin_lock> held(lock_);
   check(live_granules_ <= regions_.count_granules(), "more is live in a front than there is");
-  return {live_granules_, regions_.listed_granules(free_kind), blocks_.count()};
+  const std::uint64_t free_granules = regions_.listed_granules(free_kind) + leaving_granules_;
+  return {live_granules_, free_granules, blocks_.count()};
 }
 
 const char* front::broken_invariant() const noexcept {
@@ -253,18 +263,22 @@ const char* front::broken_invariant() const noexcept {
   if (const char* broken = blocks_.broken_invariant(); broken != nullptr) return broken;
   std::uint64_t live_count = 0;
   std::uint64_t live_granules = 0;
+  std::uint64_t leaving_granules = 0;
   for (region_id r = regions_.first(); r != region_id::none; r = regions_.after(r)) {
     const region_id next = regions_.after(r);
     const bool is_free = regions_.kind(r) == free_kind;
     if (is_free && next != region_id::none && regions_.kind(next) == free_kind)
       return "two free neighbours in a front are not merged";
     if (is_free || is_hole(r)) continue;
+    if (!is_live(r)) leaving_granules += regions_.where(r).count;
+    if (!is_live(r)) continue;
     ++live_count;
     live_granules += regions_.where(r).count;
     if (blocks_.find(regions_.where(r).offset) != r) return "a front's block is in no table";
   }
   check(live_count <= regions_.count_granules(), "a front has more blocks than granules");
   if (live_count != blocks_.count()) return "a front's table has one that is not live";
+  if (leaving_granules != leaving_granules_) return "the count of what leaves a front is wrong";
   return live_granules == live_granules_ ? nullptr : "a front's count of granules is wrong";
 }
 

@@ -8,7 +8,7 @@
 // pool does for one stream: best fit, cut, coalesce, a table of live blocks. Outside of them it has
 // a hole. The pool takes back what is free there whenever it wants (:lending).
 //
-// I1  A front's regions are live, free or holes; what is live or free is lent to it by the pool.
+// I1  A front's regions are live, free, leaving or holes; all but holes are lent to it by the pool.
 // I2  A front that is closed hands out nothing and takes back nothing: the pool does both.
 // I3  What is free in a front was freed on its stream, and is handed out for work of that stream.
 // I4  A front has its stream from provide() to remove(). It stays where it is until the pool goes,
@@ -80,9 +80,11 @@ class alignas(128) front {
   [[nodiscard]] bool end_frees() noexcept;
   /// A free region becomes a hole; an empty one when nothing is free.
   [[nodiscard]] granule_range take_free() noexcept;
-  /// The first granules, `most` at most, of the smallest free region of `least` or more become a
-  /// hole; an empty one where there is none, or the host has no memory. Of an open front, too.
-  [[nodiscard]] granule_range take_fitting(std::uint32_t least, std::uint32_t most) noexcept;
+  /// The first granules, `most` at most, of the largest free region leave: nobody is given them
+  /// until they stay or go. Empty where it has less than `least`, or the host has no memory.
+  [[nodiscard]] granule_range begin_leaving(std::uint32_t least, std::uint32_t most) noexcept;
+  /// What is leaving is free here again, or becomes a hole.
+  void end_leaving(granule_range what, bool goes) noexcept;
   /// All that is free, where a region has `least` granules or more; else 0.
   [[nodiscard]] std::uint64_t idle_granules(std::uint32_t least) const noexcept;
   /// The live block that begins there becomes a hole; an empty one, and `place`, where none does.
@@ -111,6 +113,7 @@ class alignas(128) front {
   static constexpr region_kind free_kind = static_cast<region_kind>(1);
   static constexpr std::uint32_t hole_tag = 0;
   static constexpr std::uint32_t live_tag = 1;
+  static constexpr std::uint32_t leaving_tag = 2;
   static constexpr std::uint32_t regions_max = 1u << 22;
   // More free regions than this are the pool's: what is taken back at a time stays short.
   static constexpr std::uint32_t free_count_max = 4096;
@@ -120,6 +123,9 @@ class alignas(128) front {
   [[nodiscard]] inline bool is_hole(region_id region) const noexcept VMM_REQUIRES(lock_) {
     return region != region_id::none && regions_.kind(region) == region_kind::unlisted &&
            regions_.tag(region) == hole_tag;
+  }
+  [[nodiscard]] inline bool is_live(region_id region) const noexcept VMM_REQUIRES(lock_) {
+    return regions_.kind(region) == region_kind::unlisted && regions_.tag(region) == live_tag;
   }
   [[nodiscard]] front_place look_here(std::uint32_t offset) const noexcept VMM_REQUIRES(lock_);
   [[nodiscard]] bool give_here(address at) noexcept VMM_REQUIRES(lock_);
@@ -136,6 +142,7 @@ class alignas(128) front {
   region_map regions_ VMM_GUARDED_BY(lock_);
   live_block_table blocks_ VMM_GUARDED_BY(lock_){};
   std::uint64_t live_granules_ VMM_GUARDED_BY(lock_) = 0;
+  std::uint64_t leaving_granules_ VMM_GUARDED_BY(lock_) = 0;
 };
 
 /// What the pool knows of a front. Under the lock of the pool's state.
@@ -191,6 +198,19 @@ class front_set {
     check(number < fronts_max && fronts_[number] != nullptr, "no front has this number");
     return leases_[number];
   }
+  /// The number and the front of each stream that has one, from another one on each time, until
+  /// `visitor` answers false.
+  template <class Visitor>
+  void for_some(Visitor&& visitor) {
+    check(turn_ < fronts_max, "no front is the first");
+    const std::uint32_t first = turn_;
+    for (std::uint32_t step = 0; step < fronts_max; ++step) {
+      const std::uint32_t number = (first + step) % fronts_max;
+      if (fronts_[number] == nullptr || leases_[number].record == none) continue;
+      turn_ = (number + 1) % fronts_max;
+      if (!visitor(number, *fronts_[number])) return;
+    }
+  }
   /// The number and the front of each stream that has one.
   template <class Visitor>
   void for_each(Visitor&& visitor) const {
@@ -226,6 +246,7 @@ class front_set {
   std::array<bucket, bucket_count> buckets_{};
   std::array<std::unique_ptr<front>, fronts_max> fronts_{};
   alignas(64) std::array<front_lease, fronts_max> leases_{};
+  std::uint32_t turn_ = 0;
   const address_range where_;
 };
 

@@ -12,17 +12,43 @@ import vmm.va;
 
 namespace vmm {
 
-// A front that has no room is lent more, where the pool has memory that is free for the stream.
+// A front that has no room is lent more, where the pool has memory that is free for the stream;
+// then it gets some of another front.
 address stream_pool::allocate_at_front(const front_set& fronts, std::uint64_t size_bytes,
                                        stream_handle stream) noexcept {
   front* const own = fronts.find(stream);
   if (own == nullptr) return {};
   if (const address at = own->take(stream, size_bytes)) return at;
   if (size_bytes > front_lending::request_bytes_max) return {};
-  const auto state = state_.lock();
-  const address at = front_lending(*state).lend_and_take(stream, size_bytes);
-  debug_check([&] { return at.value % granule_bytes == 0; }, "a block begins inside a granule");
-  return at;
+  {
+    const auto state = state_.lock();
+    const address at = front_lending(*state).lend_and_take(stream, size_bytes);
+    debug_check([&] { return at.value % granule_bytes == 0; }, "a block begins inside a granule");
+    if (at || !state->has_nothing_to_tidy()) return at;
+  }
+  return gate_.is_open() ? allocate_between_fronts(size_bytes, stream) : address{};
+}
+
+// What the slow path would do first where there are fronts, with three holds of the state's lock
+// instead of a dozen. Errors are the slow path's to meet again.
+address stream_pool::allocate_between_fronts(std::uint64_t size_bytes,
+                                             stream_handle stream) noexcept {
+  if (options_.captures_announced) return {};
+  const growth_turn turn(way_in());
+  if (!own_rights_.empty()) return {};
+  stream_request request;
+  transfer_under_way moving;
+  {
+    const auto state = state_.lock();
+    const address at = front_lending(*state).lend_and_take(stream, size_bytes);  // of another thread
+    if (at || !state->has_nothing_to_tidy()) return at;
+    request = {state->granules_for(size_bytes), state->find_stream(stream)};
+    if (request.count_granules == 0 || request.stream == pool_state::no_stream) return {};
+    moving = begin_transfer(*state, request);
+  }
+  const result<address> found = carry_out(std::move(moving), request, stream);
+  check(!found || found->value % granule_bytes == 0, "a block begins inside a granule");
+  return found ? *found : address{};
 }
 
 bool stream_pool::free_at_front(const front_set& fronts, address at,
@@ -31,22 +57,46 @@ bool stream_pool::free_at_front(const front_set& fronts, address at,
   return own != nullptr && own->give(stream, at);
 }
 
-// With memory of the front that has most. Work that is not finished may use all of what it freed:
-// then that is free for its stream, which is lent it again. Under the lock of growth.
+// With memory of another front, once its stream has finished with it. Under the lock of growth.
 result<address> stream_pool::reuse_from_front(const stream_request& request, stream_handle stream) {
   if (fronts_.load(std::memory_order_acquire) == nullptr) return address{};
   if (request.size_bytes() > front_lending::request_bytes_max) return address{};
-  const stream_point freed =
-      state_.with([&](auto& state) { return front_lending(state).take_from_richest(request); });
-  if (freed.stream == pool_state::no_stream) return address{};
-  check(freed.stream != request.stream, "a stream takes its own memory as another's");
-  if (status asked = poll_events(freed); !asked) return asked.error();
+  check(request.count_granules != 0, "no granule is looked for");
+  transfer_under_way moving =
+      state_.with([&](auto& state) { return begin_transfer(state, request); });
+  return carry_out(std::move(moving), request, stream);
+}
+
+stream_pool::transfer_under_way stream_pool::begin_transfer(
+    pool_state& state, const stream_request& request) noexcept {
+  transfer_under_way moving{front_lending(state).begin_transfer(request), {}};
+  if (moving.what.from == front_set::none) return moving;
+  moving.answer = state.progress().ask(moving.what.freed);
+  check(moving.answer.is == point_answer::kind::unmarked, "a point of now is marked");
+  return moving;
+}
+
+// Where the stream that freed the memory has not finished with it, or is being captured, it stays.
+result<address> stream_pool::carry_out(transfer_under_way&& moving, const stream_request& request,
+                                       stream_handle stream) {
+  if (moving.what.from == front_set::none) return address{};
+  mark_order& order = moving.answer.order;
+  const result<ticket_ref> mark = mark_stream(order.handle());
+  const result<bool> passed =
+      mark ? parts_->time.passed(*mark) : result<bool>{mark.error()};
   const auto state = state_.lock();
-  if (!state->progress().passed(freed)) return address{};
-  state->pass_on(freed.stream, request.stream);
-  const address lent = front_lending(*state).lend_and_take(stream, request.size_bytes());
-  const result<address> at = lent ? result<address>{lent} : state->allocate_own(request);
-  check(!at || !*at || at->value % granule_bytes == 0, "a block begins inside a granule");
+  const bool has_passed = passed && *passed;
+  if (mark) ++state->totals().mark_count;
+  if (has_passed) state->progress().note_passed(moving.what.freed);
+  if (mark && !has_passed) state->progress().add_mark(std::move(order), *mark);
+  front_lending lending(*state);
+  const bool arrived = lending.end_transfer(moving.what, request, has_passed);
+  check(!arrived || has_passed, "memory is passed on that unfinished work may use");
+  if (!passed && !is_capture_refusal(passed.error())) return passed.error();
+  if (!arrived) return address{};
+  front* const own = state->fronts()->find(stream);
+  const address taken = own == nullptr ? address{} : own->take(stream, request.size_bytes());
+  const result<address> at = taken ? result<address>{taken} : state->allocate_own(request);
   if (at && *at) ++state->totals().foreign_count;
   return at;
 }

@@ -38,8 +38,8 @@ class VMM_CAPABILITY("mutex") growth_lock {
   inline void unlock() noexcept VMM_RELEASE() VMM_NOT_ANALYSED { growing_.unlock(); }
 
  private:
-  sync::mutex next_;
-  sync::mutex growing_;
+  sync::watched_mutex next_;
+  sync::watched_mutex growing_;
 };
 
 using release_lock = sync::mutex;
@@ -57,6 +57,9 @@ using watcher_lock = sync::recursive_mutex;
 ///     }
 ///     guarded.with([](auto& state) { return state.answer(); });
 ///
+/// The object has the lock, beside what each holder reads first: what is read without the lock
+/// around the pointer to it stays unwritten, so that no thread takes it from another's cache.
+///
 /// lock()->call() does not compile: the lock would be held to the end of the statement, with
 /// whatever else stands there. The type leaves no way around the lock, and the compiler's analysis
 /// of locks refuses a member that would be one.
@@ -69,27 +72,24 @@ class guarded {
    public:
     locked(const locked&) = delete;
     locked& operator=(const locked&) = delete;
-    inline ~locked() VMM_NOT_ANALYSED { owner_.lock_.unlock(); }
+    inline ~locked() VMM_NOT_ANALYSED { object_.own_lock().unlock(); }
 
-    [[nodiscard]] inline Object* operator->() const& noexcept VMM_NOT_ANALYSED {
-      return owner_.object_.get();
-    }
-    [[nodiscard]] inline Object& operator*() const& noexcept VMM_NOT_ANALYSED {
-      return *owner_.object_;
-    }
+    [[nodiscard]] inline Object* operator->() const& noexcept { return &object_; }
+    [[nodiscard]] inline Object& operator*() const& noexcept { return object_; }
     Object* operator->() const&& = delete;
     Object& operator*() const&& = delete;
 
    private:
     friend class guarded;
-    inline explicit locked(const guarded& owner) noexcept VMM_NOT_ANALYSED : owner_(owner) {
-      if (!owner_.lock_.try_lock()) [[unlikely]]
-        owner_.wait();
-      debug_check([&]() VMM_NOT_ANALYSED { return owner_.object_ != nullptr; },
+    inline explicit locked(const guarded& owner) noexcept VMM_NOT_ANALYSED
+        : object_(*owner.object_) {
+      debug_check([&]() VMM_NOT_ANALYSED { return owner.object_ != nullptr; },
                   "nothing is guarded yet, or any more");
+      if (!object_.own_lock().try_lock()) [[unlikely]]
+        owner.wait();
     }
 
-    const guarded& owner_;
+    Object& object_;
   };
 
   guarded() = default;
@@ -121,12 +121,14 @@ class guarded {
  private:
   // Another thread has the lock. The object may count that.
   [[gnu::noinline]] void wait() const noexcept VMM_NOT_ANALYSED {
-    lock_.lock();
     check(object_ != nullptr, "nothing is guarded yet, or any more");
+    object_->own_lock().lock();
     if constexpr (requires(T& object) { object.note_wait(); }) object_->note_wait();
   }
 
-  mutable sync::spin_lock lock_;
+  // Stands for the object's lock, which the analysis cannot name.
+  class VMM_CAPABILITY("spin_lock") lock_of_object {};
+  [[no_unique_address]] lock_of_object lock_;
   std::unique_ptr<T> object_ VMM_GUARDED_BY(lock_);
 };
 

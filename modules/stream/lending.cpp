@@ -34,8 +34,7 @@ address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_by
   front& to = fronts->at(number);
   front_lease& lease = fronts->lease_of(number);
   if (in.find_free({1, lease.record}) == region_id::none) return {};
-  const auto counted = static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0));
-  state_.records().count_dead(counted);
+  end_count(lease);
   // All that is free for the stream, the smallest first: a front that has large regions alone would
   // cut those, and leave the small ones unused.
   for (std::uint32_t step = 0; step < steps_max; ++step) {
@@ -61,6 +60,12 @@ void front_lending::count(std::uint32_t number) noexcept {
   const std::uint64_t before = std::exchange(lease.counted_granules, live);
   if (live > before) state_.records().count_live(static_cast<std::uint32_t>(live - before));
   if (live < before) state_.records().count_dead(static_cast<std::uint32_t>(before - live));
+}
+
+// Of a front that opens: what is live in it is its own to count.
+void front_lending::end_count(front_lease& lease) noexcept {
+  check(lease.counted_granules <= lease.lent_granules, "more is counted than was lent");
+  state_.records().count_dead(static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0)));
 }
 
 // ---- taking back ---------------------------------------------------------------------
@@ -103,49 +108,65 @@ bool front_lending::take_back(std::uint32_t number, std::uint32_t& steps) noexce
   }
 }
 
-// The front, of another stream, that has most free memory of those that serve the request.
-std::uint32_t front_lending::richest_for(const stream_request& request) const noexcept {
+// ---- from front to front -------------------------------------------------------------
+
+// The richest of a few fronts of other streams that serve the request.
+std::uint32_t front_lending::richest_for(const stream_request& request) noexcept {
   check(request.count_granules != 0, "no granule is looked for");
-  const front_set& fronts = *state_.fronts();
+  front_set& fronts = *state_.fronts();
   std::uint32_t richest = front_set::none;
   std::uint64_t most = 0;
-  fronts.for_each([&](std::uint32_t number, const front& of) {
-    if (fronts.lease_of(number).record == request.stream) return;
+  std::uint32_t looks_left = looks_max;
+  fronts.for_some([&](std::uint32_t number, const front& of) {
+    if (fronts.lease_of(number).record == request.stream) return true;
     const std::uint64_t idle = of.idle_granules(request.count_granules);
-    if (idle <= most) return;
-    most = idle;
-    richest = number;
+    if (idle == 0) return true;
+    if (idle > most) richest = number;
+    most = std::max(most, idle);
+    return --looks_left != 0;
   });
   check((richest == front_set::none) == (most == 0), "a front is rich that has nothing");
   return richest;
 }
 
-stream_point front_lending::take_from_richest(const stream_request& request) noexcept {
-  constexpr stream_point nobody{pool_state::no_stream, 0};
-  if (state_.fronts() == nullptr || !state_.may_lend()) return nobody;
-  segment& in = state_.segment_at(0);
+front_transfer front_lending::begin_transfer(const stream_request& request) noexcept {
+  if (state_.fronts() == nullptr || !state_.may_lend()) return {};
   const std::uint32_t number = richest_for(request);
-  if (number == front_set::none || !in.provide(2 * taken_count_max)) return nobody;
+  if (number == front_set::none) return {};
   front& from = state_.fronts()->at(number);
-  front_lease& lease = state_.fronts()->lease_of(number);
-  const auto half = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(taken_granules_max, from.idle_granules(request.count_granules) / 2));
-  const std::uint32_t most = std::max(half, request.count_granules);
-  stream_point now = nobody;
-  std::uint32_t taken = 0;
-  for (std::uint32_t step = 0; step < taken_count_max; ++step) {
-    const granule_range free = from.take_fitting(request.count_granules, most);
-    if (free.count == 0) break;
-    if (step == 0) now = state_.progress().advance(lease.record);
-    check(lease.lent_granules - lease.counted_granules >= free.count,
-          "more comes back from a front than was lent");
-    lease.lent_granules -= free.count;
-    in.free_lent(in.cut_lent(free), now, state_.records(), state_.streams());
-    taken += free.count;
-    if (taken >= most) break;
+  const std::uint32_t record = state_.fronts()->lease_of(number).record;
+  check(record != request.stream, "a stream takes its own memory as another's");
+  const granule_range what = from.begin_leaving(
+      request.count_granules, std::max(transfer_granules, request.count_granules));
+  if (what.count == 0) return {};
+  return {number, what, state_.progress().advance(record)};
+}
+
+bool front_lending::end_transfer(const front_transfer& moving, const stream_request& request,
+                                 bool passed) noexcept {
+  front_set& fronts = *state_.fronts();
+  segment& in = state_.segment_at(0);
+  const std::uint32_t number =
+      fronts.number_of(state_.progress().shown_handle(request.stream));
+  check(number != moving.from, "memory passes from a front to itself");
+  front& from = fronts.at(moving.from);
+  const bool lends = number != front_set::none && passed;
+  const bool arrives = passed && in.provide(2) && (!lends || fronts.at(number).lend(moving.what));
+  from.end_leaving(moving.what, arrives);
+  if (!arrives) return false;
+  front_lease& lease = fronts.lease_of(moving.from);
+  check(lease.lent_granules - lease.counted_granules >= moving.what.count,
+        "more leaves a front than was lent");
+  lease.lent_granules -= moving.what.count;
+  const region_id region = in.cut_lent(moving.what);
+  if (!lends) {
+    in.free_lent(region, {request.stream, 0}, state_.records(), state_.streams());
+    return true;
   }
-  check((taken == 0) == (now.stream == pool_state::no_stream), "nothing is taken since a point");
-  return now;
+  in.pass_lent(region, number);
+  fronts.lease_of(number).lent_granules += moving.what.count;
+  end_count(fronts.lease_of(number));
+  return true;
 }
 
 // ---- recalling -----------------------------------------------------------------------

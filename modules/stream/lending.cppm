@@ -28,6 +28,13 @@ import vmm.std;
 
 namespace vmm {
 
+/// Memory of a front on its way to another stream. Lent to that front until it has arrived.
+struct front_transfer {
+  std::uint32_t from = front_set::none;  // none: no memory
+  granule_range what{};
+  stream_point freed{};  // the front's stream has finished with it then
+};
+
 class front_lending {
  public:
   /// Memory is lent for requests up to here. A larger one is served by what its front has in one
@@ -42,11 +49,14 @@ class front_lending {
   /// Takes back some of what is free in fronts, all of which it closes first. False when nothing
   /// is left, but for what host memory was short for.
   [[nodiscard]] bool take_back_some() noexcept;
-  /// Takes regions that serve the request from another front, the one that has most free memory,
-  /// and closes nothing: a half of what is free there or enough for some requests, whichever is
-  /// less. They are free for that front's stream since the point that this answers; no stream's
-  /// where no front serves the request. O(fronts).
-  [[nodiscard]] stream_point take_from_richest(const stream_request& request) noexcept;
+  /// Memory that serves the request leaves another front, of a few that have some the one that has
+  /// most, and closes nothing; from none where no front serves it. Nobody is given it until
+  /// end_transfer(), which is under the same hold of the lock of growth. O(fronts).
+  [[nodiscard]] front_transfer begin_transfer(const stream_request& request) noexcept;
+  /// Where its stream has finished with it, the memory is free for the request's stream, in that
+  /// one's front where it has one; else it stays. False where it stays.
+  [[nodiscard]] bool end_transfer(const front_transfer& moving, const stream_request& request,
+                                  bool passed) noexcept;
   /// A lent block that begins there becomes one of the pool's tables; so that nothing is done when
   /// what lies there is not lent. Errors: out_of_host_memory; not_allocated, invalid_argument
   /// (inside a block) where it is lent and no block begins there.
@@ -61,16 +71,20 @@ class front_lending {
 
  private:
   static constexpr std::uint32_t steps_max = 256;
-  // From a front that stays open: enough for some requests, and not so much that it is next.
-  static constexpr std::uint32_t taken_count_max = 16;
-  static constexpr std::uint32_t taken_granules_max = 256;
+  // From a front that stays open: 64 KiB, or as much as is asked for. More, or more than one
+  // region, cuts memory up among fronts.
+  static constexpr std::uint32_t transfer_granules = 128;
+  // Fronts that have memory for a request, among which the richest is chosen: each one that is
+  // looked at costs cache lines that its threads write.
+  static constexpr std::uint32_t looks_max = 4;
 
-  [[nodiscard]] std::uint32_t richest_for(const stream_request& request) const noexcept;
+  [[nodiscard]] std::uint32_t richest_for(const stream_request& request) noexcept;
   [[nodiscard]] bool take_back(std::uint32_t number, std::uint32_t& steps) noexcept;
   [[nodiscard]] status recall_block(segment& in, std::uint32_t number,
                                     std::uint32_t offset) noexcept;
   [[nodiscard]] status recall_front(std::uint32_t number) noexcept;
   void count(std::uint32_t number) noexcept;
+  void end_count(front_lease& lease) noexcept;
 
   pool_state& state_;
 };

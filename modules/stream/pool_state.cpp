@@ -20,7 +20,8 @@ bool pool_state::is_on_two_lines() const noexcept {
   const auto line_of = [](const void* at) {
     return reinterpret_cast<std::uintptr_t>(at) / line_bytes;
   };
-  const bool first = line_of(&looks_closer_) == line_of(&plain_bytes_max_) &&
+  const bool first = line_of(&lock_) == line_of(&looks_closer_) &&
+                     line_of(&looks_closer_) == line_of(&plain_bytes_max_) &&
                      line_of(&looks_closer_) == line_of(mappings_.counts());
   return first && line_of(&streams_) == line_of(streams_.progress().last_read());
 }
@@ -132,6 +133,12 @@ void pool_state::clear_retired(std::uint32_t stream) noexcept {
   recycle(stream);
 }
 
+bool pool_state::has_nothing_to_tidy() const noexcept {
+  check(!wants_front_ || may_have_fronts_, "a front is wanted by a pool that has none");
+  return !wants_slow_path() && !wants_front_ && surplus_stale_count() == 0 &&
+         !streams_.has_unmarked() && streams_.progress().retired_count() == 0;
+}
+
 // ---- fronts --------------------------------------------------------------------------
 
 void pool_state::note_wait() noexcept {
@@ -230,21 +237,6 @@ void pool_state::settle_free_since(segment& in, region_id block,
   if (!streams_.is_capture(stream)) in.release_live(block, now_for(stream), mappings_);
   check(freed.epoch <= progress().clock(), "a block is freed later than now");
   in.make_free(block, freed, streams_);
-}
-
-void pool_state::pass_on(std::uint32_t from, std::uint32_t to) noexcept {
-  check(from != to && !streams_.is_capture(from) && !streams_.is_capture(to),
-        "memory is passed on to nobody else, or is kept for a graph");
-  segment& in = segment_at(0);
-  for (std::uint32_t i = 0; i < regions_passed_on_max; ++i) {
-    const std::uint32_t size = in.regions().largest(kind_of(from));
-    if (size == 0) return;
-    const region_id found = in.regions().best_fit(kind_of(from), size);
-    check(found != region_id::none, "the largest region is not found");
-    if (!streams_.passed(in.freed_at(found))) return;
-    in.claim_free(found);
-    in.make_free(found, {to, 0}, streams_);
-  }
 }
 
 void pool_state::merge_passed(std::uint32_t stream) noexcept {

@@ -31,6 +31,7 @@ import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
 import vmm.support;
+import vmm.sync;
 import vmm.timeline;
 import vmm.va;
 import :captures;
@@ -65,6 +66,9 @@ class alignas(64) pool_state {
   explicit pool_state(const pool_setup& how) noexcept : pool_state(pool_geometry(how)) {}
   pool_state(const pool_state&) = delete;
   pool_state& operator=(const pool_state&) = delete;
+
+  /// For guarded<pool_state>, which takes it.
+  [[nodiscard]] inline sync::spin_lock& own_lock() const noexcept { return lock_; }
 
   // ---- owners ----
   [[nodiscard]] inline const pool_geometry& sizes() const noexcept { return sizes_; }
@@ -155,9 +159,6 @@ class alignas(64) pool_state {
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
   /// The same of one that was freed then.
   void settle_free_since(segment& in, region_id block, const stream_point& freed) noexcept;
-  /// Of what is free for one stream and has passed, up to regions_passed_on_max regions of the
-  /// first segment are the other's, the largest first.
-  void pass_on(std::uint32_t from, std::uint32_t to) noexcept;
   /// Makes one region of neighbours that are free for the stream or have passed, everywhere. O(n).
   void merge_passed(std::uint32_t stream) noexcept;
   /// Whether a request takes the slow path, whatever is free: stale mappings go first, memory is
@@ -169,6 +170,9 @@ class alignas(64) pool_state {
            (suspension_ != suspension_phase::running || mappings_.stale_count() != 0 ||
             wants_front_);
   }
+
+  /// Whether a request that is not served at once has nothing else to do than to find memory.
+  [[nodiscard]] bool has_nothing_to_tidy() const noexcept;
 
   // ---- fronts: lending.cppm ----
   /// Null while there are none.
@@ -288,7 +292,6 @@ class alignas(64) pool_state {
   void list_lent(const segment& in, region_id region, std::vector<pool_region>& out) const;
   void list_mappings(std::vector<history_mapping>& out) const;
 
-  static constexpr std::uint32_t regions_passed_on_max = 16;
   static constexpr std::uint32_t regions_moved_max = 1024;
   // What validate() adds up.
   struct sums {
@@ -329,6 +332,7 @@ class alignas(64) pool_state {
   [[nodiscard]] const char* broken_sums(const sums& seen) const noexcept;
 
   // One cache line: up to the counts with which mappings_ begins.
+  mutable sync::spin_lock lock_;
   bool looks_closer_ = false;  // whether a request may have to take the slow path
   suspension_phase suspension_ = suspension_phase::running;
   address_range first_range_{};  // of the first segment, which most pools need alone

@@ -251,11 +251,17 @@ void segment::forget_block(const found_block& block) noexcept {
 void segment::lend(region_id found, std::uint32_t count, std::uint32_t number,
                    mappings& records) noexcept {
   check(is_free_kind(kind(found)) && count != 0, "memory that is not free is lent");
-  region_id region = take_free(found, count);
+  const region_id region = take_free(found, count);
   const granule_range lent = range(region);
   check(lent.count == count, "another size is lent than was asked for");
-  regions_.set_note(region, {0, tag_of(region_state::lent) | number << 8});
   count_live_in_each(lent, records);
+  regions_.set_note(region, {0, tag_of(region_state::lent)});
+  pass_lent(region, number);
+}
+
+void segment::pass_lent(region_id region, std::uint32_t number) noexcept {
+  check(is_lent(region), "memory is passed on that is not lent");
+  regions_.set_note(region, {0, tag_of(region_state::lent) | number << 8});
   const auto joins = [&](region_id neighbour) {
     return is_lent(neighbour) && lent_to(neighbour) == number;
   };

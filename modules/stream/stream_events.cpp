@@ -88,18 +88,25 @@ void stream_pool::poll_retired_streams() {
 // Records the event that a point wants. Under the lock of growth, so that the stream is not
 // forgotten meanwhile.
 result<ticket_ref> stream_pool::record(mark_order&& order) {
-  result<bool> captured = is_captured(order.handle());
-  if (!captured) return captured.error();
-  if (*captured) return stream_captured;
-  result<ticket_ref> fresh = parts_->time.mark(order.handle());
+  result<ticket_ref> fresh = mark_stream(order.handle());
   if (!fresh) return fresh;
-  captured = is_captured(order.handle());  // it may have begun meanwhile: then nobody asks the mark
-  if (!captured) return captured.error();
-  if (*captured) return stream_captured;
-  check(!*captured, "a mark is kept that is a captured graph's");
   const auto state = state_.lock();
   ++state->totals().mark_count;
   state->progress().add_mark(std::move(order), *fresh);
+  return fresh;
+}
+
+// Of work that is not being captured: no graph's mark is kept.
+result<ticket_ref> stream_pool::mark_stream(stream_handle stream) {
+  result<bool> captured = is_captured(stream);
+  if (!captured) return captured.error();
+  if (*captured) return stream_captured;
+  result<ticket_ref> fresh = parts_->time.mark(stream);
+  if (!fresh) return fresh;
+  captured = is_captured(stream);  // it may have begun meanwhile: then nobody asks the mark
+  if (!captured) return captured.error();
+  if (*captured) return stream_captured;
+  check(!*captured, "a mark is kept that is a captured graph's");
   return fresh;
 }
 

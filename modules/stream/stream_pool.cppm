@@ -487,8 +487,18 @@ export class stream_pool {
                                           stream_handle stream) noexcept;
   [[nodiscard]] static bool free_at_front(const front_set& fronts, address at,
                                           stream_handle stream) noexcept;
+  [[nodiscard]] address allocate_between_fronts(std::uint64_t size_bytes,
+                                                stream_handle stream) noexcept;
+  struct transfer_under_way {
+    front_transfer what{};
+    point_answer answer{};  // with leave to mark when it was freed
+  };
   [[nodiscard]] result<address> reuse_from_front(const stream_request& request,
                                                  stream_handle stream);
+  [[nodiscard]] static transfer_under_way begin_transfer(pool_state& state,
+                                                         const stream_request& request) noexcept;
+  [[nodiscard]] result<address> carry_out(transfer_under_way&& moving,
+                                          const stream_request& request, stream_handle stream);
   [[nodiscard]] result<address> reuse_taken_back(const stream_request& request);
   void provide_front(stream_handle stream, std::uint32_t record) noexcept;
 
@@ -565,6 +575,7 @@ export class stream_pool {
   void poll_retired_streams();
   [[nodiscard]] result<ticket_ref> mark_for(point_answer&& answer);
   [[nodiscard]] result<ticket_ref> record(mark_order&& order);
+  [[nodiscard]] result<ticket_ref> mark_stream(stream_handle stream);
   [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream);
   [[nodiscard]] result<bool> wait_for(const stream_point& point);
   [[nodiscard]] status mark_all(std::vector<known_mark>& out);

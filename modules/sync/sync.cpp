@@ -12,6 +12,15 @@ namespace {
 // Relaxed: it must not order the threads that it watches.
 std::atomic<schedule_observer*> observer_in_use = nullptr;
 
+// Leaves what a processor's other thread can use to that one, for some tens of nanoseconds.
+inline void pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
+
 }  // namespace
 
 schedule_observer* set_schedule_observer(schedule_observer* observer) noexcept {
@@ -22,6 +31,15 @@ void announce(step what, const void* object) noexcept {
   check(object != nullptr, "a step is announced of no lock and no atomic");
   schedule_observer* const observer = observer_in_use.load(std::memory_order_relaxed);
   if (observer != nullptr) observer->reach(what, object);
+}
+
+void watched_mutex::lock_slowly() noexcept {
+  constexpr std::uint32_t looks_max = 200;  // some microseconds, where the processor can pause
+  for (std::uint32_t looks = 0; looks < looks_max; ++looks) {
+    if (!is_locked_.load(std::memory_order_relaxed) && mutex_.try_lock()) return;
+    pause();
+  }
+  mutex_.lock();
 }
 
 // Most waits end within a few hundred nanoseconds. Where they do not, the holder has lost its

@@ -87,6 +87,33 @@ export class VMM_CAPABILITY("mutex") mutex {
   std::mutex mutex_;
 };
 
+/// std::mutex for what takes a microsecond as a rule, and may take long: a thread that finds it held
+/// looks on for about as long as it takes to fall asleep and to be woken, and sleeps then.
+export class VMM_CAPABILITY("mutex") watched_mutex {
+ public:
+  watched_mutex() = default;
+  watched_mutex(const watched_mutex&) = delete;
+  watched_mutex& operator=(const watched_mutex&) = delete;
+
+  inline void lock() noexcept VMM_ACQUIRE() VMM_NOT_ANALYSED {
+    reach(step::lock, this);
+    if (!mutex_.try_lock()) [[unlikely]]
+      lock_slowly();
+    is_locked_.store(true, std::memory_order_relaxed);
+  }
+  inline void unlock() noexcept VMM_RELEASE() VMM_NOT_ANALYSED {
+    is_locked_.store(false, std::memory_order_relaxed);
+    mutex_.unlock();
+    reach(step::unlock, this);
+  }
+
+ private:
+  void lock_slowly() noexcept;
+
+  std::mutex mutex_;
+  std::atomic<bool> is_locked_ = false;  // for who looks on: may be late
+};
+
 /// std::recursive_mutex. Each unlock is announced, the last one like the others.
 export class VMM_CAPABILITY("mutex") recursive_mutex {
  public:

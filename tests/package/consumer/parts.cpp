@@ -168,6 +168,7 @@ using vmm::sync::shared_guard;
 using vmm::sync::shared_mutex;
 using vmm::sync::spin_lock;
 using vmm::sync::step;
+using vmm::sync::watched_mutex;
 
 // vmm.texts
 using vmm::detail_bytes_max;

@@ -1,0 +1,213 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// How often streams that share a pool meet at what they share: the events of bench_threads, made by
+// one thread for each stream in turn, so that equal runs count alike. For each number of streams,
+// without fronts and with fronts at once, per 1,000 events: how often the lock of the pool's state
+// was taken, that of growth (by each request that what is at hand does not serve), all other locks
+// (of fronts, of the timeline), how many calls the driver answered, and how many requests grew the
+// pool. Then what the pool held at most over what was live at the end, the mean of the rounds and the
+// most. The locks of the fake driver are among the others.
+//
+// Built with a library whose locks announce themselves. What is counted begins after a warm-up of a
+// quarter as many events. Each round has other numbers. --json prints one object; --events N sets
+// the events of all streams, --rounds N the rounds.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../tools/program/usage.hpp"
+#include "churn.hpp"
+
+import vmm.fake;
+import vmm.stream;
+import vmm.sync;
+
+namespace {
+
+using pool = vmm::stream_pool;
+
+/// Counts how often two locks of a pool are taken, and all others together.
+class lock_count final : public vmm::sync::schedule_observer {
+ public:
+  lock_count() { vmm::sync::set_schedule_observer(this); }
+  ~lock_count() { vmm::sync::set_schedule_observer(nullptr); }
+  lock_count(const lock_count&) = delete;
+  lock_count& operator=(const lock_count&) = delete;
+
+  void reach(vmm::sync::step what, const void* object) noexcept override {
+    if (what != vmm::sync::step::lock) return;
+    if (last_ == nullptr) last_ = object;
+    ++counts_[object == state_ ? 0 : object == growth_ ? 1 : 2];
+  }
+  // Finds out which they are: what call takes first. The pool has allocated.
+  void find(pool& of) {
+    last_ = nullptr;
+    (void)of.last_shortage();
+    state_ = std::exchange(last_, nullptr);
+    must(of.forget(static_cast<vmm::stream_handle>(~0U)));
+    growth_ = last_;
+    if (state_ == nullptr || growth_ == nullptr || state_ == growth_) stop("a lock is not found");
+    counts_ = {};
+  }
+  [[nodiscard]] std::uint64_t of_state() const { return counts_[0]; }
+  [[nodiscard]] std::uint64_t of_growth() const { return counts_[1]; }
+  [[nodiscard]] std::uint64_t others() const { return counts_[2]; }
+
+ private:
+  const void* state_ = nullptr;
+  const void* growth_ = nullptr;
+  const void* last_ = nullptr;  // the first since it was null
+  std::array<std::uint64_t, 3> counts_{};
+};
+
+/// Per 1,000 events.
+struct counts {
+  double state_locks = 0;
+  double growth_locks = 0;
+  double other_locks = 0;
+  double driver_calls = 0;
+  double growths = 0;
+  double held_mean = 0;       // held over live: the mean of the rounds
+  double held_over_live = 0;  // and the most
+};
+
+struct scene {
+  unsigned streams = 0;
+  vmm::front_rule fronts = vmm::front_rule::never;
+  std::uint64_t events = 0;
+  std::uint64_t seed = 0;
+};
+
+counts count(const scene& of) {
+  const unsigned streams = of.streams;
+  vmm::fake_driver driver;
+  vmm::pool_options options = vmm::pool_options::from_environment({}).value();
+  options.capture = vmm::capture_rule::unchecked;
+  options.fronts = of.fronts;
+  const auto shared = std::make_unique<pool>(driver, options);
+  lock_count locks;
+  std::vector<vmm::stream_handle> handles;
+  std::vector<generator> randoms;
+  std::vector<std::vector<vmm::address>> live(streams, std::vector<vmm::address>(live_count));
+  for (unsigned i = 0; i < streams; ++i) {
+    handles.push_back(must(driver.create_stream()));
+    randoms.emplace_back(of.seed + i + 1);
+  }
+  for (unsigned i = 0; i < streams; ++i) {
+    for (vmm::address& each : live[i])
+      each = must(shared->allocate(randoms[i].size_bytes(), handles[i]));
+  }
+  const std::uint64_t pairs = std::max<std::uint64_t>(1, of.events / 2 / streams);
+  const auto replace = [&](std::uint64_t times) {
+    for (std::uint64_t step = 0; step < times; ++step) {
+      for (unsigned i = 0; i < streams; ++i) {
+        vmm::address& each = live[i][randoms[i].next() % live_count];
+        must(shared->free(each, handles[i]));
+        each = must(shared->allocate(randoms[i].size_bytes(), handles[i]));
+      }
+    }
+  };
+  replace(pairs / 4);
+  const std::uint64_t grown_before = shared->statistics().grown_count;
+  driver.reset_calls();
+  locks.find(*shared);
+  replace(pairs);
+  const double thousands = 2e-3 * static_cast<double>(pairs) * streams;
+  counts found{.state_locks = static_cast<double>(locks.of_state()) / thousands,
+               .growth_locks = static_cast<double>(locks.of_growth()) / thousands,
+               .other_locks = static_cast<double>(locks.others()) / thousands,
+               .driver_calls = static_cast<double>(driver.calls()) / thousands};
+  const vmm::pool_statistics now = shared->statistics();
+  found.growths = static_cast<double>(now.grown_count - grown_before) / thousands;
+  found.held_over_live =
+      static_cast<double>(now.peak_mapped_bytes) / static_cast<double>(now.live_bytes);
+  for (unsigned i = 0; i < streams; ++i) {
+    for (const vmm::address each : live[i]) must(shared->free(each, handles[i]));
+    must(shared->forget(handles[i]));
+    must(driver.destroy_stream(handles[i]));
+  }
+  return found;
+}
+
+// The mean over the rounds; of what is held, the most.
+counts count_rounds(scene of, std::uint64_t rounds) {
+  counts sum;
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    of.seed = round * 1000;
+    const counts now = count(of);
+    const double part = 1.0 / static_cast<double>(rounds);
+    sum.state_locks += now.state_locks * part;
+    sum.growth_locks += now.growth_locks * part;
+    sum.other_locks += now.other_locks * part;
+    sum.driver_calls += now.driver_calls * part;
+    sum.growths += now.growths * part;
+    sum.held_over_live = std::max(sum.held_over_live, now.held_over_live);
+    sum.held_mean += now.held_over_live * part;
+  }
+  return sum;
+}
+
+void print_row(unsigned streams, const char* fronts, const counts& found) {
+  std::printf("| %u | %s | %.2f | %.3f | %.1f | %.2f | %.4f | %.3f | %.3f |\n", streams, fronts,
+              found.state_locks, found.growth_locks, found.other_locks, found.driver_calls,
+              found.growths, found.held_mean, found.held_over_live);
+}
+
+void print_json(unsigned streams, const char* fronts, const counts& found, bool is_first) {
+  std::printf("%s{\"streams\": %u, \"fronts\": \"%s\", \"state_locks\": %.3f, "
+              "\"growth_locks\": %.4f, \"other_locks\": %.2f, \"driver_calls\": %.3f, "
+              "\"growths\": %.5f, \"held_over_live\": %.4f, \"held_over_live_max\": %.4f}",
+              is_first ? "" : ", ", streams, fronts, found.state_locks, found.growth_locks,
+              found.other_locks, found.driver_calls, found.growths, found.held_mean, found.held_over_live);
+}
+
+constexpr const char* usage =
+    "usage: bench_fronts [--json] [--events N] [--rounds N]\n"
+    "N is a whole number from 1 on (1000000 events, 5 rounds otherwise).\n";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  vmm::tools::answer_help(argc, argv, usage);
+  bool json = false;
+  std::uint64_t events = 1'000'000;
+  std::uint64_t rounds = 5;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--json") {
+      json = true;
+      continue;
+    }
+    const bool is_number = word == "--events" || word == "--rounds";
+    const auto number = is_number && i + 1 < argc ? vmm::tools::read_count(argv[++i], 1)
+                                                  : std::optional<std::uint64_t>{};
+    if (!number) {
+      std::fputs(usage, stderr);
+      return 2;
+    }
+    (word == "--events" ? events : rounds) = *number;
+  }
+  std::printf(json ? "{\"rows\": ["
+                   : "| streams | fronts | pool's lock | growth's | others | driver calls | "
+                     "growths | held over live | most |\n| ---: | --- | ---: | ---: | ---: | "
+                     "---: | ---: | ---: | ---: |\n");
+  bool is_first = true;
+  for (const unsigned streams : thread_counts) {
+    for (const vmm::front_rule rule : {vmm::front_rule::never, vmm::front_rule::always}) {
+      const char* const fronts = rule == vmm::front_rule::never ? "never" : "always";
+      const counts found = count_rounds({streams, rule, events}, rounds);
+      json ? print_json(streams, fronts, found, is_first) : print_row(streams, fronts, found);
+      std::fflush(stdout);
+      is_first = false;
+    }
+  }
+  if (json) std::printf("]}\n");
+  return 0;
+}
