@@ -391,6 +391,11 @@ export class stream_pool {
     return static_cast<std::uint64_t>(stream) >= asked_from_;
   }
 
+  // Whether nothing but a capture is watched for, and the driver says in a word that there is none.
+  [[nodiscard]] inline bool is_uncaptured(stream_handle stream) const noexcept {
+    debug_check([&] { return watches(stream); }, "a stream is asked about in vain");
+    return !sees_all_ && driver_->is_uncaptured(stream);
+  }
   [[nodiscard]] error why_not_ready() const noexcept;
   // Of calls that have nothing to do before the first allocation.
   [[nodiscard]] status nothing_to_do() const noexcept {
@@ -604,7 +609,8 @@ export class stream_pool {
   user_count users_{used_object::pool};
 };
 
-// What every request takes while nothing is slow, inline in its caller.
+// What every request takes while nothing is slow, inline in its caller. Behind the question about
+// captures nothing looks at it again: what the driver said is as good as query_capture()'s word.
 
 // On a stream that is not being captured.
 inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes,
@@ -637,7 +643,7 @@ inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_ha
   if (!gate_.is_open()) [[unlikely]]
     return allocate_closed(size_bytes, stream);
   debug_check([this] { return is_ready(); }, "a pool allocates before it is set up");
-  if (watches(stream)) return allocate_watched(size_bytes, stream);
+  if (watches(stream) && !is_uncaptured(stream)) return allocate_watched(size_bytes, stream);
   return allocate_uncaptured(size_bytes, stream);
 }
 
@@ -661,7 +667,7 @@ inline status stream_pool::free(address at, stream_handle stream) {
   if (!gate_.is_open()) [[unlikely]]
     return free_closed(at, stream);
   debug_check([this] { return is_ready(); }, "a pool frees before it is set up");
-  if (watches(stream)) return free_watched(at, stream);
+  if (watches(stream) && !is_uncaptured(stream)) return free_watched(at, stream);
   return free_uncaptured(at, stream);
 }
 
