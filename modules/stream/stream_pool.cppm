@@ -592,6 +592,7 @@ export class stream_pool {
   mutable history_use recorder_;
   guarded<pool_state> state_;
   pool_options options_;
+  gate_watch gate_watch_{gate_};
   mutable watcher_lock watcher_lock_;
   mutable growth_lock growth_lock_;  // held while the driver is called
   std::vector<std::unique_ptr<own_rights>> own_rights_;  // under it

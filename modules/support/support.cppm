@@ -117,6 +117,29 @@ export class process_mark {
   std::uint32_t made_after_;
 };
 
+/// An object that is told of a fork, in the child, before fork() returns there: what it then writes
+/// down is read where its owner looks anyway, and not in a counter of the process. Calls nothing
+/// but what a signal handler may.
+export class fork_listener {
+ public:
+  fork_listener() = default;
+  fork_listener(const fork_listener&) = delete;
+  fork_listener& operator=(const fork_listener&) = delete;
+
+  /// From now on forked() is called in each child; again: nothing. False when the host has no
+  /// memory. No lock: a fork on another thread finds it listening, or not.
+  [[nodiscard]] bool listen() noexcept;
+  /// It is not called any more. Before the object's own destructor ends.
+  void stop() noexcept;
+  virtual void forked() noexcept = 0;
+
+ protected:
+  ~fork_listener();
+
+ private:
+  std::atomic<fork_listener*>* slot_ = nullptr;  // while it listens
+};
+
 /// Gives up an object without destroying it. Null is allowed.
 export void leave_behind(const void* object) noexcept;
 
