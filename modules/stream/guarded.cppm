@@ -38,6 +38,9 @@ using watcher_lock = sync::recursive_mutex;
 ///     }
 ///     guarded.with([](auto& state) { return state.answer(); });
 ///
+/// An object that puts work off has settle(), which does it: whoever takes the lock finds it done,
+/// but for lock_unsettled().
+///
 /// lock()->call() does not compile: the lock would be held to the end of the statement, with
 /// whatever else stands there. The type leaves no way around the lock, and the compiler's analysis
 /// of locks refuses a member that would be one.
@@ -63,11 +66,15 @@ class guarded {
 
    private:
     friend class guarded;
-    inline explicit locked(const guarded& owner) noexcept VMM_NOT_ANALYSED : owner_(owner) {
+    inline locked(const guarded& owner, bool settles) noexcept VMM_NOT_ANALYSED : owner_(owner) {
+      owner_.fetch_object();
       if (!owner_.lock_.try_lock()) [[unlikely]]
         owner_.wait();
       debug_check([&]() VMM_NOT_ANALYSED { return owner_.object_ != nullptr; },
                   "nothing is guarded yet, or any more");
+      if constexpr (requires(T& object) { object.settle(); }) {
+        if (settles) owner_.object_->settle();
+      }
     }
 
     const guarded& owner_;
@@ -78,17 +85,21 @@ class guarded {
   guarded& operator=(const guarded&) = delete;
 
   /// After set(). The result is held for the block that it is named in.
-  [[nodiscard]] inline locked<T> lock() noexcept { return locked<T>(*this); }
-  [[nodiscard]] inline locked<const T> lock() const noexcept { return locked<const T>(*this); }
+  [[nodiscard]] inline locked<T> lock() noexcept { return locked<T>(*this, true); }
+  [[nodiscard]] inline locked<const T> lock() const noexcept {
+    return locked<const T>(*this, true);
+  }
+  /// The same, and what the object has put off stays so.
+  [[nodiscard]] inline locked<T> lock_unsettled() noexcept { return locked<T>(*this, false); }
   /// The work's result, which names nothing of the object by reference.
   template <class Work>
   inline auto with(Work&& work) noexcept {
-    const locked<T> state(*this);
+    const locked<T> state(*this, true);
     return std::forward<Work>(work)(*state);
   }
   template <class Work>
   inline auto with(Work&& work) const noexcept {
-    const locked<const T> state(*this);
+    const locked<const T> state(*this, true);
     return std::forward<Work>(work)(*state);
   }
   /// Before any other thread can reach this, or after every other one has gone.
@@ -100,6 +111,13 @@ class guarded {
   [[nodiscard]] T* release() noexcept VMM_NOT_ANALYSED { return object_.release(); }
 
  private:
+  // Its first two lines come while the lock is taken, behind which the processor waits with other
+  // loads.
+  inline void fetch_object() const noexcept VMM_NOT_ANALYSED {
+    const auto* const first = reinterpret_cast<const std::byte*>(object_.get());
+    fetch_ahead(first);
+    if constexpr (sizeof(T) > 64) fetch_ahead(first + 64);
+  }
   // Another thread has the lock. The object may count that.
   [[gnu::noinline]] void wait() const noexcept VMM_NOT_ANALYSED {
     lock_.lock();

@@ -652,16 +652,17 @@ inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
   if (const front_set* const fronts = fronts_.load(std::memory_order_acquire)) {
     if (free_at_front(*fronts, at, stream)) return {};
   }
-  const auto state = state_.lock();
+  const auto state = state_.lock_unsettled();
   std::uint32_t number = state->find_stream(stream);
   if (number == pool_state::no_stream) [[unlikely]] {
+    state->settle();
     if (status live = locked_blocks(*state).check_live(at); !live) return live;
     const result<std::uint32_t> added = state->add_stream(stream);
     if (!added) return added.error();
     number = *added;
   }
   debug_check([&] { return number < state->streams().count(); }, "a stream has no record");
-  return state->free(at, number);
+  return state->free_soon(at, number);
 }
 
 inline status stream_pool::free(address at, stream_handle stream) {

@@ -89,6 +89,9 @@ export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value,
   return rounded;
 }
 
+/// Asks for a cache line that is used soon. A hint: the address need not be good.
+export inline void fetch_ahead(const void* line) noexcept { __builtin_prefetch(line, 1); }
+
 // ---- history -------------------------------------------------------------------------
 
 // A build of the library without a history in its code is what bench_history compares with.
