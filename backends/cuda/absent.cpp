@@ -66,6 +66,7 @@ status cuda_driver::record_all(event_handle) { return absent(); }
 result<bool> cuda_driver::query_event(event_handle) { return absent(); }
 status cuda_driver::wait_event(stream_handle, event_handle) { return absent(); }
 result<capture_info> cuda_driver::query_capture(stream_handle) { return absent(); }
+bool cuda_driver::is_uncaptured(stream_handle) noexcept { return false; }
 capture_mode cuda_driver::exchange_capture_mode(capture_mode mode) { return mode; }
 bool cuda_driver::push_context() noexcept { return false; }
 void cuda_driver::pop_context() noexcept {}

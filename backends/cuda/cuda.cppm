@@ -88,6 +88,8 @@ export class cuda_driver {
   // `capture_backend`. A stream of its own needs no context; the default one, which cannot be
   // captured, answers not_permitted while a stream that synchronises with it is captured.
   [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
+  /// `quick_capture_backend`, for streams that need no context.
+  [[nodiscard]] bool is_uncaptured(stream_handle stream) noexcept;
   capture_mode exchange_capture_mode(capture_mode mode);
 
   // `context_backend`. Pushes the device's primary context on the calling thread, for tools that

@@ -112,6 +112,23 @@ status cuda_driver::record_all(event_handle event) {
 
 // ---- capture -----------------------------------------------------------------------------------
 
+namespace {
+
+constexpr std::uint64_t reserved_numbers = 2;  // streams up to here are the context's
+
+}  // namespace
+
+bool cuda_driver::is_uncaptured(stream_handle stream) noexcept {
+  check(state_ != nullptr, cuda::moved_from);
+  const cuda::entry_points& cu = state_->cu;
+  check(!state_->can.capture || cu.stream_is_capturing != nullptr, "captures are told by no call");
+  const bool is_own = static_cast<std::uint64_t>(stream) > reserved_numbers;
+  if (!is_own || !state_->can.capture || !state_->made_in.is_here()) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return cu.stream_is_capturing(cuda::native(stream), &status) == CUDA_SUCCESS &&
+         status == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 result<capture_info> cuda_driver::query_capture(stream_handle stream) {
   check(state_ != nullptr, cuda::moved_from);
   const cuda::entry_points& cu = state_->cu;
@@ -121,7 +138,6 @@ result<capture_info> cuda_driver::query_capture(stream_handle stream) {
   if (!state_->can.capture)
     return error{errc::not_supported, call::query_capture, 0, "", no_capture_detail};
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  constexpr std::uint64_t reserved_numbers = 2;  // up to here they name a stream of the context
   if (static_cast<std::uint64_t>(stream) <= reserved_numbers) {
     const vmm::status asked = state_->run(call::query_capture, [&](const cuda::entry_points&) {
       return cu.stream_is_capturing(cuda::native(stream), &status);

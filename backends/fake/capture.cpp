@@ -178,13 +178,19 @@ status driver_state::capture_wait(stream_handle stream, const event_record& even
 
 }  // namespace fake
 
-result<capture_info> fake_driver::query_capture(stream_handle stream) {
+bool fake_driver::is_uncaptured(stream_handle) noexcept {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  const driver_state& s = *state_;
   const bool is_quiet =
       !s.fault_or_capture_pending.load(std::memory_order_relaxed) && s.emulated.can.capture;
-  if (is_quiet && s.machine->made_in.is_here()) [[likely]]
+  return is_quiet && s.machine->made_in.is_here();
+}
+
+result<capture_info> fake_driver::query_capture(stream_handle stream) {
+  check(state_ != nullptr, fake::moved_from);
+  if (is_uncaptured(stream)) [[likely]]
     return capture_info{};
+  driver_state& s = *state_;
   return s.run<capture_info>(call::query_capture, [&]() -> result<capture_info> {
     if (!s.emulated.can.capture) {
       return s.refuse_as(call::query_capture, refusal::unsupported, "this driver has no graphs");

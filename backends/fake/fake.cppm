@@ -106,6 +106,8 @@ export class fake_driver {
   // capture_backend. Asking a stream while nothing is captured and no fault is planned is neither
   // counted nor charged: callers may ask before every call.
   [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
+  /// quick_capture_backend. While something is captured or a fault is planned: false.
+  [[nodiscard]] bool is_uncaptured(stream_handle stream) noexcept;
   capture_mode exchange_capture_mode(capture_mode mode);
 
   // copy_backend

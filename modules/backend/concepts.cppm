@@ -144,6 +144,13 @@ concept capture_backend =
       { b.exchange_capture_mode(mode) } -> std::same_as<capture_mode>;  // the one before
     };
 
+/// That a stream is not captured can be said in a register, where nobody observes the call. False
+/// says nothing: query_capture() knows.
+export template <class B>
+concept quick_capture_backend = capture_backend<B> && requires(B& b, stream_handle stream) {
+  { b.is_uncaptured(stream) } noexcept -> std::same_as<bool>;
+};
+
 /// Tools beside vmm see only what a thread does with the device's context current on it. Every
 /// other call sees to that for itself.
 export template <class B>

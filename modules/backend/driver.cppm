@@ -69,6 +69,8 @@ export class driver_interface {
   // the answer is the mode that was given.
   virtual capture_mode exchange_capture_mode(capture_mode) = 0;
   [[nodiscard]] virtual result<capture_info> query_capture(stream_handle) = 0;
+  /// quick_capture_backend; without it, or under an observer, false.
+  [[nodiscard]] virtual bool is_uncaptured(stream_handle) noexcept { return false; }
 
   // context_backend: false where the driver has no context; nothing is to be popped then.
   [[nodiscard]] virtual bool push_context() = 0;
@@ -263,6 +265,13 @@ class driver_model : public driver_interface {
     return run<capture_backend<B>, result<capture_info>>(
         call::query_capture,
         [](auto& d, const auto&... given) { return d.query_capture(given...); }, stream);
+  }
+  [[nodiscard]] bool is_uncaptured(stream_handle stream) noexcept override {
+    if constexpr (quick_capture_backend<B> && !is_observed) {
+      return inside().is_uncaptured(stream);
+    } else {
+      return false;
+    }
   }
 
   // context_backend

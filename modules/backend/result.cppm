@@ -167,7 +167,7 @@ class [[nodiscard]] result {
   /// The error. Requires: failure, else the process ends.
   [[nodiscard]] constexpr const vmm::error& error() const {
     check(!has_value(), "error() of a result that holds a value");
-    return error_;
+    return *error_;
   }
   /// The value, or `otherwise` of a failure.
   [[nodiscard]] constexpr T value_or(T otherwise) const& {
@@ -176,7 +176,7 @@ class [[nodiscard]] result {
 
  private:
   std::optional<T> value_;
-  vmm::error error_{};
+  std::optional<vmm::error> error_;  // success writes no part of one
 };
 
 /// Success, or an error.
@@ -191,15 +191,15 @@ class [[nodiscard]] result<void> {
     check(failure.code != errc::none, "a result is made from an error without a code");
   }
 
-  [[nodiscard]] constexpr bool has_value() const noexcept { return error_.code == errc::none; }
+  [[nodiscard]] constexpr bool has_value() const noexcept { return !error_.has_value(); }
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return has_value(); }
   [[nodiscard]] constexpr const vmm::error& error() const {
     check(!has_value(), "error() of a result that holds a value");
-    return error_;
+    return *error_;
   }
 
  private:
-  vmm::error error_{};
+  std::optional<vmm::error> error_;
 };
 
 /// What a call answers that has no value to give: success, or an error.

@@ -29,6 +29,7 @@ address pool_state::try_allocate(const stream_request& request, bool& starved) n
     starved = true;
     return {};
   }
+  in->fetch_ahead(in->range(found).offset);  // the table's line, while the region is cut
   debug_check([&] { return in->kind(found) == kind_of(request.stream); },
               "memory is handed out that is free for another stream");
   return in->make_live(in->take_free(found, request.count_granules), mappings_);
@@ -45,7 +46,18 @@ segment* pool_state::segment_around(address at) noexcept {
   return nullptr;
 }
 
+// Since free_soon() the clock has not gone on: nobody else has had the lock.
+void pool_state::finish_free() noexcept {
+  const region_id block = std::exchange(put_off_, region_id::none);
+  const stream_point freed{put_off_for_, streams_.progress().clock()};
+  debug_check([&] { return streams_.progress().last_epoch(freed.stream) == freed.epoch; },
+              "something was freed since a free was put off");
+  first_segment_->release_live(block, freed, mappings_);
+  first_segment_->make_free(block, freed, streams_);
+}
+
 status pool_state::free(address at, std::uint32_t stream) noexcept {
+  debug_check([this] { return put_off_ == region_id::none; }, "a free goes before an earlier one");
   segment* const in = segment_around(at);
   if (in == nullptr)
     return refuse(errc::unknown_address, "no block of this pool begins or began here");

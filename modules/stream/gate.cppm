@@ -6,9 +6,9 @@
 // I1  The gate is open exactly when no reason to look closer holds.
 // I2  A reason may hold for one thread only (a remap callback runs on it). The gate is closed for
 //     all threads then: the slow entry finds out which reason it is and whether it is the caller's.
-// I3  It is closed in a forked child.
+// I3  It is closed in a forked child: by not_set_up, or by gate_watch, which listens from then on.
 //
-// Thread safety: all of it. Cost: is_open() is two loads, close() and open() one exchange.
+// Thread safety: all of it. Cost: is_open() is one load, close() and open() one exchange.
 export module vmm.stream:gate;
 
 import vmm.backend;
@@ -25,12 +25,15 @@ enum class gate_reason : std::uint32_t {
   callback_runs = 1u << 1,  // a remap callback runs, on one thread
   goes_away = 1u << 2,      // the destructor runs
   captured = 1u << 3,       // a capture was announced, and nothing is asked where none was
+  forked = 1u << 4,         // this is the copy of a forked child
 };
 
 class pool_gate {
  public:
   [[nodiscard]] inline bool is_open() const noexcept {
-    return reasons_.load(std::memory_order_acquire) == 0 && is_here();
+    const bool no_reason = reasons_.load(std::memory_order_acquire) == 0;
+    debug_check([&] { return !no_reason || is_here(); }, "a gate is open in a forked child");
+    return no_reason;
   }
   /// False in a child that was forked after the gate was made.
   [[nodiscard]] inline bool is_here() const noexcept { return made_in_.is_here(); }
@@ -47,10 +50,27 @@ class pool_gate {
         reasons_.fetch_and(~static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
     check((before & static_cast<std::uint32_t>(why)) != 0, "a gate is opened that was not closed");
   }
+  /// For ever; in a child's child again.
+  void close_for_child() noexcept {
+    check(!is_here(), "a gate is closed for a child in its parent");
+    (void)reasons_.fetch_or(static_cast<std::uint32_t>(gate_reason::forked),
+                            std::memory_order_acq_rel);
+  }
 
  private:
   sync::atomic<std::uint32_t> reasons_ = static_cast<std::uint32_t>(gate_reason::not_set_up);
   const process_mark made_in_;
+};
+
+/// Closes a gate in each forked child, once it listens.
+class gate_watch final : public fork_listener {
+ public:
+  explicit gate_watch(pool_gate& gate) noexcept : gate_(gate) {}
+  ~gate_watch() { stop(); }
+  void forked() noexcept override { gate_.close_for_child(); }
+
+ private:
+  pool_gate& gate_;
 };
 
 }  // namespace vmm

@@ -60,6 +60,9 @@ using watcher_lock = sync::recursive_mutex;
 /// The object has the lock, beside what each holder reads first: what is read without the lock
 /// around the pointer to it stays unwritten, so that no thread takes it from another's cache.
 ///
+/// An object that puts work off has settle(), which does it: whoever takes the lock finds it done,
+/// but for lock_unsettled().
+///
 /// lock()->call() does not compile: the lock would be held to the end of the statement, with
 /// whatever else stands there. The type leaves no way around the lock, and the compiler's analysis
 /// of locks refuses a member that would be one.
@@ -81,12 +84,16 @@ class guarded {
 
    private:
     friend class guarded;
-    inline explicit locked(const guarded& owner) noexcept VMM_NOT_ANALYSED
+    inline locked(const guarded& owner, bool settles) noexcept VMM_NOT_ANALYSED
         : object_(*owner.object_) {
       debug_check([&]() VMM_NOT_ANALYSED { return owner.object_ != nullptr; },
                   "nothing is guarded yet, or any more");
+      owner.fetch_object();
       if (!object_.own_lock().try_lock()) [[unlikely]]
         owner.wait();
+      if constexpr (requires(T& object) { object.settle(); }) {
+        if (settles) owner.object_->settle();
+      }
     }
 
     Object& object_;
@@ -97,17 +104,21 @@ class guarded {
   guarded& operator=(const guarded&) = delete;
 
   /// After set(). The result is held for the block that it is named in.
-  [[nodiscard]] inline locked<T> lock() noexcept { return locked<T>(*this); }
-  [[nodiscard]] inline locked<const T> lock() const noexcept { return locked<const T>(*this); }
+  [[nodiscard]] inline locked<T> lock() noexcept { return locked<T>(*this, true); }
+  [[nodiscard]] inline locked<const T> lock() const noexcept {
+    return locked<const T>(*this, true);
+  }
+  /// The same, and what the object has put off stays so.
+  [[nodiscard]] inline locked<T> lock_unsettled() noexcept { return locked<T>(*this, false); }
   /// The work's result, which names nothing of the object by reference.
   template <class Work>
   inline auto with(Work&& work) noexcept {
-    const locked<T> state(*this);
+    const locked<T> state(*this, true);
     return std::forward<Work>(work)(*state);
   }
   template <class Work>
   inline auto with(Work&& work) const noexcept {
-    const locked<const T> state(*this);
+    const locked<const T> state(*this, true);
     return std::forward<Work>(work)(*state);
   }
   /// Before any other thread can reach this, or after every other one has gone.
@@ -119,6 +130,13 @@ class guarded {
   [[nodiscard]] T* release() noexcept VMM_NOT_ANALYSED { return object_.release(); }
 
  private:
+  // Its first two lines come while the lock is taken, behind which the processor waits with other
+  // loads.
+  inline void fetch_object() const noexcept VMM_NOT_ANALYSED {
+    const auto* const first = reinterpret_cast<const std::byte*>(object_.get());
+    fetch_ahead(first);
+    if constexpr (sizeof(T) > 64) fetch_ahead(first + 64);
+  }
   // Another thread has the lock. The object may count that.
   [[gnu::noinline]] void wait() const noexcept VMM_NOT_ANALYSED {
     check(object_ != nullptr, "nothing is guarded yet, or any more");

@@ -16,6 +16,8 @@
 //     names it.
 // I5  What a growth or a trim claims is listed nowhere until it is committed or given back.
 // I6  What is lent to fronts is live in I1; how much of it is live there is :lending's to say.
+// I7  One free at most is put off: its block is in no table, its region still a block's, and its
+//     point the last that the clock has shown. Nobody sees that but find_stream() and free_soon().
 //
 // Growth is the growth_planner's, pins and captured graphs are locked_blocks': both are made for a
 // call over the state.
@@ -155,6 +157,13 @@ class alignas(64) pool_state {
   [[nodiscard]] result<address> allocate_own(const stream_request& request) noexcept;
   /// Errors: unknown_address, not_allocated, invalid_argument (inside a block).
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
+  /// The same, and what is left to do is put off to the next call: the record of a block that was
+  /// freed at random is in no cache, and comes meanwhile. [I7]
+  [[nodiscard]] inline status free_soon(address at, std::uint32_t stream) noexcept;
+  /// Does what free_soon() has put off. guarded calls it for whoever takes the lock. [I7]
+  inline void settle() noexcept {
+    if (put_off_ != region_id::none) finish_free();
+  }
   /// An unlisted live region that is in no table becomes free for the stream.
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
   /// The same of one that was freed then.
@@ -287,6 +296,7 @@ class alignas(64) pool_state {
         sizes_.rules.unmap_early || suspension_ != suspension_phase::running || wants_front_;
   }
   void release_fronts() noexcept;
+  void finish_free() noexcept;
   void note_block_now(history_kind kind, const segment& in, region_id block,
                       std::uint32_t stream) noexcept;
   void list_lent(const segment& in, region_id region, std::vector<pool_region>& out) const;
@@ -335,6 +345,8 @@ class alignas(64) pool_state {
   mutable sync::spin_lock lock_;
   bool looks_closer_ = false;  // whether a request may have to take the slow path
   suspension_phase suspension_ = suspension_phase::running;
+  std::uint16_t put_off_for_ = 0;        // the stream of the block that is put off
+  region_id put_off_ = region_id::none;  // it, in the first segment [I7]
   address_range first_range_{};  // of the first segment, which most pools need alone
   segment* first_segment_ = nullptr;
   history_ring* recorder_ = nullptr;
@@ -354,5 +366,31 @@ class alignas(64) pool_state {
   std::uint32_t waits_wanted_ = 32;  // so many ask for a front
   std::unique_ptr<front_set> fronts_;
 };
+
+inline status pool_state::free_soon(address at, std::uint32_t stream) noexcept {
+  static_assert(stream_progress::max_records <= std::numeric_limits<std::uint16_t>::max());
+  const std::uint64_t offset_bytes = at.value - first_range_.base.value;
+  const bool is_plain = offset_bytes < first_range_.size_bytes &&
+                        offset_bytes % granule_bytes == 0 &&
+                        !(has_history && recorder_ != nullptr);
+  if (!is_plain) [[unlikely]] {
+    settle();
+    return free(at, stream);
+  }
+  segment& in = *first_segment_;
+  const std::uint32_t offset = granules_in(offset_bytes);
+  in.fetch_ahead(offset);
+  settle();
+  const region_id block = in.take_block(offset);
+  if (block == region_id::none) [[unlikely]]
+    return free(at, stream);
+  in.fetch_ahead(block);
+  debug_check([&] { return in.address_of(in.range(block).offset) == at; },
+              "a block does not begin where it is found");
+  (void)streams_.progress().advance(stream);
+  put_off_ = block;
+  put_off_for_ = static_cast<std::uint16_t>(stream);
+  return {};
+}
 
 }  // namespace vmm

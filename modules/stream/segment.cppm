@@ -217,6 +217,13 @@ class alignas(64) segment {
         "a block is in both tables");
     return blocks_.take(offset);
   }
+  /// Asks for what take_block() and make_live() look at, where any block is live.
+  inline void fetch_ahead(std::uint32_t offset) const noexcept {
+    debug_check([&] { return offset < regions_.count_granules(); }, "an offset leaves its segment");
+    if (blocks_.count() != 0) blocks_.fetch_ahead(offset);
+  }
+  /// Asks for the records of a region.
+  inline void fetch_ahead(region_id region) const noexcept { regions_.fetch_ahead(region); }
   /// The block's granules are live no more. `at` is for handles that become free: whose, and the
   /// time.
   inline void release_live(region_id block, const stream_point& at, mappings& records) noexcept;

@@ -43,6 +43,8 @@ status stream_pool::set_up() {
   }
   if (status mapped = map_first_pages(); !mapped) return mapped;
   check(parts_ != nullptr, "a pool opens without the parts that it works with");
+  if (!gate_watch_.listen())
+    return refuse(errc::out_of_host_memory, "no host memory is left to listen for forks");
   gate_.open(gate_reason::not_set_up);
   check(is_ready(), "a pool was set up and is not ready");
   const auto sample_of = [](const void* of, top_sample& out) noexcept {

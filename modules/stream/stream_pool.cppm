@@ -406,6 +406,11 @@ export class stream_pool {
     return static_cast<std::uint64_t>(stream) >= asked_from_;
   }
 
+  // Whether nothing but a capture is watched for, and the driver says in a word that there is none.
+  [[nodiscard]] inline bool is_uncaptured(stream_handle stream) const noexcept {
+    debug_check([&] { return watches(stream); }, "a stream is asked about in vain");
+    return !sees_all_ && driver_->is_uncaptured(stream);
+  }
   [[nodiscard]] error why_not_ready() const noexcept;
   // Of calls that have nothing to do before the first allocation.
   [[nodiscard]] status nothing_to_do() const noexcept {
@@ -628,6 +633,7 @@ export class stream_pool {
   mutable history_use recorder_;
   guarded<pool_state> state_;
   pool_options options_;
+  gate_watch gate_watch_{gate_};
   mutable watcher_lock watcher_lock_;
   mutable growth_lock growth_lock_;  // held while the driver is called
   std::vector<std::unique_ptr<own_rights>> own_rights_;  // under it
@@ -645,7 +651,8 @@ export class stream_pool {
   user_count users_{used_object::pool};
 };
 
-// What every request takes while nothing is slow, inline in its caller.
+// What every request takes while nothing is slow, inline in its caller. Behind the question about
+// captures nothing looks at it again: what the driver said is as good as query_capture()'s word.
 
 // On a stream that is not being captured.
 inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes,
@@ -678,7 +685,7 @@ inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_ha
   if (!gate_.is_open()) [[unlikely]]
     return allocate_closed(size_bytes, stream);
   debug_check([this] { return is_ready(); }, "a pool allocates before it is set up");
-  if (watches(stream)) return allocate_watched(size_bytes, stream);
+  if (watches(stream) && !is_uncaptured(stream)) return allocate_watched(size_bytes, stream);
   return allocate_uncaptured(size_bytes, stream);
 }
 
@@ -686,23 +693,24 @@ inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
   if (const front_set* const fronts = fronts_.load(std::memory_order_acquire)) {
     if (free_at_front(*fronts, at, stream)) return {};
   }
-  const auto state = state_.lock();
+  const auto state = state_.lock_unsettled();
   std::uint32_t number = state->find_stream(stream);
   if (number == pool_state::no_stream) [[unlikely]] {
+    state->settle();
     if (status live = locked_blocks(*state).check_live(at); !live) return live;
     const result<std::uint32_t> added = state->add_stream(stream);
     if (!added) return added.error();
     number = *added;
   }
   debug_check([&] { return number < state->streams().count(); }, "a stream has no record");
-  return state->free(at, number);
+  return state->free_soon(at, number);
 }
 
 inline status stream_pool::free(address at, stream_handle stream) {
   if (!gate_.is_open()) [[unlikely]]
     return free_closed(at, stream);
   debug_check([this] { return is_ready(); }, "a pool frees before it is set up");
-  if (watches(stream)) return free_watched(at, stream);
+  if (watches(stream) && !is_uncaptured(stream)) return free_watched(at, stream);
   return free_uncaptured(at, stream);
 }
 

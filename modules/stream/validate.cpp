@@ -137,6 +137,8 @@ const char* pool_state::broken_sums(const sums& seen) const noexcept {
 }
 
 status pool_state::validate() const noexcept {
+  if (put_off_ != region_id::none)
+    return refuse(errc::internal, "a free is put off that nobody has finished");
   sums seen;
   for (const auto& in : segments_) {
     if (status valid = in->regions().validate(); !valid) return valid;

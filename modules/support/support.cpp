@@ -35,13 +35,74 @@ struct left_object {
 };
 std::atomic<left_object*> left_objects = nullptr;
 
+// Who listens for forks. Blocks are never given back, and every word is atomic: a child sees each
+// listener or does not, whatever other threads were doing.
+struct listener_block {
+  std::array<std::atomic<fork_listener*>, 63> listeners{};
+  std::atomic<listener_block*> next = nullptr;
+};
+constinit listener_block first_listeners;
+
+// Each takes a place that is free. Null when there is none in the block.
+std::atomic<fork_listener*>* take_place(listener_block& in, fork_listener& who) noexcept {
+  for (std::atomic<fork_listener*>& place : in.listeners) {
+    fork_listener* expected = nullptr;
+    if (place.compare_exchange_strong(expected, &who, std::memory_order_acq_rel)) return &place;
+    check(expected != &who, "an object listens for forks twice");
+  }
+  return nullptr;
+}
+
+// The block behind; null when the host has no memory for one.
+listener_block* block_behind(listener_block& in) noexcept {
+  listener_block* next = in.next.load(std::memory_order_acquire);
+  if (next != nullptr) return next;
+  auto* const made = new (std::nothrow) listener_block;
+  if (made == nullptr) return nullptr;
+  if (in.next.compare_exchange_strong(next, made, std::memory_order_acq_rel)) return made;
+  delete made;
+  check(next != nullptr, "a block of listeners is lost");
+  return next;
+}
+
 #ifdef VMM_CAN_SEE_FORKS
+void see_fork() noexcept {
+  forks_passed.fetch_add(1, std::memory_order_relaxed);
+  for (const listener_block* in = &first_listeners; in != nullptr;
+       in = in->next.load(std::memory_order_acquire)) {
+    for (const std::atomic<fork_listener*>& place : in->listeners) {
+      if (fork_listener* const who = place.load(std::memory_order_acquire)) who->forked();
+    }
+  }
+  check(forks_passed.load(std::memory_order_relaxed) != 0, "a child takes itself for its parent");
+}
+
 // Registered before main: no driver can be older than the handler.
-[[maybe_unused]] const int fork_handler =
-    pthread_atfork(nullptr, nullptr, [] { forks_passed.fetch_add(1, std::memory_order_relaxed); });
+[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, see_fork);
 #endif
 
 }  // namespace
+
+bool fork_listener::listen() noexcept {
+  if (slot_ != nullptr) return true;
+  for (listener_block* in = &first_listeners; in != nullptr && slot_ == nullptr;
+       in = block_behind(*in))
+    slot_ = take_place(*in, *this);
+  check(slot_ == nullptr || slot_->load(std::memory_order_relaxed) == this,
+        "a place among the listeners is another's");
+  return slot_ != nullptr;
+}
+
+void fork_listener::stop() noexcept {
+  if (slot_ == nullptr) return;
+  check(slot_->load(std::memory_order_relaxed) == this, "a place among listeners is another's");
+  slot_->store(nullptr, std::memory_order_release);
+  slot_ = nullptr;
+}
+
+fork_listener::~fork_listener() {
+  check(slot_ == nullptr, "an object that listens for forks goes away");
+}
 
 void leave_behind(const void* object) noexcept {
   if (object == nullptr) return;

@@ -89,6 +89,9 @@ export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value,
   return rounded;
 }
 
+/// Asks for a cache line that is used soon. A hint: the address need not be good.
+export inline void fetch_ahead(const void* line) noexcept { __builtin_prefetch(line, 1); }
+
 // ---- history -------------------------------------------------------------------------
 
 // A build of the library without a history in its code is what bench_history compares with.
@@ -115,6 +118,29 @@ export class process_mark {
 
  private:
   std::uint32_t made_after_;
+};
+
+/// An object that is told of a fork, in the child, before fork() returns there: what it then writes
+/// down is read where its owner looks anyway, and not in a counter of the process. Calls nothing
+/// but what a signal handler may.
+export class fork_listener {
+ public:
+  fork_listener() = default;
+  fork_listener(const fork_listener&) = delete;
+  fork_listener& operator=(const fork_listener&) = delete;
+
+  /// From now on forked() is called in each child; again: nothing. False when the host has no
+  /// memory. No lock: a fork on another thread finds it listening, or not.
+  [[nodiscard]] bool listen() noexcept;
+  /// It is not called any more. Before the object's own destructor ends.
+  void stop() noexcept;
+  virtual void forked() noexcept = 0;
+
+ protected:
+  ~fork_listener();
+
+ private:
+  std::atomic<fork_listener*>* slot_ = nullptr;  // while it listens
 };
 
 /// Gives up an object without destroying it. Null is allowed.

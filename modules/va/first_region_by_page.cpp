@@ -14,8 +14,10 @@ namespace vmm {
 result<first_region_by_page> first_region_by_page::create(std::uint32_t page_count) noexcept {
   first_region_by_page made;
   made.page_count_ = page_count;
+  const std::uint32_t groups = page_count / group_pages + (page_count % group_pages != 0 ? 1 : 0);
+  made.group_count_ = std::max(groups, 1u);
   std::uint32_t words = 0;
-  std::uint32_t count = std::max(page_count, 1u);
+  std::uint32_t count = made.group_count_;
   do {
     check(made.level_count_ < level_count_max, "a bitmap over pages is deeper than it can be");
     made.begin_[made.level_count_] = words;
@@ -24,37 +26,39 @@ result<first_region_by_page> first_region_by_page::create(std::uint32_t page_cou
     words += count;
   } while (count > 1);
   check(made.count_[made.level_count_ - 1] == 1, "a bitmap over pages has no root");
-  const std::uint64_t bits_bytes = std::uint64_t{words} * sizeof(std::uint64_t);
-  const std::uint64_t size_bytes = bits_bytes + std::uint64_t{page_count} * sizeof(std::uint32_t);
+  const std::uint64_t firsts_bytes =
+      std::uint64_t{made.group_count_} * group_pages * sizeof(std::uint32_t);
+  const std::uint64_t size_bytes = firsts_bytes + std::uint64_t{words} * sizeof(std::uint64_t);
   result<reserved_memory> memory =
       reserved_memory::make(size_bytes, "no host memory for the index of pages");
   if (!memory) return memory.error();
   made.memory_ = std::move(*memory);
-  made.bits_ = reinterpret_cast<std::uint64_t*>(made.memory_.data());
-  made.firsts_ = reinterpret_cast<std::uint32_t*>(made.memory_.data() + bits_bytes);
+  made.firsts_ = reinterpret_cast<std::uint32_t*>(made.memory_.data());
+  made.bits_ = reinterpret_cast<std::uint64_t*>(made.memory_.data() + firsts_bytes);
   check(made.memory_.committed_bytes() >= size_bytes, "the index of pages has too little memory");
   return result<first_region_by_page>(std::move(made));
 }
 
-// A word of the lowest level has become 0, or is so no more.
-void first_region_by_page::flip_above(std::uint32_t word) noexcept {
-  debug_check([&] { return word < count_[0]; }, "a word of the bitmap is not there");
-  std::uint32_t index = word;
-  for (std::uint32_t level = 1; level < level_count_; ++level) {
+// A group has its first record, or none any more.
+void first_region_by_page::flip(std::uint32_t group) noexcept {
+  debug_check([&] { return group / 64 < count_[0]; }, "a group of pages has no bit");
+  std::uint32_t index = group;
+  for (std::uint32_t level = 0; level < level_count_; ++level) {
     debug_check([&] { return index / 64 < count_[level]; }, "a bitmap over pages is too short");
-    std::uint64_t& above = bits_[begin_[level] + index / 64];
-    const std::uint64_t before = above;
-    above ^= std::uint64_t{1} << (index % 64);
-    if (before != 0 && above != 0) return;
+    std::uint64_t& word = bits_[begin_[level] + index / 64];
+    const std::uint64_t before = word;
+    word ^= std::uint64_t{1} << (index % 64);
+    if (before != 0 && word != 0) return;
     index /= 64;
   }
 }
 
-std::uint32_t first_region_by_page::next(std::uint32_t page) const noexcept {
-  debug_check([&] { return page <= page_count_; }, "a page is asked for that is not there");
-  std::uint32_t index = page;
+// The first group from `group` on that has a record; group_count_ when there is none.
+std::uint32_t first_region_by_page::next_group(std::uint32_t group) const noexcept {
+  debug_check([&] { return group <= group_count_; }, "a group is asked for that is not there");
+  std::uint32_t index = group;
   for (std::uint32_t level = 0; level < level_count_; ++level) {
-    if (index / 64 >= count_[level]) return page_count_;
+    if (index / 64 >= count_[level]) return group_count_;
     const std::uint64_t bits =
         bits_[begin_[level] + index / 64] & (~std::uint64_t{0} << (index % 64));
     if (bits == 0) {
@@ -67,11 +71,24 @@ std::uint32_t first_region_by_page::next(std::uint32_t page) const noexcept {
       debug_check([&] { return below != 0; }, "a bit above says that an empty word is not");
       index = index * 64 + static_cast<std::uint32_t>(std::countr_zero(below));
     }
-    debug_check([&] { return index >= page && index < page_count_ && firsts_[index] != 0; },
-                "a page is found in which no region begins");
+    debug_check([&] { return index >= group && index < group_count_ && has_any(index); },
+                "a group is found in which no region begins");
     return index;
   }
-  return page_count_;
+  return group_count_;
+}
+
+std::uint32_t first_region_by_page::next(std::uint32_t page) const noexcept {
+  debug_check([&] { return page <= page_count_; }, "a page is asked for that is not there");
+  for (; page % group_pages != 0; ++page) {
+    if (page >= page_count_ || firsts_[page] != 0) return std::min(page, page_count_);
+  }
+  const std::uint32_t group = next_group(page / group_pages);
+  if (group == group_count_) return page_count_;
+  std::uint32_t found = group * group_pages;
+  while (firsts_[found] == 0) ++found;
+  debug_check([&] { return found >= page && found < page_count_; }, "a page is found too early");
+  return found;
 }
 
 namespace {
@@ -92,23 +109,25 @@ std::uint32_t count_in_use(const std::uint64_t* words, std::uint32_t count) noex
 
 }  // namespace
 
-// Records behind the last bit are not looked at: set() writes a record and its bit together, and
-// they are nearly all of the range.
+// Records behind the last bit are not looked at: set() writes a record and its group's bit, and they
+// are nearly all of the range.
 const char* first_region_by_page::broken_invariant() const noexcept {
   std::uint32_t words = count_in_use(bits_ + begin_[0], count_[0]);
-  const std::uint32_t pages = std::min(words * 64, page_count_);
-  for (std::uint32_t first = 0; first < pages; first += 64) {
+  const std::uint32_t groups = std::min(words * 64, group_count_);
+  for (std::uint32_t first = 0; first < groups; first += 64) {
     const std::uint64_t bits = bits_[begin_[0] + first / 64];
-    const std::uint32_t end = std::min(first + 64, page_count_);
-    if (bits == 0) {  // most are: 64 records at a look
-      if (any_nonzero(firsts_ + first, end - first))
-        return "a page's bit disagrees with its record";
+    const std::uint32_t end = std::min(first + 64, group_count_);
+    if (bits == 0) {  // most are: 1,024 records at a look
+      if (any_nonzero(firsts_ + first * group_pages, (end - first) * group_pages))
+        return "a group's bit disagrees with its records";
       continue;
     }
-    for (std::uint32_t page = first; page < end; ++page) {
-      const bool marked = (bits >> (page % 64) & 1) != 0;
-      if (marked != (firsts_[page] != 0)) return "a page's bit disagrees with its record";
+    for (std::uint32_t group = first; group < end; ++group) {
+      if (is_marked(group) != has_any(group)) return "a group's bit disagrees with its records";
     }
+  }
+  for (std::uint32_t page = page_count_; page < group_count_ * group_pages; ++page) {
+    if (firsts_[page] != 0) return "a region begins in a page that is not there";
   }
   for (std::uint32_t level = 0; level + 1 < level_count_; ++level) {
     const std::uint64_t* const above = bits_ + begin_[level + 1];

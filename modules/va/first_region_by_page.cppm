@@ -4,13 +4,14 @@
 // vmm.va:first_region_by_page - for each page, the first region that begins in it. Not exported.
 //
 // Regions tile a range and know their neighbours, so the region that covers a page's first granule
-// is the one before the next region that begins at or behind it. A bitmap over the pages, with
-// bitmaps over its words, finds that one.
+// is the one before the next region that begins at or behind it. A bitmap over groups of 16 pages,
+// which are one cache line, with bitmaps over its words, finds that one.
 //
-// I1  A page's bit is set exactly when its record is not 0; a word's bit in the level above exactly
-//     when the word is not 0.
+// I1  A group's bit is set exactly when a record of it is not 0; a word's bit in the level above
+//     exactly when the word is not 0.
 //
-// Thread safety: none of its own. Cost: constant (one word a level, 64 pages to the word).
+// Thread safety: none of its own. Cost: constant (a cache line, and where a group gets its first
+// record or loses its last one a word a level, 64 groups to the word).
 export module vmm.va:first_region_by_page;
 
 import vmm.backend;
@@ -35,14 +36,11 @@ class first_region_by_page {
   inline void set(std::uint32_t page, std::uint32_t region) noexcept {
     debug_check([&] { return page < page_count_; }, "a region begins in a page that is not there");
     const bool changes = (firsts_[page] != 0) != (region != 0);
+    firsts_[page] = 0;
+    if (changes && !has_any(page / group_pages)) flip(page / group_pages);
     firsts_[page] = region;
-    std::uint64_t& word = bits_[page / 64];
-    const std::uint64_t before = word;
-    word ^= std::uint64_t{changes} << (page % 64);
-    debug_check([&] { return ((word >> (page % 64)) & 1) == (region != 0 ? 1u : 0u); },
-                "a page's bit disagrees with its record");
-    if ((before == 0) != (word == 0)) [[unlikely]]
-      flip_above(page / 64);
+    debug_check([&] { return is_marked(page / group_pages) == has_any(page / group_pages); },
+                "a group's bit disagrees with its records");
   }
   /// Where `from` is written down, `to`, which is not 0 either, takes its place. As often as not it
   /// is, so there is no branch.
@@ -63,16 +61,31 @@ class first_region_by_page {
 
  private:
   static constexpr std::uint32_t level_count_max = 6;
+  static constexpr std::uint32_t group_pages = 16;
 
-  void flip_above(std::uint32_t word) noexcept;
+  /// Whether a region begins in a page of the group. All are looked at: that is a few instructions.
+  [[nodiscard]] inline bool has_any(std::uint32_t group) const noexcept {
+    debug_check([&] { return group <= page_count_ / group_pages; }, "no such group of pages");
+    const std::uint32_t* const of = firsts_ + group * group_pages;
+    std::uint32_t any = 0;
+    for (std::uint32_t page = 0; page < group_pages; ++page) any |= of[page];
+    return any != 0;
+  }
+  [[nodiscard]] inline bool is_marked(std::uint32_t group) const noexcept {
+    debug_check([&] { return group / 64 < count_[0]; }, "a group of pages has no bit");
+    return (bits_[group / 64] >> (group % 64) & 1) != 0;
+  }
+  void flip(std::uint32_t group) noexcept;
+  [[nodiscard]] std::uint32_t next_group(std::uint32_t group) const noexcept;
 
   reserved_memory memory_{};
   std::uint64_t* bits_ = nullptr;
-  std::uint32_t* firsts_ = nullptr;
+  std::uint32_t* firsts_ = nullptr;  // whole groups, at the start of a cache line
   std::array<std::uint32_t, level_count_max> begin_{};  // first word of each level
   std::array<std::uint32_t, level_count_max> count_{};  // words of each level
   std::uint32_t level_count_ = 0;
   std::uint32_t page_count_ = 0;
+  std::uint32_t group_count_ = 0;
 };
 
 }  // namespace vmm

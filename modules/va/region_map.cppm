@@ -107,6 +107,8 @@ export class region_map {
     note_of(id).link = link;
   }
   [[nodiscard]] inline void* link(region_id id) const noexcept { return note_of(id).link; }
+  /// Asks for the cache line of a region's records.
+  inline void fetch_ahead(region_id id) const noexcept { vmm::fetch_ahead(&node_of(id)); }
   /// Neighbours; none at the ends.
   [[nodiscard]] inline region_id before(region_id id) const noexcept {
     return static_cast<region_id>(node_of(id).before);

@@ -437,7 +437,10 @@ TEST_F(Cuda, TellsWhatIsBeingCaptured) {
   ASSERT_TRUE(driver.feature_set().capture);
   const vmm::stream_handle stream = *driver.create_stream();
   EXPECT_EQ(driver.query_capture(stream)->state, vmm::capture_state::none);
+  EXPECT_TRUE(driver.is_uncaptured(stream));
+  EXPECT_FALSE(driver.is_uncaptured(vmm::stream_handle{})) << "asked in the device's context only";
   ASSERT_TRUE(fake().begin_capture(stream, vmm::capture_mode::any_thread));
+  EXPECT_FALSE(driver.is_uncaptured(stream));
   const auto seen = driver.query_capture(stream);
   ASSERT_TRUE(seen);
   EXPECT_EQ(seen->state, vmm::capture_state::active);

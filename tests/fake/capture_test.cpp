@@ -249,8 +249,10 @@ TEST_F(Capture, AnotherThreadDoesNotEndIt) {
 TEST_F(Capture, AskingIsFreeWhileNothingIsCaptured) {
   const std::uint64_t before = driver.calls();
   EXPECT_EQ(state_of(first), capture_state::none);
+  EXPECT_TRUE(driver.is_uncaptured(first));
   EXPECT_EQ(driver.calls(), before);
   begin();
+  EXPECT_FALSE(driver.is_uncaptured(first));
   EXPECT_EQ(state_of(first), capture_state::active);
   EXPECT_EQ(driver.calls(vmm::call::query_capture), 1u);
   expect_good_end();
@@ -258,12 +260,14 @@ TEST_F(Capture, AskingIsFreeWhileNothingIsCaptured) {
   planned.where = vmm::call::query_capture;
   planned.failure = driver.possible_errors(vmm::call::query_capture).front();
   driver.fail(planned);
+  EXPECT_FALSE(driver.is_uncaptured(first)) << "or nobody would see the fault";
   EXPECT_EQ(driver.query_capture(first).error().code, planned.failure.code);
 }
 
 TEST(CaptureElsewhere, IsNotSupported) {
   vmm::fake_driver driver{vmm::fake::profile::level_zero()};
   EXPECT_FALSE(driver.feature_set().capture);
+  EXPECT_FALSE(driver.is_uncaptured(vmm::stream_handle{}));
   EXPECT_EQ(driver.query_capture(vmm::stream_handle{}).error().code, vmm::errc::not_supported);
 }
 

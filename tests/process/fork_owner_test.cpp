@@ -275,6 +275,32 @@ TEST(ForkedVector, ReachesNoElementOfTheParents) {
   EXPECT_TRUE(driver->resource_counts().empty());
 }
 
+// More than fit into one block of those that listen for forks, and places that were taken before.
+TEST(ForkedPools, AreAllRefusedHoweverManyThereAre) {
+  VMM_SKIP_UNDER_TSAN();
+  constexpr std::size_t pool_count = 80;
+  vmm::fake_driver driver;
+  vmm::pool_options options;
+  options.reservation_bytes = 64 * MiB;
+  std::vector<std::unique_ptr<vmm::stream_pool>> pools(pool_count);
+  for (const std::size_t step : {std::size_t{1}, std::size_t{3}}) {
+    for (std::size_t i = 0; i < pool_count; i += step) {
+      pools[i] = std::make_unique<vmm::stream_pool>(driver, options);
+      ASSERT_TRUE(pools[i]->set_up());
+    }
+  }
+  expect_good(in_child([&] {
+                for (auto& pool : pools) expect_refused(pool->allocate(MiB, stream), "a pool");
+                pools.clear();
+              }),
+              "many pools");
+  for (auto& pool : pools) {
+    const auto at = pool->allocate(MiB, stream);
+    ASSERT_TRUE(at);
+    EXPECT_TRUE(pool->free(*at, stream));
+  }
+}
+
 // What a program does that forks workers: each with a driver, a manager and a pool of its own.
 TYPED_TEST(ForkedPool, TheChildsOwnWorks) {
   VMM_SKIP_UNDER_TSAN();

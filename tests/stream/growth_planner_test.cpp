@@ -118,6 +118,24 @@ TEST_F(PlannerTest, CreatesWhatIsMissingInPages) {
   EXPECT_EQ(now.grown_count, 1u);
 }
 
+TEST_F(PlannerTest, AFreeThatIsPutOffIsDoneBeforeTheNextOne) {
+  const address first = grow(MiB, a, {});
+  bool starved = false;
+  const address second = state.try_allocate({MiB_granules / 2, a}, starved);
+  ASSERT_TRUE(second);
+  ASSERT_TRUE(state.free_soon(first, a));
+  EXPECT_FALSE(state.validate()) << "a block that is in no table";
+  EXPECT_EQ(state.statistics().live_bytes, MiB + MiB / 2);
+  ASSERT_TRUE(state.free_soon(second, a)) << "which ends the first";
+  EXPECT_EQ(state.statistics().live_bytes, MiB / 2);
+  state.settle();
+  EXPECT_EQ(state.statistics().live_bytes, 0u);
+  EXPECT_TRUE(state.validate());
+  ASSERT_EQ(regions().size(), 2u) << "all that is mapped, and the hole behind it";
+  EXPECT_EQ(regions().front().range.size_bytes, 2 * MiB);
+  EXPECT_EQ(state.free_soon(first, a).error().code, errc::not_allocated);
+}
+
 TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
   pool_setup how = setup_with(64 * MiB, 64 * MiB);
   how.rules.headroom = 100;

@@ -138,6 +138,9 @@ class scheduled_driver : public vmm::fake_driver {
   [[nodiscard]] auto query_capture(vmm::stream_handle stream) {
     return at_step([&] { return fake_driver::query_capture(stream); });
   }
+  [[nodiscard]] bool is_uncaptured(vmm::stream_handle stream) noexcept {
+    return at_step([&] { return fake_driver::is_uncaptured(stream); });
+  }
   // The calling thread's own: no other thread can tell when it happens.
   auto exchange_capture_mode(vmm::capture_mode mode) {
     return unseen([&] { return fake_driver::exchange_capture_mode(mode); });

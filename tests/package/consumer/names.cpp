@@ -78,6 +78,7 @@ using vmm::physical_properties;
 using vmm::physical_request;
 using vmm::print_live_blocks;
 using vmm::property_backend;
+using vmm::quick_capture_backend;
 using vmm::range_export_backend;
 using vmm::range_info;
 using vmm::range_sizes;

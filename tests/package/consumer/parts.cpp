@@ -146,6 +146,8 @@ using vmm::check;
 using vmm::check_level;
 using vmm::debug_check;
 using vmm::fail_check;
+using vmm::fetch_ahead;
+using vmm::fork_listener;
 using vmm::has_history;
 using vmm::leave_behind;
 using vmm::leave_parts_behind;
