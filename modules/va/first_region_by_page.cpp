@@ -109,8 +109,8 @@ std::uint32_t count_in_use(const std::uint64_t* words, std::uint32_t count) noex
 
 }  // namespace
 
-// Records behind the last bit are not looked at: set() writes a record and its group's bit, and they
-// are nearly all of the range.
+// Records behind the last bit are not looked at: set() writes a record and its group's bit, and
+// they are nearly all of the range.
 const char* first_region_by_page::broken_invariant() const noexcept {
   std::uint32_t words = count_in_use(bits_ + begin_[0], count_[0]);
   const std::uint32_t groups = std::min(words * 64, group_count_);
