@@ -21,7 +21,7 @@ bool pool_state::is_on_two_lines() const noexcept {
     return reinterpret_cast<std::uintptr_t>(at) / line_bytes;
   };
   const bool first = line_of(&lock_) == line_of(&looks_closer_) &&
-                     line_of(&looks_closer_) == line_of(&plain_bytes_max_) &&
+                     line_of(&looks_closer_) == line_of(&plain_granules_max_) &&
                      line_of(&looks_closer_) == line_of(mappings_.counts());
   return first && line_of(&streams_) == line_of(streams_.progress().last_read());
 }

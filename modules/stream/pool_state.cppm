@@ -146,7 +146,7 @@ class alignas(64) pool_state {
 
   // ---- allocate and free without the driver ----
   [[nodiscard]] inline std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept {
-    if (size_bytes - 1 < plain_bytes_max_) [[likely]]
+    if ((size_bytes - 1) / granule_bytes < plain_granules_max_) [[likely]]
       return granules_around(size_bytes);
     return sizes_.granules_for(size_bytes);
   }
@@ -315,7 +315,9 @@ class alignas(64) pool_state {
   };
 
   explicit pool_state(const pool_geometry& sizes) noexcept
-      : plain_bytes_max_(sizes.plain_bytes_max), mappings_(sizes), sizes_(sizes) {
+      : plain_granules_max_(static_cast<std::uint32_t>(sizes.plain_bytes_max / granule_bytes)),
+        mappings_(sizes),
+        sizes_(sizes) {
     set_suspension(suspension_phase::running);
     debug_check([this] { return is_on_two_lines(); }, "what each call reads is scattered");
   }
@@ -347,10 +349,10 @@ class alignas(64) pool_state {
   suspension_phase suspension_ = suspension_phase::running;
   std::uint16_t put_off_for_ = 0;        // the stream of the block that is put off
   region_id put_off_ = region_id::none;  // it, in the first segment [I7]
+  std::uint32_t plain_granules_max_;     // as sizes_ has it in bytes, where a part is as a whole
   address_range first_range_{};  // of the first segment, which most pools need alone
   segment* first_segment_ = nullptr;
   history_ring* recorder_ = nullptr;
-  std::uint64_t plain_bytes_max_;  // as sizes_ has it
   mappings mappings_;
   // Another: the clock, and the stream found last.
   alignas(64) stream_table streams_;
