@@ -32,6 +32,10 @@ constexpr std::size_t event_bytes = 48;
 constexpr std::size_t region_bytes = 32;
 constexpr std::size_t mapping_bytes = 24;
 
+constexpr const char* cannot_open =
+    "the history's file cannot be opened: name one in a folder that is there, and that may be "
+    "written to";
+
 enum class section : std::uint32_t {
   events = 1,  // begins with the count of lost ones
   regions = 2,
@@ -362,7 +366,7 @@ status check_names(const history& taken) noexcept {
 
 [[nodiscard]] status write_in_place(std::span<const std::byte> bytes, const char* path) noexcept {
   const int descriptor = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0) return system_error("the history's file cannot be opened");
+  if (descriptor < 0) return system_error(cannot_open);
   check(!bytes.empty(), "nothing is written in the place of a file");
   status written = write_all(descriptor, bytes);
   if (::close(descriptor) != 0 && written)
@@ -483,7 +487,7 @@ status write_history(const history& taken, const char* path) noexcept {
     file_beside beside(place);
     const bool is_refused = beside.get() < 0 && (errno == EACCES || errno == EPERM);
     if (is_refused && is_there) return write_in_place(*bytes, path);
-    if (beside.get() < 0) return system_error("the history's file cannot be opened");
+    if (beside.get() < 0) return system_error(cannot_open);
     if (is_there) (void)::fchmod(beside.get(), there.st_mode & 07777U);
     return beside.take_place(*bytes);
   } catch (const std::bad_alloc&) {

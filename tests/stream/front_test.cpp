@@ -302,6 +302,30 @@ TEST_F(Front, TheRichestServesNobodyWhileItsStreamWorks) {
   validate();
 }
 
+// Also where some of its work has finished: what it freed since then has not.
+TEST_F(Front, TheRichestServesNobodyWhileItsLaterWorkRuns) {
+  driver.set_manual(true);
+  open_with_fronts();
+  std::vector<address> blocks;
+  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
+  for (const address each : blocks) free(each, a);
+  EXPECT_TRUE(driver.finish_all());
+  fine(managed->synchronize());
+  for (address& each : blocks) each = allocate(100 * KiB, a);  // of its front, all of them
+  for (const address each : blocks) run(a, {each, 100 * KiB});
+  for (const address each : blocks) free(each, a);
+  blocks.clear();
+  for (int i = 0; i < 60; ++i) {
+    blocks.push_back(allocate(100 * KiB, b));
+    run(b, {blocks.back(), 100 * KiB});
+  }
+  EXPECT_EQ(driver.misuse_count(), 0u);
+  EXPECT_TRUE(driver.finish_all());
+  for (const address each : blocks) free(each, b);
+  expect_agreement();
+  validate();
+}
+
 // Free neighbours of two fronts, each too small, are joined before the pool grows.
 TEST_F(Front, NeighboursOfSeveralFrontsAreJoinedBeforeThePoolGrows) {
   open_with_fronts();

@@ -183,7 +183,6 @@ TEST_F(WrongUse, OfBenchmarksAndTools) {
            {"bench/bench_growable", "--handle 3KiB", "", 2, "multiple of the granularity"},
            {"bench/bench_suspend", "--fast 1", "", 2,
             "there is no option '--fast': --help lists them"},
-           {"bench/bench_suspend", "--fast", "", 2, "or has no value: --help lists them"},
            {"bench/bench_suspend", "--keep 3MiB", "", 2, "multiples of 32MiB; not '3MiB'"},
            {"bench/bench_suspend", "--cycles 0", "", 2, "a count is a whole number from 1 on"},
            {"bench/bench_suspend", "--backend none", "", 2, "none"},

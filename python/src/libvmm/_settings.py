@@ -19,7 +19,8 @@ POOL = ("VMM_POOL_POLICY", "VMM_POOL_CAPTURE", "VMM_POOL_PAGE_SIZE", "VMM_POOL_P
         "VMM_VA_SIZE", "VMM_BUDGET", "VPMM_VA_SIZE", "VPMM_PAGE_SIZE", "VPMM_PAGES")
 MANAGER = ("VMM_POLICY", "VMM_FRAG_RATIO", "VMM_CHUNK_SIZE")
 
-# Read by the preload library, the CUDA driver, and for vmm-top: what each may be, and what they say of others.
+# Read by the preload library, the CUDA driver, and for vmm-top: what each may be, and what they say
+# of others.
 CHOICES = {
     "VMM_MODE": (("off", "monitor", "vmm", "cache"),
                  "VMM_MODE takes one of off, monitor, vmm, cache"),
