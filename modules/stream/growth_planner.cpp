@@ -143,8 +143,6 @@ void growth_planner::choose_start(growth_plan& plan) noexcept {
   check(plan.start == region_id::none && plan.moved.empty(), "a start is chosen late");
   constexpr int looks_max = 64;
   const std::uint32_t count = plan.request.count_granules;
-  const std::uint64_t spare =
-      2 * std::max<std::uint64_t>(sizes_.page_granules, sizes_.rules.handle_bytes / granule_bytes);
   std::uint32_t best = 0;
   int looks = 0;
   for (const mapping* m = records_.last_end(); m != nullptr && looks < looks_max;
@@ -157,7 +155,7 @@ void growth_planner::choose_start(growth_plan& plan) noexcept {
     if (in.kind(tail) != kind_of(plan.request.stream)) continue;
     const std::uint32_t size = in.range(tail).count;
     if (size >= count || size <= best) continue;
-    if (in.range(hole).count < sizes_.rounded_to_pages(count - size) + spare) continue;
+    if (in.range(hole).count < sizes_.rounded_to_pages(count - size) + spare()) continue;
     best = size;
     plan.start = tail;
     plan.segment = m->segment;

@@ -100,6 +100,14 @@ class growth_planner {
   [[nodiscard]] result<address> commit(const growth_plan& plan) noexcept;
   /// The target is mapped and nobody asked for a block: all of it is free for the stream.
   void commit_free(const growth_plan& plan) noexcept;
+  /// One step towards a free region that takes `wanted`, which no region of the stream does: a
+  /// handle that is created within the headroom that the request would have, or one that moves and
+  /// makes no stream wait, behind free memory of the stream or in a new place. No target where
+  /// nothing can be done. Errors: as plan().
+  [[nodiscard]] result<growth_plan> plan_ahead(const stream_request& wanted,
+                                               const growth_effort& effort) noexcept;
+  /// As commit_free(), of such a step: no request has grown.
+  void commit_ahead(const growth_plan& plan) noexcept;
   /// Gives back what was claimed. The first `standing_count` pieces are still mapped in the target:
   /// these slots become stale.
   void abandon(growth_plan& plan, std::size_t standing_count) noexcept;
@@ -127,6 +135,17 @@ class growth_planner {
   [[nodiscard]] bool waits_for_all(const stream_point& freed,
                                    const growth_effort& effort) const noexcept;
   [[nodiscard]] bool list_with_batch(handle_record& h, const growth_effort& effort) noexcept;
+  [[nodiscard]] bool moves_at_once(const handle_record& h, std::uint32_t stream) const noexcept;
+  [[nodiscard]] handle_record* choose_ahead(std::uint32_t stream,
+                                            std::uint32_t rest_granules) const noexcept;
+  [[nodiscard]] std::uint32_t step_granules(std::uint64_t footprint_bytes) const noexcept;
+  [[nodiscard]] bool claim_ahead(growth_plan& plan, std::uint32_t wanted_granules) noexcept;
+  // What a hole has more than a target that is to be continued there.
+  [[nodiscard]] std::uint64_t spare() const noexcept {
+    check(sizes_.page_granules != 0, "a page has no granule");
+    return 2 * std::max<std::uint64_t>(sizes_.page_granules,
+                                       sizes_.rules.handle_bytes / granule_bytes);
+  }
   [[nodiscard]] bool overshoots(const handle_record& next, const growth_plan& plan) const noexcept;
   [[nodiscard]] status claim_region_of(const handle_record& first, const growth_effort& effort,
                                        growth_plan& plan) noexcept;

@@ -22,7 +22,26 @@ import vmm.sync;
 
 namespace vmm {
 
-using growth_lock = sync::mutex;
+/// Given on in nearly the order of asking: who waits for the second mutex has the first. A thread
+/// that takes the lock again and again, as one that prepares or trims does, gets it once more at
+/// most before one that waits.
+class VMM_CAPABILITY("mutex") growth_lock {
+ public:
+  growth_lock() = default;
+  growth_lock(const growth_lock&) = delete;
+  growth_lock& operator=(const growth_lock&) = delete;
+  inline void lock() noexcept VMM_ACQUIRE() VMM_NOT_ANALYSED {
+    next_.lock();
+    growing_.lock();
+    next_.unlock();
+  }
+  inline void unlock() noexcept VMM_RELEASE() VMM_NOT_ANALYSED { growing_.unlock(); }
+
+ private:
+  sync::mutex next_;
+  sync::mutex growing_;
+};
+
 using release_lock = sync::mutex;
 /// Held over the questions and the record of a mark of all work: some microseconds.
 using mark_lock = sync::mutex;

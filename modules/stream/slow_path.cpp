@@ -22,6 +22,9 @@ namespace {
 
 constexpr std::size_t reap_count = 8;
 constexpr std::size_t reap_count_max = 64;  // by one growth that is not short of memory
+// Of the stale mappings that are too many, a growth undoes this part: as many as growths leave on
+// the average, and not all that the one before it has left.
+constexpr std::size_t surplus_share = 64;
 constexpr std::size_t others_count_max = 64;
 
 // Whether an error of a reservation says that a smaller one may succeed.
@@ -120,7 +123,7 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   const std::size_t surplus = state_.with([](auto& state) { return state.surplus_stale_count(); });
   end_freed_rights();
   if (options_.rules.unmap_early || surplus != 0)
-    reap(std::clamp(surplus, reap_count, reap_count_max));
+    reap(std::clamp(surplus / surplus_share, reap_count, reap_count_max));
   provide_front(stream, *number);
   const stream_request request{*count, *number};
   check(request.size_bytes() >= size_bytes, "a request is rounded down");

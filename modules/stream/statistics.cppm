@@ -58,6 +58,15 @@ export struct pool_statistics {
   std::uint64_t suspended_bytes = 0;  ///< of the mapped bytes: given back until they are resumed
 };
 
+/// What stream_pool::prepare() has done.
+export struct prepare_report {
+  std::uint64_t created_bytes = 0;   ///< free memory that is new to the pool
+  std::uint64_t moved_bytes = 0;     ///< free memory that lies elsewhere now
+  std::uint64_t unmapped_count = 0;  ///< old mappings of what had moved
+  std::uint64_t left_bytes = 0;  ///< the request has more than the largest free region that serves
+  error failure{};               ///< code none, or why a step failed; what was done before stays
+};
+
 /// What was tried for the last request that memory was too short for, and what held it.
 export struct shortage_report {
   std::uint64_t request_bytes = 0;

@@ -216,6 +216,21 @@ export class stream_pool {
   /// allocate and grow meanwhile, waiting for one step (256 MiB) at most.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
 
+  /// Requires: not called from a listener or a watcher.
+  /// Effects: says that a request of this size is to come on this stream, and makes ready what it
+  /// will need: a free region, of new memory within the headroom that the request itself would have
+  /// (options().rules), else of whole free handles that move and make no stream wait. Undoes old
+  /// mappings where many are left. The memory is free as any other: who asks first has it, and two
+  /// requests at a time are announced by their sum. A program that says the most that it will have
+  /// live before its first request finds nearly all of it there. For moments when nobody waits, or
+  /// a thread beside the requests. [G3]
+  /// Errors: in the report: those of set_up; invalid_argument (no bytes), in_use (max_streams
+  /// others are in use, or the pool is suspended), over_budget, out_of_memory, out_of_addresses,
+  /// out_of_host_memory, driver errors. A step that fails leaves everything as it was.
+  /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
+  /// at a time: a request on another thread that grows meanwhile waits for a step or two.
+  [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
+
   /// Requires: work of the devices whose rights become less has finished with the pool's memory.
   /// Not called from a listener or a watcher.
   /// Effects: each location named has these rights to all of the pool's memory, what is mapped
@@ -450,6 +465,21 @@ export class stream_pool {
   [[nodiscard]] status add_segment(std::uint64_t needed_bytes);
   void announce_moves(const growth_plan& plan);
   void announce_mapped(const growth_plan& plan);
+
+  // ---- prepare.cpp ----
+  // A request that was announced, and how far its preparation has come.
+  struct preparation {
+    stream_handle stream = stream_handle::default_stream;
+    std::uint32_t count_granules = 0;
+    bool is_served = false;
+    bool has_asked = false;     // what every stream has finished is known
+    bool has_reserved = false;  // addresses, for this
+  };
+  [[nodiscard]] result<bool> is_served(const stream_request& request);
+  [[nodiscard]] result<bool> prepare_step(preparation& work, prepare_report& report);
+  [[nodiscard]] result<bool> map_ahead(growth_plan& plan, prepare_report& report);
+  void unmap_ahead(prepare_report& report);
+  [[nodiscard]] std::uint64_t missing_bytes(const preparation& work);
 
   // ---- fronted_calls.cpp ----
   // No address, and false: the pool is to do it, or to say why it cannot.

@@ -104,6 +104,9 @@ constexpr std::array ways{
     way{.scenario = "short, the device waits for everything", .moved_count = 4, .wait_count = 2},
     way{.scenario = "short, all of it serves", .foreign_count = 1, .wait_count = 1},
     way{.scenario = "synchronize with everything", .blocked_count = 3},
+    way{.scenario = "announce, own handles move", .moved_count = 4},
+    way{.scenario = "announce, what another stream has finished moves", .moved_count = 4},
+    way{.scenario = "announce, another stream's work goes on"},
 };
 
 // A scenario that no longer does what its name says leaves a hole in the sweeps.

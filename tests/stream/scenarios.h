@@ -455,10 +455,40 @@ std::vector<scenario<B>> after_all() {
   };
 }
 
+/// What a program announces.
+template <class B>
+std::vector<scenario<B>> preparations() {
+  using w_t = world<B>;
+  const auto announcing = [](std::uint64_t size_bytes, std::size_t stream) {
+    return [=](w_t& w) {
+      const vmm::prepare_report report = w.pool->prepare(size_bytes, w.streams[stream]);
+      return report.failure.code == vmm::errc::none ? vmm::status{} : vmm::status{report.failure};
+    };
+  };
+  const auto nothing = [](w_t&) {};
+  const auto finished_by_b = [](w_t& w) {
+    two_gaps<B>(1)(w);
+    w.finish_work();
+  };
+  return {
+      {"announce before anything else", growing(), nothing, announcing(4 * MiB, 0)},
+      {"announce beside live blocks", growing(),
+       [](w_t& w) { ASSERT_TRUE(w.add_used(20 * MiB, w.a)); }, announcing(4 * MiB, 1)},
+      {"announce, own handles move", moving(), two_gaps<B>(0), announcing(8 * MiB, 0)},
+      {"announce, what another stream has finished moves", moving(), finished_by_b,
+       announcing(8 * MiB, 2)},
+      {"announce, another stream's work goes on", moving(), two_gaps<B>(1),
+       announcing(8 * MiB, 2)},
+      {"announce in a further reservation", small_space(growing(), 48 * MiB),
+       [](w_t& w) { ASSERT_TRUE(w.add_used(8 * MiB, w.a)); }, announcing(4 * MiB, 2)},
+  };
+}
+
 template <class B>
 std::vector<scenario<B>> all() {
   std::vector<scenario<B>> list = growths<B>();
-  for (const auto& more : {reuses<B>(), shortages<B>(), returns<B>(), after_all<B>()})
+  for (const auto& more : {reuses<B>(), shortages<B>(), returns<B>(), after_all<B>(),
+                           preparations<B>()})
     list.insert(list.end(), more.begin(), more.end());
   return list;
 }

@@ -200,6 +200,7 @@ class pool_program {
     if (choice < 91) return capture(who);
     if (choice < 93) return record(who);
     if (choice < 95) return allocate_whole(who);
+    if (choice < 97) return announce(who);
     driver_.finish_some(who.numbers.next());
   }
 
@@ -218,6 +219,15 @@ class pool_program {
     allocate(who);
     free(who);
     if (!pool_->stop_history()) who.wrong = "a history could not end";
+  }
+
+  // Memory for a request that may come, while others grow.
+  void announce(actor& who) {
+    const std::uint64_t size_bytes = 2 * some_size(who.numbers);
+    const vmm::prepare_report done = pool_->prepare(size_bytes, who.own);
+    if (done.failure.code == vmm::errc::none || done.failure.code == vmm::errc::out_of_memory)
+      return;
+    note(who, done.failure, "a request could not be announced");
   }
 
   void allocate_whole(actor& who) {

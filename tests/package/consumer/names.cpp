@@ -244,6 +244,7 @@ using vmm::pool_policy;
 using vmm::pool_region;
 using vmm::pool_region_kind;
 using vmm::pool_statistics;
+using vmm::prepare_report;
 using vmm::remap_kind;
 using vmm::remap_listener;
 using vmm::remap_notice;

@@ -1,0 +1,278 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is made ready beside requests: a free region for one that a program has announced, and
+// addresses. docs/decisions/0026 has the reasons.
+//
+// A step maps one handle behind free memory of the stream, or undoes one stale mapping, and has the
+// lock of growth for that only. No stream is made to wait: what moves is the stream's own, or has
+// passed.
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr std::uint32_t looks_max = 64;
+
+// For its life fronts are lent nothing more; what they have stays theirs.
+class lending_stop {
+ public:
+  explicit lending_stop(guarded<pool_state>& state) noexcept : state_(state) {
+    is_stopping_ = state_.with([](auto& stopped) { return stopped.pause_lending(); });
+    check(is_stopping_, "lending is paused by a thread without the lock of growth");
+  }
+  ~lending_stop() {
+    if (is_stopping_) state_.with([](auto& stopped) { stopped.end_pause(); });
+  }
+  lending_stop(const lending_stop&) = delete;
+  lending_stop& operator=(const lending_stop&) = delete;
+
+ private:
+  guarded<pool_state>& state_;
+  bool is_stopping_ = false;
+};
+
+}  // namespace
+
+// ---- planning ------------------------------------------------------------------------
+
+// Whether the handle moves without a wait.
+bool growth_planner::moves_at_once(const handle_record& h, std::uint32_t stream) const noexcept {
+  check(h.is_free, "a handle in use is to be moved");
+  const segment& in = state_.segment_of(*h.current);
+  return in.all_regions(*h.current, [&](region_id region) {
+    const stream_point freed = in.freed_at(region);
+    return freed.stream == stream || state_.streams().passed(freed);
+  });
+}
+
+// The smallest handle of the stream that is all of the rest, else the largest, of the stream first;
+// null where what is found is less than the rest.
+handle_record* growth_planner::choose_ahead(std::uint32_t stream,
+                                            std::uint32_t rest_granules) const noexcept {
+  check(rest_granules != 0, "a handle is chosen for nothing");
+  handle_record* const fitting =
+      records_.free_of(stream).at_least(rest_granules / sizes_.page_granules, rest_granules);
+  if (fitting != nullptr && moves_at_once(*fitting, stream)) return fitting;
+  handle_record* best = nullptr;
+  std::uint64_t sum_granules = 0;
+  std::uint32_t looks = 0;
+  const std::uint32_t streams = std::min(state_.streams().count(), looks_max);
+  for (std::uint32_t step = 0; step <= streams; ++step) {
+    const std::uint32_t owner = step == 0 ? stream : state_.streams().other(stream, step - 1);
+    if (step != 0 && owner == stream) continue;
+    const free_handle_bins& from = records_.free_of(owner);
+    for (handle_record* h = from.largest(); h != nullptr; h = from.next_smaller(*h)) {
+      if (looks++ == looks_max) return best;
+      if (!moves_at_once(*h, stream)) continue;
+      if (best == nullptr) best = h;
+      sum_granules += h->count_granules;
+      if (sum_granules >= rest_granules) return best;
+    }
+  }
+  return nullptr;
+}
+
+// The largest handle of a step.
+std::uint32_t growth_planner::step_granules(std::uint64_t footprint_bytes) const noexcept {
+  const std::uint32_t largest = handle_size(false, footprint_bytes);
+  if (largest != 0) return largest;
+  const std::uint64_t bytes = std::min(sizes_.rules.handle_bytes, sizes_.segment_bytes);
+  check(bytes <= sizes_.segment_bytes, "a handle is larger than a segment");
+  return std::max(sizes_.rounded_to_pages(bytes / granule_bytes), sizes_.page_granules);
+}
+
+// Behind the start, or where all that is wanted has room, so that the next step goes on there.
+bool growth_planner::claim_ahead(growth_plan& plan, std::uint32_t wanted_granules) noexcept {
+  check(plan.target_granules != 0, "a growth adds nothing");
+  if (plan.start != region_id::none)
+    return take_hole(state_.segment_at(plan.segment).regions().after(plan.start), 0, plan);
+  const std::uint64_t wanted = std::uint64_t{sizes_.rounded_to_pages(wanted_granules)} + spare();
+  const std::uint64_t gap =
+      round_up(sizes_.rules.window_gap_bytes / granule_bytes, sizes_.page_granules);
+  for (std::uint32_t number = 0; number < state_.segment_count(); ++number) {
+    const segment& in = state_.segment_at(number);
+    plan.segment = number;
+    const region_id end = in.regions().last();
+    const std::uint64_t lead = in.range(end).offset == 0 ? 0 : gap;
+    if (in.kind(end) == hole_kind && in.range(end).count >= lead + wanted)
+      return take_hole(end, static_cast<std::uint32_t>(lead), plan);
+    if (wanted > in.regions().count_granules()) continue;
+    const region_id hole = in.regions().best_fit(hole_kind, static_cast<std::uint32_t>(wanted));
+    if (hole != region_id::none) return take_hole(hole, 0, plan);
+  }
+  return false;
+}
+
+result<growth_plan> growth_planner::plan_ahead(const stream_request& wanted,
+                                               const growth_effort& effort) noexcept {
+  growth_plan made;
+  made.request = wanted;
+  choose_start(made);
+  const std::uint32_t have =
+      made.start == region_id::none ? 0 : state_.segment_at(made.segment).range(made.start).count;
+  check(have < wanted.count_granules, "a growth continues what is large enough");
+  const std::uint32_t rest = sizes_.rounded_to_pages(wanted.count_granules - have);
+  const std::uint64_t room = headroom(wanted, effort.footprint_bytes);
+  const std::uint32_t step = step_granules(effort.footprint_bytes);
+  if (room >= std::min(rest, step)) {
+    made.create_granules = std::min(rest, step);
+    made.handle_granules = step;
+  } else if (handle_record* const chosen =
+                 effort.may_move ? choose_ahead(wanted.stream, rest) : nullptr) {
+    if (status claimed = claim_handle(*chosen, made); !claimed) {
+      abandon(made, 0);
+      return claimed.error();
+    }
+    check(made.waits.empty(), "a stream is made to wait beside its requests");
+  }
+  made.target_granules = made.create_granules + static_cast<std::uint32_t>(made.moved_granules);
+  made.request.count_granules = std::max(have + made.target_granules, 1u);
+  const bool is_idle = made.target_granules == 0;
+  if (!is_idle && claim_ahead(made, rest)) return result<growth_plan>{std::move(made)};
+  abandon(made, 0);
+  if (is_idle) return result<growth_plan>{std::move(made)};
+  return refuse(errc::out_of_addresses, "no hole takes the request that is made ready for");
+}
+
+void growth_planner::commit_ahead(const growth_plan& plan) noexcept {
+  check(plan.target_granules != 0, "a step is over that has done nothing");
+  commit_free(plan);
+  --state_.totals().grown_count;  // of requests
+}
+
+// ---- steps ---------------------------------------------------------------------------
+
+// Whether the request needs no growth now, nor a wait.
+result<bool> stream_pool::is_served(const stream_request& request) {
+  std::array<stream_point, looks_max> others;
+  std::size_t count = 0;
+  {
+    const auto state = state_.lock();
+    bool is_found = false;
+    state->for_each_segment([&](const segment& in) {
+      is_found = is_found || in.find_free(request) != region_id::none;
+    });
+    if (is_found) return true;
+    count = state->other_stream_candidates(request, others);
+  }
+  check(count <= others.size(), "more streams are asked than there is room for");
+  for (const stream_point& point : std::span(others).first(count)) {
+    if (status asked = poll_events(point); !asked) return asked.error();
+    if (state_.with([&](auto& state) { return state.progress().passed(point); })) return true;
+  }
+  return false;
+}
+
+// True where there may be more to do. The stream is looked for anew: others may forget it between
+// two steps.
+result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report) {
+  const growth_turn turn(way_in());
+  if (is_suspended()) return memory_suspended;
+  const result<std::uint32_t> number = enter_stream(work.stream);
+  if (!number) return number.error();
+  const stream_request wanted{work.count_granules, *number};
+  const result<bool> served = is_served(wanted);
+  if (!served) return served;
+  work.is_served = *served;
+  if (*served) return false;
+  const lending_stop stop(state_);
+  growth_effort effort{.may_move = may_alias_};
+  effort.footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  result<growth_plan> plan =
+      state_.with([&](auto& state) { return growth_planner(state).plan_ahead(wanted, effort); });
+  if (plan && plan->target_granules != 0) return map_ahead(*plan, report);
+  if (plan) {
+    if (std::exchange(work.has_asked, true)) return false;
+    const status asked = poll_all_streams();
+    return asked ? result<bool>{true} : asked.error();
+  }
+  const bool is_short_of_addresses = plan.error().code == errc::out_of_addresses;
+  if (!is_short_of_addresses || std::exchange(work.has_reserved, true)) return plan.error();
+  const status added = add_segment(wanted.size_bytes() + 2 * options_.rules.handle_bytes);
+  return added ? result<bool>{true} : added.error();
+}
+
+// The driver's part of a step.
+result<bool> stream_pool::map_ahead(growth_plan& plan, prepare_report& report) {
+  check(plan.waits.empty(), "a stream is made to wait beside its requests");
+  growth_outcome outcome = carry_out(plan);
+  {
+    const auto state = state_.lock();
+    growth_planner planner(*state);
+    check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
+    if (outcome.done) {
+      planner.commit_ahead(plan);
+      report.created_bytes += plan.create_granules * granule_bytes;
+      report.moved_bytes += plan.moved_granules * granule_bytes;
+      return true;
+    }
+    planner.abandon(plan, outcome.standing_count);
+  }
+  parts_->memory.give_back(outcome.fresh, 0);
+  return outcome.done.error();
+}
+
+// So that no growth finds more stale mappings than the policy keeps.
+void stream_pool::unmap_ahead(prepare_report& report) {
+  constexpr std::uint32_t steps_max = 256;
+  for (std::uint32_t step = 0; step < steps_max; ++step) {
+    const growth_turn turn(way_in());
+    const std::uint64_t before = stale_count();
+    if (is_suspended() || before <= options_.rules.zombie_count_max / 2) return;
+    reap(1);
+    if (stale_count() == before) return;  // the work of the oldest goes on
+    check(stale_count() < before, "mappings become stale while they are unmapped");
+    ++report.unmapped_count;
+  }
+}
+
+prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stream) {
+  prepare_report report;
+  report.left_bytes = size_bytes;
+  if (options_.watcher != nullptr) board_.check_not_watching();
+  const status ready = set_up();
+  const result<std::uint32_t> count = ready ? count_granules(size_bytes) : ready.error();
+  if (!count) {
+    report.failure = count.error();
+    return report;
+  }
+  preparation work{.stream = stream, .count_granules = *count};
+  const std::uint32_t page_granules =
+      state_.with([](auto& state) { return state.sizes().page_granules; });
+  result<bool> more = true;
+  // Each step adds a page at least, but for one that reserves addresses and one that asks.
+  for (std::uint32_t left = *count / page_granules + 4; left != 0 && more && *more; --left)
+    more = prepare_step(work, report);
+  report.left_bytes = work.is_served ? 0 : missing_bytes(work);
+  check(report.left_bytes <= size_bytes + granule_bytes, "more is left than was asked for");
+  if (!more) report.failure = more.error();
+  if (more) unmap_ahead(report);
+  return report;
+}
+
+std::uint64_t stream_pool::missing_bytes(const preparation& work) {
+  const auto state = state_.lock();
+  const std::uint32_t number = state->find_stream(work.stream);
+  std::uint32_t largest = 0;
+  if (number != pool_state::no_stream) {
+    state->for_each_segment([&](const segment& in) {
+      largest = std::max(largest, in.regions().largest(kind_of(number)));
+    });
+  }
+  check(work.count_granules != 0, "nothing is made ready for");
+  return (work.count_granules - std::min(largest, work.count_granules)) * granule_bytes;
+}
+
+}  // namespace vmm

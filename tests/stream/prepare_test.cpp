@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a request that was announced finds its memory: prepare() creates within the headroom, moves
+// what is free without making a stream wait, stops where nothing is to do, and changes nothing for
+// those who hold blocks; beside captures, suspension, pins, budgets and fronts. [G3]
+// Method: a pool on the fake driver, whose counts of calls say what a request needed. That every
+// failing driver call leaves all as it was is in the sweeps (scenarios.h), that threads may call it
+// at any time in tests/threads.
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fake_pool.hpp"
+
+import vmm.backend;
+import vmm.optimizer;
+
+namespace {
+
+using sizes::GiB;
+using sizes::MiB;
+
+class Prepare : public FakePool {
+ protected:
+  // Calls that make, move or take away memory.
+  [[nodiscard]] std::uint64_t memory_calls() const {
+    return driver.calls(vmm::call::create) + driver.calls(vmm::call::map) +
+           driver.calls(vmm::call::unmap);
+  }
+  vmm::prepare_report announce(std::uint64_t size_bytes, vmm::stream_handle stream) {
+    const vmm::prepare_report done = managed->prepare(size_bytes, stream);
+    EXPECT_EQ(done.failure.code, vmm::errc::none) << vmm::describe(done.failure);
+    validate();
+    return done;
+  }
+  // Free handles of one page, none beside another.
+  void scatter(int count, vmm::stream_handle stream) {
+    std::vector<vmm::address> gone;
+    for (int i = 0; i < count; ++i) {
+      gone.push_back(allocate(2 * MiB, stream));
+      kept.push_back(allocate(2 * MiB, a));
+    }
+    for (const vmm::address at : gone) free(at, stream);
+  }
+  void free_kept() {
+    for (const vmm::address at : kept) free(at, a);
+    kept.clear();
+  }
+
+  std::vector<vmm::address> kept;
+};
+
+TEST_F(Prepare, TheMostThatWillBeLiveIsThere) {
+  open();
+  const vmm::prepare_report done = announce(GiB, a);
+  EXPECT_EQ(done.created_bytes, GiB);
+  EXPECT_EQ(done.moved_bytes, 0u);
+  EXPECT_EQ(done.left_bytes, 0u);
+  EXPECT_EQ(managed->statistics().grown_count, 0u) << "no request has grown";
+  const std::uint64_t before = memory_calls();
+  for (int i = 0; i < 8; ++i) kept.push_back(allocate(128 * MiB, a));
+  EXPECT_EQ(memory_calls(), before);
+  EXPECT_EQ(managed->statistics().mapped_bytes, GiB);
+  free_kept();
+}
+
+TEST_F(Prepare, DoesNothingWhereARegionServes) {
+  open();
+  announce(64 * MiB, a);
+  const std::uint64_t before = memory_calls();
+  const vmm::prepare_report done = announce(64 * MiB, a);
+  EXPECT_EQ(memory_calls(), before);
+  EXPECT_EQ(done.created_bytes + done.moved_bytes + done.left_bytes, 0u);
+  announce(MiB, b);  // what a's work has finished with serves b
+  EXPECT_EQ(memory_calls(), before);
+}
+
+TEST_F(Prepare, MovesWhatIsScatteredWithoutCreating) {
+  open(moving());
+  scatter(4, a);
+  const std::uint64_t mapped_bytes = managed->statistics().mapped_bytes;
+  const vmm::prepare_report done = announce(8 * MiB, a);
+  EXPECT_EQ(done.moved_bytes, 6 * MiB) << "behind one that stays";
+  EXPECT_EQ(done.created_bytes, 0u);
+  EXPECT_EQ(done.left_bytes, 0u);
+  EXPECT_EQ(managed->statistics().mapped_bytes, mapped_bytes);
+  const std::uint64_t before = memory_calls();
+  const vmm::address at = allocate(8 * MiB, a);
+  EXPECT_EQ(memory_calls(), before);
+  free(at, a);
+  free_kept();
+}
+
+TEST_F(Prepare, MovesNothingWhereThatWouldNotDo) {
+  open(moving());
+  scatter(3, a);
+  const std::uint64_t before = memory_calls();
+  const vmm::prepare_report done = announce(8 * MiB, a);
+  EXPECT_EQ(memory_calls(), before) << "8 MiB of 6";
+  EXPECT_EQ(done.moved_bytes + done.created_bytes, 0u);
+  EXPECT_EQ(done.left_bytes, 6 * MiB);
+  free_kept();
+}
+
+TEST_F(Prepare, MakesNoStreamWait) {
+  driver.set_manual(true);
+  open(moving());
+  scatter(4, b);
+  const vmm::address used = allocate(2 * MiB, b);
+  run(b, {used, 2 * MiB});
+  free(used, b);  // b's work goes on
+  const std::uint64_t before = memory_calls();
+  EXPECT_EQ(announce(8 * MiB, a).left_bytes, 8 * MiB);
+  EXPECT_EQ(memory_calls(), before);
+  EXPECT_EQ(managed->statistics().wait_count, 0u);
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(announce(8 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(managed->statistics().wait_count, 0u);
+  free_kept();
+}
+
+TEST_F(Prepare, LiveBlocksKeepAddressesAndContents) {
+  open(moving());
+  scatter(4, a);
+  std::uint64_t tag = 0;
+  for (const vmm::address at : kept) ASSERT_TRUE(driver.write_tag({at, 2 * MiB}, ++tag));
+  ASSERT_TRUE(managed->pin(kept.front()));
+  announce(8 * MiB, a);
+  tag = 0;
+  for (const vmm::address at : kept) EXPECT_EQ(driver.read_tag(at).value_or(0), ++tag);
+  ASSERT_TRUE(managed->unpin(kept.front()));
+  free_kept();
+}
+
+TEST_F(Prepare, StaysWithinTheHeadroomAndTheBudget) {
+  vmm::pool_options options;
+  options.budget_bytes = 256 * MiB;
+  open(options);
+  const vmm::prepare_report done = managed->prepare(512 * MiB, a);
+  EXPECT_EQ(done.failure.code, vmm::errc::over_budget);
+  EXPECT_EQ(done.created_bytes, 256 * MiB) << "what was made before stays";
+  EXPECT_EQ(done.left_bytes, 256 * MiB);
+  EXPECT_LE(managed->statistics().mapped_bytes, 256 * MiB);
+}
+
+TEST_F(Prepare, CreatesNothingBeyondThePeak) {
+  open();
+  const vmm::address first = allocate(512 * MiB, a);
+  free(first, a);
+  const vmm::address small = allocate(MiB, a);  // lies in front of the rest
+  const std::uint64_t mapped_bytes = managed->statistics().mapped_bytes;
+  const vmm::prepare_report done = announce(512 * MiB, a);
+  const vmm::pool_statistics now = managed->statistics();
+  EXPECT_LE(now.mapped_bytes, mapped_bytes + mapped_bytes / 50 + 4 * MiB);
+  EXPECT_EQ(done.left_bytes == 0, done.created_bytes + done.moved_bytes != 0);
+  free(small, a);
+}
+
+TEST_F(Prepare, RefusesWhatAllocateRefuses) {
+  open();
+  EXPECT_EQ(managed->prepare(0, a).failure.code, vmm::errc::invalid_argument);
+  EXPECT_EQ(managed->prepare(std::uint64_t{1} << 60, a).failure.code, vmm::errc::out_of_addresses);
+  EXPECT_EQ(memory_calls(), 0u);
+}
+
+TEST_F(Prepare, RefusesASuspendedPool) {
+  open();
+  const vmm::address at = allocate(4 * MiB, a);
+  vmm::suspension_list parts;
+  ASSERT_TRUE(managed->begin_suspend({}, parts));
+  const std::uint64_t before = memory_calls();
+  EXPECT_EQ(managed->prepare(64 * MiB, a).failure.code, vmm::errc::in_use);
+  EXPECT_EQ(memory_calls(), before);
+  managed->end_suspend(parts, false);
+  EXPECT_EQ(announce(64 * MiB, a).left_bytes, 0u) << "it goes on";
+  free(at, a);
+}
+
+TEST_F(Prepare, SpoilsNoCapture) {
+  vmm::pool_options options = moving();
+  options.capture = vmm::capture_rule::private_memory;
+  open(options);
+  scatter(4, a);
+  ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::any_thread));
+  EXPECT_EQ(announce(8 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(managed->prepare(4 * MiB, b).failure.code, vmm::errc::none);
+  const auto graph = driver.end_capture(b);
+  ASSERT_TRUE(graph) << vmm::describe(graph.error());
+  EXPECT_TRUE(driver.destroy_graph(*graph));
+  free_kept();
+}
+
+TEST_F(Prepare, LeavesWhatFrontsHave) {
+  vmm::pool_options options;
+  options.fronts = vmm::front_rule::always;
+  open(options);
+  const vmm::address at = allocate(4 * MiB, a);
+  const std::uint64_t in_fronts = managed->statistics().front_bytes;
+  EXPECT_EQ(announce(256 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(managed->statistics().front_bytes, in_fronts);
+  free(at, a);
+}
+
+TEST_F(Prepare, UnmapsWhatRequestsWouldHaveTo) {
+  vmm::pool_options options = moving();
+  options.rules.zombie_count_max = 4;
+  open(options);
+  scatter(8, a);
+  EXPECT_EQ(announce(16 * MiB, a).unmapped_count, 5u) << "of seven; a half of four stays";
+  EXPECT_EQ(managed->statistics().zombie_count, 2u);
+  free_kept();
+}
+
+}  // namespace
