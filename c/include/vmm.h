@@ -373,6 +373,29 @@ typedef struct vmm_trim_report {
 VMM_API vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
                                  vmm_trim_report* report) VMM_NOEXCEPT;
 
+/** What preparing for a request came to. */
+typedef struct vmm_prepare_report {
+  uint64_t struct_size;
+  uint64_t created_bytes;  /* free memory that is new to the pool */
+  uint64_t moved_bytes;    /* free memory that lies elsewhere now */
+  uint64_t unmapped_count; /* old mappings of what had moved */
+  uint64_t left_bytes;     /* the request has more than the largest free region that serves */
+} vmm_prepare_report;
+
+/** Says that a request of `size_bytes` is to come on the stream, and makes its memory ready: new
+ *  memory within the headroom of the pool's policy, else free memory that moves. It stays free: who
+ *  asks first has it, and two requests at a time are announced by their sum. A program that says
+ *  the most that it will have live, before its first request, finds nearly all of it there. For
+ *  moments when nobody waits, or a thread beside the requests: one handle is mapped at a time.
+ *  Never waits for work.
+ *  Requires: `report` is NULL, or its struct_size is set.
+ *  Errors: INVALID_ARGUMENT (no bytes), OUT_OF_MEMORY, OVER_BUDGET, IN_USE (suspended),
+ *  NOT_PERMITTED (in a callback), what the driver says; *report then counts what was done before,
+ *  which stays.
+ *  Cost: driver calls by handles; others allocate meanwhile. */
+VMM_API vmm_status vmm_pool_prepare(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
+                                    vmm_prepare_report* report) VMM_NOEXCEPT;
+
 /** What a pool holds and has done. */
 typedef struct vmm_pool_statistics {
   uint64_t struct_size;

@@ -339,6 +339,13 @@ class pool {
     detail::require(vmm_pool_trim(get(), limit_bytes, &report));
     return report.released_bytes;
   }
+  /// vmm_pool_prepare().
+  vmm_prepare_report prepare(std::uint64_t size_bytes, vmm_stream stream) {
+    vmm_prepare_report report{};
+    report.struct_size = sizeof(report);
+    detail::require(vmm_pool_prepare(get(), size_bytes, stream, &report));
+    return report;
+  }
   [[nodiscard]] vmm_pool_statistics statistics() const {
     vmm_pool_statistics out{};
     out.struct_size = sizeof(out);

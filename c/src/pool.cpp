@@ -369,6 +369,24 @@ vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
   });
 }
 
+vmm_status vmm_pool_prepare(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
+                            vmm_prepare_report* report) VMM_NOEXCEPT {
+  return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
+    if (report != nullptr && !is_sized(*report)) return fail_size();
+    if (!names_stream(on.driver, stream)) return fail_stream();
+    const vmm::prepare_report done = on.pool.prepare(size_bytes, stream_of(on.driver, stream));
+    if (report != nullptr) {
+      vmm_prepare_report numbers{};
+      numbers.created_bytes = done.created_bytes;
+      numbers.moved_bytes = done.moved_bytes;
+      numbers.unmapped_count = done.unmapped_count;
+      numbers.left_bytes = done.left_bytes;
+      write_struct(*report, numbers);
+    }
+    return done.failure.code == vmm::errc::none ? VMM_SUCCESS : fail(done.failure);
+  });
+}
+
 vmm_status vmm_pool_get_statistics(vmm_pool* pool, vmm_pool_statistics* statistics) VMM_NOEXCEPT {
   return on_pool(pool, [&](pool_object& on) -> vmm_status {
     if (statistics == nullptr) return fail_null();

@@ -30,6 +30,8 @@ inline constexpr std::size_t first_bytes<vmm_pool_options> = 88;
 template <>
 inline constexpr std::size_t first_bytes<vmm_trim_report> = 32;
 template <>
+inline constexpr std::size_t first_bytes<vmm_prepare_report> = 40;
+template <>
 inline constexpr std::size_t first_bytes<vmm_pool_statistics> = 176;
 template <>
 inline constexpr std::size_t first_bytes<vmm_shortage> = 80;

@@ -69,6 +69,15 @@ def test_contents_of_random_blocks(pool):
     assert pool.statistics().live_bytes == 0
 
 
+def test_what_was_announced_is_there(pool):
+    done = pool.prepare(64 << 20)
+    assert done.created_bytes >= 64 << 20 and done.left_bytes == 0
+    with pool.allocate(64 << 20):
+        assert pool.statistics().grown_count == 0
+    with pytest.raises(libvmm.InvalidArgument):
+        pool.prepare(0)
+
+
 def test_statistics_regions_and_trim(pool):
     with pool.allocate(4 << 20) as block:
         now = pool.statistics()

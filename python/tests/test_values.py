@@ -122,6 +122,7 @@ CALLS = {
     "Pool.pin": (dict(block=OBJECT), {}), "Pool.unpin": (dict(block=OBJECT), {}),
     "Pool.forget_stream": (dict(stream=NUMBER), {}),
     "Pool.set_peers": (dict(rights=RIGHTS), {}),
+    "Pool.prepare": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
     "Pool.trim": (dict(limit=NUMBER), {}),
     "Pool.subscribe": (dict(callback=FUNCTION), {}),
     "Pool.unsubscribe": (dict(subscription=NUMBER), {}),

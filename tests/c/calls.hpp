@@ -34,6 +34,7 @@ struct arguments {
   vmm_pool* pool = nullptr;
   vmm_manager* manager = nullptr;
   vmm_trim_report report{sizeof(vmm_trim_report), 0, 0, 0};
+  vmm_prepare_report prepared{sizeof(vmm_prepare_report), 0, 0, 0, 0};
   vmm_pool_statistics pool_numbers{};
   vmm_manager_statistics manager_numbers{};
   vmm_shortage shortage{};
@@ -141,6 +142,9 @@ inline constexpr std::array pool_calls{
                      [](void* h) { return vmm_pool_synchronize(as_pool(h)); }},
     call_with_handle{"vmm_pool_trim", takes::pool,
                      [](void* h) { return vmm_pool_trim(as_pool(h), 0, &given().report); }},
+    call_with_handle{
+        "vmm_pool_prepare", takes::pool,
+        [](void* h) { return vmm_pool_prepare(as_pool(h), 4096, nullptr, &given().prepared); }},
     call_with_handle{
         "vmm_pool_get_statistics", takes::pool,
         [](void* h) { return vmm_pool_get_statistics(as_pool(h), &given().pool_numbers); }},

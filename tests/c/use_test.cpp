@@ -108,6 +108,14 @@ TEST_F(Use, BlocksOfAStreamComeBackToIt) {
   EXPECT_EQ(numbers().grown_count, 1u) << "one driver's work for both";
   EXPECT_GOOD(vmm_pool_free(pool, first, stream));
   EXPECT_GOOD(vmm_pool_synchronize(pool));
+  auto prepared = sized<vmm_prepare_report>();
+  EXPECT_GOOD(vmm_pool_prepare(pool, 64 * MiB, stream, &prepared));
+  EXPECT_GT(prepared.created_bytes, 0u);
+  EXPECT_EQ(prepared.left_bytes, 0u);
+  void* const announced = take(64 * MiB, stream);
+  EXPECT_EQ(numbers().grown_count, 1u) << "what was announced is there";
+  EXPECT_GOOD(vmm_pool_free(pool, announced, stream));
+  EXPECT_GOOD(vmm_pool_synchronize(pool));
   EXPECT_GOOD(vmm_pool_forget_stream(pool, stream));
   EXPECT_GOOD(vmm_driver_destroy_stream(driver, stream));
   auto report = sized<vmm_trim_report>();

@@ -249,6 +249,8 @@ TEST_F(WrongUse, StructsThatAreWritten) {
   writes_later<vmm_error_info>([](vmm_error_info* to) { return vmm_last_error(to); });
   writes_later<vmm_driver_info>([&](vmm_driver_info* to) { return vmm_driver_query(driver, to); });
   writes_later<vmm_trim_report>([&](vmm_trim_report* to) { return vmm_pool_trim(pool, 0, to); });
+  writes_later<vmm_prepare_report>(
+      [&](vmm_prepare_report* to) { return vmm_pool_prepare(pool, 4096, nullptr, to); });
   writes_later<vmm_trim_report>(
       [&](vmm_trim_report* to) { return vmm_manager_trim(manager, 0, to); });
   writes_later<vmm_pool_statistics>(

@@ -27,8 +27,8 @@ from .drivers import (Driver, DriverEntry, DriverInfo, Feature, Link, PeerLink, 
 from .errors import (DeviceLost, Error, InUse, InvalidArgument, InvalidHandle, NotPermitted,
                      NotSupported, OutOfMemory, Unavailable, UnknownAddress)
 from .managers import Copy, Manager, ManagerStatistics, Range
-from .pools import (Block, Capture, Pool, PoolStatistics, Region, RegionKind, RemapKind,
-                    RemapNotice, Shortage, TrimReport)
+from .pools import (Block, Capture, Pool, PoolStatistics, PrepareReport, Region, RegionKind,
+                    RemapKind, RemapNotice, Shortage, TrimReport)
 
 
 def version() -> tuple[int, int, int]:
@@ -48,6 +48,7 @@ __all__ = [
     "Block", "Capture", "Copy", "DeviceLost", "Driver", "DriverEntry", "DriverInfo", "Error",
     "Feature", "InUse", "InvalidArgument", "InvalidHandle", "Link", "Manager", "ManagerStatistics",
     "NotPermitted", "NotSupported", "OutOfMemory", "PeerLink", "Place", "Pool", "PoolStatistics",
-    "Range", "Region", "RegionKind", "RemapKind", "RemapNotice", "Rights", "Shortage", "TrimReport",
-    "Unavailable", "UnknownAddress", "drivers", "loaded_library", "version",
+    "PrepareReport", "Range", "Region", "RegionKind", "RemapKind", "RemapNotice", "Rights",
+    "Shortage", "TrimReport", "Unavailable", "UnknownAddress", "drivers", "loaded_library",
+    "version",
 ]

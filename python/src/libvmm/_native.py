@@ -82,6 +82,10 @@ class TrimReport(Sized):
     _fields_ = _u64("struct_size", "released_count", "released_bytes", "still_mapped_bytes")
 
 
+class PrepareReport(Sized):
+    _fields_ = _u64("struct_size", "created_bytes", "moved_bytes", "unmapped_count", "left_bytes")
+
+
 class RemapNotice(Sized):
     _fields_ = [("struct_size", U64), ("epoch", U64), ("base", HANDLE), ("size_bytes", U64),
                 ("kind", U32), ("reserved", U32)]
@@ -166,6 +170,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_pool_capture_number": [HANDLE, HANDLE, ctypes.POINTER(U64)],
     "vmm_pool_release_capture": [HANDLE, U64, HANDLE],
     "vmm_pool_synchronize": [HANDLE],
+    "vmm_pool_prepare": [HANDLE, U64, HANDLE, ctypes.POINTER(PrepareReport)],
     "vmm_pool_trim": [HANDLE, U64, ctypes.POINTER(TrimReport)],
     "vmm_pool_get_statistics": [HANDLE, ctypes.POINTER(PoolStatistics)],
     "vmm_pool_regions": [HANDLE, ctypes.POINTER(PoolRegion), U64, ctypes.POINTER(U64)],

@@ -108,6 +108,16 @@ class TrimReport:
 
 
 @dataclass(frozen=True)
+class PrepareReport:
+    """What prepare() has made ready, and by how much the request is larger than what serves."""
+
+    created_bytes: int
+    moved_bytes: int
+    unmapped_count: int
+    left_bytes: int
+
+
+@dataclass(frozen=True)
 class RemapNotice:
     """What is about to happen to an address range where nothing is live."""
 
@@ -281,6 +291,15 @@ class Pool:
         grants = grants_of(rights)
         check(_LIBRARY.vmm_pool_set_peers(self._handle, grants, len(grants)))
 
+    def prepare(self, size: int, stream: int = 0) -> PrepareReport:
+        """Says that a request of `size` bytes is to come on the stream, and makes its memory ready,
+        where no request waits for it. Before the first request, with the most that will be live,
+        it has nearly all of the memory made then. Raises OutOfMemory; what was made stays."""
+        report = _native.PrepareReport()
+        check(_LIBRARY.vmm_pool_prepare(self._handle, _values.size("size", size),
+                                        _values.stream(stream), ctypes.byref(report)))
+        return values_of(report, PrepareReport)
+
     def trim(self, limit: int = 0) -> TrimReport:
         """Gives free memory back until at most `limit` bytes of it are kept."""
         report = _native.TrimReport()
@@ -352,5 +371,5 @@ class Pool:
         self.close()
 
 
-__all__ = ["Block", "Capture", "Feature", "Pool", "PoolStatistics", "Region", "RegionKind",
-           "RemapKind", "RemapNotice", "Shortage", "TrimReport"]
+__all__ = ["Block", "Capture", "Feature", "Pool", "PoolStatistics", "PrepareReport", "Region",
+           "RegionKind", "RemapKind", "RemapNotice", "Shortage", "TrimReport"]
