@@ -272,8 +272,8 @@ void print_half(const row& of, const figure& seen, std::size_t pass_count) {
 
 void print(const std::vector<row>& rows, const settings& how) {
   constexpr const char* head =
-      "| trace | in requests, ms | %% of its time | calls over 100 us | longest, us | handles made + "
-      "moved, unmapped in each of those | beside, ms | longest step of it, us | held over live |";
+      "| trace | in requests, ms | %% of its time | calls over 100 us | longest, us | handles made "
+      "+ moved, unmapped in each of those | beside, ms | longest step of it, us | held over live |";
   const auto half = [&](const char* title, auto&& line) {
     std::printf("%s:\n\n", title);
     std::printf(head);
@@ -312,8 +312,8 @@ void print_json(const std::vector<row>& rows) {
 }
 
 constexpr const char* usage =
-    "usage: bench_growth [--json] [--passes N] [--peak PERCENT] [--announce EVERY] [--jitter SEED]\n"
-    "                    [TRACE...]\n"
+    "usage: bench_growth [--json] [--passes N] [--peak PERCENT] [--announce EVERY]\n"
+    "                    [--jitter SEED] [TRACE...]\n"
     "  --passes N         plays each trace so often, the first time from nothing; 5 without it\n"
     "  --peak PERCENT     announces so much of the most that will be live, before anything else\n"
     "  --announce EVERY   announces, before each so many events, the large requests among them\n"

@@ -51,8 +51,8 @@ export struct pool_policy {
       false;                 ///< free regions are moved whole and oldest first, not handles by size
   bool unmap_early = false;  ///< zombies go at the start of each allocation, not when needed
   /// Zombies beyond this count go, as their work finishes, at the start of growths: 8 of them, or a
-  /// 64th, 64 at most. Those beyond a half of it go in prepare(). Each holds addresses and a mapping,
-  /// no memory.
+  /// 64th, 64 at most. Those beyond a half of it go in prepare(). Each holds addresses and a
+  /// mapping, no memory.
   std::uint64_t zombie_count_max = 4096;
 
   /// The default: near-live memory for little driver time.
