@@ -6,8 +6,8 @@
 // without fronts and with fronts at once, per 1,000 events: how often the lock of the pool's state
 // was taken, that of growth (by each request that what is at hand does not serve), all other locks
 // (of fronts, of the timeline), how many calls the driver answered, and how many requests grew the
-// pool. Then what the pool held at most over what was live at the end, the mean of the rounds and the
-// most. The locks of the fake driver are among the others.
+// pool. Then what the pool held at most over what was live at the end, the mean of the rounds and
+// the most. The locks of the fake driver are among the others.
 //
 // Built with a library whose locks announce themselves. What is counted begins after a warm-up of a
 // quarter as many events. Each round has other numbers. --json prints one object; --events N sets
@@ -163,9 +163,11 @@ void print_row(unsigned streams, const char* fronts, const counts& found) {
 void print_json(unsigned streams, const char* fronts, const counts& found, bool is_first) {
   std::printf("%s{\"streams\": %u, \"fronts\": \"%s\", \"state_locks\": %.3f, "
               "\"growth_locks\": %.4f, \"other_locks\": %.2f, \"driver_calls\": %.3f, "
-              "\"growths\": %.5f, \"held_over_live\": %.4f, \"held_over_live_max\": %.4f}",
+              "\"growths\": %.5f, \"held_over_live\": %.4f, "
+              "\"held_over_live_max\": %.4f}",
               is_first ? "" : ", ", streams, fronts, found.state_locks, found.growth_locks,
-              found.other_locks, found.driver_calls, found.growths, found.held_mean, found.held_over_live);
+              found.other_locks, found.driver_calls, found.growths, found.held_mean,
+              found.held_over_live);
 }
 
 constexpr const char* usage =

@@ -40,7 +40,8 @@ address stream_pool::allocate_between_fronts(std::uint64_t size_bytes,
   transfer_under_way moving;
   {
     const auto state = state_.lock();
-    const address at = front_lending(*state).lend_and_take(stream, size_bytes);  // of another thread
+    // Another thread may have freed memory of the stream.
+    const address at = front_lending(*state).lend_and_take(stream, size_bytes);
     if (at || !state->has_nothing_to_tidy()) return at;
     request = {state->granules_for(size_bytes), state->find_stream(stream)};
     if (request.count_granules == 0 || request.stream == pool_state::no_stream) return {};
@@ -116,8 +117,10 @@ result<address> stream_pool::reuse_taken_back(const stream_request& request) {
   return reuse_merged(request);
 }
 
-// Under the lock of growth. A front is a gain, so that no memory for one is no error.
-void stream_pool::provide_front(stream_handle stream, std::uint32_t record) noexcept {
+// Under the lock of growth. A front is a gain, so that no memory for one is no error. A request
+// that its stream's front may serve leaves what is wanted to a stream that has none.
+void stream_pool::provide_front(const stream_request& request, stream_handle stream) noexcept {
+  const std::uint32_t record = request.stream;
   if (sees_all_ || options_.fronts == front_rule::never || options_.rules.unmap_early) return;
   struct wish {
     bool is_wanted = false;
@@ -127,7 +130,9 @@ void stream_pool::provide_front(stream_handle stream, std::uint32_t record) noex
     const bool is_wanted = options_.fronts == front_rule::always || state.wants_front();
     if (!is_wanted || state.segment_count() == 0) return {};
     if (state.fronts() != nullptr && !state.fronts()->takes(stream)) {
-      state.end_want(false);
+      const bool has_one = state.fronts()->number_of(stream) != front_set::none;
+      if (!has_one || request.size_bytes() > front_lending::request_bytes_max)
+        state.end_want(false);
       return {};
     }
     return {true, state.segment_at(0).where().range};

@@ -135,8 +135,8 @@ void pool_state::clear_retired(std::uint32_t stream) noexcept {
 
 bool pool_state::has_nothing_to_tidy() const noexcept {
   check(!wants_front_ || may_have_fronts_, "a front is wanted by a pool that has none");
-  return !wants_slow_path() && !wants_front_ && surplus_stale_count() == 0 &&
-         !streams_.has_unmarked() && streams_.progress().retired_count() == 0;
+  return surplus_stale_count() == 0 && !streams_.has_unmarked() &&
+         streams_.progress().retired_count() == 0;
 }
 
 // ---- fronts --------------------------------------------------------------------------

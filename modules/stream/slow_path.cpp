@@ -124,9 +124,9 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   end_freed_rights();
   if (options_.rules.unmap_early || surplus != 0)
     reap(std::clamp(surplus / surplus_share, reap_count, reap_count_max));
-  provide_front(stream, *number);
   const stream_request request{*count, *number};
   check(request.size_bytes() >= size_bytes, "a request is rounded down");
+  provide_front(request, stream);
   result<address> at = reuse(request);  // its own memory first, then that of others
   if (at && !*at) at = reuse_from_front(request, stream);
   if (!at || *at) return note_served(request, size_bytes, at);
@@ -136,7 +136,7 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   note_growth(request, history_kind::grow, {});
   const result<address> grown = grow(request);
   note_growth(request, history_kind::served, grown ? *grown : address{});
-  if (options_.fronts == front_rule::always) provide_front(stream, *number);
+  if (options_.fronts == front_rule::always) provide_front(request, stream);
   return note_served(request, size_bytes, grown);
 }
 

@@ -505,7 +505,7 @@ export class stream_pool {
   [[nodiscard]] result<address> carry_out(transfer_under_way&& moving,
                                           const stream_request& request, stream_handle stream);
   [[nodiscard]] result<address> reuse_taken_back(const stream_request& request);
-  void provide_front(stream_handle stream, std::uint32_t record) noexcept;
+  void provide_front(const stream_request& request, stream_handle stream) noexcept;
 
   // ---- shortage.cpp ----
   // Where a request stands that memory is short for.

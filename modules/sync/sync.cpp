@@ -34,7 +34,7 @@ void announce(step what, const void* object) noexcept {
 }
 
 void watched_mutex::lock_slowly() noexcept {
-  constexpr std::uint32_t looks_max = 200;  // some microseconds, where the processor can pause
+  constexpr std::uint32_t looks_max = 500;  // 10 to 25 us, where the processor can pause
   for (std::uint32_t looks = 0; looks < looks_max; ++looks) {
     if (!is_locked_.load(std::memory_order_relaxed) && mutex_.try_lock()) return;
     pause();

@@ -25,6 +25,7 @@ import vmm.backend;
 import vmm.fake;
 import vmm.history;
 import vmm.stream;
+import vmm.sync;
 
 namespace {
 
@@ -52,6 +53,21 @@ class Front : public FakePool {
     EXPECT_EQ(managed->statistics().front_count, 1u);
     EXPECT_GT(managed->statistics().front_bytes, 0u);
     free(second, stream);
+  }
+  // The locks that a call takes, in its order.
+  template <class Call>
+  [[nodiscard]] static std::vector<const void*> locks_of(Call&& call) {
+    class list final : public vmm::sync::schedule_observer {
+     public:
+      void reach(vmm::sync::step what, const void* object) noexcept override {
+        if (what == vmm::sync::step::lock) taken.push_back(object);
+      }
+      std::vector<const void*> taken;
+    } seen;
+    vmm::sync::set_schedule_observer(&seen);
+    call();
+    vmm::sync::set_schedule_observer(nullptr);
+    return seen.taken;
   }
   // What statistics say against what regions() lists.
   void expect_agreement() {
@@ -268,7 +284,7 @@ TEST_F(Front, TheRichestServesAnotherStreamAndStaysOpen) {
   for (std::size_t i = 0; i < 8; ++i) blocks[i] = allocate(100 * KiB, b);
   const vmm::pool_statistics now = managed->statistics();
   EXPECT_EQ(now.front_count, 2u);
-  EXPECT_EQ(now.foreign_count, 8u);  // each block
+  EXPECT_EQ(now.foreign_count, 8u);  // 4 KiB, and all but the first block
   const address own = allocate(100 * KiB, a);
   EXPECT_EQ(managed->statistics().front_bytes, now.front_bytes - 100 * KiB);  // nothing was lent
   EXPECT_EQ(managed->statistics().mapped_bytes, now.mapped_bytes);
@@ -324,6 +340,52 @@ TEST_F(Front, TheRichestServesNobodyWhileItsLaterWorkRuns) {
   for (const address each : blocks) free(each, b);
   expect_agreement();
   validate();
+}
+
+// No event can be recorded in it that says how far it has come, and none spoils the capture.
+TEST_F(Front, TheRichestServesNobodyWhileItsStreamIsCaptured) {
+  open_with_fronts();
+  warm(a);
+  std::vector<address> blocks;
+  for (int i = 0; i < 30; ++i) blocks.push_back(allocate(100 * KiB, a));
+  for (const address each : blocks) free(each, a);
+  free(allocate(4 * KiB, b), b);
+  const std::uint64_t foreign = managed->statistics().foreign_count;
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
+  const address at = allocate(100 * KiB, b);
+  EXPECT_EQ(managed->statistics().foreign_count, foreign);
+  const auto made = driver.end_capture(a);
+  ASSERT_TRUE(made);
+  EXPECT_TRUE(driver.destroy_graph(*made));
+  free(at, b);
+  const address later = allocate(200 * KiB, b);
+  EXPECT_GT(managed->statistics().foreign_count, foreign);
+  free(later, b);
+  expect_agreement();
+  validate();
+}
+
+// A request that another front serves takes the lock of the pool's state to look for memory of its
+// own, to choose the front, and to pass its memory on.
+TEST_F(Front, AMissTakesTheStatesLockThreeTimes) {
+  if (!vmm::sync::has_schedule_points) GTEST_SKIP() << "locks do not announce themselves here";
+  open_with_fronts();
+  warm(a);
+  std::vector<address> blocks;
+  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
+  for (const address each : blocks) free(each, a);
+  free(allocate(4 * KiB, b), b);
+  blocks[0] = allocate(100 * KiB, b);  // of what the pool's lists had
+  for (std::size_t i = 1; i < 5; ++i) {
+    const std::uint64_t foreign = managed->statistics().foreign_count;
+    address at;
+    const std::vector<const void*> taken = locks_of([&] { at = allocate(100 * KiB, b); });
+    const void* const of_state = locks_of([&] { (void)managed->last_shortage(); }).front();
+    EXPECT_EQ(managed->statistics().foreign_count, foreign + 1);
+    EXPECT_EQ(std::count(taken.begin(), taken.end(), of_state), 3);
+    blocks[i] = at;
+  }
+  for (std::size_t i = 0; i < 5; ++i) free(blocks[i], b);
 }
 
 // Free neighbours of two fronts, each too small, are joined before the pool grows.
