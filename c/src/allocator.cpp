@@ -94,6 +94,7 @@ vmm_status open_device(allocator_object& on, std::int32_t number, device_memory*
   if (!opened) return fail(opened.error());
   auto made = std::make_unique<device_memory>(std::move(*opened), on.options);
   if (const vmm::status ready = made->pool().set_up(); !ready) return fail(ready.error());
+  made->set_limit(0);
   out = made.release();
   on.devices[static_cast<std::size_t>(number)].store(out, std::memory_order_release);
   if (number >= on.device_count.load()) on.device_count.store(number + 1);
@@ -412,7 +413,7 @@ vmm_status vmm_allocator_set_limit(vmm_allocator* allocator, int32_t device,
   return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
     device_memory* there = nullptr;
     if (const vmm_status got = need_device(on, device, there); got != VMM_SUCCESS) return got;
-    there->driver().set_limit(limit_bytes);
+    there->set_limit(limit_bytes);
     return VMM_SUCCESS;
   });
 }
@@ -552,7 +553,7 @@ void vmm_plugin_memory_fraction(double fraction, int32_t device) VMM_NOEXCEPT {
       const auto memory = there->driver().query_memory(there->driver().home());
       if (!memory) return fail(memory.error());
       const double bytes = fraction * static_cast<double>(memory->total_bytes);
-      there->driver().set_limit(fraction >= 1.0 ? 0 : static_cast<std::uint64_t>(bytes) | 1U);
+      there->set_limit(fraction >= 1.0 ? 0 : static_cast<std::uint64_t>(bytes) | 1U);
       return VMM_SUCCESS;
     });
   });

@@ -386,6 +386,16 @@ void device_memory::give_back(live_block&& gone) {
 
 // ---- numbers -----------------------------------------------------------------------------------
 
+void device_memory::set_limit(std::uint64_t limit_bytes) noexcept {
+  driver_.set_limit(limit_bytes);
+  std::uint64_t expected_bytes = limit_bytes;
+  if (limit_bytes == 0) {
+    const auto memory = driver_.query_memory(driver_.home());
+    if (memory) expected_bytes = memory->total_bytes;
+  }
+  pool_.expect_limit(expected_bytes);
+}
+
 void device_memory::write_statistics(vmm_allocator_statistics& out) noexcept {
   {
     const short_guard lock(lock_);

@@ -89,6 +89,8 @@ class device_memory {
   // Completes what can be. `captures`: some stream may be being captured. `is_end`: what waited for
   // captures to end is freed now.
   void collect(bool is_end, bool captures);
+  // 0: as much as the device has.
+  void set_limit(std::uint64_t limit_bytes) noexcept;
   void write_statistics(vmm_allocator_statistics& out) noexcept;
   void reset_peaks() noexcept;
   void reset_counts() noexcept;

@@ -63,6 +63,7 @@ struct growth_effort {
   bool needed_only = false;           ///< no more is created than the request lacks
   bool apart = false;                 ///< the target continues no free memory
   std::uint64_t footprint_bytes = 0;  ///< physical memory that the pool has now
+  std::uint64_t limit_bytes = 0;      ///< physical memory that it may have; 0: nobody says
 };
 
 /// A request that nothing free serves, and what may be done for it.
@@ -127,6 +128,8 @@ class growth_planner {
   [[nodiscard]] bool is_climbing(const stream_request& request) const noexcept;
   [[nodiscard]] std::uint32_t handle_size(bool scattered,
                                           std::uint64_t footprint_bytes) const noexcept;
+  [[nodiscard]] std::uint32_t within_limit(const growth_plan& plan,
+                                           const growth_effort& effort) const noexcept;
   [[nodiscard]] bool may_spend() const noexcept;
   [[nodiscard]] handle_record* choose_handle(std::uint32_t stream, std::uint32_t rest_granules,
                                              const growth_effort& effort) const noexcept;

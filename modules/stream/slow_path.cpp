@@ -262,6 +262,9 @@ result<address> stream_pool::try_growth(const stream_request& request,
 // needed: what is more is a wish, for which no hole that serves is passed over.
 result<growth_plan> stream_pool::plan_growth(const stream_request& request, growth_effort effort) {
   effort.footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  effort.limit_bytes = options_.budget_bytes != 0
+                           ? options_.budget_bytes
+                           : expected_limit_bytes_.load(std::memory_order_relaxed);
   constexpr int tries_max = 4;
   error cause;
   for (int tries = 0; tries < tries_max; ++tries) {

@@ -230,6 +230,13 @@ export class stream_pool {
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
   /// at a time: a request on another thread that grows meanwhile waits for a step or two.
   [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
+  /// Effects: the driver is expected to refuse more than `limit_bytes` of this pool's memory, as
+  /// where others share the device; 0: nothing is expected. New handles get smaller as what is held
+  /// comes near, so that less strands in them, and more still fits. A budget of the options goes
+  /// before it. Errors: none. Cost: one store.
+  void expect_limit(std::uint64_t limit_bytes) noexcept {
+    expected_limit_bytes_.store(limit_bytes, std::memory_order_relaxed);
+  }
 
   /// Requires: work of the devices whose rights become less has finished with the pool's memory.
   /// Not called from a listener or a watcher.
@@ -643,6 +650,7 @@ export class stream_pool {
   sync::atomic<bool> was_refused_ = false;  // the last mark of all work, by the driver
   remap_board board_;
   sync::atomic<std::uint64_t> remap_epoch_ = 0;
+  sync::atomic<std::uint64_t> expected_limit_bytes_ = 0;
   bool may_alias_ = false;
   // Of whoever has made the phase `changing`, until it ends; before growth's. Frees that fill.
   sync::recursive_mutex changing_mutex_;

@@ -122,7 +122,7 @@ TEST_F(DeviceMemory, ItsOwnStreamIsNotRecorded) {
 
 TEST_F(DeviceMemory, WhatWaitsIsWaitedForBeforeMemoryIsShort) {
   fake->set_manual(false);
-  memory->driver().set_limit(64 * mib);
+  memory->set_limit(64 * mib);
   const std::uint64_t at = take(48 * mib);
   use(side, at, 48 * mib);
   ASSERT_TRUE(memory->record(at, side));
@@ -134,12 +134,25 @@ TEST_F(DeviceMemory, WhatWaitsIsWaitedForBeforeMemoryIsShort) {
 }
 
 TEST_F(DeviceMemory, ALimitIsNeverExceeded) {
-  memory->driver().set_limit(64 * mib);
+  memory->set_limit(64 * mib);
   const std::uint64_t at = take(40 * mib);
   EXPECT_FALSE(memory->allocate(40 * mib, {}, false));
   EXPECT_EQ(now().short_count, 1U);
   EXPECT_LE(now().held_bytes.peak, static_cast<std::int64_t>(64 * mib));
   give(at);
+}
+
+// Every second block of 6 MiB is free, which no handle may keep from a larger one.
+TEST_F(DeviceMemory, NearALimitLittleStrands) {
+  fake->set_manual(false);
+  memory->set_limit(256 * mib);
+  std::vector<std::uint64_t> blocks;
+  for (int i = 0; i < 40; ++i) blocks.push_back(take(6 * mib));
+  for (std::size_t i = 0; i < blocks.size(); i += 2) give(blocks[i]);
+  const std::uint64_t large = take(120 * mib);
+  EXPECT_NE(large, 0U);
+  give(large);
+  for (std::size_t i = 1; i < blocks.size(); i += 2) give(blocks[i]);
 }
 
 TEST_F(DeviceMemory, AFreeInACaptureWaitsForItsEnd) {

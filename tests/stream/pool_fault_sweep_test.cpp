@@ -92,7 +92,7 @@ constexpr std::array ways{
     way{.scenario = "reuse a part behind a wait", .foreign_count = 1, .wait_count = 1},
     way{.scenario = "zombies go first", .foreign_count = 1, .reaped_count = 4},
     way{.scenario = "zombies make room for a window", .reaped_count = 2},
-    way{.scenario = "short, moving serves", .moved_count = 4, .wait_count = 2},
+    way{.scenario = "short, moving serves", .moved_count = 8, .wait_count = 2},
     way{.scenario = "short, waiting serves", .blocked_count = 2},
     way{.scenario = "short of device memory", .moved_count = 10, .wait_count = 1},
     way{.scenario = "nothing serves", .blocked_count = 2},

@@ -75,6 +75,36 @@ TEST_F(Shortage, WhatNoStretchOfAddressesCanTakeReservesNone) {
   EXPECT_EQ(managed->statistics().reserved_bytes, before);
 }
 
+// Every second block is free, which no handle may keep from a larger one.
+TEST_F(Shortage, NearABudgetLittleStrands) {
+  open(impatient(256 * MiB));
+  std::vector<address> blocks;
+  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(6 * MiB, a));
+  for (std::size_t i = 0; i < blocks.size(); i += 2) free(blocks[i], a);
+  const address large = allocate(120 * MiB, a);
+  EXPECT_TRUE(large);
+  free(large, a);
+  for (std::size_t i = 1; i < blocks.size(); i += 2) free(blocks[i], a);
+}
+
+// The same where the driver has the limit, and the pool was told; and nothing of it without.
+TEST_F(Shortage, HandlesGetSmallerTowardsALimitThatIsExpected) {
+  open();
+  const auto handles_for = [&](std::uint64_t limit_bytes) {
+    managed->expect_limit(limit_bytes);
+    const std::uint64_t before = managed->statistics().made_count;
+    const address block = allocate(512 * MiB, a);
+    const std::uint64_t made = managed->statistics().made_count - before;
+    free(block, a);
+    EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+    return made;
+  };
+  const std::uint64_t plain = handles_for(0);
+  EXPECT_GT(handles_for(1024 * MiB), 4 * plain);
+  EXPECT_EQ(handles_for(std::uint64_t{1} << 40), plain);
+  EXPECT_EQ(handles_for(0), plain);
+}
+
 // The report says what the failed request did, not what the options allow.
 TEST_F(Shortage, TheReportSaysWhatWasDone) {
   vmm::pool_options options;
@@ -99,7 +129,9 @@ TEST_F(Shortage, TheReportSaysWhatWasDone) {
 // A budget that a cached piece fills, and then a device that has nothing: the first try never asked
 // the device.
 TEST_F(Shortage, TheAnswerIsThatOfTheLastTry) {
-  open(impatient(34 * MiB));
+  vmm::pool_options options = impatient(34 * MiB);
+  options.rules.growth_share = 0;  // one handle, near the budget too
+  open(options);
   vmm::fake::fault planned;
   planned.where = vmm::call::map;
   planned.failure = driver.possible_errors(vmm::call::map).front();

@@ -4,13 +4,15 @@
 a captured graph over both and a trainer in the same process.
 
     python3 asleep.py [--weights GIB] [--cache GIB] [--cycles 1000] [--trainer neighbours]
-                      [--iterations 30] [--driver cuda|host]
+                      [--iterations 30] [--driver cuda|host] [--way allocator|functions]
 
 Checks that a suspension gives the memory back while a kernel of somebody else runs, and waits for
 one that reads it; that contents, addresses and replays are what they were; that a resume without
 memory leaves everything as it was; that cycles leak neither memory of the device nor of the host;
 and what the trainer, a program of tools/trace/programs, holds over what lives while the regions
-come and go, beside a process that has it alone under PyTorch's own allocator. Needs what run.py
+come and go, beside a process that has it alone under PyTorch's own allocator. --way is how
+PyTorch's tensors have vmm's memory (docs/pytorch.md): "functions" are plugged in before the first
+use of CUDA, and have no native(), so that a pool of vmm takes the memory away. Needs what run.py
 needs; on the host's memory (PyTorch needs no CUDA then) kernels, graphs and the trainer are left
 out. Prints one line a check; exit code 1 where one does not hold.
 """
@@ -156,13 +158,21 @@ def check_contents(regions):
              regions.torch.equal(before, regions.replay()), "1024 values")
 
 
+def take_all_but(regions, rest_bytes):
+    """Memory of somebody else: PyTorch's own, or another pool's where there is no native()."""
+    import libvmm.torch
+    size = regions.free() - rest_bytes
+    if libvmm.torch.way() == "functions":
+        return libvmm.Pool(regions.driver).allocate(size)
+    with libvmm.torch.native():
+        return regions.torch.empty(size, dtype=regions.torch.uint8, device="cuda")
+
+
 def check_short(regions):
     """Others take the memory while it is away."""
-    import libvmm.torch
     torch, sleeper = regions.torch, regions.sleeper
     sleeper.suspend()
-    with libvmm.torch.native():
-        ballast = torch.empty(regions.free() - 3 * GIB, dtype=torch.uint8, device="cuda")
+    ballast = take_all_but(regions, 3 * GIB)
     try:
         sleeper.resume()
         tell("a resume without memory is refused", False, "it went")
@@ -281,6 +291,7 @@ def main():
     parser.add_argument("--trainer", default="neighbours")
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--driver", default="cuda", choices=("cuda", "host"))
+    parser.add_argument("--way", default="allocator", choices=("allocator", "functions"))
     parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     import torch
@@ -294,8 +305,11 @@ def main():
     wanted.unit = GIB if is_device else MIB
     plain = run_plain(wanted) if is_device else ""
     if is_device:
-        common.enable("vmm")
+        common.enable("vmm" if wanted.way == "allocator" else "functions")
         torch.zeros(1, device="cuda")
+    if is_device:
+        import libvmm.torch
+        tell("tensors have vmm's memory", libvmm.torch.way() == wanted.way, wanted.way)
     driver = libvmm.Driver(wanted.driver)
     regions = Regions(torch, driver, wanted)
     if is_device:
