@@ -19,8 +19,8 @@ if(VMM_SANITIZE)
   if(VMM_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
-  # Inputs are programs: branches guide the fuzzers, compared values only slow them down, and so does
-  # the depth of the stack, where nothing recurs.
+  # Inputs are programs: branches guide the fuzzers. Compared values only slow them down, and so
+  # does the depth of the stack, where nothing recurs.
   if(VMM_SANITIZE MATCHES "fuzzer")
     add_compile_options(
       -fno-sanitize-coverage=trace-cmp,stack-depth
