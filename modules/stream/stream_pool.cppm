@@ -230,6 +230,7 @@ export class stream_pool {
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
   /// at a time: a request on another thread that grows meanwhile waits for a step or two.
   [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
+
   /// Effects: the driver is expected to refuse more than `limit_bytes` of this pool's memory, as
   /// where others share the device; 0: nothing is expected. New handles get smaller as what is held
   /// comes near, so that less strands in them, and more still fits. A budget of the options goes
