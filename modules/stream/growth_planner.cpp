@@ -90,9 +90,21 @@ std::uint32_t growth_planner::create_size(const growth_plan& plan, std::uint32_t
   return std::max(rest_granules, static_cast<std::uint32_t>(wish));
 }
 
+// The largest that a pool makes while it is small, by what it holds with what is to be created.
+std::uint64_t growth_planner::small_pool_size(bool scattered,
+                                              std::uint64_t held_bytes) const noexcept {
+  constexpr std::uint64_t least_bytes = std::uint64_t{8} << 20;
+  constexpr std::uint64_t share = 12;
+  constexpr std::uint64_t scattered_share = 32;
+  if (held_bytes >= sizes_.rules.small_pool_bytes) return std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t part_bytes = held_bytes / (scattered ? scattered_share : share);
+  check(part_bytes <= sizes_.rules.small_pool_bytes, "a part of a small pool is larger than it");
+  return std::max(least_bytes, part_bytes);
+}
+
 // The largest new handle; 0: the policy's. What strands in a handle is dear where little is live,
 // and where free memory is too scattered to serve already; calls are what costs elsewhere.
-std::uint32_t growth_planner::handle_size(bool scattered,
+std::uint32_t growth_planner::handle_size(const growth_plan& plan, bool scattered,
                                           std::uint64_t footprint_bytes) const noexcept {
   const pool_policy& rules = sizes_.rules;
   std::uint64_t bytes = 0;
@@ -103,6 +115,8 @@ std::uint32_t growth_planner::handle_size(bool scattered,
     const std::uint64_t share_bytes = footprint_bytes / (std::uint64_t{2} * rules.growth_share);
     bytes = scattered ? half_bytes : std::clamp(share_bytes, half_bytes, rules.handle_bytes);
   }
+  const std::uint64_t held_bytes = footprint_bytes + plan.create_granules * granule_bytes;
+  bytes = std::min(bytes, small_pool_size(scattered, held_bytes));
   check(bytes <= std::max(rules.handle_bytes, rules.fine_handle_bytes),
         "a handle is larger than the policy's largest");
   return sizes_.rounded_to_pages(std::min(bytes, sizes_.segment_bytes) / granule_bytes);
@@ -234,7 +248,7 @@ status growth_planner::gather(const growth_effort& effort, growth_plan& plan) no
   check(plan.moved.empty() == (plan.moved_granules == 0), "what moves is counted wrong");
   plan.create_granules = create_size(plan, rest, room, effort);
   const bool scattered = rest > room || !plan.moved.empty();
-  plan.handle_granules = handle_size(scattered, effort.footprint_bytes);
+  plan.handle_granules = handle_size(plan, scattered, effort.footprint_bytes);
   if (effort.limit_bytes != 0) plan.handle_granules = within_limit(plan, effort);
   return {};
 }

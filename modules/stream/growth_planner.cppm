@@ -126,10 +126,12 @@ class growth_planner {
                                           std::uint64_t room_granules,
                                           const growth_effort& effort) const noexcept;
   [[nodiscard]] bool is_climbing(const stream_request& request) const noexcept;
-  [[nodiscard]] std::uint32_t handle_size(bool scattered,
+  [[nodiscard]] std::uint32_t handle_size(const growth_plan& plan, bool scattered,
                                           std::uint64_t footprint_bytes) const noexcept;
   [[nodiscard]] std::uint32_t within_limit(const growth_plan& plan,
                                            const growth_effort& effort) const noexcept;
+  [[nodiscard]] std::uint64_t small_pool_size(bool scattered,
+                                              std::uint64_t held_bytes) const noexcept;
   [[nodiscard]] bool may_spend() const noexcept;
   [[nodiscard]] handle_record* choose_handle(std::uint32_t stream, std::uint32_t rest_granules,
                                              const growth_effort& effort) const noexcept;

@@ -23,6 +23,7 @@ pool_policy pool_policy::vpmm() noexcept {
   rules.lowest_fit_bytes = 0;
   rules.handle_bytes = 0;
   rules.fine_handle_bytes = 0;
+  rules.small_pool_bytes = 0;
   rules.headroom = 0;
   rules.slack_bytes = 0;
   rules.harvest_share = 0;
@@ -49,7 +50,7 @@ constexpr double share_max = 1 << 20;
 // What a segment has at most, rounded down to a power of two.
 constexpr double page_bytes_max = std::uint64_t{1} << 38;
 
-constexpr std::array<option_row<pool_policy>, 11> policy_rows{{
+constexpr std::array<option_row<pool_policy>, 12> policy_rows{{
     {"lowest_fit_bytes is a power of two from 512 to 2^38, or 0 for never",
      &pool_policy::lowest_fit_bytes, 512, page_bytes_max, option_rule::power_of_two},
     {"handle_bytes is at most 2^56, or 0 for one page", &pool_policy::handle_bytes, 0,
@@ -57,6 +58,8 @@ constexpr std::array<option_row<pool_policy>, 11> policy_rows{{
     {"fine_handle_bytes is at most 2^56, or 0 for handle_bytes", &pool_policy::fine_handle_bytes, 0,
      option_bytes_max},
     {"spend_ns is from 0 to 10^9", &pool_policy::spend_ns, 0, 1e9},
+    {"small_pool_bytes is at most 2^56, or 0 for none", &pool_policy::small_pool_bytes, 0,
+     option_bytes_max},
     {"headroom is a number from 0 to 1000", &pool_policy::headroom, 0, 1000},
     {"slack_bytes is from 0 to 2^56", &pool_policy::slack_bytes, 0, option_bytes_max},
     {"harvest_share is at most 2^20, or 0 for any request", &pool_policy::harvest_share, 0,

@@ -20,8 +20,10 @@ export using vmm::poison_byte;
 /// Placement, growth and movement. docs/decisions/0006 says where the default's numbers come from.
 export struct pool_policy {
   const char* name = "pool";
-  /// Requests of this size and more take the lowest address that fits, smaller ones the smallest
-  /// region. A power of two from 512 to 2^38; 0: never.
+  /// Requests of this size and more take the lowest address that fits, of all that any stream has
+  /// finished with; smaller ones the smallest region, their own stream's first, and of all before
+  /// the pool grows. A power of two from 512 to 2^38; 0: the smallest region, and no stream is
+  /// given more of the others' memory than its request.
   std::uint64_t lowest_fit_bytes = std::uint64_t{16} << 20;
   /// Largest new handle; 0: one page. With a growth_share a new handle has half of it at most while
   /// little is held, and where free memory is there but too scattered to serve; else its share of
@@ -32,6 +34,10 @@ export struct pool_policy {
   /// prices of docs/decisions/0006. 0: as without this rule.
   std::uint64_t fine_handle_bytes = std::uint64_t{24} << 20;
   std::uint64_t spend_ns = 50;
+  /// While less than this is held, a new handle is a 12th of it at most, a 32nd where free memory
+  /// is scattered, from 8 MiB on: of a small program a large handle is a large part. Only with a
+  /// growth_share or where handles are fine. 0: as without this rule.
+  std::uint64_t small_pool_bytes = std::uint64_t{512} << 20;
   /// Memory is created without moving any while what is held stays below headroom times the peak of
   /// live bytes, and slack_bytes more. From 0 to 1000.
   double headroom = 1.02;

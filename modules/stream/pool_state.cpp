@@ -239,8 +239,9 @@ void pool_state::settle_free_since(segment& in, region_id block,
   in.make_free(block, freed, streams_);
 }
 
-void pool_state::merge_passed(std::uint32_t stream) noexcept {
+std::uint64_t pool_state::give_passed(std::uint32_t stream, taking which) noexcept {
   check(stream < streams_.count(), "no record of a stream has this number");
+  std::uint64_t seen_count = 0;
   const auto merges = [&](const segment& in, region_id region) {
     const region_kind kind = in.kind(region);
     return kind == kind_of(stream) || (is_free_kind(kind) && streams_.passed(in.freed_at(region)) &&
@@ -250,12 +251,14 @@ void pool_state::merge_passed(std::uint32_t stream) noexcept {
     const region_map& regions = in->regions();
     for (region_id r = regions.first(); r != region_id::none;) {
       const region_id next = regions.after(r);
-      const bool joins = merges(*in, r) && (merges(*in, regions.before(r)) || merges(*in, next));
+      const bool own = in->kind(r) == kind_of(stream);
+      const bool joins = merges(*in, r) && ((which == taking::all && !own) ||
+                                            merges(*in, regions.before(r)) || merges(*in, next));
+      ++seen_count;
       if (!joins) {
         r = next;
         continue;
       }
-      const bool own = in->kind(r) == kind_of(stream);
       const std::uint64_t epoch = own ? regions.word(r) : 0;
       const std::uint32_t end = in->range(r).end();
       in->claim_free(r);
@@ -264,6 +267,34 @@ void pool_state::merge_passed(std::uint32_t stream) noexcept {
       if (r != region_id::none && in->range(r).offset < end) r = regions.after(r);
     }
   }
+  return seen_count;
+}
+
+std::size_t pool_state::others_to_gather(std::uint32_t stream,
+                                         std::span<stream_point> out) const noexcept {
+  if (streams_.count() < 2 || streams_.is_capture(stream) || fronts_ != nullptr) return 0;
+  if (sizes_.rules.lowest_fit_bytes == 0) return 0;  // a policy that looks at no address
+  const stream_progress& progress = streams_.progress();
+  check(gathered_at_ <= progress.clock(), "free memory was gathered in time to come");
+  if (progress.clock() - gathered_at_ <= gathered_count_ / regions_gathered_max) return 0;
+  std::size_t count = 0;
+  const std::uint32_t streams = std::min(streams_.count(), streams_looked_at_max + 1);
+  for (std::uint32_t step = 0; step < streams && count < out.size(); ++step) {
+    const std::uint32_t other = streams_.other(stream, step);
+    if (other == stream) continue;
+    bool has_free = false;
+    for (const auto& in : segments_)
+      has_free = has_free || in->regions().listed_count(kind_of(other)) != 0;
+    if (has_free) out[count++] = progress.last_point(other);
+  }
+  check(count <= out.size(), "more streams are named than there is room for");
+  return count;
+}
+
+void pool_state::gather_passed(std::uint32_t stream) noexcept {
+  check(!streams_.is_capture(stream), "a captured graph is given memory of others");
+  gathered_count_ = give_passed(stream, taking::all);
+  gathered_at_ = progress().clock();
 }
 
 // ---- other streams' memory -----------------------------------------------------------

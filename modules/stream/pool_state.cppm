@@ -169,7 +169,14 @@ class alignas(64) pool_state {
   /// The same of one that was freed then.
   void settle_free_since(segment& in, region_id block, const stream_point& freed) noexcept;
   /// Makes one region of neighbours that are free for the stream or have passed, everywhere. O(n).
-  void merge_passed(std::uint32_t stream) noexcept;
+  void merge_passed(std::uint32_t stream) noexcept { (void)give_passed(stream, taking::joined); }
+  /// The last points of others that have free memory which the stream may be given when that has
+  /// passed; at most as many as fit into `out`. None where the last time was a moment ago, by what
+  /// it cost, or where there are fronts, whose threads would wait for it. O(records).
+  [[nodiscard]] std::size_t others_to_gather(std::uint32_t stream,
+                                             std::span<stream_point> out) const noexcept;
+  /// All that others have finished with is the stream's, as if it had freed it. O(n).
+  void gather_passed(std::uint32_t stream) noexcept;
   /// Whether a request takes the slow path, whatever is free: stale mappings go first, memory is
   /// suspended, or a stream is to have a front.
   [[nodiscard]] inline bool wants_slow_path() const noexcept {
@@ -302,6 +309,12 @@ class alignas(64) pool_state {
   void list_lent(const segment& in, region_id region, std::vector<pool_region>& out) const;
   void list_mappings(std::vector<history_mapping>& out) const;
 
+  // Of what has passed, what is to be the stream's: neighbours that make one region, or all.
+  enum class taking : std::uint8_t { joined, all };
+  [[nodiscard]] std::uint64_t give_passed(std::uint32_t stream, taking which) noexcept;
+
+  // A free pays for a look at so many regions.
+  static constexpr std::uint64_t regions_gathered_max = 256;
   static constexpr std::uint32_t regions_moved_max = 1024;
   // What validate() adds up.
   struct sums {
@@ -361,6 +374,8 @@ class alignas(64) pool_state {
   capture_table captures_;
   pool_statistics totals_;
   shortage_report shortage_;
+  std::uint64_t gathered_at_ = 0;     // by the clock of frees
+  std::uint64_t gathered_count_ = 0;  // regions that were looked at then
   bool wants_front_ = false;
   bool may_have_fronts_ = false;
   bool lending_paused_ = false;

@@ -127,11 +127,14 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   const stream_request request{*count, *number};
   check(request.size_bytes() >= size_bytes, "a request is rounded down");
   provide_front(request, stream);
-  result<address> at = reuse(request);  // its own memory first, then that of others
+  result<address> at{address{}};
+  if (is_placed_among_all(request)) at = reuse_gathered(request);
+  if (at && !*at) at = reuse(request);  // its own memory first, then that of others
   if (at && !*at) at = reuse_from_front(request, stream);
   if (!at || *at) return note_served(request, size_bytes, at);
   const lending_pause pause(state_);
   if (pause.took_any()) at = reuse_taken_back(request);
+  if (at && !*at) at = reuse_gathered(request);
   if (!at || *at) return note_served(request, size_bytes, at);
   note_growth(request, history_kind::grow, {});
   const result<address> grown = grow(request);
@@ -195,6 +198,33 @@ result<address> stream_pool::reuse_passed(const stream_request& request,
   check(claim->last_use.stream != request.stream, "a stream takes its own memory as another's");
   check(state->streams().passed(claim->last_use), "memory is taken that unfinished work may use");
   return state->settle_claim(*claim);
+}
+
+// Requests that take the lowest address that fits: of what one stream after the other has, that is
+// another one, and what lies about there breaks up the places of later ones.
+bool stream_pool::is_placed_among_all(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is looked for");
+  return state_.with(
+      [&](auto& state) { return request.count_granules >= state.sizes().lowest_granules; });
+}
+
+// With all that others have finished with as the stream's own. Where that serves nothing, a growth
+// continues it.
+result<address> stream_pool::reuse_gathered(const stream_request& request) {
+  std::array<stream_point, others_count_max> others;
+  const std::size_t count =
+      state_.with([&](auto& state) { return state.others_to_gather(request.stream, others); });
+  check(count <= others.size(), "more streams are named than there is room for");
+  if (count == 0) return address{};
+  for (const stream_point& point : std::span(others).first(count)) {
+    if (status asked = poll_events(point); !asked) return asked.error();
+  }
+  return state_.with([&](auto& state) {
+    state.gather_passed(request.stream);
+    const result<address> at = state.allocate_own(request);
+    if (at && *at) ++state.totals().foreign_count;
+    return at;
+  });
 }
 
 result<address> stream_pool::reuse_behind_wait(const growth_attempt& attempt,

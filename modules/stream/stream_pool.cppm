@@ -465,6 +465,8 @@ export class stream_pool {
   [[nodiscard]] result<address> reuse(const stream_request& request);
   [[nodiscard]] result<address> reuse_passed(const stream_request& request,
                                              std::span<const stream_point> others);
+  [[nodiscard]] bool is_placed_among_all(const stream_request& request);
+  [[nodiscard]] result<address> reuse_gathered(const stream_request& request);
   [[nodiscard]] result<address> reuse_behind_wait(const growth_attempt& attempt,
                                                   const other_stream_search& how);
   [[nodiscard]] result<address> grow(const stream_request& request);

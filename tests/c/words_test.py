@@ -27,6 +27,7 @@ NOT_REACHED = {
 # Options of the modules that no caller of C sets, by the first word of their text.
 NOT_SET = {
     "lowest_fit_bytes", "handle_bytes", "fine_handle_bytes", "spend_ns", "headroom", "slack_bytes",
+    "small_pool_bytes",
     "harvest_share", "harvest_bytes", "growth_share", "window_gap_bytes", "zombie_count_max",
     "host_options::capacity_bytes", "host_options::minimum_bytes",
     "host_options::recommended_bytes", "cuda_options::device is a device number",

@@ -47,6 +47,7 @@ const std::vector<range> pool_policy_ranges{
     {"handle_bytes", 0, bytes_max},
     {"fine_handle_bytes", 0, bytes_max},
     {"spend_ns", 0, 1e9},
+    {"small_pool_bytes", 0, bytes_max},
     {"headroom", 0, 1000},
     {"slack_bytes", 0, bytes_max},
     {"harvest_share", 0, share_max},

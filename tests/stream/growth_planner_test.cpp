@@ -6,6 +6,7 @@
 // without a driver: pieces of memory are plain objects, mapped by saying so. After each step the
 // whole state is validated; what is abandoned leaves the list of regions as it was.
 module;
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -204,6 +205,36 @@ TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
   }
 }
 
+// While a pool is small: a 12th of what is held with what is created, a 32nd where free memory is
+// scattered, from 8 MiB on; as without the rule from its bound on.
+TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
+  struct row {
+    std::uint64_t footprint_mib;
+    bool is_scattered;
+    std::uint32_t handle_mib;
+  };
+  for (const row& each : {row{0, false, 8}, row{94, false, 8}, row{238, false, 20},
+                          row{502, false, 42}, row{510, false, 64}, row{94, true, 8},
+                          row{382, true, 12}, row{510, true, 24}}) {
+    SCOPED_TRACE(each.footprint_mib);
+    pool_setup how = setup_with(1024 * MiB, 128 * MiB);
+    how.rules.slack_bytes = each.is_scattered ? 0 : 4096 * MiB;
+    how.rules.growth_share = 1024;
+    pool_state state{how};
+    ASSERT_TRUE(state.add_segment({{}, {base, 1024 * MiB}}));
+    const std::uint32_t a = *state.add_stream(static_cast<stream_handle>(1));
+    (void)state.progress().advance(a);  // a free pays for fine handles
+    growth_planner planner(state);
+    auto plan = planner.plan({MiB_granules, a}, {.footprint_bytes = each.footprint_mib * MiB});
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
+    EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
+    planner.abandon(*plan, 0);
+    EXPECT_TRUE(state.validate());
+    state.release_all();
+  }
+}
+
 class LargeHandles : public PlannerTest {
  protected:
   LargeHandles() : PlannerTest(32 * MiB) {}
@@ -244,6 +275,30 @@ TEST_F(PlannerTest, MovesFreeHandlesAndWaitsForTheirStream) {
   ASSERT_TRUE(state.free(*at, a));
   ASSERT_TRUE(state.free(between, b));
   EXPECT_TRUE(state.validate());
+}
+
+// Looking at all regions is paid for by frees: without one in between it is not done again.
+TEST_F(PlannerTest, GathersAgainAfterAFree) {
+  const address first = grow(4 * MiB, b, {});
+  const address second = grow(4 * MiB, b, {});
+  std::array<stream_point, 4> others;
+  EXPECT_EQ(state.others_to_gather(a, others), 0u) << "nothing is free";
+  ASSERT_TRUE(state.free(first, b));
+  ASSERT_EQ(state.others_to_gather(a, others), 1u);
+  EXPECT_EQ(others[0].stream, b);
+  EXPECT_EQ(others[0].epoch, state.progress().last_epoch(b));
+  state.gather_passed(a);
+  EXPECT_TRUE(state.validate());
+  EXPECT_EQ(state.others_to_gather(a, others), 0u);
+  bool starved = false;
+  EXPECT_EQ(state.try_allocate({MiB_granules, a}, starved), address{}) << "its work goes on";
+  ASSERT_TRUE(state.free(second, b));
+  ASSERT_EQ(state.others_to_gather(a, others), 1u);
+  state.progress().note_passed(others[0]);
+  state.gather_passed(a);
+  EXPECT_TRUE(state.validate());
+  EXPECT_EQ(state.try_allocate({8 * MiB_granules, a}, starved), base);
+  ASSERT_TRUE(state.free(base, a));
 }
 
 TEST_F(PlannerTest, WhatIsAbandonedIsAsItWas) {

@@ -108,6 +108,69 @@ TEST_F(Pool, AnotherStreamTakesWhatIsFinishedWithoutWaiting) {
   free(at, b);
 }
 
+// Two streams' free memory side by side, all of whose work has finished, is one place: a large
+// request looks for it there, and a small one before the pool grows.
+TEST_F(Pool, WhatTwoStreamsHaveFinishedWithMakesOnePlace) {
+  for (const std::uint64_t part_bytes : {32 * MiB, 4 * MiB}) {
+    SCOPED_TRACE(part_bytes);
+    open();
+    const address both = allocate(2 * part_bytes, a);
+    free(both, a);
+    const address left = allocate(part_bytes, a);
+    const address right = allocate(part_bytes, a);
+    ASSERT_EQ(left, both);
+    ASSERT_EQ(right, both + part_bytes);
+    run(b, {right, part_bytes});
+    ASSERT_TRUE(driver.finish_all());
+    free(left, a);
+    free(right, b);
+    const std::uint64_t maps = driver.calls(call::map);
+    EXPECT_EQ(allocate(2 * part_bytes, a), both);
+    run(a, {both, 2 * part_bytes});
+    EXPECT_EQ(driver.calls(call::map), maps) << "the pool has grown";
+    EXPECT_EQ(driver.calls(call::wait_event), 0u);
+    EXPECT_EQ(managed->statistics().foreign_count, 1u);
+    free(both, a);
+    validate();
+    managed.reset();
+  }
+}
+
+TEST_F(Pool, WhatAnotherStreamStillUsesIsNotGathered) {
+  pool_options options;
+  options.rules.slack_bytes = 256 * MiB;
+  open(options);
+  const address both = allocate(64 * MiB, a);
+  free(both, a);
+  const address left = allocate(32 * MiB, a);
+  const address right = allocate(32 * MiB, a);
+  ASSERT_EQ(right, left + 32 * MiB);
+  run(b, {right, 32 * MiB}, 1e6);
+  free(left, a);
+  free(right, b);
+  const address other = allocate(64 * MiB, a);
+  EXPECT_FALSE((address_range{other, 64 * MiB}.contains(right)));
+  run(a, {other, 64 * MiB});  // a hazard if it were
+  EXPECT_EQ(driver.calls(call::wait_event), 0u);
+  free(other, a);
+}
+
+// Large requests take the lowest address of all that is finished with, whosever it was: not the
+// smallest place of one stream after the other.
+TEST_F(Pool, ALargeRequestTakesTheLowestAddressOfAll) {
+  open();
+  const address low = allocate(64 * MiB, a);
+  const address wall = allocate(1 * MiB, a);
+  const address high = allocate(32 * MiB, a);
+  ASSERT_LT(low, high);
+  free(low, a);
+  free(high, a);
+  const address at = allocate(32 * MiB, b);
+  EXPECT_EQ(at, low);
+  free(at, b);
+  free(wall, a);
+}
+
 TEST_F(Pool, AnotherStreamWaitsOnTheDeviceWhereMemoryIsShort) {
   open(moving());
   const address at = allocate(64 * MiB, a);
