@@ -102,8 +102,8 @@ function(vmm_is_left_out result labels)
   endif()
 endfunction()
 
-# vmm_run_test(NAME LABELS IS_EACH): the program is one CTest test, whose tests are in gtest/NAME.xml
-# afterwards; ./run counts them there. To start a process takes longer than most tests do.
+# vmm_run_test(NAME LABELS IS_EACH): the program is one CTest test, whose tests are afterwards in
+# gtest/NAME.xml; ./run counts them there. To start a process takes longer than most tests do.
 # IS_EACH: each of its tests is a CTest test.
 function(vmm_run_test name labels is_each)
   if(is_each)
