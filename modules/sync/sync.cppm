@@ -87,8 +87,8 @@ export class VMM_CAPABILITY("mutex") mutex {
   std::mutex mutex_;
 };
 
-/// std::mutex for what takes a microsecond as a rule, and may take long: a thread that finds it held
-/// looks on for about as long as it takes to fall asleep and to be woken, and sleeps then.
+/// std::mutex for what takes a microsecond as a rule, and may take long: a thread that finds it
+/// held looks on for about as long as it takes to fall asleep and to be woken, and sleeps then.
 export class VMM_CAPABILITY("mutex") watched_mutex {
  public:
   watched_mutex() = default;
