@@ -126,9 +126,9 @@ TEST_F(PlannerTest, AFreeThatIsPutOffIsDoneBeforeTheNextOne) {
   ASSERT_TRUE(second);
   ASSERT_TRUE(state.free_soon(first, a));
   EXPECT_FALSE(state.validate()) << "a block that is in no table";
-  EXPECT_EQ(state.statistics().live_bytes, MiB + MiB / 2);
+  EXPECT_EQ(state.records().live_granules(), MiB_granules + MiB_granules / 2);
   ASSERT_TRUE(state.free_soon(second, a)) << "which ends the first";
-  EXPECT_EQ(state.statistics().live_bytes, MiB / 2);
+  EXPECT_EQ(state.records().live_granules(), MiB_granules / 2);
   state.settle();
   EXPECT_EQ(state.statistics().live_bytes, 0u);
   EXPECT_TRUE(state.validate());
