@@ -104,8 +104,8 @@ std::uint64_t growth_planner::small_pool_size(bool scattered,
 
 // The largest new handle; 0: the policy's. What strands in a handle is dear where little is live,
 // and where free memory is too scattered to serve already; calls are what costs elsewhere.
-std::uint32_t growth_planner::handle_size(const growth_plan& plan, bool scattered,
-                                          std::uint64_t footprint_bytes) const noexcept {
+std::uint32_t growth_planner::handle_size(bool scattered, std::uint64_t footprint_bytes,
+                                          std::uint32_t create_granules) const noexcept {
   const pool_policy& rules = sizes_.rules;
   std::uint64_t bytes = 0;
   if (scattered && rules.fine_handle_bytes != 0 && may_spend()) {
@@ -115,7 +115,7 @@ std::uint32_t growth_planner::handle_size(const growth_plan& plan, bool scattere
     const std::uint64_t share_bytes = footprint_bytes / (std::uint64_t{2} * rules.growth_share);
     bytes = scattered ? half_bytes : std::clamp(share_bytes, half_bytes, rules.handle_bytes);
   }
-  const std::uint64_t held_bytes = footprint_bytes + plan.create_granules * granule_bytes;
+  const std::uint64_t held_bytes = footprint_bytes + create_granules * granule_bytes;
   bytes = std::min(bytes, small_pool_size(scattered, held_bytes));
   check(bytes <= std::max(rules.handle_bytes, rules.fine_handle_bytes),
         "a handle is larger than the policy's largest");
@@ -248,7 +248,7 @@ status growth_planner::gather(const growth_effort& effort, growth_plan& plan) no
   check(plan.moved.empty() == (plan.moved_granules == 0), "what moves is counted wrong");
   plan.create_granules = create_size(plan, rest, room, effort);
   const bool scattered = rest > room || !plan.moved.empty();
-  plan.handle_granules = handle_size(plan, scattered, effort.footprint_bytes);
+  plan.handle_granules = handle_size(scattered, effort.footprint_bytes, plan.create_granules);
   if (effort.limit_bytes != 0) plan.handle_granules = within_limit(plan, effort);
   return {};
 }

@@ -84,9 +84,10 @@ handle_record* growth_planner::choose_ahead(std::uint32_t stream,
   return nullptr;
 }
 
-// The largest handle of a step.
-std::uint32_t growth_planner::step_granules(std::uint64_t footprint_bytes) const noexcept {
-  const std::uint32_t largest = handle_size(false, footprint_bytes);
+// The largest handle of a step: as large as if all that is announced were created at once.
+std::uint32_t growth_planner::step_granules(std::uint64_t footprint_bytes,
+                                            std::uint32_t rest_granules) const noexcept {
+  const std::uint32_t largest = handle_size(false, footprint_bytes, rest_granules);
   if (largest != 0) return largest;
   const std::uint64_t bytes = std::min(sizes_.rules.handle_bytes, sizes_.segment_bytes);
   check(bytes <= sizes_.segment_bytes, "a handle is larger than a segment");
@@ -125,7 +126,7 @@ result<growth_plan> growth_planner::plan_ahead(const stream_request& wanted,
   check(have < wanted.count_granules, "a growth continues what is large enough");
   const std::uint32_t rest = sizes_.rounded_to_pages(wanted.count_granules - have);
   const std::uint64_t room = headroom(wanted, effort.footprint_bytes);
-  const std::uint32_t step = step_granules(effort.footprint_bytes);
+  const std::uint32_t step = step_granules(effort.footprint_bytes, rest);
   if (room >= std::min(rest, step)) {
     made.create_granules = std::min(rest, step);
     made.handle_granules = step;
