@@ -117,6 +117,8 @@ VMM_OLDER(int, pthread_setspecific, VMM_FIRST, unsigned key, const void* value);
 int here_pthread_setspecific(unsigned key, const void* value) noexcept {
   return older_pthread_setspecific(key, value);
 }
+VMM_OLDER(int, pthread_mutex_trylock, VMM_FIRST, void* mutex);
+int here_pthread_mutex_trylock(void* mutex) noexcept { return older_pthread_mutex_trylock(mutex); }
 VMM_OLDER(int, pthread_rwlock_init, VMM_FIRST, void* lock, const void* how);
 int here_pthread_rwlock_init(void* lock, const void* how) noexcept {
   return older_pthread_rwlock_init(lock, how);
