@@ -159,20 +159,32 @@ def check_contents(regions):
 
 
 def take_all_but(regions, rest_bytes):
-    """Memory of somebody else: PyTorch's own, or another pool's where there is no native()."""
+    """Memory of somebody else: PyTorch's own, or another pool's where there is no native(). The
+    answer is a function that gives it back."""
     import libvmm.torch
     size = regions.free() - rest_bytes
     if libvmm.torch.way() == "functions":
-        return libvmm.Pool(regions.driver).allocate(size)
+        pool = libvmm.Pool(regions.driver)
+        block = pool.allocate(size)
+
+        def close():
+            block.free()
+            pool.close()
+        return close
     with libvmm.torch.native():
-        return regions.torch.empty(size, dtype=regions.torch.uint8, device="cuda")
+        held = [regions.torch.empty(size, dtype=regions.torch.uint8, device="cuda")]
+
+    def drop():
+        held.clear()
+        regions.torch.cuda.empty_cache()
+    return drop
 
 
 def check_short(regions):
     """Others take the memory while it is away."""
-    torch, sleeper = regions.torch, regions.sleeper
+    sleeper = regions.sleeper
     sleeper.suspend()
-    ballast = take_all_but(regions, 3 * GIB)
+    give_back = take_all_but(regions, 3 * GIB)
     try:
         sleeper.resume()
         tell("a resume without memory is refused", False, "it went")
@@ -180,8 +192,7 @@ def check_short(regions):
         tell("a resume without memory is refused", True, str(short)[:60])
     tell("and everything still sleeps", sleeper.is_suspended("cache") and
          sleeper.is_suspended("weights"), "both tags")
-    del ballast
-    torch.cuda.empty_cache()
+    give_back()
     sleeper.resume()
     tell("a second resume brings it back", regions.checksum() == regions.sums, "weights")
 
