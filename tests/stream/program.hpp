@@ -110,6 +110,7 @@ class basic_stream_program {
     bool is_freed = false;     // while pinned: it goes with its last pin
     bool is_orphaned = false;  // freed, and the stream of that is gone: nothing orders new work
     bool is_known = true;      // the pool has given out the block for its stream
+    bool is_whole = false;     // has its mappings for itself
     bool is_outside = false;   // its last work is on the stream that the pool does not know
   };
 
@@ -120,6 +121,7 @@ class basic_stream_program {
     if (choice % 8 == 6) plays.can.alias = vmm::alias_level::none;
     if (choice % 8 == 7) plays.can.spanning_unmap = false;
     plays.device_memory_bytes = 192 * mib;
+    plays.device_count = 2;
     return plays;
   }
 
@@ -191,7 +193,7 @@ class basic_stream_program {
   // What is not among the operations of every program.
   void some_other_call(std::uint32_t choice) {
     const bool faulty = choice % 5 == 0;
-    if (choice >= 60) return;
+    if (choice >= 76) return;
     if (faulty) {
       const std::uint32_t where = source_.byte();
       plan_fault(where, source_.byte(), true);
@@ -208,7 +210,11 @@ class basic_stream_program {
       free_again();
     } else if (choice < 44) {
       if (!pool_->synchronize()) ++failures_;
-    } else if (choice < 60) {
+    } else if (choice >= 70) {
+      set_rights();
+    } else if (choice >= 60) {
+      allocate_whole();
+    } else {
       for (std::uint32_t left = source_.byte() % 16; left > 0 && wrong_ == nullptr; --left)
         left % 2 == 0 ? allocate() : free(false);
     }
@@ -223,10 +229,8 @@ class basic_stream_program {
     const vmm::pool_statistics after = pool_->statistics();
     const vmm::errc code = done.failure.code;
     const bool is_short = code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
-    if (code != vmm::errc::none && !is_short && driver_.faults_struck() == struck_before) {
-      detail_ += vmm::describe(done.failure) + "; ";
-      complain("an announcement failed without a reason");
-    }
+    if (code != vmm::errc::none && !is_short && driver_.faults_struck() == struck_before)
+      complain("an announcement failed without a reason", done.failure);
     if (after.wait_count != before.wait_count || after.blocked_count != before.blocked_count)
       complain("an announcement has made somebody wait");
     if (after.live_bytes != before.live_bytes || after.live_count != before.live_count)
@@ -249,16 +253,40 @@ class basic_stream_program {
   }
   void take_announced(std::uint64_t size_bytes, std::size_t stream) {
     const std::uint64_t struck_before = driver_.faults_struck();
-    const std::uint64_t creates = driver_.calls(vmm::call::create);
+    const std::uint64_t made_count = pool_->statistics().made_count;
     const auto got = pool_->allocate(size_bytes, streams_[stream]);
     const bool struck = driver_.faults_struck() != struck_before;
     if (!got && !struck) complain("a request that was announced is refused");
     if (!got) return;
-    if (!struck && driver_.calls(vmm::call::create) != creates)
+    if (!struck && pool_->statistics().made_count != made_count)
       complain("a request that was announced has created memory");
     check_overlap(got->value, size_bytes);
     blocks_.emplace(got->value, block{size_bytes, stream});
     live_bytes_ += size_bytes;
+  }
+  void allocate_whole() {
+    const std::size_t stream = source_.byte() % stream_count;
+    const std::uint64_t size_bytes = some_size();
+    const std::uint64_t struck_before = driver_.faults_struck();
+    const auto got = pool_->allocate_whole(size_bytes, streams_[stream]);
+    if (!got) {
+      const vmm::errc code = got.error().code;
+      const bool is_short = code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
+      if (!is_short && driver_.faults_struck() == struck_before)
+        complain("a whole block is refused without a reason");
+      return;
+    }
+    check_overlap(got->value, size_bytes);
+    const auto fresh = blocks_.emplace(got->value, block{size_bytes, stream}).first;
+    fresh->second.is_whole = true;
+    live_bytes_ += size_bytes;
+    launch(*fresh);
+  }
+  void set_rights() {
+    if (pool_->statistics().mapped_bytes == 0) return;  // nothing says whether the driver can
+    const auto rights = source_.byte() % 2 == 0 ? vmm::access::read_write : vmm::access::read;
+    const std::array<vmm::access_grant, 1> other{{{vmm::device(1), rights}}};
+    (void)pool_->set_peers(other);
   }
   // Nothing is in the way of it but work that the program finishes.
   void suspend() {
@@ -288,6 +316,7 @@ class basic_stream_program {
     const std::uint64_t size_bytes = victim->second.size_bytes;
     bring_back(victim->second);
     const std::uint64_t struck_before = driver_.faults_struck();
+    const bool is_exact = !pool_->options().rules.whole_pages && !victim->second.is_whole;
     const std::uint64_t live_before = size_bytes > 512 ? pool_->statistics().live_bytes : 0;
     if (!pool_->free(at, stream)) {
       if (driver_.faults_struck() == struck_before) complain("a free is answered wrongly");
@@ -301,7 +330,7 @@ class basic_stream_program {
     if (live_before == 0) return;
     const std::uint64_t rounded = (size_bytes + 511) / 512 * 512;
     const std::uint64_t gone = live_before - pool_->statistics().live_bytes;
-    if (gone < rounded || (gone != rounded && !pool_->options().rules.whole_pages))
+    if (gone < rounded || (gone != rounded && is_exact))
       complain("the live bytes are wrong after a free");
   }
   void try_gone(vmm::address at, std::uint32_t how, const char* what) {
@@ -353,7 +382,8 @@ class basic_stream_program {
       const vmm::errc code = got.error().code;
       const bool short_of_memory =
           code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
-      if (!struck && !short_of_memory) complain("an allocation failed without a reason");
+      if (!struck && !short_of_memory)
+        complain("an allocation failed without a reason", got.error());
       if (!struck && live_bytes_ + size_bytes * 2 + 80 * mib < free_to_have() && stuck_free())
         complain("an allocation failed with plenty of memory");
       return;
@@ -649,6 +679,10 @@ class basic_stream_program {
     if (driver_.misuse_count() != 0) complain(saw_misuse);
   }
 
+  void complain(const char* what, const vmm::error& why) {
+    detail_ += vmm::describe(why) + "; ";
+    complain(what);
+  }
   void complain(const char* what) {
     if (wrong_ == nullptr) wrong_ = what;
   }
