@@ -28,10 +28,10 @@ bool growth_planner::has_headroom(const stream_request& request,
 
 std::uint64_t growth_planner::headroom(const stream_request& request,
                                        std::uint64_t footprint_bytes) const noexcept {
+  const std::uint64_t live = state_.live_granules();  // beside a preparation fronts stay open
   const std::uint64_t peak =
-      std::max(records_.peak_live_granules(), records_.live_granules() + request.count_granules) *
-      granule_bytes;
-  check(peak >= records_.live_granules() * granule_bytes, "a peak is below what is live");
+      std::max(records_.peak_live_granules(), live + request.count_granules) * granule_bytes;
+  check(peak >= live * granule_bytes, "a peak is below what is live");
   check(sizes_.rules.headroom >= 0, "the headroom is negative");
   const double limit = sizes_.rules.headroom * static_cast<double>(peak) +
                        static_cast<double>(sizes_.rules.slack_bytes) -

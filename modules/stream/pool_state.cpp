@@ -179,6 +179,16 @@ std::uint64_t pool_state::lent_granules() const noexcept {
   return lent;
 }
 
+std::uint64_t pool_state::live_granules() const noexcept {
+  std::uint64_t live = mappings_.live_granules();
+  if (fronts_ == nullptr) return live;
+  fronts_->for_each([&](std::uint32_t number, const front& of) {
+    live += of.numbers().live_granules - fronts_->lease_of(number).counted_granules;
+  });
+  check(live <= mappings_.handle_granules(), "more is live than there is");
+  return live;
+}
+
 // The pool is going away: what is lent is released with its regions.
 void pool_state::release_fronts() noexcept {
   if (fronts_ == nullptr) return;

@@ -217,6 +217,9 @@ class alignas(64) pool_state {
   }
   /// In all fronts, live and free.
   [[nodiscard]] std::uint64_t lent_granules() const noexcept;
+  /// All that is live: what is in the count of live granules, and in fronts that are open.
+  /// O(fronts).
+  [[nodiscard]] std::uint64_t live_granules() const noexcept;
 
   // ---- suspension ----
   [[nodiscard]] suspension_phase suspension() const noexcept { return suspension_; }

@@ -54,15 +54,15 @@ void stream_progress::enter(std::vector<stream_slot>& table, const stream_slot& 
 
 // Room for one more active stream, with the table at most half full.
 status stream_progress::provide_slot() noexcept {
-  if ((records_.size() + 1) * 2 <= table_.size()) return {};
+  const std::size_t wanted = (records_.size() + 1) * 2;  // more than one doubling, at times
+  if (wanted <= table_.size()) return {};
   try {
-    std::vector<stream_slot> larger(std::max<std::size_t>(16, table_.size() * 2));
+    std::vector<stream_slot> larger(std::max<std::size_t>(16, std::bit_ceil(wanted)));
     for (const stream_slot& old : table_) {
       if (old.stream != no_stream) enter(larger, old);
     }
     check(std::has_single_bit(larger.size()), "the table of streams is no power of two long");
-    check(larger.size() >= 2 * (records_.size() + 1),
-          "the table of streams is more than half full");
+    check(larger.size() >= wanted, "the table of streams is more than half full");
     table_ = std::move(larger);
     return {};
   } catch (const std::bad_alloc&) {

@@ -213,4 +213,30 @@ TEST_F(Prepare, UnmapsWhatRequestsWouldHaveTo) {
   free_kept();
 }
 
+// A front that is open counts its own live blocks: they are live for the headroom all the same.
+TEST_F(Prepare, SeesWhatIsLiveInFronts) {
+  for (const vmm::front_rule rule : {vmm::front_rule::never, vmm::front_rule::always}) {
+    vmm::pool_options options;
+    options.fronts = rule;
+    open(options);
+    free(allocate(512 * MiB, a), a);
+    for (int i = 0; i < 128; ++i) kept.push_back(allocate(4 * MiB, a));
+    const vmm::prepare_report done = announce(64 * MiB, a);
+    EXPECT_EQ(done.left_bytes, 0u) << "a request of it would create as much";
+    const std::uint64_t before = memory_calls();
+    const vmm::address at = allocate(64 * MiB, a);
+    EXPECT_EQ(memory_calls(), before);
+    free(at, a);
+    free_kept();
+  }
+}
+
+// A size is rounded up to whole pages there.
+TEST_F(Prepare, OfAPolicyOfWholePagesLeavesThemWhereNothingMoves) {
+  vmm::pool_options options;
+  options.rules = vmm::pool_policy::vpmm();
+  open(options);
+  EXPECT_EQ(announce(2 * MiB + 1, a).left_bytes, 4 * MiB);
+}
+
 }  // namespace

@@ -13,6 +13,7 @@
 #ifndef VMM_TESTS_STREAM_PROGRAM_HPP
 #define VMM_TESTS_STREAM_PROGRAM_HPP
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +27,7 @@
 #include <vector>
 
 import vmm.fake;
+import vmm.optimizer;
 import vmm.stream;
 
 class byte_source {
@@ -75,12 +77,15 @@ class basic_stream_program {
     std::uint64_t operations_max = ~0ull;
     bool after_all = false;  ///< blocks are freed after everything too, and used by a stream that
                              ///< the pool does not know
+    bool all_calls = false;  ///< announcements, expected limits and suspensions too, and fronts for
+                             ///< one program in two
   };
 
   /// Runs to the end of the bytes. nullptr when all went well, else what did not.
   [[nodiscard]] const char* run() { return run(limits{}); }
   [[nodiscard]] const char* run(const limits& within) {
     if (within.after_all) begin_after_all();
+    if (within.all_calls) begin_all_calls();
     while (!source_.empty() && operations_ < within.operations_max && wrong_ == nullptr) {
       operation();
       if (operations_ % within.validate_every == 1) validate();
@@ -105,6 +110,7 @@ class basic_stream_program {
     bool is_freed = false;     // while pinned: it goes with its last pin
     bool is_orphaned = false;  // freed, and the stream of that is gone: nothing orders new work
     bool is_known = true;      // the pool has given out the block for its stream
+    bool is_whole = false;     // has its mappings for itself
     bool is_outside = false;   // its last work is on the stream that the pool does not know
   };
 
@@ -115,6 +121,7 @@ class basic_stream_program {
     if (choice % 8 == 6) plays.can.alias = vmm::alias_level::none;
     if (choice % 8 == 7) plays.can.spanning_unmap = false;
     plays.device_memory_bytes = 192 * mib;
+    plays.device_count = 2;
     return plays;
   }
 
@@ -142,6 +149,7 @@ class basic_stream_program {
 
   void operation() {
     ++operations_;
+    if (all_calls_) some_other_call(source_.byte());
     const std::uint32_t choice = source_.byte();
     const bool faulty = choice % 7 == 0;  // of every kind of operation
     if (faulty) {
@@ -174,6 +182,163 @@ class basic_stream_program {
       misuse();
     }
     if (faulty) driver_.clear_faults();
+  }
+
+  void begin_all_calls() {
+    all_calls_ = true;
+    vmm::pool_options options = pool_->options();
+    if (source_.byte() % 2 == 0) options.fronts = vmm::front_rule::always;
+    pool_ = std::make_unique<pool>(driver_, options);
+  }
+  // What is not among the operations of every program.
+  void some_other_call(std::uint32_t choice) {
+    const bool faulty = choice % 5 == 0;
+    if (choice >= 76) return;
+    if (faulty) {
+      const std::uint32_t where = source_.byte();
+      plan_fault(where, source_.byte(), true);
+    }
+    if (choice < 20) {
+      announce();
+    } else if (choice < 25) {
+      pool_->expect_limit(source_.byte() * mib);
+    } else if (choice < 30) {
+      suspend();
+    } else if (choice < 35) {
+      record();
+    } else if (choice < 40) {
+      free_again();
+    } else if (choice < 44) {
+      if (!pool_->synchronize()) ++failures_;
+    } else if (choice >= 70) {
+      set_rights();
+    } else if (choice >= 60) {
+      allocate_whole();
+    } else {
+      for (std::uint32_t left = source_.byte() % 16; left > 0 && wrong_ == nullptr; --left)
+        left % 2 == 0 ? allocate() : free(false);
+    }
+    if (faulty) driver_.clear_faults();
+  }
+  void announce() {
+    const std::size_t stream = source_.byte() % stream_count;
+    const std::uint64_t size_bytes = some_size();
+    const std::uint64_t struck_before = driver_.faults_struck();
+    const vmm::pool_statistics before = pool_->statistics();
+    const vmm::prepare_report done = pool_->prepare(size_bytes, streams_[stream]);
+    const vmm::pool_statistics after = pool_->statistics();
+    const vmm::errc code = done.failure.code;
+    const bool is_short = code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
+    if (code != vmm::errc::none && !is_short && driver_.faults_struck() == struck_before)
+      complain("an announcement failed without a reason", done.failure);
+    if (after.wait_count != before.wait_count || after.blocked_count != before.blocked_count)
+      complain("an announcement has made somebody wait");
+    if (after.live_bytes != before.live_bytes || after.live_count != before.live_count)
+      complain("an announcement has changed what is live");
+    if (after.grown_count != before.grown_count) complain("an announcement counts as a growth");
+    if (done.left_bytes > size_bytes + 2 * mib) complain("more is left than was announced");
+    check_headroom(size_bytes, done, after);
+    if (done.left_bytes == 0 && code == vmm::errc::none && driver_.faults_struck() == struck_before)
+      take_announced(size_bytes, stream);
+  }
+  void check_headroom(std::uint64_t size_bytes, const vmm::prepare_report& done,
+                      const vmm::pool_statistics& now) {
+    const vmm::pool_policy& rules = pool_->options().rules;
+    const std::uint64_t live_bytes = now.live_bytes + now.captured_bytes + size_bytes + 2 * mib;
+    const std::uint64_t peak_bytes = std::max(now.peak_live_bytes, live_bytes);
+    const double most = rules.headroom * static_cast<double>(peak_bytes) +
+                        static_cast<double>(rules.slack_bytes);
+    if (done.created_bytes != 0 && static_cast<double>(now.mapped_bytes) > most)
+      complain("an announcement has created more than the headroom");
+  }
+  void take_announced(std::uint64_t size_bytes, std::size_t stream) {
+    const std::uint64_t struck_before = driver_.faults_struck();
+    const std::uint64_t made_count = pool_->statistics().made_count;
+    const auto got = pool_->allocate(size_bytes, streams_[stream]);
+    const bool struck = driver_.faults_struck() != struck_before;
+    if (!got && !struck) complain("a request that was announced is refused");
+    if (!got) return;
+    if (!struck && pool_->statistics().made_count != made_count)
+      complain("a request that was announced has created memory");
+    check_overlap(got->value, size_bytes);
+    blocks_.emplace(got->value, block{size_bytes, stream});
+    live_bytes_ += size_bytes;
+  }
+  void allocate_whole() {
+    const std::size_t stream = source_.byte() % stream_count;
+    const std::uint64_t size_bytes = some_size();
+    const std::uint64_t struck_before = driver_.faults_struck();
+    const auto got = pool_->allocate_whole(size_bytes, streams_[stream]);
+    if (!got) {
+      const vmm::errc code = got.error().code;
+      const bool is_short = code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
+      if (!is_short && driver_.faults_struck() == struck_before)
+        complain("a whole block is refused without a reason");
+      return;
+    }
+    check_overlap(got->value, size_bytes);
+    const auto fresh = blocks_.emplace(got->value, block{size_bytes, stream}).first;
+    fresh->second.is_whole = true;
+    live_bytes_ += size_bytes;
+    launch(*fresh);
+  }
+  void set_rights() {
+    if (pool_->statistics().mapped_bytes == 0) return;  // nothing says whether the driver can
+    const auto rights = source_.byte() % 2 == 0 ? vmm::access::read_write : vmm::access::read;
+    const std::array<vmm::access_grant, 1> other{{{vmm::device(1), rights}}};
+    (void)pool_->set_peers(other);
+  }
+  // Nothing is in the way of it but work that the program finishes.
+  void suspend() {
+    for (const auto& [at, each] : blocks_) {
+      if (each.pins != 0) return;
+    }
+    if (!driver_.finish_all()) complain("work could not finish");
+    vmm::suspension_list parts;
+    if (!pool_->begin_suspend(streams_, parts)) return;
+    if (pool_->allocate(512, streams_[0])) complain("a suspended pool hands out memory");
+    pool_->end_suspend(parts, false);
+  }
+  void record() {
+    if (!pool_->start_history({.event_count = 256})) return;
+    allocate();
+    free(false);
+    free(false);
+    (void)pool_->stop_history();
+  }
+  // What was just freed is not live, whichever half of the free has been done; the numbers know.
+  void free_again() {
+    if (blocks_.empty()) return;
+    const auto victim = some_block();
+    if (victim->second.is_freed || victim->second.pins != 0) return;
+    const vmm::address at{victim->first};
+    const vmm::stream_handle stream = streams_[victim->second.stream];
+    const std::uint64_t size_bytes = victim->second.size_bytes;
+    bring_back(victim->second);
+    const std::uint64_t struck_before = driver_.faults_struck();
+    const bool is_exact = !pool_->options().rules.whole_pages && !victim->second.is_whole;
+    const std::uint64_t live_before = size_bytes > 512 ? pool_->statistics().live_bytes : 0;
+    if (!pool_->free(at, stream)) {
+      if (driver_.faults_struck() == struck_before) complain("a free is answered wrongly");
+      return;
+    }
+    forget_block(victim);
+    const std::uint32_t how = source_.byte();
+    if (how % 3 == 0) try_gone(at, how, "what was freed is live");
+    if (how % 3 == 1 && size_bytes > 512)
+      try_gone(vmm::address{at.value + 512}, how, "the inside of what was freed is live");
+    if (live_before == 0) return;
+    const std::uint64_t rounded = (size_bytes + 511) / 512 * 512;
+    const std::uint64_t gone = live_before - pool_->statistics().live_bytes;
+    if (gone < rounded || (gone != rounded && is_exact))
+      complain("the live bytes are wrong after a free");
+  }
+  void try_gone(vmm::address at, std::uint32_t how, const char* what) {
+    const std::uint64_t struck_before = driver_.faults_struck();
+    const vmm::status answer =
+        how % 2 == 0 ? pool_->free(at, streams_[how / 2 % stream_count]) : pool_->pin(at);
+    const bool struck = driver_.faults_struck() != struck_before;
+    if (answer || (!struck && answer.error().code != vmm::errc::not_allocated)) complain(what);
   }
 
   // At one of the next calls; the bytes say which, and how it fails.
@@ -217,7 +382,8 @@ class basic_stream_program {
       const vmm::errc code = got.error().code;
       const bool short_of_memory =
           code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
-      if (!struck && !short_of_memory) complain("an allocation failed without a reason");
+      if (!struck && !short_of_memory)
+        complain("an allocation failed without a reason", got.error());
       if (!struck && live_bytes_ + size_bytes * 2 + 80 * mib < free_to_have() && stuck_free())
         complain("an allocation failed with plenty of memory");
       return;
@@ -325,6 +491,7 @@ class basic_stream_program {
     unpin(some_block());
   }
   void unpin(typename std::map<std::uint64_t, block>::iterator kept) {
+    if (kept->second.is_freed) bring_back(kept->second);  // who unpins says that it is done
     const bool unpinned = pool_->unpin(vmm::address{kept->first}).has_value();
     if (unpinned != (kept->second.pins != 0)) return complain("an unpin is answered wrongly");
     if (unpinned && --kept->second.pins == 0 && kept->second.is_freed) forget_block(kept);
@@ -333,6 +500,9 @@ class basic_stream_program {
   // A stream goes and another one takes its place, which the program orders behind it.
   void forget() {
     const std::size_t which = source_.byte() % stream_count;
+    for (auto& [at, each] : blocks_) {
+      if (each.stream == which && each.is_freed) bring_back(each);
+    }
     if (!pool_->forget(streams_[which])) return;
     driver_.clear_faults();
     vmm::fake_driver& fake = driver_;
@@ -509,6 +679,10 @@ class basic_stream_program {
     if (driver_.misuse_count() != 0) complain(saw_misuse);
   }
 
+  void complain(const char* what, const vmm::error& why) {
+    detail_ += vmm::describe(why) + "; ";
+    complain(what);
+  }
   void complain(const char* what) {
     if (wrong_ == nullptr) wrong_ = what;
   }
@@ -522,6 +696,7 @@ class basic_stream_program {
   std::vector<graph> graphs_;
   bool may_keep_ = false;  // a capture gets memory of its own
   bool after_all_ = false;
+  bool all_calls_ = false;
   vmm::stream_handle outside_{};  // the pool does not know it
   std::uint64_t live_bytes_ = 0;
   std::uint64_t budget_bytes_ = 0;

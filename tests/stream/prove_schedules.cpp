@@ -5,7 +5,8 @@
 // streams with faults among them, beside the naive model of program.hpp, on a fake driver whose
 // work finishes in any order that streams and events allow. [R15] A schedule is its seed: what
 // fails is named by it and run again alone. Usage: prove_schedules [COUNT] [--first SEED]
-// [--threads N] [--after-all]: the last one for frees after everything.
+// [--threads N] [--after-all] [--all-calls]: the last two for frees after everything, and for
+// announcements, fronts, suspensions and histories.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -41,6 +42,7 @@ struct wishes {
   std::uint64_t count = default_count;
   std::uint64_t first = 1;
   bool after_all = false;
+  bool all_calls = false;
   std::uint64_t threads = std::max(std::thread::hardware_concurrency(), 1u);
 };
 
@@ -74,7 +76,9 @@ void run_some(const wishes& wish, progress& done) {
     const std::vector<std::uint8_t> bytes = random_program(seed);
     stream_program program{byte_source{bytes}};
     const char* const wrong =
-        program.run({.validate_every = validate_every, .after_all = wish.after_all});
+        program.run({.validate_every = validate_every,
+                     .after_all = wish.after_all,
+                     .all_calls = wish.all_calls});
     if (wrong != nullptr) done.fail(seed, std::string(wrong) + ": " + program.detail());
     done.operations += program.operations();
     done.refused += program.failures();
@@ -99,6 +103,10 @@ void run_some(const wishes& wish, progress& done) {
     const std::string_view word = argv[i];
     if (word == "--after-all") {
       wish.after_all = true;
+      continue;
+    }
+    if (word == "--all-calls") {
+      wish.all_calls = true;
       continue;
     }
     std::uint64_t* into = &wish.count;
@@ -135,8 +143,8 @@ void run_all(const wishes& wish, progress& done, std::chrono::steady_clock::time
 }
 
 constexpr const char* usage =
-    "usage: prove_schedules [COUNT] [--first SEED] [--threads N] [--after-all]; numbers from 1 "
-    "on\n";
+    "usage: prove_schedules [COUNT] [--first SEED] [--threads N] [--after-all] [--all-calls]; "
+    "numbers from 1 on\n";
 
 }  // namespace
 
@@ -152,10 +160,10 @@ int main(int argc, char** argv) {
   run_all(*wish, done, start);
   const double seconds = seconds_since(start);
   if (done.is_wrong) {
-    std::printf("schedule %llu: %s\nto run it alone: ./run prove 1 --first %llu%s\n",
+    std::printf("schedule %llu: %s\nto run it alone: ./run prove 1 --first %llu%s%s\n",
                 static_cast<unsigned long long>(done.wrong_seed), done.wrong.c_str(),
                 static_cast<unsigned long long>(done.wrong_seed),
-                wish->after_all ? " --after-all" : "");
+                wish->after_all ? " --after-all" : "", wish->all_calls ? " --all-calls" : "");
     return 1;
   }
   std::printf(

@@ -157,6 +157,16 @@ TEST_F(Progress, ManyStreamsAreFoundAsTheTableGrowsAndShrinks) {
   EXPECT_EQ(progress.retired_count(), count / 3);
 }
 
+// Records that no handle leads to (captured graphs, batches) outgrow the table between two streams.
+TEST_F(Progress, AStreamIsFoundAfterManyRecordsThatAreNone) {
+  const std::uint32_t first = add(0);
+  for (int i = 0; i < 40; ++i)
+    ASSERT_TRUE(progress.add(stream_handle::default_stream, stream_phase::capture));
+  const std::uint32_t second = add(1);
+  EXPECT_EQ(progress.find(handles[0]), first);
+  EXPECT_EQ(progress.find(handles[1]), second);
+}
+
 TEST_F(Progress, WhatWasForgottenIsNotNamedToTheDriver) {
   const std::uint32_t stream = add(0);
   progress.retire(stream, *time);
