@@ -388,7 +388,7 @@ TEST_P(PoolModel, AListenerMayLookInTheMiddleOfAChange) {
   const auto told = pool->subscribe(listener);
   ASSERT_TRUE(told);
   for (int i = 0; i < 400; ++i) step();
-  EXPECT_GT(listener.look_count, 50);
+  EXPECT_GT(listener.look_count, 30);
   EXPECT_TRUE(pool->unsubscribe(*told));
   driver.clear_faults();
   look();

@@ -79,6 +79,7 @@ class PoolHostMemory : public testing::Test {
   }
 
   void sweep_all(const variant& on) {
+    { world once(B(vmm::fake_driver(on.plays), std::make_shared<pause_in_driver>()), {}); }
     for (const scenario& one : pool_scenarios::all<B>()) {
       const std::uint64_t allocation_count = run(one, on, 0, false);
       for (std::uint64_t nth = 1; nth <= allocation_count; ++nth) {

@@ -478,7 +478,8 @@ void kept(const arguments&) {
   for (int i = 0; i < 4; ++i) must(cu.free(make(cu, mebibyte)) == code::success, "a free");
   const unsigned long long made = cu.calls("cuMemCreate");
   const unsigned long long released = cu.calls("cuMemRelease");
-  std::printf("went back %d\n", made != 0 && released * 2 > made ? 1 : 0);
+  // Handles that were made first, and are kept, are smaller than those that go.
+  std::printf("went back %d\n", made != 0 && released * 4 > made ? 1 : 0);
 }
 
 // A host that runs ahead of the device: what it has freed is used again before more is taken.
