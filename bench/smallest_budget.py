@@ -12,17 +12,21 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 
 MIB = 1 << 20
 
 
 def replay(program, policy, trace, budget_bytes=0):
-    """The report of one replay; none where something failed."""
-    environment = dict(os.environ)
+    """The report of one replay; none where the budget does not serve. Ends the program where a
+    replay without one fails."""
+    environment = {name: value for name, value in os.environ.items() if name != "VMM_BUDGET"}
     if budget_bytes:
         environment["VMM_BUDGET"] = str(budget_bytes)
     done = subprocess.run([program, trace, "--policy", policy, "--json"], env=environment,
                           capture_output=True, text=True)
+    if done.returncode != 0 and not budget_bytes:
+        sys.exit(f"smallest_budget: {done.stderr.strip() or f'{program} failed on {trace}'}")
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 

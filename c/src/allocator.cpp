@@ -41,6 +41,9 @@ constexpr std::int32_t devices_max = 64;
 
 struct allocator_object {
   static constexpr handle_kind kind = handle_kind::allocator;
+  static constexpr const char* is_used_text =
+      "the allocator is in use: one that vmm_allocator_keep() was called for lives as long as the "
+      "process, and none is destroyed inside a call on it";
   allocator_object(const char* name, const vmm::pool_options& with)
       : driver_name(name), options(with) {}
   ~allocator_object() {

@@ -172,6 +172,16 @@ vmm_status hand_out(std::unique_ptr<Object> made, driver_object& driver, Handle*
   return VMM_SUCCESS;
 }
 
+// Why an object that is used is not destroyed. An object may have a text of its own.
+template <class Object>
+constexpr const char* text_of_use() noexcept {
+  if constexpr (requires { Object::is_used_text; })
+    return Object::is_used_text;
+  else
+    return "the object is in use: pools and managers are destroyed before their driver, and "
+           "nothing is destroyed inside a call on it";
+}
+
 // Destroys an object that no call is inside of. `last` is what to do when it is gone.
 template <class Object, class Last>
 vmm_status destroy(const void* handle, Last&& last) noexcept {
@@ -182,9 +192,7 @@ vmm_status destroy(const void* handle, Last&& last) noexcept {
   const bool is_used = (object->made_in.is_here() && slot->has_callers()) || object->has_users();
   if (is_used) {
     keep_handle(*slot);
-    return fail(VMM_ERROR_IN_USE,
-                "the object is in use: pools and managers are destroyed before their driver, and "
-                "nothing is destroyed inside a call on it");
+    return fail(VMM_ERROR_IN_USE, text_of_use<Object>());
   }
   last(*object);
   drop_handle(*slot);

@@ -46,6 +46,18 @@ def test_a_way_that_is_none():
         libvmm.torch.enable("nonsense")
 
 
+@pytest.mark.parametrize("before, inside", [(True, True), (False, True), (True, False)])
+def test_native_ends_what_it_began(monkeypatch, before, inside):
+    """Also where enable() comes inside: a thread that is inside -1 times is never inside again, and
+    the allocator then takes a route to a pool for none."""
+    routed = []
+    compiled = types.SimpleNamespace(vmm_torch_route_native=routed.append)
+    monkeypatch.setattr(libvmm.torch, "_compiled", compiled if before else None)
+    with libvmm.torch.native():
+        monkeypatch.setattr(libvmm.torch, "_compiled", compiled if inside else None)
+    assert routed == ([1, -1] if before else [])
+
+
 def test_what_cannot_be_built_is_refused_or_warned_of(monkeypatch):
     """With functions as the other way, which here come too late."""
     monkeypatch.setitem(sys.modules, "torch", stand_in(available=True))

@@ -21,6 +21,7 @@
 #include "bench.hpp"
 #include "calls.hpp"
 #include "vmm.h"
+#include "vmm_allocator.h"
 
 namespace {
 
@@ -443,6 +444,73 @@ TEST_F(UseOfTheHost, BytesGoThroughTheDriver) {
   EXPECT_GOOD(vmm_driver_synchronize_stream(driver, nullptr));
   EXPECT_EQ(std::string(static_cast<char*>(block), text.size()), std::string(text.size(), 'x'));
   EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
+}
+
+// ---- allocators that are kept ------------------------------------------------------------------
+
+class KeptAllocator : public testing::Test {
+ protected:
+  void SetUp() override {
+    vmm_allocator_options options;
+    ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+    options.driver = "fake";
+    ASSERT_GOOD(vmm_allocator_create(&options, &made));
+    calls.struct_size = sizeof(calls);
+    ASSERT_GOOD(vmm_allocator_keep(made, &calls));
+  }
+  [[nodiscard]] vmm_allocator_statistics now() const {
+    auto out = sized<vmm_allocator_statistics>();
+    EXPECT_GOOD(vmm_allocator_get_statistics(made, 0, &out));
+    return out;
+  }
+
+  vmm_allocator* made = nullptr;  // for the life of the process
+  vmm_allocator_calls calls{};
+};
+
+TEST_F(KeptAllocator, ItsFunctionsDoWhatTheCallsDo) {
+  void* at = nullptr;
+  ASSERT_GOOD(calls.allocate(calls.self, 1000, 0, nullptr, &at));
+  EXPECT_EQ(now().allocated_bytes[VMM_LEVEL_ALL].current, 1024);
+  EXPECT_GOOD(vmm_allocator_free(made, at));
+  EXPECT_FAILS(calls.free(calls.self, at), VMM_ERROR_UNKNOWN_ADDRESS);
+  ASSERT_GOOD(vmm_allocator_allocate(made, 1000, 0, nullptr, &at));
+  EXPECT_GOOD(calls.free(calls.self, at));
+  EXPECT_EQ(now().allocated_bytes[VMM_LEVEL_ALL].current, 0);
+  at = &at;
+  EXPECT_FAILS(calls.allocate(calls.self, 0, 0, nullptr, &at), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(at, nullptr);
+  EXPECT_FAILS(calls.allocate(calls.self, 1, 64, nullptr, &at), VMM_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(KeptAllocator, IsNotDestroyed) {
+  EXPECT_FAILS(vmm_allocator_destroy(made), VMM_ERROR_IN_USE);
+  EXPECT_NE(std::string(vmm_last_error_text()).find("vmm_allocator_keep()"), std::string::npos)
+      << vmm_last_error_text();
+  EXPECT_FAILS(vmm_allocator_keep(made, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  vmm_allocator_calls again{};
+  EXPECT_FAILS(vmm_allocator_keep(made, &again), VMM_ERROR_INVALID_ARGUMENT);  // no size
+  again.struct_size = sizeof(again);
+  EXPECT_GOOD(vmm_allocator_keep(made, &again));
+  EXPECT_EQ(again.self, calls.self);
+}
+
+TEST_F(KeptAllocator, IsLeftAloneByAForkedChild) {
+  void* block = nullptr;
+  ASSERT_GOOD(calls.allocate(calls.self, 1000, 0, nullptr, &block));
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    void* at = block;
+    if (calls.allocate(calls.self, 1000, 0, nullptr, &at) != VMM_ERROR_NOT_PERMITTED) _exit(1);
+    if (at != nullptr) _exit(2);
+    _exit(calls.free(calls.self, block) == VMM_ERROR_NOT_PERMITTED ? 0 : 3);
+  }
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  ASSERT_TRUE(WIFEXITED(state)) << "by signal " << WTERMSIG(state);
+  EXPECT_EQ(WEXITSTATUS(state), 0);
+  EXPECT_GOOD(calls.free(calls.self, block));
 }
 
 // ---- forks -------------------------------------------------------------------------------------

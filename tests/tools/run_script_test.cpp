@@ -3,7 +3,7 @@
 //
 // Goal: ./run says nothing of its own when nothing is to be done, configures again when a folder is
 // new, lists names that can be typed, works through a symbolic link, says what a word needs, and
-// lets no other ./run into a folder in which it builds.
+// lets no other ./run into a folder in which it builds, and counts the tests inside of programs.
 // Method: the script in a folder of its own, with a cmake and a ninja that write down how they are
 // called and programs that say so; and this build's rules, in which no list is made anew.
 #include <chrono>
@@ -111,6 +111,69 @@ TEST_F(RunScript, WorksThroughASymbolicLink) {
   EXPECT_EQ(got.code, 0) << got.err;
   EXPECT_EQ(got.out, "va: \n");
 }
+
+// ---- tests -------------------------------------------------------------------------------------
+
+// With a ctest that runs a program of four tests, of which one fails, one is skipped and one is
+// disabled, a program that ends before it has written its file, and a test that is no program.
+class RunScriptTests : public RunScript {
+ protected:
+  void SetUp() override {
+    RunScript::SetUp();
+    if (IsSkipped()) return;
+    script("bin/renice", "");
+    file("suite.xml",
+         "<testsuite name=\"x\"\n\ttests=\"3\"\n\tfailures=\"2\"\n\tdisabled=\"0\"\n"
+         "\tskipped=\"0\"\n>\n");
+    script("bin/ctest",
+           "echo ${2##*/} >>'" + path("tested") + "'; mkdir -p \"$2/gtest\"; cp '" +
+               path("suite.xml") + "' \"$2/tests.xml\"; cp '" + path("program.xml") +
+               "' \"$2/gtest/\"; exit 8");
+    file("program.xml", program);
+    if (ask("./run test --no-install").out.find("  missing  ") != std::string::npos)
+      GTEST_SKIP() << "not all that the tests need is here";
+  }
+
+  static constexpr const char* program = R"(<?xml version="1.0" encoding="UTF-8"?>
+<testsuites tests="4" failures="1" disabled="1" errors="0" time="0" name="AllTests">
+  <testsuite name="A" tests="4" failures="1" disabled="1" skipped="1" errors="0">
+    <testcase name="Passes" status="run" result="completed" classname="A" />
+    <testcase name="Skips" status="run" result="skipped" classname="A">
+      <skipped message="no"><![CDATA[said
+it met <testsuites tests="7"> and <testsuite skipped="3"]]></skipped>
+    </testcase>
+    <testcase name="DISABLED_Never" status="notrun" result="suppressed" classname="A" />
+    <testcase name="Fails" status="run" result="completed" classname="A" />
+  </testsuite>
+</testsuites>
+)";
+};
+
+TEST_F(RunScriptTests, TheTestsOfProgramsAreCounted) {
+  const finished got = ask("./run test --preset release");
+  EXPECT_EQ(got.code, 1);
+  EXPECT_NE(got.out.find("\n2 passed, 2 failed, 2 skipped\n"), std::string::npos) << got.out;
+  EXPECT_NE(got.err.find("skipped: A.Skips\n"), std::string::npos) << got.err;
+}
+
+TEST_F(RunScriptTests, TheNextPresetIsBuiltMeanwhile) {
+  const finished got = ask("./run test --preset release --preset dev");
+  EXPECT_EQ(text_of_file(path("tested")), "release\ndev\n");
+  EXPECT_NE(got.out.find("\n4 passed, 4 failed, 4 skipped\n"), std::string::npos) << got.out;
+  EXPECT_NE(got.err.find("waits for the build of the preset dev"), std::string::npos) << got.err;
+}
+
+TEST_F(RunScriptTests, WhatWasTestedIsCountedWhereTheNextBuildFails) {
+  script("bin/ninja", "case \"$*\" in *' -n'*) ;; *dev*) echo wrong; exit 1 ;; esac");
+  const finished got = ask("./run test --preset release --preset dev --preset tsan");
+  EXPECT_EQ(got.code, 1);
+  EXPECT_EQ(text_of_file(path("tested")), "release\n");
+  EXPECT_NE(got.out.find("\n2 passed, 2 failed, 2 skipped\n"), std::string::npos) << got.out;
+  EXPECT_NE(got.err.find("wrong\n"), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("the preset dev could not be built\n"), std::string::npos) << got.err;
+}
+
+// ---- what is needed ----------------------------------------------------------------------------
 
 TEST_F(RunScript, SaysWhatEachWordNeeds) {
   script("scripts/gpu.sh", "exit 0");

@@ -157,7 +157,7 @@ TEST_F(WrongUse, OfTheDemoAndTheTraceWriter) {
   }
 }
 
-TEST_F(WrongUse, OfBenchmarksAndTools) {
+TEST_F(WrongUse, OfBenchmarks) {
   const char* const usage = "usage: ";
   for (const row& each : std::vector<row>{
            {"bench/bench_va", "--fast", "", 2, usage},
@@ -198,6 +198,14 @@ TEST_F(WrongUse, OfBenchmarksAndTools) {
            {"bench/bench_history", "--turns 0", "", 2, "a count is a whole number from 1 on"},
            {"bench/bench_history", "--trace none.trace", "", 2, "none.trace: cannot be read"},
            {"bench/history_player", "alone", "", 2, usage},
+       }) {
+    expect(each);
+  }
+}
+
+TEST_F(WrongUse, OfTools) {
+  const char* const usage = "usage: ";
+  for (const row& each : std::vector<row>{
            {"tools/history/vmm-history", "", "", 2, usage},
            {"tools/history/vmm-history", "nonsense x", "", 2, "there is no word 'nonsense'"},
            {"tools/history/vmm-history", "page", "", 2, "page takes a history"},
@@ -221,6 +229,7 @@ TEST_F(WrongUse, OfBenchmarksAndTools) {
            {"tools/fidelity/vmm-fidelity", "", "", 2, usage},
            {"tools/fidelity/vmm-fidelity", "random --count", "", 2, usage},
            {"tools/fidelity/vmm-fidelity", "nonsense", "", 2, usage},
+           {"tools/fidelity/vmm-fidelity", "busy --count", "", 2, usage},
            {"tools/vmm-overflow", "--nonsense", "", 2, usage},
            {"tools/vmm-overflow", "--workload 0", "", 2, usage},
            {"tests/stream/prove_schedules", "many", "", 2, usage},

@@ -100,13 +100,14 @@ def native() -> Iterator[None]:
     processes by torch.multiprocessing, or registered. Raises Refused under plain functions."""
     if _way == "functions":
         raise Refused("plain functions serve every tensor: native() needs the way 'allocator'")
-    if _compiled is not None:
-        _compiled.vmm_torch_route_native(1)
+    routed = _compiled  # enable() may come inside
+    if routed is not None:
+        routed.vmm_torch_route_native(1)
     try:
         yield
     finally:
-        if _compiled is not None:
-            _compiled.vmm_torch_route_native(-1)
+        if routed is not None:
+            routed.vmm_torch_route_native(-1)
 
 
 def mem_pool(**options: Any) -> Any:
