@@ -48,6 +48,7 @@ segment* pool_state::segment_around(address at) noexcept {
 
 // Since free_soon() the clock has not gone on: nobody else has had the lock.
 void pool_state::finish_free() noexcept {
+  debug_check([this] { return put_off_ != region_id::none; }, "no free is put off");
   const region_id block = std::exchange(put_off_, region_id::none);
   const stream_point freed{put_off_for_, streams_.progress().clock()};
   debug_check([&] { return streams_.progress().last_epoch(freed.stream) == freed.epoch; },

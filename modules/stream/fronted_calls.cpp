@@ -70,6 +70,7 @@ result<address> stream_pool::reuse_from_front(const stream_request& request, str
 
 stream_pool::transfer_under_way stream_pool::begin_transfer(
     pool_state& state, const stream_request& request) noexcept {
+  check(request.count_granules != 0, "no granule is passed on");
   transfer_under_way moving{front_lending(state).begin_transfer(request), {}};
   if (moving.what.from == front_set::none) return moving;
   moving.answer = state.progress().ask(moving.what.freed);
@@ -81,6 +82,7 @@ stream_pool::transfer_under_way stream_pool::begin_transfer(
 result<address> stream_pool::carry_out(transfer_under_way&& moving, const stream_request& request,
                                        stream_handle stream) {
   if (moving.what.from == front_set::none) return address{};
+  check(request.count_granules != 0, "no granule is passed on");
   mark_order& order = moving.answer.order;
   const result<ticket_ref> mark = mark_stream(order.handle());
   const result<bool> passed =
@@ -99,6 +101,7 @@ result<address> stream_pool::carry_out(transfer_under_way&& moving, const stream
   const address taken = own == nullptr ? address{} : own->take(stream, request.size_bytes());
   const result<address> at = taken ? result<address>{taken} : state->allocate_own(request);
   if (at && *at) ++state->totals().foreign_count;
+  check(!at || at->value % granule_bytes == 0, "a block begins inside a granule");
   return at;
 }
 

@@ -144,6 +144,8 @@ front_transfer front_lending::begin_transfer(const stream_request& request) noex
 
 bool front_lending::end_transfer(const front_transfer& moving, const stream_request& request,
                                  bool passed) noexcept {
+  check(state_.fronts() != nullptr, "memory passes between fronts that are not there");
+  check(moving.what.count != 0, "no granule is passed on");
   front_set& fronts = *state_.fronts();
   segment& in = state_.segment_at(0);
   const std::uint32_t number =

@@ -277,6 +277,7 @@ std::uint64_t pool_state::give_passed(std::uint32_t stream, taking which) noexce
       if (r != region_id::none && in->range(r).offset < end) r = regions.after(r);
     }
   }
+  check(seen_count >= segments_.size(), "a segment has no region");
   return seen_count;
 }
 

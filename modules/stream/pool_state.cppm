@@ -163,6 +163,7 @@ class alignas(64) pool_state {
   /// Does what free_soon() has put off. guarded calls it for whoever takes the lock. [I7]
   inline void settle() noexcept {
     if (put_off_ != region_id::none) finish_free();
+    debug_check([this] { return put_off_ == region_id::none; }, "a free is still put off");
   }
   /// An unlisted live region that is in no table becomes free for the stream.
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
@@ -397,6 +398,7 @@ inline status pool_state::free_soon(address at, std::uint32_t stream) noexcept {
     settle();
     return free(at, stream);
   }
+  debug_check([this] { return first_segment_ != nullptr; }, "addresses lie in no segment");
   segment& in = *first_segment_;
   const std::uint32_t offset = granules_in(offset_bytes);
   in.fetch_ahead(offset);
