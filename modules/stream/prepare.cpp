@@ -257,7 +257,8 @@ prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stre
   for (std::uint32_t left = *count / page_granules + 4; left != 0 && more && *more; --left)
     more = prepare_step(work, report);
   report.left_bytes = work.is_served ? 0 : missing_bytes(work);
-  check(report.left_bytes <= size_bytes + granule_bytes, "more is left than was asked for");
+  check(report.left_bytes <= std::max(size_bytes, *count * granule_bytes),
+        "more is left than was asked for");
   if (!more) report.failure = more.error();
   if (more) unmap_ahead(report);
   return report;

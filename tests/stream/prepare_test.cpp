@@ -145,6 +145,14 @@ TEST_F(Prepare, StaysWithinTheHeadroomAndTheBudget) {
   EXPECT_LE(managed->statistics().mapped_bytes, 256 * MiB);
 }
 
+TEST_F(Prepare, AWholePagePolicySaysWhatIsLeft) {
+  vmm::pool_options options;
+  options.rules = vmm::pool_policy::vpmm();
+  open(options);
+  EXPECT_EQ(announce(3 * MiB, a).left_bytes, 4 * MiB) << "no headroom, and pages are whole";
+  EXPECT_EQ(memory_calls(), 0u);
+}
+
 TEST_F(Prepare, CreatesNothingBeyondThePeak) {
   open();
   const vmm::address first = allocate(512 * MiB, a);
