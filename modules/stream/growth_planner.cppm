@@ -128,7 +128,8 @@ class growth_planner {
   [[nodiscard]] bool is_climbing(const stream_request& request) const noexcept;
   [[nodiscard]] std::uint32_t handle_size(bool scattered, std::uint64_t footprint_bytes,
                                           std::uint32_t create_granules) const noexcept;
-  [[nodiscard]] std::uint32_t within_limit(const growth_plan& plan,
+  [[nodiscard]] std::uint32_t within_limit(std::uint32_t handle_granules,
+                                           std::uint32_t create_granules,
                                            const growth_effort& effort) const noexcept;
   [[nodiscard]] std::uint64_t small_pool_size(bool scattered,
                                               std::uint64_t held_bytes) const noexcept;
@@ -143,8 +144,8 @@ class growth_planner {
   [[nodiscard]] bool moves_at_once(const handle_record& h, std::uint32_t stream) const noexcept;
   [[nodiscard]] handle_record* choose_ahead(std::uint32_t stream,
                                             std::uint32_t rest_granules) const noexcept;
-  [[nodiscard]] std::uint32_t step_granules(std::uint64_t footprint_bytes,
-                                            std::uint32_t rest_granules) const noexcept;
+  [[nodiscard]] std::uint32_t step_granules(std::uint32_t rest_granules,
+                                            const growth_effort& effort) const noexcept;
   [[nodiscard]] bool claim_ahead(growth_plan& plan, std::uint32_t wanted_granules) noexcept;
   // What a hole has more than a target that is to be continued there.
   [[nodiscard]] std::uint64_t spare() const noexcept {

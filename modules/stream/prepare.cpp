@@ -85,10 +85,10 @@ handle_record* growth_planner::choose_ahead(std::uint32_t stream,
 }
 
 // The largest handle of a step: as large as if all that is announced were created at once.
-std::uint32_t growth_planner::step_granules(std::uint64_t footprint_bytes,
-                                            std::uint32_t rest_granules) const noexcept {
-  const std::uint32_t largest = handle_size(false, footprint_bytes, rest_granules);
-  if (largest != 0) return largest;
+std::uint32_t growth_planner::step_granules(std::uint32_t rest_granules,
+                                            const growth_effort& effort) const noexcept {
+  const std::uint32_t largest = handle_size(false, effort.footprint_bytes, rest_granules);
+  if (largest != 0) return within_limit(largest, rest_granules, effort);
   const std::uint64_t bytes = std::min(sizes_.rules.handle_bytes, sizes_.segment_bytes);
   check(bytes <= sizes_.segment_bytes, "a handle is larger than a segment");
   return std::max(sizes_.rounded_to_pages(bytes / granule_bytes), sizes_.page_granules);
@@ -126,7 +126,7 @@ result<growth_plan> growth_planner::plan_ahead(const stream_request& wanted,
   check(have < wanted.count_granules, "a growth continues what is large enough");
   const std::uint32_t rest = sizes_.rounded_to_pages(wanted.count_granules - have);
   const std::uint64_t room = headroom(wanted, effort.footprint_bytes);
-  const std::uint32_t step = step_granules(effort.footprint_bytes, rest);
+  const std::uint32_t step = step_granules(rest, effort);
   if (room >= std::min(rest, step)) {
     made.create_granules = std::min(rest, step);
     made.handle_granules = step;
@@ -191,6 +191,7 @@ result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report
   const lending_stop stop(state_);
   growth_effort effort{.may_move = may_alias_};
   effort.footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  effort.limit_bytes = limit_bytes();
   result<growth_plan> plan =
       state_.with([&](auto& state) { return growth_planner(state).plan_ahead(wanted, effort); });
   if (plan && plan->target_granules != 0) return map_ahead(*plan, report);

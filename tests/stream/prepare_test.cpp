@@ -145,6 +145,27 @@ TEST_F(Prepare, StaysWithinTheHeadroomAndTheBudget) {
   EXPECT_LE(managed->statistics().mapped_bytes, 256 * MiB);
 }
 
+TEST_F(Prepare, MakesSmallHandlesNearTheBudget) {
+  vmm::pool_options options;
+  options.budget_bytes = 512 * MiB;
+  open(options);
+  kept.push_back(allocate(384 * MiB, a));
+  const std::uint64_t before = driver.calls(vmm::call::create);
+  EXPECT_EQ(announce(64 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(driver.calls(vmm::call::create) - before, 32u) << "of a page each";
+  free_kept();
+}
+
+TEST_F(Prepare, MakesSmallHandlesNearWhatTheDeviceHas) {
+  open();
+  kept.push_back(allocate(384 * MiB, a));
+  managed->expect_limit(512 * MiB);
+  const std::uint64_t before = driver.calls(vmm::call::create);
+  EXPECT_EQ(announce(64 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(driver.calls(vmm::call::create) - before, 32u) << "of a page each";
+  free_kept();
+}
+
 TEST_F(Prepare, AWholePagePolicySaysWhatIsLeft) {
   vmm::pool_options options;
   options.rules = vmm::pool_policy::vpmm();
