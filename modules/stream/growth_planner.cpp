@@ -152,7 +152,7 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
     const bool may_start =
         in_place && !effort.apart && !state_.streams().is_capture(request.stream);
     if (may_start && sizes_.rules.smallest_hole) choose_start_at_hole(made);
-    if (may_start && !sizes_.rules.smallest_hole) choose_start(made);
+    if (may_start && !sizes_.rules.smallest_hole) choose_start(made, spare());
     const bool has_start = made.start != region_id::none;
     if (status gathered = gather(effort, made); !gathered) {
       abandon(made, 0);
@@ -171,8 +171,8 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
 }
 
 // Free memory at the end of a window is where it can grow in place: the longest such stretch saves
-// the most.
-void growth_planner::choose_start(growth_plan& plan) noexcept {
+// the most. The hole behind it has `more_granules` more than the target needs.
+void growth_planner::choose_start(growth_plan& plan, std::uint64_t more_granules) noexcept {
   check(plan.start == region_id::none && plan.moved.empty(), "a start is chosen late");
   constexpr int looks_max = 64;
   const std::uint32_t count = plan.request.count_granules;
@@ -188,7 +188,7 @@ void growth_planner::choose_start(growth_plan& plan) noexcept {
     if (in.kind(tail) != kind_of(plan.request.stream)) continue;
     const std::uint32_t size = in.range(tail).count;
     if (size >= count || size <= best) continue;
-    if (in.range(hole).count < sizes_.rounded_to_pages(count - size) + spare()) continue;
+    if (in.range(hole).count < sizes_.rounded_to_pages(count - size) + more_granules) continue;
     best = size;
     plan.start = tail;
     plan.segment = m->segment;

@@ -94,33 +94,53 @@ std::uint32_t growth_planner::step_granules(std::uint32_t rest_granules,
   return std::max(sizes_.rounded_to_pages(bytes / granule_bytes), sizes_.page_granules);
 }
 
-// Behind the start, or where all that is wanted has room, so that the next step goes on there.
-bool growth_planner::claim_ahead(growth_plan& plan, std::uint32_t wanted_granules) noexcept {
-  check(plan.target_granules != 0, "a growth adds nothing");
-  if (plan.start != region_id::none)
-    return take_hole(state_.segment_at(plan.segment).regions().after(plan.start), 0, plan);
-  const std::uint64_t wanted = std::uint64_t{sizes_.rounded_to_pages(wanted_granules)} + spare();
+// A hole that takes so much; none where no segment has one.
+growth_planner::place_ahead growth_planner::find_place(
+    std::uint64_t wanted_granules) const noexcept {
+  check(wanted_granules != 0, "a place is looked for that takes nothing");
   const std::uint64_t gap =
       round_up(sizes_.rules.window_gap_bytes / granule_bytes, sizes_.page_granules);
   for (std::uint32_t number = 0; number < state_.segment_count(); ++number) {
     const segment& in = state_.segment_at(number);
-    plan.segment = number;
     const region_id end = in.regions().last();
     const std::uint64_t lead = in.range(end).offset == 0 ? 0 : gap;
-    if (in.kind(end) == hole_kind && in.range(end).count >= lead + wanted)
-      return take_hole(end, static_cast<std::uint32_t>(lead), plan);
-    if (wanted > in.regions().count_granules()) continue;
-    const region_id hole = in.regions().best_fit(hole_kind, static_cast<std::uint32_t>(wanted));
-    if (hole != region_id::none) return take_hole(hole, 0, plan);
+    if (in.kind(end) == hole_kind && in.range(end).count >= lead + wanted_granules)
+      return {number, end, static_cast<std::uint32_t>(lead)};
+    if (wanted_granules > in.regions().count_granules()) continue;
+    const region_id hole =
+        in.regions().best_fit(hole_kind, static_cast<std::uint32_t>(wanted_granules));
+    if (hole != region_id::none) return {number, hole, 0};
   }
-  return false;
+  return {};
+}
+
+// Free memory that can go on growing later. Where there is neither that nor a new place for such,
+// what just takes the rest: a segment may have little more.
+void growth_planner::choose_start_ahead(growth_plan& plan) noexcept {
+  choose_start(plan, spare());
+  if (plan.start != region_id::none) return;
+  const std::uint32_t all = sizes_.rounded_to_pages(plan.request.count_granules);
+  check(all != 0, "a growth is for nothing");
+  if (find_place(all + spare()).hole == region_id::none) choose_start(plan, 0);
+}
+
+// Behind the start, or where the rest has room, so that the next step goes on there.
+bool growth_planner::claim_ahead(growth_plan& plan, std::uint32_t rest_granules) noexcept {
+  check(plan.target_granules != 0, "a growth adds nothing");
+  if (plan.start != region_id::none)
+    return take_hole(state_.segment_at(plan.segment).regions().after(plan.start), 0, plan);
+  place_ahead place = find_place(rest_granules + spare());
+  if (place.hole == region_id::none) place = find_place(rest_granules);
+  if (place.hole == region_id::none) return false;
+  plan.segment = place.segment;
+  return take_hole(place.hole, place.lead_granules, plan);
 }
 
 result<growth_plan> growth_planner::plan_ahead(const stream_request& wanted,
                                                const growth_effort& effort) noexcept {
   growth_plan made;
   made.request = wanted;
-  choose_start(made);
+  choose_start_ahead(made);
   const std::uint32_t have =
       made.start == region_id::none ? 0 : state_.segment_at(made.segment).range(made.start).count;
   check(have < wanted.count_granules, "a growth continues what is large enough");

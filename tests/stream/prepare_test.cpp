@@ -174,6 +174,20 @@ TEST_F(Prepare, AWholePagePolicySaysWhatIsLeft) {
   EXPECT_EQ(memory_calls(), 0u);
 }
 
+TEST_F(Prepare, FillsASegmentThatHasNoMoreThanTheRequest) {
+  vmm::pool_options options;
+  options.reservation_bytes = 512 * MiB;
+  open(options);
+  EXPECT_EQ(announce(384 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(driver.calls(vmm::call::reserve), 1u);
+  const std::uint64_t before = memory_calls();
+  kept.push_back(allocate(384 * MiB, a));
+  EXPECT_EQ(memory_calls(), before);
+  EXPECT_EQ(announce(448 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(driver.calls(vmm::call::reserve), 2u) << "the first has no room";
+  free_kept();
+}
+
 TEST_F(Prepare, CreatesNothingBeyondThePeak) {
   open();
   const vmm::address first = allocate(512 * MiB, a);
