@@ -125,19 +125,20 @@ std::uint32_t growth_planner::handle_size(bool scattered, std::uint64_t footprin
 // Near a limit what strands in handles that are live in part decides what still fits: a handle is
 // at most the room that is left, times the share of the limit that is left, over room_parts. What
 // does not fit in the room at all is refused at its first handle, as large as ever.
-std::uint32_t growth_planner::within_limit(const growth_plan& plan,
+std::uint32_t growth_planner::within_limit(std::uint32_t handle_granules,
+                                           std::uint32_t create_granules,
                                            const growth_effort& effort) const noexcept {
   constexpr double room_parts = 128;
   const std::uint64_t limit_bytes = effort.limit_bytes;
   const std::uint64_t room_bytes = limit_bytes - std::min(limit_bytes, effort.footprint_bytes);
   check(room_bytes <= limit_bytes, "there is more room than the limit leaves");
-  if (plan.handle_granules == 0 || plan.create_granules * granule_bytes > room_bytes)
-    return plan.handle_granules;
+  if (limit_bytes == 0 || handle_granules == 0 || create_granules * granule_bytes > room_bytes)
+    return handle_granules;
   const auto room = static_cast<double>(room_bytes);
   const double most_bytes = room * room / static_cast<double>(limit_bytes) / room_parts;
   const auto most = static_cast<std::uint64_t>(most_bytes) / granule_bytes;
-  if (most >= plan.handle_granules) return plan.handle_granules;
-  return std::min(plan.handle_granules, sizes_.rounded_to_pages(std::max<std::uint64_t>(1, most)));
+  if (most >= handle_granules) return handle_granules;
+  return std::min(handle_granules, sizes_.rounded_to_pages(std::max<std::uint64_t>(1, most)));
 }
 
 // ---- planning ------------------------------------------------------------------------
@@ -151,7 +152,7 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
     const bool may_start =
         in_place && !effort.apart && !state_.streams().is_capture(request.stream);
     if (may_start && sizes_.rules.smallest_hole) choose_start_at_hole(made);
-    if (may_start && !sizes_.rules.smallest_hole) choose_start(made);
+    if (may_start && !sizes_.rules.smallest_hole) choose_start(made, spare());
     const bool has_start = made.start != region_id::none;
     if (status gathered = gather(effort, made); !gathered) {
       abandon(made, 0);
@@ -170,8 +171,8 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
 }
 
 // Free memory at the end of a window is where it can grow in place: the longest such stretch saves
-// the most.
-void growth_planner::choose_start(growth_plan& plan) noexcept {
+// the most. The hole behind it has `more_granules` more than the target needs.
+void growth_planner::choose_start(growth_plan& plan, std::uint64_t more_granules) noexcept {
   check(plan.start == region_id::none && plan.moved.empty(), "a start is chosen late");
   constexpr int looks_max = 64;
   const std::uint32_t count = plan.request.count_granules;
@@ -187,7 +188,7 @@ void growth_planner::choose_start(growth_plan& plan) noexcept {
     if (in.kind(tail) != kind_of(plan.request.stream)) continue;
     const std::uint32_t size = in.range(tail).count;
     if (size >= count || size <= best) continue;
-    if (in.range(hole).count < sizes_.rounded_to_pages(count - size) + spare()) continue;
+    if (in.range(hole).count < sizes_.rounded_to_pages(count - size) + more_granules) continue;
     best = size;
     plan.start = tail;
     plan.segment = m->segment;
@@ -248,8 +249,9 @@ status growth_planner::gather(const growth_effort& effort, growth_plan& plan) no
   check(plan.moved.empty() == (plan.moved_granules == 0), "what moves is counted wrong");
   plan.create_granules = create_size(plan, rest, room, effort);
   const bool scattered = rest > room || !plan.moved.empty();
-  plan.handle_granules = handle_size(scattered, effort.footprint_bytes, plan.create_granules);
-  if (effort.limit_bytes != 0) plan.handle_granules = within_limit(plan, effort);
+  const std::uint32_t largest =
+      handle_size(scattered, effort.footprint_bytes, plan.create_granules);
+  plan.handle_granules = within_limit(largest, plan.create_granules, effort);
   return {};
 }
 

@@ -118,7 +118,7 @@ class growth_planner {
                                        std::uint64_t footprint_bytes) const noexcept;
   [[nodiscard]] bool may_move(const stream_request& request,
                               const growth_effort& effort) const noexcept;
-  void choose_start(growth_plan& plan) noexcept;
+  void choose_start(growth_plan& plan, std::uint64_t more_granules) noexcept;
   void choose_start_at_hole(growth_plan& plan) noexcept;
   void claim_start(growth_plan& plan) noexcept;
   [[nodiscard]] status gather(const growth_effort& effort, growth_plan& plan) noexcept;
@@ -128,7 +128,8 @@ class growth_planner {
   [[nodiscard]] bool is_climbing(const stream_request& request) const noexcept;
   [[nodiscard]] std::uint32_t handle_size(bool scattered, std::uint64_t footprint_bytes,
                                           std::uint32_t create_granules) const noexcept;
-  [[nodiscard]] std::uint32_t within_limit(const growth_plan& plan,
+  [[nodiscard]] std::uint32_t within_limit(std::uint32_t handle_granules,
+                                           std::uint32_t create_granules,
                                            const growth_effort& effort) const noexcept;
   [[nodiscard]] std::uint64_t small_pool_size(bool scattered,
                                               std::uint64_t held_bytes) const noexcept;
@@ -143,9 +144,16 @@ class growth_planner {
   [[nodiscard]] bool moves_at_once(const handle_record& h, std::uint32_t stream) const noexcept;
   [[nodiscard]] handle_record* choose_ahead(std::uint32_t stream,
                                             std::uint32_t rest_granules) const noexcept;
-  [[nodiscard]] std::uint32_t step_granules(std::uint64_t footprint_bytes,
-                                            std::uint32_t rest_granules) const noexcept;
-  [[nodiscard]] bool claim_ahead(growth_plan& plan, std::uint32_t wanted_granules) noexcept;
+  [[nodiscard]] std::uint32_t step_granules(std::uint32_t rest_granules,
+                                            const growth_effort& effort) const noexcept;
+  struct place_ahead {
+    std::uint32_t segment = 0;
+    region_id hole = region_id::none;
+    std::uint32_t lead_granules = 0;
+  };
+  [[nodiscard]] place_ahead find_place(std::uint64_t wanted_granules) const noexcept;
+  void choose_start_ahead(growth_plan& plan) noexcept;
+  [[nodiscard]] bool claim_ahead(growth_plan& plan, std::uint32_t rest_granules) noexcept;
   // What a hole has more than a target that is to be continued there.
   [[nodiscard]] std::uint64_t spare() const noexcept {
     check(sizes_.page_granules != 0, "a page has no granule");

@@ -85,48 +85,68 @@ handle_record* growth_planner::choose_ahead(std::uint32_t stream,
 }
 
 // The largest handle of a step: as large as if all that is announced were created at once.
-std::uint32_t growth_planner::step_granules(std::uint64_t footprint_bytes,
-                                            std::uint32_t rest_granules) const noexcept {
-  const std::uint32_t largest = handle_size(false, footprint_bytes, rest_granules);
-  if (largest != 0) return largest;
+std::uint32_t growth_planner::step_granules(std::uint32_t rest_granules,
+                                            const growth_effort& effort) const noexcept {
+  const std::uint32_t largest = handle_size(false, effort.footprint_bytes, rest_granules);
+  if (largest != 0) return within_limit(largest, rest_granules, effort);
   const std::uint64_t bytes = std::min(sizes_.rules.handle_bytes, sizes_.segment_bytes);
   check(bytes <= sizes_.segment_bytes, "a handle is larger than a segment");
   return std::max(sizes_.rounded_to_pages(bytes / granule_bytes), sizes_.page_granules);
 }
 
-// Behind the start, or where all that is wanted has room, so that the next step goes on there.
-bool growth_planner::claim_ahead(growth_plan& plan, std::uint32_t wanted_granules) noexcept {
-  check(plan.target_granules != 0, "a growth adds nothing");
-  if (plan.start != region_id::none)
-    return take_hole(state_.segment_at(plan.segment).regions().after(plan.start), 0, plan);
-  const std::uint64_t wanted = std::uint64_t{sizes_.rounded_to_pages(wanted_granules)} + spare();
+// A hole that takes so much; none where no segment has one.
+growth_planner::place_ahead growth_planner::find_place(
+    std::uint64_t wanted_granules) const noexcept {
+  check(wanted_granules != 0, "a place is looked for that takes nothing");
   const std::uint64_t gap =
       round_up(sizes_.rules.window_gap_bytes / granule_bytes, sizes_.page_granules);
   for (std::uint32_t number = 0; number < state_.segment_count(); ++number) {
     const segment& in = state_.segment_at(number);
-    plan.segment = number;
     const region_id end = in.regions().last();
     const std::uint64_t lead = in.range(end).offset == 0 ? 0 : gap;
-    if (in.kind(end) == hole_kind && in.range(end).count >= lead + wanted)
-      return take_hole(end, static_cast<std::uint32_t>(lead), plan);
-    if (wanted > in.regions().count_granules()) continue;
-    const region_id hole = in.regions().best_fit(hole_kind, static_cast<std::uint32_t>(wanted));
-    if (hole != region_id::none) return take_hole(hole, 0, plan);
+    if (in.kind(end) == hole_kind && in.range(end).count >= lead + wanted_granules)
+      return {number, end, static_cast<std::uint32_t>(lead)};
+    if (wanted_granules > in.regions().count_granules()) continue;
+    const region_id hole =
+        in.regions().best_fit(hole_kind, static_cast<std::uint32_t>(wanted_granules));
+    if (hole != region_id::none) return {number, hole, 0};
   }
-  return false;
+  return {};
+}
+
+// Free memory that can go on growing later. Where there is neither that nor a new place for such,
+// what just takes the rest: a segment may have little more.
+void growth_planner::choose_start_ahead(growth_plan& plan) noexcept {
+  choose_start(plan, spare());
+  if (plan.start != region_id::none) return;
+  const std::uint32_t all = sizes_.rounded_to_pages(plan.request.count_granules);
+  check(all != 0, "a growth is for nothing");
+  if (find_place(all + spare()).hole == region_id::none) choose_start(plan, 0);
+}
+
+// Behind the start, or where the rest has room, so that the next step goes on there.
+bool growth_planner::claim_ahead(growth_plan& plan, std::uint32_t rest_granules) noexcept {
+  check(plan.target_granules != 0, "a growth adds nothing");
+  if (plan.start != region_id::none)
+    return take_hole(state_.segment_at(plan.segment).regions().after(plan.start), 0, plan);
+  place_ahead place = find_place(rest_granules + spare());
+  if (place.hole == region_id::none) place = find_place(rest_granules);
+  if (place.hole == region_id::none) return false;
+  plan.segment = place.segment;
+  return take_hole(place.hole, place.lead_granules, plan);
 }
 
 result<growth_plan> growth_planner::plan_ahead(const stream_request& wanted,
                                                const growth_effort& effort) noexcept {
   growth_plan made;
   made.request = wanted;
-  choose_start(made);
+  choose_start_ahead(made);
   const std::uint32_t have =
       made.start == region_id::none ? 0 : state_.segment_at(made.segment).range(made.start).count;
   check(have < wanted.count_granules, "a growth continues what is large enough");
   const std::uint32_t rest = sizes_.rounded_to_pages(wanted.count_granules - have);
   const std::uint64_t room = headroom(wanted, effort.footprint_bytes);
-  const std::uint32_t step = step_granules(effort.footprint_bytes, rest);
+  const std::uint32_t step = step_granules(rest, effort);
   if (room >= std::min(rest, step)) {
     made.create_granules = std::min(rest, step);
     made.handle_granules = step;
@@ -191,6 +211,7 @@ result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report
   const lending_stop stop(state_);
   growth_effort effort{.may_move = may_alias_};
   effort.footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  effort.limit_bytes = limit_bytes();
   result<growth_plan> plan =
       state_.with([&](auto& state) { return growth_planner(state).plan_ahead(wanted, effort); });
   if (plan && plan->target_granules != 0) return map_ahead(*plan, report);
@@ -257,7 +278,8 @@ prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stre
   for (std::uint32_t left = *count / page_granules + 4; left != 0 && more && *more; --left)
     more = prepare_step(work, report);
   report.left_bytes = work.is_served ? 0 : missing_bytes(work);
-  check(report.left_bytes <= *count * granule_bytes, "more is left than was asked for");
+  check(report.left_bytes <= std::max(size_bytes, *count * granule_bytes),
+        "more is left than was asked for");
   if (!more) report.failure = more.error();
   if (more) unmap_ahead(report);
   return report;

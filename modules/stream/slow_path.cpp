@@ -287,14 +287,18 @@ result<address> stream_pool::try_growth(const stream_request& request,
   return outcome.done.error();
 }
 
+// Physical memory that the pool may have; 0: nobody says.
+std::uint64_t stream_pool::limit_bytes() const noexcept {
+  if (options_.budget_bytes != 0) return options_.budget_bytes;
+  return expected_limit_bytes_.load(std::memory_order_relaxed);
+}
+
 // Claims what the growth takes. Where no hole is large enough, stale mappings go first, then more
 // addresses are reserved. Where none are left, or they do not help, no more is created than is
 // needed: what is more is a wish, for which no hole that serves is passed over.
 result<growth_plan> stream_pool::plan_growth(const stream_request& request, growth_effort effort) {
   effort.footprint_bytes = parts_->memory.statistics().footprint_bytes;
-  effort.limit_bytes = options_.budget_bytes != 0
-                           ? options_.budget_bytes
-                           : expected_limit_bytes_.load(std::memory_order_relaxed);
+  effort.limit_bytes = limit_bytes();
   constexpr int tries_max = 4;
   error cause;
   for (int tries = 0; tries < tries_max; ++tries) {

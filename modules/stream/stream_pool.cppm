@@ -471,6 +471,7 @@ export class stream_pool {
                                                   const other_stream_search& how);
   [[nodiscard]] result<address> grow(const stream_request& request);
   [[nodiscard]] result<address> grow_by_steps(growth_attempt& attempt);
+  [[nodiscard]] std::uint64_t limit_bytes() const noexcept;
   [[nodiscard]] result<growth_plan> plan_growth(const stream_request& request,
                                                 growth_effort effort);
   [[nodiscard]] result<address> try_growth(const stream_request& request,

@@ -145,6 +145,49 @@ TEST_F(Prepare, StaysWithinTheHeadroomAndTheBudget) {
   EXPECT_LE(managed->statistics().mapped_bytes, 256 * MiB);
 }
 
+TEST_F(Prepare, MakesSmallHandlesNearTheBudget) {
+  vmm::pool_options options;
+  options.budget_bytes = 512 * MiB;
+  open(options);
+  kept.push_back(allocate(384 * MiB, a));
+  const std::uint64_t before = driver.calls(vmm::call::create);
+  EXPECT_EQ(announce(64 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(driver.calls(vmm::call::create) - before, 32u) << "of a page each";
+  free_kept();
+}
+
+TEST_F(Prepare, MakesSmallHandlesNearWhatTheDeviceHas) {
+  open();
+  kept.push_back(allocate(384 * MiB, a));
+  managed->expect_limit(512 * MiB);
+  const std::uint64_t before = driver.calls(vmm::call::create);
+  EXPECT_EQ(announce(64 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(driver.calls(vmm::call::create) - before, 32u) << "of a page each";
+  free_kept();
+}
+
+TEST_F(Prepare, AWholePagePolicySaysWhatIsLeft) {
+  vmm::pool_options options;
+  options.rules = vmm::pool_policy::vpmm();
+  open(options);
+  EXPECT_EQ(announce(3 * MiB, a).left_bytes, 4 * MiB) << "no headroom, and pages are whole";
+  EXPECT_EQ(memory_calls(), 0u);
+}
+
+TEST_F(Prepare, FillsASegmentThatHasNoMoreThanTheRequest) {
+  vmm::pool_options options;
+  options.reservation_bytes = 512 * MiB;
+  open(options);
+  EXPECT_EQ(announce(384 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(driver.calls(vmm::call::reserve), 1u);
+  const std::uint64_t before = memory_calls();
+  kept.push_back(allocate(384 * MiB, a));
+  EXPECT_EQ(memory_calls(), before);
+  EXPECT_EQ(announce(448 * MiB, a).left_bytes, 0u);
+  EXPECT_EQ(driver.calls(vmm::call::reserve), 2u) << "the first has no room";
+  free_kept();
+}
+
 TEST_F(Prepare, CreatesNothingBeyondThePeak) {
   open();
   const vmm::address first = allocate(512 * MiB, a);
