@@ -399,9 +399,9 @@ typedef struct vmm_prepare_report {
  *  moments when nobody waits, or a thread beside the requests: one handle is mapped at a time.
  *  Never waits for work.
  *  Requires: `report` is NULL, or its struct_size is set.
- *  Errors: INVALID_ARGUMENT (no bytes), OUT_OF_MEMORY, OVER_BUDGET, IN_USE (suspended),
- *  NOT_PERMITTED (in a callback), what the driver says; *report then counts what was done before,
- *  which stays.
+ *  Errors: INVALID_ARGUMENT (no bytes), OUT_OF_MEMORY, OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY,
+ *  OVER_BUDGET, IN_USE (suspended), NOT_PERMITTED (in a callback), what the driver says; *report
+ *  then counts what was done before, which stays.
  *  Cost: driver calls by handles; others allocate meanwhile. */
 VMM_API vmm_status vmm_pool_prepare(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
                                     vmm_prepare_report* report) VMM_NOEXCEPT;
