@@ -132,23 +132,17 @@ bool cuda_driver::is_uncaptured(stream_handle stream) noexcept {
 result<capture_info> cuda_driver::query_capture(stream_handle stream) {
   check(state_ != nullptr, cuda::moved_from);
   const cuda::entry_points& cu = state_->cu;
-  check(!state_->can.capture || cu.stream_is_capturing != nullptr, "captures are told by no call");
-  if (!state_->made_in.is_here()) [[unlikely]]
-    return refuse_forked(call::query_capture);
+  if (is_uncaptured(stream)) [[likely]]
+    return capture_info{};
+  if (!state_->made_in.is_here()) return refuse_forked(call::query_capture);
   if (!state_->can.capture)
     return error{errc::not_supported, call::query_capture, 0, "", no_capture_detail};
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (static_cast<std::uint64_t>(stream) <= reserved_numbers) {
-    const vmm::status asked = state_->run(call::query_capture, [&](const cuda::entry_points&) {
-      return cu.stream_is_capturing(cuda::native(stream), &status);
-    });
-    if (!asked) return asked.error();
-  } else if (const CUresult code = cu.stream_is_capturing(cuda::native(stream), &status);
-             code != CUDA_SUCCESS) [[unlikely]] {
-    return cuda::error_of(cu, call::query_capture, code);
-  }
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) [[likely]]
-    return capture_info{};
+  const vmm::status asked = state_->run(call::query_capture, [&](const cuda::entry_points&) {
+    return cu.stream_is_capturing(cuda::native(stream), &status);
+  });
+  if (!asked) return asked.error();
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return capture_info{};
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
     return capture_info{capture_state::invalidated, 0};
   cuuint64_t id = 0;

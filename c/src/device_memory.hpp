@@ -6,8 +6,9 @@
 //
 // I1  A block is in the table, or waits for events, or waits for captures to end; the pool has it
 //     in each of these cases.
-// I2  The table and the counts change under lock_, under which nothing is called; what waits, under
-//     wait_lock_, which comes first. The pool is called outside of both.
+// I2  The table and the counts change under lock_; what waits, under wait_lock_, which comes first.
+//     The pool and the driver are called outside of both. Under lock_ the table asks for host
+//     memory when it doubles, and for the few blocks that have more than it has room for.
 //
 // Threads: all of it. Cost: the pool's, and a spin lock over three lines of cache: one of its own,
 // one of the table and one of the counts.

@@ -47,7 +47,7 @@ address stream_pool::allocate_between_fronts(std::uint64_t size_bytes,
     if (request.count_granules == 0 || request.stream == pool_state::no_stream) return {};
     moving = begin_transfer(*state, request);
   }
-  const result<address> found = carry_out(std::move(moving), request, stream);
+  const result<address> found = finish_transfer(std::move(moving), request, stream);
   check(!found || found->value % granule_bytes == 0, "a block begins inside a granule");
   return found ? *found : address{};
 }
@@ -65,7 +65,7 @@ result<address> stream_pool::reuse_from_front(const stream_request& request, str
   check(request.count_granules != 0, "no granule is looked for");
   transfer_under_way moving =
       state_.with([&](auto& state) { return begin_transfer(state, request); });
-  return carry_out(std::move(moving), request, stream);
+  return finish_transfer(std::move(moving), request, stream);
 }
 
 stream_pool::transfer_under_way stream_pool::begin_transfer(
@@ -79,8 +79,9 @@ stream_pool::transfer_under_way stream_pool::begin_transfer(
 }
 
 // Where the stream that freed the memory has not finished with it, or is being captured, it stays.
-result<address> stream_pool::carry_out(transfer_under_way&& moving, const stream_request& request,
-                                       stream_handle stream) {
+result<address> stream_pool::finish_transfer(transfer_under_way&& moving,
+                                             const stream_request& request,
+                                             stream_handle stream) {
   if (moving.what.from == front_set::none) return address{};
   check(request.count_granules != 0, "no granule is passed on");
   mark_order& order = moving.answer.order;

@@ -85,15 +85,19 @@ class guarded {
    private:
     friend class guarded;
     inline locked(const guarded& owner, bool settles) noexcept VMM_NOT_ANALYSED
-        : object_(*owner.object_) {
-      debug_check([&]() VMM_NOT_ANALYSED { return owner.object_ != nullptr; },
-                  "nothing is guarded yet, or any more");
+        : object_(object_of(owner)) {
       owner.fetch_object();
       if (!object_.own_lock().try_lock()) [[unlikely]]
         owner.wait();
       if constexpr (requires(T& object) { object.settle(); }) {
         if (settles) owner.object_->settle();
       }
+    }
+
+    [[nodiscard]] static inline Object& object_of(const guarded& owner) noexcept VMM_NOT_ANALYSED {
+      debug_check([&]() VMM_NOT_ANALYSED { return owner.object_ != nullptr; },
+                  "nothing is guarded yet, or any more");
+      return *owner.object_;
     }
 
     Object& object_;

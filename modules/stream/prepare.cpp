@@ -29,18 +29,17 @@ constexpr std::uint32_t looks_max = 64;
 class lending_stop {
  public:
   explicit lending_stop(guarded<pool_state>& state) noexcept : state_(state) {
-    is_stopping_ = state_.with([](auto& stopped) { return stopped.pause_lending(); });
-    check(is_stopping_, "lending is paused by a thread without the lock of growth");
+    const bool is_first = state_.with([](auto& stopped) { return stopped.pause_lending(); });
+    check(is_first, "lending is paused by a thread without the lock of growth");
   }
   ~lending_stop() {
-    if (is_stopping_) state_.with([](auto& stopped) { stopped.end_pause(); });
+    state_.with([](auto& stopped) { stopped.end_pause(); });
   }
   lending_stop(const lending_stop&) = delete;
   lending_stop& operator=(const lending_stop&) = delete;
 
  private:
   guarded<pool_state>& state_;
-  bool is_stopping_ = false;
 };
 
 }  // namespace
@@ -58,7 +57,8 @@ bool growth_planner::moves_at_once(const handle_record& h, std::uint32_t stream)
 }
 
 // The smallest handle of the stream that is all of the rest, else the largest, of the stream first;
-// null where what is found is less than the rest.
+// null where all that is there is less than the rest. Of more than looks_max handles nobody counts
+// all: the largest moves, and what it and later steps gather may end short of the request.
 handle_record* growth_planner::choose_ahead(std::uint32_t stream,
                                             std::uint32_t rest_granules) const noexcept {
   check(rest_granules != 0, "a handle is chosen for nothing");

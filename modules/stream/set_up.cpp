@@ -41,10 +41,10 @@ status stream_pool::set_up() {
     if (status made = make_parts(); !made) return made;
     may_alias_ = driver_->feature_set().alias != alias_level::none;
   }
-  if (status mapped = map_first_pages(); !mapped) return mapped;
-  check(parts_ != nullptr, "a pool opens without the parts that it works with");
   if (!gate_watch_.listen())
     return refuse(errc::out_of_host_memory, "no host memory is left to listen for forks");
+  check(parts_ != nullptr, "a pool opens without the parts that it works with");
+  if (status mapped = map_first_pages(); !mapped) return mapped;  // last: no failure maps twice
   gate_.open(gate_reason::not_set_up);
   check(is_ready(), "a pool was set up and is not ready");
   const auto sample_of = [](const void* of, top_sample& out) noexcept {

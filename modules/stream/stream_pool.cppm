@@ -513,8 +513,9 @@ export class stream_pool {
                                                  stream_handle stream);
   [[nodiscard]] static transfer_under_way begin_transfer(pool_state& state,
                                                          const stream_request& request) noexcept;
-  [[nodiscard]] result<address> carry_out(transfer_under_way&& moving,
-                                          const stream_request& request, stream_handle stream);
+  [[nodiscard]] result<address> finish_transfer(transfer_under_way&& moving,
+                                                const stream_request& request,
+                                                stream_handle stream);
   [[nodiscard]] result<address> reuse_taken_back(const stream_request& request);
   void provide_front(const stream_request& request, stream_handle stream) noexcept;
 

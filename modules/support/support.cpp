@@ -85,9 +85,13 @@ void see_fork() noexcept {
 
 bool fork_listener::listen() noexcept {
   if (slot_ != nullptr) return true;
-  for (listener_block* in = &first_listeners; in != nullptr && slot_ == nullptr;
-       in = block_behind(*in))
+  listener_block* in = &first_listeners;
+  slot_ = take_place(*in, *this);
+  while (slot_ == nullptr) {
+    in = block_behind(*in);
+    if (in == nullptr) return false;
     slot_ = take_place(*in, *this);
+  }
   check(slot_ == nullptr || slot_->load(std::memory_order_relaxed) == this,
         "a place among the listeners is another's");
   return slot_ != nullptr;

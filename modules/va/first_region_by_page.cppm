@@ -65,7 +65,7 @@ class first_region_by_page {
 
   /// Whether a region begins in a page of the group. All are looked at: that is a few instructions.
   [[nodiscard]] inline bool has_any(std::uint32_t group) const noexcept {
-    debug_check([&] { return group <= page_count_ / group_pages; }, "no such group of pages");
+    debug_check([&] { return group < group_count_; }, "no such group of pages");
     const std::uint32_t* const of = firsts_ + group * group_pages;
     std::uint32_t any = 0;
     for (std::uint32_t page = 0; page < group_pages; ++page) any |= of[page];

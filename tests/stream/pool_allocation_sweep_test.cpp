@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,6 +26,7 @@
 import vmm.backend;
 import vmm.fake;
 import vmm.stream;
+import vmm.support;
 
 namespace {
 
@@ -117,6 +119,40 @@ TEST(PoolHostMemoryGrowth, StreamsCostWhatTheyNeed) {
     ASSERT_TRUE(managed.free(blocks[i], named(i + 1)));
   plan.armed = false;
   EXPECT_LT(plan.seen_count, 2 * stream_count + 100);
+}
+
+class idle_listener final : public vmm::fork_listener {
+ public:
+  ~idle_listener() { stop(); }
+  void forked() noexcept override {}
+};
+
+// With every place for a listener taken, listening needs memory too.
+TEST(PoolHostMemorySetUp, MapsTheFirstPagesOnce) {
+  std::deque<idle_listener> listeners;
+  const auto take_all_places = [&] {
+    for (bool has_place = true; has_place;) {
+      listeners.emplace_back();
+      plan = {.armed = true, .fail_at = 1, .forever = true};
+      has_place = listeners.back().listen();
+      plan.armed = false;
+    }
+  };
+  vmm::pool_options options;
+  options.page_count = 4;
+  bool is_over = false;
+  for (std::uint64_t nth = 1; !is_over; ++nth) {
+    take_all_places();
+    B driver(vmm::fake_driver(vmm::fake::profile::cuda()), std::make_shared<pause_in_driver>());
+    vmm::stream_pool managed(driver, options);
+    plan = {.armed = true, .fail_at = nth};
+    const vmm::status first = managed.set_up();
+    plan.armed = false;
+    is_over = plan.struck_count == 0;
+    if (!first) EXPECT_EQ(first.error().code, vmm::errc::out_of_host_memory) << nth;
+    ASSERT_TRUE(managed.set_up()) << nth;
+    EXPECT_EQ(managed.statistics().mapped_bytes, std::uint64_t{8} << 20) << nth;
+  }
 }
 
 TEST_F(PoolHostMemory, Cuda) { sweep_all(pool_scenarios::variants().at(0)); }

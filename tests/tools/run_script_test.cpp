@@ -104,6 +104,20 @@ TEST_F(RunScript, HoldsTheFolderWhileItBuilds) {
   EXPECT_EQ(got.out, "free\n") << "the program";
 }
 
+// A build beside the tests holds its folder: it ends with the script, by whatever that ends.
+TEST_F(RunScript, EndsTheBuildBesideTheTests) {
+  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "there is no flock";
+  const std::string begun = path("begun");
+  const std::string never = path("never");
+  ASSERT_EQ(std::system(("mkfifo '" + begun + "' '" + never + "'").c_str()), 0);
+  script("bin/ninja", "case \"$*\" in */build/dev*) echo >'" + begun + "'; read -r _ <'" + never +
+                          "' ;; *' -n '*) echo 'ninja: no work to do.' ;; esac");
+  script("bin/ctest", "read -r _ <'" + begun + "'; kill -TERM $PPID; exit 1");
+  (void)ask("./run test --preset release --preset dev");
+  const std::string is_free = "flock --timeout 20 '" + path("build/dev/.lock") + "' true";
+  EXPECT_EQ(std::system(is_free.c_str()), 0) << "the build goes on";
+}
+
 TEST_F(RunScript, WorksThroughASymbolicLink) {
   std::filesystem::create_symlink("../run", path("elsewhere/vmm-run"));
   std::filesystem::create_symlink("vmm-run", path("elsewhere/again"));

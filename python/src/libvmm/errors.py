@@ -59,14 +59,13 @@ class InvalidHandle(Error, ValueError):
     """The object was closed before."""
 
 
+_INVALID_HANDLE = 18
 _CLASSES: dict[int, type[Error]] = {
     1: InvalidArgument, 2: InvalidArgument, 3: OutOfMemory, 4: OutOfMemory, 5: OutOfMemory,
     6: OutOfMemory, 7: OutOfMemory, 8: UnknownAddress, 9: UnknownAddress, 10: InUse, 11: InUse,
-    12: NotSupported, 13: NotPermitted, 14: Unavailable, 15: DeviceLost, 18: InvalidHandle,
+    12: NotSupported, 13: NotPermitted, 14: Unavailable, 15: DeviceLost,
+    _INVALID_HANDLE: InvalidHandle,
 }
-
-
-_INVALID_HANDLE = 18
 _CLOSED = "the object was closed: make another"
 
 
