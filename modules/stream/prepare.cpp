@@ -87,6 +87,7 @@ handle_record* growth_planner::choose_ahead(std::uint32_t stream,
 // The largest handle of a step: as large as if all that is announced were created at once.
 std::uint32_t growth_planner::step_granules(std::uint32_t rest_granules,
                                             const growth_effort& effort) const noexcept {
+  check(rest_granules != 0, "no granule is to be created");
   const std::uint32_t largest = handle_size(false, effort.footprint_bytes, rest_granules);
   if (largest != 0) return within_limit(largest, rest_granules, effort);
   const std::uint64_t bytes = std::min(sizes_.rules.handle_bytes, sizes_.segment_bytes);
@@ -177,6 +178,7 @@ void growth_planner::commit_ahead(const growth_plan& plan) noexcept {
 
 // Whether the request needs no growth now, nor a wait.
 result<bool> stream_pool::is_served(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is announced");
   std::array<stream_point, looks_max> others;
   std::size_t count = 0;
   {
@@ -199,6 +201,7 @@ result<bool> stream_pool::is_served(const stream_request& request) {
 // True where there may be more to do. The stream is looked for anew: others may forget it between
 // two steps.
 result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report) {
+  check(work.count_granules != 0, "no granule is announced");
   const growth_turn turn(way_in());
   if (is_suspended()) return memory_suspended;
   const result<std::uint32_t> number = enter_stream(work.stream);
