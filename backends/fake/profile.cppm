@@ -69,7 +69,7 @@ export struct cost_table {
 };
 
 /// By how much calls are dearer in a running program than in a tight loop on a quiet machine: one
-/// factor for all that change memory until each was measured (`vmm-fidelity busy`). Calls that are
+/// factor for all that change memory (`vmm-fidelity busy` measures each). Calls that are
 /// not named cost the same.
 export struct busy_table {
   double create = 2.9;

@@ -23,7 +23,8 @@ export struct pool_policy {
   /// Requests of this size and more take the lowest address that fits, of all that any stream has
   /// finished with; smaller ones the smallest region, their own stream's first, and of all before
   /// the pool grows. A power of two from 512 to 2^38; 0: the smallest region, and no stream is
-  /// given more of the others' memory than its request.
+  /// given more of the others' memory than its request. A pool that has fronts gathers nothing for
+  /// such a request: it is placed in memory of its own stream.
   std::uint64_t lowest_fit_bytes = std::uint64_t{16} << 20;
   /// Largest new handle; 0: one page. With a growth_share a new handle has half of it at most while
   /// little is held, and where free memory is there but too scattered to serve; else its share of
