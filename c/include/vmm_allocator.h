@@ -177,7 +177,8 @@ VMM_API vmm_status vmm_allocator_reset_counts(vmm_allocator* allocator,
 VMM_API vmm_status vmm_plugin_use(vmm_allocator* allocator) VMM_NOEXCEPT;
 
 /** What vmm_plugin_malloc() calls instead of answering NULL; it may throw. NULL: none. The
- *  arguments name a function, a file and a line, and say what went wrong. */
+ *  arguments name a function, a file and a line, and say what went wrong, which begins with "CUDA
+ *  out of memory. " where memory, the limit or addresses do not suffice. */
 typedef void (*vmm_plugin_failure)(const char* function, const char* file, uint32_t line,
                                    const char* text);
 /** NULL: none any more. Errors: none. */

@@ -513,6 +513,20 @@ vmm_status vmm_plugin_set_failure(vmm_plugin_failure failure) VMM_NOEXCEPT {
   return VMM_SUCCESS;
 }
 
+namespace {
+
+// Begins as PyTorch's own error does, which programs look for before they try with less.
+std::array<char, 640> text_of_failure(vmm_status failed) {
+  const bool is_short = failed == VMM_ERROR_OUT_OF_MEMORY || failed == VMM_ERROR_OVER_BUDGET ||
+                        failed == VMM_ERROR_OUT_OF_ADDRESSES;
+  std::array<char, 640> text;
+  (void)std::snprintf(text.data(), text.size(), "%s%s", is_short ? "CUDA out of memory. " : "",
+                      vmm_last_error_text());
+  return text;
+}
+
+}  // namespace
+
 // Not VMM_NOEXCEPT: what the framework's function throws goes through.
 void* vmm_plugin_malloc(int64_t size_bytes, int32_t device, vmm_stream stream) {
   void* at = nullptr;
@@ -521,7 +535,8 @@ void* vmm_plugin_malloc(int64_t size_bytes, int32_t device, vmm_stream stream) {
   const vmm_status done = vmm_allocator_allocate(plugin_allocator(), size, device, stream, &at);
   if (done == VMM_SUCCESS) return at;
   const vmm_plugin_failure raise = plugin_failure.load(std::memory_order_acquire);
-  if (raise != nullptr) raise("vmm_plugin_malloc", "vmm_allocator.h", 0, vmm_last_error_text());
+  if (raise != nullptr)
+    raise("vmm_plugin_malloc", "vmm_allocator.h", 0, text_of_failure(done).data());
   return nullptr;
 }
 

@@ -261,7 +261,16 @@ def test_a_failure_is_told(allocator):
     try:
         assert LIBRARY.vmm_plugin_malloc(1 << 61, 0, None) is None
         assert LIBRARY.vmm_plugin_malloc(0, 0, None) is None
+        assert LIBRARY.vmm_plugin_malloc(1000, -1, None) is None
+        LIBRARY.vmm_plugin_memory_fraction(1e-6, 0)
+        assert LIBRARY.vmm_plugin_malloc(1 << 30, 0, None) is None
+        LIBRARY.vmm_plugin_memory_fraction(1.0, 0)
     finally:
         check(LIBRARY.vmm_plugin_set_failure(None))
         check(LIBRARY.vmm_plugin_use(None))
-    assert len(told) == 1 and told[0][0] == b"vmm_plugin_malloc" and b"out_of" in told[0][1]
+    assert all(function == b"vmm_plugin_malloc" for function, _ in told)
+    too_large, no_device, above_limit = (text for _, text in told)
+    # PyTorch's programs look for these words before they try with less.
+    assert too_large.startswith(b"CUDA out of memory. ") and b"out_of" in too_large
+    assert above_limit.startswith(b"CUDA out of memory. ") and b"over_budget" in above_limit
+    assert b"out of memory" not in no_device
