@@ -17,12 +17,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "churn.hpp"
 
 import vmm.fake;
@@ -177,25 +174,8 @@ constexpr const char* usage =
 }  // namespace
 
 int main(int argc, char** argv) {
-  vmm::tools::answer_help(argc, argv, usage);
-  bool json = false;
-  std::uint64_t events = 1'000'000;
-  std::uint64_t rounds = 5;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      json = true;
-      continue;
-    }
-    const bool is_number = word == "--events" || word == "--rounds";
-    const auto number = is_number && i + 1 < argc ? vmm::tools::read_count(argv[++i], 1)
-                                                  : std::optional<std::uint64_t>{};
-    if (!number) {
-      std::fputs(usage, stderr);
-      return 2;
-    }
-    (word == "--events" ? events : rounds) = *number;
-  }
+  const auto [json, events, rounds] =
+      read_churn_words(argc, argv, usage, {.events = 1'000'000, .rounds = 5});
   std::printf(json ? "{\"rows\": ["
                    : "| streams | fronts | pool's lock | growth's | others | driver calls | "
                      "growths | held over live | most |\n| ---: | --- | ---: | ---: | ---: | "

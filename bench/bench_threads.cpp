@@ -20,12 +20,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <optional>
-#include <string_view>
 #include <thread>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "churn.hpp"
 
 import vmm.fake;
@@ -218,25 +215,8 @@ constexpr const char* usage =
 }  // namespace
 
 int main(int argc, char** argv) {
-  vmm::tools::answer_help(argc, argv, usage);
-  bool json = false;
-  std::uint64_t events = 2'000'000;
-  std::uint64_t rounds = 7;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      json = true;
-      continue;
-    }
-    const bool is_number = word == "--events" || word == "--rounds";
-    const auto count = is_number && i + 1 < argc ? vmm::tools::read_count(argv[++i], 1)
-                                                 : std::optional<std::uint64_t>{};
-    if (!count) {
-      std::fputs(usage, stderr);
-      return 2;
-    }
-    (word == "--events" ? events : rounds) = *count;
-  }
+  const auto [json, events, rounds] =
+      read_churn_words(argc, argv, usage, {.events = 2'000'000, .rounds = 7});
   std::vector<row> rows;
   for (const unsigned threads : thread_counts) rows.push_back(measure_all(threads, events, rounds));
   json ? print_json(rows) : print_table(rows);
