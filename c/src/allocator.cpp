@@ -302,6 +302,16 @@ void say(const char* call, const void* at) noexcept {
   (void)std::fprintf(stderr, "vmm: %s(%p): %s\n", call, at, vmm_last_error_text());
 }
 
+// Begins as PyTorch's own error does, which programs look for before they try with less.
+std::array<char, 640> text_of_failure(vmm_status failed) {
+  const bool is_short = failed == VMM_ERROR_OUT_OF_MEMORY || failed == VMM_ERROR_OVER_BUDGET ||
+                        failed == VMM_ERROR_OUT_OF_ADDRESSES;
+  std::array<char, 640> text;
+  (void)std::snprintf(text.data(), text.size(), "%s%s", is_short ? "CUDA out of memory. " : "",
+                      vmm_last_error_text());
+  return text;
+}
+
 }  // namespace
 
 std::optional<vmm_status> with_allocator(const void* handle, std::int32_t number, pool_work work,
@@ -512,20 +522,6 @@ vmm_status vmm_plugin_set_failure(vmm_plugin_failure failure) VMM_NOEXCEPT {
   plugin_failure.store(failure, std::memory_order_release);
   return VMM_SUCCESS;
 }
-
-namespace {
-
-// Begins as PyTorch's own error does, which programs look for before they try with less.
-std::array<char, 640> text_of_failure(vmm_status failed) {
-  const bool is_short = failed == VMM_ERROR_OUT_OF_MEMORY || failed == VMM_ERROR_OVER_BUDGET ||
-                        failed == VMM_ERROR_OUT_OF_ADDRESSES;
-  std::array<char, 640> text;
-  (void)std::snprintf(text.data(), text.size(), "%s%s", is_short ? "CUDA out of memory. " : "",
-                      vmm_last_error_text());
-  return text;
-}
-
-}  // namespace
 
 // Not VMM_NOEXCEPT: what the framework's function throws goes through.
 void* vmm_plugin_malloc(int64_t size_bytes, int32_t device, vmm_stream stream) {
