@@ -430,7 +430,7 @@ TEST_F(Cuda, GivesOutTheDriversOtherCalls) {
   EXPECT_EQ(driver.entry_point("cuMulticastCreate", 12010), nullptr) << "multicast is off";
 }
 
-// ---- multicast: never on a real device ----------------------------------------------------------
+// ---- captures -----------------------------------------------------------------------------------
 
 TEST_F(Cuda, TellsWhatIsBeingCaptured) {
   cuda_driver driver = open();
@@ -504,6 +504,11 @@ TEST_F(Cuda, ADriverWithoutCaptureSaysSo) {
   EXPECT_EQ(driver.query_capture(vmm::stream_handle{}).error().code, errc::not_supported);
   EXPECT_EQ(driver.exchange_capture_mode(vmm::capture_mode::relaxed), vmm::capture_mode::relaxed);
 }
+
+// ---- multicast: never on a real device ----------------------------------------------------------
+// Each of these opens the library of options(), whose controls SetUp() has bound: with another one
+// than the stand-in the process has ended there. Tree.AllowsMulticastOnTheStandInAlone looks that
+// nobody else allows it.
 
 TEST_F(Cuda, MulticastIsOffUnlessAskedFor) {
   cuda_driver driver = open();

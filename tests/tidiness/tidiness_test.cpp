@@ -542,6 +542,38 @@ TEST(Tree, SaysWhatPublicCallsAsk) {
   EXPECT_TRUE(found.empty()) << report(found);
 }
 
+// Whether the option is given another value than false.
+bool allows_multicast(std::string_view text) {
+  constexpr std::string_view option = "allow_multicast";
+  const auto skip_spaces = [&] {
+    while (text.starts_with(' ')) text.remove_prefix(1);
+  };
+  for (auto at = text.find(option); at != text.npos; at = text.find(option)) {
+    text.remove_prefix(at + option.size());
+    skip_spaces();
+    if (!text.starts_with('=') && !text.starts_with('{')) continue;
+    text.remove_prefix(1);
+    skip_spaces();
+    if (!text.starts_with("false")) return true;
+  }
+  return false;
+}
+
+// A driver makes multicast calls where it is allowed to: these tests let it, on the stand-in for
+// libcuda, and no program that goes to a device is one of them.
+TEST(Tree, AllowsMulticastOnTheStandInAlone) {
+  std::vector<std::string> allowing;
+  for (const file& each : read_tree()) {
+    if (allows_multicast(each.text)) allowing.push_back(each.path);
+    if (each.path != "scripts/gpu.sh") continue;
+    EXPECT_EQ(each.text.find("cuda_driver_test"), std::string::npos);
+    EXPECT_EQ(each.text.find("cuda_plain_test"), std::string::npos);
+  }
+  const std::vector<std::string> on_the_standin{"tests/cuda/driver_test.cpp",
+                                                "tests/cuda/plain_test.cpp"};
+  EXPECT_EQ(allowing, on_the_standin);
+}
+
 TEST(Tree, SaysTheFieldsWords) {
   const std::vector<file> files = read_tree();
   std::vector<finding> found;
