@@ -232,21 +232,11 @@ result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report
 // The driver's part of a step.
 result<bool> stream_pool::map_ahead(growth_plan& plan, prepare_report& report) {
   check(plan.waits.empty(), "a stream is made to wait beside its requests");
-  growth_outcome outcome = carry_out(plan);
-  {
-    const auto state = state_.lock();
-    growth_planner planner(*state);
-    check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
-    if (outcome.done) {
-      planner.commit_ahead(plan);
-      report.created_bytes += plan.create_granules * granule_bytes;
-      report.moved_bytes += plan.moved_granules * granule_bytes;
-      return true;
-    }
-    planner.abandon(plan, outcome.standing_count);
-  }
-  parts_->memory.give_back(outcome.fresh, 0);
-  return outcome.done.error();
+  if (status mapped = map_planned(plan); !mapped) return mapped.error();
+  state_.with([&](auto& state) { growth_planner(state).commit_ahead(plan); });
+  report.created_bytes += plan.create_granules * granule_bytes;
+  report.moved_bytes += plan.moved_granules * granule_bytes;
+  return true;
 }
 
 // So that no growth finds more stale mappings than the policy keeps.

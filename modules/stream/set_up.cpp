@@ -150,17 +150,9 @@ status stream_pool::map_first_pages() {
   check(request.size_bytes() == size_bytes, "the pages to map first are more than can be counted");
   result<growth_plan> plan = plan_growth(request, {.may_move = false});
   if (!plan) return plan.error();
-  growth_outcome outcome = carry_out(*plan);
-  {
-    const auto state = state_.lock();
-    if (outcome.done) {
-      growth_planner(*state).commit_free(*plan);
-    } else {
-      growth_planner(*state).abandon(*plan, outcome.standing_count);
-    }
-  }
-  if (!outcome.done) parts_->memory.give_back(outcome.fresh, 0);
-  return outcome.done;
+  if (status mapped = map_planned(*plan); !mapped) return mapped;
+  state_.with([&](auto& state) { growth_planner(state).commit_free(*plan); });
+  return {};
 }
 
 // ---- the end -----------------------------------------------------------------------

@@ -275,16 +275,21 @@ result<address> stream_pool::try_growth(const stream_request& request,
                                         const growth_effort& effort) {
   result<growth_plan> plan = plan_growth(request, effort);
   if (!plan) return plan.error();
-  growth_outcome outcome = carry_out(*plan);
-  {
-    const auto state = state_.lock();
-    growth_planner planner(*state);
-    check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
-    if (outcome.done) return planner.commit(*plan);
-    planner.abandon(*plan, outcome.standing_count);
-  }
+  if (status mapped = map_planned(*plan); !mapped) return mapped.error();
+  check(plan->request.count_granules == request.count_granules, "a plan is for another request");
+  return state_.with([&](auto& state) { return growth_planner(state).commit(*plan); });
+}
+
+// What is mapped is the caller's to commit. A plan that fails is abandoned.
+status stream_pool::map_planned(growth_plan& plan) {
+  check(plan.target_granules != 0, "a plan maps nothing");
+  growth_outcome outcome = carry_out(plan);
+  check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
+  check(!outcome.done || !plan.slots.empty(), "a target is mapped that has no slot");
+  if (outcome.done) return {};
+  state_.with([&](auto& state) { growth_planner(state).abandon(plan, outcome.standing_count); });
   parts_->memory.give_back(outcome.fresh, 0);
-  return outcome.done.error();
+  return outcome.done;
 }
 
 // Physical memory that the pool may have; 0: nobody says.

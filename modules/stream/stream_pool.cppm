@@ -476,6 +476,7 @@ export class stream_pool {
                                                 growth_effort effort);
   [[nodiscard]] result<address> try_growth(const stream_request& request,
                                            const growth_effort& effort);
+  [[nodiscard]] status map_planned(growth_plan& plan);
   [[nodiscard]] growth_outcome carry_out(growth_plan& plan);
   [[nodiscard]] status carry_out_into(growth_plan& plan, growth_outcome& so_far);
   [[nodiscard]] status add_segment(std::uint64_t needed_bytes);
