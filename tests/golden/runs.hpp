@@ -29,7 +29,8 @@ inline constexpr std::string_view policies[] = {"va_pool", "keep_mapped", "virtu
 
 /// Why no replay can run in this build; empty when they can.
 [[nodiscard]] std::string why_no_replays();
-/// Replays every trace under the policy. A line that could not be made has no figures.
+/// Replays every trace under "pool", ten under another policy. A line that could not be made has no
+/// figures.
 [[nodiscard]] table run_replays(std::string_view policy);
 
 }  // namespace golden

@@ -338,7 +338,8 @@ TEST(TraceFile, ShippedTracesAreAsTheirReadmeSays) {
   };
   for (const row& expected :
        {row{"beam_kv", 92496, 1.030, 30}, row{"maskrcnn_train", 31287, 15.273, 14},
-        row{"speech", 37861, 4.394, 60}, row{"neighbours", 49681, 8.208, 80}}) {
+        row{"speech", 37861, 4.394, 60}, row{"neighbours", 49681, 8.208, 80},
+        row{"rays", 48870, 5.883, 64}, row{"recommend", 33669, 8.735, 70}}) {
     const std::string path = std::string(VMM_TRACES_FOLDER) + "/" + expected.name + ".trace.gz";
     const read_outcome outcome = vmm::tools::read_trace(path);
     ASSERT_TRUE(outcome) << vmm::tools::describe(outcome.trouble);
