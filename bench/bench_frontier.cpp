@@ -7,6 +7,8 @@
 // Every figure is exact and the same on every machine: the fake driver's virtual clock has an
 // H200's prices. Two times are told: within the trace, where unmapping what has moved may be put
 // off for ever, and with all of it unmapped at the end. --svg FILE draws a panel for each trace.
+// --jitter-seeds N: means over N variants of each trace with sizes changed by up to 3 %, and the
+// means of all traces. --knob TEXT: only the default and the knobs whose names begin so.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -51,9 +53,10 @@ struct setting {
   pool_policy rules;
 };
 
-std::vector<setting> settings() {
+std::vector<setting> settings(std::string_view only) {
   std::vector<setting> all;
-  const auto add = [&all](const char* knob, std::string value, auto&& turn) {
+  const auto add = [&all, only](const char* knob, std::string value, auto&& turn) {
+    if (!all.empty() && !std::string_view(knob).starts_with(only)) return;
     setting made{knob, std::move(value), pool_policy::near_live()};
     turn(made.rules);
     all.push_back(std::move(made));
@@ -62,6 +65,12 @@ std::vector<setting> settings() {
   for (const std::uint64_t size : {16u, 24u, 32u, 48u, 64u, 96u, 128u, 256u}) {
     add("handles, MiB", std::to_string(size),
         [size](pool_policy& rules) { rules.handle_bytes = size * mib; });
+  }
+  for (const std::uint64_t size : {16u, 24u, 32u, 48u, 64u, 96u, 128u}) {
+    add("handles at headroom 1.00, MiB", std::to_string(size), [size](pool_policy& rules) {
+      rules.handle_bytes = size * mib;
+      rules.headroom = 1;
+    });
   }
   for (const int percent : {100, 101, 102, 103, 105, 108, 112}) {
     const std::string value = percent == 100 ? "1.00" : "1." + std::to_string(percent).substr(1);
@@ -93,6 +102,14 @@ struct figure {
   double ratio = 0;
   double trace_ms = 0;  // unmaps that are put off are not in it
   double whole_ms = 0;  // they are
+
+  /// A mean of `count` figures is the sum of their parts.
+  void add_part(const figure& of, std::size_t count) {
+    const auto parts = static_cast<double>(count);
+    ratio += of.ratio / parts;
+    trace_ms += of.trace_ms / parts;
+    whole_ms += of.whole_ms / parts;
+  }
 };
 
 /// One for each that the trace names; its 0 is the default stream. They carry no work.
@@ -134,21 +151,45 @@ figure measure(const trace& input, const pool_policy& rules) {
 }
 
 struct column {
-  std::string name;
-  std::optional<double> goal_ms;
-  std::vector<figure> figures;  // one a setting
+  std::string name{};
+  std::optional<double> goal_ms{};
+  std::vector<figure> figures{};  // one a setting
 };
 
-column measure_all(const std::string& file, const std::vector<setting>& all) {
+/// The mean over the seeds from 1 to `seed_count`; 0: of the trace as it is.
+figure measure_seeds(const trace& input, const pool_policy& rules, std::uint32_t seed_count) {
+  if (seed_count == 0) return measure(input, rules);
+  figure sum;
+  for (std::uint32_t seed = 1; seed <= seed_count; ++seed) {
+    trace changed = input;
+    vmm::tools::jitter_sizes(changed, seed);
+    sum.add_part(measure(changed, rules), seed_count);
+  }
+  return sum;
+}
+
+/// The mean over the traces.
+column mean_of(const std::vector<column>& columns, std::size_t setting_count) {
+  column made{.name = "mean", .figures = std::vector<figure>(setting_count)};
+  for (const column& each : columns) {
+    for (std::size_t i = 0; i < setting_count; ++i)
+      made.figures[i].add_part(each.figures[i], columns.size());
+  }
+  return made;
+}
+
+column measure_all(const std::string& file, const std::vector<setting>& all,
+                   std::uint32_t seed_count) {
   constexpr std::pair<const char*, double> goals[] = {
       {"gpt_train", 16}, {"llama_generate", 16}, {"maskrcnn_train", 11.5}, {"beam_kv", 3.6}};
   const vmm::tools::read_outcome read = vmm::tools::read_trace(file);
   if (!read) fail(describe(read.trouble));
-  column made{read.value->name, std::nullopt, {}};
+  column made{.name = read.value->name};
   for (const auto& [name, goal_ms] : goals) {
     if (made.name == name) made.goal_ms = goal_ms;
   }
-  for (const setting& each : all) made.figures.push_back(measure(*read.value, each.rules));
+  for (const setting& each : all)
+    made.figures.push_back(measure_seeds(*read.value, each.rules, seed_count));
   return made;
 }
 
@@ -331,45 +372,70 @@ std::string draw(const std::vector<setting>& all, const std::vector<column>& col
   return svg + "</svg>\n";
 }
 
-constexpr const char* usage = "usage: bench_frontier [--json] [--svg FILE] [TRACE...]\n";
+constexpr const char* usage =
+    "usage: bench_frontier [--json] [--svg FILE] [--knob TEXT] [--jitter-seeds N] [TRACE...]\n";
+
+struct command_line {
+  bool json = false;
+  std::string svg_path{};
+  std::string_view knob{};
+  std::uint32_t seed_count = 0;
+  std::vector<std::string> files{};
+};
+
+/// Nothing where the usage is what there is to say.
+std::optional<command_line> read_line(int argc, char** argv) {
+  command_line wanted;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const bool has_value = i + 1 < argc;
+    if (word == "--json") {
+      wanted.json = true;
+    } else if (word == "--svg" && has_value) {
+      wanted.svg_path = argv[++i];
+    } else if (word == "--knob" && has_value) {
+      wanted.knob = argv[++i];
+    } else if (word == "--jitter-seeds" && has_value) {
+      const std::optional<std::uint64_t> count = vmm::tools::read_count(argv[++i], 1);
+      if (!count || *count > 1000) return std::nullopt;
+      wanted.seed_count = static_cast<std::uint32_t>(*count);
+    } else if (word.starts_with("-")) {
+      return std::nullopt;
+    } else {
+      wanted.files.emplace_back(word);
+    }
+  }
+  return wanted;
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
   vmm::tools::answer_help(argc, argv, usage);
-  bool json = false;
-  std::string svg_path;
-  std::vector<std::string> files;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      json = true;
-    } else if (word == "--svg" && i + 1 < argc) {
-      svg_path = argv[++i];
-    } else if (word.starts_with("-")) {
-      std::fputs(usage, stderr);
-      return 2;
-    } else {
-      files.emplace_back(word);
-    }
+  std::optional<command_line> wanted = read_line(argc, argv);
+  if (!wanted) {
+    std::fputs(usage, stderr);
+    return 2;
   }
-  if (files.empty()) {
+  if (wanted->files.empty()) {
     for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv"})
-      files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
+      wanted->files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
   }
   vmm::tools::output_file plot;
-  if (!svg_path.empty()) {
-    if (const std::string why = plot.open(svg_path); !why.empty()) fail(why);
+  if (!wanted->svg_path.empty()) {
+    if (const std::string why = plot.open(wanted->svg_path); !why.empty()) fail(why);
   }
-  const std::vector<setting> all = settings();
+  const std::vector<setting> all = settings(wanted->knob);
   std::vector<column> columns;
-  for (const std::string& file : files) columns.push_back(measure_all(file, all));
-  if (json) {
+  for (const std::string& file : wanted->files)
+    columns.push_back(measure_all(file, all, wanted->seed_count));
+  if (wanted->seed_count != 0) columns.push_back(mean_of(columns, all.size()));
+  if (wanted->json) {
     print_json(all, columns);
   } else {
     print_table(all, columns);
   }
-  if (svg_path.empty()) return 0;
+  if (wanted->svg_path.empty()) return 0;
   if (const std::string why = plot.write(draw(all, columns)); !why.empty()) fail(why);
   return 0;
 }

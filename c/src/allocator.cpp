@@ -256,6 +256,10 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   options.reservation_bytes = full.reservation_bytes;
   options.capture = static_cast<vmm::capture_rule>(full.capture);
   options.at_end.hook = nullptr;  // frameworks end with live tensors
+  // Frameworks run for long: more driver time while a pool grows, for less memory ever after.
+  // docs/decisions/0022 has the figures.
+  options.rules.handle_bytes = std::uint64_t{64} << 20;
+  options.rules.headroom = 1;
   if (const vmm::status checked = options.validate(); !checked) return fail(checked.error());
   if (full.read_environment != 0) {
     const vmm::result<vmm::pool_options> read = vmm::pool_options::from_environment(options);

@@ -25,10 +25,11 @@ class Allocation(ctypes.Structure):
 
 
 class Allocator:
-    def __init__(self, driver=b"fake"):
+    def __init__(self, driver=b"fake", read_environment=0):
         options = _Options()
         check(LIBRARY.vmm_allocator_options_init(ctypes.byref(options), ctypes.sizeof(options)))
         options.driver = driver
+        options.read_environment = read_environment
         self.handle = ctypes.c_void_p()
         check(LIBRARY.vmm_allocator_create(ctypes.byref(options), ctypes.byref(self.handle)))
 
@@ -167,6 +168,25 @@ def test_a_limit_holds_and_goes(allocator):
     other = allocator.allocate(40 * MIB)
     allocator.free(kept)
     allocator.free(other)
+
+
+def test_handles_stay_small(fake, monkeypatch):
+    """Of 12 GiB in large blocks. The pool's own default, which a variable asks for, makes larger
+    ones from 4 GiB on."""
+    blocks = [fake.allocate(1 << 30) for _ in range(12)]
+    now = fake.statistics()
+    assert now.held_bytes >= 12 << 30
+    assert now.held_bytes <= now.handle_count * 64 * MIB
+    for block in blocks:
+        fake.free(block)
+    monkeypatch.setenv("VMM_POOL_POLICY", "pool")
+    other = Allocator(read_environment=1)
+    blocks = [other.allocate(1 << 30) for _ in range(12)]
+    now = other.statistics()
+    assert now.held_bytes > now.handle_count * 64 * MIB
+    for block in blocks:
+        other.free(block)
+    check(LIBRARY.vmm_allocator_destroy(other.handle))
 
 
 def test_captures_are_counted(fake):
