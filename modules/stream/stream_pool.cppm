@@ -228,7 +228,8 @@ export class stream_pool {
   /// others are in use, or the pool is suspended), over_budget, out_of_memory, out_of_addresses,
   /// out_of_host_memory, driver errors. A step that fails leaves everything as it was.
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
-  /// at a time: a request on another thread that grows meanwhile waits for a step or two.
+  /// at a time: a request on another thread that grows meanwhile, or any where there is a watcher,
+  /// waits for a step or two.
   [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
 
   /// Effects: the driver is expected to refuse more than `limit_bytes` of this pool's memory, as
