@@ -247,8 +247,10 @@ export class stream_pool {
   /// and later ones. [I2]
   /// Errors: those of set_up; invalid_argument (no grants, the home or the placement, more
   /// locations than a list takes), in_use (another thread suspends or resumes the pool),
-  /// out_of_host_memory, what set_access answers; all is as before, as far as the driver lets it.
-  /// Cost: one set-access for each mapping; others grow afterwards.
+  /// not_supported (a device does not reach the memory, or the driver has no features::peers),
+  /// out_of_host_memory, what query_peer and set_access answer; all is as before, as far as the
+  /// driver lets it. Cost: a question for each grant, one set-access for each mapping; others grow
+  /// afterwards.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
 
   /// A block that shares its mappings with no other, so that it may have rights of its own.
