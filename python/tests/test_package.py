@@ -105,6 +105,23 @@ def test_fronts_are_an_option():
                 libvmm.Pool(driver, fronts=wrong)
 
 
+def test_a_member_of_another_enum_is_none_of_this_one():
+    """Whatever its number is."""
+    with libvmm.Driver("fake") as driver, libvmm.Manager(driver) as manager:
+        for option, wrong in (("fronts", libvmm.Capture.PRIVATE), ("capture", libvmm.Fronts.NEVER)):
+            said = f"^{option}: one of libvmm.* is wanted, and .*{type(wrong).__name__}"
+            with pytest.raises(TypeError, match=said):
+                libvmm.Pool(driver, **{option: wrong})
+        with pytest.raises(TypeError, match=r"^place\[0\]: one of libvmm.Place is wanted"):
+            libvmm.Pool(driver, place=(libvmm.Rights.READ, 0))
+        block = manager.allocate(2 << 20)
+        with pytest.raises(TypeError, match="^rights: one of libvmm.Rights is wanted"):
+            block.set_access({1: libvmm.Place.HOST})
+        with pytest.raises(TypeError, match="^mode: one of libvmm.Copy is wanted"):
+            manager.copy(block, block, 4096, mode=libvmm.Fronts.ALWAYS)
+        block.free()
+
+
 def test_errors_are_exceptions_with_the_text(pool):
     block = pool.allocate(4096)
     at = block.address
