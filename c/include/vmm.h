@@ -267,7 +267,10 @@ typedef struct vmm_pool_options {
   uint32_t report_live;       /* 1: a line on stderr for blocks that are live at the end: 1 */
   uint32_t reserved;          /* 0 */
   uint32_t fronts;            /* VMM_FRONTS_*: WAITING */
-  uint32_t reserved_end;      /* 0 */
+  /* 1: every capture on a stream that the pool is used with stands between
+     vmm_pool_capture_begins() and vmm_pool_capture_ended(), and only there the driver is asked at
+     each call: 0 */
+  uint32_t captures_announced;
 } vmm_pool_options;
 
 /** Requires: struct_size is sizeof(vmm_pool_options). Effects: *options gets the defaults. */
@@ -332,8 +335,12 @@ VMM_API vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_b
  *  event. */
 VMM_API vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT;
 /** Around a capture on a stream that the pool may not know: begins before cuStreamBeginCapture,
- *  ended after cuStreamEndCapture, in pairs, from any thread.
- *  Errors: ended: INVALID_ARGUMENT (no capture was announced). Cost: a lock. */
+ *  ended after cuStreamEndCapture, in pairs, from any thread. With captures_announced of the
+ *  options around every capture: of one that was not announced nothing is seen by a call whose
+ *  memory is there, and its graph then shares memory with later work; a call that needs the driver
+ *  answers NOT_PERMITTED.
+ *  Errors: ended: INVALID_ARGUMENT (no capture was announced). Cost: a lock; with
+ *  captures_announced each call on the pool asks the driver until the last one has ended. */
 VMM_API vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT;
 

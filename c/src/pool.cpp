@@ -78,9 +78,11 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
     return fail(VMM_ERROR_BAD_OPTION, "capture is one of VMM_CAPTURE_*");
   if (given.fronts > VMM_FRONTS_NEVER)
     return fail(VMM_ERROR_BAD_OPTION, "fronts is one of VMM_FRONTS_*");
-  if (given.reserved_end != 0)
-    return fail(VMM_ERROR_BAD_OPTION, "a reserved member of options is 0");
+  const vmm_status announced = check_flags(
+      VMM_ERROR_BAD_OPTION, {{given.captures_announced, "captures_announced is 0 or 1"}});
+  if (announced != VMM_SUCCESS) return announced;
   apply_shared(given, options);
+  options.captures_announced = given.captures_announced != 0;
   options.page_bytes = given.page_bytes;
   options.page_count = given.page_count;
   switch (given.capture) {

@@ -55,6 +55,10 @@ constexpr replacement replacements[] = {
      "pool with capture_rule::private_memory",
      "the stream is being captured into a graph: allocate and free before or after, or make the "
      "pool with VMM_CAPTURE_PRIVATE"},
+    {"the stream is being captured, and no capture was announced: call capture_begins() before, or "
+     "leave pool_options::captures_announced unset",
+     "the stream is being captured, and no capture was announced: call vmm_pool_capture_begins() "
+     "before, or leave captures_announced of the options 0"},
     {"no capture was announced with capture_begins()",
      "no capture was announced with vmm_pool_capture_begins()"},
     {"as many streams are in use as a pool serves at a time (stream_pool::max_streams, 4000): "

@@ -311,9 +311,10 @@ export class manager {
   /// ones. Rights of a block's own stay. Where a freed block waits to be unmapped, its addresses
   /// keep the rights that they had.
   /// Errors: invalid_argument (no grants, the home or the placement, more locations than a list
-  /// takes), in_use (another thread is changing a block), out_of_host_memory, what set_up and
-  /// set_access answer; all is as before, as far as the driver lets it.
-  /// Cost: one set-access for each block.
+  /// takes), in_use (another thread is changing a block), not_supported (a device does not reach
+  /// the memory, or the driver has no features::peers), out_of_host_memory, what set_up, query_peer
+  /// and set_access answer; all is as before, as far as the driver lets it.
+  /// Cost: a question for each grant, one set-access for each block.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
   /// Effects: none; answers the mappings that the range touches, in address order, for whoever
   /// registers memory by segments. They change with resize and copies by remapping.

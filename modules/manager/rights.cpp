@@ -125,6 +125,7 @@ status manager::set_peers(std::span<const access_grant> grants) {
   if (status room = reserve_more(listed.rooms, count_max); !room) return room;
   status done = list_all(listed);
   if (done) done = check_room(listed, after);
+  if (done) done = check_reach(*driver_, options_.placement.value_or(driver_->home()), grants);
   if (!done) return done;
   if (status set = remaps.set_rights(after); !set) return set;
   done = list_all(listed);

@@ -39,6 +39,28 @@ status add_peers(driver_interface& driver, const memory_options& options, locati
 
 }  // namespace
 
+status check_reach(driver_interface& driver, location memory_at,
+                   std::span<const access_grant> grants) {
+  for (const access_grant& each : grants) {
+    check(each.who != driver.home() && each.who != memory_at, "the home's rights are asked about");
+    if (each.rights == access::none) continue;
+    if (!driver.feature_set().peers) {
+      return refuse(errc::not_supported,
+                    "the driver has no rights for each device: see features::peers");
+    }
+    const bool is_of_a_device =
+        each.who.kind == location::place::device || memory_at.kind == location::place::device;
+    if (!is_of_a_device) continue;
+    const result<peer_info> link = driver.query_peer({each.who, memory_at});
+    if (!link) return link.error();
+    if (!link->is_reachable()) {
+      return refuse(errc::not_supported,
+                    "the device does not reach this memory: ask query_peer first");
+    }
+  }
+  return {};
+}
+
 result<core_plan> plan_core(driver_interface& driver, const memory_options& options,
                             const physical_request& like,
                             std::span<const std::uint64_t> sizes_bytes) {

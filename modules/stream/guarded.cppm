@@ -45,9 +45,22 @@ class VMM_CAPABILITY("mutex") growth_lock {
 using release_lock = sync::mutex;
 /// Held over the questions and the record of a mark of all work: some microseconds.
 using mark_lock = sync::mutex;
-/// Recursive: a thread that allocates or trims has it while remap callbacks run on that thread, and
-/// a callback may free, which takes it again.
-using watcher_lock = sync::recursive_mutex;
+
+/// Given on as growth_lock is. Its holder may take it again: a thread that allocates or trims has
+/// it while remap callbacks run on that thread, and a callback may free.
+class VMM_CAPABILITY("mutex") watcher_lock {
+ public:
+  watcher_lock() = default;
+  watcher_lock(const watcher_lock&) = delete;
+  watcher_lock& operator=(const watcher_lock&) = delete;
+  void lock() noexcept VMM_ACQUIRE() VMM_NOT_ANALYSED;
+  void unlock() noexcept VMM_RELEASE() VMM_NOT_ANALYSED;
+
+ private:
+  growth_lock turns_;
+  sync::atomic<std::uint64_t> holder_ = 0;  // the thread: each sees its own number, or another
+  std::uint32_t depth_ = 0;                 // under turns_
+};
 
 /// One object that nobody reaches without its lock.
 ///

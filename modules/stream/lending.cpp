@@ -281,11 +281,13 @@ const char* front_lending::broken_invariant(const pool_state& state) noexcept {
 
 // ---- pauses --------------------------------------------------------------------------
 
-lending_pause::lending_pause(guarded<pool_state>& state) noexcept : state_(state) {
+lending_pause::lending_pause(guarded<pool_state>& state, front_memory what) noexcept
+    : state_(state) {
   for (bool is_more = true; is_more;) {
     const auto held = state_.lock();
     if (held->fronts() == nullptr) return;
     if (!is_pausing_) is_pausing_ = held->pause_lending();
+    if (what == front_memory::stays) return;
     const std::uint64_t lent_before = held->lent_granules();
     is_more = front_lending(*held).take_back_some();
     check(held->lent_granules() <= lent_before, "a front has more after it gave back");

@@ -89,11 +89,17 @@ class front_lending {
   pool_state& state_;
 };
 
-/// For its life nothing is lent, and what was free in fronts is the pool's. Under the lock of
-/// growth; one at a time takes effect.
+/// What becomes of what is free in fronts while nothing is lent.
+enum class front_memory : std::uint8_t {
+  comes_back,  // it is the pool's
+  stays,       // fronts go on handing it out
+};
+
+/// For its life nothing is lent. Under the lock of growth; one at a time takes effect.
 class lending_pause {
  public:
-  explicit lending_pause(guarded<pool_state>& state) noexcept;
+  explicit lending_pause(guarded<pool_state>& state,
+                         front_memory what = front_memory::comes_back) noexcept;
   ~lending_pause();
   lending_pause(const lending_pause&) = delete;
   lending_pause& operator=(const lending_pause&) = delete;

@@ -249,36 +249,47 @@ void pool_state::settle_free_since(segment& in, region_id block,
   in.make_free(block, freed, streams_);
 }
 
-std::uint64_t pool_state::give_passed(std::uint32_t stream, taking which) noexcept {
+// The first region that begins at the granule or behind it.
+region_id pool_state::region_from(const segment& in, std::uint32_t granule) noexcept {
+  const region_map& regions = in.regions();
+  if (granule >= regions.count_granules()) return region_id::none;
+  const region_id found = regions.find(granule);
+  check(found != region_id::none, "a granule lies in no region");
+  return in.range(found).offset < granule ? regions.after(found) : found;
+}
+
+// A part of the walk ends with a region. What has joined that one meanwhile is passed over.
+bool pool_state::give_passed(std::uint32_t stream, taking which, region_walk& walk) noexcept {
   check(stream < streams_.count(), "no record of a stream has this number");
-  std::uint64_t seen_count = 0;
   const auto merges = [&](const segment& in, region_id region) {
     const region_kind kind = in.kind(region);
     return kind == kind_of(stream) || (is_free_kind(kind) && streams_.passed(in.freed_at(region)) &&
                                        !streams_.is_capture(stream));
   };
-  for (const auto& in : segments_) {
-    const region_map& regions = in->regions();
-    for (region_id r = regions.first(); r != region_id::none;) {
+  std::uint32_t looks_left = walk.looks_max;
+  check(looks_left != 0, "a part of a walk looks at nothing");
+  for (; walk.segment < segments_.size(); ++walk.segment, walk.granule = 0) {
+    segment& in = *segments_[walk.segment];
+    const region_map& regions = in.regions();
+    for (region_id r = region_from(in, walk.granule); r != region_id::none;) {
+      if (looks_left == 0) return true;
+      --looks_left;
+      ++walk.seen_count;
+      walk.granule = in.range(r).end();
       const region_id next = regions.after(r);
-      const bool own = in->kind(r) == kind_of(stream);
-      const bool joins = merges(*in, r) && ((which == taking::all && !own) ||
-                                            merges(*in, regions.before(r)) || merges(*in, next));
-      ++seen_count;
-      if (!joins) {
-        r = next;
-        continue;
+      const bool own = in.kind(r) == kind_of(stream);
+      const bool joins = merges(in, r) && ((which == taking::all && !own) ||
+                                           merges(in, regions.before(r)) || merges(in, next));
+      if (joins) {
+        const std::uint64_t epoch = own ? regions.word(r) : 0;
+        in.claim_free(r);
+        in.make_free(r, {stream, epoch}, streams_);
       }
-      const std::uint64_t epoch = own ? regions.word(r) : 0;
-      const std::uint32_t end = in->range(r).end();
-      in->claim_free(r);
-      in->make_free(r, {stream, epoch}, streams_);
-      r = end < regions.count_granules() ? regions.find(end) : region_id::none;
-      if (r != region_id::none && in->range(r).offset < end) r = regions.after(r);
+      r = joins ? region_from(in, walk.granule) : next;
     }
   }
-  check(seen_count >= segments_.size(), "a segment has no region");
-  return seen_count;
+  check(walk.seen_count >= segments_.size(), "a segment has no region");
+  return false;
 }
 
 std::size_t pool_state::others_to_gather(std::uint32_t stream,
@@ -302,10 +313,12 @@ std::size_t pool_state::others_to_gather(std::uint32_t stream,
   return count;
 }
 
-void pool_state::gather_passed(std::uint32_t stream) noexcept {
+bool pool_state::gather_passed(std::uint32_t stream, region_walk& walk) noexcept {
   check(!streams_.is_capture(stream), "a captured graph is given memory of others");
-  gathered_count_ = give_passed(stream, taking::all);
+  if (give_passed(stream, taking::all, walk)) return true;
+  gathered_count_ = walk.seen_count;
   gathered_at_ = progress().clock();
+  return false;
 }
 
 // ---- other streams' memory -----------------------------------------------------------

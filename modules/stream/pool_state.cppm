@@ -60,6 +60,15 @@ struct other_stream_search {
   bool all_streams = false;  ///< at more than streams_looked_at_max others: memory is short
 };
 
+/// A walk over all regions in parts, between which the lock is let go and anything may change: how
+/// far it has come, and how many regions it has looked at.
+struct region_walk {
+  std::uint32_t segment = 0;
+  std::uint32_t granule = 0;
+  std::uint32_t looks_max = 1024;  ///< of one part
+  std::uint64_t seen_count = 0;
+};
+
 class alignas(64) pool_state {
  public:
   static constexpr std::uint32_t no_stream = stream_table::no_stream;
@@ -169,15 +178,19 @@ class alignas(64) pool_state {
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
   /// The same of one that was freed then.
   void settle_free_since(segment& in, region_id block, const stream_point& freed) noexcept;
-  /// Makes one region of neighbours that are free for the stream or have passed, everywhere. O(n).
-  void merge_passed(std::uint32_t stream) noexcept { (void)give_passed(stream, taking::joined); }
+  /// Goes on with the walk, past looks_max regions at most, and makes one region of neighbours that
+  /// are free for the stream or have passed. False when the walk has ended.
+  [[nodiscard]] bool merge_passed(std::uint32_t stream, region_walk& walk) noexcept {
+    return give_passed(stream, taking::joined, walk);
+  }
   /// The last points of others that have free memory which the stream may be given when that has
   /// passed; at most as many as fit into `out`. None where the last time was a moment ago, by what
   /// it cost, or where there are fronts, whose threads would wait for it. O(records).
   [[nodiscard]] std::size_t others_to_gather(std::uint32_t stream,
                                              std::span<stream_point> out) const noexcept;
-  /// All that others have finished with is the stream's, as if it had freed it. O(n).
-  void gather_passed(std::uint32_t stream) noexcept;
+  /// Goes on with the walk, as merge_passed(): what others have finished with is the stream's, as
+  /// if it had freed it.
+  [[nodiscard]] bool gather_passed(std::uint32_t stream, region_walk& walk) noexcept;
   /// Whether a request takes the slow path, whatever is free: stale mappings go first, memory is
   /// suspended, or a stream is to have a front.
   [[nodiscard]] inline bool wants_slow_path() const noexcept {
@@ -315,7 +328,8 @@ class alignas(64) pool_state {
 
   // Of what has passed, what is to be the stream's: neighbours that make one region, or all.
   enum class taking : std::uint8_t { joined, all };
-  [[nodiscard]] std::uint64_t give_passed(std::uint32_t stream, taking which) noexcept;
+  [[nodiscard]] static region_id region_from(const segment& in, std::uint32_t granule) noexcept;
+  [[nodiscard]] bool give_passed(std::uint32_t stream, taking which, region_walk& walk) noexcept;
 
   // A free pays for a look at so many regions.
   static constexpr std::uint64_t regions_gathered_max = 256;

@@ -25,23 +25,6 @@ namespace {
 
 constexpr std::uint32_t looks_max = 64;
 
-// For its life fronts are lent nothing more; what they have stays theirs.
-class lending_stop {
- public:
-  explicit lending_stop(guarded<pool_state>& state) noexcept : state_(state) {
-    const bool is_first = state_.with([](auto& stopped) { return stopped.pause_lending(); });
-    check(is_first, "lending is paused by a thread without the lock of growth");
-  }
-  ~lending_stop() {
-    state_.with([](auto& stopped) { stopped.end_pause(); });
-  }
-  lending_stop(const lending_stop&) = delete;
-  lending_stop& operator=(const lending_stop&) = delete;
-
- private:
-  guarded<pool_state>& state_;
-};
-
 }  // namespace
 
 // ---- planning ------------------------------------------------------------------------
@@ -211,7 +194,7 @@ result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report
   if (!served) return served;
   work.is_served = *served;
   if (*served) return false;
-  const lending_stop stop(state_);
+  const lending_pause pause(state_, front_memory::stays);
   growth_effort effort{.may_move = may_alias_};
   effort.footprint_bytes = parts_->memory.statistics().footprint_bytes;
   effort.limit_bytes = limit_bytes();

@@ -90,6 +90,8 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
     return remapper::fit(after, &each->rights);
   });
   if (!has_room) return too_many_grants;
+  const location placement = options_.placement.value_or(driver_->home());
+  if (status reached = check_reach(*driver_, placement, grants); !reached) return reached;
   std::vector<address_range> mapped;
   if (status listed = list_mapped(mapped); !listed) return listed;
   if (status set = parts_->remaps.set_rights(after); !set) return set;

@@ -102,10 +102,10 @@ status stream_pool::give_stale_back(const stream_request& request) {
 // With what has passed made one region of its neighbours.
 result<address> stream_pool::reuse_merged(const stream_request& request) {
   check(request.count_granules != 0, "no granule is looked for");
-  return state_.with([&](auto& state) {
-    state.merge_passed(request.stream);
-    return state.allocate_own(request);
-  });
+  region_walk walk;
+  for (bool goes_on = true; goes_on;)
+    goes_on = state_.with([&](auto& state) { return state.merge_passed(request.stream, walk); });
+  return state_.with([&](auto& state) { return state.allocate_own(request); });
 }
 
 // With everything that is free, and then without what lies in the cache in sizes that do not fit.

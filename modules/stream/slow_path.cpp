@@ -219,8 +219,10 @@ result<address> stream_pool::reuse_gathered(const stream_request& request) {
   for (const stream_point& point : std::span(others).first(count)) {
     if (status asked = poll_events(point); !asked) return asked.error();
   }
+  region_walk walk;
+  for (bool goes_on = true; goes_on;)
+    goes_on = state_.with([&](auto& state) { return state.gather_passed(request.stream, walk); });
   return state_.with([&](auto& state) {
-    state.gather_passed(request.stream);
     const result<address> at = state.allocate_own(request);
     if (at && *at) ++state.totals().foreign_count;
     return at;

@@ -228,7 +228,8 @@ export class stream_pool {
   /// others are in use, or the pool is suspended), over_budget, out_of_memory, out_of_addresses,
   /// out_of_host_memory, driver errors. A step that fails leaves everything as it was.
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
-  /// at a time: a request on another thread that grows meanwhile waits for a step or two.
+  /// at a time: a request on another thread that grows meanwhile, or any where there is a watcher,
+  /// waits for a step or two.
   [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
 
   /// Effects: the driver is expected to refuse more than `limit_bytes` of this pool's memory, as
@@ -246,8 +247,10 @@ export class stream_pool {
   /// and later ones. [I2]
   /// Errors: those of set_up; invalid_argument (no grants, the home or the placement, more
   /// locations than a list takes), in_use (another thread suspends or resumes the pool),
-  /// out_of_host_memory, what set_access answers; all is as before, as far as the driver lets it.
-  /// Cost: one set-access for each mapping; others grow afterwards.
+  /// not_supported (a device does not reach the memory, or the driver has no features::peers),
+  /// out_of_host_memory, what query_peer and set_access answer; all is as before, as far as the
+  /// driver lets it. Cost: a question for each grant, one set-access for each mapping; others grow
+  /// afterwards.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
 
   /// A block that shares its mappings with no other, so that it may have rights of its own.

@@ -3,6 +3,8 @@
 """Goal: the Python package does what the C library does, with its errors as exceptions.
 Method: drivers, pools and managers on the host's memory and on the simulated device; contents are
 written and read back; every wrong use is one that the C library refuses."""
+import ctypes
+import os
 import random
 import subprocess
 import sys
@@ -103,6 +105,78 @@ def test_fronts_are_an_option():
         for wrong in (3, -1):
             with pytest.raises(libvmm.InvalidArgument, match="one of libvmm.Fronts is wanted|int"):
                 libvmm.Pool(driver, fronts=wrong)
+
+
+def test_a_member_of_another_enum_is_none_of_this_one():
+    """Whatever its number is."""
+    with libvmm.Driver("fake") as driver, libvmm.Manager(driver) as manager:
+        for option, wrong in (("fronts", libvmm.Capture.PRIVATE), ("capture", libvmm.Fronts.NEVER)):
+            said = f"^{option}: one of libvmm.* is wanted, and .*{type(wrong).__name__}"
+            with pytest.raises(TypeError, match=said):
+                libvmm.Pool(driver, **{option: wrong})
+        with pytest.raises(TypeError, match=r"^place\[0\]: one of libvmm.Place is wanted"):
+            libvmm.Pool(driver, place=(libvmm.Rights.READ, 0))
+        block = manager.allocate(2 << 20)
+        with pytest.raises(TypeError, match="^rights: one of libvmm.Rights is wanted"):
+            block.set_access({1: libvmm.Place.HOST})
+        with pytest.raises(TypeError, match="^mode: one of libvmm.Copy is wanted"):
+            manager.copy(block, block, 4096, mode=libvmm.Fronts.ALWAYS)
+        block.free()
+
+
+def test_captures_are_announced_in_pairs(driver):
+    for announced in (False, True):
+        with libvmm.Pool(driver, captures_announced=announced) as pool:
+            with pytest.raises(libvmm.InvalidArgument, match="no capture was announced"):
+                pool.capture_ended()
+            pool.capture_begins()
+            pool.capture_begins()
+            pool.allocate(4096).free()
+            pool.capture_ended()
+            pool.capture_ended()
+            with pytest.raises(libvmm.InvalidArgument, match=r"vmm_pool_capture_begins\(\)"):
+                pool.capture_ended()
+            pool.allocate(4096).free()
+
+
+@pytest.fixture
+def standin(monkeypatch):
+    """The tests' stand-in for CUDA's driver, for calls of the program's own."""
+    path = os.environ.get("LIBVMM_STANDIN", "")
+    if not os.path.exists(path):
+        pytest.skip("LIBVMM_STANDIN names no stand-in for CUDA's driver")
+    monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
+    library, context = ctypes.CDLL(path), ctypes.c_void_p()
+    assert library.cuInit(0) == 0
+    assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert library.cuCtxPushCurrent_v2(context) == 0
+    yield library
+    assert library.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
+    assert library.cuDevicePrimaryCtxRelease_v2(0) == 0
+
+
+def test_captures_that_were_announced_are_asked_about(standin):
+    with libvmm.Driver("cuda", 0) as driver, \
+            libvmm.Pool(driver, captures_announced=True) as pool:
+        stream, graph = driver.create_stream(), ctypes.c_void_p()
+        pool.allocate(4096, stream).free()
+        for is_announced in (False, True):
+            if is_announced:
+                pool.capture_begins()
+            assert standin.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 2) == 0
+            if is_announced:
+                with pytest.raises(libvmm.NotPermitted, match="captured into a graph"):
+                    pool.allocate(4096, stream)
+            else:
+                pool.allocate(4096, stream).free()
+                with pytest.raises(libvmm.NotPermitted, match="no capture was announced"):
+                    pool.allocate(1 << 30, stream)
+            assert standin.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph)) == 0
+            assert standin.cuGraphDestroy(graph) == 0
+        pool.capture_ended()
+        pool.allocate(4096, stream).free()
+        pool.forget_stream(stream)
+        driver.destroy_stream(stream)
 
 
 def test_errors_are_exceptions_with_the_text(pool):

@@ -100,7 +100,8 @@ NONE_TOO = {TEXT, REAL, PAIR, NUMBERS, RIGHTS}  # None is wrong but where the de
 
 POOL_OPTIONS = dict(policy=TEXT, budget=NUMBER, capture=NUMBER, page_bytes=NUMBER,
                     page_count=NUMBER, reservation_bytes=NUMBER, wait_when_short=FLAG, place=PAIR,
-                    read_environment=FLAG, report_live=FLAG, fronts=NUMBER)
+                    read_environment=FLAG, report_live=FLAG, fronts=NUMBER,
+                    captures_announced=FLAG)
 MANAGER_OPTIONS = dict(policy=TEXT, budget=NUMBER, fragment_ratio=REAL, chunk_bytes=NUMBER,
                        reservation_bytes=NUMBER, wait_when_short=FLAG, read_environment=FLAG,
                        report_live=FLAG, shareable=NUMBER)

@@ -1,11 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the C library loads CUDA's driver when it is asked for, and takes CUDA's numbers for its
-// default streams as what they are.
+// Goal: the C library loads CUDA's driver when it is asked for, takes CUDA's numbers for its
+// default streams as what they are, and asks about captures where the options say.
 // Method: the stand-in for libcuda, named by VMM_CUDA_LIBRARY.
+#include <dlfcn.h>
+
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -76,6 +79,80 @@ TEST_F(Cuda, TheStreamOfEachThreadIsNotRecorded) {
   EXPECT_FAILS(vmm_allocator_record_stream(made, &made, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
   EXPECT_GOOD(vmm_allocator_free(made, block));
   EXPECT_GOOD(vmm_allocator_destroy(made));
+}
+
+// ---- captures ----------------------------------------------------------------------------------
+
+// The program's own calls of the driver that the library has loaded.
+class Captures : public Cuda {
+ protected:
+  void SetUp() override {
+    Cuda::SetUp();
+    standin = dlopen(VMM_STANDIN_LIBRARY, RTLD_NOW);
+    ASSERT_NE(standin, nullptr) << dlerror();
+    void* context = nullptr;
+    ASSERT_EQ(call("cuDevicePrimaryCtxRetain", &context, 0), 0);
+    ASSERT_EQ(call("cuCtxPushCurrent_v2", context), 0);
+    ASSERT_GOOD(vmm_driver_create_stream(driver, &stream));
+  }
+  void TearDown() override {
+    EXPECT_GOOD(vmm_pool_forget_stream(pool, stream));
+    EXPECT_GOOD(vmm_driver_destroy_stream(driver, stream));
+    void* context = nullptr;
+    EXPECT_EQ(call("cuCtxPopCurrent_v2", &context), 0);
+    EXPECT_EQ(call("cuDevicePrimaryCtxRelease_v2", 0), 0);
+    Cuda::TearDown();
+    dlclose(standin);
+  }
+  // Under the types of this file, which knows none of CUDA's.
+  template <class... Given>
+  __attribute__((no_sanitize("function"))) int call(const char* name, Given... given) {
+    return reinterpret_cast<int (*)(Given...)>(dlsym(standin, name))(given...);
+  }
+  void begin() {
+    constexpr int relaxed = 2;
+    ASSERT_EQ(call("cuStreamBeginCapture_v2", stream, relaxed), 0);
+  }
+  void end() {
+    void* graph = nullptr;
+    ASSERT_EQ(call("cuStreamEndCapture", stream, &graph), 0);
+    ASSERT_EQ(call("cuGraphDestroy", graph), 0);
+  }
+
+  void* standin = nullptr;
+  vmm_stream stream = nullptr;
+};
+
+TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
+  vmm_pool_options options = c_test::pool_defaults();
+  EXPECT_EQ(options.captures_announced, 0u);
+  options.captures_announced = 1;
+  vmm_pool* told = nullptr;
+  ASSERT_GOOD(vmm_pool_create(driver, &options, &told));
+  void* at = nullptr;
+  for (vmm_pool* const each : {pool, told}) {
+    EXPECT_GOOD(vmm_pool_allocate(each, 4096, stream, &at));
+    EXPECT_GOOD(vmm_pool_free(each, at, stream));
+  }
+
+  begin();
+  EXPECT_FAILS(vmm_pool_allocate(pool, 4096, stream, &at), VMM_ERROR_NOT_PERMITTED);
+  EXPECT_GOOD(vmm_pool_allocate(told, 4096, stream, &at));  // the program said nothing
+  EXPECT_GOOD(vmm_pool_free(told, at, stream));
+  EXPECT_FAILS(vmm_pool_allocate(told, 1024 * c_test::MiB, stream, &at), VMM_ERROR_NOT_PERMITTED);
+  const std::string said = vmm_last_error_text();
+  EXPECT_NE(said.find("vmm_pool_capture_begins()"), std::string::npos) << said;
+  end();
+
+  EXPECT_GOOD(vmm_pool_capture_begins(told));
+  begin();
+  EXPECT_FAILS(vmm_pool_allocate(told, 4096, stream, &at), VMM_ERROR_NOT_PERMITTED);
+  end();
+  EXPECT_GOOD(vmm_pool_capture_ended(told));
+  EXPECT_FAILS(vmm_pool_capture_ended(told), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_pool_allocate(told, 4096, stream, &at));
+  EXPECT_GOOD(vmm_pool_free(told, at, stream));
+  EXPECT_GOOD(vmm_pool_destroy(told));
 }
 
 TEST(CudaAbsent, SaysWhatIsMissing) {

@@ -36,7 +36,6 @@ NOT_SET = {
     "memory_options::contents", "memory_options::spill",
     "capture is one of", "fronts is one of", "policy::on_free",
     "memory_options::recorder already records",
-    "the stream is being captured, and no capture was announced",  # captures_announced
     "two grants for host()",
 }
 

@@ -484,7 +484,6 @@ TEST_F(WrongUse, PoolOptionsOutOfRange) {
     EXPECT_TRUE(says("fronts is one of VMM_FRONTS_*")) << vmm_last_error_text();
   }
   refuses([](vmm_pool_options& o) { o.reserved = 1; });
-  refuses([](vmm_pool_options& o) { o.reserved_end = 1; });
   refuses([](vmm_pool_options& o) { o.reservation_bytes = 0; });
   refuses([](vmm_pool_options& o) { o.reservation_bytes = 4096; });
   for (const std::uint64_t page : {std::uint64_t{1}, std::uint64_t{3}, 2 * MiB + 1, 3 * MiB}) {
@@ -586,7 +585,8 @@ TEST_F(WrongUse, FlagsThatAreNeitherYesNorNo) {
                                   {{"wait_when_short", &vmm_pool_options::wait_when_short},
                                    {"use_place", &vmm_pool_options::use_place},
                                    {"read_environment", &vmm_pool_options::read_environment},
-                                   {"report_live", &vmm_pool_options::report_live}},
+                                   {"report_live", &vmm_pool_options::report_live},
+                                   {"captures_announced", &vmm_pool_options::captures_announced}},
                                   [&](const vmm_pool_options& wrong) {
                                     vmm_pool* made = nullptr;
                                     return vmm_pool_create(driver, &wrong, &made);

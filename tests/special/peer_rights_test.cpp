@@ -207,6 +207,53 @@ TEST(Reach, PeersThatDoNotReachTheMemoryAreRefused) {
   ASSERT_TRUE(managed.free(at));
 }
 
+// Before there is memory the driver's set_access cannot refuse: the growth that follows would.
+TEST(Reach, PeersThatDoNotReachTheMemoryToBeAreRefused) {
+  vmm::fake::profile far = three_devices();
+  far.reaches[2] = 0b100;
+  vmm::fake_driver driver(far);
+  vmm::manager managed(driver);
+  vmm::stream_pool pool(driver);
+  const vmm::access_grant grants[] = {{device(1), access::read}, {device(2), access::read}};
+  const vmm::access_grant of_host{vmm::host_node(0), access::read};
+  const vmm::access_grant of_none{device(9), access::read};
+  const auto refuses_all = [&](auto& memory) {
+    EXPECT_EQ(memory.set_peers(grants).error().code, errc::not_supported);
+    EXPECT_EQ(memory.set_peers({&of_host, 1}).error().code, errc::not_supported);
+    EXPECT_EQ(memory.set_peers({&of_none, 1}).error().code, errc::invalid_argument);
+    EXPECT_TRUE(memory.set_peers({grants, 1}));
+  };
+  refuses_all(managed);
+  refuses_all(pool);
+  const auto at = managed.allocate(4 * MiB);
+  const auto of_pool = pool.allocate(4 * MiB, {});
+  ASSERT_TRUE(at && of_pool) << "what was refused is forgotten";
+  for (const address each : {*at, *of_pool}) {
+    EXPECT_EQ(*driver.get_access(each, device(1)), access::read);
+    EXPECT_EQ(*driver.get_access(each, device(2)), access::none);
+  }
+  ASSERT_TRUE(managed.free(*at));
+  ASSERT_TRUE(pool.free(*of_pool, {}));
+}
+
+TEST(Reach, ADriverThatKnowsNoPeersGivesThemNoRightsToMemoryToBe) {
+  vmm::fake_driver driver(vmm::fake::profile::level_zero());
+  vmm::manager managed(driver);
+  vmm::stream_pool pool(driver);
+  for (const access right : {access::read, access::read_write}) {
+    const vmm::access_grant other{device(1), right};
+    EXPECT_EQ(managed.set_peers({&other, 1}).error().code, errc::not_supported);
+    EXPECT_EQ(pool.set_peers({&other, 1}).error().code, errc::not_supported);
+  }
+  const vmm::access_grant none{device(1), access::none};
+  EXPECT_TRUE(pool.set_peers({&none, 1}));
+  const auto at = managed.allocate(4 * MiB);
+  const auto of_pool = pool.allocate(4 * MiB, {});
+  ASSERT_TRUE(at && of_pool);
+  ASSERT_TRUE(managed.free(*at));
+  ASSERT_TRUE(pool.free(*of_pool, {}));
+}
+
 // ---- pools -------------------------------------------------------------------------
 
 TEST_F(Rights, OfAPoolsPeersHoldWhereItsMemoryMoves) {

@@ -9,6 +9,7 @@ module;
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -82,6 +83,22 @@ class PlannerTest : public testing::Test {
     std::vector<pool_region> out;
     EXPECT_TRUE(state.list_regions(out));
     return out;
+  }
+  // All that has passed is a's, found by looking at so many regions at a time; how many there were.
+  template <class Between>
+  std::uint64_t gather(std::uint32_t looks_max, Between&& between) {
+    region_walk walk{.looks_max = looks_max};
+    for (bool goes_on = true; goes_on;) {
+      const std::uint64_t before = walk.seen_count;
+      goes_on = state.gather_passed(a, walk);
+      EXPECT_LE(walk.seen_count - before, looks_max);
+      if (goes_on) EXPECT_EQ(walk.seen_count - before, looks_max);
+      if (goes_on) between();
+    }
+    return walk.seen_count;
+  }
+  std::uint64_t gather(std::uint32_t looks_max) {
+    return gather(looks_max, [] {});
   }
   static bool same(const std::vector<pool_region>& x, const std::vector<pool_region>& y) {
     if (x.size() != y.size()) return false;
@@ -287,7 +304,7 @@ TEST_F(PlannerTest, GathersAgainAfterAFree) {
   ASSERT_EQ(state.others_to_gather(a, others), 1u);
   EXPECT_EQ(others[0].stream, b);
   EXPECT_EQ(others[0].epoch, state.progress().last_epoch(b));
-  state.gather_passed(a);
+  gather(1024);
   EXPECT_TRUE(state.validate());
   EXPECT_EQ(state.others_to_gather(a, others), 0u);
   bool starved = false;
@@ -295,9 +312,63 @@ TEST_F(PlannerTest, GathersAgainAfterAFree) {
   ASSERT_TRUE(state.free(second, b));
   ASSERT_EQ(state.others_to_gather(a, others), 1u);
   state.progress().note_passed(others[0]);
-  state.gather_passed(a);
+  gather(1024);
   EXPECT_TRUE(state.validate());
   EXPECT_EQ(state.try_allocate({8 * MiB_granules, a}, starved), base);
+  ASSERT_TRUE(state.free(base, a));
+}
+
+// A walk over all regions lets the lock go, and ends as if it had not where nobody comes between.
+TEST_F(PlannerTest, GathersInParts) {
+  ASSERT_TRUE(state.free(grow(4 * MiB, b, {}), b));
+  std::vector<address> blocks;
+  bool starved = false;
+  while (const address at = state.try_allocate({MiB_granules / 16, b}, starved))
+    blocks.push_back(at);
+  ASSERT_EQ(blocks.size(), 64u);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (i % 3 != 0) ASSERT_TRUE(state.free(blocks[i], b));
+  }
+  state.progress().note_passed(state.progress().last_point(b));
+  EXPECT_EQ(gather(4), 44u) << "22 live blocks, with free memory between them, and a hole";
+  EXPECT_TRUE(state.validate());
+  for (const pool_region& each : regions()) {
+    if (each.kind == pool_region_kind::free) EXPECT_EQ(each.stream, static_cast<stream_handle>(1));
+  }
+  for (std::size_t i = 0; i < blocks.size(); i += 3) ASSERT_TRUE(state.free(blocks[i], a));
+  EXPECT_EQ(state.try_allocate({4 * MiB_granules, a}, starved), base);
+  ASSERT_TRUE(state.free(base, a));
+}
+
+// Whatever others allocate and free between two parts.
+TEST_F(PlannerTest, GathersInPartsBetweenOtherCalls) {
+  ASSERT_TRUE(state.free(grow(8 * MiB, b, {}), b));
+  std::mt19937 random(11);
+  std::vector<address> live;
+  const auto call = [&] {
+    const std::uint32_t stream = random() % 2 == 0 ? a : b;
+    bool starved = false;
+    if (live.size() < 8 || random() % 2 == 0) {
+      const auto count = static_cast<std::uint32_t>(1 + random() % (MiB_granules / 4));
+      const address at = state.try_allocate({count, stream}, starved);
+      if (at) live.push_back(at);
+    } else {
+      std::swap(live[random() % live.size()], live.back());
+      ASSERT_TRUE(state.free(live.back(), stream));
+      live.pop_back();
+    }
+    if (random() % 4 == 0) state.progress().note_passed(state.progress().last_point(b));
+  };
+  for (int round = 0; round < 200; ++round) {
+    for (int i = 0; i < 10; ++i) call();
+    (void)gather(static_cast<std::uint32_t>(1 + random() % 4), call);
+    ASSERT_TRUE(state.validate()) << "round " << round;
+  }
+  for (const address each : live) ASSERT_TRUE(state.free(each, b));
+  state.progress().note_passed(state.progress().last_point(b));
+  (void)gather(3);
+  bool starved = false;
+  EXPECT_EQ(state.try_allocate({8 * MiB_granules, a}, starved), base) << "nothing was left out";
   ASSERT_TRUE(state.free(base, a));
 }
 

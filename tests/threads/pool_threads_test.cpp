@@ -6,6 +6,7 @@
 // Method: every schedule of the two threads with few preemptions, on a fake driver that reports
 // stale handles and hazards. Reads without a lock are ThreadSanitizer's to see (preset tsan): the
 // hand-over between the threads is invisible to it. [R11]
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -286,6 +287,55 @@ TEST(PoolThreads, ACallbackFreesUnderAWatcherWhileAnotherThreadGrows) {
   what.first = [](pool_case& world) { (void)world.allocate(8 * mib, world.b); };
   what.second = [](pool_case& world) { (void)world.pool->trim(0); };
   play_all("growth under a watcher beside trim with a callback that frees", what);
+}
+
+// Counts mappings. One that has begun and is not counted yet is a step of the schedule.
+class counting_watcher final : public vmm::block_watcher {
+ public:
+  void reserved(vmm::address_range) noexcept override {}
+  void unreserved(vmm::address_range) noexcept override {}
+  void mapped(vmm::address_range) noexcept override {
+    is_mapping = true;
+    schedule::reach(schedule::event::driver, nullptr);
+    is_mapping = false;
+    ++mapped_count;
+  }
+  void unmapped(vmm::address_range) noexcept override {}
+  void allocated(vmm::address_range) noexcept override { served_at = mapped_count.load(); }
+  void freed(vmm::address) noexcept override {}
+
+  std::atomic<bool> is_mapping = false;
+  std::atomic<std::uint64_t> mapped_count = 0;
+  std::atomic<std::uint64_t> served_at = 0;  // mappings before the latest allocation
+};
+
+// A request that comes while a step of an announcement is under way waits for that step alone.
+TEST(PoolThreads, OneAllocatesUnderAWatcherWhileAnotherAnnouncesARequest) {
+  constexpr std::uint64_t step_count = 6;
+  counting_watcher watcher;
+  pair_of_threads what;
+  what.preemptions_max = 1;
+  what.options.watcher = &watcher;
+  what.options.rules.headroom = 2;
+  std::uint64_t late_count = 0;  // schedules in which the request came then
+  std::uint64_t most = 0;
+  what.before = [](pool_case& world) { world.free(world.allocate(4096, world.b), world.b); };
+  what.first = [](pool_case& world) {
+    const vmm::prepare_report done = world.pool->prepare(step_count * 2 * mib, world.a);
+    EXPECT_EQ(done.created_bytes, step_count * 2 * mib);
+    EXPECT_EQ(done.left_bytes, 0u);
+  };
+  what.second = [&](pool_case& world) {
+    const bool is_late = watcher.is_mapping;
+    const std::uint64_t before = watcher.mapped_count;
+    const vmm::address at = world.allocate(4096, world.b);
+    if (is_late) most = std::max(most, watcher.served_at - before);
+    if (is_late) ++late_count;
+    world.free(at, world.b);
+  };
+  play_all("a request beside an announcement under a watcher", what);
+  EXPECT_EQ(late_count, step_count);
+  EXPECT_EQ(most, 1u) << "steps of the announcement before the request";
 }
 
 // A graph that is captured gets the memory that another thread is just giving back.

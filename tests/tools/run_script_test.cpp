@@ -118,6 +118,21 @@ TEST_F(RunScript, EndsTheBuildBesideTheTests) {
   EXPECT_EQ(std::system(is_free.c_str()), 0) << "the build goes on";
 }
 
+// What is sent to the script alone reaches the tests, and what these have begun.
+TEST_F(RunScript, EndsTheTestsWithItself) {
+  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "there is no flock";
+  ASSERT_EQ(std::system(("mkfifo '" + path("begun") + "' '" + path("never") + "'").c_str()), 0);
+  const std::string waits = "exec 9>'" + path("held") + "'; flock --shared 9; ";
+  script("bin/a_test", waits + "echo >'" + path("begun") + "'; read -r _ <'" + path("never") + "'");
+  script("bin/ctest", waits + "a_test & read -r _ <'" + path("begun") +
+                          "'; kill -TERM $PPID; read -r _ <'" + path("never") + "'");
+  const finished got = ask("./run test --preset release");
+  EXPECT_EQ(got.code, 143);
+  EXPECT_EQ(got.out.find("passed"), std::string::npos) << got.out;
+  const std::string is_free = "flock --timeout 20 '" + path("held") + "' true";
+  EXPECT_EQ(std::system(is_free.c_str()), 0) << "the tests go on";
+}
+
 TEST_F(RunScript, WorksThroughASymbolicLink) {
   std::filesystem::create_symlink("../run", path("elsewhere/vmm-run"));
   std::filesystem::create_symlink("vmm-run", path("elsewhere/again"));

@@ -55,7 +55,7 @@ class PoolOptions(Sized):
                 ("budget_bytes", U64), ("wait_when_short", U32), ("capture", U32),
                 ("use_place", U32), ("place", U32), ("place_ordinal", I32),
                 ("read_environment", U32), ("report_live", U32), ("reserved", U32),
-                ("fronts", U32), ("reserved_end", U32)]
+                ("fronts", U32), ("captures_announced", U32)]
 
 
 class PoolStatistics(Sized):
@@ -170,6 +170,8 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_pool_pin": [HANDLE, HANDLE],
     "vmm_pool_unpin": [HANDLE, HANDLE],
     "vmm_pool_forget_stream": [HANDLE, HANDLE],
+    "vmm_pool_capture_begins": [HANDLE],
+    "vmm_pool_capture_ended": [HANDLE],
     "vmm_pool_capture_number": [HANDLE, HANDLE, ctypes.POINTER(U64)],
     "vmm_pool_release_capture": [HANDLE, U64, HANDLE],
     "vmm_pool_synchronize": [HANDLE],

@@ -107,8 +107,10 @@ def data(name: str, given: Any) -> bytes:
 
 
 def member(name: str, given: Any, members: type[Members]) -> Members:
-    """One of an enum, or its number."""
+    """One of an enum, or its number; of another enum none is, whatever its number."""
     wanted = f"one of libvmm.{members.__name__}"
+    if isinstance(given, enum.Enum) and not isinstance(given, members):
+        raise refuse(name, wanted, given)
     value = whole(name, given, wanted=wanted)
     try:
         return members(value)

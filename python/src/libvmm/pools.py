@@ -235,7 +235,8 @@ class Pool(_values.OneOwner):
                  capture: Capture = Capture.REFUSE, page_bytes: int = 0, page_count: int = 0,
                  reservation_bytes: int | None = None, wait_when_short: bool = True,
                  place: tuple[Place, int] | None = None, read_environment: bool = False,
-                 report_live: bool = True, fronts: Fronts = Fronts.WAITING) -> None:
+                 report_live: bool = True, fronts: Fronts = Fronts.WAITING,
+                 captures_announced: bool = False) -> None:
         self._handle = ctypes.c_void_p()
         _values.one_of("driver", driver, Driver)
         options = _native.PoolOptions()
@@ -255,6 +256,7 @@ class Pool(_values.OneOwner):
         options.read_environment = _values.flag("read_environment", read_environment)
         options.report_live = _values.flag("report_live", report_live)
         options.fronts = int(_values.member("fronts", fronts, Fronts))
+        options.captures_announced = _values.flag("captures_announced", captures_announced)
         self.driver = driver
         self._callbacks: dict[int, Any] = {}
         check(_LIBRARY.vmm_pool_create(driver.handle, ctypes.byref(options),
@@ -311,6 +313,16 @@ class Pool(_values.OneOwner):
     def forget_stream(self, stream: int) -> None:
         """To be called before a stream is destroyed."""
         check(_LIBRARY.vmm_pool_forget_stream(self._handle, _values.stream(stream)))
+
+    def capture_begins(self) -> None:
+        """To be called before a capture begins on a stream that the pool may not know, and with
+        captures_announced before every one; in pairs with capture_ended(), from any thread."""
+        check(_LIBRARY.vmm_pool_capture_begins(self._handle))
+
+    def capture_ended(self) -> None:
+        """Ends one capture_begins(), after the capture. Raises InvalidArgument where there is
+        none."""
+        check(_LIBRARY.vmm_pool_capture_ended(self._handle))
 
     def synchronize(self) -> None:
         """Blocks until the work of every stream that the pool knows has finished."""

@@ -93,6 +93,7 @@ using vmm::nvtx_ranges;
 using vmm::block;
 using vmm::block_listener;
 using vmm::block_request;
+using vmm::check_reach;
 using vmm::close_attempts;
 using vmm::close_core;
 using vmm::core_options;
