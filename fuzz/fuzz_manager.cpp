@@ -21,6 +21,8 @@
 #include <span>
 #include <vector>
 
+#include "operations.hpp"
+
 import vmm.backend;
 import vmm.fake;
 import vmm.manager;
@@ -597,6 +599,7 @@ void machine::check_everything() {
 void machine::run(program& input) {
   for (std::size_t i = 0; i < operations_max && !input.done(); ++i) {
     step(input);
+    ++operations.sum;
     check_everything();
   }
   finish();

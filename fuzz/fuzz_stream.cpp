@@ -5,8 +5,8 @@
 // order work finishes, no two blocks overlap, contents stay, nothing is used, moved or unmapped
 // while unfinished work may touch it, and nothing is left at the end. [R3, R15] Method: the input's
 // bytes are a program of at most 64 operations, faults among them, beside the naive model of
-// program.hpp; everything is validated every 16 operations and at the end. Where the last byte says
-// so, blocks are freed after everything too.
+// program.hpp; everything is validated every 32 operations and at the end, and where something is
+// wrong, once more after each. Where the last byte says so, blocks are freed after everything too.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -22,13 +22,27 @@
 #include <vector>
 
 #include "../tests/stream/program.hpp"
+#include "operations.hpp"
+
+namespace {
+
+// What is wrong, or nullptr.
+const char* play(std::span<const std::uint8_t> bytes, std::uint64_t validate_every) {
+  stream_program program{byte_source{bytes}};
+  const bool after_all = !bytes.empty() && bytes.back() % 4 == 3;
+  const char* const wrong =
+      program.run({.validate_every = validate_every, .operations_max = 64, .after_all = after_all});
+  operations.sum += program.operations();
+  if (wrong != nullptr)
+    std::fprintf(stderr, "fuzz_stream: %s, after %llu operations: %s\n", wrong,
+                 static_cast<unsigned long long>(program.operations()), program.detail().c_str());
+  return wrong;
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  stream_program program{byte_source{{data, size}}};
-  const bool after_all = size != 0 && data[size - 1] % 4 == 3;
-  const char* const wrong =
-      program.run({.validate_every = 16, .operations_max = 64, .after_all = after_all});
-  if (wrong == nullptr) return 0;
-  std::fprintf(stderr, "fuzz_stream: %s: %s\n", wrong, program.detail().c_str());
+  if (play({data, size}, 32) == nullptr) return 0;
+  (void)play({data, size}, 1);  // for the first operation after which something is wrong
   std::abort();
 }

@@ -4,7 +4,8 @@
 // Goal: no sequence of calls makes the range allocator differ from the naive model, or breaks one
 // of its invariants.
 // Method: the first two bytes choose the range, each three bytes after them one call; both sides
-// are compared wholly every 16 calls and at the end, when all is freed.
+// are compared wholly after 16 calls, 32, 64 and so on, and at the end, when all is freed. Where
+// they differ, the input runs once more, compared after each call.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <iterator>
 
 #include "../tests/va/checked_range.hpp"
+#include "operations.hpp"
 
 import vmm.va;
 
@@ -76,26 +78,40 @@ void run(checked_range& range, const shape& s, step now) {
   }
 }
 
-void insist_on_agreement(const checked_range& range) {
-  if (range.difference() == nullptr) return;
-  std::fprintf(stderr, "fuzz_va: %s\n", range.difference());
-  std::abort();
+// Both sides wholly after the calls 16, 32, 64, ..., or after each.
+enum class comparing : std::uint8_t { rarely, always };
+
+// What differs, or nullptr.
+const char* play(const std::uint8_t* data, std::size_t size, comparing how) {
+  checked_range range(options_of(data));
+  const shape& s = shapes[data[0] % std::size(shapes)];
+  std::size_t next_comparison = how == comparing::always ? 1 : 16;
+  for (std::size_t call = 0; call < calls_max && 2 + 3 * (call + 1) <= size; ++call) {
+    const std::uint8_t* const at = data + 2 + 3 * call;
+    run(range, s, {at[0], at[1], at[2]});
+    ++operations.sum;
+    if (call + 1 == next_comparison) {
+      range.compare();
+      next_comparison = how == comparing::always ? call + 2 : 2 * next_comparison;
+    }
+    if (range.difference() == nullptr) continue;
+    if (how == comparing::always) std::fprintf(stderr, "fuzz_va: in call %zu:\n", call);
+    return range.difference();
+  }
+  range.compare();
+  range.free_all();
+  return range.difference();
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 5) return 0;
-  checked_range range(options_of(data));
-  const shape& s = shapes[data[0] % std::size(shapes)];
-  for (std::size_t call = 0; call < calls_max && 2 + 3 * (call + 1) <= size; ++call) {
-    const std::uint8_t* const at = data + 2 + 3 * call;
-    run(range, s, {at[0], at[1], at[2]});
-    if (call % 16 == 15) range.compare();
-    insist_on_agreement(range);
-  }
-  range.compare();
-  range.free_all();
-  insist_on_agreement(range);
-  return 0;
+  const char* difference = play(data, size, comparing::rarely);
+  if (difference == nullptr) return 0;
+  // Once more, for the first call that is wrong.
+  std::fprintf(stderr, "fuzz_va: %s\n", difference);
+  if (difference = play(data, size, comparing::always); difference != nullptr)
+    std::fprintf(stderr, "fuzz_va: %s, first\n", difference);
+  std::abort();
 }

@@ -43,21 +43,101 @@ void contents::set_granule(std::uint64_t granule, std::uint64_t pattern) {
   overlays_.erase(granule);
 }
 
-contents::pages& contents::make_overlay(std::uint64_t granule) {
+contents::runs& contents::make_overlay(std::uint64_t granule) {
   check(granule < size_bytes_ / granule_bytes_, past_end);
   const auto found = overlays_.find(granule);
   if (found != overlays_.end()) return found->second;
-  pages fresh(granule_bytes_ / page_bytes);
-  for (page& each : fresh) each.pattern = pattern_of(granule);
+  runs fresh(1);
+  fresh.front().pattern = pattern_of(granule);
   return overlays_.emplace(granule, std::move(fresh)).first->second;
 }
 
-void contents::make_bytes(page& target) {
-  if (target.bytes) return;
-  auto bytes = std::make_unique_for_overwrite<std::byte[]>(page_bytes);
-  spread({bytes.get(), page_bytes}, target.pattern, 0);
-  target.bytes = std::move(bytes);
+// ---- the runs of one granule
+
+std::size_t contents::run_at(const runs& of, std::uint64_t inside) noexcept {
+  check(!of.empty() && of.front().begin == 0, "the runs of a granule are not all of it");
+  const auto behind =
+      std::upper_bound(of.begin(), of.end(), inside,
+                       [](std::uint64_t at, const run& each) { return at < each.begin; });
+  return static_cast<std::size_t>(behind - of.begin()) - 1;
 }
+
+std::uint64_t contents::end_of(const runs& of, std::size_t index) const noexcept {
+  return index + 1 < of.size() ? of[index + 1].begin : granule_bytes_;
+}
+
+std::size_t contents::cut(runs& of, std::uint64_t inside) const {
+  if (inside == granule_bytes_) return of.size();
+  const std::size_t index = run_at(of, inside);
+  if (of[index].begin == inside) return index;
+  check(!of[index].bytes, "a page of bytes is cut");
+  run rest;
+  rest.begin = inside;
+  rest.pattern = of[index].pattern;
+  of.insert(of.begin() + static_cast<std::ptrdiff_t>(index) + 1, std::move(rest));
+  return index + 1;
+}
+
+std::byte* contents::make_bytes(runs& of, std::uint64_t inside) const {
+  const std::uint64_t begin = inside - inside % page_bytes;
+  const std::size_t there = run_at(of, begin);
+  if (of[there].bytes) return of[there].bytes.get();
+  auto bytes = std::make_unique_for_overwrite<std::byte[]>(page_bytes);
+  read_part(of, begin, {bytes.get(), page_bytes});
+  const std::size_t first = cut(of, begin);
+  const std::size_t behind = cut(of, begin + page_bytes);
+  of[first].bytes = std::move(bytes);
+  of.erase(of.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+           of.begin() + static_cast<std::ptrdiff_t>(behind));
+  return of[first].bytes.get();
+}
+
+// A page of bytes of which the part holds only some stays one.
+void contents::fill_part(runs& of, std::uint64_t inside, std::uint64_t size_bytes,
+                         std::uint64_t pattern) const {
+  std::uint64_t end = inside + size_bytes;
+  check(size_bytes != 0 && end <= granule_bytes_, "a fill runs out of its granule");
+  const auto is_bytes = [&](std::uint64_t at) {
+    return of.size() >= runs_max || of[run_at(of, at)].bytes != nullptr;
+  };
+  if (inside % page_bytes != 0 && is_bytes(inside)) {
+    const std::uint64_t step = std::min(end - inside, page_bytes - inside % page_bytes);
+    spread({make_bytes(of, inside) + inside % page_bytes, step}, pattern, inside);
+    inside += step;
+  }
+  if (inside < end && end % page_bytes != 0 && is_bytes(end - 1)) {
+    const std::uint64_t begin = std::max(inside, end - end % page_bytes);
+    spread({make_bytes(of, begin) + begin % page_bytes, end - begin}, pattern, begin);
+    end = begin;
+  }
+  if (inside == end) return;
+  std::size_t first = cut(of, inside);
+  std::size_t behind = cut(of, end);
+  of[first].pattern = pattern;
+  of[first].bytes.reset();
+  const auto goes_on = [&](std::size_t at) { return !of[at].bytes && of[at].pattern == pattern; };
+  if (behind < of.size() && goes_on(behind)) ++behind;
+  if (first > 0 && goes_on(first - 1)) --first;
+  of.erase(of.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+           of.begin() + static_cast<std::ptrdiff_t>(behind));
+}
+
+void contents::read_part(const runs& of, std::uint64_t inside,
+                         std::span<std::byte> target) const noexcept {
+  check(inside + target.size() <= granule_bytes_, past_end);
+  for (std::size_t i = run_at(of, inside); !target.empty(); ++i) {
+    const auto step = std::min<std::uint64_t>(target.size(), end_of(of, i) - inside);
+    if (of[i].bytes) {
+      std::memcpy(target.data(), of[i].bytes.get() + (inside - of[i].begin), step);
+    } else {
+      spread(target.first(step), of[i].pattern, inside);
+    }
+    target = target.subspan(step);
+    inside += step;
+  }
+}
+
+// ---- the whole
 
 void contents::fill(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t pattern) {
   check(has_all(offset, size_bytes), past_end);
@@ -81,47 +161,27 @@ void contents::fill(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_
   }
 }
 
-void contents::fill_part(pages& overlay, std::uint64_t inside, std::uint64_t size_bytes,
-                         std::uint64_t pattern) {
-  check(inside + size_bytes <= overlay.size() * page_bytes, "a fill runs out of its granule");
-  while (size_bytes > 0) {
-    page& target = overlay[inside / page_bytes];
-    const std::uint64_t in_page = inside % page_bytes;
-    const std::uint64_t step = std::min(size_bytes, page_bytes - in_page);
-    if (step == page_bytes) {
-      target.pattern = pattern;
-      target.bytes.reset();
-    } else if (target.bytes || target.pattern != pattern) {
-      make_bytes(target);
-      spread({target.bytes.get() + in_page, step}, pattern, in_page);
-    }
-    inside += step;
-    size_bytes -= step;
-  }
-}
-
 std::uint64_t contents::word(std::uint64_t offset) const noexcept {
-  const place here = at(offset - offset % 8);
-  const pages* overlay = overlay_of(here.granule);
-  if (overlay == nullptr) return pattern_of(here.granule);
-  check(here.page < overlay->size(), past_end);
-  const page& from = (*overlay)[here.page];
-  if (!from.bytes) return from.pattern;
+  const std::uint64_t first = offset - offset % 8;
+  check(first < size_bytes_, past_end);
+  const runs* overlay = overlay_of(first / granule_bytes_);
+  if (overlay == nullptr) return pattern_of(first / granule_bytes_);
+  const std::uint64_t inside = first % granule_bytes_;
+  const std::size_t index = run_at(*overlay, inside);
+  const run& from = (*overlay)[index];
+  if (!from.bytes && end_of(*overlay, index) - inside >= 8) return from.pattern;
   std::uint64_t value = 0;
-  for (std::uint64_t i = 0; i < 8; ++i) {
-    value |= std::to_integer<std::uint64_t>(from.bytes[here.in_page + i]) << (8 * i);
-  }
+  read_part(*overlay, inside, std::as_writable_bytes(std::span(&value, 1)));
   return value;
 }
 
 void contents::write(std::uint64_t offset, std::span<const std::byte> source) {
   check(has_all(offset, source.size()), past_end);
   while (!source.empty()) {
-    const place here = at(offset);
-    const auto step = std::min<std::uint64_t>(source.size(), page_bytes - here.in_page);
-    page& target = make_overlay(here.granule)[here.page];
-    make_bytes(target);
-    std::memcpy(target.bytes.get() + here.in_page, source.data(), step);
+    const std::uint64_t inside = offset % granule_bytes_;
+    const auto step = std::min<std::uint64_t>(source.size(), page_bytes - inside % page_bytes);
+    std::byte* const page = make_bytes(make_overlay(offset / granule_bytes_), inside);
+    std::memcpy(page + inside % page_bytes, source.data(), step);
     source = source.subspan(step);
     offset += step;
   }
@@ -130,63 +190,48 @@ void contents::write(std::uint64_t offset, std::span<const std::byte> source) {
 void contents::read(std::uint64_t offset, std::span<std::byte> target) const noexcept {
   check(has_all(offset, target.size()), past_end);
   while (!target.empty()) {
-    const place here = at(offset);
-    const auto step = std::min<std::uint64_t>(target.size(), page_bytes - here.in_page);
-    const pages* overlay = overlay_of(here.granule);
-    if (overlay != nullptr && (*overlay)[here.page].bytes) {
-      std::memcpy(target.data(), (*overlay)[here.page].bytes.get() + here.in_page, step);
+    const std::uint64_t granule = offset / granule_bytes_;
+    const std::uint64_t inside = offset % granule_bytes_;
+    const auto step = std::min<std::uint64_t>(target.size(), granule_bytes_ - inside);
+    const runs* overlay = overlay_of(granule);
+    if (overlay != nullptr) {
+      read_part(*overlay, inside, target.first(step));
     } else {
-      const std::uint64_t pattern =
-          overlay != nullptr ? (*overlay)[here.page].pattern : pattern_of(here.granule);
-      spread(target.first(step), pattern, offset);
+      spread(target.first(step), pattern_of(granule), inside);
     }
     target = target.subspan(step);
     offset += step;
   }
 }
 
-std::optional<std::uint64_t> contents::uniform(std::uint64_t offset,
-                                               std::uint64_t size_bytes) const noexcept {
-  check(has_all(offset, size_bytes), past_end);
-  std::optional<std::uint64_t> all;
-  while (size_bytes > 0) {
-    const place here = at(offset);
-    const pages* overlay = overlay_of(here.granule);
-    std::uint64_t pattern = 0;
-    std::uint64_t step = granule_bytes_ - offset % granule_bytes_;
-    if (overlay == nullptr) {
-      pattern = pattern_of(here.granule);
-    } else if ((*overlay)[here.page].bytes) {
-      return std::nullopt;
-    } else {
-      pattern = (*overlay)[here.page].pattern;
-      step = page_bytes - here.in_page;
-    }
-    if (all && *all != pattern) return std::nullopt;
-    all = pattern;
-    step = std::min(step, size_bytes);
-    offset += step;
-    size_bytes -= step;
-  }
-  return all;
+contents::part contents::part_at(std::uint64_t offset, std::uint64_t limit_bytes) const noexcept {
+  check(limit_bytes != 0 && has_all(offset, limit_bytes), past_end);
+  const std::uint64_t granule = offset / granule_bytes_;
+  const std::uint64_t inside = offset % granule_bytes_;
+  const runs* overlay = overlay_of(granule);
+  if (overlay == nullptr)
+    return {std::min(limit_bytes, granule_bytes_ - inside), pattern_of(granule), false};
+  const std::size_t index = run_at(*overlay, inside);
+  const run& at = (*overlay)[index];
+  return {std::min(limit_bytes, end_of(*overlay, index) - inside), at.pattern, at.bytes != nullptr};
 }
 
 void contents::copy_granule(std::uint64_t granule, const contents& source,
                             std::uint64_t source_granule) {
   check(granule_bytes_ == source.granule_bytes_, "granules of two sizes are copied as wholes");
   check(granule < size_bytes_ / granule_bytes_, past_end);
-  const pages* overlay = source.overlay_of(source_granule);
+  const runs* overlay = source.overlay_of(source_granule);
   if (overlay == nullptr) {
     set_granule(granule, source.pattern_of(source_granule));
     return;
   }
-  check(overlay->size() == granule_bytes_ / page_bytes, "the pages of a granule are not all of it");
-  pages copied(overlay->size());
+  runs copied(overlay->size());
   for (std::size_t i = 0; i < copied.size(); ++i) {
-    const page& from = (*overlay)[i];
+    const run& from = (*overlay)[i];
+    copied[i].begin = from.begin;
     copied[i].pattern = from.pattern;
     if (!from.bytes) continue;
-    copied[i].bytes = std::make_unique<std::byte[]>(page_bytes);
+    copied[i].bytes = std::make_unique_for_overwrite<std::byte[]>(page_bytes);
     std::memcpy(copied[i].bytes.get(), from.bytes.get(), page_bytes);
   }
   overlays_.insert_or_assign(granule, std::move(copied));
@@ -195,24 +240,20 @@ void contents::copy_granule(std::uint64_t granule, const contents& source,
 void contents::copy_part(std::uint64_t offset, const contents& source, std::uint64_t source_offset,
                          std::uint64_t size_bytes) {
   check(has_all(offset, size_bytes), past_end);
-  if (const auto pattern = source.uniform(source_offset, size_bytes)) {
-    const int shift = static_cast<int>(8 * ((offset - source_offset) % 8));
-    fill(offset, size_bytes, std::rotl(*pattern, shift));
-    return;
-  }
   std::byte buffer[page_bytes];
   while (size_bytes > 0) {
-    const auto step = std::min(size_bytes, page_bytes - offset % page_bytes);
-    if (const auto pattern = source.uniform(source_offset, step)) {
-      const int shift = static_cast<int>(8 * ((offset - source_offset) % 8));
-      fill(offset, step, std::rotl(*pattern, shift));
+    const part next = source.part_at(source_offset, size_bytes);
+    if (next.is_bytes) {
+      const std::span<std::byte> moved(buffer, next.size_bytes);
+      source.read(source_offset, moved);
+      write(offset, moved);
     } else {
-      source.read(source_offset, {buffer, step});
-      write(offset, {buffer, step});
+      const int shift = static_cast<int>(8 * ((offset - source_offset) % 8));
+      fill(offset, next.size_bytes, std::rotl(next.pattern, shift));
     }
-    offset += step;
-    source_offset += step;
-    size_bytes -= step;
+    offset += next.size_bytes;
+    source_offset += next.size_bytes;
+    size_bytes -= next.size_bytes;
   }
 }
 

@@ -85,35 +85,31 @@ class slot_map {
  public:
   [[nodiscard]] std::uint64_t add(T value) {
     static_assert(std::is_nothrow_move_constructible_v<T>);
-    if (free_.empty()) {
-      // Room for every slot, so that remove never allocates.
-      if (free_.capacity() <= slots_.size()) free_.reserve(2 * slots_.size() + 8);
-      slots_.emplace_back();
-      free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
-    }
+    if (free_.empty()) add_chunk();
     const std::uint32_t index = free_.back();
     free_.pop_back();
-    slot& taken = slots_[index];
+    slot& taken = at(index);
     check(!taken.value, "a slot is given out that is in use");
     taken.value.emplace(std::move(value));
     ++live_;
-    check(free_.size() + live_ == slots_.size(), "a slot is neither free nor in use");
+    check(free_.size() + live_ == slot_count(), "a slot is neither free nor in use");
     return (std::uint64_t{taken.generation} << 32) | (index + 1U);
   }
   /// With `again` the token may name the next value.
   void remove(std::uint64_t token, bool again = false) noexcept {
     const auto index = static_cast<std::uint32_t>(token) - 1U;
     check(find(token) != nullptr && live_ != 0, "a token is taken back that names nothing");
-    slots_[index].value.reset();
-    if (!again) ++slots_[index].generation;
+    slot& given_back = at(index);
+    given_back.value.reset();
+    if (!again) ++given_back.generation;
     free_.push_back(index);
     --live_;
-    check(free_.size() + live_ == slots_.size(), "a slot is neither free nor in use");
+    check(free_.size() + live_ == slot_count(), "a slot is neither free nor in use");
   }
   [[nodiscard]] T* find(std::uint64_t token) noexcept {
     const std::uint64_t index = (token & 0xFFFF'FFFFU) - 1U;
-    if (index >= slots_.size()) return nullptr;
-    slot& asked = slots_[index];
+    if (index >= slot_count()) return nullptr;
+    slot& asked = at(index);
     debug_check([&] { return asked.generation != 0; }, "a slot was used too often");
     if (!asked.value || asked.generation != token >> 32) return nullptr;
     return &*asked.value;
@@ -128,9 +124,9 @@ class slot_map {
   }
   template <class Visit>
   void each(Visit&& visit) const {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      if (!slots_[i].value) continue;
-      visit((std::uint64_t{slots_[i].generation} << 32) | (i + 1), *slots_[i].value);
+    for (std::size_t i = 0; i < slot_count(); ++i) {
+      const slot& each = at(i);
+      if (each.value) visit((std::uint64_t{each.generation} << 32) | (i + 1), *each.value);
     }
   }
 
@@ -139,7 +135,23 @@ class slot_map {
     std::optional<T> value{};
     std::uint32_t generation = 1;
   };
-  std::deque<slot> slots_;  // addresses of values never move
+  static constexpr std::size_t chunk_slots = 8;
+
+  [[nodiscard]] std::size_t slot_count() const noexcept { return chunks_.size() * chunk_slots; }
+  [[nodiscard]] slot& at(std::size_t index) const noexcept {
+    return chunks_[index / chunk_slots][index % chunk_slots];
+  }
+  // May throw, and then has done nothing.
+  void add_chunk() {
+    // Room for every slot, so that remove never allocates.
+    const std::size_t wanted = slot_count() + chunk_slots;
+    if (free_.capacity() < wanted) free_.reserve(2 * wanted);
+    chunks_.push_back(std::make_unique<slot[]>(chunk_slots));
+    for (std::size_t i = wanted; i > wanted - chunk_slots; --i)
+      free_.push_back(static_cast<std::uint32_t>(i - 1));
+  }
+
+  std::vector<std::unique_ptr<slot[]>> chunks_;  // addresses of values never move
   std::vector<std::uint32_t> free_;
   std::uint64_t live_ = 0;
 };

@@ -14,7 +14,11 @@ namespace vmm {
 
 namespace {
 
+#ifdef VMM_FIRST_COMMIT_BYTES
+constexpr std::uint64_t first_commit_bytes = VMM_FIRST_COMMIT_BYTES;  // a fuzzer's, see fuzz
+#else
 constexpr std::uint64_t first_commit_bytes = 64 * 1024;
+#endif
 constexpr std::uint64_t huge_page_bytes = 2 * 1024 * 1024;
 
 std::uint64_t page_bytes() noexcept {

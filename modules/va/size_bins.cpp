@@ -13,6 +13,17 @@ import vmm.support;
 
 namespace vmm {
 
+namespace {
+
+// What a word's exact bins hold that are empty: no head, and a load all the same.
+constexpr auto empty_exact_bins = [] {
+  std::array<std::uint32_t, 128> words{};
+  for (std::size_t i = 1; i < words.size(); i += 2) words[i] = std::uint32_t{1} << 31;
+  return words;
+}();
+
+}  // namespace
+
 template <class Record>
 std::size_t size_bins<Record>::table_bytes(std::uint32_t size_max) noexcept {
   // Exact bins are looked into without a question whether the range is that long.
@@ -287,8 +298,14 @@ const char* size_bins<Record>::broken_invariant(std::uint32_t expected_count) co
       return "a summary bit disagrees with its word";
     const auto* const entries = reinterpret_cast<const std::uint32_t*>(bins_ + first);
     constexpr std::size_t entry_words = sizeof(bin_entry) / sizeof(std::uint32_t);
-    const bool empty = word == 0 && first >= exact_bins;
-    if (empty && !any_nonzero(entries, (last - first) * entry_words)) continue;
+    static_assert(exact_bins % 64 == 0 && 64 * entry_words == empty_exact_bins.size());
+    static_assert(static_cast<std::uint32_t>(exact_load) == empty_exact_bins.back());
+    const std::size_t word_count = (last - first) * entry_words;
+    const auto is_as_made = [&] {
+      if (first >= exact_bins) return !any_nonzero(entries, word_count);
+      return std::memcmp(entries, empty_exact_bins.data(), word_count * sizeof *entries) == 0;
+    };
+    if (word == 0 && is_as_made()) continue;
     for (std::uint32_t bin = first; bin < last; ++bin) {
       const char* const broken = broken_bin(bin, seen_count);
       if (broken != nullptr) return broken;

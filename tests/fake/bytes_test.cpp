@@ -92,6 +92,24 @@ TEST_F(Bytes, AreWhatAModelSaysAfterRandomChanges) {
   EXPECT_EQ(driver.misuse_count(), 0u);
 }
 
+// More pieces than are kept apart, cut at bytes that no word begins at, and then joined again.
+TEST_F(Bytes, AreWhatAModelSaysWhereAGranuleHasManyPieces) {
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    const std::uint64_t offset = i * 37 % 500 * 1003;
+    const vmm::address_range where{range.base + offset, 24 + i % 9};
+    const std::uint64_t tag = random();
+    ASSERT_TRUE(driver.write_tag(where, tag));
+    for (std::uint64_t at = offset; at < offset + where.size_bytes; ++at)
+      model[at] = static_cast<std::byte>(tag >> (8 * (at % 8)));
+    if (i % 50 == 0) expect_same();
+  }
+  expect_same();
+  ASSERT_TRUE(driver.fill({{range.base + 1, 2 * mib - 2}, 7}));
+  std::memset(model.data() + 1, 7, 2 * mib - 2);
+  expect_same();
+  EXPECT_EQ(driver.read_tag(range.base + 8).value(), 0x0707'0707'0707'0707u);
+}
+
 TEST_F(Bytes, AreSeenThroughEveryAlias) {
   const auto other = reserved(4 * mib);
   mapped(other.base, handles[0], 4 * mib);

@@ -88,7 +88,7 @@ class basic_stream_program {
     if (within.all_calls) begin_all_calls();
     while (!source_.empty() && operations_ < within.operations_max && wrong_ == nullptr) {
       operation();
-      if (operations_ % within.validate_every == 1) validate();
+      if (operations_ % within.validate_every == 1 % within.validate_every) validate();
     }
     finish();
     return wrong_;

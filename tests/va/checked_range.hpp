@@ -107,7 +107,7 @@ class checked_range {
       auto& next = block.live ? next_live : next_free;
       const auto end = block.live ? model_.live().end() : model_.free().end();
       const bool same =
-          next != end && next->first == block.where.offset && next->second == block.where.count;
+          next != end && next->offset == block.where.offset && next->count == block.where.count;
       expect(same, "the blocks in address order are not the model's");
       if (next != end) ++next;
     });

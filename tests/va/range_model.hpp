@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a range allocator must do, written from its description and with none of its ideas: two
-// ordered maps and linear searches. Tests and the fuzzer hold the real one to it.
+// ordered lists and linear searches. Tests and the fuzzer hold the real one to it.
 #ifndef VMM_TESTS_VA_RANGE_MODEL_HPP
 #define VMM_TESTS_VA_RANGE_MODEL_HPP
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <map>
+#include <vector>
 
 class range_model {
  public:
@@ -20,6 +21,8 @@ class range_model {
     std::uint32_t offset;
     std::uint32_t count;
   };
+  /// In the order of their offsets. A vector: the fuzzer allocates no node for each change.
+  using blocks = std::vector<block>;
 
   /// Granules to skip at `offset` until it is aligned.
   [[nodiscard]] std::uint64_t padding(std::uint32_t offset, std::uint32_t alignment) const {
@@ -33,8 +36,8 @@ class range_model {
   };
 
   [[nodiscard]] bool can_take(request wanted) const {
-    return std::any_of(free_.begin(), free_.end(), [&](const auto& hole) {
-      return padding(hole.first, wanted.alignment) + wanted.count <= hole.second;
+    return std::any_of(free_.begin(), free_.end(), [&](const block& hole) {
+      return padding(hole.offset, wanted.alignment) + wanted.count <= hole.count;
     });
   }
 
@@ -42,54 +45,51 @@ class range_model {
   /// other does.
   [[nodiscard]] std::uint32_t best_size(std::uint32_t count) const {
     std::uint32_t best = 0;
-    for (const auto& [offset, size] : free_) {
-      const bool at_end = offset + size == count_;
-      if (size >= count && !at_end && (best == 0 || size < best)) best = size;
+    for (const block& hole : free_) {
+      const bool at_end = hole.offset + hole.count == count_;
+      if (hole.count >= count && !at_end && (best == 0 || hole.count < best)) best = hole.count;
     }
-    return best != 0 || free_.empty() ? best : std::prev(free_.end())->second;
+    return best != 0 || free_.empty() ? best : free_.back().count;
   }
 
   /// The free block that holds all of [offset, offset + count); a count of 0 when there is none.
   [[nodiscard]] block hole_around(block wanted) const {
-    auto hole = free_.upper_bound(wanted.offset);
-    if (hole == free_.begin()) return {0, 0};
-    --hole;
+    std::size_t behind = first_from(free_, wanted.offset);
+    if (behind < free_.size() && free_[behind].offset == wanted.offset) ++behind;
+    if (behind == 0) return {0, 0};
+    const block hole = free_[behind - 1];
     const bool inside =
-        std::uint64_t{hole->first} + hole->second >= std::uint64_t{wanted.offset} + wanted.count;
-    return inside ? block{hole->first, hole->second} : block{0, 0};
+        std::uint64_t{hole.offset} + hole.count >= std::uint64_t{wanted.offset} + wanted.count;
+    return inside ? hole : block{0, 0};
   }
 
   void take(block taken) {
     const block hole = hole_around(taken);
-    free_.erase(hole.offset);
-    if (taken.offset != hole.offset) free_[hole.offset] = taken.offset - hole.offset;
+    remove(free_, hole.offset);
+    if (taken.offset != hole.offset) put(free_, {hole.offset, taken.offset - hole.offset});
     const std::uint32_t end = taken.offset + taken.count;
-    if (end != hole.offset + hole.count) free_[end] = hole.offset + hole.count - end;
-    live_[taken.offset] = taken.count;
+    if (end != hole.offset + hole.count) put(free_, {end, hole.offset + hole.count - end});
+    put(live_, taken);
     high_water_ = std::max(high_water_, end);
   }
 
   void give(std::uint32_t offset) {
-    const std::uint32_t count = live_.at(offset);
-    live_.erase(offset);
-    auto hole = free_.emplace(offset, count).first;
-    const auto after = std::next(hole);
-    if (after != free_.end() && offset + count == after->first) {
-      hole->second += after->second;
-      free_.erase(after);
-    }
-    if (hole == free_.begin()) return;
-    const auto before = std::prev(hole);
-    if (before->first + before->second == offset) {
-      before->second += hole->second;
-      free_.erase(hole);
+    block given = remove(live_, offset);
+    const std::size_t after = first_from(free_, offset);
+    if (after < free_.size() && free_[after].offset == offset + given.count)
+      given.count += remove(free_, free_[after].offset).count;
+    if (after > 0 && free_[after - 1].offset + free_[after - 1].count == offset) {
+      free_[after - 1].count += given.count;
+    } else {
+      put(free_, given);
     }
   }
 
   /// Free granules directly to the right of a live block.
   [[nodiscard]] std::uint32_t room_after(std::uint32_t offset) const {
-    const auto hole = free_.find(offset + live_.at(offset));
-    return hole == free_.end() ? 0 : hole->second;
+    const std::uint32_t end = offset + live_[first_from(live_, offset)].count;
+    const std::size_t after = first_from(free_, end);
+    return after < free_.size() && free_[after].offset == end ? free_[after].count : 0;
   }
 
   void resize(block resized) {
@@ -98,27 +98,45 @@ class range_model {
   }
 
   void split(block left) {
-    const std::uint32_t count = live_.at(left.offset);
-    live_[left.offset] = left.count;
-    live_[left.offset + left.count] = count - left.count;
+    block& whole = live_[first_from(live_, left.offset)];
+    const block right{left.offset + left.count, whole.count - left.count};
+    whole = left;
+    put(live_, right);
   }
 
   [[nodiscard]] std::uint32_t largest_free() const {
     std::uint32_t largest = 0;
-    for (const auto& hole : free_) largest = std::max(largest, hole.second);
+    for (const block& hole : free_) largest = std::max(largest, hole.count);
     return largest;
   }
 
-  [[nodiscard]] const std::map<std::uint32_t, std::uint32_t>& free() const { return free_; }
-  [[nodiscard]] const std::map<std::uint32_t, std::uint32_t>& live() const { return live_; }
+  [[nodiscard]] const blocks& free() const { return free_; }
+  [[nodiscard]] const blocks& live() const { return live_; }
   [[nodiscard]] std::uint32_t high_water() const { return high_water_; }
 
  private:
+  // Index of the first block that begins at `offset` or behind it.
+  [[nodiscard]] static std::size_t first_from(const blocks& in, std::uint32_t offset) {
+    const auto found =
+        std::lower_bound(in.begin(), in.end(), offset,
+                         [](const block& each, std::uint32_t at) { return each.offset < at; });
+    return static_cast<std::size_t>(found - in.begin());
+  }
+  static void put(blocks& in, block added) {
+    in.insert(in.begin() + static_cast<std::ptrdiff_t>(first_from(in, added.offset)), added);
+  }
+  static block remove(blocks& from, std::uint32_t offset) {
+    const auto gone = from.begin() + static_cast<std::ptrdiff_t>(first_from(from, offset));
+    const block was = *gone;
+    from.erase(gone);
+    return was;
+  }
+
   std::uint32_t count_;
   std::uint32_t origin_;
   std::uint32_t high_water_ = 0;
-  std::map<std::uint32_t, std::uint32_t> free_;
-  std::map<std::uint32_t, std::uint32_t> live_;
+  blocks free_;
+  blocks live_;
 };
 
 #endif
