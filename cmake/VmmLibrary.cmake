@@ -116,10 +116,10 @@ function(vmm_run_test name labels is_each)
   endif()
 endfunction()
 
-# vmm_joined(RESULT NAME FILE...): the files; with VMM_JOIN_SOURCES one that includes them, so that a
-# compiler reads only once what they all include and import. Includes come before imports: what the
-# files include in angle brackets is said first. A unit of a module stays by itself, and so does a
-# file that includes something on a condition.
+# vmm_joined(RESULT NAME FILE...): the files; with VMM_JOIN_SOURCES one that includes them, so that
+# a compiler reads only once what they all include and import. Includes come before imports: what
+# the files include in angle brackets is said first. A unit of a module stays by itself, and so does
+# a file that includes something on a condition.
 function(vmm_joined result name)
   set(${result} ${ARGN} PARENT_SCOPE)
   set(joined "")
