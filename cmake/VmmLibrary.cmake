@@ -116,12 +116,48 @@ function(vmm_run_test name labels is_each)
   endif()
 endfunction()
 
-# vmm_test(NAME name SOURCES ... [LABELS ...] [EACH]): a GoogleTest program. EACH is for tests that
-# take seconds, so that they share the cores, and for those that need a process of their own. One
-# that is left out can still be built by its name.
+# vmm_joined(RESULT NAME FILE...): the files; with VMM_JOIN_SOURCES one that includes them, so that
+# a compiler reads only once what they all include and import. Includes come before imports: what
+# the files include in angle brackets is said first. A unit of a module stays by itself, and so does
+# a file that includes something on a condition.
+function(vmm_joined result name)
+  set(${result} ${ARGN} PARENT_SCOPE)
+  set(joined "")
+  set(apart "")
+  set(headers "")
+  foreach(source IN LISTS ARGN)
+    file(READ "${source}" text)
+    if(text MATCHES "\n(module|#if)[^\n]*\n")
+      list(APPEND apart "${source}")
+      continue()
+    endif()
+    get_filename_component(source "${source}" ABSOLUTE)
+    string(APPEND joined "#include \"${source}\"\n")
+    string(REGEX MATCHALL "#include <[^>]+>" lines "${text}")
+    list(APPEND headers ${lines})
+  endforeach()
+  list(LENGTH apart apart_count)
+  math(EXPR joined_count "${ARGC} - 2 - ${apart_count}")
+  if(VMM_JOIN_SOURCES AND joined_count GREATER 1)
+    list(REMOVE_DUPLICATES headers)
+    list(JOIN headers "\n" headers)
+    set(file "${CMAKE_CURRENT_BINARY_DIR}/${name}_joined.cpp")
+    file(CONFIGURE OUTPUT "${file}" CONTENT "${headers}\n${joined}" @ONLY)
+    set(${result} ${apart} "${file}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# vmm_test(NAME name SOURCES ... [LABELS ...] [EACH] [APART]): a GoogleTest program. EACH is for
+# tests that take seconds, so that they share the cores, and for those that need a process of their
+# own; APART for sources that have names in common and cannot be joined. One that is left out can
+# still be built by its name.
 function(vmm_test)
-  cmake_parse_arguments(A "EACH" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
-  add_executable(${A_NAME} ${A_SOURCES})
+  cmake_parse_arguments(A "EACH;APART" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  set(sources ${A_SOURCES})
+  if(NOT A_APART)
+    vmm_joined(sources ${A_NAME} ${A_SOURCES})
+  endif()
+  add_executable(${A_NAME} ${sources})
   target_link_libraries(${A_NAME} PRIVATE vmm::vmm GTest::gtest GTest::gtest_main ${A_LIBRARIES})
   target_compile_options(${A_NAME} PRIVATE ${VMM_TEST_FLAGS})
   vmm_warnings(${A_NAME})
@@ -150,6 +186,13 @@ endfunction()
 function(vmm_program name)
   vmm_bare_program(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE vmm_program_start)
+endfunction()
+
+# vmm_only_by_name(TARGET...): unless VMM_TEST_EVERY_PROGRAM says so, built where its name is given.
+function(vmm_only_by_name)
+  if(NOT VMM_TEST_EVERY_PROGRAM)
+    set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 endfunction()
 
 # vmm_bare_program(name sources...): without that, for whoever has a main of its own.

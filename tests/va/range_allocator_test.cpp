@@ -20,7 +20,7 @@ using vmm::errc;
 using vmm::granule_range;
 using vmm::range_allocator;
 
-range_allocator make(std::uint32_t count_granules) {
+range_allocator make_range(std::uint32_t count_granules) {
   return range_allocator::create({.count_granules = count_granules}).value();
 }
 
@@ -50,7 +50,7 @@ TEST(RangeAllocator, RefusesRangesItCannotDescribe) {
 }
 
 TEST(RangeAllocator, HandsOutTheWholeRangeAndTakesItBack) {
-  range_allocator range = make(10);
+  range_allocator range = make_range(10);
   EXPECT_EQ(layout(range), "-10");
   const block_id all = take(range, 10);
   EXPECT_EQ(layout(range), "10");
@@ -63,7 +63,7 @@ TEST(RangeAllocator, HandsOutTheWholeRangeAndTakesItBack) {
 }
 
 TEST(RangeAllocator, RefusesWhatNoRangeCanHold) {
-  range_allocator range = make(10);
+  range_allocator range = make_range(10);
   EXPECT_EQ(code(range.allocate({0})), errc::invalid_argument);
   EXPECT_EQ(code(range.allocate({0, 2})), errc::invalid_argument);
   EXPECT_EQ(code(range.allocate({1, 3})), errc::invalid_argument);
@@ -75,7 +75,7 @@ TEST(RangeAllocator, RefusesWhatNoRangeCanHold) {
 }
 
 TEST(RangeAllocator, TakesTheSmallestHoleThatFitsAndTheEndLast) {
-  range_allocator range = make(100);
+  range_allocator range = make_range(100);
   std::vector<block_id> blocks;
   for (const std::uint32_t count : {5u, 1u, 3u, 1u, 4u, 1u}) blocks.push_back(take(range, count));
   for (const int hole : {0, 2, 4}) range.free(blocks[static_cast<std::size_t>(hole)]);
@@ -88,7 +88,7 @@ TEST(RangeAllocator, TakesTheSmallestHoleThatFitsAndTheEndLast) {
 
 // [B4] Address ranges are reused exact size first, then by growing a smaller one.
 TEST(RangeAllocator, ReusesTheRangeFreedLastAmongEquals) {
-  range_allocator range = make(1000);
+  range_allocator range = make_range(1000);
   std::vector<block_id> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(take(range, 10));
   range.free(blocks[2]);
@@ -98,7 +98,7 @@ TEST(RangeAllocator, ReusesTheRangeFreedLastAmongEquals) {
 }
 
 TEST(RangeAllocator, MergesWithFreeNeighboursOnBothSides) {
-  range_allocator range = make(9);
+  range_allocator range = make_range(9);
   std::vector<block_id> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(take(range, 2));
   range.free(blocks[0]);
@@ -123,7 +123,7 @@ TEST(RangeAllocator, AlignsFromItsOrigin) {
 
 // A hole of count + alignment - 1 granules takes the block wherever it begins; one less does not.
 TEST(RangeAllocator, AnAlignedBlockNeedsRoomForItsWorstPlace) {
-  range_allocator range = make(64);
+  range_allocator range = make_range(64);
   (void)take(range, 1);
   const block_id hole = take(range, 5 + 4 - 2);
   const block_id wall = take(range, 1);
@@ -136,7 +136,7 @@ TEST(RangeAllocator, AnAlignedBlockNeedsRoomForItsWorstPlace) {
 }
 
 TEST(RangeAllocator, FindsTheOneAlignedHoleAmongMany) {
-  range_allocator range = make(1 << 16);
+  range_allocator range = make_range(1 << 16);
   std::vector<block_id> holes;
   for (std::uint32_t i = 0; i < 40; ++i) {
     holes.push_back(take(range, 300));
@@ -153,7 +153,7 @@ TEST(RangeAllocator, FindsTheOneAlignedHoleAmongMany) {
 }
 
 TEST(RangeAllocator, GrowsIntoTheFreeRightNeighbourOnly) {
-  range_allocator range = make(20);
+  range_allocator range = make_range(20);
   const block_id first = take(range, 4);
   const block_id second = take(range, 4);
   const block_id third = take(range, 4);
@@ -175,7 +175,7 @@ TEST(RangeAllocator, GrowsIntoTheFreeRightNeighbourOnly) {
 }
 
 TEST(RangeAllocator, ShrinksAndFreesTheTail) {
-  range_allocator range = make(20);
+  range_allocator range = make_range(20);
   const block_id first = take(range, 8);
   const block_id second = take(range, 8);
   EXPECT_EQ(code(range.shrink(first, 0)), errc::invalid_argument);
@@ -191,7 +191,7 @@ TEST(RangeAllocator, ShrinksAndFreesTheTail) {
 }
 
 TEST(RangeAllocator, SplitsLiveBlocks) {
-  range_allocator range = make(20);
+  range_allocator range = make_range(20);
   const block_id left = take(range, 8);
   EXPECT_EQ(code(range.split(left, 0)), errc::invalid_argument);
   EXPECT_EQ(code(range.split(left, 8)), errc::invalid_argument);
@@ -230,7 +230,7 @@ TEST(RangeAllocator, RunningOutOfRecordsIsAnErrorThatChangesNothing) {
 }
 
 TEST(RangeAllocator, CountsWhatItHolds) {
-  range_allocator range = make(100);
+  range_allocator range = make_range(100);
   const block_id first = take(range, 30);
   (void)take(range, 20);
   (void)take(range, 10);
@@ -246,11 +246,11 @@ TEST(RangeAllocator, CountsWhatItHolds) {
 }
 
 TEST(RangeAllocator, MovesWithItsBlocks) {
-  range_allocator range = make(100);
+  range_allocator range = make_range(100);
   const block_id block = take(range, 30);
   range_allocator other = std::move(range);
   EXPECT_EQ(other.where(block).count, 30u);
-  range = make(5);
+  range = make_range(5);
   range = std::move(other);
   range.free(block);
   EXPECT_EQ(layout(range), "-100");
@@ -258,7 +258,7 @@ TEST(RangeAllocator, MovesWithItsBlocks) {
 }
 
 TEST(RangeAllocatorDeathTest, MisuseEndsTheProcess) {
-  range_allocator range = make(100);
+  range_allocator range = make_range(100);
   const block_id first = take(range, 10);
   const block_id second = take(range, 10);
   (void)take(range, 10);

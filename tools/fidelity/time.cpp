@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t repeat_count = 7;
 constexpr double goal = 0.15;
 
-std::string fixed(double value, int digits) {
+std::string with_digits(double value, int digits) {
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), "%.*f", digits, value);
   return text.data();
@@ -138,9 +138,9 @@ int run_time(const settings& how) {
       const timed one = time_one(*device, each);
       if (std::fabs(one.ratio() - 1) <= goal) ++close;
       rows.push_back({each.name, std::to_string(one.call_count),
-                      fixed(one.predicted.host_us + one.predicted.waiting_us, 0),
-                      fixed(one.predicted.waiting_us, 0), fixed(one.host_factor, 2),
-                      fixed(one.taken_us, 0), fixed(one.ratio(), 3)});
+                      with_digits(one.predicted.host_us + one.predicted.waiting_us, 0),
+                      with_digits(one.predicted.waiting_us, 0), with_digits(one.host_factor, 2),
+                      with_digits(one.taken_us, 0), with_digits(one.ratio(), 3)});
       std::printf("%-24s %5llu calls, predicted %8.0f us x %.2f, taken %8.0f us, ratio %.3f\n",
                   each.name, static_cast<unsigned long long>(one.call_count),
                   one.predicted.host_us + one.predicted.waiting_us, one.host_factor, one.taken_us,

@@ -22,7 +22,7 @@ namespace fidelity {
 namespace {
 
 constexpr std::uint64_t default_cycles = 1'000'000;
-constexpr std::uint64_t default_rounds = 100;
+constexpr std::uint64_t rounds_of_wear = 100;
 // What the process itself may grow by; eight bytes lost in each of a million cycles are more.
 // A short run shows only how the process warms up, so there the host's bytes are told, not judged.
 constexpr std::uint64_t host_growth_max = 4u << 20;
@@ -163,7 +163,7 @@ int run_oom(const settings& how) {
   if (!device) return 2;
   const auto unit = device->query_granularity({.where = device->home()});
   if (!unit) return refused(unit.error());
-  const std::uint64_t count = how.count == 0 ? default_rounds : how.count;
+  const std::uint64_t count = how.count == 0 ? rounds_of_wear : how.count;
   const held before = look(*device);
   std::uint64_t made_count = 0;
   std::uint64_t wrong_count = 0;
