@@ -5,7 +5,8 @@
 # the flags to pass, before any target of vmm is used; vmm's own presets are not advised.
 # Method: the project in refused/ is configured with pretended compilers, generators and flags.
 #   VMM_SOURCE   vmm's source    VMM_BINARY   its build, which has the package's files
-#   MAKE         the ninja       WORK         where this test may write
+#   MAKE         the ninja, which stands in for the make that a machine may lack
+#   WORK         where this test may write
 set(advice "Configure an empty build folder with -G Ninja -DCMAKE_CXX_COMPILER=clang++-19")
 
 # expect(TEXT GENERATOR ARGUMENT...): both ways in end with TEXT.
@@ -13,12 +14,8 @@ function(expect text generator)
   foreach(way IN ITEMS "-Dvmm_DIR=${VMM_BINARY}" "-DVMM_CMAKE=${VMM_SOURCE}/cmake")
     set(folder "${WORK}/refused")
     file(REMOVE_RECURSE "${folder}")
-    set(make "")
-    if(generator STREQUAL "Ninja")
-      set(make "-DCMAKE_MAKE_PROGRAM=${MAKE}")
-    endif()
     execute_process(COMMAND ${CMAKE_COMMAND} -S "${VMM_SOURCE}/tests/package/refused" -B "${folder}"
-                            -G "${generator}" ${make} ${way} ${ARGN}
+                            -G "${generator}" "-DCMAKE_MAKE_PROGRAM=${MAKE}" ${way} ${ARGN}
                     RESULT_VARIABLE outcome OUTPUT_VARIABLE output ERROR_VARIABLE output)
     string(REGEX REPLACE "[ \n]+" " " output "${output}")
     string(FIND "${output}" "${text}" position)
