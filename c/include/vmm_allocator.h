@@ -15,8 +15,8 @@ extern "C" {
 #endif
 
 /** A stream-ordered pool for each device, made when it is first asked for: with handles of 64 MiB
- *  at most and no headroom, unless VMM_POOL_POLICY is read. Streams are as in vmm_pool_allocate(),
- *  and stay until vmm_allocator_forget_stream(). */
+ *  at most and no headroom, unless VMM_POOL_POLICY is set and read. Streams are as in
+ *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). */
 typedef struct vmm_allocator vmm_allocator;
 
 /** How an allocator is made; each comment ends with the default. */

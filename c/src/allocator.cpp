@@ -257,7 +257,7 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   options.capture = static_cast<vmm::capture_rule>(full.capture);
   options.at_end.hook = nullptr;  // frameworks end with live tensors
   // Frameworks run for long: more driver time while a pool grows, for less memory ever after.
-  // docs/decisions/0022 has the figures.
+  // docs/decisions/0027 has the figures.
   options.rules.handle_bytes = std::uint64_t{64} << 20;
   options.rules.headroom = 1;
   if (const vmm::status checked = options.validate(); !checked) return fail(checked.error());

@@ -39,8 +39,8 @@ std::string output_of(const std::string& command) {
   return pclose(pipe) == -1 ? std::string{} : out;
 }
 
-// Recorded to judge the default pool on programs that nothing was chosen on; a replay of each under
-// every policy would cost more processor time than it could find.
+// Recorded to judge the default pool, which was chosen without them; a replay of each under every
+// policy would cost more processor time than it could find.
 constexpr std::string_view of_the_pool_alone[] = {"folding",   "points", "rays",
                                                   "recommend", "search", "video"};
 
