@@ -4,7 +4,8 @@
 // vmm.stream:guarded - a pool's locks and their order, and an object that is reached only under its
 // lock. Not exported.
 //
-// The order of a pool's locks, outermost first: the watcher's, that of growth, that of the remap
+// The order of a pool's locks, outermost first: that of changes (suspension, and frees that fill,
+// but for those of remap callbacks), the watcher's, that of growth, that of the remap
 // callbacks (notices), that of release, that of marks of all work, the state's (guarded), under
 // which no driver call and no callback is made, and those of fronts, one at a time. growth_turn
 // takes the first two.

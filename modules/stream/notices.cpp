@@ -11,15 +11,14 @@ namespace vmm {
 
 namespace {
 
-// A number that no other running thread has; not 0.
+thread_local const remap_board* watched = nullptr;
+
+}  // namespace
+
 std::uint64_t this_thread() noexcept {
   thread_local const char mark = 0;
   return reinterpret_cast<std::uintptr_t>(&mark);
 }
-
-thread_local const remap_board* watched = nullptr;
-
-}  // namespace
 
 // ---- turns of a watched pool -----------------------------------------------------------
 
@@ -54,10 +53,13 @@ void remap_board::check_not_watching() const noexcept {
   check(watched != this, "a block watcher calls the pool that calls it");
 }
 
+bool remap_board::is_telling_here() const noexcept {
+  return telling_.load(std::memory_order_relaxed) == this_thread();
+}
+
 void remap_board::check_not_telling() const noexcept {
   check_not_watching();
-  check(telling_.load(std::memory_order_relaxed) != this_thread(),
-        "a remap callback calls what it must not: see remap_listener");
+  check(!is_telling_here(), "a remap callback calls what it must not: see remap_listener");
 }
 
 result<remap_subscription> remap_board::add(remap_listener& told) noexcept {

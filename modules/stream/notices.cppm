@@ -63,6 +63,9 @@ export class remap_listener {
 /// Names a subscription.
 export enum class remap_subscription : std::uint64_t { none = 0 };
 
+/// A number that no other running thread has; not 0.
+[[nodiscard]] std::uint64_t this_thread() noexcept;
+
 class remap_board {
  public:
   remap_board() = default;
@@ -83,6 +86,8 @@ class remap_board {
   void check_not_telling() const noexcept;
   /// Ends the process when the calling thread is inside the watcher of the pool with this board.
   void check_not_watching() const noexcept;
+  /// Whether the calling thread is inside a callback of this board: it has the lock of growth.
+  [[nodiscard]] bool is_telling_here() const noexcept;
 
  private:
   struct listener {

@@ -72,11 +72,17 @@ result<address> stream_pool::check_capture_and_allocate(std::uint64_t size_bytes
 
 status stream_pool::free_watched(address at, stream_handle stream) {
   check(watches_ || watches_capture_, "a call that nobody watches takes the slow way");
-  if (clears_on_release()) [[unlikely]] {
-    const sync::lock_guard<sync::recursive_mutex> changing(changing_mutex_);
-    if (status filled = fill_released(at, stream); !filled) return filled;
+  if (!clears_on_release()) [[likely]]
     return free_told(at, stream);
-  }
+  // A callback's thread has the lock of growth: nobody else suspends memory meanwhile.
+  if (board_.is_telling_here()) return fill_and_free(at, stream);
+  const sync::lock_guard<sync::recursive_mutex> changing(changing_mutex_);
+  return fill_and_free(at, stream);
+}
+
+status stream_pool::fill_and_free(address at, stream_handle stream) {
+  check(clears_on_release(), "a block is filled that nobody wants filled");
+  if (status filled = fill_released(at, stream); !filled) return filled;
   return free_told(at, stream);
 }
 

@@ -411,7 +411,8 @@ export class stream_pool {
   }
   // The same where the gate is closed: a capture may be under way that was announced.
   [[nodiscard]] inline bool watches_closed(stream_handle stream) const noexcept {
-    return watches(stream) || (gate_.is_closed_by(gate_reason::captured) && asks_about(stream));
+    if (watches(stream)) return true;
+    return watches_capture_ && gate_.is_closed_by(gate_reason::captured) && asks_about(stream);
   }
   [[nodiscard]] inline bool asks_about(stream_handle stream) const noexcept {
     return static_cast<std::uint64_t>(stream) >= asked_from_;
@@ -576,6 +577,8 @@ export class stream_pool {
   [[nodiscard]] result<address_range> whole_block(address at);
   [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream);
   [[nodiscard]] status fill_released(address at, stream_handle stream);
+  [[nodiscard]] bool may_fill();
+  [[nodiscard]] status fill_and_free(address at, stream_handle stream);
   [[nodiscard]] result<address> allocate_told(std::uint64_t size_bytes, stream_handle stream);
   [[nodiscard]] status free_told(address at, stream_handle stream);
 
@@ -663,6 +666,8 @@ export class stream_pool {
   bool may_alias_ = false;
   // Of whoever has made the phase `changing`, until it ends; before growth's. Frees that fill.
   sync::recursive_mutex changing_mutex_;
+  sync::atomic<std::uint64_t> changer_ = 0;  // the thread
+  sync::atomic<suspension_phase> changing_from_ = suspension_phase::running;
   mutable sync::mutex history_lock_;  // from taking a history to its end: the ring stays
   top_use top_;
   user_count users_{used_object::pool};

@@ -53,9 +53,11 @@ suspension_phase stream_pool::change_phase(suspension_phase from) {
     const auto state = state_.lock();
     const suspension_phase before = state->suspension();
     if (before != from) return before;
+    changing_from_.store(from, std::memory_order_relaxed);
     state->set_suspension(suspension_phase::changing);
   }
   changing_mutex_.lock();
+  changer_.store(this_thread(), std::memory_order_relaxed);
   return from;
 }
 
@@ -65,6 +67,7 @@ void stream_pool::end_change(suspension_phase next) noexcept {
     check(state->suspension() == suspension_phase::changing, "a change ends that was not begun");
     state->set_suspension(next);
   }
+  changer_.store(0, std::memory_order_relaxed);
   changing_mutex_.unlock();
 }
 

@@ -639,6 +639,24 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   destroy(made, *number);
 }
 
+// The last number that a stream can have is no sign of a driver that captures nothing.
+TEST(AnnouncedCaptures, AnyNumberOfAStreamIsTakenWhereTheDriverCapturesNothing) {
+  vmm::fake_driver driver;
+  vmm::pool_options options;
+  options.capture = capture_rule::unchecked;
+  options.captures_announced = true;
+  vmm::stream_pool pool(driver, options);
+  const stream_handle last{~std::uint64_t{0}};
+  const auto first = pool.allocate(4096, last);
+  ASSERT_TRUE(pool.capture_begins());
+  const auto second = pool.allocate(4096, last);
+  EXPECT_TRUE(pool.capture_ended());
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(second);
+  EXPECT_TRUE(pool.free(*first, last));
+  EXPECT_TRUE(pool.free(*second, last));
+}
+
 // Each announcement ends by itself: with one left the driver is asked.
 TEST_F(Captures, AnnouncementsAreCounted) {
   vmm::pool_options options = moving();

@@ -261,7 +261,7 @@ class silent_watcher final : public vmm::block_watcher {
 // A remap callback may free. Allocations and frees take turns where there is a watcher.
 struct freeing_callback final : vmm::remap_listener {
   void before_change(const vmm::remap_notice&) noexcept override {
-    if (parked.value == 0) return;
+    if (parked.value == 0 || world->pool == nullptr) return;  // null: the pool is being closed
     world->free(parked, world->b);
     parked = {};
   }
@@ -269,11 +269,11 @@ struct freeing_callback final : vmm::remap_listener {
   vmm::address parked{};
 };
 
-void let_callback_free(pool_case& world, freeing_callback& callback) {
+void let_callback_free(pool_case& world, freeing_callback& callback, std::uint64_t size_bytes) {
   callback.world = &world;
   callback.parked = world.allocate(4096, world.b);
   EXPECT_TRUE(world.pool->subscribe(callback));
-  world.free(world.allocate(6 * mib, world.a), world.a);
+  world.free(world.allocate(size_bytes, world.a), world.a);
 }
 
 TEST(PoolThreads, ACallbackFreesUnderAWatcherWhileAnotherThreadGrows) {
@@ -283,10 +283,47 @@ TEST(PoolThreads, ACallbackFreesUnderAWatcherWhileAnotherThreadGrows) {
   what.preemptions_max = 1;
   what.options.watcher = &watcher;
   what.options.rules.lowest_fit_bytes = 0;  // memory of the other stream moves
-  what.before = [&](pool_case& world) { let_callback_free(world, callback); };
+  what.before = [&](pool_case& world) { let_callback_free(world, callback, 6 * mib); };
   what.first = [](pool_case& world) { (void)world.allocate(8 * mib, world.b); };
   what.second = [](pool_case& world) { (void)world.pool->trim(0); };
   play_all("growth under a watcher beside trim with a callback that frees", what);
+}
+
+// The thread of a callback has the lock of growth, and the watcher's: a free there that fills its
+// block waits for no thread that has the lock of changes and wants one of these.
+TEST(PoolThreads, ACallbackFreesUnderAWatcherWhereFreesFill) {
+  silent_watcher watcher;
+  freeing_callback callback;
+  auto kept = std::make_shared<vmm::address>();
+  pair_of_threads what;
+  what.preemptions_max = 1;
+  what.options.watcher = &watcher;
+  what.options.contents = vmm::contents_rule::zero_on_release;
+  what.before = [&callback, kept](pool_case& world) {
+    *kept = world.allocate(4096, world.a);
+    let_callback_free(world, callback, 8 * mib);
+    EXPECT_TRUE(world.driver.finish_all());
+  };
+  what.first = [](pool_case& world) { (void)world.pool->trim(0); };
+  what.second = [kept](pool_case& world) { world.free(*kept, world.a); };
+  play_all("trim with a callback that frees and fills beside a free, under a watcher", what);
+}
+
+TEST(PoolThreads, ACallbackFreesBesideASuspensionWhereFreesFill) {
+  freeing_callback callback;
+  pair_of_threads what;
+  what.preemptions_max = 1;
+  what.options.contents = vmm::contents_rule::zero_on_release;
+  what.before = [&callback](pool_case& world) {
+    let_callback_free(world, callback, 8 * mib);
+    EXPECT_TRUE(world.driver.finish_all());
+  };
+  what.first = [](pool_case& world) { (void)world.pool->trim(0); };
+  what.second = [](pool_case& world) {
+    vmm::suspension_list parts;
+    if (world.pool->begin_suspend({}, parts)) world.pool->end_suspend(parts, false);
+  };
+  play_all("trim with a callback that frees and fills beside a suspension", what);
 }
 
 // Counts mappings. One that has begun and is not counted yet is a step of the schedule.
