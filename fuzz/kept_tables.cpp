@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -60,7 +61,10 @@ mapping* take(mapping*& list, const Fits& fits) {
 mapping* fresh_record() {
   static mapping records[1024];
   static std::size_t used_count = 0;
-  if (used_count == std::size(records)) std::abort();
+  if (used_count == std::size(records)) {
+    std::fprintf(stderr, "kept_tables: more than %zu mappings at a time\n", std::size(records));
+    std::abort();
+  }
   return &records[used_count++];
 }
 

@@ -123,8 +123,6 @@ constexpr replacement replacements[] = {
      "verify of vmm_suspender_options: memory came back with other contents than promised"},
     {"memory_options::peers names the home or the placement, which read and write",
      "the grants name the driver's device or where the memory lies, which read and write"},
-    {"a device of memory_options::peers reaches no memory",
-     "a device of the grants does not reach the memory"},
     {"memory_options::peers has more locations than a list takes",
      "the grants name more locations than VMM_GRANTS_MAX"},
     {"the driver has no rights for each device: see features::peers",

@@ -24,13 +24,8 @@ status add_peers(driver_interface& driver, const memory_options& options, locati
       return refuse(errc::bad_option,
                     "memory_options::peers names the home or the placement, which read and write");
     }
-    if (driver.feature_set().peers) {
-      const result<peer_info> link = driver.query_peer({each.who, memory_at});
-      if (!link) return link.error();
-      if (!link->is_reachable())
-        return refuse(errc::not_supported, "a device of memory_options::peers reaches no memory");
-    }
-    if (!grants.set(each))
+    if (status reached = check_reach(driver, memory_at, {&each, 1}); !reached) return reached;
+    if (each.rights != access::none && !grants.set(each))
       return refuse(errc::bad_option, "memory_options::peers has more locations than a list takes");
   }
   check(grants.of(driver.home()) == access::read_write, "the home may not use a core's memory");
@@ -48,12 +43,13 @@ status check_reach(driver_interface& driver, location memory_at,
       return refuse(errc::not_supported,
                     "the driver has no rights for each device: see features::peers");
     }
-    const bool is_of_a_device =
-        each.who.kind == location::place::device || memory_at.kind == location::place::device;
-    if (!is_of_a_device) continue;
+    // Of a location that is not there this says so, though CUDA's does not look at nodes. What it
+    // says of the host and its own memory is about links, of which there is none.
     const result<peer_info> link = driver.query_peer({each.who, memory_at});
     if (!link) return link.error();
-    if (!link->is_reachable()) {
+    const bool is_of_a_device =
+        each.who.kind == location::place::device || memory_at.kind == location::place::device;
+    if (is_of_a_device && !link->is_reachable()) {
       return refuse(errc::not_supported,
                     "the device does not reach this memory: ask query_peer first");
     }

@@ -50,7 +50,7 @@ export [[nodiscard]] result<core_plan> plan_core(driver_interface& driver,
 
 /// Whether the driver gives these rights to memory that lies there, as far as it says so before
 /// there is any: what it is to refuse is refused when it is asked for, not by a growth.
-/// Rights of the host to its own memory are not asked about, nor what is taken away.
+/// What is taken away is not asked about.
 /// Errors: not_supported (features::peers is not there, a device does not reach the memory, or the
 /// host is to use a device's), what query_peer answers. Cost: a question for each grant.
 export [[nodiscard]] status check_reach(driver_interface& driver, location memory_at,

@@ -236,6 +236,47 @@ TEST(Reach, PeersThatDoNotReachTheMemoryToBeAreRefused) {
   ASSERT_TRUE(pool.free(*of_pool, {}));
 }
 
+TEST_F(Rights, TakenFromWhoeverIsNotThereAreForgotten) {
+  vmm::manager managed(driver);
+  vmm::stream_pool pool(driver);
+  const vmm::access_grant none{device(9), access::none};
+  const vmm::access_grant good{device(1), access::read};
+  EXPECT_TRUE(managed.set_peers({&none, 1}));
+  EXPECT_TRUE(pool.set_peers({&none, 1}));
+  const auto at = managed.allocate(4 * MiB);
+  const auto of_pool = pool.allocate(4 * MiB, {});
+  ASSERT_TRUE(at && of_pool);
+  EXPECT_TRUE(managed.set_peers({&good, 1}));
+  EXPECT_TRUE(pool.set_peers({&good, 1}));
+  EXPECT_EQ(of(*at, 4 * MiB, device(1)), access::read);
+  EXPECT_EQ(of(*of_pool, 4 * MiB, device(1)), access::read);
+  ASSERT_TRUE(managed.free(*at));
+  ASSERT_TRUE(pool.free(*of_pool, {}));
+  vmm::manager other(driver, {{.peers = peers({none})}});
+  const auto of_other = other.allocate(4 * MiB);
+  ASSERT_TRUE(of_other);
+  EXPECT_TRUE(other.set_peers({&good, 1})) << "nor are those of the options kept";
+  ASSERT_TRUE(other.free(*of_other));
+}
+
+TEST_F(Rights, OfANodeThatIsNotThereAreRefusedBeforeThereIsMemory) {
+  const vmm::access_grant nobody{vmm::host_node(99), access::read};
+  const vmm::access_grant near{vmm::host_node(1), access::read};
+  vmm::manager managed(driver, {{.placement = vmm::host_node(0)}});
+  vmm::stream_pool pool(driver, {{.placement = vmm::host_node(0)}});
+  EXPECT_EQ(managed.set_peers({&nobody, 1}).error().code, errc::invalid_argument);
+  EXPECT_EQ(pool.set_peers({&nobody, 1}).error().code, errc::invalid_argument);
+  EXPECT_TRUE(managed.set_peers({&near, 1}));
+  EXPECT_TRUE(pool.set_peers({&near, 1}));
+  const auto at = managed.allocate(4 * MiB);
+  const auto of_pool = pool.allocate(4 * MiB, {});
+  EXPECT_TRUE(at && of_pool) << "what was refused is forgotten";
+  if (at) ASSERT_TRUE(managed.free(*at));
+  if (of_pool) ASSERT_TRUE(pool.free(*of_pool, {}));
+  vmm::manager wrong(driver, {{.placement = vmm::host_node(0), .peers = peers({nobody})}});
+  EXPECT_EQ(wrong.set_up().error().code, errc::invalid_argument);
+}
+
 TEST(Reach, ADriverThatKnowsNoPeersGivesThemNoRightsToMemoryToBe) {
   vmm::fake_driver driver(vmm::fake::profile::level_zero());
   vmm::manager managed(driver);
@@ -245,6 +286,11 @@ TEST(Reach, ADriverThatKnowsNoPeersGivesThemNoRightsToMemoryToBe) {
     EXPECT_EQ(managed.set_peers({&other, 1}).error().code, errc::not_supported);
     EXPECT_EQ(pool.set_peers({&other, 1}).error().code, errc::not_supported);
   }
+  const vmm::memory_options of_others{.peers = peers({{device(1), access::read}})};
+  vmm::manager wrong(driver, {of_others});
+  vmm::stream_pool wrong_pool(driver, {of_others});
+  EXPECT_EQ(wrong.set_up().error().code, errc::not_supported);
+  EXPECT_EQ(wrong_pool.set_up().error().code, errc::not_supported);
   const vmm::access_grant none{device(1), access::none};
   EXPECT_TRUE(pool.set_peers({&none, 1}));
   const auto at = managed.allocate(4 * MiB);

@@ -3,13 +3,15 @@
 //
 // Goal: ./run says nothing of its own when nothing is to be done, configures again when a folder is
 // new, lists names that can be typed, works through a symbolic link, says what a word needs, and
-// lets no other ./run into a folder in which it builds, and counts the tests inside of programs.
+// lets no other ./run into a folder in which it builds, counts the tests inside of programs, and
+// installs what only tests need beside the first build, where nobody is asked.
 // Method: the script in a folder of its own, with a cmake and a ninja that write down how they are
 // called and programs that say so; and this build's rules, in which no list is made anew.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -124,13 +126,15 @@ TEST_F(RunScript, EndsTheTestsWithItself) {
   ASSERT_EQ(std::system(("mkfifo '" + path("begun") + "' '" + path("never") + "'").c_str()), 0);
   const std::string waits = "exec 9>'" + path("held") + "'; flock --shared 9; ";
   script("bin/a_test", waits + "echo >'" + path("begun") + "'; read -r _ <'" + path("never") + "'");
-  script("bin/ctest", waits + "a_test & read -r _ <'" + path("begun") +
-                          "'; kill -TERM $PPID; read -r _ <'" + path("never") + "'");
-  const finished got = ask("./run test --preset release");
-  EXPECT_EQ(got.code, 143);
-  EXPECT_EQ(got.out.find("passed"), std::string::npos) << got.out;
-  const std::string is_free = "flock --timeout 20 '" + path("held") + "' true";
-  EXPECT_EQ(std::system(is_free.c_str()), 0) << "the tests go on";
+  for (const auto& [signal, code] : {std::pair{"TERM", 143}, std::pair{"QUIT", 131}}) {
+    script("bin/ctest", waits + "a_test & read -r _ <'" + path("begun") + "'; kill -" + signal +
+                            " $PPID; read -r _ <'" + path("never") + "'");
+    const finished got = ask("./run test --preset release");
+    EXPECT_EQ(got.code, code);
+    EXPECT_EQ(got.out.find("passed"), std::string::npos) << got.out;
+    const std::string is_free = "flock --timeout 20 '" + path("held") + "' true";
+    EXPECT_EQ(std::system(is_free.c_str()), 0) << "the tests go on";
+  }
 }
 
 TEST_F(RunScript, WorksThroughASymbolicLink) {
@@ -154,10 +158,9 @@ class RunScriptTests : public RunScript {
     file("suite.xml",
          "<testsuite name=\"x\"\n\ttests=\"3\"\n\tfailures=\"2\"\n\tdisabled=\"0\"\n"
          "\tskipped=\"0\"\n>\n");
-    script("bin/ctest",
-           "echo ${2##*/} >>'" + path("tested") + "'; mkdir -p \"$2/gtest\"; cp '" +
-               path("suite.xml") + "' \"$2/tests.xml\"; cp '" + path("program.xml") +
-               "' \"$2/gtest/\"; exit 8");
+    script("bin/ctest", "echo ${2##*/} >>'" + path("tested") + "'; mkdir -p \"$2/gtest\"; cp '" +
+                            path("suite.xml") + "' \"$2/tests.xml\"; cp '" + path("program.xml") +
+                            "' \"$2/gtest/\"; exit 8");
     file("program.xml", program);
     if (ask("./run test --no-install").out.find("  missing  ") != std::string::npos)
       GTEST_SKIP() << "not all that the tests need is here";
@@ -200,6 +203,83 @@ TEST_F(RunScriptTests, WhatWasTestedIsCountedWhereTheNextBuildFails) {
   EXPECT_NE(got.out.find("\n2 passed, 2 failed, 2 skipped\n"), std::string::npos) << got.out;
   EXPECT_NE(got.err.find("wrong\n"), std::string::npos) << got.err;
   EXPECT_NE(got.err.find("the preset dev could not be built\n"), std::string::npos) << got.err;
+}
+
+// ---- packages that only tests need -------------------------------------------------------------
+
+// A copy of the script that misses one of them, with an apt-get that installs it once it may: where
+// `when` (Bash) is true. Its output is in build/.packages.log when it runs beside the build.
+class RunScriptInstalls : public RunScript {
+ protected:
+  void SetUp() override {
+    RunScript::SetUp();
+    if (IsSkipped()) return;
+    const std::string known = "grep -Eqx 'ID=(debian|ubuntu)' /etc/os-release";
+    if (std::system(known.c_str()) != 0 || ask("./run test --no-install").code != 0)
+      GTEST_SKIP() << "another distribution, or not all that the tests need is here";
+    const std::string change = "sed -i 's/^patch|patch|/no-such|no-such-package|/' ";
+    ASSERT_EQ(std::system((change + path("run")).c_str()), 0);
+    script("bin/id", "echo 0");
+    script("bin/ctest", log("tested"));
+  }
+  [[nodiscard]] std::string log(const std::string& word) const {
+    return "echo '" + word + "' >>'" + path("log") + "'; ";
+  }
+  void installs(const std::string& when) const {
+    script("bin/apt-get",
+           "case \"$*\" in *Lock::Timeout=600*install*no-such-package) ;; *) exit 0 ;; esac\n"
+           "for ((i = 0; i < 200; ++i)); do " +
+               when +
+               " && break; sleep 0.05; done\n"
+               "[[ $i -lt 200 ]] || { echo 'apt waits in vain'; exit 1; }\n"
+               "echo true >'" +
+               path("bin/no-such") + "'; chmod +x '" + path("bin/no-such") + "'; " +
+               log("installed"));
+  }
+  void builds(const std::string& how) const {
+    script("bin/ninja", "case \"$*\" in *' -n'*) exit ;; esac; " + log("built") + how);
+  }
+};
+
+TEST_F(RunScriptInstalls, BesideTheFirstBuildOfASanitizer) {
+  builds("");
+  installs("grep -q built '" + path("log") + "'");
+  const finished got = ask("./run test --preset dev");
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(text_of_file(path("log")), "configured\nbuilt\ninstalled\ntested\n");
+}
+
+TEST_F(RunScriptInstalls, FirstWhereItWouldAskOrTheBuildLooksForThem) {
+  builds("");
+  installs("true");
+  EXPECT_EQ(ask("./run test --preset release").code, 0);
+  EXPECT_EQ(text_of_file(path("log")), "installed\nconfigured\nbuilt\ntested\n");
+  std::filesystem::remove_all(path("build"));
+  std::filesystem::remove(path("bin/no-such"));
+  std::filesystem::remove(path("log"));
+  script("bin/id", "echo 1000");
+  script("bin/sudo", "[[ $1 != -n ]] || exit 1; \"$@\"");
+  EXPECT_EQ(ask("./run test --preset dev").code, 0);
+  EXPECT_EQ(text_of_file(path("log")), "installed\nconfigured\nbuilt\ntested\n");
+}
+
+TEST_F(RunScriptInstalls, ThatFailsEndsTheRunBeforeTheTests) {
+  builds("");
+  script("bin/apt-get", "echo 'apt says no'; exit 100");
+  const finished got = ask("./run test --preset dev");
+  EXPECT_EQ(got.code, 1);
+  EXPECT_NE(got.err.find("apt says no\n"), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("could not be installed"), std::string::npos) << got.err;
+  EXPECT_EQ(text_of_file(path("log")).find("tested"), std::string::npos);
+}
+
+TEST_F(RunScriptInstalls, IsWaitedForWhereTheBuildFails) {
+  builds("exit 1");
+  installs("grep -q 'waits for the packages' '" + path("err") + "'");
+  const finished got = ask("./run test --preset dev");
+  EXPECT_EQ(got.code, 1);
+  EXPECT_NE(got.err.find("the build of"), std::string::npos) << got.err;
+  EXPECT_EQ(text_of_file(path("log")), "configured\nbuilt\ninstalled\n");
 }
 
 // ---- what is needed ----------------------------------------------------------------------------

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <iterator>
 #include <vector>
 
@@ -87,7 +89,7 @@ class range_model {
 
   /// Free granules directly to the right of a live block.
   [[nodiscard]] std::uint32_t room_after(std::uint32_t offset) const {
-    const std::uint32_t end = offset + live_[first_from(live_, offset)].count;
+    const std::uint32_t end = offset + live_[index_of(live_, offset)].count;
     const std::size_t after = first_from(free_, end);
     return after < free_.size() && free_[after].offset == end ? free_[after].count : 0;
   }
@@ -98,7 +100,7 @@ class range_model {
   }
 
   void split(block left) {
-    block& whole = live_[first_from(live_, left.offset)];
+    block& whole = live_[index_of(live_, left.offset)];
     const block right{left.offset + left.count, whole.count - left.count};
     whole = left;
     put(live_, right);
@@ -122,11 +124,20 @@ class range_model {
                          [](const block& each, std::uint32_t at) { return each.offset < at; });
     return static_cast<std::size_t>(found - in.begin());
   }
+  // Index of the block that begins at `offset`. The model cannot go on without it: what it was asked
+  // for is no block of the range.
+  [[nodiscard]] static std::size_t index_of(const blocks& in, std::uint32_t offset) {
+    const std::size_t index = first_from(in, offset);
+    if (index < in.size() && in[index].offset == offset) return index;
+    std::fprintf(stderr, "range_model: no block begins at granule %lu\n",
+                 static_cast<unsigned long>(offset));
+    std::abort();
+  }
   static void put(blocks& in, block added) {
     in.insert(in.begin() + static_cast<std::ptrdiff_t>(first_from(in, added.offset)), added);
   }
   static block remove(blocks& from, std::uint32_t offset) {
-    const auto gone = from.begin() + static_cast<std::ptrdiff_t>(first_from(from, offset));
+    const auto gone = from.begin() + static_cast<std::ptrdiff_t>(index_of(from, offset));
     const block was = *gone;
     from.erase(gone);
     return was;
