@@ -53,10 +53,9 @@ struct setting {
   pool_policy rules;
 };
 
-std::vector<setting> settings(std::string_view only) {
+std::vector<setting> every_setting() {
   std::vector<setting> all;
-  const auto add = [&all, only](const char* knob, std::string value, auto&& turn) {
-    if (!all.empty() && !std::string_view(knob).starts_with(only)) return;
+  const auto add = [&all](const char* knob, std::string value, auto&& turn) {
     setting made{knob, std::move(value), pool_policy::near_live()};
     turn(made.rules);
     all.push_back(std::move(made));
@@ -96,6 +95,27 @@ std::vector<setting> settings(std::string_view only) {
   return all;
 }
 
+/// The default and the settings whose knob begins with `only`. The program ends where there is no
+/// such knob.
+std::vector<setting> settings(std::string_view only) {
+  std::vector<setting> chosen;
+  std::string names;
+  const char* last = "";
+  bool is_there = false;
+  for (setting& each : every_setting()) {
+    const std::string_view knob = each.knob;
+    if (knob != last) names.append(names.empty() ? "" : "; ").append(knob);
+    last = each.knob;
+    const bool is_wanted = knob.starts_with(only);
+    is_there = is_there || is_wanted;
+    if (is_wanted || chosen.empty()) chosen.push_back(std::move(each));
+  }
+  if (is_there) return chosen;
+  std::fprintf(stderr, "bench_frontier: there is no knob that begins with '%s'; knobs are: %s\n",
+               std::string(only).c_str(), names.c_str());
+  std::exit(2);
+}
+
 // ---- figures -------------------------------------------------------------------------
 
 struct figure {
@@ -128,6 +148,7 @@ std::vector<vmm::stream_handle> open_streams(vmm::fake_driver& driver, const tra
 figure measure(const trace& input, const pool_policy& rules) {
   vmm::pool_options options;
   options.rules = rules;
+  options.at_end.hook = nullptr;  // what a trace leaves live is no mistake
   vmm::fake_driver driver;
   const std::vector<vmm::stream_handle> streams = open_streams(driver, input);
   vmm::stream_pool pool(driver, options);
@@ -373,7 +394,17 @@ std::string draw(const std::vector<setting>& all, const std::vector<column>& col
 }
 
 constexpr const char* usage =
-    "usage: bench_frontier [--json] [--svg FILE] [--knob TEXT] [--jitter-seeds N] [TRACE...]\n";
+    "usage: bench_frontier [--json] [--svg FILE] [--knob TEXT] [--jitter-seeds N] [TRACE...]\n"
+    "\n"
+    "What the stream pool holds and what the driver costs on each TRACE (else the first four of\n"
+    "traces/), by default and with one knob of its policy turned at a time, on the fake driver.\n"
+    "\n"
+    "  --json            one array of objects instead of a table\n"
+    "  --svg FILE        draws a panel for each trace too\n"
+    "  --knob TEXT       only the default and the knobs whose names begin with TEXT, such as\n"
+    "                    'handles at'\n"
+    "  --jitter-seeds N  means over N variants of each trace, 1 to 1000, with sizes changed by up\n"
+    "                    to 3 %, and the means of all traces\n";
 
 struct command_line {
   bool json = false;
@@ -421,11 +452,11 @@ int main(int argc, char** argv) {
     for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv"})
       wanted->files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
   }
+  const std::vector<setting> all = settings(wanted->knob);
   vmm::tools::output_file plot;
   if (!wanted->svg_path.empty()) {
     if (const std::string why = plot.open(wanted->svg_path); !why.empty()) fail(why);
   }
-  const std::vector<setting> all = settings(wanted->knob);
   std::vector<column> columns;
   for (const std::string& file : wanted->files)
     columns.push_back(measure_all(file, all, wanted->seed_count));

@@ -42,8 +42,9 @@ def test_without_a_gpu(monkeypatch, words, reason):
 
 
 def test_a_way_that_is_none():
-    with pytest.raises(libvmm.torch.Refused, match="auto, allocator, functions"):
-        libvmm.torch.enable("nonsense")
+    with pytest.raises(libvmm.torch.Refused) as raised:
+        libvmm.torch.enable("allocators")
+    assert str(raised.value) == "way is one of auto, allocator, functions; not 'allocators'"
 
 
 @pytest.mark.parametrize("before, inside", [(True, True), (False, True), (True, False)])
@@ -99,6 +100,30 @@ def test_run_says_why_not(tmp_path):
                           env={**os.environ, "PYTHONPATH": f"{tmp_path}:" +
                                os.environ.get("PYTHONPATH", "")})
     assert said.returncode == 2 and "without CUDA" in said.stderr
+
+
+# What `run` needs of PyTorch until a variable is refused.
+OF_A_GPU = """import types
+__version__ = "0"
+version = types.SimpleNamespace(cuda="13.0")
+cuda = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: False)
+compiled_with_cxx11_abi = lambda: True
+"""
+
+
+def test_run_names_a_wrong_variable_in_a_line(tmp_path):
+    """A compiler that is not there leaves plain functions, behind a warning with the reason."""
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    (tmp_path / "torch.py").write_text(OF_A_GPU)
+    paths = f"{tmp_path}:" + os.environ.get("PYTHONPATH", "")
+    said = subprocess.run([sys.executable, "-W", "ignore", "-m", "libvmm", "run", str(script)],
+                          capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": paths, "VMM_POOL_POLICY": "best",
+                               "LIBVMM_CACHE": str(tmp_path / "cache"), "CXX": "no-compiler"})
+    assert said.returncode == 2 and said.stdout == ""
+    assert said.stderr.startswith("libvmm run: ") and said.stderr.count("\n") == 1, said.stderr
+    assert "VMM_POOL_POLICY" in said.stderr
 
 
 def test_it_compiles_and_goes_in_and_out(tmp_path):

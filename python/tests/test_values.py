@@ -255,6 +255,17 @@ def test_values_out_of_range(label, bench):
                 function(**{**good, parameter: value})
 
 
+@pytest.mark.parametrize("options, said", [
+    ({"captures_announced": -1}, "captures_announced: a bool is wanted, and -1 was given"),
+    ({"captures_announced": 2}, "captures_announced: a bool is wanted, and 2 was given"),
+    ({"fronts": -1}, "fronts: one of libvmm.Fronts is wanted, and -1 was given"),
+    ({"fronts": 1 << 70}, f"fronts: one of libvmm.Fronts is wanted, and {1 << 70} was given")])
+def test_numbers_that_stand_for_none_of_what_is_wanted(bench, options, said):
+    with pytest.raises(libvmm.InvalidArgument) as raised:
+        libvmm.Pool(bench.driver, **options)
+    assert str(raised.value) == said
+
+
 def test_a_given_value_is_named(bench):
     with pytest.raises(TypeError) as raised:
         bench.pool.allocate("3 MiB")

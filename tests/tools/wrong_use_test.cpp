@@ -174,6 +174,9 @@ TEST_F(WrongUse, OfBenchmarks) {
            {"bench/bench_frontier", "--svg no/x.svg @", "", 1,
             "no/x.svg: cannot be written: No such"},
            {"bench/bench_frontier", "--knob", "", 2, usage},
+           {"bench/bench_frontier", "--knob handels @", "", 2,
+            "bench_frontier: there is no knob that begins with 'handels'; knobs are: default; "
+            "handles, MiB; handles at headroom 1.00, MiB; headroom; "},
            {"bench/bench_frontier", "--jitter-seeds 0", "", 2, usage},
            {"bench/bench_frontier", "--jitter-seeds 1001", "", 2, usage},
            {"bench/bench_frontier", "none.trace", "", 1, "none.trace: cannot be read"},
@@ -290,6 +293,16 @@ TEST_F(WrongUse, OfRun) {
        }) {
     expect(each);
   }
+}
+
+// The trace leaves a block live.
+TEST_F(WrongUse, NothingIsSaidOfTheBlocksThatAGoodTraceLeavesLive) {
+  const auto got =
+      run(path_of("bench/bench_frontier") + " --knob 'handles at' " + file("tiny.trace", tiny));
+  EXPECT_EQ(got.code, 0);
+  EXPECT_EQ(got.err, "");
+  EXPECT_NE(got.out.find("| handles at headroom 1.00, MiB | 64 |"), std::string::npos) << got.out;
+  EXPECT_EQ(got.out.find("| spend"), std::string::npos) << got.out;
 }
 
 TEST_F(WrongUse, OfVariablesIsNamed) {

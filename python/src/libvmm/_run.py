@@ -16,6 +16,7 @@ import runpy
 import sys
 
 from ._doctor import preload_library
+from .errors import Error
 
 _PRELOAD_MODES = ("monitor", "vmm", "cache", "off")
 
@@ -40,7 +41,7 @@ def _run_torch(script: list[str]) -> int:
     from . import torch
     try:
         torch.enable()
-    except (ImportError, torch.Refused) as trouble:
+    except (ImportError, torch.Refused, Error) as trouble:
         return _fail(str(trouble))
     sys.argv = script
     sys.path[0] = os.path.dirname(os.path.abspath(script[0]))

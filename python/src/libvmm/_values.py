@@ -42,15 +42,19 @@ def _out_of_range(name: str, wanted: str, given: object) -> Exception:
     return InvalidArgument(f"{name}: {wanted} is wanted, and {given} was given")
 
 
-def whole(name: str, given: Any, low: int = 0, high: int = _U64_MAX,
-          wanted: str = "an int") -> int:
-    """An int, or what stands for one exactly, as numpy's integers do. A bool is none."""
+def _index(name: str, given: Any, wanted: str) -> int:
     if isinstance(given, bool):
         raise refuse(name, wanted, given)
     try:
-        number = operator.index(given)
+        return operator.index(given)
     except TypeError:
         raise refuse(name, wanted, given) from None
+
+
+def whole(name: str, given: Any, low: int = 0, high: int = _U64_MAX,
+          wanted: str = "an int") -> int:
+    """An int, or what stands for one exactly, as numpy's integers do. A bool is none."""
+    number = _index(name, given, wanted)
     if not low <= number <= high:
         raise _out_of_range(name, f"an int from {low} to {high}", number)
     return number
@@ -84,7 +88,7 @@ def flag(name: str, given: Any) -> bool:
         return given
     if type(given).__name__ in ("bool_", "bool"):
         return bool(given)
-    if whole(name, given, wanted="a bool") > 1:
+    if _index(name, given, "a bool") not in (0, 1):
         raise _out_of_range(name, "a bool", given)
     return bool(given)
 
@@ -111,7 +115,7 @@ def member(name: str, given: Any, members: type[Members]) -> Members:
     wanted = f"one of libvmm.{members.__name__}"
     if isinstance(given, enum.Enum) and not isinstance(given, members):
         raise refuse(name, wanted, given)
-    value = whole(name, given, wanted=wanted)
+    value = _index(name, given, wanted)
     try:
         return members(value)
     except ValueError:

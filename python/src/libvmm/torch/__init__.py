@@ -56,11 +56,12 @@ def enable(way: str = "auto") -> str:
     CUDA; PyTorch then has no snapshots and other things that docs/pytorch.md lists. "auto" takes
     the first where it can be had, and warns with the reason where it cannot.
 
-    Raises Refused, with the reason."""
+    Raises Refused, with the reason; ImportError without PyTorch; what derives from libvmm.Error
+    where the library refuses, as it does a VMM_* variable with a value that is wrong."""
     global _way
     _values.text("way", way)
     if way not in ("auto", "allocator", "functions"):
-        raise Refused(f"'{way}' is no way: one of auto, allocator, functions")
+        raise Refused(f"way is one of auto, allocator, functions; not '{way}'")
     torch = _torch()
     with _lock:
         if _way:
