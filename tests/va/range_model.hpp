@@ -124,8 +124,8 @@ class range_model {
                          [](const block& each, std::uint32_t at) { return each.offset < at; });
     return static_cast<std::size_t>(found - in.begin());
   }
-  // Index of the block that begins at `offset`. The model cannot go on without it: what it was asked
-  // for is no block of the range.
+  // Index of the block that begins at `offset`. The model cannot go on without it: it was asked
+  // about no block of the range.
   [[nodiscard]] static std::size_t index_of(const blocks& in, std::uint32_t offset) {
     const std::size_t index = first_from(in, offset);
     if (index < in.size() && in[index].offset == offset) return index;
