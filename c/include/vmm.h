@@ -269,7 +269,7 @@ typedef struct vmm_pool_options {
   uint32_t fronts;            /* VMM_FRONTS_*: WAITING */
   /* 1: every capture on a stream that the pool is used with stands between
      vmm_pool_capture_begins() and vmm_pool_capture_ended(), and only there the driver is asked at
-     each call: 0 */
+     each call. Beside VMM_CAPTURE_UNCHECKED, where nobody asks, it does nothing: 0 */
   uint32_t captures_announced;
 } vmm_pool_options;
 

@@ -110,8 +110,8 @@ TEST_F(PoolMisuse, SizesThatCannotBe) {
   EXPECT_EQ(code_of(pool->allocate(std::uint64_t{1} << 63, a)), errc::out_of_addresses);
 }
 
-// The pool makes no driver call to free: a driver that knows its streams refuses the first question
-// about the stream, and forget() ends that.
+// The pool makes no driver call to free: a driver that knows its streams refuses each question about
+// the stream. Calls that ask none are served, and so is the end of the pool.
 TEST_F(PoolMisuse, StreamThatNeverWas) {
   is_told_of_streams = true;
   open(moving());
@@ -121,6 +121,11 @@ TEST_F(PoolMisuse, StreamThatNeverWas) {
   EXPECT_EQ(code_of(pool->allocate(4 * MiB, a)), errc::invalid_argument);
   EXPECT_EQ(code_of(pool->synchronize()), errc::invalid_argument);
   EXPECT_EQ(code_of(pool->forget(never)), errc::invalid_argument) << "its work cannot be asked for";
+  EXPECT_EQ(pool->trim(0).failure.code, errc::invalid_argument);
+  EXPECT_EQ(code_of(pool->allocate(4 * MiB, b)), errc::invalid_argument) << "another stream";
+  free(allocate(4 * MiB, never), a);
+  EXPECT_TRUE(pool->allocate(4 * MiB, a)) << "the block waits on that stream no more";
+  EXPECT_EQ(pool->trim(0).failure.code, errc::invalid_argument);
 }
 
 TEST_F(PoolMisuse, StreamThatWasDestroyed) {
