@@ -110,8 +110,8 @@ TEST_F(PoolMisuse, SizesThatCannotBe) {
   EXPECT_EQ(code_of(pool->allocate(std::uint64_t{1} << 63, a)), errc::out_of_addresses);
 }
 
-// The pool makes no driver call to free: a driver that knows its streams refuses each question about
-// the stream. Calls that ask none are served, and so is the end of the pool.
+// The pool makes no driver call to free: a driver that knows its streams refuses each question
+// about the stream. Calls that ask none are served, and so is the end of the pool.
 TEST_F(PoolMisuse, StreamThatNeverWas) {
   is_told_of_streams = true;
   open(moving());
