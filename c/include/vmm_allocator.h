@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /** A stream-ordered pool for each device, made when it is first asked for: with handles of 64 MiB
- *  at most and no headroom, unless VMM_POOL_POLICY is set and read. Streams are as in
+ *  at most and a headroom of 1.01, unless VMM_POOL_POLICY is set and read. Streams are as in
  *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). */
 typedef struct vmm_allocator vmm_allocator;
 

@@ -259,7 +259,7 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   // Frameworks run for long: more driver time while a pool grows, for less memory ever after.
   // docs/decisions/0027 has the figures.
   options.rules.handle_bytes = std::uint64_t{64} << 20;
-  options.rules.headroom = 1;
+  options.rules.headroom = 1.01;
   if (const vmm::status checked = options.validate(); !checked) return fail(checked.error());
   if (full.read_environment != 0) {
     const vmm::result<vmm::pool_options> read = vmm::pool_options::from_environment(options);

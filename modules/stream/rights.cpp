@@ -202,8 +202,8 @@ bool stream_pool::take_rights_away(own_rights& of) {
   for (const access_grant& each : of.rights.all()) (void)again.set({each.who, all.of(each.who)});
   check(again.all().size() == of.rights.all().size(), "a right is forgotten that was given");
   // Of a pool that ends while it is suspended no mapping has any.
-  const bool is_mapped =
-      state_.with([](auto& state) { return state.suspension() != suspension_phase::suspended; });
+  const bool is_mapped = state_.with(
+      [](auto& state) { return state.suspension() != suspension_phase::suspended; });
   if (is_mapped && !parts_->remaps.give_access(of.range, &again)) return false;
   const address at = of.range.base;
   check(of.is_freed, "a live block loses its rights");
@@ -354,6 +354,7 @@ result<address> stream_pool::fill_acquired(address at, stream_handle stream) {
 // Whether blocks have their memory. A thread that is to change that waits for a lock that this one
 // has, and has changed nothing yet; in a callback of the change itself part of it may be gone.
 bool stream_pool::may_fill() {
+  check(clears_on_release(), "it is asked in vain whether a block may be filled");
   const auto state = state_.lock();
   const suspension_phase phase = state->suspension();
   if (phase != suspension_phase::changing) return phase == suspension_phase::running;

@@ -57,16 +57,20 @@ suspension_phase stream_pool::change_phase(suspension_phase from) {
     state->set_suspension(suspension_phase::changing);
   }
   changing_mutex_.lock();
+  check(changer_.load(std::memory_order_relaxed) == 0, "two threads change one pool");
   changer_.store(this_thread(), std::memory_order_relaxed);
   return from;
 }
 
 void stream_pool::end_change(suspension_phase next) noexcept {
+  check(next != suspension_phase::changing, "a change ends in the middle of another one");
   {
     const auto state = state_.lock();
     check(state->suspension() == suspension_phase::changing, "a change ends that was not begun");
     state->set_suspension(next);
   }
+  check(changer_.load(std::memory_order_relaxed) == this_thread(),
+        "a change ends on another thread than its own");
   changer_.store(0, std::memory_order_relaxed);
   changing_mutex_.unlock();
 }
