@@ -28,10 +28,7 @@ stream_id make_stream(const driver& cu) {
 bool holds(const driver& cu, device_pointer at, std::size_t size, unsigned char value) {
   std::vector<unsigned char> seen(size);
   must(cu.copy_out(seen.data(), at, size, nullptr) == code::success, "a read");
-  for (const unsigned char each : seen) {
-    if (each != value) return false;
-  }
-  return true;
+  return are_all(seen, value);
 }
 
 }  // namespace

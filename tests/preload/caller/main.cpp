@@ -101,6 +101,12 @@ void expect(bool holds, const char* what) {
   is_wrong = true;
 }
 
+bool are_all(std::span<const unsigned char> bytes, unsigned char value) {
+  if (bytes.empty()) return true;
+  // Each byte is as the one before it, and the first is right.
+  return bytes[0] == value && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
 const char* owner_of(const void* address) {
   Dl_info about{};
   if (address == nullptr) return "none";

@@ -38,10 +38,7 @@ bool do_overlap(device_pointer one, device_pointer other, std::size_t size) {
 bool holds(const driver& cu, device_pointer at, std::size_t size, unsigned char value) {
   std::vector<unsigned char> seen(size);
   if (cu.copy_out(seen.data(), at, size, nullptr) != code::success) return false;
-  for (const unsigned char each : seen) {
-    if (each != value) return false;
-  }
-  return true;
+  return are_all(seen, value);
 }
 
 void no_misuse(const driver& cu) {

@@ -5,6 +5,7 @@
 // something is not as it must be, and the program then ends with 1.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace caller {
 using arguments = std::vector<std::string_view>;
 
 void expect(bool holds, const char* what);
+
+/// Whether each byte is `value`; by one call of memcmp, which no build makes slow.
+[[nodiscard]] bool are_all(std::span<const unsigned char> bytes, unsigned char value);
 
 /// The file name of the library that an address lies in; "none" for null.
 [[nodiscard]] const char* owner_of(const void* address);
