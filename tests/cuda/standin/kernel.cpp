@@ -104,7 +104,14 @@ CUresult write_array(vmm::fake_driver& fake, vmm::address at, const word_list& w
   return outcome ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-CUresult copy_or_gather(vmm::fake_driver& fake, void** all, bool scattered) {
+CUresult copy(vmm::fake_driver& fake, void** all) {
+  word_list words(parameter<std::uint64_t>(all, 2));
+  if (!read_array(fake, {parameter<std::uint64_t>(all, 1)}, words))
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  return write_array(fake, {parameter<std::uint64_t>(all, 0)}, words);
+}
+
+CUresult gather(vmm::fake_driver& fake, void** all) {
   const auto word_count = parameter<std::uint64_t>(all, 2);
   word_list from(word_count);
   word_list to(word_count);
@@ -114,7 +121,7 @@ CUresult copy_or_gather(vmm::fake_driver& fake, void** all, bool scattered) {
     std::uint64_t place = i * pattern_step & (word_count - 1);
     place ^= place >> 15;
     place = place * 0xD1B5'4A32'D192'ED03u & (word_count - 1);
-    to[i] = from[scattered ? place : i];
+    to[i] = from[place];
   }
   return write_array(fake, {parameter<std::uint64_t>(all, 0)}, to);
 }
@@ -214,8 +221,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsig
     if (name == "vmm_pattern_check") {
       return check(fake, pattern_of(parameters), {parameter<std::uint64_t>(parameters, 3)});
     }
-    if (name == "vmm_copy" || name == "vmm_gather")
-      return copy_or_gather(fake, parameters, name == "vmm_gather");
+    if (name == "vmm_copy") return copy(fake, parameters);
+    if (name == "vmm_gather") return gather(fake, parameters);
     if (name == "vmm_poke") return poke(fake, parameters);
     if (name == "vmm_alias_words") return alias_words(fake, parameters);
     if (name == "vmm_triad") return triad(fake, parameters);
