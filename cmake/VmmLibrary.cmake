@@ -2,19 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 include(GNUInstallDirs)
 
+# Links tests, and all where a sanitizer makes programs large, in half of the time or less.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND (VMM_SANITIZE OR VMM_BUILD_TESTS))
+  string(REGEX MATCH "^[0-9]+" vmm_llvm "${CMAKE_CXX_COMPILER_VERSION}")
+  find_program(VMM_LLD NAMES ld.lld-${vmm_llvm} ld.lld)
+endif()
+
 # A module interface built with one sanitizer cannot be read by a unit built with another:
 # sanitizers are global.
 if(VMM_SANITIZE)
   add_compile_options(-fsanitize=${VMM_SANITIZE} -fno-omit-frame-pointer)
   string(REPLACE "fuzzer-no-link," "" VMM_LINK_SANITIZE "${VMM_SANITIZE}")
   add_link_options(-fsanitize=${VMM_LINK_SANITIZE})
-  # A sanitizer's programs are large, and the quicker linker needs a fifth of the time for them.
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    string(REGEX MATCH "^[0-9]+" vmm_llvm "${CMAKE_CXX_COMPILER_VERSION}")
-    find_program(VMM_LLD NAMES ld.lld-${vmm_llvm} ld.lld)
-    if(VMM_LLD)
-      add_link_options("--ld-path=${VMM_LLD}")
-    endif()
+  if(VMM_LLD)
+    add_link_options("--ld-path=${VMM_LLD}")
   endif()
   if(VMM_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
@@ -102,17 +103,42 @@ function(vmm_is_left_out result labels)
   endif()
 endfunction()
 
-# vmm_run_test(NAME LABELS IS_EACH): the program is one CTest test, whose tests are afterwards in
-# gtest/NAME.xml; ./run counts them there. To start a process takes longer than most tests do.
-# IS_EACH: each of its tests is a CTest test.
+# vmm_sources_to_test(RESULT LABELS FILE...): the files; under VMM_TEST_ONLY_THREADS, unless the
+# label `threads` is there, without those whose tests start none. A file without a test serves the
+# others.
+function(vmm_sources_to_test result labels)
+  set(${result} ${ARGN} PARENT_SCOPE)
+  if(NOT VMM_TEST_ONLY_THREADS OR "threads" IN_LIST labels)
+    return()
+  endif()
+  set(kept "")
+  foreach(source IN LISTS ARGN)
+    file(READ "${source}" text)
+    vmm_starts_threads(starts "${source}")
+    if(starts OR NOT text MATCHES "\n(TYPED_)?TEST(_F|_P)?\\(")
+      list(APPEND kept "${source}")
+    endif()
+  endforeach()
+  if(kept)
+    set(${result} ${kept} PARENT_SCOPE)
+  endif()
+endfunction()
+
+# vmm_run_test(NAME LABELS IS_EACH [VARIABLE=VALUE]): the program is one CTest test, whose tests are
+# afterwards in gtest/NAME.xml; ./run counts them there. To start a process takes longer than most
+# tests do. IS_EACH: each of its tests is a CTest test.
 function(vmm_run_test name labels is_each)
+  set(environment "")
+  if(ARGN)
+    set(environment ENVIRONMENT "${ARGN}")
+  endif()
   if(is_each)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}."
-                         PROPERTIES LABELS "${labels}")
+                         PROPERTIES LABELS "${labels}" ${environment})
   else()
     add_test(NAME ${name} COMMAND ${name} --gtest_brief=1
              "--gtest_output=xml:${PROJECT_BINARY_DIR}/gtest/${name}.xml")
-    set_tests_properties(${name} PROPERTIES LABELS "${labels}")
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}" ${environment})
   endif()
 endfunction()
 
@@ -147,21 +173,24 @@ function(vmm_joined result name)
   endif()
 endfunction()
 
-# vmm_test(NAME name SOURCES ... [LABELS ...] [EACH] [APART]): a GoogleTest program. EACH is for
-# tests that take seconds, so that they share the cores, and for those that need a process of their
-# own; APART for sources that have names in common and cannot be joined. One that is left out can
-# still be built by its name.
+# vmm_test(NAME name SOURCES ... [LABELS ...] [ENVIRONMENT VARIABLE=VALUE] [EACH] [APART]): a
+# GoogleTest program. EACH is for tests that take seconds, so that they share the cores, and for
+# those that need a process of their own; APART for sources that have names in common and cannot be
+# joined. One that is left out can still be built by its name.
 function(vmm_test)
-  cmake_parse_arguments(A "EACH;APART" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
-  set(sources ${A_SOURCES})
+  cmake_parse_arguments(A "EACH;APART" "NAME;ENVIRONMENT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  vmm_sources_to_test(sources "${A_LABELS}" ${A_SOURCES})
   if(NOT A_APART)
-    vmm_joined(sources ${A_NAME} ${A_SOURCES})
+    vmm_joined(sources ${A_NAME} ${sources})
   endif()
   add_executable(${A_NAME} ${sources})
   target_link_libraries(${A_NAME} PRIVATE vmm::vmm GTest::gtest GTest::gtest_main ${A_LIBRARIES})
   target_compile_options(${A_NAME} PRIVATE ${VMM_TEST_FLAGS})
   vmm_warnings(${A_NAME})
   target_precompile_headers(${A_NAME} REUSE_FROM vmm_test_headers)
+  if(VMM_LLD AND NOT VMM_SANITIZE)
+    target_link_options(${A_NAME} PRIVATE "--ld-path=${VMM_LLD}")
+  endif()
   if(NOT A_LABELS)
     set(A_LABELS unit)
   endif()
@@ -169,7 +198,7 @@ function(vmm_test)
   if(is_left_out)
     set_target_properties(${A_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
   else()
-    vmm_run_test(${A_NAME} "${A_LABELS}" ${A_EACH})
+    vmm_run_test(${A_NAME} "${A_LABELS}" ${A_EACH} ${A_ENVIRONMENT})
   endif()
 endfunction()
 
@@ -181,6 +210,18 @@ function(vmm_allocation_test)
   endif()
 endfunction()
 
+# vmm_program_headers(): what nearly every program includes, compiled once; each still names what it
+# uses. A program with another -O than VMM_PROGRAM_FLAGS has DISABLE_PRECOMPILE_HEADERS.
+function(vmm_program_headers)
+  add_library(vmm_program_headers OBJECT "${PROJECT_SOURCE_DIR}/tools/program/headers.cpp")
+  target_link_libraries(vmm_program_headers PRIVATE vmm::vmm)
+  target_compile_options(vmm_program_headers PRIVATE ${VMM_PROGRAM_FLAGS})
+  vmm_warnings(vmm_program_headers)
+  target_precompile_headers(
+    vmm_program_headers PRIVATE <algorithm> <array> <charconv> <chrono> <cinttypes> <cstddef>
+    <cstdint> <cstdio> <cstdlib> <cstring> <functional> <map> <memory> <optional> <span> <string>
+    <string_view> <thread> <utility> <vector>)
+endfunction()
 # vmm_program(name sources...): a tool, example or benchmark, with what they all do when they start
 # and when they cannot go on (tools/program/program.cpp).
 function(vmm_program name)
@@ -201,4 +242,5 @@ function(vmm_bare_program name)
   target_link_libraries(${name} PRIVATE vmm::vmm)
   target_compile_options(${name} PRIVATE ${VMM_PROGRAM_FLAGS})
   vmm_warnings(${name})
+  target_precompile_headers(${name} REUSE_FROM vmm_program_headers)
 endfunction()

@@ -17,9 +17,10 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::span<const std::uint8_t> program(data + 1, size - 1);
-  const std::string failure = data[0] % 2 == 0
-                                  ? contents::contents_program<vmm::fake_driver>::run(program)
-                                  : contents::contents_program<contents::queued_host>::run(program);
+  const contents::program_options options{data[0] % 2 == 0
+                                              ? contents::make_driver<vmm::fake_driver>
+                                              : contents::make_driver<contents::queued_host>};
+  const std::string failure = contents::run_program(options, program);
   if (failure.empty()) return 0;
   std::fprintf(stderr, "fuzz_contents: %s\n", failure.c_str());
   std::abort();

@@ -13,6 +13,7 @@ namespace vmm {
 
 using fake::driver_state;
 using fake::misuse_kind;
+using fake::objection;
 using fake::refusal;
 using fake::rights_word;
 
@@ -63,11 +64,6 @@ struct rights_change {
   rights_word value = 0;
   bool names_host = false;
   std::uint32_t device_count = 0;  // devices that may do something
-};
-
-struct objection {
-  refusal why;
-  const char* detail;
 };
 
 std::optional<objection> read_grants(const driver_state& s, std::span<const access_grant> grants,

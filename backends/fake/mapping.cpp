@@ -14,6 +14,7 @@ namespace vmm {
 using fake::driver_state;
 using fake::mapping;
 using fake::misuse_kind;
+using fake::objection;
 using fake::refusal;
 
 namespace fake {
@@ -211,11 +212,6 @@ status fake_driver::free_reservation(address_range range) {
 }
 
 namespace {
-
-struct objection {
-  refusal why;
-  const char* detail;
-};
 
 // What map refuses, whatever is mapped there already.
 std::optional<objection> object_to(driver_state& s, const map_request& request) {

@@ -12,6 +12,7 @@ import vmm.support;
 namespace vmm {
 
 using fake::driver_state;
+using fake::objection;
 using fake::refusal;
 
 namespace fake {
@@ -180,11 +181,6 @@ result<memory_info> fake_driver::query_memory(location where) {
 namespace {
 
 // What create refuses, or nothing.
-struct objection {
-  refusal why;
-  const char* detail;
-};
-
 std::optional<objection> object_to(driver_state& s, const physical_request& request) {
   using place = location::place;
   const features& can = s.emulated.can;

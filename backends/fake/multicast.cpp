@@ -18,6 +18,7 @@ namespace vmm {
 using fake::binding;
 using fake::driver_state;
 using fake::misuse_kind;
+using fake::objection;
 using fake::refusal;
 
 namespace fake {
@@ -33,11 +34,6 @@ memory* driver_state::team_of(multicast_handle handle) noexcept {
 }  // namespace fake
 
 namespace {
-
-struct objection {
-  refusal why;
-  const char* detail;
-};
 
 constexpr objection no_multicast{refusal::unsupported, "this driver has no multicast"};
 constexpr objection no_team{refusal::bad_object, "not a live multicast object"};

@@ -49,6 +49,12 @@ enum class refusal : std::uint8_t {
 
 [[nodiscard]] const native_error& native(error_code_set codes, refusal why) noexcept;
 
+/// What a call refuses, and what the caller is to do.
+struct objection {
+  refusal why;
+  const char* detail;
+};
+
 // ---- rights: two bits a location ----
 
 using rights_word = std::uint64_t;

@@ -20,7 +20,7 @@ error no_host_memory(call where) noexcept {
                  errc::out_of_host_memory);
 }
 
-constexpr const char* no_memory_detail = "no live handle of this driver object";
+constexpr const char* no_live_handle = "no live handle of this driver object";
 constexpr const char* mapped_detail = "the memory is mapped: unmap it first";
 constexpr const char* wrong_accounts = "the accounts of a Level Zero object contradict themselves";
 
@@ -100,7 +100,7 @@ result<accounts::memory_table::node_type> accounts::room_for_memory() noexcept {
 result<accounts::memory_table::iterator> accounts::unmapped_memory(
     call where, physical_handle handle) noexcept {
   const auto found = memories_.find(static_cast<std::uint64_t>(handle));
-  if (found == memories_.end()) return mistake(where, no_memory_detail);
+  if (found == memories_.end()) return mistake(where, no_live_handle);
   if (found->second.is_mapped) return mistake(where, mapped_detail, errc::in_use);
   check(found->second.native != 0, "a live handle has no memory of the driver");
   return found;

@@ -33,7 +33,7 @@ error unusable(ze_result_t code, const char* detail) noexcept {
   return failure;
 }
 
-constexpr const char* no_memory_detail =
+constexpr const char* no_virtual_memory =
     "the device has no virtual memory management: choose another device or backend";
 constexpr const char* no_driver_detail =
     "the Level Zero loader is there but finds no driver that starts: install the vendor's "
@@ -289,7 +289,7 @@ status driver_state::make_context() {
   const result<std::uint64_t> page = page_size(call::query_granularity, large_bytes);
   if (!page) {
     error failure = page.error();
-    if (failure.code == errc::not_supported) failure.detail = no_memory_detail;
+    if (failure.code == errc::not_supported) failure.detail = no_virtual_memory;
     return failure;
   }
   large_page_bytes = *page;
@@ -306,7 +306,7 @@ status driver_state::try_memory() {
   const ze_result_t code = ze.physical_create(context, device, &like, &made);
   if (code == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) {
     error failure = error_of(call::create, code);
-    failure.detail = no_memory_detail;
+    failure.detail = no_virtual_memory;
     return failure;
   }
   if (code == ZE_RESULT_SUCCESS && made != nullptr) {

@@ -50,7 +50,7 @@ const status_names& names_of(vmm_status status) noexcept {
   return is_known ? names[static_cast<std::size_t>(status)] : unknown;
 }
 
-constinit thread_local failure last;
+constinit thread_local failure last_failure;
 
 constexpr std::size_t text_bytes = 512;
 constinit thread_local std::array<char, text_bytes> last_text{};
@@ -71,22 +71,24 @@ class line {
 
 const char* write_text() noexcept {
   line text(last_text);
-  if (last.status == VMM_SUCCESS) return last_text.data();
-  text.add("%s", names_of(last.status).name);
-  if (last.native_code != 0 || last.native_name[0] != '\0') {
-    const bool has_call = last.call[0] != '\0' && std::strcmp(last.call, "none") != 0;
-    const bool has_name = last.native_name[0] != '\0';
-    text.add(" (%s%s%s%s%lld)", has_call ? last.call : "", has_call ? " answered " : "",
-             last.native_name, has_name ? ", " : "", static_cast<long long>(last.native_code));
+  if (last_failure.status == VMM_SUCCESS) return last_text.data();
+  text.add("%s", names_of(last_failure.status).name);
+  if (last_failure.native_code != 0 || last_failure.native_name[0] != '\0') {
+    const bool has_call =
+        last_failure.call[0] != '\0' && std::strcmp(last_failure.call, "none") != 0;
+    const bool has_name = last_failure.native_name[0] != '\0';
+    text.add(" (%s%s%s%s%lld)", has_call ? last_failure.call : "", has_call ? " answered " : "",
+             last_failure.native_name, has_name ? ", " : "",
+             static_cast<long long>(last_failure.native_code));
   }
-  if (last.advice[0] != '\0') text.add(": %s", last.advice);
+  if (last_failure.advice[0] != '\0') text.add(": %s", last_failure.advice);
   return last_text.data();
 }
 
 }  // namespace
 
 vmm_status fail(const failure& what) noexcept {
-  last = what;
+  last_failure = what;
   return what.status;
 }
 
@@ -122,12 +124,12 @@ vmm_status vmm_last_error(vmm_error_info* info) VMM_NOEXCEPT {
   const bool sized = info != nullptr && vmm_c::is_sized(*info);
   if (!sized) return VMM_ERROR_INVALID_ARGUMENT;
   vmm_error_info now{};
-  now.status = vmm_c::last.status;
-  now.native_code = vmm_c::last.native_code;
+  now.status = vmm_c::last_failure.status;
+  now.native_code = vmm_c::last_failure.native_code;
   now.name = vmm_c::names_of(now.status).name;
-  now.call = vmm_c::last.call;
-  now.native_name = vmm_c::last.native_name;
-  now.advice = vmm_c::last.advice;
+  now.call = vmm_c::last_failure.call;
+  now.native_name = vmm_c::last_failure.native_name;
+  now.advice = vmm_c::last_failure.advice;
   now.text = vmm_c::write_text();
   vmm_c::write_struct(*info, now);
   return VMM_SUCCESS;

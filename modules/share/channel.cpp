@@ -111,7 +111,7 @@ errc reason_of(std::uint8_t value) noexcept {
   return reason;
 }
 
-constexpr const char* no_room = "no host memory is left for a list of shared blocks";
+constexpr const char* no_list_memory = "no host memory is left for a list of shared blocks";
 constexpr const char* too_many_loans = "more is lent than may be";
 
 }  // namespace
@@ -427,7 +427,7 @@ result<share_event> share_channel::wait_for(std::uint64_t id,
       keep_waiting(std::move(*event));
     } catch (const std::bad_alloc&) {
       session_.close();
-      return fail(refuse(errc::out_of_host_memory, no_room));
+      return fail(refuse(errc::out_of_host_memory, no_list_memory));
     }
   }
 }
@@ -461,7 +461,7 @@ result<std::uint64_t> share_channel::send(const exported_block& block) noexcept 
   try {
     loans_.reserve(loans_.size() + 1);
   } catch (const std::bad_alloc&) {
-    return refuse(errc::out_of_host_memory, no_room);
+    return refuse(errc::out_of_host_memory, no_list_memory);
   }
   const share_session before = session_;
   result<share_message> message = session_.offer(*description);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int close_attempts_max = 3;
 
-constexpr const char* no_room = "no host memory is left for a shared block";
+constexpr const char* no_block_memory = "no host memory is left for a shared block";
 constexpr const char* more_descriptors = "a block has more descriptors than parts";
 
 error disagrees(const char* detail) noexcept {
@@ -96,7 +96,7 @@ status mapped_parts::add(physical_handle handle, std::uint64_t size_bytes) noexc
   try {
     parts_.push_back({handle, size_bytes});
   } catch (const std::bad_alloc&) {
-    return refuse(errc::out_of_host_memory, no_room);
+    return refuse(errc::out_of_host_memory, no_block_memory);
   }
   return {};
 }
@@ -280,7 +280,7 @@ result<exported_block> exported_block::make(driver_ref driver,
   }
   std::shared_ptr<export_state> state = try_make_shared<export_state>(driver);
   check(handle_bytes % unit->minimum_bytes == 0, "a handle is no whole granules");
-  if (state == nullptr) return refuse(errc::out_of_host_memory, no_room);
+  if (state == nullptr) return refuse(errc::out_of_host_memory, no_block_memory);
   if (const status made = create_parts(state->own, like, size_bytes, handle_bytes); !made)
     return made.error();
   const result<physical_properties> granted =
@@ -309,7 +309,7 @@ result<exported_block> exported_block::from(manager& owner, address at,
                   "manager_options::shareable");
   }
   std::shared_ptr<export_state> state = try_make_shared<export_state>(driver_ref(owner.driver()));
-  if (state == nullptr) return refuse(errc::out_of_host_memory, no_room);
+  if (state == nullptr) return refuse(errc::out_of_host_memory, no_block_memory);
   result<exported_range> made = owner.begin_export(at, how.rule);
   if (!made) return made.error();
   check(made->base == at && !made->parts.empty(), "another block is exported than was named");
@@ -540,7 +540,7 @@ result<imported_block> imported_block::import_block(driver_ref driver, const rec
   if (const status fits = check_share_description(from.block()); !fits) return fits.error();
   imported_block made;
   made.parts_.reset(new (std::nothrow) mapped_parts(driver));
-  if (made.parts_ == nullptr) return refuse(errc::out_of_host_memory, no_room);
+  if (made.parts_ == nullptr) return refuse(errc::out_of_host_memory, no_block_memory);
   if (const status done = import_parts(*made.parts_, from, options, made.where_); !done)
     return done.error();
   check(made.parts_->size_bytes() == from.block().size_bytes, "a block is imported in part");

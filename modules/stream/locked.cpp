@@ -20,8 +20,6 @@ constexpr error freed_before =
 constexpr error has_rights =
     refuse(errc::not_permitted,
            "the block has rights of its own: it is freed on a stream that is not being captured");
-constexpr error no_block =
-    refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
 
 [[nodiscard]] block_lock lock_of(const segment::found_block& block) noexcept {
   check(block.in != nullptr, "a block that was not found is looked at");

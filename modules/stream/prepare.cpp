@@ -23,7 +23,7 @@ namespace vmm {
 
 namespace {
 
-constexpr std::uint32_t looks_max = 64;
+constexpr std::uint32_t handles_max = 64;
 
 }  // namespace
 
@@ -40,8 +40,8 @@ bool growth_planner::moves_at_once(const handle_record& h, std::uint32_t stream)
 }
 
 // The smallest handle of the stream that is all of the rest, else the largest, of the stream first;
-// null where all that is there is less than the rest. Of more than looks_max handles nobody counts
-// all: the largest moves, and what it and later steps gather may end short of the request.
+// null where all that is there is less than the rest. Of more than handles_max handles nobody
+// counts all: the largest moves, and what it and later steps gather may end short of the request.
 handle_record* growth_planner::choose_ahead(std::uint32_t stream,
                                             std::uint32_t rest_granules) const noexcept {
   check(rest_granules != 0, "a handle is chosen for nothing");
@@ -51,13 +51,13 @@ handle_record* growth_planner::choose_ahead(std::uint32_t stream,
   handle_record* best = nullptr;
   std::uint64_t sum_granules = 0;
   std::uint32_t looks = 0;
-  const std::uint32_t streams = std::min(state_.streams().count(), looks_max);
+  const std::uint32_t streams = std::min(state_.streams().count(), handles_max);
   for (std::uint32_t step = 0; step <= streams; ++step) {
     const std::uint32_t owner = step == 0 ? stream : state_.streams().other(stream, step - 1);
     if (step != 0 && owner == stream) continue;
     const free_handle_bins& from = records_.free_of(owner);
     for (handle_record* h = from.largest(); h != nullptr; h = from.next_smaller(*h)) {
-      if (looks++ == looks_max) return best;
+      if (looks++ == handles_max) return best;
       if (!moves_at_once(*h, stream)) continue;
       if (best == nullptr) best = h;
       sum_granules += h->count_granules;
@@ -162,7 +162,7 @@ void growth_planner::commit_ahead(const growth_plan& plan) noexcept {
 // Whether the request needs no growth now, nor a wait.
 result<bool> stream_pool::is_served(const stream_request& request) {
   check(request.count_granules != 0, "no granule is announced");
-  std::array<stream_point, looks_max> others;
+  std::array<stream_point, handles_max> others;
   std::size_t count = 0;
   {
     const auto state = state_.lock();

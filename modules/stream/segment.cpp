@@ -12,8 +12,6 @@ namespace vmm {
 
 namespace {
 
-constexpr error no_block =
-    refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
 constexpr error inside_block = refuse(
     errc::invalid_argument, "the address lies inside a block: pass the one that allocate returned");
 

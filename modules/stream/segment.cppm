@@ -37,6 +37,9 @@ import :streams;
 
 namespace vmm {
 
+inline constexpr error no_block =
+    refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
+
 /// What an unlisted region is.
 enum class region_state : std::uint32_t { live = 1, stale = 2, claimed = 3, lent = 4 };
 

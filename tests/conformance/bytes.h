@@ -10,305 +10,263 @@
 
 namespace conformance {
 
-TYPED_TEST_P(Conformance, FreshMemoryIsZeroWhereItSaysSo) {
-  if constexpr (TestFixture::bytes_in_type) {
-    if (!this->has_bytes_here() || !this->can().fresh_memory_zero) GTEST_SKIP() << "not said";
-    const auto range = this->reserved(1);
-    for (int round = 0; round < 3; ++round) {
-      const auto handle = this->created(1);
-      this->usable(range, handle);
-      std::vector<std::byte> seen(this->unit());
-      ASSERT_TRUE(fine(this->driver().read(seen, range.base)));
-      EXPECT_EQ(std::count(seen.begin(), seen.end(), std::byte{0}),
-                static_cast<std::ptrdiff_t>(seen.size()));
-      ASSERT_TRUE(fine(this->driver().fill({range, 0xA5})));
-      this->finish();
-      this->unmapped(range);
-      this->released(handle);
-    }
-  } else {
-    GTEST_SKIP() << "no bytes";
-  }
-}
-
-TYPED_TEST_P(Conformance, WriteAndRead) {
-  if (!this->has_bytes_here()) GTEST_SKIP() << "no bytes";
-  const auto range = this->reserved(1);
-  this->usable(range, this->created(1));
-  this->put(range.base, 1, 4096);
-  this->put(range.base + 13, 200, 7);
-  this->expect_bytes(range.base, 1, 13);
-  this->expect_bytes(range.base + 13, 200, 7);
-  this->expect_bytes(range.base + 20, 21, 4096 - 20);
-  this->put(range.base + (this->unit() - 1), 9, 1);
-  this->expect_bytes(range.base + (this->unit() - 1), 9, 1);
-}
-
-TYPED_TEST_P(Conformance, BytesAcrossMappings) {
-  if constexpr (TestFixture::bytes_in_type) {
-    if (!this->has_bytes_here()) GTEST_SKIP() << "no bytes";
-    const auto range = this->reserved(4);
-    for (const std::uint64_t slot : {0U, 1U, 2U, 3U}) {
-      this->usable(this->slots(range, slot, 1), this->created(1));
-    }
-    const address seam = range.base + (this->unit() - 100);
-    this->put(seam, 3, 200);
-    this->expect_bytes(seam, 3, 200);
-    ASSERT_TRUE(fine(this->driver().fill({{seam + 50, 100}, 77})));
-    this->finish();
-    std::vector<std::byte> seen(100);
-    ASSERT_TRUE(fine(this->driver().read(seen, seam + 50)));
-    EXPECT_EQ(seen, std::vector<std::byte>(100, std::byte{77}));
-    ASSERT_TRUE(fine(this->driver().copy({seam + 2 * this->unit(), seam, 200})));
-    this->finish();
-    this->expect_bytes(seam + 2 * this->unit(), 3, 50);
-    this->expect_bytes(seam + (2 * this->unit() + 150), 153, 50);
-  } else {
-    GTEST_SKIP() << "no bytes";
-  }
-}
-
-TYPED_TEST_P(Conformance, FillAndCopy) {
-  if constexpr (TestFixture::bytes_in_type) {
-    if (!this->has_bytes_here()) GTEST_SKIP() << "no bytes";
-    const auto range = this->reserved(4);
-    this->usable(this->slots(range, 0, 2), this->created(2));
-    this->usable(this->slots(range, 2, 2), this->created(2));
-    const auto low = this->slots(range, 0, 2);
-    const auto high = this->slots(range, 2, 2);
-    ASSERT_TRUE(fine(this->driver().fill({low, 0x3C})));
-    ASSERT_TRUE(fine(this->driver().copy({high.base, low.base, low.size_bytes})));
-    this->finish();
-    std::vector<std::byte> seen(high.size_bytes);
-    ASSERT_TRUE(fine(this->driver().read(seen, high.base)));
-    EXPECT_EQ(std::count(seen.begin(), seen.end(), std::byte{0x3C}),
+TEST_P(Conformance, FreshMemoryIsZeroWhereItSaysSo) {
+  if (!has().bytes) GTEST_SKIP() << "no bytes";
+  if (!has_bytes_here() || !can().fresh_memory_zero) GTEST_SKIP() << "not said";
+  const auto range = reserved(1);
+  for (int round = 0; round < 3; ++round) {
+    const auto handle = created(1);
+    usable(range, handle);
+    std::vector<std::byte> seen(unit());
+    ASSERT_TRUE(fine(driver().read(seen, range.base)));
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), std::byte{0}),
               static_cast<std::ptrdiff_t>(seen.size()));
-    // Odd places and sizes.
-    this->put(low.base + 3, 100, 99);
-    ASSERT_TRUE(fine(this->driver().copy({high.base + 1001, low.base + 3, 99})));
-    this->finish();
-    this->expect_bytes(high.base + 1001, 100, 99);
-  } else {
-    GTEST_SKIP() << "no bytes";
+    ASSERT_TRUE(fine(driver().fill({range, 0xA5})));
+    finish();
+    unmapped(range);
+    released(handle);
   }
 }
 
-TYPED_TEST_P(Conformance, CopiesOfNothing) {
-  if constexpr (TestFixture::bytes_in_type) {
-    if (!this->has_bytes_here()) GTEST_SKIP() << "no bytes";
-    const auto range = this->reserved(2);
-    this->usable(range, this->created(2));
-    this->put(range.base, 5);
-    EXPECT_TRUE(fine(this->driver().copy({range.base, range.base + this->unit(), 0})));
-    EXPECT_TRUE(fine(this->driver().fill({{range.base, 0}, 1})));
-    EXPECT_TRUE(fine(this->driver().write(range.base, {})));
-    EXPECT_TRUE(fine(this->driver().read({}, range.base)));
-    this->finish();
-    this->expect_bytes(range.base, 5);
-  } else {
-    GTEST_SKIP() << "no bytes";
-  }
+TEST_P(Conformance, WriteAndRead) {
+  if (!has_bytes_here()) GTEST_SKIP() << "no bytes";
+  const auto range = reserved(1);
+  usable(range, created(1));
+  put(range.base, 1, 4096);
+  put(range.base + 13, 200, 7);
+  expect_bytes(range.base, 1, 13);
+  expect_bytes(range.base + 13, 200, 7);
+  expect_bytes(range.base + 20, 21, 4096 - 20);
+  put(range.base + (unit() - 1), 9, 1);
+  expect_bytes(range.base + (unit() - 1), 9, 1);
 }
 
-TYPED_TEST_P(Conformance, BadRangesAreRefused) {
-  if constexpr (TestFixture::bytes_in_type) {
-    if (!this->has_bytes_here()) GTEST_SKIP() << "no bytes";
-    if (this->unseen().bad_bytes) GTEST_SKIP() << "this backend does not see it";
-    const auto range = this->reserved(2);
-    this->usable(this->slots(range, 0, 1), this->created(1));
-    this->put(range.base + (this->unit() - 64), 11);
-    const address edge = range.base + (this->unit() - 10);
-    std::vector<std::byte> bytes(20);
-    ASSERT_TRUE(fine(this->driver().write(range.base, bytes)));
-    const std::initializer_list<errc> codes{errc::invalid_argument, errc::foreign_error};
-    EXPECT_TRUE(refused(this->driver().write(edge, bytes), vmm::call::write, codes));
-    EXPECT_TRUE(refused(this->driver().read(bytes, edge), vmm::call::read, codes));
-    EXPECT_TRUE(refused(this->driver().fill({{edge, 20}, 1}), vmm::call::fill, codes));
-    EXPECT_TRUE(refused(this->driver().copy({range.base, edge, 20}), vmm::call::copy, codes));
-    EXPECT_TRUE(refused(this->driver().copy({edge, range.base, 20}), vmm::call::copy, codes));
-    this->expect_bytes(range.base + (this->unit() - 64), 11);
-    ASSERT_TRUE(fine(this->rights(this->slots(range, 0, 1), access::none)));
-    EXPECT_TRUE(refused(this->driver().read(bytes, range.base), vmm::call::read, codes));
-    if (this->can().read_only != vmm::read_only_level::enforced) return;
-    ASSERT_TRUE(fine(this->rights(this->slots(range, 0, 1), access::read)));
-    EXPECT_TRUE(fine(this->driver().read(bytes, range.base)));
-    EXPECT_TRUE(refused(this->driver().write(range.base, bytes), vmm::call::write, codes));
-  } else {
-    GTEST_SKIP() << "no bytes";
+TEST_P(Conformance, BytesAcrossMappings) {
+  if (!has_bytes_here()) GTEST_SKIP() << "no bytes";
+  const auto range = reserved(4);
+  for (const std::uint64_t slot : {0U, 1U, 2U, 3U}) {
+    usable(slots(range, slot, 1), created(1));
   }
+  const address seam = range.base + (unit() - 100);
+  put(seam, 3, 200);
+  expect_bytes(seam, 3, 200);
+  ASSERT_TRUE(fine(driver().fill({{seam + 50, 100}, 77})));
+  finish();
+  std::vector<std::byte> seen(100);
+  ASSERT_TRUE(fine(driver().read(seen, seam + 50)));
+  EXPECT_EQ(seen, std::vector<std::byte>(100, std::byte{77}));
+  ASSERT_TRUE(fine(driver().copy({seam + 2 * unit(), seam, 200})));
+  finish();
+  expect_bytes(seam + 2 * unit(), 3, 50);
+  expect_bytes(seam + (2 * unit() + 150), 153, 50);
+}
+
+TEST_P(Conformance, FillAndCopy) {
+  if (!has_bytes_here()) GTEST_SKIP() << "no bytes";
+  const auto range = reserved(4);
+  usable(slots(range, 0, 2), created(2));
+  usable(slots(range, 2, 2), created(2));
+  const auto low = slots(range, 0, 2);
+  const auto high = slots(range, 2, 2);
+  ASSERT_TRUE(fine(driver().fill({low, 0x3C})));
+  ASSERT_TRUE(fine(driver().copy({high.base, low.base, low.size_bytes})));
+  finish();
+  std::vector<std::byte> seen(high.size_bytes);
+  ASSERT_TRUE(fine(driver().read(seen, high.base)));
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), std::byte{0x3C}),
+            static_cast<std::ptrdiff_t>(seen.size()));
+  // Odd places and sizes.
+  put(low.base + 3, 100, 99);
+  ASSERT_TRUE(fine(driver().copy({high.base + 1001, low.base + 3, 99})));
+  finish();
+  expect_bytes(high.base + 1001, 100, 99);
+}
+
+TEST_P(Conformance, CopiesOfNothing) {
+  if (!has_bytes_here()) GTEST_SKIP() << "no bytes";
+  const auto range = reserved(2);
+  usable(range, created(2));
+  put(range.base, 5);
+  EXPECT_TRUE(fine(driver().copy({range.base, range.base + unit(), 0})));
+  EXPECT_TRUE(fine(driver().fill({{range.base, 0}, 1})));
+  EXPECT_TRUE(fine(driver().write(range.base, {})));
+  EXPECT_TRUE(fine(driver().read({}, range.base)));
+  finish();
+  expect_bytes(range.base, 5);
+}
+
+TEST_P(Conformance, BadRangesAreRefused) {
+  if (!has_bytes_here()) GTEST_SKIP() << "no bytes";
+  if (unseen().bad_bytes) GTEST_SKIP() << "this backend does not see it";
+  const auto range = reserved(2);
+  usable(slots(range, 0, 1), created(1));
+  put(range.base + (unit() - 64), 11);
+  const address edge = range.base + (unit() - 10);
+  std::vector<std::byte> bytes(20);
+  ASSERT_TRUE(fine(driver().write(range.base, bytes)));
+  const std::initializer_list<errc> codes{errc::invalid_argument, errc::foreign_error};
+  EXPECT_TRUE(refused(driver().write(edge, bytes), vmm::call::write, codes));
+  EXPECT_TRUE(refused(driver().read(bytes, edge), vmm::call::read, codes));
+  EXPECT_TRUE(refused(driver().fill({{edge, 20}, 1}), vmm::call::fill, codes));
+  EXPECT_TRUE(refused(driver().copy({range.base, edge, 20}), vmm::call::copy, codes));
+  EXPECT_TRUE(refused(driver().copy({edge, range.base, 20}), vmm::call::copy, codes));
+  expect_bytes(range.base + (unit() - 64), 11);
+  ASSERT_TRUE(fine(rights(slots(range, 0, 1), access::none)));
+  EXPECT_TRUE(refused(driver().read(bytes, range.base), vmm::call::read, codes));
+  if (can().read_only != vmm::read_only_level::enforced) return;
+  ASSERT_TRUE(fine(rights(slots(range, 0, 1), access::read)));
+  EXPECT_TRUE(fine(driver().read(bytes, range.base)));
+  EXPECT_TRUE(refused(driver().write(range.base, bytes), vmm::call::write, codes));
 }
 
 // ---- streams ----
 
-TYPED_TEST_P(Conformance, StreamsKeepTheirOrder) {
-  if constexpr (TestFixture::streams_in_type && TestFixture::bytes_in_type) {
-    if (!this->has_streams_here()) GTEST_SKIP() << "no streams";
-    const auto range = this->reserved(4);
-    this->usable(range, this->created(4));
-    const auto stream = this->driver().create_stream();
-    ASSERT_TRUE(fine(stream));
-    // Each step needs the one before it: the last value arrives only in order.
-    const auto part = this->slots(range, 0, 2);
-    for (std::uint8_t value = 1; value <= 20; ++value) {
-      ASSERT_TRUE(fine(this->driver().fill({part, value, *stream})));
-    }
-    ASSERT_TRUE(fine(this->driver().copy(
-        {range.base + 2 * this->unit(), range.base, part.size_bytes, *stream})));
-    ASSERT_TRUE(fine(this->driver().fill({part, 99, *stream})));
-    ASSERT_TRUE(fine(this->driver().synchronize_stream(*stream)));
-    std::vector<std::byte> seen(part.size_bytes);
-    ASSERT_TRUE(fine(this->driver().read(seen, range.base + 2 * this->unit())));
-    EXPECT_EQ(std::count(seen.begin(), seen.end(), std::byte{20}),
-              static_cast<std::ptrdiff_t>(seen.size()));
-    EXPECT_TRUE(fine(this->driver().destroy_stream(*stream)));
-  } else {
-    GTEST_SKIP() << "no streams";
+TEST_P(Conformance, StreamsKeepTheirOrder) {
+  if (!has_streams_here() || !has().bytes) GTEST_SKIP() << "no streams";
+  const auto range = reserved(4);
+  usable(range, created(4));
+  const auto stream = driver().create_stream();
+  ASSERT_TRUE(fine(stream));
+  // Each step needs the one before it: the last value arrives only in order.
+  const auto part = slots(range, 0, 2);
+  for (std::uint8_t value = 1; value <= 20; ++value) {
+    ASSERT_TRUE(fine(driver().fill({part, value, *stream})));
   }
+  ASSERT_TRUE(fine(driver().copy({range.base + 2 * unit(), range.base, part.size_bytes, *stream})));
+  ASSERT_TRUE(fine(driver().fill({part, 99, *stream})));
+  ASSERT_TRUE(fine(driver().synchronize_stream(*stream)));
+  std::vector<std::byte> seen(part.size_bytes);
+  ASSERT_TRUE(fine(driver().read(seen, range.base + 2 * unit())));
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), std::byte{20}),
+            static_cast<std::ptrdiff_t>(seen.size()));
+  EXPECT_TRUE(fine(driver().destroy_stream(*stream)));
 }
 
-TYPED_TEST_P(Conformance, EventsOrderStreams) {
-  if constexpr (TestFixture::streams_in_type && TestFixture::bytes_in_type) {
-    if (!this->has_streams_here()) GTEST_SKIP() << "no streams";
-    const auto range = this->reserved(4);
-    this->usable(range, this->created(4));
-    const vmm::stream_handle streams[] = {*this->driver().create_stream(),
-                                          *this->driver().create_stream()};
-    const auto event = this->driver().create_event();
-    ASSERT_TRUE(fine(event));
-    const auto low = this->slots(range, 0, 2);
-    const auto high = this->slots(range, 2, 2);
-    // Ping-pong: each stream copies what the other has made, and adds a mark of its own.
-    ASSERT_TRUE(fine(this->driver().fill({low, 1, streams[0]})));
-    for (std::uint8_t round = 0; round < 8; ++round) {
-      const vmm::stream_handle from = streams[round % 2];
-      const vmm::stream_handle to = streams[(round + 1) % 2];
-      ASSERT_TRUE(fine(this->driver().record_event(*event, from)));
-      ASSERT_TRUE(fine(this->driver().wait_event(to, *event)));
-      const auto& source = round % 2 == 0 ? low : high;
-      const auto& target = round % 2 == 0 ? high : low;
-      ASSERT_TRUE(fine(this->driver().copy({target.base, source.base, low.size_bytes, to})));
-      const address_range mark{target.base + round * 16, 16};
-      ASSERT_TRUE(fine(this->driver().fill({mark, static_cast<std::uint8_t>(50 + round), to})));
-    }
-    ASSERT_TRUE(fine(this->driver().synchronize_stream(streams[0])));
-    std::vector<std::byte> seen(8 * 16 + 1);
-    ASSERT_TRUE(fine(this->driver().read(seen, low.base)));
-    for (std::size_t round = 0; round < 8; ++round) {
-      EXPECT_EQ(seen[round * 16], static_cast<std::byte>(50 + round)) << round;
-    }
-    EXPECT_EQ(seen.back(), std::byte{1});
-    EXPECT_TRUE(fine(this->driver().destroy_event(*event)));
-    for (const auto stream : streams) EXPECT_TRUE(fine(this->driver().destroy_stream(stream)));
-  } else {
-    GTEST_SKIP() << "no streams";
+TEST_P(Conformance, EventsOrderStreams) {
+  if (!has_streams_here() || !has().bytes) GTEST_SKIP() << "no streams";
+  const auto range = reserved(4);
+  usable(range, created(4));
+  const vmm::stream_handle streams[] = {*driver().create_stream(), *driver().create_stream()};
+  const auto event = driver().create_event();
+  ASSERT_TRUE(fine(event));
+  const auto low = slots(range, 0, 2);
+  const auto high = slots(range, 2, 2);
+  // Ping-pong: each stream copies what the other has made, and adds a mark of its own.
+  ASSERT_TRUE(fine(driver().fill({low, 1, streams[0]})));
+  for (std::uint8_t round = 0; round < 8; ++round) {
+    const vmm::stream_handle from = streams[round % 2];
+    const vmm::stream_handle to = streams[(round + 1) % 2];
+    ASSERT_TRUE(fine(driver().record_event(*event, from)));
+    ASSERT_TRUE(fine(driver().wait_event(to, *event)));
+    const auto& source = round % 2 == 0 ? low : high;
+    const auto& target = round % 2 == 0 ? high : low;
+    ASSERT_TRUE(fine(driver().copy({target.base, source.base, low.size_bytes, to})));
+    const address_range mark{target.base + round * 16, 16};
+    ASSERT_TRUE(fine(driver().fill({mark, static_cast<std::uint8_t>(50 + round), to})));
   }
+  ASSERT_TRUE(fine(driver().synchronize_stream(streams[0])));
+  std::vector<std::byte> seen(8 * 16 + 1);
+  ASSERT_TRUE(fine(driver().read(seen, low.base)));
+  for (std::size_t round = 0; round < 8; ++round) {
+    EXPECT_EQ(seen[round * 16], static_cast<std::byte>(50 + round)) << round;
+  }
+  EXPECT_EQ(seen.back(), std::byte{1});
+  EXPECT_TRUE(fine(driver().destroy_event(*event)));
+  for (const auto stream : streams) EXPECT_TRUE(fine(driver().destroy_stream(stream)));
 }
 
 // Captures are begun by a program, not by vmm: here none is under way.
-TYPED_TEST_P(Conformance, AStreamThatIsNotCapturedSaysSo) {
-  if constexpr (vmm::capture_backend<typename TypeParam::driver>) {
-    auto& driver = this->driver();
-    const auto plain = vmm::stream_handle::default_stream;
-    if (!driver.feature_set().capture) {
-      EXPECT_TRUE(
-          refused(driver.query_capture(plain), vmm::call::query_capture, {errc::not_supported}));
-      return;
-    }
-    const auto stream = driver.create_stream();
-    ASSERT_TRUE(fine(stream));
-    EXPECT_TRUE(vmm::can_capture(driver.feature_set(), *stream));
-    EXPECT_FALSE(vmm::can_capture(driver.feature_set(), plain));
-    for (const vmm::stream_handle each : {plain, *stream}) {
-      const auto seen = driver.query_capture(each);
-      ASSERT_TRUE(fine(seen));
-      EXPECT_EQ(seen->state, vmm::capture_state::none);
-      EXPECT_EQ(seen->id, 0u);
-    }
-    const vmm::capture_mode before = driver.exchange_capture_mode(vmm::capture_mode::relaxed);
-    EXPECT_EQ(driver.exchange_capture_mode(before), vmm::capture_mode::relaxed);
-    EXPECT_TRUE(fine(driver.destroy_stream(*stream)));
-  } else {
-    GTEST_SKIP() << "this backend captures no streams";
+TEST_P(Conformance, AStreamThatIsNotCapturedSaysSo) {
+  if (!has().capture) GTEST_SKIP() << "this backend captures no streams";
+  const auto plain = vmm::stream_handle::default_stream;
+  if (!can().capture) {
+    EXPECT_TRUE(
+        refused(driver().query_capture(plain), vmm::call::query_capture, {errc::not_supported}));
+    return;
   }
+  const auto stream = driver().create_stream();
+  ASSERT_TRUE(fine(stream));
+  EXPECT_TRUE(vmm::can_capture(can(), *stream));
+  EXPECT_FALSE(vmm::can_capture(can(), plain));
+  for (const vmm::stream_handle each : {plain, *stream}) {
+    const auto seen = driver().query_capture(each);
+    ASSERT_TRUE(fine(seen));
+    EXPECT_EQ(seen->state, vmm::capture_state::none);
+    EXPECT_EQ(seen->id, 0u);
+  }
+  const vmm::capture_mode before = driver().exchange_capture_mode(vmm::capture_mode::relaxed);
+  EXPECT_EQ(driver().exchange_capture_mode(before), vmm::capture_mode::relaxed);
+  EXPECT_TRUE(fine(driver().destroy_stream(*stream)));
 }
 
-TYPED_TEST_P(Conformance, OneEventStandsForAllWork) {
-  if constexpr (TestFixture::streams_in_type && TestFixture::bytes_in_type) {
-    auto& driver = this->driver();
-    if constexpr (!vmm::all_work_backend<typename TypeParam::driver>) {
-      EXPECT_FALSE(driver.feature_set().record_all);
-      GTEST_SKIP() << "this backend has no event for all work";
-    } else {
-      if (!driver.feature_set().record_all) {
-        EXPECT_TRUE(refused(driver.record_all(vmm::event_handle::none), vmm::call::record_all,
-                            {errc::not_supported}));
-        return;
-      }
-      const auto range = this->reserved(4);
-      this->usable(range, this->created(4));
-      const vmm::stream_handle streams[] = {*driver.create_stream(), *driver.create_stream(),
-                                            *driver.create_stream()};
-      const auto event = driver.create_event();
-      ASSERT_TRUE(fine(event));
-      for (std::uint8_t round = 0; round < 8; ++round) {
-        // Two streams fill a half each; the third copies one over the other behind the event.
-        const auto low = this->slots(range, 0, 2);
-        const auto high = this->slots(range, 2, 2);
-        ASSERT_TRUE(fine(driver.fill({low, round, streams[0]})));
-        const auto value = static_cast<std::uint8_t>(100 + round);
-        ASSERT_TRUE(fine(driver.fill({high, value, streams[1]})));
-        ASSERT_TRUE(fine(driver.record_all(*event)));
-        EXPECT_TRUE(fine(driver.query_event(*event)));
-        ASSERT_TRUE(fine(driver.wait_event(streams[2], *event)));
-        ASSERT_TRUE(fine(driver.copy({low.base, high.base, low.size_bytes, streams[2]})));
-        ASSERT_TRUE(fine(driver.record_all(*event))) << "again: the earlier point is forgotten";
-        ASSERT_TRUE(fine(driver.synchronize_event(*event)));
-        EXPECT_EQ(driver.query_event(*event).value_or(false), true);
-        std::vector<std::byte> seen(low.size_bytes);
-        ASSERT_TRUE(fine(driver.read(seen, low.base)));
-        EXPECT_EQ(std::count(seen.begin(), seen.end(), static_cast<std::byte>(value)),
-                  static_cast<std::ptrdiff_t>(seen.size()));
-      }
-      EXPECT_TRUE(fine(driver.destroy_event(*event)));
-      for (const auto stream : streams) EXPECT_TRUE(fine(driver.destroy_stream(stream)));
-    }
-  } else {
-    GTEST_SKIP() << "no streams";
+TEST_P(Conformance, OneEventStandsForAllWork) {
+  if (!has().streams || !has().bytes) GTEST_SKIP() << "no streams";
+  if (!has().all_work) {
+    EXPECT_FALSE(can().record_all);
+    GTEST_SKIP() << "this backend has no event for all work";
   }
+  if (!can().record_all) {
+    EXPECT_TRUE(refused(driver().record_all(vmm::event_handle::none), vmm::call::record_all,
+                        {errc::not_supported}));
+    return;
+  }
+  const auto range = reserved(4);
+  usable(range, created(4));
+  const vmm::stream_handle streams[] = {*driver().create_stream(), *driver().create_stream(),
+                                        *driver().create_stream()};
+  const auto event = driver().create_event();
+  ASSERT_TRUE(fine(event));
+  for (std::uint8_t round = 0; round < 8; ++round) {
+    // Two streams fill a half each; the third copies one over the other behind the event.
+    const auto low = slots(range, 0, 2);
+    const auto high = slots(range, 2, 2);
+    ASSERT_TRUE(fine(driver().fill({low, round, streams[0]})));
+    const auto value = static_cast<std::uint8_t>(100 + round);
+    ASSERT_TRUE(fine(driver().fill({high, value, streams[1]})));
+    ASSERT_TRUE(fine(driver().record_all(*event)));
+    EXPECT_TRUE(fine(driver().query_event(*event)));
+    ASSERT_TRUE(fine(driver().wait_event(streams[2], *event)));
+    ASSERT_TRUE(fine(driver().copy({low.base, high.base, low.size_bytes, streams[2]})));
+    ASSERT_TRUE(fine(driver().record_all(*event))) << "again: the earlier point is forgotten";
+    ASSERT_TRUE(fine(driver().synchronize_event(*event)));
+    EXPECT_EQ(driver().query_event(*event).value_or(false), true);
+    std::vector<std::byte> seen(low.size_bytes);
+    ASSERT_TRUE(fine(driver().read(seen, low.base)));
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), static_cast<std::byte>(value)),
+              static_cast<std::ptrdiff_t>(seen.size()));
+  }
+  EXPECT_TRUE(fine(driver().destroy_event(*event)));
+  for (const auto stream : streams) EXPECT_TRUE(fine(driver().destroy_stream(stream)));
 }
 
-TYPED_TEST_P(Conformance, EventsPass) {
-  if constexpr (TestFixture::streams_in_type && TestFixture::bytes_in_type) {
-    if (!this->has_streams_here()) {
-      EXPECT_TRUE(
-          refused(this->driver().create_stream(), vmm::call::create_stream, {errc::not_supported}));
-      return;
-    }
-    const auto range = this->reserved(4);
-    this->usable(range, this->created(4));
-    const auto stream = this->driver().create_stream();
-    const auto event = this->driver().create_event();
-    ASSERT_TRUE(fine(event));
-    EXPECT_EQ(this->driver().query_event(*event).value_or(false), true) << "never recorded";
-    ASSERT_TRUE(fine(this->driver().fill({range, 7, *stream})));
-    ASSERT_TRUE(fine(this->driver().record_event(*event, *stream)));
-    EXPECT_TRUE(fine(this->driver().query_event(*event)));
-    ASSERT_TRUE(fine(this->driver().synchronize_event(*event)));
-    EXPECT_EQ(this->driver().query_event(*event).value_or(false), true) << "synchronised";
-    std::vector<std::byte> seen(1);
-    ASSERT_TRUE(fine(this->driver().read(seen, range.base + (range.size_bytes - 1))));
-    EXPECT_EQ(seen[0], std::byte{7});
-    // A destroyed stream's work still finishes, and its events still tell.
-    ASSERT_TRUE(fine(this->driver().fill({range, 8, *stream})));
-    ASSERT_TRUE(fine(this->driver().record_event(*event, *stream)));
-    ASSERT_TRUE(fine(this->driver().destroy_stream(*stream)));
-    ASSERT_TRUE(fine(this->driver().synchronize_event(*event)));
-    ASSERT_TRUE(fine(this->driver().read(seen, range.base)));
-    EXPECT_EQ(seen[0], std::byte{8});
-    EXPECT_TRUE(fine(this->driver().destroy_event(*event)));
-  } else {
-    GTEST_SKIP() << "no streams";
+TEST_P(Conformance, EventsPass) {
+  if (!has().streams || !has().bytes) GTEST_SKIP() << "no streams";
+  if (!has_streams_here()) {
+    EXPECT_TRUE(refused(driver().create_stream(), vmm::call::create_stream, {errc::not_supported}));
+    return;
   }
+  const auto range = reserved(4);
+  usable(range, created(4));
+  const auto stream = driver().create_stream();
+  const auto event = driver().create_event();
+  ASSERT_TRUE(fine(event));
+  EXPECT_EQ(driver().query_event(*event).value_or(false), true) << "never recorded";
+  ASSERT_TRUE(fine(driver().fill({range, 7, *stream})));
+  ASSERT_TRUE(fine(driver().record_event(*event, *stream)));
+  EXPECT_TRUE(fine(driver().query_event(*event)));
+  ASSERT_TRUE(fine(driver().synchronize_event(*event)));
+  EXPECT_EQ(driver().query_event(*event).value_or(false), true) << "synchronised";
+  std::vector<std::byte> seen(1);
+  ASSERT_TRUE(fine(driver().read(seen, range.base + (range.size_bytes - 1))));
+  EXPECT_EQ(seen[0], std::byte{7});
+  // A destroyed stream's work still finishes, and its events still tell.
+  ASSERT_TRUE(fine(driver().fill({range, 8, *stream})));
+  ASSERT_TRUE(fine(driver().record_event(*event, *stream)));
+  ASSERT_TRUE(fine(driver().destroy_stream(*stream)));
+  ASSERT_TRUE(fine(driver().synchronize_event(*event)));
+  ASSERT_TRUE(fine(driver().read(seen, range.base)));
+  EXPECT_EQ(seen[0], std::byte{8});
+  EXPECT_TRUE(fine(driver().destroy_event(*event)));
 }
 
 }  // namespace conformance

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
+#include <memory>
 #include <random>
 #include <span>
 #include <string>
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include <gtest/gtest.h>
+#include "conformance.h"
 
 import vmm.backend;
 import vmm.support;
@@ -31,30 +31,6 @@ using vmm::address;
 using vmm::address_range;
 using vmm::errc;
 using vmm::physical_handle;
-
-/// A driver, or why there is none here.
-template <class Driver>
-struct opened {
-  std::optional<Driver> driver{};
-  std::string why_not{};
-};
-
-/// Mistakes of the caller that a backend does not see. It may do anything then, so they are not
-/// made on it.
-struct unseen {
-  bool overlap = false;               ///< map over a mapping
-  bool cut_unmap = false;             ///< unmap of a part of a mapping, without partial_unmap
-  bool cut_access = false;            ///< set_access on a part, without partial_access
-  bool access_over_hole = false;      ///< set_access over addresses with nothing behind them
-  bool past_the_end = false;          ///< map beyond the end of the memory
-  bool past_reservation = false;      ///< map beyond the end of the reservation
-  bool free_while_mapped = false;     ///< free_reservation with live mappings
-  bool release_while_mapped = false;  ///< release of mapped memory, without release_while_mapped
-  bool stale_handle = false;          ///< a token after its release, or never made
-  bool empty_grants = false;          ///< set_access without a grant
-  bool bad_bytes = false;             ///< bytes used where nothing is mapped or without the right
-  bool rights_of_neighbours = false;  ///< set_access reaches beyond its range
-};
 
 template <class T>
 errc code_of(const vmm::result<T>& answer) {
@@ -82,26 +58,17 @@ template <class T>
   return ::testing::AssertionFailure() << vmm::describe(answer.error());
 }
 
-/// Features of a driver that has no streams or no copies in its type are off whatever it says.
-template <class Driver>
-inline constexpr bool has_streams = vmm::stream_backend<Driver>;
-template <class Driver>
-inline constexpr bool has_bytes = vmm::copy_backend<Driver>;
-
-template <class Factory>
-class Conformance : public ::testing::Test {
+class Conformance : public ::testing::TestWithParam<tested_backend> {
  public:
-  using driver_type = typename Factory::driver;
-  static constexpr bool streams_in_type = has_streams<driver_type>;
-  static constexpr bool bytes_in_type = has_bytes<driver_type>;
-
-  driver_type& driver() { return *driver_; }
-  const vmm::features& can() const { return driver_->feature_set(); }
-  bool has_streams_here() const { return streams_in_type && can().streams; }
-  bool has_bytes_here() const { return bytes_in_type && can().copy; }
+  vmm::driver_interface& driver() const { return made_->driver(); }
+  /// What the type has, and of it what the object can do.
+  const refinements& has() const { return GetParam().has; }
+  const vmm::features& can() const { return driver().feature_set(); }
+  bool has_streams_here() const { return has().streams && can().streams; }
+  bool has_bytes_here() const { return has().bytes && can().copy; }
   const conformance::unseen& unseen() const { return unseen_; }
   std::uint64_t unit() const { return unit_; }
-  vmm::location home() const { return driver_->home(); }
+  vmm::location home() const { return driver().home(); }
 
   // ---- making things that teardown gives back ----
 
@@ -167,6 +134,7 @@ class Conformance : public ::testing::Test {
     ASSERT_TRUE(fine(driver().free_reservation(range)));
     std::erase(ranges_, range);
   }
+  void close(const vmm::shared_handle& shared) { made_->close(shared); }
 
   /// Everything that is left. Copies of the lists: what fails to go is not tried twice.
   void give_back() {
@@ -179,16 +147,13 @@ class Conformance : public ::testing::Test {
   // ---- bytes ----
 
   void put(address at, std::uint8_t first, std::size_t count = 64) {
-    if constexpr (bytes_in_type) {
-      ASSERT_TRUE(fine(driver().write(at, pattern(first, count))));
-    }
+    if (has().bytes) ASSERT_TRUE(fine(driver().write(at, pattern(first, count))));
   }
   void expect_bytes(address at, std::uint8_t first, std::size_t count = 64) {
-    if constexpr (bytes_in_type) {
-      std::vector<std::byte> seen(count);
-      ASSERT_TRUE(fine(driver().read(seen, at)));
-      EXPECT_EQ(seen, pattern(first, count));
-    }
+    if (!has().bytes) return;
+    std::vector<std::byte> seen(count);
+    ASSERT_TRUE(fine(driver().read(seen, at)));
+    EXPECT_EQ(seen, pattern(first, count));
   }
   static std::vector<std::byte> pattern(std::uint8_t first, std::size_t count) {
     std::vector<std::byte> bytes(count);
@@ -198,26 +163,24 @@ class Conformance : public ::testing::Test {
     return bytes;
   }
   void finish(vmm::stream_handle stream = vmm::stream_handle::default_stream) {
-    if constexpr (streams_in_type) {
-      if (can().streams) ASSERT_TRUE(fine(driver().synchronize_stream(stream)));
-    }
+    if (has_streams_here()) ASSERT_TRUE(fine(driver().synchronize_stream(stream)));
   }
 
  protected:
   void SetUp() override {
-    auto made = Factory::make();
+    auto made = GetParam().make();
     if (!made.driver) GTEST_SKIP() << made.why_not;
-    driver_.emplace(std::move(*made.driver));
-    unseen_ = Factory::unseen();
+    made_ = std::move(*made.driver);
+    unseen_ = GetParam().unseen();
     const auto granule = driver().query_granularity(request_of_nothing());
     ASSERT_TRUE(fine(granule));
     unit_ = granule->minimum_bytes;
   }
 
   void TearDown() override {
-    if (!driver_) return;
+    if (made_ == nullptr) return;
     give_back();
-    EXPECT_TRUE(Factory::nothing_left(driver())) << "the driver counts resources that are left";
+    EXPECT_TRUE(made_->nothing_left()) << "the driver counts resources that are left";
   }
 
  private:
@@ -227,14 +190,12 @@ class Conformance : public ::testing::Test {
     return wanted;
   }
 
-  std::optional<driver_type> driver_;
+  std::unique_ptr<made_driver> made_;
   conformance::unseen unseen_{};
   std::uint64_t unit_ = 0;
   std::vector<address_range> ranges_;
   std::vector<physical_handle> handles_;
   std::vector<address_range> mappings_;
 };
-
-TYPED_TEST_SUITE_P(Conformance);
 
 }  // namespace conformance

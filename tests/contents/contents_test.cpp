@@ -18,7 +18,8 @@
 
 namespace {
 
-using contents::contents_program;
+using contents::make_driver;
+using contents::program_options;
 using contents::queued_host;
 using contents::random_program;
 
@@ -32,57 +33,44 @@ class impatient : public Driver {
   [[nodiscard]] vmm::status synchronize_event(vmm::event_handle) { return {}; }
 };
 
-/// For programs that do not say when a stream goes.
-class numbered_again : public vmm::fake_driver {
- public:
-  using fake_driver::fake_driver;
-};
-
-}  // namespace
-
-template <>
-inline constexpr bool contents::skips_forget<numbered_again> = true;
-
-namespace {
-
-template <class Driver, class Honest = Driver>
-std::string failure_of(std::uint64_t seed) {
-  return contents_program<Driver, Honest>::run(random_program(seed));
+std::string failure_of(const program_options& options, std::uint64_t seed) {
+  return contents::run_program(options, random_program(seed));
 }
 
 /// How many programs were run until one found something.
-template <class Driver, class Honest>
-std::uint64_t programs_until_found(std::uint64_t limit) {
+std::uint64_t programs_until_found(const program_options& options, std::uint64_t limit) {
   for (std::uint64_t seed = 1; seed <= limit; ++seed) {
-    if (!failure_of<Driver, Honest>(seed).empty()) return seed;
+    if (!failure_of(options, seed).empty()) return seed;
   }
   return limit + 1;
 }
 
 TEST(Contents, EveryProgramFindsItsBytesOnTheFake) {
   for (std::uint64_t seed = 1; seed <= program_count; ++seed)
-    ASSERT_EQ(failure_of<vmm::fake_driver>(seed), "") << "seed " << seed;
+    ASSERT_EQ(failure_of({make_driver<vmm::fake_driver>}, seed), "") << "seed " << seed;
 }
 
 TEST(Contents, EveryProgramFindsItsBytesInRealMemory) {
   for (std::uint64_t seed = 1; seed <= program_count; ++seed)
-    ASSERT_EQ(failure_of<queued_host>(seed), "") << "seed " << seed;
+    ASSERT_EQ(failure_of({make_driver<queued_host>}, seed), "") << "seed " << seed;
 }
 
 TEST(Contents, AHostThatDoesNotWaitIsFoundOnTheFake) {
-  const auto count = programs_until_found<impatient<vmm::fake_driver>, vmm::fake_driver>(100);
+  const auto count =
+      programs_until_found({make_driver<impatient<vmm::fake_driver>, vmm::fake_driver>}, 100);
   RecordProperty("programs", std::to_string(count));
   EXPECT_LE(count, 100u);
 }
 
 TEST(Contents, AStreamThatIsTakenForAnotherIsFoundOnTheFake) {
-  const auto count = programs_until_found<numbered_again, vmm::fake_driver>(300);
+  const auto count =
+      programs_until_found({.make = make_driver<vmm::fake_driver>, .skips_forget = true}, 300);
   RecordProperty("programs", std::to_string(count));
   EXPECT_LE(count, 300u);
 }
 
 TEST(Contents, AHostThatDoesNotWaitIsFoundInRealMemory) {
-  const auto count = programs_until_found<impatient<queued_host>, queued_host>(100);
+  const auto count = programs_until_found({make_driver<impatient<queued_host>, queued_host>}, 100);
   RecordProperty("programs", std::to_string(count));
   EXPECT_LE(count, 100u);
 }

@@ -87,4 +87,7 @@ export [[nodiscard]] std::string to_utf8(std::string_view bytes);
 /// The value of a fact; empty where there is none of this name.
 export [[nodiscard]] std::string fact_of(const history& taken, const std::string& name);
 
+/// 0x and hexadecimal digits.
+[[nodiscard]] std::string hexadecimal(std::uint64_t value);
+
 }  // namespace vmm::tools

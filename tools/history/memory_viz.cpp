@@ -101,12 +101,6 @@ class pickle_writer {
 
 // ---- the snapshot ----------------------------------------------------------------------
 
-[[nodiscard]] std::string hexadecimal(std::uint64_t value) {
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 class snapshot_writer {
  public:
   snapshot_writer(const history& taken, const history_account& account)

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes as UTF-8.
+// Bytes as UTF-8, numbers as text.
 module;
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -45,6 +46,12 @@ std::string to_utf8(std::string_view bytes) {
     bytes.remove_prefix(length != 0 ? length : 1);
   }
   return out;
+}
+
+std::string hexadecimal(std::uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
 }
 
 }  // namespace vmm::tools

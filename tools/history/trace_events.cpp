@@ -51,12 +51,6 @@ namespace {
   return text.data();
 }
 
-[[nodiscard]] std::string hexadecimal(std::uint64_t value) {
-  std::array<char, 24> text{};
-  std::snprintf(text.data(), text.size(), "0x%llx", static_cast<unsigned long long>(value));
-  return text.data();
-}
-
 [[nodiscard]] std::string size_text(std::uint64_t bytes) {
   const auto [unit, name] = bytes >= std::uint64_t{1} << 30   ? std::pair{30, " GiB"}
                             : bytes >= std::uint64_t{1} << 20 ? std::pair{20, " MiB"}
