@@ -20,15 +20,20 @@ namespace {
 
 std::vector<std::string> environment_of(const command& what) {
   std::vector<std::string> all;
+  std::string sanitizer = "ASAN_OPTIONS=";
   for (char** each = environ; *each != nullptr; ++each) {
     const std::string one(*each);
     const bool is_ours = one.starts_with("VMM_") || one.starts_with("VPMM_") ||
                          one.starts_with("LD_PRELOAD=") || one.starts_with("LD_LIBRARY_PATH=") ||
                          one.starts_with("XDG_RUNTIME_DIR=");
-    if (!is_ours) all.push_back(one);
+    if (one.starts_with("ASAN_OPTIONS=")) {
+      sanitizer = one + ':';
+    } else if (!is_ours) {
+      all.push_back(one);
+    }
   }
   all.push_back("LD_LIBRARY_PATH=" + what.driver);
-  all.emplace_back("ASAN_OPTIONS=detect_leaks=0");
+  all.push_back(sanitizer + "detect_leaks=0");
   if (what.is_preloaded) all.push_back("LD_PRELOAD=" + what.preloaded);
   all.insert(all.end(), what.variables.begin(), what.variables.end());
   return all;
