@@ -40,6 +40,7 @@ module;
 #include <numeric>
 #include <optional>
 #include <ostream>
+#include <ratio>
 #include <set>
 #include <shared_mutex>
 #include <source_location>
@@ -193,14 +194,17 @@ using std::memory_order_relaxed;
 using std::memory_order_release;
 using std::memory_order_seq_cst;
 using std::memset;
+using std::micro;
 using std::min;
 using std::min_element;
+using std::minmax;
 using std::monostate;
 using std::move;
 using std::move_backward;
 using std::move_if_noexcept;
 using std::multimap;
 using std::mutex;
+using std::nano;
 using std::next;
 using std::none_of;
 using std::nothrow;
@@ -243,6 +247,7 @@ using std::span;
 using std::ssize;
 using std::stable_sort;
 using std::strcmp;
+using std::strerror;
 using std::string;
 using std::string_view;
 using std::strlen;
@@ -301,6 +306,13 @@ using std::pmr::unordered_map;
 using std::pmr::unsynchronized_pool_resource;
 }  // namespace pmr
 
+namespace ranges {
+using std::ranges::find;
+using std::ranges::find_if;
+using std::ranges::min_element;
+using std::ranges::sort;
+}  // namespace ranges
+
 namespace chrono {
 using std::chrono::duration;
 using std::chrono::duration_cast;
@@ -310,6 +322,7 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 using std::chrono::time_point;
+using std::chrono::operator-;
 }  // namespace chrono
 
 namespace this_thread {

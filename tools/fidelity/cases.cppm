@@ -6,17 +6,10 @@
 //
 // A probe marked `alone` might end the process or spoil the context on a real driver, so it runs in
 // a process of its own there.
-module;
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
-
 export module vmm.fidelity:cases;
 
 import vmm.backend;
+import vmm.std;
 import vmm.support;
 import :scratch;
 

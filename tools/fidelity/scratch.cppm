@@ -9,18 +9,10 @@
 // them.
 //
 // Thread safety: one scratch a thread. Cost: the driver's, and a list entry for each object.
-module;
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
 export module vmm.fidelity:scratch;
 
 import vmm.backend;
+import vmm.std;
 
 namespace vmm::fidelity {
 

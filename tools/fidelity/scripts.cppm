@@ -9,17 +9,10 @@
 // handles and keeps them, some at a time.
 //
 // Thread safety: scripts and times are values; one growth a thread. Cost: the driver's.
-module;
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
 export module vmm.fidelity:scripts;
 
 import vmm.backend;
+import vmm.std;
 import :scratch;
 
 namespace vmm::fidelity {

@@ -9,17 +9,10 @@
 // (stale handles, touching memory without the right to) are left to the probes.
 //
 // Thread safety: one sequence a thread. Cost: some dozens of driver calls a sequence.
-module;
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
 export module vmm.fidelity:sequences;
 
 import vmm.backend;
+import vmm.std;
 import vmm.support;
 import :scratch;
 

@@ -3,28 +3,14 @@
 //
 // Going back through a history, and the summary.
 module;
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <map>
-#include <span>
-#include <string>
-#include <string_view>
-#include <system_error>
-#include <utility>
-#include <vector>
+#include <cstdio>
 
 module vmm.history_tools;
 
 import vmm.backend;
 import vmm.history;
+import vmm.std;
 
 namespace vmm::tools {
 
@@ -210,19 +196,21 @@ std::string to_summary(const history& taken, const history_account& account) {
 
 history_outcome read_history_file(const std::string& path) {
   history_outcome out;
-  std::error_code trouble;
-  if (std::filesystem::is_directory(path, trouble)) {
-    out.problem = path + ": is a folder";
-    return out;
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose};
+  if (file == nullptr) {
     out.problem = path + ": cannot be read: " + std::strerror(errno);
     return out;
   }
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) {
-    out.problem = path + ": cannot be read to its end";
+  std::string text;
+  std::array<char, 65536> block;
+  std::size_t got = block.size();
+  while (got == block.size()) {
+    got = std::fread(block.data(), 1, block.size(), file.get());
+    text.append(block.data(), got);
+  }
+  if (std::ferror(file.get()) != 0) {
+    out.problem = path + (errno == EISDIR ? ": is a folder" : ": cannot be read to its end");
     return out;
   }
   if (text.empty()) {

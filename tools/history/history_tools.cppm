@@ -11,18 +11,11 @@
 //     begins one that is, from either end of time.
 //
 // Thread safety: values only. Cost: O(n log n) of the events.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
-
 export module vmm.history_tools;
 
 export import vmm.history;
 import vmm.backend;
+import vmm.std;
 
 namespace vmm::tools {
 

@@ -5,21 +5,11 @@
 // backward from the segments, and joins neighbours of one stream; so a run of mapped memory is one
 // segment, what is free in it is a block, and all segments are of stream 0, since a run may serve
 // several. Sizes of blocks are as rounded up: allocations and frees cancel out.
-module;
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <map>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 module vmm.history_tools;
 
 import vmm.backend;
 import vmm.history;
+import vmm.std;
 
 namespace vmm::tools {
 

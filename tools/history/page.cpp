@@ -7,18 +7,11 @@
 module;
 #include <zlib.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <vector>
-
 module vmm.history_tools;
 
 import vmm.backend;
 import vmm.history;
+import vmm.std;
 
 namespace vmm::tools {
 

@@ -3,13 +3,11 @@
 //
 // Bytes as UTF-8, numbers as text.
 module;
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <string>
-#include <string_view>
 
 module vmm.history_tools;
+
+import vmm.std;
 
 namespace vmm::tools {
 

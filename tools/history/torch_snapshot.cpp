@@ -7,24 +7,11 @@
 //
 // I1  Nothing is read outside of the bytes, and what is made of them has a bounded multiple of
 // their     size: each value is a node once, however often it is referred to.
-module;
-#include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <map>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 module vmm.history_tools;
 
 import vmm.backend;
 import vmm.history;
+import vmm.std;
 
 namespace vmm::tools {
 

@@ -6,21 +6,13 @@
 // (X) are growths, waits, and a point of no length for each end of an arrow. An arrow leads from
 // the stream that freed memory to another one that was given it.
 module;
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <iterator>
-#include <map>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 module vmm.history_tools;
 
 import vmm.backend;
 import vmm.history;
+import vmm.std;
 
 namespace vmm::tools {
 

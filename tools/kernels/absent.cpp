@@ -3,13 +3,11 @@
 //
 // vmm.kernels where vmm is built without cuda.h: load() says so. No object of the class can exist
 // here, so no other member is ever called.
-module;
-#include <cstdint>
-
 module vmm.kernels;
 
 import vmm.backend;
 import vmm.cuda;
+import vmm.std;
 
 namespace vmm::tools {
 namespace {

@@ -4,17 +4,13 @@ module;
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <utility>
-
 #include "ptx.h"
 
 module vmm.kernels;
 
 import vmm.backend;
 import vmm.cuda;
+import vmm.std;
 
 namespace vmm::tools {
 namespace {

@@ -10,13 +10,11 @@
 //
 // Thread safety: a kernel_set may be used from any thread. Cost: load compiles, some milliseconds;
 // a launch is a few microseconds on the host.
-module;
-#include <cstdint>
-
 export module vmm.kernels;
 
 import vmm.backend;
 import vmm.cuda;
+import vmm.std;
 
 namespace vmm::tools {
 

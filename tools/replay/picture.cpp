@@ -4,17 +4,9 @@
 // The picture is made in three steps: lay the extents out on a strip without gaps (folding holes
 // that are too long to draw), sum the strip into cells, and turn runs of equal cells into
 // rectangles.
-module;
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 module vmm.replay;
+
+import vmm.std;
 
 namespace vmm::tools {
 namespace {

@@ -9,17 +9,10 @@
 // keeps the file small.
 //
 // Thread safety: values only. Cost: linear in extents and cells.
-module;
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
 export module vmm.replay:picture;
 
 import vmm.backend;
+import vmm.std;
 
 namespace vmm::tools {
 

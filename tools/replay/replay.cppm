@@ -14,16 +14,6 @@
 // I2  A pass allocates nothing on the host itself; reset() does.
 //
 // Thread safety: one replayer a thread. Cost: linear in the events.
-module;
-#include <algorithm>
-#include <chrono>
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <span>
-#include <vector>
-
 export module vmm.replay;
 
 export import vmm.backend;
@@ -32,6 +22,7 @@ export import :picture;
 export import :report;
 export import :run;
 export import :seeds;
+import vmm.std;
 
 namespace vmm::tools {
 

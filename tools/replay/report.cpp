@@ -1,18 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 module vmm.replay;
+
+import vmm.std;
 
 namespace vmm::tools {
 namespace {

@@ -4,18 +4,10 @@
 // vmm.replay:report - what a replay found, as values, as text for people and as one JSON object.
 //
 // Thread safety: values only. Cost: strings are built; nothing here runs while time is measured.
-module;
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 export module vmm.replay:report;
 
 import vmm.backend;
+import vmm.std;
 
 namespace vmm::tools {
 

@@ -1,21 +1,5 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <chrono>
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 module vmm.replay;
 
 import vmm.cuda;
@@ -25,6 +9,7 @@ import vmm.history;
 import vmm.host;
 import vmm.level_zero;
 import vmm.manager;
+import vmm.std;
 import vmm.stream;
 
 namespace vmm::tools {

@@ -18,17 +18,10 @@
 //
 // Thread safety: runs share nothing but the environment. Cost: one replay for each pass, one more
 // on a CUDA device, two more for the picture.
-module;
-#include <array>
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <string>
-#include <string_view>
-
 export module vmm.replay:run;
 
 import vmm.history;
+import vmm.std;
 import vmm.trace;
 import :picture;
 import :report;

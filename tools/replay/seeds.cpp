@@ -1,15 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-
 module vmm.replay;
 
+import vmm.std;
 import vmm.trace;
 
 namespace vmm::tools {

@@ -7,13 +7,9 @@
 // hundredths. The means over seeds tell a policy from its luck.
 //
 // Thread safety: as run_replay. Cost: a copy of the trace and one replay for each seed.
-module;
-#include <cstdint>
-#include <string>
-#include <vector>
-
 export module vmm.replay:seeds;
 
+import vmm.std;
 import vmm.trace;
 import :report;
 import :run;

@@ -9,21 +9,12 @@ module;
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 module vmm.top_tools;
 
 import vmm.backend;
+import vmm.std;
 import vmm.top;
 
 namespace vmm::tools {

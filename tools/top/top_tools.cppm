@@ -11,16 +11,11 @@
 // I4  A text of a file is shown as plain ASCII: nothing of it reaches the terminal as a command.
 //
 // Thread safety: values only. Cost: some system calls for each file.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
-
 export module vmm.top_tools;
 
 export import vmm.top;
 import vmm.backend;
+import vmm.std;
 
 namespace vmm::tools {
 

@@ -1,17 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-module;
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
 module vmm.trace_generator;
+
+import vmm.std;
 
 namespace vmm::tools {
 namespace {

@@ -10,12 +10,9 @@
 //
 // Thread safety: values only. Cost: linear in the events; a trace is up to some 10 MiB of text. The
 // same kind and seed give the same bytes on every machine.
-module;
-#include <cstdint>
-#include <span>
-#include <string>
-
 export module vmm.trace_generator;
+
+import vmm.std;
 
 namespace vmm::tools {
 

@@ -2,11 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whole numbers only, so that a seed changes a size alike on every machine.
-module;
-#include <algorithm>
-#include <cstdint>
-
 module vmm.trace;
+
+import vmm.std;
 
 namespace vmm::tools {
 namespace {

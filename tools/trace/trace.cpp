@@ -7,24 +7,13 @@
 module;
 #include <zlib.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <unordered_map>
-#include <utility>
-#include <vector>
 
 module vmm.trace;
+
+import vmm.std;
 
 namespace vmm::tools {
 namespace {

@@ -18,16 +18,9 @@
 //
 // Thread safety: values only. Cost: linear in the file; memory is 16 bytes an event, 16 a mark and
 // 80 a live allocation. At every limit at once that is 3 GiB.
-module;
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 export module vmm.trace;
+
+import vmm.std;
 
 namespace vmm::tools {
 
