@@ -124,13 +124,15 @@ function(vmm_sources_to_test result labels)
   endif()
 endfunction()
 
-# vmm_run_test(NAME LABELS IS_EACH [VARIABLE=VALUE]): the program is one CTest test, whose tests are
-# afterwards in gtest/NAME.xml; ./run counts them there. To start a process takes longer than most
-# tests do. IS_EACH: each of its tests is a CTest test.
+# vmm_run_test(NAME LABELS IS_EACH [VARIABLE:OPTIONS]): the program is one CTest test, whose tests
+# are afterwards in gtest/NAME.xml; ./run counts them there. To start a process takes longer than
+# most tests do. IS_EACH: each of its tests is a CTest test. VARIABLE gets more options, behind
+# those that it has.
 function(vmm_run_test name labels is_each)
   set(environment "")
   if(ARGN)
-    set(environment ENVIRONMENT "${ARGN}")
+    string(REGEX REPLACE "^([A-Z_]+):" "\\1=path_list_append:" environment "${ARGN}")
+    list(PREPEND environment ENVIRONMENT_MODIFICATION)
   endif()
   if(is_each)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}."
@@ -173,7 +175,7 @@ function(vmm_joined result name)
   endif()
 endfunction()
 
-# vmm_test(NAME name SOURCES ... [LABELS ...] [ENVIRONMENT VARIABLE=VALUE] [EACH] [APART]): a
+# vmm_test(NAME name SOURCES ... [LABELS ...] [ENVIRONMENT VARIABLE:OPTIONS] [EACH] [APART]): a
 # GoogleTest program. EACH is for tests that take seconds, so that they share the cores, and for
 # those that need a process of their own; APART for sources that have names in common and cannot be
 # joined. One that is left out can still be built by its name.
@@ -210,8 +212,10 @@ function(vmm_allocation_test)
   endif()
 endfunction()
 
-# vmm_program_headers(): what nearly every program includes, compiled once; each still names what it
-# uses. A program with another -O than VMM_PROGRAM_FLAGS has DISABLE_PRECOMPILE_HEADERS.
+# vmm_program_headers(): what nearly every program includes, compiled once where sources are joined.
+# Without it (presets gpu and fuzz) each shows that it names what it uses. A program with another -O
+# than VMM_PROGRAM_FLAGS has DISABLE_PRECOMPILE_HEADERS, and so has what shows to users what to
+# include.
 function(vmm_program_headers)
   add_library(vmm_program_headers OBJECT "${PROJECT_SOURCE_DIR}/tools/program/headers.cpp")
   target_link_libraries(vmm_program_headers PRIVATE vmm::vmm)
@@ -242,5 +246,7 @@ function(vmm_bare_program name)
   target_link_libraries(${name} PRIVATE vmm::vmm)
   target_compile_options(${name} PRIVATE ${VMM_PROGRAM_FLAGS})
   vmm_warnings(${name})
-  target_precompile_headers(${name} REUSE_FROM vmm_program_headers)
+  if(VMM_JOIN_SOURCES)
+    target_precompile_headers(${name} REUSE_FROM vmm_program_headers)
+  endif()
 endfunction()
