@@ -205,6 +205,14 @@ TEST_F(RunScriptTests, WhatWasTestedIsCountedWhereTheNextBuildFails) {
   EXPECT_NE(got.err.find("the preset dev could not be built\n"), std::string::npos) << got.err;
 }
 
+TEST_F(RunScriptTests, ACallersOptionsOfASanitizerStay) {
+  script("bin/ctest", "echo \"$ASAN_OPTIONS\" >'" + path("options") + "'");
+  (void)ask("./run test --preset release");
+  EXPECT_TRUE(text_of_file(path("options")).starts_with("quarantine_size_mb=16:"));
+  (void)ask("env ASAN_OPTIONS=verbosity=1 ./run test --preset release");
+  EXPECT_EQ(text_of_file(path("options")), "verbosity=1\n");
+}
+
 // ---- packages that only tests need -------------------------------------------------------------
 
 // A copy of the script that misses one of them, with an apt-get that installs it once it may: where

@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Goal: units of a module become one file that means the same, and what cannot is left alone.
+# Method: the script that joins, on units of this test's own; and its rule, on lines that would go
+# wrong.
+#   VMM_SOURCE   vmm's source    WORK   where this test may write
+cmake_minimum_required(VERSION 3.28)
+include("${VMM_SOURCE}/cmake/VmmUnitText.cmake")
+
+set(before "// A unit.\nmodule;\n#include <cstdio>\n")
+string(CONCAT behind "\nmodule vmm.some_one;\n\nimport vmm.std;\nimport :part;\n\n"
+                     "int one() { return 1; }\n")
+function(expect_module line wanted)
+  vmm_module_of(module "${before}${line}${behind}${line}")
+  if(NOT module STREQUAL wanted)
+    message(SEND_ERROR "a unit with the line '${line}' is of '${module}', not of '${wanted}'")
+  endif()
+endfunction()
+expect_module("" vmm.some_one)
+expect_module("// #if, import <x> and module vmm.other;" vmm.some_one)
+expect_module("#include \"own.h\"  // why" vmm.some_one)
+foreach(line IN ITEMS "#if X" "  #if X" "# if X" "#define X" "#undef X" "#pragma once"
+                      "# include <x>" "#include X" "import <x>\;" "import vmm.v2\;" "x = R\"(")
+  expect_module("${line}" "")
+endforeach()
+vmm_module_of(module "// A file of no module.\n#include <cstdio>\n")
+if(module)
+  message(SEND_ERROR "a file of no module is of '${module}'")
+endif()
+
+# A folder with a blank and characters that mean something to regular expressions.
+set(folder "${WORK}/a (+) folder")
+file(REMOVE_RECURSE "${WORK}")
+file(WRITE "${folder}/a.cpp" "${before}#include \"own.h\"\n${behind}")
+file(WRITE "${folder}/b.cpp"
+     "// B [1\nmodule vmm.some_one;\nimport vmm.std;\nimport vmm.va;\nint b;\n")
+function(join)
+  execute_process(COMMAND ${CMAKE_COMMAND} -DMODULE=vmm.some_one
+                          "-DUNITS=${folder}/a.cpp;${folder}/b.cpp" "-DOUTPUT=${WORK}/joined.cpp"
+                          -P "${VMM_SOURCE}/cmake/join_units.cmake"
+                  RESULT_VARIABLE outcome ERROR_VARIABLE said)
+  set(outcome "${outcome}" PARENT_SCOPE)
+  set(said "${said}" PARENT_SCOPE)
+endfunction()
+join()
+file(READ "${WORK}/joined.cpp" joined)
+string(CONCAT wanted
+       "module;\n#include <cstdio>\n#include \"${folder}/own.h\"\n\nmodule vmm.some_one;\n"
+       "\nimport vmm.std;\nimport :part;\nimport vmm.va;\n"
+       "\n#line 1 \"${folder}/a.cpp\"\n// A unit.\n\n\n\n\n\n\n\n\n\n"
+       "int one() { return 1; }\n"
+       "\n#line 1 \"${folder}/b.cpp\"\n// B [1\n\n\n\nint b;\n")
+if(NOT outcome EQUAL 0 OR NOT joined STREQUAL wanted)
+  message(SEND_ERROR "joining ended with ${outcome} ${said}; it wrote\n${joined}\nnot\n${wanted}")
+endif()
+
+file(APPEND "${folder}/b.cpp" "#if X\n#endif\n")
+join()
+if(outcome EQUAL 0 OR NOT said MATCHES "b.cpp can no longer be joined")
+  message(SEND_ERROR "a unit that cannot be joined any more: ${outcome} ${said}")
+endif()
