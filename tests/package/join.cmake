@@ -41,6 +41,7 @@ function(join)
                           -P "${VMM_SOURCE}/cmake/join_units.cmake"
                   RESULT_VARIABLE outcome ERROR_VARIABLE said)
   set(outcome "${outcome}" PARENT_SCOPE)
+  string(REGEX REPLACE "[ \n]+" " " said "${said}")  # CMake breaks lines
   set(said "${said}" PARENT_SCOPE)
 endfunction()
 join()
