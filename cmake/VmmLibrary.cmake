@@ -226,6 +226,7 @@ function(vmm_program_headers)
     <cstdint> <cstdio> <cstdlib> <cstring> <functional> <map> <memory> <optional> <span> <string>
     <string_view> <thread> <utility> <vector>)
 endfunction()
+
 # vmm_program(name sources...): a tool, example or benchmark, with what they all do when they start
 # and when they cannot go on (tools/program/program.cpp).
 function(vmm_program name)
