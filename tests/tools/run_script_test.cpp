@@ -213,6 +213,50 @@ TEST_F(RunScriptTests, ACallersOptionsOfASanitizerStay) {
   EXPECT_EQ(text_of_file(path("options")), "verbosity=1\n");
 }
 
+// ---- checks ------------------------------------------------------------------------------------
+
+class RunScriptChecks : public RunScriptTests {
+ protected:
+  void SetUp() override {
+    RunScriptTests::SetUp();
+    if (IsSkipped()) return;
+    std::filesystem::create_directories(path("scripts/check"));
+    file("scripts/check/adds.sh", "# Goal: sums are right.\necho \"sum of $*\"\n");
+    file("scripts/check/fetches.py", "import sys\nprint('no network')\nsys.exit(77)\n");
+    file("scripts/check/_shared.py", "");
+    if (ask("./run check --no-install adds").code != 0) GTEST_SKIP() << "there is no pip here";
+  }
+};
+
+TEST_F(RunScriptChecks, AreListedAndRunByName) {
+  const finished names = ask("./run check");
+  EXPECT_EQ(names.code, 0);
+  EXPECT_EQ(names.out,
+            "usage: ./run check NAME [ARGUMENTS]; NAME is one of:\n"
+            "  adds           sums are right.\n"
+            "  fetches        \n");
+  EXPECT_EQ(ask("./run check adds 1 2").out, "sum of 1 2\n");
+  EXPECT_EQ(ask("./run check fetches").code, 77);
+  const finished wrong = ask("./run check add");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_EQ(wrong.err, "run: there is no check 'add'; NAME is one of: adds fetches \n");
+}
+
+TEST_F(RunScriptChecks, FollowTheTests) {
+  script("bin/ctest", "");
+  const finished good = ask("./run test --all --preset release");
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_NE(good.out.find("checks: 1 passed, 0 failed, 1 skipped\n"), std::string::npos) << good.out;
+  EXPECT_NE(good.err.find("skipped: check fetches: no network\n"), std::string::npos) << good.err;
+  file("scripts/check/adds.sh", "exit 3");
+  const finished bad = ask("./run test --preset release --all");
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_NE(bad.out.find("checks: 0 passed, 1 failed, 1 skipped\nfailed: adds\n"),
+            std::string::npos)
+      << bad.out;
+  EXPECT_EQ(ask("./run test --preset release").out.find("checks:"), std::string::npos);
+}
+
 // ---- packages that only tests need -------------------------------------------------------------
 
 // A copy of the script that misses one of them, with an apt-get that installs it once it may: where
