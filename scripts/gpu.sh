@@ -35,7 +35,8 @@ usage: scripts/gpu.sh [build] [WORD...]
   release      what giving memory back costs, and who waits for it
   growable     growing a cache in place, by hand, and by copying
   suspend      suspend and resume beside the driver's calls and plain copies; 1,000 cycles
-  pool         the traces through the pool, cuMemAllocAsync and PyTorch's allocators
+  pool         all sixteen traces through the pool, cuMemAllocAsync and PyTorch's allocators:
+               the peak of forty passes and the time of warm ones (VMM_POOL_ROUNDS rounds, 3)
   sharing      1 to 16 threads on one allocator: the pool and the same others
   rounds       10,000 rounds of free, reuse and defragment while kernels run
   streams      the traces with real work on four streams
@@ -68,6 +69,7 @@ build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
   ninja -C "$root/build/gpu" "${targets[@]}" || return 1
   mkdir -p "$programs"
+  find_commit >"$programs/commit"
   local name found
   for name in "${targets[@]}"; do
     [[ $name != vmm_preload ]] || name=libvmm_preload.so
@@ -77,6 +79,13 @@ build() {
   strip "$programs/libvmm_preload.so" || return 1
   build_c || return 1
   du -sh "$programs" >&2
+}
+
+# The commit that is checked out here, with a word where files differ from it.
+find_commit() {
+  local changed=''
+  [[ -z $(git -C "$root" status --porcelain -uno 2>/dev/null) ]] || changed=' and changes'
+  printf '%s%s\n' "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)" "$changed"
 }
 
 # libvmm.so and the programs that nvcc compiles for it: left out, and said, where nvcc is not.
@@ -101,11 +110,12 @@ find_driver_version() {
   nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1
 }
 
-# "NVIDIA H200" is h200: the end of every result's name.
+# "NVIDIA H200" is h200, "NVIDIA H100 80GB HBM3" is h100: the end of every result's name.
 device_slug() {
-  local device
+  local device model
   device=$("$programs/vmm-fidelity" about | sed -n 's/^device  *//p')
-  printf '%s' "${device##* }" | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9'
+  model=$(grep -oE '\b[A-Z]+[0-9]+[A-Z]*' <<<"$device" | head -n 1)
+  printf '%s' "${model:-${device##* }}" | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9'
 }
 
 # ---- words: each writes its files and says one line on stdout -----------------------------------
@@ -297,9 +307,13 @@ predict() {
   return $code
 }
 
+# The pool's policy was chosen on the first; later choices had the next in view; none had the last.
 trace_names=(gpt_train llama_generate maskrcnn_train beam_kv)
+later_names=(diffusion experts speech serving neighbours feedback)
+unseen_names=(folding rays search recommend points video)
 
-trace_paths() { printf "$root/traces/%s.trace.gz\n" "${trace_names[@]}"; }
+# trace_paths [NAME...]: of the first, and of those that are named.
+trace_paths() { printf "$root/traces/%s.trace.gz\n" "${trace_names[@]}" "$@"; }
 
 demo() {
   local text=$scratch/demo.txt code=0
@@ -418,8 +432,10 @@ beside_peers() {
 }
 
 pool() {
-  mapfile -t traces < <(trace_paths)
-  beside_peers "$programs/bench_pool" "${traces[@]}" --markdown "$results/pool-$slug.md"
+  local traces
+  mapfile -t traces < <(trace_paths "${later_names[@]}" "${unseen_names[@]}")
+  beside_peers "$programs/bench_pool" "${traces[@]}" --rounds "${VMM_POOL_ROUNDS:-3}" \
+    --csv "$results/pool-$slug.csv" --markdown "$results/pool-$slug.md"
 }
 
 sharing() { beside_peers "$programs/bench_sharing" --markdown "$results/sharing-$slug.md"; }
@@ -694,6 +710,7 @@ main() {
   slug=$(device_slug)
   machine=$("$programs/vmm-fidelity" about | sed -n 's/^device  *//p; s/^driver  */driver /p' |
     paste -sd, | sed 's/,/, /')
+  machine+=", commit $(cat "$programs/commit" 2>/dev/null || echo unknown)"
   for word in "${words[@]}"; do run_word "$word"; done
   printf '\n== %s\n' "$machine"
   printf '%s\n' "${summary[@]}"

@@ -258,6 +258,7 @@ TEST_F(WrongUse, OfProgramsForAGpu) {
            {"bench/bench_memory", "--rounds x", "", 2, count},
            {"bench/bench_pool", "", "", 2, usage},
            {"bench/bench_pool", "@ --warm 0", "", 2, count},
+           {"bench/bench_pool", "@ --passes 0", "", 2, count},
            {"bench/bench_release", "--slow", "", 2, usage},
            {"bench/bench_resize", "--repeat -1", "", 2, count},
            {"tools/vmm-graph", "nonsense", "", 2, usage},
