@@ -6,7 +6,8 @@
 // while unfinished work may touch it, and nothing is left at the end. [R3, R15] Method: the input's
 // bytes are a program of at most 64 operations, faults among them, beside the naive model of
 // program.hpp; everything is validated every 32 operations and at the end, and where something is
-// wrong, once more after each. Where the last byte says so, blocks are freed after everything too.
+// wrong, once more after each. Where the last byte says so, blocks are freed after everything too,
+// and aligned.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +31,11 @@ namespace {
 const char* play(std::span<const std::uint8_t> bytes, std::uint64_t validate_every) {
   stream_program program{byte_source{bytes}};
   const bool after_all = !bytes.empty() && bytes.back() % 4 == 3;
-  const char* const wrong =
-      program.run({.validate_every = validate_every, .operations_max = 64, .after_all = after_all});
+  const bool aligned = !bytes.empty() && bytes.back() / 4 % 2 == 1;
+  const char* const wrong = program.run({.validate_every = validate_every,
+                                         .operations_max = 64,
+                                         .after_all = after_all,
+                                         .aligned = aligned});
   operations.sum += program.operations();
   if (wrong != nullptr)
     std::fprintf(stderr, "fuzz_stream: %s, after %llu operations: %s\n", wrong,

@@ -304,8 +304,9 @@ VMM_API vmm_status vmm_pool_destroy(vmm_pool* pool) VMM_NOEXCEPT;
 VMM_API VMM_CHECKED vmm_status vmm_pool_allocate(vmm_pool* pool, uint64_t size_bytes,
                                                  vmm_stream stream, void** at) VMM_NOEXCEPT;
 
-/** vmm_pool_allocate() with an alignment: a power of two. Errors: INVALID_ARGUMENT (no power of
- *  two), NOT_SUPPORTED (larger than this version of the pool can give), as vmm_pool_allocate. */
+/** vmm_pool_allocate() at a multiple of an alignment, which is a power of two up to 2 MiB. The
+ *  memory before and behind the block stays free. Errors: INVALID_ARGUMENT (no power of two),
+ *  NOT_SUPPORTED (above 2 MiB: allocate from a manager), as vmm_pool_allocate. */
 VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_aligned(vmm_pool* pool, uint64_t size_bytes,
                                                          uint64_t alignment_bytes,
                                                          vmm_stream stream, void** at) VMM_NOEXCEPT;

@@ -381,10 +381,16 @@ class pool {
 class device_buffer {
  public:
   device_buffer() = default;
+  /// What every block is aligned to, and the most that may be asked for.
+  static constexpr std::uint64_t default_alignment = 512;
+  static constexpr std::uint64_t max_alignment = std::uint64_t{2} << 20;
+
   /// Requires: the pool outlives the buffer, and so does the stream until the pool forgets it.
-  device_buffer(pool& from, std::uint64_t size_bytes, vmm_stream stream)
+  device_buffer(pool& from, std::uint64_t size_bytes, vmm_stream stream,
+                std::uint64_t alignment = default_alignment)
       : device_buffer(from.get(), size_bytes, stream) {
-    if (size_bytes != 0) detail::require(vmm_pool_allocate(pool_, size_bytes, stream, &at_));
+    if (size_bytes != 0)
+      detail::require(vmm_pool_allocate_aligned(pool_, size_bytes, alignment, stream, &at_));
   }
   device_buffer(device_buffer&& other) noexcept { swap(other); }
   device_buffer& operator=(device_buffer&& other) noexcept {
@@ -435,14 +441,18 @@ class device_buffer {
 template <class T>
 class device_array {
   static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
-  static_assert(alignof(T) <= 512, "blocks of a pool are aligned to 512 bytes");
+  static_assert(alignof(T) <= device_buffer::max_alignment,
+                "a pool aligns blocks to 2 MiB at most");
 
  public:
   using value_type = T;
   device_array() = default;
   /// Requires: as device_buffer. The elements are not initialised.
   device_array(pool& from, std::size_t count, vmm_stream stream)
-      : buffer_(from, bytes_of(count), stream), count_(count) {}
+      : buffer_(from, bytes_of(count), stream,
+                alignof(T) < device_buffer::default_alignment ? device_buffer::default_alignment
+                                                              : alignof(T)),
+        count_(count) {}
   device_array(device_array&& other) noexcept
       : buffer_(std::move(other.buffer_)), count_(std::exchange(other.count_, 0)) {}
   device_array& operator=(device_array&& other) noexcept {

@@ -135,10 +135,12 @@ vmm_status create(driver_object& driver, const vmm_pool_options* given, vmm_pool
   return hand_out(std::move(made), driver, out);
 }
 
-vmm_status allocate(pool_object& on, std::uint64_t size_bytes, vmm_stream stream, void** at) {
+vmm_status allocate(pool_object& on, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
+                    vmm_stream stream, void** at) {
   if (!names_stream(on.driver, stream)) [[unlikely]]
     return fail_stream();
-  const vmm::result<vmm::address> got = on.pool.allocate(size_bytes, stream_of(on.driver, stream));
+  const vmm::result<vmm::address> got =
+      on.pool.allocate(size_bytes, alignment_bytes, stream_of(on.driver, stream));
   if (!got) [[unlikely]]
     return fail(got.error());
   *at = pointer_to(*got);
@@ -151,19 +153,6 @@ vmm_status allocate_whole(pool_object& on, std::uint64_t size_bytes, vmm_stream 
       on.pool.allocate_whole(size_bytes, stream_of(on.driver, stream));
   if (!got) return fail(got.error());
   *at = pointer_to(*got);
-  return VMM_SUCCESS;
-}
-
-// Every block lies at a multiple of this.
-constexpr std::uint64_t block_alignment_bytes = 512;
-
-vmm_status check_alignment(std::uint64_t alignment_bytes) noexcept {
-  if (!std::has_single_bit(alignment_bytes))
-    return fail(VMM_ERROR_INVALID_ARGUMENT, "an alignment is a power of two");
-  if (alignment_bytes > block_alignment_bytes) {
-    return fail(VMM_ERROR_NOT_SUPPORTED,
-                "blocks of a pool are aligned to 512 bytes; a manager aligns to more");
-  }
   return VMM_SUCCESS;
 }
 
@@ -301,17 +290,16 @@ vmm_status vmm_pool_allocate(vmm_pool* pool, uint64_t size_bytes, vmm_stream str
                              void** at) VMM_NOEXCEPT {
   if (at == nullptr) return fail_null();
   *at = nullptr;
-  return outside_callbacks(pool,
-                           [&](pool_object& on) { return allocate(on, size_bytes, stream, at); });
+  return outside_callbacks(
+      pool, [&](pool_object& on) { return allocate(on, size_bytes, 1, stream, at); });
 }
 
 vmm_status vmm_pool_allocate_aligned(vmm_pool* pool, uint64_t size_bytes, uint64_t alignment_bytes,
                                      vmm_stream stream, void** at) VMM_NOEXCEPT {
   if (at == nullptr) return fail_null();
   *at = nullptr;
-  return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
-    const vmm_status aligned = check_alignment(alignment_bytes);
-    return aligned == VMM_SUCCESS ? allocate(on, size_bytes, stream, at) : aligned;
+  return outside_callbacks(pool, [&](pool_object& on) {
+    return allocate(on, size_bytes, alignment_bytes, stream, at);
   });
 }
 

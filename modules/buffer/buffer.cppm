@@ -107,7 +107,7 @@ export class allocator_ref {
     check(calls_->deallocate != nullptr && calls_->driver != nullptr, incomplete);
   }
 
-  /// Requires: an alignment that the allocator has; a stream pool aligns to 512 bytes at most.
+  /// Requires: an alignment that the allocator has; a stream pool aligns to 2 MiB at most.
   /// Effects: a block for work that `stream` is given from now on. Errors: those of the allocator.
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                                          stream_handle stream) const {

@@ -74,15 +74,15 @@ status stream_pool::refuse_capture(const capture_info& seen) const {
 
 // Memory that nothing unfinished uses, since a graph cannot be made to wait, and that nobody else
 // gets until the graph is released.
-result<address> stream_pool::allocate_captured(std::uint64_t size_bytes, stream_handle stream,
+result<address> stream_pool::allocate_captured(const block_shape& shape, stream_handle stream,
                                                const capture_info& seen) {
   check(watches_capture_, "a graph allocates that cannot be captured");
   if (status allowed = refuse_capture(seen); !allowed) return allowed.error();
-  const result<std::uint32_t> count = count_granules(size_bytes);
-  if (!count) return count.error();
+  result<stream_request> counted = request_for(shape);
+  if (!counted) return counted.error();
+  stream_request& request = *counted;
   const growth_turn turn(way_in());
   if (is_suspended()) return memory_suspended;
-  stream_request request{*count};
   {
     const auto state = state_.lock();
     const result<std::uint32_t> record = locked_blocks(*state).enter_capture(seen.id, stream);
@@ -97,7 +97,8 @@ result<address> stream_pool::allocate_captured(std::uint64_t size_bytes, stream_
   if (status given = locked_blocks(*state).give_to_capture(*at, request.stream); !given)
     return given.error();
   if (recorder_)
-    recorder_->note_block(history_kind::captured, {*at, request.size_bytes()}, size_bytes, stream);
+    recorder_->note_block(history_kind::captured, {*at, request.block_bytes()}, shape.size_bytes,
+                          stream);
   return at;
 }
 

@@ -62,6 +62,7 @@ bool stream_pool::free_at_front(const front_set& fronts, address at,
 result<address> stream_pool::reuse_from_front(const stream_request& request, stream_handle stream) {
   if (fronts_.load(std::memory_order_acquire) == nullptr) return address{};
   if (request.size_bytes() > front_lending::request_bytes_max) return address{};
+  if (request.is_aligned()) return address{};  // fronts give what comes first
   check(request.count_granules != 0, "no granule is looked for");
   transfer_under_way moving =
       state_.with([&](auto& state) { return begin_transfer(state, request); });

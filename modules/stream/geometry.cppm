@@ -38,13 +38,35 @@ inline constexpr error no_record_memory =
   return count;
 }
 
-/// A request in granules, by the number of a known stream's record.
+/// What a caller asks for: bytes, and a power of two.
+struct block_shape {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t alignment_bytes = granule_bytes;
+};
+
+/// A request in granules, by the number of a known stream's record. Every free region of
+/// count_granules takes the block, wherever it begins: where the block is aligned to more than a
+/// granule that is more than the block, by the alignment less one granule.
 struct stream_request {
   std::uint32_t count_granules = 0;
   std::uint32_t stream = 0;
+  std::uint32_t spare_granules = 0;
 
   [[nodiscard]] constexpr std::uint64_t size_bytes() const noexcept {
     return count_granules * granule_bytes;
+  }
+  [[nodiscard]] constexpr bool is_aligned() const noexcept { return spare_granules != 0; }
+  [[nodiscard]] constexpr std::uint32_t block_granules() const noexcept {
+    debug_check([this] { return spare_granules < count_granules || count_granules == 0; },
+                "a request is for no granule");
+    return count_granules - spare_granules;
+  }
+  [[nodiscard]] constexpr std::uint64_t block_bytes() const noexcept {
+    return block_granules() * granule_bytes;
+  }
+  /// The block alone, for a place that has the alignment.
+  [[nodiscard]] constexpr stream_request placed() const noexcept {
+    return {block_granules(), stream};
   }
 };
 

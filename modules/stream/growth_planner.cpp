@@ -154,6 +154,9 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
     if (may_start && sizes_.rules.smallest_hole) choose_start_at_hole(made);
     if (may_start && !sizes_.rules.smallest_hole) choose_start(made, spare());
     const bool has_start = made.start != region_id::none;
+    // A target that continues nothing begins with a unit.
+    if (!has_start && request.spare_granules < sizes_.unit_granules)
+      made.request = request.placed();
     if (status gathered = gather(effort, made); !gathered) {
       abandon(made, 0);
       return gathered.error();
@@ -561,19 +564,22 @@ result<address> growth_planner::commit(const growth_plan& plan) noexcept {
   segment& in = state_.segment_at(plan.segment);
   const stream_table& streams = state_.streams();
   const region_id all = build_target(plan);
-  const std::uint32_t count = plan.request.count_granules;
   const stream_point since = in.claimed_at(all);
-  check(in.range(all).count >= count, "a window is smaller than its request");
+  check(in.range(all).count >= plan.request.count_granules, "a window is smaller than its request");
   check(since.stream == plan.request.stream, "a target is another stream's");
-  if (!in.provide_block()) {
+  if (!in.provide(2) || !in.provide_entry()) {
     in.keep_free(all, since, records_, streams);
     return no_record_memory;
   }
-  if (in.range(all).count > count)
-    in.keep_free(in.cut_claimed(all, count), since, records_, streams);
-  check(in.range(all).count == count, "a block is not as long as asked for");
-  const address at = in.make_live(all, records_);
-  check(at == in.address_of(in.range(all).offset), "a growth's block begins elsewhere");
+  const granule_range where = in.place_in(all, plan.request);
+  const std::uint32_t lead = where.offset - in.range(all).offset;
+  const region_id block = lead == 0 ? all : in.cut_claimed(all, lead);
+  if (lead != 0) in.keep_free(all, since, records_, streams);
+  if (in.range(block).count > where.count)
+    in.keep_free(in.cut_claimed(block, where.count), since, records_, streams);
+  check(in.range(block) == where, "a block is not as long as asked for");
+  const address at = in.make_live(block, records_);
+  check(at == in.address_of(where.offset), "a growth's block begins elsewhere");
   state_.audit_growth();
   return at;
 }

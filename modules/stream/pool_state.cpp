@@ -204,11 +204,31 @@ void pool_state::release_fronts() noexcept {
 
 result<address> pool_state::allocate(const stream_request& request) noexcept {
   bool starved = false;
-  const address at = try_allocate(request, starved);
+  const address at = request.is_aligned() ? try_allocate_aligned(request, starved)
+                                          : try_allocate(request, starved);
   check(!at || !starved, "an allocation both failed and did not");
   debug_check([&] { return !at || segment_around(at) != nullptr; }, "a block lies in no segment");
   if (starved) return no_record_memory;
   return at;
+}
+
+address pool_state::try_allocate_aligned(const stream_request& request, bool& starved) noexcept {
+  check(request.is_aligned(), "a request that any place takes is given another one");
+  for (const auto& in : segments_) {
+    const region_id found = in->find_for(request);
+    if (found == region_id::none) continue;
+    if (!in->provide(2) || !in->provide_entry()) {
+      starved = true;
+      return {};
+    }
+    const granule_range where = in->place_in(found, request);
+    const std::uint32_t lead = where.offset - in->range(found).offset;
+    if (lead != 0) in->cut_lead(found, lead);
+    const address at = in->make_live(in->take_free(found, where.count), mappings_);
+    check(at == in->address_of(where.offset), "an aligned block is not where it was looked for");
+    return at;
+  }
+  return {};
 }
 
 result<address> pool_state::allocate_own(const stream_request& request) noexcept {
@@ -219,10 +239,10 @@ result<address> pool_state::allocate_own(const stream_request& request) noexcept
 result<address> pool_state::allocate_kept(const stream_request& request) noexcept {
   check(streams_.is_capture(request.stream), "memory is kept for no captured graph");
   for (const auto& in : segments_) {
-    const region_id found = in->find_free(request);
+    const region_id found = in->find_for(request);
     if (found == region_id::none) continue;
-    const granule_range taken{in->range(found).offset, request.count_granules};
-    check(in->range(found).count >= request.count_granules, "a region does not take its request");
+    const granule_range taken = in->place_in(found, request);
+    check(in->range(found).end() >= taken.end(), "a region does not take its request");
     in->release_range(taken, now_for(request.stream), mappings_);
     const result<address> at = allocate(request);
     check(!at || *at == in->address_of(taken.offset),
@@ -368,8 +388,11 @@ result<other_stream_claim> pool_state::claim_from_other(const stream_request& re
   check(!how.passed_only || streams_.passed(best.last_use),
         "memory is claimed that unfinished work may use");
   segment& in = *segments_[best.segment];
-  if (!in.provide_block()) return no_record_memory;
-  in.claim_front(best.region, request.count_granules);
+  if (!in.provide(2) || !in.provide_entry()) return no_record_memory;
+  const granule_range where = in.place_in(best.region, request);
+  const std::uint32_t lead = where.offset - in.range(best.region).offset;
+  if (lead != 0) in.cut_lead(best.region, lead);
+  in.claim_front(best.region, where.count);
   check(!streams_.is_capture(best.last_use.stream), "a captured graph's memory is given away");
   return best;
 }

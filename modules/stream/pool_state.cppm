@@ -162,7 +162,10 @@ class alignas(64) pool_state {
   /// From what is free for the request's stream; no address when nothing fits. With the error,
   /// which is out_of_host_memory, as a flag that is set. Not for a captured graph's record.
   [[nodiscard]] address try_allocate(const stream_request& request, bool& starved) noexcept;
-  /// The same for any record. Errors: out_of_host_memory.
+  /// The same for a request that is aligned.
+  [[nodiscard]] address try_allocate_aligned(const stream_request& request,
+                                             bool& starved) noexcept;
+  /// The same for any request and record. Errors: out_of_host_memory.
   [[nodiscard]] result<address> allocate_own(const stream_request& request) noexcept;
   /// Errors: unknown_address, not_allocated, invalid_argument (inside a block).
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;

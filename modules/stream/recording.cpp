@@ -109,17 +109,17 @@ void stream_pool::note_growth(const stream_request& request, history_kind what,
   const auto state = state_.lock();
   if (!recorder_) return;
   recorder_->note(
-      {what, {at, request.size_bytes()}, state->progress().shown_handle(request.stream)});
+      {what, {at, request.block_bytes()}, state->progress().shown_handle(request.stream)});
 }
 
 result<address> stream_pool::note_served(const stream_request& request, std::uint64_t asked_bytes,
                                          result<address> served) noexcept {
   if (!recorder_ || !served) return served;
   check(served->value != 0, "a request is served with nothing");
-  check(request.size_bytes() >= asked_bytes, "a block is smaller than was asked for");
+  check(request.block_bytes() >= asked_bytes, "a block is smaller than was asked for");
   const auto state = state_.lock();
   if (!recorder_) return served;
-  recorder_->note_block(history_kind::allocated, {*served, request.size_bytes()}, asked_bytes,
+  recorder_->note_block(history_kind::allocated, {*served, request.block_bytes()}, asked_bytes,
                         state->progress().shown_handle(request.stream));
   return served;
 }

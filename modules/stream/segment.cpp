@@ -58,6 +58,38 @@ status segment::provide_streams(std::uint32_t count) noexcept {
   return {};
 }
 
+// ---- aligned blocks ------------------------------------------------------------------
+
+granule_range segment::place_in(region_id region, const stream_request& request) const noexcept {
+  const std::uint32_t offset = range(region).offset;
+  check(std::has_single_bit(request.spare_granules + 1), "an alignment is no power of two");
+  const std::uint64_t granule = address_of(offset).value / granule_bytes;
+  const auto lead = static_cast<std::uint32_t>(-granule & request.spare_granules);
+  check(lead <= request.spare_granules, "a block is further away than the next place for it");
+  return {offset + lead, request.block_granules()};
+}
+
+region_id segment::find_for(const stream_request& request) const noexcept {
+  if (!request.is_aligned()) return find_free(request);
+  const region_id found = find_free(request.placed());
+  check(found == region_id::none || range(found).count >= request.block_granules(),
+        "a region does not take its request");
+  if (found == region_id::none || place_in(found, request).end() <= range(found).end())
+    return found;
+  return find_free(request);
+}
+
+void segment::cut_lead(region_id found, std::uint32_t count) noexcept {
+  const region_kind own = kind(found);
+  const std::uint64_t epoch = regions_.word(found);
+  check(is_free_kind(own) && range(found).count > count, "more is cut off than is free");
+  const region_id lead = regions_.take_front(found, count);
+  pass_link_on(lead, found);
+  regions_.list(lead, own);
+  regions_.set_note(lead, {epoch, 0});
+  debug_check([&] { return regions_.after(lead) == found; }, "a cut has lost its neighbour");
+}
+
 // ---- live granules -------------------------------------------------------------------
 
 void segment::count_live_in_each(granule_range what, mappings& records) noexcept {

@@ -177,6 +177,14 @@ class alignas(64) segment {
                 "a region is found that is another stream's");
     return found;
   }
+  /// The same for a request that may be aligned: a region as long as the block that happens to lie
+  /// right, else one that takes the block wherever it begins.
+  [[nodiscard]] region_id find_for(const stream_request& request) const noexcept;
+  /// Where the block of a request lies in a region that takes it.
+  [[nodiscard]] granule_range place_in(region_id region,
+                                       const stream_request& request) const noexcept;
+  /// The first granules of a free region are a free region of their own. After provide().
+  void cut_lead(region_id found, std::uint32_t count) noexcept;
   /// Room for one more cut and one more block; false when the host has no memory.
   [[nodiscard]] inline bool provide_block() noexcept {
     return regions_.provide(1) && blocks_.reserve();

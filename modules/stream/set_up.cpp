@@ -68,7 +68,7 @@ status stream_pool::enter_closed_to_free() {
 result<address> stream_pool::allocate_closed(std::uint64_t size_bytes, stream_handle stream) {
   if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
   check(is_ready(), "a pool allocates before it is set up");
-  return watches_closed(stream) ? allocate_watched(size_bytes, stream)
+  return watches_closed(stream) ? allocate_watched({size_bytes}, stream)
                                 : allocate_uncaptured(size_bytes, stream);
 }
 

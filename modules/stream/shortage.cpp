@@ -109,11 +109,19 @@ result<address> stream_pool::reuse_merged(const stream_request& request) {
 }
 
 // With everything that is free, and then without what lies in the cache in sizes that do not fit.
+// An aligned block behind free memory of its stream may take a page more than in a place of its
+// own.
 result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
   const growth_effort effort{.may_move = may_alias_ && attempt.may_wait, .use_all_free = true};
   check(may_alias_ || !effort.may_move, "memory moves that can be mapped only once");
   const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
-  const auto grow_once = [&] { return try_growth(attempt.request, effort); };
+  const auto grow_once = [&]() -> result<address> {
+    const result<address> grown = try_growth(attempt.request, effort);
+    if (grown || !attempt.request.is_aligned() || !is_shortage(grown.error().code)) return grown;
+    growth_effort apart = effort;
+    apart.apart = true;
+    return try_growth(attempt.request, apart);
+  };
   bool is_drained = false;
   return retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
     if (std::exchange(is_drained, true)) return false;
@@ -155,7 +163,7 @@ shortage_report stream_pool::last_shortage() const {
 void pool_state::write_shortage(const stream_request& request, shortage_report report) noexcept {
   check(report.failure != errc::none, "a shortage is reported that was none");
   const pool_statistics now = statistics();
-  report.request_bytes = request.size_bytes();
+  report.request_bytes = request.block_bytes();
   report.stream = progress().shown_handle(request.stream);
   report.live_bytes = now.live_bytes;
   report.reusable_bytes = now.reusable_bytes;

@@ -37,27 +37,27 @@ bool smaller_may_do(errc code) noexcept {
 
 // ---- allocate and free -------------------------------------------------------------
 
-result<address> stream_pool::allocate_watched(std::uint64_t size_bytes, stream_handle stream) {
+result<address> stream_pool::allocate_watched(const block_shape& shape, stream_handle stream) {
   check(watches_ || watches_capture_, "a call that nobody watches takes the slow way");
-  const result<address> at = allocate_told(size_bytes, stream);
+  const result<address> at = allocate_told(shape, stream);
   if (!at || options_.contents == contents_rule::none) [[likely]]
     return at;
   return fill_acquired(*at, stream);
 }
 
-result<address> stream_pool::allocate_told(std::uint64_t size_bytes, stream_handle stream) {
+result<address> stream_pool::allocate_told(const block_shape& shape, stream_handle stream) {
   if (options_.watcher != nullptr) [[unlikely]] {
     board_.check_not_watching();
     const watched_turn turn(watcher_turns());
-    const result<address> at = check_capture_and_allocate(size_bytes, stream);
-    if (at) tell([&](block_watcher& who) { who.allocated({*at, size_bytes}); });
+    const result<address> at = check_capture_and_allocate(shape, stream);
+    if (at) tell([&](block_watcher& who) { who.allocated({*at, shape.size_bytes}); });
     return at;
   }
-  return check_capture_and_allocate(size_bytes, stream);
+  return check_capture_and_allocate(shape, stream);
 }
 
 // Asks first whether the stream is being captured.
-result<address> stream_pool::check_capture_and_allocate(std::uint64_t size_bytes,
+result<address> stream_pool::check_capture_and_allocate(const block_shape& shape,
                                                         stream_handle stream) {
   check(watches_ || watches_capture_, "a capture is asked for in vain");
   if (asks_about(stream)) {
@@ -65,9 +65,10 @@ result<address> stream_pool::check_capture_and_allocate(std::uint64_t size_bytes
     if (!seen) [[unlikely]]
       return seen.error();
     if (seen->state != capture_state::none) [[unlikely]]
-      return allocate_captured(size_bytes, stream, *seen);
+      return allocate_captured(shape, stream, *seen);
   }
-  return allocate_uncaptured(size_bytes, stream);
+  return shape.alignment_bytes > granule_bytes ? allocate_aligned_uncaptured(shape, stream)
+                                               : allocate_uncaptured(shape.size_bytes, stream);
 }
 
 status stream_pool::free_watched(address at, stream_handle stream) {
@@ -116,9 +117,9 @@ result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
   return added;
 }
 
-result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream_handle stream) {
-  const result<std::uint32_t> count = count_granules(size_bytes);
-  if (!count) return count.error();
+result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream_handle stream) {
+  result<stream_request> counted = request_for(shape);
+  if (!counted) return counted.error();
   if (status announced = check_announced(stream); !announced) return announced.error();
   const growth_turn turn(way_in());
   if (is_suspended()) return memory_suspended;
@@ -130,8 +131,10 @@ result<address> stream_pool::allocate_slow_path(std::uint64_t size_bytes, stream
   end_freed_rights();
   if (options_.rules.unmap_early || surplus != 0)
     reap(std::clamp(surplus / surplus_share, reap_count, reap_count_max));
-  const stream_request request{*count, *number};
-  check(request.size_bytes() >= size_bytes, "a request is rounded down");
+  counted->stream = *number;
+  const stream_request request = *counted;
+  const std::uint64_t size_bytes = shape.size_bytes;
+  check(request.block_bytes() >= size_bytes, "a request is rounded down");
   provide_front(request, stream);
   result<address> at{address{}};
   if (is_placed_among_all(request)) at = reuse_gathered(request);
@@ -284,7 +287,8 @@ result<address> stream_pool::try_growth(const stream_request& request,
   result<growth_plan> plan = plan_growth(request, effort);
   if (!plan) return plan.error();
   if (status mapped = map_planned(*plan); !mapped) return mapped.error();
-  check(plan->request.count_granules == request.count_granules, "a plan is for another request");
+  check(plan->request.block_granules() == request.block_granules(),
+        "a plan is for another request");
   return state_.with([&](auto& state) { return growth_planner(state).commit(*plan); });
 }
 

@@ -281,17 +281,20 @@ export class stream_pool {
 
   // ---- The field's shapes, and what owners of blocks need ----
 
-  /// Every block's alignment, and so the largest that a pool gives.
-  static constexpr std::uint64_t alignment_bytes_max = granule_bytes;
-  /// As allocate(size_bytes, stream), in the field's shape.
+  /// The largest alignment of a block. Every block is aligned to 512 bytes.
+  static constexpr std::uint64_t alignment_bytes_max = std::uint64_t{2} << 20;
+  /// As allocate(size_bytes, stream), at a multiple of `alignment_bytes`. The memory before and
+  /// behind the block stays free.
   /// Requires: an alignment that is a power of two, from 1 to alignment_bytes_max.
-  /// Errors: as above; invalid_argument (no power of two), not_supported (above 512: allocate from
-  /// a manager). Cost: as above.
+  /// Errors: as above; invalid_argument (no power of two), not_supported (above 2 MiB: allocate
+  /// from a manager).
+  /// Cost: up to 512 bytes as above. Above, one search more; it takes no memory of a front, so that
+  /// where only those have some it takes the slow path.
   [[nodiscard]] inline result<address> allocate(std::uint64_t size_bytes,
                                                 std::uint64_t alignment_bytes,
                                                 stream_handle stream) {
-    if (alignment_bytes > alignment_bytes_max || !std::has_single_bit(alignment_bytes)) [[unlikely]]
-      return refuse_alignment(alignment_bytes);
+    if (alignment_bytes > granule_bytes || !std::has_single_bit(alignment_bytes)) [[unlikely]]
+      return allocate_aligned({size_bytes, alignment_bytes}, stream);
     return allocate(size_bytes, stream);
   }
   /// For owners that cannot answer an error. Requires: as free(at, stream); a live block of this
@@ -430,7 +433,12 @@ export class stream_pool {
   }
   static constexpr std::uint64_t never_asked = ~std::uint64_t{0};
 
-  [[nodiscard]] static error refuse_alignment(std::uint64_t alignment_bytes) noexcept;
+  // ---- shapes.cpp ----
+  [[nodiscard]] static status check_alignment(std::uint64_t alignment_bytes) noexcept;
+  [[nodiscard]] result<address> allocate_aligned(const block_shape& shape, stream_handle stream);
+  [[nodiscard]] result<address> allocate_aligned_uncaptured(const block_shape& shape,
+                                                            stream_handle stream);
+  [[nodiscard]] result<stream_request> request_for(const block_shape& shape);
   static void check_left_live(const error& failure) noexcept;
 
   // ---- set_up.cpp ----
@@ -459,11 +467,11 @@ export class stream_pool {
   // ---- slow_path.cpp: other ways of allocate and free, other streams' memory, growth ----
   [[nodiscard]] result<address> allocate_uncaptured(std::uint64_t size_bytes, stream_handle stream);
   [[nodiscard]] inline status free_uncaptured(address at, stream_handle stream);
-  [[nodiscard]] result<address> allocate_watched(std::uint64_t size_bytes, stream_handle stream);
-  [[nodiscard]] result<address> check_capture_and_allocate(std::uint64_t size_bytes,
+  [[nodiscard]] result<address> allocate_watched(const block_shape& shape, stream_handle stream);
+  [[nodiscard]] result<address> check_capture_and_allocate(const block_shape& shape,
                                                            stream_handle stream);
   [[nodiscard]] status free_watched(address at, stream_handle stream);
-  [[nodiscard]] result<address> allocate_slow_path(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] result<address> allocate_slow_path(const block_shape& shape, stream_handle stream);
   [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream);
   [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes);
   [[nodiscard]] result<address> reuse(const stream_request& request);
@@ -579,14 +587,14 @@ export class stream_pool {
   [[nodiscard]] status fill_released(address at, stream_handle stream);
   [[nodiscard]] bool may_fill();
   [[nodiscard]] status fill_and_free(address at, stream_handle stream);
-  [[nodiscard]] result<address> allocate_told(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] result<address> allocate_told(const block_shape& shape, stream_handle stream);
   [[nodiscard]] status free_told(address at, stream_handle stream);
 
   // ---- captured_calls.cpp ----
   [[nodiscard]] result<capture_info> capture_of(stream_handle stream);
   [[nodiscard]] result<bool> is_captured(stream_handle stream);
   [[nodiscard]] status refuse_capture(const capture_info& seen) const;
-  [[nodiscard]] result<address> allocate_captured(std::uint64_t size_bytes, stream_handle stream,
+  [[nodiscard]] result<address> allocate_captured(const block_shape& shape, stream_handle stream,
                                                   const capture_info& seen);
   [[nodiscard]] result<address> take_for_capture(const stream_request& request);
   [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen);
@@ -700,14 +708,14 @@ inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes
       }
     }
   }
-  return allocate_slow_path(size_bytes, stream);
+  return allocate_slow_path({size_bytes}, stream);
 }
 
 inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
   if (!gate_.is_open()) [[unlikely]]
     return allocate_closed(size_bytes, stream);
   debug_check([this] { return is_ready(); }, "a pool allocates before it is set up");
-  if (watches(stream) && !is_uncaptured(stream)) return allocate_watched(size_bytes, stream);
+  if (watches(stream) && !is_uncaptured(stream)) return allocate_watched({size_bytes}, stream);
   return allocate_uncaptured(size_bytes, stream);
 }
 

@@ -71,6 +71,20 @@ def test_contents_of_random_blocks(pool):
     assert pool.statistics().live_bytes == 0
 
 
+def test_alignments_up_to_two_mib(pool):
+    small = pool.allocate(100)
+    for alignment in (1, 512, 4096, 65536, 2 << 20):
+        with pool.allocate(1000, alignment=alignment) as block:
+            assert block.address % alignment == 0
+            pool.driver.write(block.address, b"x" * 1000)
+    for alignment, refusal in ((0, libvmm.InvalidArgument), (3, libvmm.InvalidArgument),
+                               (4 << 20, libvmm.NotSupported)):
+        with pytest.raises(refusal):
+            pool.allocate(1000, alignment=alignment)
+    assert pool.statistics().live_bytes == 512
+    small.free()
+
+
 def test_what_was_announced_is_there(pool):
     done = pool.prepare(64 << 20)
     assert done.created_bytes >= 64 << 20 and done.left_bytes == 0

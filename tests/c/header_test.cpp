@@ -236,7 +236,12 @@ TEST_F(Resources, InTheOrderOfAStream) {
   void* const none = resource.allocate(on_b, 0);
   EXPECT_NE(none, nullptr) << "no bytes have an address, too";
   resource.deallocate(on_b, none, 0);
-  EXPECT_THROW((void)resource.allocate(on_a, 1, 4096), vmm::error);
+  for (const std::size_t alignment : {std::size_t{4096}, std::size_t{65536}, 2 * MiB}) {
+    void* const aligned = resource.allocate(on_a, 100, alignment);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(aligned) % alignment, 0u);
+    resource.deallocate(on_a, aligned, 100, alignment);
+  }
+  EXPECT_THROW((void)resource.allocate(on_a, 1, 4 * MiB), vmm::error);
   EXPECT_TRUE(resource == vmm::stream_resource(resource));
   vmm::pool other(driver);
   EXPECT_TRUE(resource != vmm::stream_resource(other));

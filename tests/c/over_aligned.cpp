@@ -5,8 +5,8 @@
 // Method: this file is compiled by a test that expects both assertions of vmm.hpp.
 #include "vmm.hpp"
 
-struct alignas(1024) wider_than_a_block {
-  char bytes[1024];
+struct alignas(4 << 20) wider_than_a_block {
+  char bytes[4 << 20];
 };
 struct alignas(8192) wider_than_a_page {
   char bytes[8192];

@@ -142,7 +142,7 @@ TEST_F(Use, BlocksThatAreFreedAfterEverything) {
 }
 
 TEST_F(Use, AlignedBlocks) {
-  for (const std::uint64_t alignment : {1u, 16u, 256u, 512u}) {
+  for (const std::uint64_t alignment : {1u, 16u, 256u, 512u, 4096u, 65536u, 2u << 20}) {
     void* at = nullptr;
     EXPECT_GOOD(vmm_pool_allocate_aligned(pool, 24, alignment, nullptr, &at));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(at) % alignment, 0u);

@@ -358,7 +358,7 @@ TEST_F(WrongUse, SizesThatCannotBe) {
     EXPECT_FAILS(vmm_pool_allocate_aligned(pool, 1, alignment, nullptr, &at),
                  VMM_ERROR_INVALID_ARGUMENT);
   }
-  EXPECT_FAILS(vmm_pool_allocate_aligned(pool, 1, 1024, nullptr, &at), VMM_ERROR_NOT_SUPPORTED);
+  EXPECT_FAILS(vmm_pool_allocate_aligned(pool, 1, 4u << 20, nullptr, &at), VMM_ERROR_NOT_SUPPORTED);
   EXPECT_FAILS(vmm_pool_allocate_aligned(pool, 1, std::uint64_t{1} << 63, nullptr, &at),
                VMM_ERROR_NOT_SUPPORTED);
   auto request = sized<vmm_block_request>();

@@ -102,13 +102,13 @@ TYPED_TEST(Pmr, ThrowsBadAllocOnly) {
 
 TYPED_TEST(Pmr, Alignments) {
   this->open();
-  for (std::size_t alignment = 1; alignment <= 512; alignment *= 2) {
+  for (std::size_t alignment = 1; alignment <= 2 * MiB; alignment *= 2) {
     void* const at = this->resource->allocate(100, alignment);
     EXPECT_EQ(vmm::address::from_native(at).value % alignment, 0u);
     this->resource->deallocate(at, 100, alignment);
   }
   if (std::is_same_v<TypeParam, vmm::stream_pool>) {
-    EXPECT_THROW((void)this->resource->allocate(100, 4096), std::bad_alloc);
+    EXPECT_THROW((void)this->resource->allocate(100, 4 * MiB), std::bad_alloc);
   }
 }
 

@@ -202,12 +202,13 @@ class model_program {
     const std::size_t stream = below(streams_.size());
     const std::uint16_t tag = tag_numbers_[below(tag_numbers_.size())];
     const vmm::history_label label({.tag = tag});
-    const std::uint64_t alignment_bytes = std::uint64_t{1} << below(10);
-    const auto got = below(2) == 0
-                         ? pool_->allocate(size_bytes, streams_[stream])
-                         : pool_->allocate(size_bytes, alignment_bytes, streams_[stream]);
+    const std::uint64_t alignment_bytes = std::uint64_t{1} << below(22);
+    const bool is_aligned = below(2) != 0;
+    const auto got = is_aligned ? pool_->allocate(size_bytes, alignment_bytes, streams_[stream])
+                                : pool_->allocate(size_bytes, streams_[stream]);
     if (!got) return check_refusal(got.error(), size_bytes, stream);
     EXPECT_EQ(got->value % 512, 0u);
+    EXPECT_TRUE(!is_aligned || got->value % alignment_bytes == 0) << alignment_bytes;
     const auto [place, is_new] = blocks_.emplace(got->value, block{size_bytes, stream, tag});
     ASSERT_TRUE(is_new) << "an address that is live was handed out";
     const std::uint64_t end = got->value + rounded(size_bytes);
@@ -322,7 +323,7 @@ class model_program {
     const vmm::stream_handle stream = streams_[0];
     EXPECT_EQ(pool_->allocate(0, stream).error().code, errc::invalid_argument);
     EXPECT_EQ(pool_->allocate(512, 3, stream).error().code, errc::invalid_argument);
-    EXPECT_EQ(pool_->allocate(512, 1024, stream).error().code, errc::not_supported);
+    EXPECT_EQ(pool_->allocate(512, 4 * MiB, stream).error().code, errc::not_supported);
     EXPECT_EQ(pool_->free(address{}, stream).error().code, errc::unknown_address);
     EXPECT_EQ(pool_->pin(address{512}).error().code, errc::unknown_address);
     if (blocks_.empty()) return;

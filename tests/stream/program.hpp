@@ -79,6 +79,7 @@ class basic_stream_program {
                              ///< the pool does not know
     bool all_calls = false;  ///< announcements, expected limits and suspensions too, and fronts for
                              ///< one program in two
+    bool aligned = false;    ///< blocks are aligned to 512 bytes up to 2 MiB
   };
 
   /// Runs to the end of the bytes. nullptr when all went well, else what did not.
@@ -86,6 +87,7 @@ class basic_stream_program {
   [[nodiscard]] const char* run(const limits& within) {
     if (within.after_all) begin_after_all();
     if (within.all_calls) begin_all_calls();
+    aligned_ = within.aligned;
     while (!source_.empty() && operations_ < within.operations_max && wrong_ == nullptr) {
       operation();
       if (operations_ % within.validate_every == 1 % within.validate_every) validate();
@@ -370,12 +372,17 @@ class basic_stream_program {
     return (value % 12 + 1) * 2 * mib;
   }
 
+  [[nodiscard]] std::uint64_t some_alignment() {
+    return aligned_ ? std::uint64_t{512} << source_.byte() % 13 : 512;
+  }
+
   void allocate() {
     const std::uint32_t how = source_.byte();
     const std::size_t stream = how % stream_count;
     const std::uint64_t size_bytes = some_size();
+    const std::uint64_t alignment_bytes = some_alignment();
     const std::uint64_t struck_before = driver_.faults_struck();
-    const auto got = pool_->allocate(size_bytes, streams_[stream]);
+    const auto got = pool_->allocate(size_bytes, alignment_bytes, streams_[stream]);
     const bool struck = driver_.faults_struck() != struck_before;
     if (!got) {
       ++failures_;
@@ -388,7 +395,7 @@ class basic_stream_program {
         complain("an allocation failed with plenty of memory");
       return;
     }
-    if (got->value % 512 != 0) complain("a block is not aligned");
+    if (got->value % alignment_bytes != 0) complain("a block is not aligned");
     check_overlap(got->value, size_bytes);
     const auto fresh = blocks_.emplace(got->value, block{size_bytes, stream}).first;
     live_bytes_ += size_bytes;
@@ -575,8 +582,9 @@ class basic_stream_program {
       const bool is_stray = gone->second.stream == stream || gone->second.is_freed;
       if (!is_stray && may_free_after_all(gone->second)) free_after_all(gone);
     }
+    const std::uint64_t alignment_bytes = some_alignment();
     const std::uint64_t struck_before = driver_.faults_struck();
-    const auto got = pool_->allocate(size_bytes, streams_[stream]);
+    const auto got = pool_->allocate(size_bytes, alignment_bytes, streams_[stream]);
     const bool struck = driver_.faults_struck() != struck_before;
     driver_.clear_faults();
     const auto number = pool_->capture_number(streams_[stream]);
@@ -584,6 +592,7 @@ class basic_stream_program {
     if (!got && !may_keep_ && !struck && got.error().code != vmm::errc::not_permitted)
       complain("a capture is refused with another code");
     if (got) {
+      if (got->value % alignment_bytes != 0) complain("a graph's block is not aligned");
       check_overlap(got->value, size_bytes);
       const vmm::address_range range{*got, (size_bytes + 7) / 8 * 8};
       const vmm::fake::kernel work{.name = "graph", .duration_us = 5, .writes = {&range, 1}};
@@ -697,6 +706,7 @@ class basic_stream_program {
   bool may_keep_ = false;  // a capture gets memory of its own
   bool after_all_ = false;
   bool all_calls_ = false;
+  bool aligned_ = false;
   vmm::stream_handle outside_{};  // the pool does not know it
   std::uint64_t live_bytes_ = 0;
   std::uint64_t budget_bytes_ = 0;

@@ -6,7 +6,7 @@
 // work finishes in any order that streams and events allow. [R15] A schedule is its seed: what
 // fails is named by it and run again alone. Usage: prove_schedules [COUNT] [--first SEED]
 // [--threads N] [--after-all] [--all-calls]: the last two for frees after everything, and for
-// announcements, fronts, suspensions and histories.
+// announcements, fronts, suspensions, histories and alignments.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -78,7 +78,8 @@ void run_some(const wishes& wish, progress& done) {
     const char* const wrong =
         program.run({.validate_every = validate_every,
                      .after_all = wish.after_all,
-                     .all_calls = wish.all_calls});
+                     .all_calls = wish.all_calls,
+                     .aligned = wish.all_calls});
     if (wrong != nullptr) done.fail(seed, std::string(wrong) + ": " + program.detail());
     done.operations += program.operations();
     done.refused += program.failures();

@@ -272,16 +272,19 @@ class Pool(_values.OneOwner):
         """Whether close() has not been called."""
         return bool(self._handle)
 
-    def allocate(self, size: int, stream: int = 0) -> Block:
-        """Raises OutOfMemory after everything was tried, InvalidArgument for 0 bytes."""
+    def allocate(self, size: int, stream: int = 0, *, alignment: int = 512) -> Block:
+        """A block at a multiple of `alignment`, a power of two up to 2 MiB. Raises OutOfMemory
+        after everything was tried, InvalidArgument for 0 bytes or no power of two, NotSupported
+        for a larger alignment."""
         count, number = _values.size("size", size), _values.stream(stream)
-        return Block(self, self.allocate_raw(count, number), count, number)
+        return Block(self, self.allocate_raw(count, number, alignment=alignment), count, number)
 
-    def allocate_raw(self, size: int, stream: int = 0) -> int:
-        """An address that the caller frees by free_raw()."""
+    def allocate_raw(self, size: int, stream: int = 0, *, alignment: int = 512) -> int:
+        """An address that the caller frees by free_raw(). Raises as allocate()."""
         at = ctypes.c_void_p()
-        check(_LIBRARY.vmm_pool_allocate(self._handle, _values.size("size", size),
-                                         _values.stream(stream), ctypes.byref(at)))
+        check(_LIBRARY.vmm_pool_allocate_aligned(self._handle, _values.size("size", size),
+                                                 _values.size("alignment", alignment),
+                                                 _values.stream(stream), ctypes.byref(at)))
         return at.value or 0
 
     def allocate_whole(self, size: int, stream: int = 0) -> Block:
