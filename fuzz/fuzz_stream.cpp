@@ -6,8 +6,7 @@
 // while unfinished work may touch it, and nothing is left at the end. [R3, R15] Method: the input's
 // bytes are a program of at most 64 operations, faults among them, beside the naive model of
 // program.hpp; everything is validated every 32 operations and at the end, and where something is
-// wrong, once more after each. Where the last byte says so, blocks are freed after everything too,
-// and aligned.
+// wrong, once more after each. Where the last byte says so, every call is among the operations.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,12 +29,9 @@ namespace {
 // What is wrong, or nullptr.
 const char* play(std::span<const std::uint8_t> bytes, std::uint64_t validate_every) {
   stream_program program{byte_source{bytes}};
-  const bool after_all = !bytes.empty() && bytes.back() % 4 == 3;
-  const bool aligned = !bytes.empty() && bytes.back() / 4 % 2 == 1;
-  const char* const wrong = program.run({.validate_every = validate_every,
-                                         .operations_max = 64,
-                                         .after_all = after_all,
-                                         .aligned = aligned});
+  const bool every_call = !bytes.empty() && bytes.back() % 4 == 3;
+  const char* const wrong = program.run(
+      {.validate_every = validate_every, .operations_max = 64, .every_call = every_call});
   operations.sum += program.operations();
   if (wrong != nullptr)
     std::fprintf(stderr, "fuzz_stream: %s, after %llu operations: %s\n", wrong,

@@ -27,8 +27,10 @@
 #include <vector>
 
 import vmm.fake;
+import vmm.history;
 import vmm.optimizer;
 import vmm.stream;
+import vmm.suspend;
 
 class byte_source {
  public:
@@ -75,19 +77,19 @@ class basic_stream_program {
   struct limits {
     std::uint64_t validate_every = 8;  ///< operations; and at the end
     std::uint64_t operations_max = ~0ull;
-    bool after_all = false;  ///< blocks are freed after everything too, and used by a stream that
-                             ///< the pool does not know
-    bool all_calls = false;  ///< announcements, expected limits and suspensions too, and fronts for
-                             ///< one program in two
-    bool aligned = false;    ///< blocks are aligned to 512 bytes up to 2 MiB
+    /// Beside the calls of the first programs, as bytes choose: blocks freed after everything and
+    /// used by a stream that the pool does not know; announcements of requests and of captures,
+    /// expected limits, suspensions, histories and rights; fronts; blocks aligned up to 2 MiB.
+    bool every_call = true;
   };
 
   /// Runs to the end of the bytes. nullptr when all went well, else what did not.
   [[nodiscard]] const char* run() { return run(limits{}); }
   [[nodiscard]] const char* run(const limits& within) {
-    if (within.after_all) begin_after_all();
-    if (within.all_calls) begin_all_calls();
-    aligned_ = within.aligned;
+    const std::uint32_t choice = within.every_call ? source_.byte() : 15;
+    if (choice % 2 == 0) begin_after_all();
+    if (choice % 8 < 6) begin_all_calls();
+    aligned_ = choice / 8 % 2 == 0;
     while (!source_.empty() && operations_ < within.operations_max && wrong_ == nullptr) {
       operation();
       if (operations_ % within.validate_every == 1 % within.validate_every) validate();
@@ -99,6 +101,25 @@ class basic_stream_program {
   [[nodiscard]] std::uint64_t operations() const { return operations_; }
   [[nodiscard]] std::uint64_t failures() const { return failures_; }
   [[nodiscard]] std::uint64_t faults() const { return driver_.faults_struck(); }
+  /// What was done of what not every operation does.
+  struct tally {
+    std::uint64_t fronts = 0;  ///< that streams have at the end
+    std::uint64_t prepared = 0;
+    std::uint64_t suspended = 0;
+    std::uint64_t histories = 0;
+    std::uint64_t graphs = 0;
+    std::uint64_t after_all = 0;
+
+    void add(const tally& other) {
+      fronts += other.fronts;
+      prepared += other.prepared;
+      suspended += other.suspended;
+      histories += other.histories;
+      graphs += other.graphs;
+      after_all += other.after_all;
+    }
+  };
+  [[nodiscard]] const tally& done() const { return done_; }
   /// Of the pool before it goes away.
   [[nodiscard]] const vmm::pool_statistics& last_statistics() const { return last_; }
 
@@ -189,7 +210,10 @@ class basic_stream_program {
   void begin_all_calls() {
     all_calls_ = true;
     vmm::pool_options options = pool_->options();
-    if (source_.byte() % 2 == 0) options.fronts = vmm::front_rule::always;
+    const std::uint32_t choice = source_.byte();
+    if (choice % 2 == 0) options.fronts = vmm::front_rule::always;
+    options.captures_announced = choice % 8 >= 6;
+    announces_ = announces_ || options.captures_announced;
     pool_ = std::make_unique<pool>(driver_, options);
   }
   // What is not among the operations of every program.
@@ -240,6 +264,7 @@ class basic_stream_program {
     if (after.grown_count != before.grown_count) complain("an announcement counts as a growth");
     if (done.left_bytes > size_bytes + 2 * mib) complain("more is left than was announced");
     check_headroom(size_bytes, done, after);
+    if (code == vmm::errc::none) ++done_.prepared;
     if (done.left_bytes == 0 && code == vmm::errc::none && driver_.faults_struck() == struck_before)
       take_announced(size_bytes, stream);
   }
@@ -296,17 +321,61 @@ class basic_stream_program {
       if (each.pins != 0) return;
     }
     if (!driver_.finish_all()) complain("work could not finish");
+    const std::uint32_t how = source_.byte();
+    if (how % 3 != 0) return sleep(how % 3 == 1);
     vmm::suspension_list parts;
     if (!pool_->begin_suspend(streams_, parts)) return;
     if (pool_->allocate(512, streams_[0])) complain("a suspended pool hands out memory");
     pool_->end_suspend(parts, false);
   }
+  // The memory goes to the driver and comes back, with or without what was in it.
+  void sleep(bool keeps) {
+    vmm::suspender sleeper;
+    const auto contents = keeps ? vmm::suspend_contents::keep : vmm::suspend_contents::discard;
+    if (!sleeper.add(*pool_, {.tag = "pool", .contents = contents})) return;
+    const vmm::result<vmm::suspend_report> gone = sleeper.suspend({.streams = streams_});
+    const vmm::result<bool> is_away = sleeper.is_suspended("pool");
+    if (!is_away) return complain("the region of a suspension is gone", is_away.error());
+    if (gone && !*is_away) complain("a suspension has suspended nothing");
+    if (*is_away) ++done_.suspended;
+    if (*is_away) wake(sleeper, gone.has_value());
+    driver_.clear_faults();
+    const vmm::status left = sleeper.remove(*pool_);
+    if (!left) complain("a region could not be removed", left.error());
+    if (keeps || !*is_away) return;
+    for (auto& [at, each] : blocks_) each.tag.reset();
+  }
+  void wake(vmm::suspender& sleeper, bool is_whole) {
+    if (pool_->allocate(512, streams_[0])) complain("a suspended pool hands out memory");
+    for (std::uint32_t left = source_.byte() % 4; is_whole && left > 0 && !blocks_.empty(); --left) {
+      const auto victim = some_block();
+      const bool is_after_all = after_all_ && may_free_after_all(victim->second);
+      is_after_all ? free_after_all(victim) : free(victim, false);
+    }
+    if (sleeper.resume()) return;
+    driver_.clear_faults();
+    const vmm::status again = sleeper.resume();
+    if (!again) complain("what was suspended does not come back", again.error());
+  }
+  // From one such call to the next: what is live then is what the history's end shows as live.
   void record() {
-    if (!pool_->start_history({.event_count = 256})) return;
-    allocate();
-    free(false);
-    free(false);
-    (void)pool_->stop_history();
+    if (!is_recorded_) {
+      const std::uint64_t struck_before = driver_.faults_struck();
+      const vmm::status begun = pool_->start_history({.event_count = 1024});
+      if (!begun && driver_.faults_struck() == struck_before)
+        complain("a history could not begin", begun.error());
+      is_recorded_ = begun.has_value();
+      return;
+    }
+    const vmm::result<vmm::history> seen = pool_->stop_history();
+    if (!seen) return complain("a history could not end", seen.error());
+    is_recorded_ = false;
+    ++done_.histories;
+    for (const vmm::history_region& each : seen->regions) {
+      if (each.kind != vmm::history_region_kind::live &&
+          overlaps_a_block(each.where.base.value, each.where.size_bytes))
+        complain("a history ends with a live block where none is");
+    }
   }
   // What was just freed is not live, whichever half of the free has been done; the numbers know.
   void free_again() {
@@ -408,11 +477,14 @@ class basic_stream_program {
   }
 
   void check_overlap(std::uint64_t at, std::uint64_t size_bytes) {
+    if (overlaps_a_block(at, size_bytes)) complain("two blocks overlap");
+  }
+  [[nodiscard]] bool overlaps_a_block(std::uint64_t at, std::uint64_t size_bytes) const {
     const auto next = blocks_.lower_bound(at);
-    if (next != blocks_.end() && next->first < at + size_bytes) complain("two blocks overlap");
-    if (next == blocks_.begin()) return;
+    if (next != blocks_.end() && next->first < at + size_bytes) return true;
+    if (next == blocks_.begin()) return false;
     const auto before = std::prev(next);
-    if (before->first + before->second.size_bytes > at) complain("two blocks overlap");
+    return before->first + before->second.size_bytes > at;
   }
 
   [[nodiscard]] typename std::map<std::uint64_t, block>::iterator some_block() {
@@ -440,12 +512,13 @@ class basic_stream_program {
     const bool freed = pool_->free(vmm::address{victim->first}).has_value();
     if (freed == gone.is_freed) return complain("a free after everything is answered wrongly");
     if (gone.is_freed) return;
+    ++done_.after_all;
     gone.is_freed = true;
     if (gone.pins == 0) forget_block(victim);
   }
 
   void begin_after_all() {
-    after_all_ = true;
+    after_all_ = announces_ = true;
     outside_ = *driver_.create_stream();
   }
   // Work behind that of the block's stream, and not ordered before what that is given next.
@@ -571,9 +644,9 @@ class basic_stream_program {
     const std::size_t stream = source_.byte() % stream_count;
     const std::uint64_t size_bytes = some_size();
     if (graphs_.size() == 3) return;
-    if (after_all_ && !pool_->capture_begins()) complain("a capture could not be announced");
+    if (announces_ && !pool_->capture_begins()) complain("a capture could not be announced");
     capture_on(stream, size_bytes);
-    if (after_all_ && !pool_->capture_ended()) complain("the end of a capture is not known");
+    if (announces_ && !pool_->capture_ended()) complain("the end of a capture is not known");
   }
   void capture_on(std::size_t stream, std::uint64_t size_bytes) {
     if (!driver_.begin_capture(streams_[stream], vmm::capture_mode::any_thread)) return;
@@ -606,6 +679,7 @@ class basic_stream_program {
       if (!driver_.destroy_graph(*made)) complain("a graph could not be destroyed");
       return;
     }
+    ++done_.graphs;
     graphs_.push_back({*made, *number, stream});
     play(graphs_.back());
   }
@@ -674,6 +748,7 @@ class basic_stream_program {
       }
     }
     last_ = pool_->statistics();
+    done_.fronts = last_.front_count;
     if (closing_fault_ % 4 == 0) plan_fault(closing_fault_ / 4, closing_how_, false);
     pool_.reset();
     driver_.clear_faults();
@@ -707,6 +782,8 @@ class basic_stream_program {
   bool after_all_ = false;
   bool all_calls_ = false;
   bool aligned_ = false;
+  bool announces_ = false;    // captures
+  bool is_recorded_ = false;  // a history
   vmm::stream_handle outside_{};  // the pool does not know it
   std::uint64_t live_bytes_ = 0;
   std::uint64_t budget_bytes_ = 0;
@@ -718,6 +795,7 @@ class basic_stream_program {
   const char* wrong_ = nullptr;
   std::string detail_;
   vmm::pool_statistics last_{};
+  tally done_;
 };
 
 using stream_program = basic_stream_program<vmm::fake_driver>;

@@ -4,9 +4,8 @@
 // The long proof of the pool: many random schedules, each a program of some 90 operations on four
 // streams with faults among them, beside the naive model of program.hpp, on a fake driver whose
 // work finishes in any order that streams and events allow. [R15] A schedule is its seed: what
-// fails is named by it and run again alone. Usage: prove_schedules [COUNT] [--first SEED]
-// [--threads N] [--after-all] [--all-calls]: the last two for frees after everything, and for
-// announcements, fronts, suspensions, histories and alignments.
+// fails is named by it and run again alone. Every call that a program can make is among the
+// operations: program.hpp lists them. Usage: prove_schedules [COUNT] [--first SEED] [--threads N].
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -41,8 +40,6 @@ constexpr std::chrono::seconds report_every{5};
 struct wishes {
   std::uint64_t count = default_count;
   std::uint64_t first = 1;
-  bool after_all = false;
-  bool all_calls = false;
   std::uint64_t threads = std::max(std::thread::hardware_concurrency(), 1u);
 };
 
@@ -57,6 +54,7 @@ struct progress {
   std::mutex guard;
   std::condition_variable changed;
   std::uint64_t running_count = 0;
+  stream_program::tally done;  // under guard
   std::uint64_t wrong_seed = 0;
   std::string wrong;
 
@@ -69,24 +67,23 @@ struct progress {
 };
 
 void run_some(const wishes& wish, progress& done) {
+  stream_program::tally own;
   for (;;) {
     const std::uint64_t nth = done.next.fetch_add(1);
     if (nth >= wish.count || done.is_wrong) break;
     const std::uint64_t seed = wish.first + nth;
     const std::vector<std::uint8_t> bytes = random_program(seed);
     stream_program program{byte_source{bytes}};
-    const char* const wrong =
-        program.run({.validate_every = validate_every,
-                     .after_all = wish.after_all,
-                     .all_calls = wish.all_calls,
-                     .aligned = wish.all_calls});
+    const char* const wrong = program.run({.validate_every = validate_every});
     if (wrong != nullptr) done.fail(seed, std::string(wrong) + ": " + program.detail());
     done.operations += program.operations();
     done.refused += program.failures();
     done.faults += program.faults();
+    own.add(program.done());
     ++done.schedules;
   }
   const std::lock_guard<std::mutex> lock(done.guard);
+  done.done.add(own);
   --done.running_count;
   done.changed.notify_one();
 }
@@ -102,14 +99,6 @@ void run_some(const wishes& wish, progress& done) {
   wishes wish;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
-    if (word == "--after-all") {
-      wish.after_all = true;
-      continue;
-    }
-    if (word == "--all-calls") {
-      wish.all_calls = true;
-      continue;
-    }
     std::uint64_t* into = &wish.count;
     if (word == "--first") into = &wish.first;
     if (word == "--threads") into = &wish.threads;
@@ -144,8 +133,7 @@ void run_all(const wishes& wish, progress& done, std::chrono::steady_clock::time
 }
 
 constexpr const char* usage =
-    "usage: prove_schedules [COUNT] [--first SEED] [--threads N] [--after-all] [--all-calls]; "
-    "numbers from 1 on\n";
+    "usage: prove_schedules [COUNT] [--first SEED] [--threads N]; numbers from 1 on\n";
 
 }  // namespace
 
@@ -161,10 +149,9 @@ int main(int argc, char** argv) {
   run_all(*wish, done, start);
   const double seconds = seconds_since(start);
   if (done.is_wrong) {
-    std::printf("schedule %llu: %s\nto run it alone: ./run prove 1 --first %llu%s%s\n",
+    std::printf("schedule %llu: %s\nto run it alone: ./run prove 1 --first %llu\n",
                 static_cast<unsigned long long>(done.wrong_seed), done.wrong.c_str(),
-                static_cast<unsigned long long>(done.wrong_seed),
-                wish->after_all ? " --after-all" : "", wish->all_calls ? " --all-calls" : "");
+                static_cast<unsigned long long>(done.wrong_seed));
     return 1;
   }
   std::printf(
@@ -176,5 +163,12 @@ int main(int argc, char** argv) {
       static_cast<unsigned long long>(done.faults.load()), seconds,
       static_cast<double>(done.schedules.load()) / seconds,
       static_cast<unsigned long long>(wish->threads));
+  const stream_program::tally& all = done.done;
+  const auto wide = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
+  std::printf(
+      "among them %llu frees after everything, %llu requests prepared, %llu suspensions and "
+      "resumptions, %llu histories, %llu captured graphs; %llu streams ended with a front\n",
+      wide(all.after_all), wide(all.prepared), wide(all.suspended), wide(all.histories),
+      wide(all.graphs), wide(all.fronts));
   return 0;
 }

@@ -3,9 +3,11 @@
 //
 // Two or three threads over one stream pool, on a fake driver whose work finishes when a thread
 // says so. A seed writes the program. Each thread has a stream of its own, and one is everyone's.
-// The driver checks that nothing is used, unmapped or handed on while unfinished work may touch it,
-// that every kernel finds what the one before it left in the block, and that no handle is used that
-// is gone. It imports what it uses, so it is the last include of a file.
+// In one program of five a thread suspends the pool now and then and another one resumes it, while
+// the others allocate and free. The driver checks that nothing is used, unmapped or handed on while
+// unfinished work may touch it, that every kernel finds what the one before it left in the block,
+// and that no handle is used that is gone. It imports what it uses, so it is the last include of a
+// file.
 #ifndef VMM_TESTS_THREADS_POOL_PROGRAM_HPP
 #define VMM_TESTS_THREADS_POOL_PROGRAM_HPP
 
@@ -24,6 +26,7 @@
 
 import vmm.history;
 import vmm.stream;
+import vmm.suspend;
 import vmm.sync;
 
 class pool_program {
@@ -33,7 +36,7 @@ class pool_program {
   /// With `after_all` blocks are freed after everything too, and used by a stream of each thread
   /// that the pool does not know.
   explicit pool_program(std::uint64_t seed, bool after_all = false)
-      : numbers_(seed), driver_(machine(numbers_)), fronts_(seed % 2 == 0) {
+      : numbers_(seed), driver_(machine(numbers_)), fronts_(seed % 2 == 0), sleeps_(seed % 5 == 3) {
     after_all_ = after_all && driver_.feature_set().record_all;
     driver_.set_manual(true);
     shared_ = make_stream();
@@ -48,7 +51,9 @@ class pool_program {
       each.operations = 3 + numbers_.below(5);
     }
     pool_ = std::make_unique<pool>(driver_, options());
-    const bool listens = numbers_.one_in(2) && pool_->subscribe(frees_parked_).has_value();
+    if (sleeps_) add_to_sleeper();
+    const bool listens =
+        !sleeps_ && numbers_.one_in(2) && pool_->subscribe(frees_parked_).has_value();
     if (!numbers_.one_in(3)) (void)pool_->set_up();
     if (numbers_.one_in(2)) warm_up(listens);
   }
@@ -63,6 +68,8 @@ class pool_program {
 
   /// nullptr when nothing is wrong.
   [[nodiscard]] const char* finish() {
+    if (is_asleep_ && !sleeper_->resume()) complain("the pool could not be resumed at the end");
+    is_asleep_ = false;
     for (const actor& each : actors_) {
       complain(each.wrong);
       if (each.why.code != vmm::errc::none) detail_ += std::string(each.why.detail) + "; ";
@@ -74,6 +81,7 @@ class pool_program {
     if (parked != 0 && !pool_->free(vmm::address{parked}, shared_))
       complain("a parked block was lost");
     if (wrong_ == nullptr) give_all_back();
+    sleeper_.reset();
     pool_.reset();
     if (!driver_.finish_all()) complain("work could not finish");
     for (const actor& each : actors_) {
@@ -165,6 +173,7 @@ class pool_program {
     if (numbers_.one_in(3)) out.capture = vmm::capture_rule::private_memory;
     if (numbers_.one_in(3)) out.capture = vmm::capture_rule::unchecked;
     captures_ = out.capture == vmm::capture_rule::private_memory;
+    out.captures_announced = captures_ && after_all_;
     if (numbers_.one_in(3)) out.watcher = &watcher_;
     if (fronts_) out.fronts = vmm::front_rule::always;
     return out;
@@ -184,8 +193,53 @@ class pool_program {
     }
   }
 
+  // Without what only a pool that is awake can do.
+  void operation_beside_sleep(actor& who) {
+    const std::uint64_t choice = who.numbers.below(100);
+    if (choice < 34) return allocate(who);
+    if (choice < 54) return free(who);
+    if (choice < 68) return suspend_or_resume(who);
+    if (choice < 72) return allocate_whole(who);
+    if (choice < 76) return announce(who);
+    if (choice < 82) return (void)pool_->trim(0);
+    if (choice < 88) return look(who);
+    driver_.finish_some(who.numbers.next());
+  }
+
+  void add_to_sleeper() {
+    sleeper_ = std::make_unique<vmm::suspender>();
+    if (!sleeper_->add(*pool_, {.tag = "pool"})) complain("the pool is no region");
+  }
+  // The work of all streams is waited for: those of the threads that the pool does not know, too.
+  void suspend_or_resume(actor& who) {
+    const vmm::sync::lock_guard held(asleep_mutex_);
+    if (is_asleep_) {
+      const vmm::status awake = sleeper_->resume();
+      is_asleep_ = !awake;
+      if (is_asleep_ && awake.error().code != vmm::errc::in_use)
+        note(who, awake, "the pool could not be resumed");
+      return;
+    }
+    std::vector<vmm::stream_handle> streams{shared_};
+    for (const actor& each : actors_) {
+      streams.push_back(each.own);
+      if (after_all_) streams.push_back(each.outside);
+    }
+    const auto done = sleeper_->suspend({.streams = streams});
+    is_asleep_ = done.has_value();
+    if (is_asleep_) return;
+    const vmm::errc code = done.error().code;
+    if (code != vmm::errc::in_use && code != vmm::errc::out_of_memory)
+      note(who, done.error(), "the pool could not be suspended");
+  }
+  // Whether that is since somebody has suspended it.
+  [[nodiscard]] bool may_refuse(vmm::errc code) const {
+    return code == vmm::errc::out_of_memory || (sleeps_ && code == vmm::errc::in_use);
+  }
+
   void operation(actor& who) {
     if (after_all_ && who.numbers.one_in(3)) return free_after_all(who);
+    if (sleeps_) return operation_beside_sleep(who);
     const std::uint64_t choice = who.numbers.below(100);
     if (choice < 34) return allocate(who);
     if (choice < 52) return free(who);
@@ -225,8 +279,7 @@ class pool_program {
   void announce(actor& who) {
     const std::uint64_t size_bytes = 2 * some_size(who.numbers);
     const vmm::prepare_report done = pool_->prepare(size_bytes, who.own);
-    if (done.failure.code == vmm::errc::none || done.failure.code == vmm::errc::out_of_memory)
-      return;
+    if (done.failure.code == vmm::errc::none || may_refuse(done.failure.code)) return;
     note(who, done.failure, "a request could not be announced");
   }
 
@@ -234,7 +287,7 @@ class pool_program {
     block fresh{.size_bytes = some_size(who.numbers), .stream = who.own};
     const auto at = pool_->allocate_whole(fresh.size_bytes, fresh.stream);
     if (!at) {
-      if (at.error().code != vmm::errc::out_of_memory)
+      if (!may_refuse(at.error().code))
         note(who, at.error(), "an allocation of whole mappings failed");
       return;
     }
@@ -255,8 +308,7 @@ class pool_program {
     fresh.stream = who.numbers.one_in(3) ? shared_ : who.own;
     const auto at = pool_->allocate(fresh.size_bytes, fresh.stream);
     if (!at) {
-      const vmm::errc code = at.error().code;
-      if (code != vmm::errc::out_of_memory) note(who, at.error(), "an allocation failed");
+      if (!may_refuse(at.error().code)) note(who, at.error(), "an allocation failed");
       return;
     }
     fresh.at = *at;
@@ -264,7 +316,13 @@ class pool_program {
     who.blocks.push_back(fresh);
   }
 
+  // Nothing is launched while the memory is away.
   void use(actor& who, block& what) {
+    if (!sleeps_) return launch(who, what);
+    const vmm::sync::shared_guard held(asleep_mutex_);
+    if (!is_asleep_) launch(who, what);
+  }
+  void launch(actor& who, block& what) {
     const vmm::address_range range{what.at, what.size_bytes};
     vmm::fake::kernel work{.name = "work", .duration_us = 5};
     work.writes = {&range, 1};
@@ -441,6 +499,7 @@ class pool_program {
   number_source numbers_;
   scheduled_driver driver_;
   const bool fronts_;
+  const bool sleeps_;
   silent_watcher watcher_;
   silent_listener silent_listener_;
   parked_listener frees_parked_{*this};
@@ -448,6 +507,9 @@ class pool_program {
   vmm::sync::atomic<std::uint64_t> parked_ = 0;
   std::vector<actor> actors_;
   std::unique_ptr<pool> pool_;
+  vmm::sync::shared_mutex asleep_mutex_;
+  bool is_asleep_ = false;  // under it
+  std::unique_ptr<vmm::suspender> sleeper_;
   bool captures_ = false;
   bool after_all_ = false;
   const char* wrong_ = nullptr;
