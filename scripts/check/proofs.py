@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+# Goal: each page of proofs names the code that it was made with, and says where that has changed.
+#
+# A proof's line, under the heading of what it is of:
+#
+#   Code: 3f2a9c1d7e50 of modules/stream, tests/stream at 0b59b7c, 2026-11-25.
+#
+# The first word is a hash of all files in these folders, then come the commit and the day of the
+# run. Where the folders hold something else now, the line ends with "**Behind:** it has changed
+# since." Without words this prints each line and whether it is behind, and ends with 1 where one is
+# and does not say so. `--mark` writes these ends. `--ran PAGE[:LINE]` writes the hash, commit and
+# day of HEAD into the lines of a page, or into one; `--commit COMMIT` takes another commit, with
+# its day.
+import dataclasses
+import hashlib
+import io
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# The pages that prove something, each of which has such a line.
+PAGES = ("fidelity-h200", "pair-h200", "pool-proofs", "proofs-h100", "proofs-h200", "schedules",
+         "streams-h200", "thread-safety")
+
+BEHIND = " **Behind:** it has changed since."
+LINE = re.compile(r"Code: (?P<hash>[0-9a-f]{12}) of (?P<folders>[a-z_0-9/, ]+) at "
+                  r"(?P<commit>[0-9a-f]{7,40}), (?P<day>\d{4}-\d\d-\d\d)\."
+                  r"(?P<behind> \*\*Behind:\*\* it has changed since\.)?")
+
+
+@dataclasses.dataclass
+class Proof:
+    """One line of a page."""
+
+    page: str
+    line: int  # from 1 on
+    hash: str
+    folders: tuple
+    commit: str
+    day: str
+    says_behind: bool
+
+    def text(self):
+        end = BEHIND if self.says_behind else ""
+        return f"Code: {self.hash} of {', '.join(self.folders)} at {self.commit}, {self.day}.{end}"
+
+
+def hash_of(files):
+    """Of pairs of a path and its bytes, in the order of their paths."""
+    whole = hashlib.sha256()
+    for path, content in sorted(files):
+        whole.update(path.encode() + b"\0" + hashlib.sha256(content).digest())
+    return whole.hexdigest()[:12]
+
+
+def is_source(path):
+    return not any(part.startswith(".") or part == "__pycache__" for part in path.split("/"))
+
+
+def hash_here(folders, root=ROOT):
+    """Of what the folders hold now. A folder that is not there holds nothing."""
+    files = []
+    for folder in folders:
+        for path in (root / folder).rglob("*"):
+            name = path.relative_to(root).as_posix()
+            if path.is_file() and is_source(name):
+                files.append((name, path.read_bytes()))
+    return hash_of(files)
+
+
+def git(*words):
+    return subprocess.run(["git", "-C", str(ROOT), *words], check=True, capture_output=True).stdout
+
+
+def hash_at(commit, folders):
+    """Of what the folders held at a commit."""
+    there = [name for name in folders if git("ls-tree", commit, "--", name)]
+    files = []
+    with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "--", *there))) as archive:
+        for each in archive.getmembers():
+            if each.isfile() and is_source(each.name):
+                files.append((each.name, archive.extractfile(each).read()))
+    return hash_of(files)
+
+
+def proofs_of(page, text):
+    """The lines of a page, and complaints about what looks like one."""
+    found, wrong = [], []
+    for at, line in enumerate(text.split("\n"), 1):
+        if not line.startswith("Code:"):
+            continue
+        match = LINE.fullmatch(line)
+        if not match:
+            wrong.append(f"{page}:{at}: this is no line of a proof: {line}")
+            continue
+        found.append(Proof(page, at, match["hash"], tuple(match["folders"].split(", ")),
+                           match["commit"], match["day"], match["behind"] is not None))
+    return found, wrong
+
+
+def complaints_of(page, text, required, root=ROOT):
+    """What is wrong with a page's lines, and each line with whether it is behind."""
+    found, wrong = proofs_of(page, text)
+    if required and not found:
+        wrong.append(f"{page}: no line names the code that it was made with")
+    states = []
+    for each in found:
+        missing = [name for name in each.folders if not (root / name).is_dir()]
+        is_behind = hash_here(each.folders, root) != each.hash
+        states.append((each, is_behind))
+        where = f"{page}:{each.line}"
+        if missing and not each.says_behind:
+            wrong.append(f"{where}: there is no folder {missing[0]}")
+        elif is_behind and not each.says_behind:
+            wrong.append(f"{where}: the code of {each.commit} has changed since, and the line does "
+                         "not say so: run the proof anew, or ./run check proofs --mark")
+    return wrong, states
+
+
+def pages(root=ROOT):
+    """Each page of results with its text."""
+    for path in sorted((root / "docs" / "results").glob("*.md")):
+        yield path.relative_to(root).as_posix(), path.read_text()
+
+
+def rewrite(page, proofs):
+    path = ROOT / page
+    lines = path.read_text().split("\n")
+    for each in proofs:
+        lines[each.line - 1] = each.text()
+    path.write_text("\n".join(lines))
+
+
+def mark():
+    for page, text in pages():
+        found = proofs_of(page, text)[0]
+        for each in found:
+            each.says_behind = hash_here(each.folders) != each.hash
+        rewrite(page, found)
+
+
+def ran(which, commit):
+    """Writes a commit into the lines of a page, or the one whose number follows the name."""
+    name, _, number = which.partition(":")
+    page = f"docs/results/{pathlib.Path(name).stem}.md"
+    chosen = [each for each in proofs_of(page, (ROOT / page).read_text())[0]
+              if not number or each.line == int(number)]
+    if not chosen:
+        sys.exit(f"{which}: there is no such line")
+    for each in chosen:
+        each.hash = hash_at(commit, each.folders)
+        each.commit = git("rev-parse", "--short", commit).decode().strip()
+        each.day = git("show", "-s", "--format=%cs", commit).decode().strip()
+        each.says_behind = hash_here(each.folders) != each.hash
+    rewrite(page, chosen)
+
+
+def check():
+    wrong, behind, count = [], 0, 0
+    for page, text in pages():
+        complaints, states = complaints_of(page, text, pathlib.Path(page).stem in PAGES)
+        wrong += complaints
+        for each, is_behind in states:
+            count += 1
+            behind += is_behind
+            print(f"{'behind' if is_behind else 'as now':7} {each.commit}, {each.day}  "
+                  f"{each.page}:{each.line}")
+    print(f"{count} proofs, {behind} of them of code that has changed since")
+    print("\n".join(wrong), end="\n" if wrong else "")
+    return 1 if wrong else 0
+
+
+def main(words):
+    if words[:1] == ["--mark"] and len(words) == 1:
+        mark()
+    elif words[:1] == ["--ran"] and len(words) == 2:
+        ran(words[1], "HEAD")
+    elif words[:1] == ["--ran"] and len(words) == 4 and words[2] == "--commit":
+        ran(words[1], words[3])
+    elif words:
+        print("usage: ./run check proofs [--mark | --ran PAGE[:LINE] [--commit COMMIT]]",
+              file=sys.stderr)
+        return 2
+    return check()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
