@@ -41,7 +41,9 @@ usage: scripts/gpu.sh [build] [WORD...]
   rounds       10,000 rounds of free, reuse and defragment while kernels run
   streams      the traces with real work on four streams
   host         what the pool costs a host with many cores: bench threads, bench stream
-  watched      compute-sanitizer over short forms of the two before
+  prove        a million random schedules of the pool and a million of threads (VMM_PROVE_COUNT) on
+               all cores, under checks; not part of all
+  watched      compute-sanitizer over short forms of rounds and streams
   graph        what a capture forbids; a graph with the pool's memory between other work
   everything   10,000 blocks freed after everything under kernels on 16 streams, and the price of it
   predict      driver time of the traces, predicted by the fake and taken
@@ -63,7 +65,7 @@ say() { printf '%s\n' "$*" >&2; }
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
          vmm-replay vmm-soak bench_growable bench_memory bench_pool bench_release bench_sharing
          bench_suspend bench_threads bench_stream bench_special vmm-pair
-         vmm-overflow vmm-graph vmm-after-all vmm-trace vmm_preload)
+         vmm-overflow vmm-graph vmm-after-all vmm-trace prove_schedules vmm_preload)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -78,6 +80,9 @@ build() {
   done
   strip "$programs/libvmm_preload.so" || return 1
   build_c || return 1
+  cmake --preset dev -S "$root" >/dev/null || return 1
+  ninja -C "$root/build/dev" schedule_threads || return 1
+  strip -o "$programs/schedule_threads" "$root/build/dev/tests/threads/schedule_threads" || return 1
   du -sh "$programs" >&2
 }
 
@@ -487,6 +492,55 @@ host() {
   return $code
 }
 
+# in_parts COUNT FILE PROGRAM WORD...: COUNT schedules in a process for each core; what they print
+# goes to FILE. Threads of one process would wait for each other to map memory.
+in_parts() {
+  local count=$1 file=$2 cores part per running=() code=0 each
+  shift 2
+  cores=$(nproc)
+  per=$(((count + cores - 1) / cores))
+  for ((part = 0; part < cores; ++part)); do
+    "$@" "$per" --first $((1 + part * per)) >"$file.$part" 2>>"$log" &
+    running+=($!)
+  done
+  for each in "${running[@]}"; do wait "$each" || code=1; done
+  cat "$file".*
+  return $code
+}
+
+# sum_of FILES PATTERN: the sum of the numbers before a word.
+sum_of() { grep -ohE "[0-9]+ $2" $1 | awk '{ sum += $1 } END { print sum + 0 }'; }
+
+# Needs no GPU, as host.
+prove() {
+  local code=0 kind page=$results/prove.md what begin=$SECONDS
+  local count=${VMM_PROVE_COUNT:-1000000}
+  local -A shares=([pool]=50 [pool_after_all]=15 [manager]=35)  # in a hundred
+  local -x ASAN_OPTIONS=quarantine_size_mb=16:malloc_context_size=10:max_uar_stack_size_log=16
+  in_parts "$count" "$scratch/prove" "$programs/prove_schedules" --threads 1 >>"$log" || code=1
+  {
+    printf '# Schedules\n\n%s, the host of %s: %s cores.\n\n| what | count |\n| --- | --- |\n' \
+      "$(date +%F)" "$machine" "$(nproc)"
+    for what in schedules, operations 'of them refused' 'faults injected' \
+      'frees after everything' 'requests prepared' suspensions histories 'captured graphs'; do
+      printf '| %s | %s |\n' "${what%,}" "$(sum_of "$scratch/prove.*" "$what")"
+    done
+    printf '| seconds | %s |\n' $((SECONDS - begin))
+  } >"$page"
+  grep -h 'schedule ' "$scratch"/prove.* | grep -v ' 0 hazards' | head -n 5
+  for kind in pool pool_after_all manager; do
+    begin=$SECONDS
+    in_parts $((count * shares[$kind] / 100)) "$scratch/$kind" "$programs/schedule_threads" \
+      "$kind" >>"$log" || code=1
+    printf '| of threads, %s: all good | %s in %s s |\n' "$kind" \
+      "$(sum_of "$scratch/$kind.*" 'schedules, .* all good')" $((SECONDS - begin)) >>"$page"
+    grep -h -A 1 -E 'choices|wrong|deadlock' "$scratch/$kind".* | head -n 5
+  done
+  printf '\nCommand: `scripts/gpu.sh prove`, which ended with %s.\n' $code >>"$page"
+  cat "$page"
+  return $code
+}
+
 watched() {
   local tool code=0 kind text=$scratch/watched.txt page=$results/streams-$slug.md
   tool=$(find_sanitizer)
@@ -682,7 +736,7 @@ main() {
   local words=("$@") word
   case ${1:-} in help | --help | -h) help; exit ;; esac
   for word in "$@"; do
-    [[ " build all pair ${all_words[*]} " == *" $word "* ]] ||
+    [[ " build all pair prove ${all_words[*]} " == *" $word "* ]] ||
       { say "gpu: there is no word '$word'"; help >&2; exit 2; }
   done
   if [[ ${#words[@]} -eq 0 ]]; then
@@ -696,7 +750,7 @@ main() {
   [[ ${#words[@]} -gt 0 ]] || exit 0
   [[ ${words[0]} == all ]] && words=("${all_words[@]}")
   for word in "${words[@]}"; do
-    [[ " pair ${all_words[*]} " == *" $word "* ]] || { help >&2; exit 2; }
+    [[ " pair prove ${all_words[*]} " == *" $word "* ]] || { help >&2; exit 2; }
   done
   VMM_DRIVER_VERSION=$(find_driver_version)
   export VMM_DRIVER_VERSION

@@ -17,7 +17,7 @@ namespace vmm::tools {
 
 inline constexpr std::string_view variable_prefix = "VMM_";
 
-inline constexpr std::array<std::string_view, 32> known_variables = {
+inline constexpr std::array<std::string_view, 35> known_variables = {
     "VMM_BACKEND",
     "VMM_BUDGET",
     "VMM_CACHE_LIMIT",
@@ -29,6 +29,7 @@ inline constexpr std::array<std::string_view, 32> known_variables = {
     "VMM_FIRST_SCHEDULE",
     "VMM_FRAG_RATIO",
     "VMM_FREE",
+    "VMM_GROWABLE_STEP",
     "VMM_IPC",
     "VMM_KEEP",
     "VMM_KILL_ROUNDS",
@@ -40,8 +41,10 @@ inline constexpr std::array<std::string_view, 32> known_variables = {
     "VMM_POOL_PAGES",
     "VMM_POOL_PAGE_SIZE",
     "VMM_POOL_POLICY",
+    "VMM_POOL_ROUNDS",
     "VMM_PRELOAD_FIRST",
     "VMM_PRELOAD_PROGRAMS",
+    "VMM_PROVE_COUNT",
     "VMM_REPORT",
     "VMM_REPORT_FORMAT",
     "VMM_REPORT_SIGNAL",
