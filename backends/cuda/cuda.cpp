@@ -125,10 +125,8 @@ result<granularity> cuda_driver::query_granularity(const physical_request& reque
 
 result<memory_info> cuda_driver::query_memory(location who) {
   check(state_ != nullptr, cuda::moved_from);
-  if (who.kind != location::place::device) {
-    return error{errc::not_supported, call::memory_info, 0, "",
-                 "the CUDA driver tells only devices' memory"};
-  }
+  if (who.kind != location::place::device)
+    return state_->lacks(call::memory_info, "the CUDA driver tells only devices' memory");
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
   const status outcome = state_->run(call::memory_info, [&](const cuda::entry_points& cu) {

@@ -40,10 +40,8 @@ status mapped_memory::free_reservation(address_range range) {
 }
 
 result<physical_handle> mapped_memory::create(const physical_request& request) {
-  if (request.rdma_capable && !state_.can.rdma) {
-    return error{errc::not_supported, call::create, 0, "",
-                 "the device cannot make memory that RDMA can reach"};
-  }
+  if (request.rdma_capable && !state_.can.rdma)
+    return state_.lacks(call::create, "the device cannot make memory that RDMA can reach");
   const CUmemAllocationProp prop = native(request, state_.can);
   CUmemGenericAllocationHandle made = 0;
   return state_.make<physical_handle>(call::create, made, [&](const entry_points& cu) {
@@ -126,10 +124,8 @@ result<shared_handle> mapped_memory::export_handle(physical_handle handle, share
   int descriptor = -1;
   void* into = kind == share_kind::posix_fd ? static_cast<void*>(&descriptor)
                                             : static_cast<void*>(out.fabric);
-  if (kind != share_kind::posix_fd && kind != share_kind::fabric) {
-    return error{errc::not_supported, call::export_handle, 0, "",
-                 "this backend exports descriptors and fabric handles"};
-  }
+  if (kind != share_kind::posix_fd && kind != share_kind::fabric)
+    return state_.lacks(call::export_handle, "this backend exports descriptors and fabric handles");
   const status outcome = state_.run(call::export_handle, [&](const entry_points& cu) {
     return cu.mem_export(into, native(handle), native(kind), 0);
   });
@@ -141,10 +137,8 @@ result<shared_handle> mapped_memory::export_handle(physical_handle handle, share
 }
 
 result<physical_handle> mapped_memory::import_handle(const shared_handle& shared) {
-  if (shared.kind != share_kind::posix_fd && shared.kind != share_kind::fabric) {
-    return error{errc::not_supported, call::import_handle, 0, "",
-                 "this backend imports descriptors and fabric handles"};
-  }
+  if (shared.kind != share_kind::posix_fd && shared.kind != share_kind::fabric)
+    return state_.lacks(call::import_handle, "this backend imports descriptors and fabric handles");
   shared_handle copy = shared;  // the driver takes a pointer to bytes that may change
   void* from = shared.kind == share_kind::posix_fd
                    ? reinterpret_cast<void*>(static_cast<std::intptr_t>(shared.descriptor))

@@ -20,30 +20,22 @@ constexpr const char* multicast_detail =
     "multicast is off: open the device with cuda_options::allow_multicast on a machine where it "
     "may be used";
 
-// Null when the calls were looked up and found; they are not even looked up unless the options
+// Success where the calls were looked up and found; they are not even looked up unless the options
 // allow multicast.
-const char* multicast_problem(const cuda::entry_points& cu, bool allowed) noexcept {
-  if (!allowed) return multicast_detail;
-  check(cu.get_error_name != nullptr, "the driver is asked before its library is loaded");
-  const bool there = cu.multicast_get_granularity != nullptr && cu.multicast_create != nullptr &&
-                     cu.multicast_add_device != nullptr && cu.multicast_bind != nullptr &&
-                     cu.multicast_bind_address != nullptr && cu.multicast_unbind != nullptr;
-  return there ? nullptr : "the CUDA driver has no multicast calls: it is older than 12.1";
-}
-
-error multicast_refusal(bool allowed, call where, const char* problem) noexcept {
-  check(problem != nullptr && where != call::none, "multicast is refused without a reason");
-  return error{allowed ? errc::not_supported : errc::not_permitted, where, 0, "", problem};
+status multicast_ready(const cuda::driver_state& state, call where) noexcept {
+  check(where != call::none, "a refusal names no call");
+  if (!state.made_in.is_here()) return refuse_forked(where);
+  if (state.can.multicast) return {};
+  if (!state.can.multicast_capable) return state.lacks(where, "the device has no multicast objects");
+  if (!state.multicast_allowed) return error{errc::not_permitted, where, 0, "", multicast_detail};
+  return state.lacks(where, "the CUDA driver has no multicast calls: it is older than 12.1");
 }
 
 }  // namespace
 
 result<granularity> cuda_driver::query_multicast_granularity(const multicast_request& request) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const char* problem = multicast_problem(state_->cu, state_->multicast_allowed);
-      problem != nullptr) {
-    return multicast_refusal(state_->multicast_allowed, call::query_granularity, problem);
-  }
+  if (const status ready = multicast_ready(*state_, call::query_granularity); !ready) return ready.error();
   const CUmulticastObjectProp prop = cuda::native(request);
   std::size_t minimum = 0;
   std::size_t recommended = 0;
@@ -60,10 +52,7 @@ result<granularity> cuda_driver::query_multicast_granularity(const multicast_req
 
 result<multicast_handle> cuda_driver::create_multicast(const multicast_request& request) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const char* problem = multicast_problem(state_->cu, state_->multicast_allowed);
-      problem != nullptr) {
-    return multicast_refusal(state_->multicast_allowed, call::create_multicast, problem);
-  }
+  if (const status ready = multicast_ready(*state_, call::create_multicast); !ready) return ready.error();
   const CUmulticastObjectProp prop = cuda::native(request);
   CUmemGenericAllocationHandle made = 0;
   return state_->make<multicast_handle>(
@@ -73,10 +62,7 @@ result<multicast_handle> cuda_driver::create_multicast(const multicast_request& 
 
 status cuda_driver::add_multicast_device(multicast_handle team, location who) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const char* problem = multicast_problem(state_->cu, state_->multicast_allowed);
-      problem != nullptr) {
-    return multicast_refusal(state_->multicast_allowed, call::add_multicast_device, problem);
-  }
+  if (const status ready = multicast_ready(*state_, call::add_multicast_device); !ready) return ready.error();
   return state_->run(call::add_multicast_device, [&](const cuda::entry_points& cu) {
     CUdevice member = 0;
     const CUresult code = cu.device_get(&member, who.ordinal);
@@ -87,10 +73,7 @@ status cuda_driver::add_multicast_device(multicast_handle team, location who) {
 
 status cuda_driver::bind_multicast(const multicast_binding& binding) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const char* problem = multicast_problem(state_->cu, state_->multicast_allowed);
-      problem != nullptr) {
-    return multicast_refusal(state_->multicast_allowed, call::bind_multicast, problem);
-  }
+  if (const status ready = multicast_ready(*state_, call::bind_multicast); !ready) return ready.error();
   return state_->run(call::bind_multicast, [&](const cuda::entry_points& cu) {
     return cu.multicast_bind(cuda::native(binding.team), binding.team_offset_bytes,
                              cuda::native(binding.memory), binding.memory_offset_bytes,
@@ -100,10 +83,7 @@ status cuda_driver::bind_multicast(const multicast_binding& binding) {
 
 status cuda_driver::bind_multicast_address(const multicast_address_binding& binding) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const char* problem = multicast_problem(state_->cu, state_->multicast_allowed);
-      problem != nullptr) {
-    return multicast_refusal(state_->multicast_allowed, call::bind_multicast, problem);
-  }
+  if (const status ready = multicast_ready(*state_, call::bind_multicast); !ready) return ready.error();
   return state_->run(call::bind_multicast, [&](const cuda::entry_points& cu) {
     return cu.multicast_bind_address(cuda::native(binding.team), binding.team_offset_bytes,
                                      binding.memory.base.value, binding.memory.size_bytes, 0);
@@ -112,10 +92,7 @@ status cuda_driver::bind_multicast_address(const multicast_address_binding& bind
 
 status cuda_driver::unbind_multicast(const multicast_binding& binding) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const char* problem = multicast_problem(state_->cu, state_->multicast_allowed);
-      problem != nullptr) {
-    return multicast_refusal(state_->multicast_allowed, call::unbind_multicast, problem);
-  }
+  if (const status ready = multicast_ready(*state_, call::unbind_multicast); !ready) return ready.error();
   return state_->run(call::unbind_multicast, [&](const cuda::entry_points& cu) {
     CUdevice member = 0;
     const CUresult code = cu.device_get(&member, binding.device.ordinal);

@@ -73,6 +73,14 @@ namespace {
 
 constexpr const char* not_loaded = "the driver is called before its library is loaded";
 
+// They are looked up where the options allow multicast, and nowhere else.
+bool has_multicast(const entry_points& cu) noexcept {
+  check(cu.get_error_name != nullptr, not_loaded);
+  return cu.multicast_get_granularity != nullptr && cu.multicast_create != nullptr &&
+         cu.multicast_add_device != nullptr && cu.multicast_bind != nullptr &&
+         cu.multicast_bind_address != nullptr && cu.multicast_unbind != nullptr;
+}
+
 }  // namespace
 
 // Fills features and description from the device's attributes. What no attribute tells was
@@ -102,7 +110,8 @@ status driver_state::read_device() {
   can.export_posix_fd =
       attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
   can.export_fabric = attribute(fabric_attribute) != 0;
-  can.multicast = cu.multicast_create != nullptr && attribute(multicast_attribute) != 0;
+  can.multicast_capable = attribute(multicast_attribute) != 0;
+  can.multicast = can.multicast_capable && has_multicast(cu);
   can.compression = attribute(CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) != 0;
   can.peers = cu.device_can_access_peer != nullptr && cu.device_get_p2p_attribute != nullptr;
   can.export_dma_buf =

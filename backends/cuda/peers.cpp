@@ -48,10 +48,8 @@ CUresult ask_peer(const cuda::entry_points& cu, const peer_query& query, peer_in
 result<peer_info> cuda_driver::query_peer(const peer_query& query) {
   check(state_ != nullptr, cuda::moved_from);
   using place = location::place;
-  if (!state_->can.peers) {
-    return error{errc::not_supported, call::query_peer, 0, "",
-                 "the CUDA driver does not tell what lies between devices"};
-  }
+  if (!state_->can.peers)
+    return state_->lacks(call::query_peer, "the CUDA driver does not tell what lies between devices");
   peer_info answer{};
   if (query.from.kind == place::device && query.to.kind == place::device) {
     const status asked = state_->run(call::query_peer, [&](const cuda::entry_points& cu) {
@@ -72,8 +70,9 @@ result<peer_info> cuda_driver::query_peer(const peer_query& query) {
 result<dma_buf> cuda_driver::export_range(address_range range) {
   check(state_ != nullptr, cuda::moved_from);
   if (!state_->can.export_dma_buf) {
-    return error{errc::not_supported, call::export_range, 0, "",
-                 "the device makes no DMA-BUF of its memory, or the driver is older than 11.7"};
+    return state_->lacks(
+        call::export_range,
+        "the device makes no DMA-BUF of its memory, or the driver is older than 11.7");
   }
   int descriptor = -1;
   const status outcome = state_->run(call::export_range, [&](const cuda::entry_points& cu) {

@@ -53,7 +53,7 @@ void plain_memory::restrict_features(features& can) noexcept {
   for (bool* each : {&can.access_per_location, &can.release_while_mapped, &can.unmap_may_stall,
                      &can.fresh_memory_zero, &can.retain, &can.host_location,
                      &can.host_node_location, &can.export_posix_fd, &can.export_fabric,
-                     &can.multicast, &can.compression, &can.rdma, &can.peers, &can.export_dma_buf})
+                     &can.multicast, &can.multicast_capable, &can.compression, &can.rdma, &can.peers, &can.export_dma_buf})
     *each = false;
   check(!can.offset_map && !can.short_map, "a part of plain memory is said to be mapped");
 }

@@ -93,6 +93,14 @@ struct driver_state {
 
   [[nodiscard]] location home() const noexcept { return vmm::device(ordinal); }
 
+  /// What a call answers that the device or the driver does not have. In a forked child that is not
+  /// looked at.
+  [[nodiscard]] error lacks(call where, const char* detail) const noexcept {
+    check(detail != nullptr, "a refusal has no text");
+    if (!made_in.is_here()) return refuse_forked(where);
+    return {errc::not_supported, where, 0, "", detail};
+  }
+
   /// Runs `body(cu)`, which answers a CUresult, with the context current, and says in vmm's words
   /// how it went.
   template <class Body>

@@ -100,9 +100,8 @@ status cuda_driver::synchronize_event(event_handle event) {
 status cuda_driver::record_all(event_handle event) {
   check(state_ != nullptr, cuda::moved_from);
   if (!state_->can.record_all) {
-    if (!state_->made_in.is_here()) return refuse_forked(call::record_all);
-    return error{errc::not_supported, call::record_all, 0, "",
-                 "the CUDA driver has no event for all work: it is older than 12.5"};
+    return state_->lacks(call::record_all,
+                         "the CUDA driver has no event for all work: it is older than 12.5");
   }
   return state_->run(call::record_all, [&](const cuda::entry_points& cu) {
     check(cu.context_record != nullptr, "all work is recorded by a call that is not there");

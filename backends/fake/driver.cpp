@@ -47,6 +47,7 @@ driver_state::driver_state(const profile& described, std::shared_ptr<machine_sta
       machine(std::move(shared)),
       space(lowest_address, highest_address, &nodes) {
   check_profile(emulated);
+  emulated.can.multicast_capable = emulated.can.multicast_capable || emulated.can.multicast;
   check(machine->device_free.size() == static_cast<std::size_t>(emulated.device_count),
         "a driver emulates as many devices as its machine has");
   queues.emplace_back();  // the default stream's

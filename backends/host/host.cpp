@@ -796,7 +796,7 @@ result<access> rights_in(std::span<const access_grant> grants) noexcept {
   for (const access_grant& grant : grants) {
     if (grant.who != host()) return unknown_place(call::set_access, grant.who);
     if (grant.rights != grants.front().rights) {
-      return bad_call(call::set_access, errc::invalid_argument, "two grants for host() differ");
+      return bad_call(call::set_access, errc::not_supported, "two grants for host() differ");
     }
   }
   return grants.front().rights;
@@ -814,6 +814,10 @@ status host_driver::set_access(address_range range, std::span<const access_grant
   if (!state_->well_formed(range)) {
     return bad_call(call::set_access, errc::invalid_argument,
                     "address and size are multiples of the granularity");
+  }
+  if (!state_->reserved(range)) {
+    return bad_call(call::set_access, errc::invalid_argument,
+                    "the range is not inside one reservation");
   }
   if (!state_->all_mapped(range)) {
     return bad_call(call::set_access, errc::invalid_argument, "a part of the range is not mapped");

@@ -174,7 +174,8 @@ enum {
   VMM_FEATURE_EXPORT_POSIX_FD = 1 << 7, /* memory can be exported as a file descriptor */
   VMM_FEATURE_EXPORT_FABRIC = 1 << 8,   /* as a fabric handle */
   VMM_FEATURE_COMPRESSION = 1 << 9,     /* compressible memory */
-  VMM_FEATURE_RDMA = 1 << 10            /* GPUDirect RDMA */
+  VMM_FEATURE_RDMA = 1 << 10,           /* GPUDirect RDMA */
+  VMM_FEATURE_MULTICAST_CAPABLE = 1 << 11 /* the device has multicast; this library makes none */
 };
 
 /** What a driver is and can do. */

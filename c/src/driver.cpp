@@ -82,7 +82,8 @@ std::uint64_t bits_of(const vmm::features& can) noexcept {
          bit(can.host_node_location, VMM_FEATURE_HOST_NODE_PLACE) |
          bit(can.export_posix_fd, VMM_FEATURE_EXPORT_POSIX_FD) |
          bit(can.export_fabric, VMM_FEATURE_EXPORT_FABRIC) |
-         bit(can.compression, VMM_FEATURE_COMPRESSION) | bit(can.rdma, VMM_FEATURE_RDMA);
+         bit(can.compression, VMM_FEATURE_COMPRESSION) | bit(can.rdma, VMM_FEATURE_RDMA) |
+         bit(can.multicast_capable, VMM_FEATURE_MULTICAST_CAPABLE);
 }
 
 std::uint32_t place_of(vmm::location where) noexcept {

@@ -56,6 +56,9 @@ struct refinements {
   bool retain = false;
   bool properties = false;
   bool sharing = false;
+  bool context = false;  // of its own: one that forwards says what the driver below has
+  bool peers = false;
+  bool range_export = false;
 };
 
 /// One driver object, of any type.
@@ -118,7 +121,11 @@ tested_backend describe_backend(const char* name) {
                   .bytes = vmm::copy_backend<driver>,
                   .retain = vmm::retain_backend<driver>,
                   .properties = vmm::property_backend<driver>,
-                  .sharing = vmm::sharing_backend<driver>},
+                  .sharing = vmm::sharing_backend<driver>,
+                  .context = vmm::context_backend<driver> &&
+                             !std::is_base_of_v<vmm::driver_interface, driver>,
+                  .peers = vmm::peer_backend<driver>,
+                  .range_export = vmm::range_export_backend<driver>},
           .memory_is_ours_alone = Factory::memory_is_ours_alone,
           .unseen = [] { return Factory::unseen(); },
           .make = []() -> opened<std::unique_ptr<made_driver>> {

@@ -22,7 +22,11 @@ struct fake_factory {
 };
 
 struct fake_cuda : fake_factory {
-  static opened<driver> make() { return {driver{vmm::fake::profile::cuda()}, {}}; }
+  static opened<driver> make() {
+    vmm::fake::profile plays = vmm::fake::profile::cuda();
+    plays.device_count = 3;
+    return {driver{plays}, {}};
+  }
   static conformance::unseen unseen() { return {}; }
 };
 

@@ -72,8 +72,8 @@ class Conformance : public ::testing::TestWithParam<tested_backend> {
 
   // ---- making things that teardown gives back ----
 
-  address_range reserved(std::uint64_t units) {
-    const auto range = driver().reserve({units * unit(), 0, {}});
+  address_range reserved(std::uint64_t units, address hint = {}) {
+    const auto range = driver().reserve({units * unit(), 0, hint});
     EXPECT_TRUE(fine(range));
     if (!range) return {};
     ranges_.push_back(*range);

@@ -8,6 +8,7 @@
 
 #include "addresses.h"
 #include "bytes.h"
+#include "devices.h"
 #include "memory.h"
 #include "random.h"
 

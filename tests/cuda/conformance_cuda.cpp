@@ -5,6 +5,10 @@
 // plain memory where VMM_CUDA_MEMORY says so.
 #include <unistd.h>
 
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+
 #include "../conformance/conformance.h"
 
 import vmm.cuda;
@@ -20,6 +24,8 @@ struct cuda_device {
     static const auto keeper = driver::open();  // the device's context outlives each test
     auto made = driver::open();
     if (!made) return {std::nullopt, vmm::describe(made.error())};
+    descriptors_before = open_descriptors();
+    if (free_bytes_at_first == 0) free_bytes_at_first = free_bytes(*made);
     return {std::move(*made), {}};
   }
   // As vmm-fidelity found it: a hole between two mappings and the end of a reservation are
@@ -29,8 +35,26 @@ struct cuda_device {
     if (made && made->feature_set().contents_stay) return {.bad_bytes = true};
     return {.access_over_hole = true, .past_reservation = true, .stale_handle = true};
   }
-  // The driver keeps its own books; the leak check of vmm-fidelity reads them.
-  static bool nothing_left(driver&) { return true; }
+  // Descriptors are counted. Memory is compared with that of the first test, less what the driver
+  // itself takes on the way, for kernels that fill and for queues: what each test leaves adds up.
+  static bool nothing_left(driver& made) {
+    constexpr std::uint64_t own_bytes = std::uint64_t{64} << 20;
+    EXPECT_EQ(open_descriptors(), descriptors_before);
+    const std::uint64_t now = free_bytes(made);
+    EXPECT_GE(now + own_bytes, free_bytes_at_first);
+    return now + own_bytes >= free_bytes_at_first;
+  }
+  static std::uint64_t free_bytes(driver& made) {
+    const auto info = made.query_memory(made.home());
+    EXPECT_TRUE(info);
+    return info ? info->free_bytes : 0;
+  }
+  static long open_descriptors() {
+    const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  }
+  static inline long descriptors_before = 0;
+  static inline std::uint64_t free_bytes_at_first = 0;
   static void close(driver&, const vmm::shared_handle& shared) {
     EXPECT_EQ(::close(static_cast<int>(shared.descriptor)), 0);
   }

@@ -21,6 +21,7 @@
 
 #include <gtest/gtest.h>
 
+#include "../process/every_call.hpp"
 #include "workbench.hpp"
 
 import vmm.backend;
@@ -264,21 +265,24 @@ TEST_F(Cuda, SeveralDevices) {
   EXPECT_EQ(*granted, vmm::access::read);
 }
 
-TEST_F(Cuda, AForkedChildGetsAnError) {
-  cuda_driver driver = open();
-  const pid_t child = fork();
-  if (child == 0) {
-    const auto refused = driver.reserve({.size_bytes = granule});
-    const bool right =
-        !refused && refused.error().code == errc::not_permitted &&
-        std::string_view(refused.error().detail).find("forked") != std::string_view::npos;
-    _exit(right ? 0 : 1);
+// Whatever the options allow and the device has.
+TEST_F(Cuda, AForkedChildIsRefusedEachCall) {
+  VMM_SKIP_UNDER_TSAN();
+  for (const bool allowed : {false, true}) {
+    vmm::cuda_options how = options();
+    how.allow_multicast = allowed;
+    cuda_driver driver = open(how);
+    process_test::expect_good(process_test::in_child([&] {
+                                process_test::use_every_call(driver, {});
+                                const auto refused = driver.reserve({.size_bytes = granule});
+                                process_test::expect(
+                                    vmm::describe(refused.error()).find("forked") !=
+                                        std::string::npos,
+                                    "the error says nothing of a fork");
+                              }),
+                              allowed ? "multicast is allowed" : "multicast is off");
+    EXPECT_TRUE(driver.query_memory(driver.home())) << "the parent goes on";
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_TRUE(driver.query_memory(driver.home())) << "the parent goes on";
 }
 
 // ---- errors -------------------------------------------------------------------------------------
@@ -512,6 +516,8 @@ TEST_F(Cuda, ADriverWithoutCaptureSaysSo) {
 
 TEST_F(Cuda, MulticastIsOffUnlessAskedFor) {
   cuda_driver driver = open();
+  EXPECT_FALSE(driver.feature_set().multicast);
+  EXPECT_TRUE(driver.feature_set().multicast_capable) << "what the device has is told all the same";
   const vmm::multicast_request request{granule, 2, vmm::share_kind::none};
   EXPECT_EQ(driver.query_multicast_granularity(request).error().code, errc::not_permitted);
   EXPECT_EQ(driver.create_multicast(request).error().code, errc::not_permitted);
@@ -638,6 +644,8 @@ TEST_F(Cuda, MulticastThatTheDriverLacksIsNotSupported) {
   how.allow_multicast = true;
   cuda_driver driver = open(how);
   EXPECT_EQ(driver.create_multicast({granule, 2}).error().code, errc::not_supported);
+  EXPECT_FALSE(driver.feature_set().multicast) << "what lacks a call may not be used";
+  EXPECT_TRUE(driver.feature_set().multicast_capable);
 }
 
 }  // namespace

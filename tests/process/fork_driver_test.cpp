@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "child.hpp"
+#include "every_call.hpp"
 #include "grounds.hpp"
 
 namespace {
@@ -32,69 +32,11 @@ using process_test::expect_good;
 using process_test::expect_refused;
 using process_test::in_child;
 using process_test::leave_by;
+using process_test::objects;
+using process_test::use_every_call;
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-constexpr std::uint64_t size = 4 * MiB;
-
-/// What the program has made so far.
-struct objects {
-  vmm::address_range range{vmm::address{0x10000000}, size};
-  vmm::physical_handle memory{1};
-  vmm::stream_handle stream{};
-  vmm::event_handle event{};
-};
-
-template <class Driver>
-void use_addresses(Driver& driver, const objects& of) {
-  const vmm::access_grant grant{driver.home(), vmm::access::read_write};
-  const vmm::physical_request like{.size_bytes = size, .where = driver.home()};
-  expect_refused(driver.query_granularity(like), "query_granularity");
-  expect_refused(driver.query_memory(driver.home()), "query_memory");
-  expect_refused(driver.reserve({.size_bytes = size}), "reserve");
-  expect_refused(driver.create(like), "create");
-  expect_refused(driver.map({of.range.base, size, of.memory, 0}), "map");
-  expect_refused(driver.set_access(of.range, {&grant, 1}), "set_access");
-  expect_refused(driver.get_access(of.range.base, driver.home()), "get_access");
-  expect_refused(driver.unmap(of.range), "unmap");
-  expect_refused(driver.release(of.memory), "release");
-  expect_refused(driver.free_reservation(of.range), "free_reservation");
-  expect_refused(driver.get_properties(of.memory), "get_properties");
-  if (driver.feature_set().retain) expect_refused(driver.retain(of.range.base), "retain");
-}
-
-template <class Driver>
-void use_work(Driver& driver, const objects& of) {
-  std::array<std::byte, 8> bytes{};
-  const auto stream = vmm::stream_handle::default_stream;
-  expect_refused(driver.copy({of.range.base, of.range.base + MiB, 8, stream}), "copy");
-  expect_refused(driver.fill({of.range, 0, stream}), "fill");
-  expect_refused(driver.write(of.range.base, bytes), "write");
-  expect_refused(driver.read(bytes, of.range.base), "read");
-  if (driver.feature_set().export_posix_fd) {
-    expect_refused(driver.export_handle(of.memory, vmm::share_kind::posix_fd), "export_handle");
-    vmm::shared_handle shared;
-    shared.kind = vmm::share_kind::posix_fd;
-    shared.descriptor = 0;
-    expect_refused(driver.import_handle(shared), "import_handle");
-  }
-  expect_refused(driver.create_stream(), "create_stream");
-  expect_refused(driver.synchronize_stream(of.stream), "synchronize_stream");
-  expect_refused(driver.create_event(), "create_event");
-  expect_refused(driver.record_event(of.event, of.stream), "record_event");
-  expect_refused(driver.query_event(of.event), "query_event");
-  expect_refused(driver.wait_event(of.stream, of.event), "wait_event");
-  expect_refused(driver.synchronize_event(of.event), "synchronize_event");
-  expect_refused(driver.destroy_event(of.event), "destroy_event");
-  expect_refused(driver.destroy_stream(of.stream), "destroy_stream");
-  if constexpr (vmm::capture_backend<Driver>) {
-    expect_refused(driver.query_capture(of.stream), "query_capture");
-    (void)driver.exchange_capture_mode(vmm::capture_mode::relaxed);
-  }
-  if constexpr (vmm::context_backend<Driver>) {
-    expect(!driver.push_context(), "a context was pushed");
-    driver.pop_context();
-  }
-}
+constexpr std::uint64_t size = process_test::object_bytes;
 
 template <class Ground>
 class ForkedDriver : public testing::Test {
@@ -110,10 +52,9 @@ class ForkedDriver : public testing::Test {
   void fork_here(const char* where) {
     const auto before = Ground::count(*driver);
     expect_good(in_child([&] {
-                  use_addresses(*driver, alive);
-                  use_work(*driver, alive);
+                  use_every_call(*driver, alive);
                   driver_type moved = std::move(*driver);
-                  use_addresses(moved, alive);
+                  use_every_call(moved, alive);
                   *driver = std::move(moved);
                   driver.reset();
                 }),
@@ -221,8 +162,7 @@ TYPED_TEST(ForkedDriver, ALockThatAnotherThreadHeldIsNotTaken) {
   for (int round = 0; round < 5; ++round) {
     const child_end seen = in_child(
         [&] {
-          use_addresses(on, this->alive);
-          use_work(on, this->alive);
+          use_every_call(on, this->alive);
           this->driver.reset();
         },
         leave_by::quick_exit);

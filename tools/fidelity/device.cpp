@@ -68,6 +68,7 @@ int run_about(const settings& how) {
       {"host memory", can.host_location},
       {"host NUMA memory", can.host_node_location},
       {"DMA-BUF", who.dma_buf},
+      {"multicast", can.multicast_capable},
       {"multicast, allowed", can.multicast},
   };
   for (const auto& [name, there] : lines) std::printf("%-20s %s\n", name, there ? "yes" : "no");

@@ -31,6 +31,7 @@ class Feature(enum.IntFlag):
     EXPORT_FABRIC = 1 << 8
     COMPRESSION = 1 << 9
     RDMA = 1 << 10
+    MULTICAST_CAPABLE = 1 << 11
 
 
 class Place(enum.IntEnum):
