@@ -26,7 +26,8 @@ status multicast_ready(const cuda::driver_state& state, call where) noexcept {
   check(where != call::none, "a refusal names no call");
   if (!state.made_in.is_here()) return refuse_forked(where);
   if (state.can.multicast) return {};
-  if (!state.can.multicast_capable) return state.lacks(where, "the device has no multicast objects");
+  if (!state.can.multicast_capable)
+    return state.lacks(where, "the device has no multicast objects");
   if (!state.multicast_allowed) return error{errc::not_permitted, where, 0, "", multicast_detail};
   return state.lacks(where, "the CUDA driver has no multicast calls: it is older than 12.1");
 }
@@ -35,7 +36,8 @@ status multicast_ready(const cuda::driver_state& state, call where) noexcept {
 
 result<granularity> cuda_driver::query_multicast_granularity(const multicast_request& request) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const status ready = multicast_ready(*state_, call::query_granularity); !ready) return ready.error();
+  if (const status ready = multicast_ready(*state_, call::query_granularity); !ready)
+    return ready.error();
   const CUmulticastObjectProp prop = cuda::native(request);
   std::size_t minimum = 0;
   std::size_t recommended = 0;
@@ -52,7 +54,8 @@ result<granularity> cuda_driver::query_multicast_granularity(const multicast_req
 
 result<multicast_handle> cuda_driver::create_multicast(const multicast_request& request) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const status ready = multicast_ready(*state_, call::create_multicast); !ready) return ready.error();
+  if (const status ready = multicast_ready(*state_, call::create_multicast); !ready)
+    return ready.error();
   const CUmulticastObjectProp prop = cuda::native(request);
   CUmemGenericAllocationHandle made = 0;
   return state_->make<multicast_handle>(
@@ -62,7 +65,8 @@ result<multicast_handle> cuda_driver::create_multicast(const multicast_request& 
 
 status cuda_driver::add_multicast_device(multicast_handle team, location who) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const status ready = multicast_ready(*state_, call::add_multicast_device); !ready) return ready.error();
+  if (const status ready = multicast_ready(*state_, call::add_multicast_device); !ready)
+    return ready.error();
   return state_->run(call::add_multicast_device, [&](const cuda::entry_points& cu) {
     CUdevice member = 0;
     const CUresult code = cu.device_get(&member, who.ordinal);
@@ -73,7 +77,8 @@ status cuda_driver::add_multicast_device(multicast_handle team, location who) {
 
 status cuda_driver::bind_multicast(const multicast_binding& binding) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const status ready = multicast_ready(*state_, call::bind_multicast); !ready) return ready.error();
+  if (const status ready = multicast_ready(*state_, call::bind_multicast); !ready)
+    return ready.error();
   return state_->run(call::bind_multicast, [&](const cuda::entry_points& cu) {
     return cu.multicast_bind(cuda::native(binding.team), binding.team_offset_bytes,
                              cuda::native(binding.memory), binding.memory_offset_bytes,
@@ -83,7 +88,8 @@ status cuda_driver::bind_multicast(const multicast_binding& binding) {
 
 status cuda_driver::bind_multicast_address(const multicast_address_binding& binding) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const status ready = multicast_ready(*state_, call::bind_multicast); !ready) return ready.error();
+  if (const status ready = multicast_ready(*state_, call::bind_multicast); !ready)
+    return ready.error();
   return state_->run(call::bind_multicast, [&](const cuda::entry_points& cu) {
     return cu.multicast_bind_address(cuda::native(binding.team), binding.team_offset_bytes,
                                      binding.memory.base.value, binding.memory.size_bytes, 0);
@@ -92,7 +98,8 @@ status cuda_driver::bind_multicast_address(const multicast_address_binding& bind
 
 status cuda_driver::unbind_multicast(const multicast_binding& binding) {
   check(state_ != nullptr, cuda::moved_from);
-  if (const status ready = multicast_ready(*state_, call::unbind_multicast); !ready) return ready.error();
+  if (const status ready = multicast_ready(*state_, call::unbind_multicast); !ready)
+    return ready.error();
   return state_->run(call::unbind_multicast, [&](const cuda::entry_points& cu) {
     CUdevice member = 0;
     const CUresult code = cu.device_get(&member, binding.device.ordinal);

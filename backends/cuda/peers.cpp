@@ -49,7 +49,8 @@ result<peer_info> cuda_driver::query_peer(const peer_query& query) {
   check(state_ != nullptr, cuda::moved_from);
   using place = location::place;
   if (!state_->can.peers)
-    return state_->lacks(call::query_peer, "the CUDA driver does not tell what lies between devices");
+    return state_->lacks(call::query_peer,
+                         "the CUDA driver does not tell what lies between devices");
   peer_info answer{};
   if (query.from.kind == place::device && query.to.kind == place::device) {
     const status asked = state_->run(call::query_peer, [&](const cuda::entry_points& cu) {

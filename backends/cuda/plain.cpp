@@ -50,10 +50,11 @@ void plain_memory::restrict_features(features& can) noexcept {
   can.max_reservation_bytes = 0;  // less than the device has; how much is not known
   can.alias = alias_level::none;
   can.read_only = read_only_level::refused;
-  for (bool* each : {&can.access_per_location, &can.release_while_mapped, &can.unmap_may_stall,
-                     &can.fresh_memory_zero, &can.retain, &can.host_location,
-                     &can.host_node_location, &can.export_posix_fd, &can.export_fabric,
-                     &can.multicast, &can.multicast_capable, &can.compression, &can.rdma, &can.peers, &can.export_dma_buf})
+  for (bool* each :
+       {&can.access_per_location, &can.release_while_mapped, &can.unmap_may_stall,
+        &can.fresh_memory_zero, &can.retain, &can.host_location, &can.host_node_location,
+        &can.export_posix_fd, &can.export_fabric, &can.multicast, &can.multicast_capable,
+        &can.compression, &can.rdma, &can.peers, &can.export_dma_buf})
     *each = false;
   check(!can.offset_map && !can.short_map, "a part of plain memory is said to be mapped");
 }

@@ -164,17 +164,17 @@ enum { VMM_PLACE_DEVICE = 0, VMM_PLACE_HOST = 1, VMM_PLACE_HOST_NODE = 2 };
 
 /** What a driver can do: bits of vmm_driver_info.features. */
 enum {
-  VMM_FEATURE_HOST_ACCESSIBLE = 1 << 0, /* the host may use the memory as its own */
-  VMM_FEATURE_STREAMS = 1 << 1,         /* work is asynchronous */
-  VMM_FEATURE_CAPTURE = 1 << 2,         /* streams can be captured into graphs */
-  VMM_FEATURE_COPY = 1 << 3,            /* copy, fill, read and write are there */
-  VMM_FEATURE_ALIAS = 1 << 4,           /* memory can be mapped at two addresses */
-  VMM_FEATURE_HOST_PLACE = 1 << 5,      /* memory can be made on the host */
-  VMM_FEATURE_HOST_NODE_PLACE = 1 << 6, /* on a chosen NUMA node */
-  VMM_FEATURE_EXPORT_POSIX_FD = 1 << 7, /* memory can be exported as a file descriptor */
-  VMM_FEATURE_EXPORT_FABRIC = 1 << 8,   /* as a fabric handle */
-  VMM_FEATURE_COMPRESSION = 1 << 9,     /* compressible memory */
-  VMM_FEATURE_RDMA = 1 << 10,           /* GPUDirect RDMA */
+  VMM_FEATURE_HOST_ACCESSIBLE = 1 << 0,   /* the host may use the memory as its own */
+  VMM_FEATURE_STREAMS = 1 << 1,           /* work is asynchronous */
+  VMM_FEATURE_CAPTURE = 1 << 2,           /* streams can be captured into graphs */
+  VMM_FEATURE_COPY = 1 << 3,              /* copy, fill, read and write are there */
+  VMM_FEATURE_ALIAS = 1 << 4,             /* memory can be mapped at two addresses */
+  VMM_FEATURE_HOST_PLACE = 1 << 5,        /* memory can be made on the host */
+  VMM_FEATURE_HOST_NODE_PLACE = 1 << 6,   /* on a chosen NUMA node */
+  VMM_FEATURE_EXPORT_POSIX_FD = 1 << 7,   /* memory can be exported as a file descriptor */
+  VMM_FEATURE_EXPORT_FABRIC = 1 << 8,     /* as a fabric handle */
+  VMM_FEATURE_COMPRESSION = 1 << 9,       /* compressible memory */
+  VMM_FEATURE_RDMA = 1 << 10,             /* GPUDirect RDMA */
   VMM_FEATURE_MULTICAST_CAPABLE = 1 << 11 /* the device has multicast; this library makes none */
 };
 

@@ -370,8 +370,7 @@ export struct features {
   bool export_fabric =
       false;  ///< the device says so; whether it is permitted shows only when tried
   bool multicast = false;  ///< multicast objects may be made
-  bool multicast_capable =
-      false;  ///< the device has them, whether or not the driver was opened so that they may be made
+  bool multicast_capable = false;  ///< the device has them, whether or not they may be made
   bool compression = false;
   bool rdma = false;
   bool peers = false;           ///< devices can use one another's memory: query_peer() says which

@@ -16,8 +16,7 @@ TEST_P(Conformance, PeersSayWhatLiesBetween) {
   if (!has().peers) GTEST_SKIP() << "no peers";
   const vmm::peer_query itself{home(), home()};
   if (!can().peers) {
-    EXPECT_TRUE(
-        refused(driver().query_peer(itself), vmm::call::query_peer, {errc::not_supported}));
+    EXPECT_TRUE(refused(driver().query_peer(itself), vmm::call::query_peer, {errc::not_supported}));
     return;
   }
   const auto range = reserved(1);
@@ -51,8 +50,8 @@ TEST_P(Conformance, RightsGoToDevicesThatReachTheMemory) {
       EXPECT_TRUE(fine(given)) << number;
       EXPECT_EQ(driver().get_access(range.base, other).value_or(access::none), access::read_write);
     } else {
-      EXPECT_TRUE(refused(given, vmm::call::set_access,
-                          {errc::not_supported, errc::invalid_argument}))
+      EXPECT_TRUE(
+          refused(given, vmm::call::set_access, {errc::not_supported, errc::invalid_argument}))
           << number;
     }
     EXPECT_EQ(rights_at(range.base), access::read_write) << "the others keep theirs";
@@ -80,8 +79,8 @@ TEST_P(Conformance, ARangeIsExportedAsADescriptor) {
   for (const address_range wrong :
        {slots(range, 1, 1), slots(range, 0, 2), address_range{range.base + 1, 4096},
         address_range{range.base, 100}}) {
-    EXPECT_TRUE(refused(driver().export_range(wrong), vmm::call::export_range,
-                        {errc::invalid_argument}));
+    EXPECT_TRUE(
+        refused(driver().export_range(wrong), vmm::call::export_range, {errc::invalid_argument}));
   }
   unmapped(whole);
   released(handle);

@@ -111,9 +111,13 @@ TEST(Table, NamesTheFigureThatDiffers) {
             (std::vector<std::string>{"b: is not run", "c: has no golden line"}));
 }
 
-TEST(Table, LetsNewFiguresPassButNotNewDriverCalls) {
+TEST(Table, NamesNewFiguresAndNewDriverCalls) {
   const table was = golden::parse("a x=1 driver_calls.map=2\n");
-  EXPECT_TRUE(golden::differences(was, golden::parse("a x=1 driver_calls.map=2 z=9\n")).empty());
+  EXPECT_EQ(golden::differences(was, golden::parse("a x=1 driver_calls.map=2 z=9\n")),
+            std::vector<std::string>{"a: z is new, is 9"});
+  EXPECT_TRUE(
+      golden::differences(was, golden::parse("a x=1 driver_calls.map=2 driver_calls.unmap=0\n"))
+          .empty());
   EXPECT_EQ(golden::differences(was, golden::parse("a x=1 driver_calls.unmap=5\n")),
             (std::vector<std::string>{"a: driver_calls.map was 2, is 0",
                                       "a: driver_calls.unmap was 0, is 5"}));

@@ -545,7 +545,18 @@ TEST_F(Manager, IsSetUpOnFirstUse) {
   open();
   EXPECT_EQ(driver.calls(), 0u);
   EXPECT_EQ(managed->statistics().reserved_bytes, 0u);
+  free(allocate(3 * MiB));
+  EXPECT_EQ(managed->granularity_bytes(), 2 * MiB);
+  EXPECT_NE(managed->statistics().reserved_bytes, 0u);
+  const std::uint64_t before = driver.calls();
   EXPECT_TRUE(managed->set_up());
+  EXPECT_EQ(driver.calls(), before) << "it was set up";
+}
+
+TEST_F(Manager, IsSetUpWhereItIsAskedTo) {
+  open();
+  EXPECT_TRUE(managed->set_up());
+  EXPECT_NE(driver.calls(), 0u);
   EXPECT_EQ(managed->granularity_bytes(), 2 * MiB);
 }
 
@@ -603,8 +614,12 @@ TEST_F(Manager, ManyThreadsAllocateResizeAndFree) {
         const std::uint64_t size_bytes = static_cast<std::uint64_t>(1 + (i * 7 + t) % 9) * 2 * MiB;
         auto at = managed->allocate(size_bytes);
         ASSERT_TRUE(at);
+        const auto tag = static_cast<std::uint64_t>(1 + i * 4 + t);
+        ASSERT_TRUE(driver.write_tag({*at, size_bytes}, tag));
         if (i % 3 == 0) at = managed->resize(vmm::resize_request{*at, size_bytes * 2});
         ASSERT_TRUE(at);
+        for (std::uint64_t offset = 0; offset < size_bytes; offset += 2 * MiB)
+          ASSERT_EQ(driver.read_tag(*at + offset).value(), tag) << "another thread's bytes";
         ASSERT_TRUE(managed->free(*at));
       }
     });

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -85,19 +86,29 @@ TEST(CallClock, GoesAsTheSystemsDoes) {
   const auto ns = [](system::duration of) {
     return static_cast<double>(std::chrono::nanoseconds(of).count());
   };
-  call_clock clock;
-  const auto outer_begin = system::now();
-  clock.start();
-  const std::uint64_t begin = clock.now();
-  const auto inner_begin = system::now();
-  while (system::now() - inner_begin < std::chrono::milliseconds(20)) {
+  // Between two looks at its clock a machine may stand still: of some tries one is not disturbed.
+  constexpr int tries_max = 20;
+  bool agrees = false;
+  std::string seen;
+  for (int tries = 0; tries < tries_max && !agrees; ++tries) {
+    call_clock clock;
+    const auto outer_begin = system::now();
+    clock.start();
+    const std::uint64_t begin = clock.now();
+    const auto inner_begin = system::now();
+    while (system::now() - inner_begin < std::chrono::milliseconds(20)) {
+    }
+    const auto inner_end = system::now();
+    const std::uint64_t end = clock.now();
+    const auto spent = static_cast<double>(clock.nanoseconds(end - begin));
+    const auto outer_end = system::now();
+    const double least = 0.99 * ns(inner_end - inner_begin);
+    const double most = 1.01 * ns(outer_end - outer_begin);
+    agrees = least <= spent && spent <= most;
+    seen += std::to_string(spent) + " of " + std::to_string(least) + " to " + std::to_string(most) +
+            "\n";
   }
-  const auto inner_end = system::now();
-  const std::uint64_t end = clock.now();
-  const auto spent = static_cast<double>(clock.nanoseconds(end - begin));
-  const auto outer_end = system::now();
-  EXPECT_GE(spent, 0.99 * ns(inner_end - inner_begin));
-  EXPECT_LE(spent, 1.01 * ns(outer_end - outer_begin));
+  EXPECT_TRUE(agrees) << seen;
 }
 
 }  // namespace

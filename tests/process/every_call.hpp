@@ -58,8 +58,7 @@ void use_addresses(Driver& driver, const objects& of) {
   expect_refused(driver.release(of.memory), "release");
   expect_refused(driver.free_reservation(of.range), "free_reservation");
   expect_refused(driver.get_properties(of.memory), "get_properties");
-  if constexpr (vmm::retain_backend<Driver>)
-    expect_refused(driver.retain(of.range.base), "retain");
+  if constexpr (vmm::retain_backend<Driver>) expect_refused(driver.retain(of.range.base), "retain");
   if constexpr (vmm::range_export_backend<Driver>)
     expect_refused(driver.export_range(of.range), "export_range");
 }

@@ -5,10 +5,13 @@
 // once, and not after it has unsubscribed; nobody else pays. Method: a listener keeps a register of
 // ranges, as a network card does, and asks the driver at each notice whether the old memory is
 // still there; threads subscribe and unsubscribe while the pool changes.
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -319,32 +322,44 @@ TEST_F(Notices, OthersAllocateWhileACallbackRuns) {
 }
 
 struct counting_listener final : vmm::remap_listener {
-  void before_change(const remap_notice&) noexcept override { ++count; }
-  std::uint64_t count = 0;
+  void before_change(const remap_notice&) noexcept override { count.fetch_add(1); }
+  std::atomic<std::uint64_t> count = 0;
+  std::uint64_t count_at_end = 0;  // when the subscription had ended
 };
 
-// The listener of a subscription that has ended is gone: the sanitizers see a late call.
+// Every listener is called while it is subscribed only: all are kept, and a late call counts.
 TEST_F(Notices, ManyThreadsComeAndGo) {
+  constexpr std::size_t listeners_max = 5000;
   open(moving());
   std::atomic<bool> done = false;
+  std::atomic<std::uint64_t> heard = 0;
+  std::array<std::vector<std::unique_ptr<counting_listener>>, 3> ended;
   std::vector<std::thread> threads;
-  for (int i = 0; i < 3; ++i) {
+  for (auto& own : ended) {
     threads.emplace_back([&] {
       while (!done.load()) {
         auto counts = std::make_unique<counting_listener>();
         const auto made = managed->subscribe(*counts);
-        EXPECT_TRUE(made);
+        ASSERT_TRUE(made);
         std::this_thread::yield();
-        EXPECT_TRUE(managed->unsubscribe(*made));
+        ASSERT_TRUE(managed->unsubscribe(*made));
+        counts->count_at_end = counts->count.load();
+        heard += counts->count_at_end;
+        if (own.size() < listeners_max) own.push_back(std::move(counts));
       }
     });
   }
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 300 || heard.load() == 0; ++i) {
     free(allocate(8 * MiB, a), a);
     (void)managed->trim(0);
   }
   done = true;
   for (std::thread& each : threads) each.join();
+  free(allocate(8 * MiB, a), a);
+  EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
+  for (const auto& own : ended) {
+    for (const auto& each : own) ASSERT_EQ(each->count.load(), each->count_at_end) << "a late call";
+  }
 }
 
 }  // namespace

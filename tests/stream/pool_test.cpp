@@ -609,21 +609,33 @@ TEST_F(Pool, ThreadsOnTheirOwnStreams) {
   for (int t = 0; t < thread_count; ++t) {
     threads.emplace_back([this, t, stream = streams[static_cast<std::size_t>(t)]] {
       std::uint64_t state = static_cast<std::uint64_t>(t) + 1;
-      std::vector<address> live;
-      for (int i = 0; i < 2000; ++i) {
+      // A block's tag is its thread's and its own: its ends are looked at before it is freed.
+      struct written {
+        address_range where;
+        std::uint64_t tag;
+      };
+      std::vector<written> live;
+      const auto give_back = [&](const written& gone) {
+        EXPECT_EQ(driver.read_tag(gone.where.base).value(), gone.tag);
+        EXPECT_EQ(driver.read_tag(gone.where.base + (gone.where.size_bytes - 8)).value(), gone.tag);
+        return managed->free(gone.where.base, stream).has_value();
+      };
+      for (std::uint64_t i = 0; i < 2000; ++i) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         if (live.size() < 20 || (state >> 60) < 8) {
-          const auto at = managed->allocate(((state >> 33) % 4000) * 1000 + 1, stream);
+          const std::uint64_t size_bytes = ((state >> 33) % 4000) * 1000 + 8;
+          const auto at = managed->allocate(size_bytes, stream);
           ASSERT_TRUE(at);
-          live.push_back(*at);
+          live.push_back({{*at, size_bytes}, 1 + i * thread_count + static_cast<unsigned>(t)});
+          ASSERT_TRUE(driver.write_tag(live.back().where, live.back().tag));
         } else {
           const std::size_t victim = (state >> 20) % live.size();
-          ASSERT_TRUE(managed->free(live[victim], stream));
+          ASSERT_TRUE(give_back(live[victim]));
           live[victim] = live.back();
           live.pop_back();
         }
       }
-      for (const address at : live) ASSERT_TRUE(managed->free(at, stream));
+      for (const written& each : live) ASSERT_TRUE(give_back(each));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -643,14 +655,22 @@ TEST_F(Pool, TrimWalksBesideAllocations) {
   std::thread trimming([&] {
     while (!done) (void)managed->trim(64 * MiB);
   });
+  const address kept = allocate(3 * MiB, a);
+  ASSERT_TRUE(driver.write_tag({kept, 3 * MiB}, 1));
   std::uint64_t state = 1;
-  for (int i = 0; i < 2000; ++i) {
+  for (std::uint64_t tag = 2; tag < 2002; ++tag) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    const address at = allocate(((state >> 33) % 200 + 1) * MiB, a);
+    const std::uint64_t size_bytes = ((state >> 33) % 200 + 1) * MiB;
+    const address at = allocate(size_bytes, a);
+    ASSERT_TRUE(driver.write_tag({at, size_bytes}, tag));
+    EXPECT_EQ(driver.read_tag(at + (size_bytes - 8)).value(), tag);
     free(at, a);
   }
   done = true;
   trimming.join();
+  EXPECT_EQ(driver.read_tag(kept).value(), 1u);
+  EXPECT_EQ(driver.read_tag(kept + (3 * MiB - 8)).value(), 1u);
+  free(kept, a);
   validate();
 }
 

@@ -113,6 +113,17 @@ class Top : public testing::Test {
     vmm::tools::read_top_folder(folder.string(), out);
     return out;
   }
+  // The last listing, once it is as awaited or half a minute has passed.
+  template <class Awaited>
+  [[nodiscard]] top_listing look_until(Awaited&& is_there) const {
+    constexpr int looks_max = 3000;
+    top_listing seen = look();
+    for (int looks = 1; looks < looks_max && !is_there(seen); ++looks) {
+      ::usleep(10'000);
+      seen = look();
+    }
+    return seen;
+  }
   [[nodiscard]] fs::path file_of(const child& of) const {
     return folder / ("top." + std::to_string(of.process()));
   }
@@ -172,10 +183,8 @@ void publish_a_pool(child& self, Driver& driver, bool by_option) {
     vmm::manager manager(driver, others);
     if (!manager.allocate(5 * mib)) ::_exit(6);
     self.pause();
-    // What is shown now is newer than the allocations: the writer has been asked twice more.
     vmm::stream_pool third(driver, options);
     if (!third.set_up()) ::_exit(7);
-    ::usleep(600'000);
     self.pause();
   }
   self.pause();
@@ -194,7 +203,12 @@ TEST_F(Top, ALiveProcessIsShownAsLongAsItHasAllocators) {
   ASSERT_EQ(seen.processes[0].allocators.size(), 2u);
   EXPECT_EQ(seen.processes[0].allocators[1].kind, vmm::top_kind::manager);
   live.go_on();
-  seen = look();
+  // The child's writer shows the allocations with its next sample, and in its own time.
+  seen = look_until([](const top_listing& now) {
+    if (now.processes.size() != 1 || now.processes[0].allocators.size() != 3) return false;
+    const auto& shown = now.processes[0].allocators;
+    return shown[0].live_bytes != 0 && shown[1].live_bytes != 0;
+  });
   ASSERT_EQ(seen.processes.size(), 1u);
   ASSERT_EQ(seen.processes[0].allocators.size(), 3u);
   const vmm::top_sample& pool = seen.processes[0].allocators[0];
