@@ -150,12 +150,13 @@ typedef struct vmm_allocator_statistics {
   vmm_level allocated_bytes[VMM_LEVEL_COUNT]; /* rounded up */
   vmm_level active[VMM_LEVEL_COUNT];          /* blocks, those with a free that waits too */
   vmm_level active_bytes[VMM_LEVEL_COUNT];
-  vmm_level requested_bytes[VMM_LEVEL_COUNT];
+  vmm_level requested_bytes[VMM_LEVEL_COUNT]; /* of active blocks, as asked for */
   vmm_level held_bytes; /* physical memory */
   vmm_level handles;    /* pieces of it */
   uint64_t short_count; /* requests that failed for memory */
   uint64_t retry_count; /* requests that succeeded after what frees waited for was waited for */
   uint64_t limit_bytes;
+  uint64_t wait_count; /* times that the work behind all pending frees was waited for */
 } vmm_allocator_statistics;
 
 /** Requires: statistics->struct_size is set. Effects: a device that was not used has zeros. */
@@ -191,6 +192,7 @@ VMM_API void vmm_plugin_free(void* at, uint64_t size_bytes, int32_t device,
                              vmm_stream stream) VMM_NOEXCEPT;
 VMM_API void vmm_plugin_record_stream(void* at, vmm_stream stream) VMM_NOEXCEPT;
 VMM_API void vmm_plugin_init(int32_t device_count) VMM_NOEXCEPT;
+/** Waits for the work that pending frees wait for, and gives all free memory back. */
 VMM_API void vmm_plugin_empty_cache(void) VMM_NOEXCEPT;
 VMM_API void vmm_plugin_memory_fraction(double fraction, int32_t device) VMM_NOEXCEPT;
 /** The block that begins at `at`, and its size. NULL: none does. */

@@ -208,7 +208,7 @@ vmm_status trim(allocator_object& on, std::int32_t number, std::uint64_t limit_b
   if (report != nullptr && !is_sized(*report)) return fail_size();
   vmm_trim_report sum{};
   const vmm_status done = on_devices(on, number, [&](device_memory& device, std::int32_t) {
-    device.collect(false, on.captures());
+    device.collect(on.captures());
     const auto given = device.pool().trim(limit_bytes);
     sum.released_count += given.released_count;
     sum.released_bytes += given.released_bytes;
@@ -403,7 +403,7 @@ vmm_status vmm_allocator_end_capture(vmm_allocator* allocator) VMM_NOEXCEPT {
     } while (!on.capture_count.compare_exchange_weak(before, before - 1));
     if (before != 1) return VMM_SUCCESS;
     return on_devices(on, VMM_ALL_DEVICES, [](device_memory& device, std::int32_t) {
-      device.collect(true, false);
+      device.collect(false);
       return VMM_SUCCESS;
     });
   });
@@ -556,8 +556,14 @@ void vmm_plugin_record_stream(void* at, vmm_stream stream) VMM_NOEXCEPT {
 void vmm_plugin_init(int32_t device_count) VMM_NOEXCEPT { (void)device_count; }
 
 void vmm_plugin_empty_cache(void) VMM_NOEXCEPT {
-  if (vmm_allocator_trim(plugin_allocator(), VMM_ALL_DEVICES, 0, nullptr) != VMM_SUCCESS)
-    say("vmm_plugin_empty_cache", nullptr);
+  const vmm_status done = on_allocator(plugin_allocator(), [](allocator_object& on) {
+    (void)on_devices(on, VMM_ALL_DEVICES, [&](device_memory& device, std::int32_t) {
+      (void)device.wait_for_frees(on.captures());
+      return VMM_SUCCESS;
+    });
+    return trim(on, VMM_ALL_DEVICES, 0, nullptr);
+  });
+  if (done != VMM_SUCCESS) say("vmm_plugin_empty_cache", nullptr);
 }
 
 void vmm_plugin_memory_fraction(double fraction, int32_t device) VMM_NOEXCEPT {

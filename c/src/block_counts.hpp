@@ -67,8 +67,8 @@ class block_counts {
       const peaks& most = peaks_[level];
       out.allocations[level] = {live.count, most.live.count, added.count, gone.count};
       out.allocated_bytes[level] = {live.bytes, most.live.bytes, added.bytes, gone.bytes};
-      out.requested_bytes[level] = {live.requested, most.live.requested, added.requested,
-                                    gone.requested};
+      out.requested_bytes[level] = {live.requested + waits.requested, most.active_requested,
+                                    added.requested, ended.requested};
       out.active[level] = {live.count + waits.count, most.active_count, added.count, ended.count};
       out.active_bytes[level] = {live.bytes + waits.bytes, most.active_bytes, added.bytes,
                                  ended.bytes};
@@ -120,6 +120,7 @@ class block_counts {
     amounts live;
     std::int64_t active_count = 0;
     std::int64_t active_bytes = 0;
+    std::int64_t active_requested = 0;
   };
   static constexpr std::size_t class_count = 2;
 
@@ -152,7 +153,7 @@ class block_counts {
       peaks& most = peaks_[level];
       most.live.count = std::max(most.live.count, live.count);
       most.live.bytes = std::max(most.live.bytes, live.bytes);
-      most.live.requested = std::max(most.live.requested, live.requested);
+      most.active_requested = std::max(most.active_requested, live.requested + waits.requested);
       most.active_count = std::max(most.active_count, live.count + waits.count);
       most.active_bytes = std::max(most.active_bytes, live.bytes + waits.bytes);
     }
@@ -177,7 +178,8 @@ class block_counts {
     const amounts waits = waiting_in(level);
     const peaks& most = peaks_[level];
     return {std::min(most.live.count, most.active_count - waits.count) - live.count,
-            std::min({most.live.bytes, most.live.requested, most.active_bytes - waits.bytes}) -
+            std::min({most.live.bytes, most.active_requested - waits.requested,
+                      most.active_bytes - waits.bytes}) -
                 live.bytes};
   }
 

@@ -45,24 +45,18 @@ block_counts::sizes sizes_of(const live_block& block) noexcept {
   return {block.size_bytes(), block.requested_bytes};
 }
 
-// While captures are under way: questions about events spoil none of them, since no event of ours
-// is in a capture.
+// Calls about events that spoil no capture, announced or not: no event of ours is in one.
 class relaxed_calls {
  public:
-  relaxed_calls(device_driver& driver, bool captures) noexcept
-      : driver_(driver), captures_(captures) {
-    if (captures_) before_ = driver_.exchange_capture_mode(vmm::capture_mode::relaxed);
-  }
-  ~relaxed_calls() {
-    if (captures_) (void)driver_.exchange_capture_mode(before_);
-  }
+  explicit relaxed_calls(device_driver& driver) noexcept
+      : driver_(driver), before_(driver.exchange_capture_mode(vmm::capture_mode::relaxed)) {}
+  ~relaxed_calls() { (void)driver_.exchange_capture_mode(before_); }
   relaxed_calls(const relaxed_calls&) = delete;
   relaxed_calls& operator=(const relaxed_calls&) = delete;
 
  private:
   device_driver& driver_;
-  const bool captures_;
-  vmm::capture_mode before_ = vmm::capture_mode::any_thread;
+  const vmm::capture_mode before_;
 };
 
 vmm::stream_handle stream_in(const live_block& block) noexcept {
@@ -198,7 +192,7 @@ device_memory::~device_memory() {
 
 vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
                                                   vmm::stream_handle stream, bool captures) {
-  if (has_waiting_.load(std::memory_order_relaxed)) collect(false, captures);
+  if (has_waiting_.load(std::memory_order_relaxed)) collect(captures);
   vmm::result<vmm::address> got = pool_.allocate(size_bytes, stream);
   if (!got && vmm::is_shortage(got.error().code)) [[unlikely]] {
     if (wait_for_frees(captures)) got = pool_.allocate(size_bytes, stream);
@@ -221,7 +215,6 @@ vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
 }
 
 vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
-  const relaxed_calls relaxed(driver_, captures);
   live_block gone;
   bool waits = false;
   {
@@ -230,12 +223,16 @@ vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
     waits = captures || gone.users != nullptr;
     counts_.remove(sizes_of(gone), waits);
   }
-  if (waits) [[unlikely]] {
-    const guard lock(wait_lock_);
-    retire(std::move(gone), captures);
-    if (gone.at == 0) return true;
+  if (!waits) [[likely]] {
+    give_back(std::move(gone));
+    return true;
   }
-  give_back(std::move(gone));
+  const relaxed_calls relaxed(driver_);
+  {
+    const guard lock(wait_lock_);
+    retire(std::move(gone));
+  }
+  if (gone.at != 0) give_back(std::move(gone));
   return true;
 }
 
@@ -250,8 +247,8 @@ void device_memory::end_wait(const live_block& block) noexcept {
 }
 
 // What a block that is freed now must wait for. Where it must not wait it is left in `gone`.
-void device_memory::retire(live_block&& gone, bool captures) {
-  if (captures && is_in_capture(gone)) {
+void device_memory::retire(live_block&& gone) {
+  if (is_in_capture(gone)) {
     held_back_.push_back(std::move(gone));
     gone.at = 0;
     return;
@@ -267,7 +264,7 @@ void device_memory::retire(live_block&& gone, bool captures) {
     waiting_.push_back(std::move(waits));
     has_waiting_.store(true, std::memory_order_relaxed);
   } else {
-    // A stream that takes no event is in a capture that nobody announced, or is gone.
+    // A stream that takes no event is gone.
     for (const vmm::event_handle each : waits.events) spare_events_.push_back(each);
     held_back_.push_back(std::move(waits.block));
   }
@@ -335,19 +332,22 @@ void device_memory::complete(std::vector<live_block>& done) {
   for (const live_block& each : done) end_wait(each);
 }
 
-void device_memory::collect(bool is_end, bool captures) {
-  const relaxed_calls relaxed(driver_, captures);
+// Blocks that were held back for captures, of which none is announced any more.
+void device_memory::release_held(std::vector<live_block>& done) {
+  std::vector<live_block> held;
+  held.swap(held_back_);
+  for (live_block& each : held) {
+    retire(std::move(each));
+    if (each.at != 0) done.push_back(std::move(each));
+  }
+}
+
+void device_memory::collect(bool captures) {
+  const relaxed_calls relaxed(driver_);
   std::vector<live_block> done;
   {
     const guard lock(wait_lock_);
-    if (is_end) {
-      std::vector<live_block> held;
-      held.swap(held_back_);
-      for (live_block& each : held) {
-        retire(std::move(each), false);
-        if (each.at != 0) done.push_back(std::move(each));
-      }
-    }
+    if (!captures) release_held(done);
     std::vector<live_block> passed;
     complete(passed);
     std::move(passed.begin(), passed.end(), std::back_inserter(done));
@@ -357,16 +357,23 @@ void device_memory::collect(bool is_end, bool captures) {
 
 // The last step before memory is called short: true where anything came of it.
 bool device_memory::wait_for_frees(bool captures) {
-  const relaxed_calls relaxed(driver_, captures);
+  const relaxed_calls relaxed(driver_);
   std::vector<live_block> done;
   {
     const guard lock(wait_lock_);
+    if (!captures) release_held(done);
+    std::vector<live_block> passed;
     for (waiting_block& each : waiting_) {
-      if (has_passed(each, true)) done.push_back(std::move(each.block));
+      if (has_passed(each, true)) passed.push_back(std::move(each.block));
     }
     std::erase_if(waiting_, [](const waiting_block& each) { return each.block.at == 0; });
     has_waiting_.store(!waiting_.empty(), std::memory_order_relaxed);
-    for (const live_block& each : done) end_wait(each);
+    for (const live_block& each : passed) end_wait(each);
+    std::move(passed.begin(), passed.end(), std::back_inserter(done));
+  }
+  {
+    const short_guard lock(lock_);
+    ++wait_count_;
   }
   const bool any = !done.empty();
   for (live_block& each : done) give_back(std::move(each));
@@ -402,6 +409,7 @@ void device_memory::write_statistics(vmm_allocator_statistics& out) noexcept {
     counts_.write(out);
     out.short_count = short_count_;
     out.retry_count = retry_count_;
+    out.wait_count = wait_count_;
   }
   driver_.write_levels(out);
 }
@@ -420,6 +428,7 @@ void device_memory::reset_counts() noexcept {
     counts_.reset_counts();
     short_count_ = 0;
     retry_count_ = 0;
+    wait_count_ = 0;
   }
   driver_.reset_counts();
 }

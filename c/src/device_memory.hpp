@@ -87,9 +87,11 @@ class device_memory {
   [[nodiscard]] bool find(std::uint64_t at, std::int32_t device, vmm_allocation& found);
   void list(std::int32_t device, std::vector<vmm_allocation>& out);
 
-  // Completes what can be. `captures`: some stream may be being captured. `is_end`: what waited for
-  // captures to end is freed now.
-  void collect(bool is_end, bool captures);
+  // Completes what can be. `captures`: captures are announced, and blocks that wait for their end
+  // stay.
+  void collect(bool captures);
+  // The same, and waits for the work that frees wait for. True: any block was given back.
+  bool wait_for_frees(bool captures);
   // 0: as much as the device has.
   void set_limit(std::uint64_t limit_bytes) noexcept;
   void write_statistics(vmm_allocator_statistics& out) noexcept;
@@ -108,11 +110,11 @@ class device_memory {
   [[nodiscard]] vmm::result<vmm::event_handle> take_event();
   [[nodiscard]] vmm::status mark_users(waiting_block& waits);
   void end_wait(const live_block& block) noexcept;
-  void retire(live_block&& gone, bool captures);
+  void retire(live_block&& gone);
+  void release_held(std::vector<live_block>& done);
   [[nodiscard]] bool has_passed(waiting_block& waits, bool may_block);
   void complete(std::vector<live_block>& done);
   void give_back(live_block&& gone);
-  bool wait_for_frees(bool captures);
 
   // What a call reads first, on one line.
   alignas(64) const made_here made_in_;
@@ -123,6 +125,7 @@ class device_memory {
   block_counts counts_;
   std::uint64_t short_count_ = 0;
   std::uint64_t retry_count_ = 0;
+  std::uint64_t wait_count_ = 0;
 
   vmm::any_backend backend_;
   device_driver driver_;

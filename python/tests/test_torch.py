@@ -70,10 +70,113 @@ def test_what_cannot_be_built_is_refused_or_warned_of(monkeypatch):
             libvmm.torch.enable()
 
 
-@pytest.mark.parametrize("version", ["1.13.0", "2.8.1+cu128", "nonsense"])
+@pytest.mark.parametrize("version", ["1.13.0", "2.6.1+cu126", "nonsense"])
 def test_an_old_torch(version):
-    with pytest.raises(_build.CannotBuild, match="2.9 and later"):
+    with pytest.raises(_build.CannotBuild, match="2.7 and later"):
         _build.command("/nowhere", version, True)
+
+
+def test_a_torch_with_a_function_that_is_not_forwarded(tmp_path):
+    """As a later PyTorch has it: the default compiles, and does nothing or raises."""
+    header = tmp_path / "include" / "c10" / "cuda" / "CUDACachingAllocator.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("""class CUDAAllocator : public DeviceAllocator {
+ public:
+  virtual void* raw_alloc(size_t nbytes) = 0;
+  // virtual void remark(int);
+  virtual std::pair<int, int> markSomething(
+      c10::DeviceIndex /*device*/) {}
+  virtual ~CUDAAllocator() = default;
+};
+""")
+    with pytest.raises(_build.CannotBuild, match="does not forward: markSomething. A newer"):
+        _build.command(str(tmp_path), "2.99.0", True)
+
+
+def test_what_doctor_says_of_versions():
+    from libvmm.torch import _headers
+    assert "tested on a GPU" in _headers.support("2.11.0+cu130")
+    assert "marks of captures" in _headers.support("2.12.1")
+    assert _headers.support("2.15.0").endswith("not run on a GPU")
+    assert "'functions' only" in _headers.support("2.6.0")
+    assert "newer than 2.15" in _headers.support("2.16.0a0")
+
+
+def compiled_by_a_script(monkeypatch, tmp_path):
+    """A torch folder, and a compiler that writes its output."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\nfor last; do :; done\necho made >\"$last\"\n")
+    compiler.chmod(0o755)
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda_runtime_api.h").write_text("")
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("LIBVMM_CACHE", str(cache))
+    return cache, lambda: _build.build(str(tmp_path), "2.11.0", True)
+
+
+def test_the_cache_is_the_user_s_alone(monkeypatch, tmp_path):
+    cache, build = compiled_by_a_script(monkeypatch, tmp_path)
+    before = os.umask(0)
+    try:
+        made = build()
+    finally:
+        os.umask(before)
+    assert oct(cache.stat().st_mode)[-3:] == "700" and oct(os.stat(made).st_mode)[-3:] == "700"
+    inode = os.stat(made).st_ino
+    assert build() == made and os.stat(made).st_ino == inode, "taken again"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o703])
+def test_a_cache_that_others_can_write_to_is_refused(monkeypatch, tmp_path, mode):
+    cache, build = compiled_by_a_script(monkeypatch, tmp_path)
+    build()
+    cache.chmod(mode)
+    with pytest.raises(_build.CannotBuild, match="can be written by others"):
+        build()
+
+
+def test_a_cache_below_a_folder_of_everybody_is_refused(monkeypatch, tmp_path):
+    cache, build = compiled_by_a_script(monkeypatch, tmp_path)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    monkeypatch.setenv("LIBVMM_CACHE", str(tmp_path / "open" / "cache"))
+    with pytest.raises(_build.CannotBuild, match="open can be written by everybody"):
+        build()
+    (tmp_path / "open").chmod(0o1777)  # as /tmp
+    assert os.path.exists(build())
+
+
+def test_a_library_that_others_can_write_to_is_made_anew(monkeypatch, tmp_path):
+    _, build = compiled_by_a_script(monkeypatch, tmp_path)
+    made = build()
+    for planted in ("written by all", "a link", "another user's"):
+        os.remove(made)
+        with open(tmp_path / "evil.so", "w", encoding="utf-8") as file:
+            file.write("evil")
+        if planted == "a link":
+            os.symlink(tmp_path / "evil.so", made)
+        else:
+            os.rename(tmp_path / "evil.so", made)
+            os.chmod(made, 0o777 if planted == "written by all" else 0o700)
+        if planted == "another user's":
+            if os.geteuid() != 0:
+                continue
+            os.chown(made, 65534, -1)
+        assert build() == made
+        with open(made, encoding="utf-8") as file:
+            assert file.read() == "made\n", planted
+
+
+def test_a_cache_of_another_user_is_refused(monkeypatch, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    cache, build = compiled_by_a_script(monkeypatch, tmp_path)
+    build()
+    os.chown(cache, 65534, -1)
+    with pytest.raises(_build.CannotBuild, match="belongs to user 65534"):
+        build()
 
 
 def test_a_compiler_that_fails(monkeypatch, tmp_path):

@@ -104,10 +104,10 @@ TEST_F(DeviceMemory, OfTwoStreamsTheLaterOneCounts) {
   ASSERT_TRUE(memory->record(at, side));
   ASSERT_TRUE(memory->record(at, other));
   give(at);
-  memory->collect(false, false);
+  memory->collect(false);
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 1);
   ASSERT_TRUE(fake->finish_all());
-  memory->collect(false, false);
+  memory->collect(false);
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 0);
 }
 
@@ -169,9 +169,9 @@ TEST_F(DeviceMemory, AFreeInACaptureWaitsForItsEnd) {
   give(beside, true);
   const auto graph = fake->end_capture(side);
   ASSERT_TRUE(graph) << "the capture was spoiled";
-  memory->collect(true, false);
+  memory->collect(false);
   ASSERT_TRUE(fake->finish_all());
-  memory->collect(false, false);
+  memory->collect(false);
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 0);
   EXPECT_TRUE(fake->destroy_graph(*graph));
 }
@@ -185,6 +185,64 @@ TEST_F(DeviceMemory, AnUnannouncedCaptureIsNotSpoiledEither) {
   ASSERT_TRUE(graph) << "the capture was spoiled";
   give(at);
   EXPECT_TRUE(fake->destroy_graph(*graph));
+}
+
+// As a program that frees a tensor with a recorded stream and then captures by itself.
+TEST_F(DeviceMemory, AFreeThatWaitsSpoilsNoUnannouncedCapture) {
+  const std::uint64_t at = take(4 * mib);
+  use(side, at, 4 * mib);
+  ASSERT_TRUE(memory->record(at, side));
+  give(at);
+  ASSERT_TRUE(fake->begin_capture(other, vmm::capture_mode::any_thread));
+  const std::uint64_t inside = take(4 * mib, other);
+  const auto graph = fake->end_capture(other);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  give(inside);
+  EXPECT_TRUE(fake->destroy_graph(*graph));
+}
+
+TEST_F(DeviceMemory, AShortageSpoilsNoUnannouncedCapture) {
+  fake->set_manual(false);
+  memory->set_limit(64 * mib);
+  const std::uint64_t at = take(48 * mib);
+  use(side, at, 48 * mib);
+  ASSERT_TRUE(memory->record(at, side));
+  give(at);
+  ASSERT_TRUE(fake->begin_capture(other, vmm::capture_mode::any_thread));
+  give(take(48 * mib));
+  const auto graph = fake->end_capture(other);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  EXPECT_TRUE(fake->destroy_graph(*graph));
+}
+
+// The event of a free would be part of the graph, and could never be queried.
+TEST_F(DeviceMemory, ABlockOfAnUnannouncedCaptureWaitsForItsEnd) {
+  const std::uint64_t at = take(4 * mib);
+  ASSERT_TRUE(memory->record(at, side));
+  ASSERT_TRUE(fake->begin_capture(side, vmm::capture_mode::any_thread));
+  give(at);
+  memory->collect(false);
+  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 1);
+  const auto graph = fake->end_capture(side);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  memory->collect(false);
+  ASSERT_TRUE(fake->finish_all());
+  memory->collect(false);
+  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 0);
+  EXPECT_TRUE(fake->destroy_graph(*graph));
+}
+
+TEST_F(DeviceMemory, WhatIsRequestedIsCountedUntilTheFreeIsComplete) {
+  const std::uint64_t at = take(1000);
+  use(side, at, 1000);
+  ASSERT_TRUE(memory->record(at, side));
+  give(at);
+  EXPECT_EQ(now().requested_bytes[VMM_LEVEL_ALL].current, 1000);
+  EXPECT_EQ(now().wait_count, 0U);
+  EXPECT_TRUE(fake->finish_all());
+  EXPECT_TRUE(memory->wait_for_frees(false));
+  EXPECT_EQ(now().requested_bytes[VMM_LEVEL_ALL].current, 0);
+  EXPECT_EQ(now().wait_count, 1U);
 }
 
 TEST(BlockIndex, IsAMap) {
@@ -253,11 +311,11 @@ struct plain_levels {
       if (is_live) {
         how(out.allocations[level], 1);
         how(out.allocated_bytes[level], size);
-        how(out.requested_bytes[level], static_cast<std::int64_t>(block.requested_bytes));
       }
       if (is_active) {
         how(out.active[level], 1);
         how(out.active_bytes[level], size);
+        how(out.requested_bytes[level], static_cast<std::int64_t>(block.requested_bytes));
       }
     }
   }

@@ -99,8 +99,9 @@ def _torch() -> dict[str, Any]:
         return {"state": "not installed"}
     loaded = sys.modules.get("torch")
     answer: dict[str, Any] = {"state": "imported" if loaded else "installed", "path": spec.origin}
-    from .torch import _build
+    from .torch import _build, _headers
     answer["version"] = _build.torch_version(spec.origin)
+    answer["allocator"] = _headers.support(str(answer["version"]))
     answer["compiler"] = _build.find_compiler() or "none: no allocator can be compiled"
     return answer
 
@@ -141,6 +142,8 @@ def _print(found: dict[str, Any]) -> None:
     torch = found["torch"]
     words = ", ".join(str(torch[name]) for name in ("state", "version", "path") if torch.get(name))
     print(f"torch: {words}")
+    if "allocator" in torch:
+        print(f"libvmm.torch: {torch['allocator']}")
     if "compiler" in torch:
         print(f"compiler for the PyTorch allocator: {torch['compiler']}")
     print("packages: " + ", ".join(f"{name} {'there' if there else 'not installed'}"

@@ -9,10 +9,12 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 
 from .. import _native
+from ._headers import MINORS, unknown_functions
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "allocator.cpp")
 
@@ -111,8 +113,12 @@ def cache_folder() -> str:
 def command(torch_folder: str, version: str, new_abi: bool) -> list[str]:
     """The compiler and its arguments, but for the output. Raises CannotBuild."""
     number = re.match(r"(\d+)\.(\d+)", version)
-    if number is None or int(number[1]) != 2 or int(number[2]) < 9:
-        raise CannotBuild(f"PyTorch {version}: the allocator is written for 2.9 and later")
+    if number is None or int(number[1]) != 2 or int(number[2]) < MINORS[0]:
+        raise CannotBuild(f"PyTorch {version}: the allocator is for 2.{MINORS[0]} and later")
+    unknown = unknown_functions(os.path.join(torch_folder, "include"), SOURCE)
+    if unknown:
+        raise CannotBuild(f"PyTorch {version} has functions that this version of libvmm does not "
+                          f"forward: {', '.join(unknown)}. A newer libvmm may")
     compiler = find_compiler()
     cuda = find_cuda_headers(torch_folder)
     vmm = find_vmm_headers()
@@ -133,19 +139,59 @@ def command(torch_folder: str, version: str, new_abi: bool) -> list[str]:
             "-L", os.path.join(torch_folder, "lib"), "-lc10", "-lc10_cuda", library]
 
 
+def _may_be_changed(at: os.stat_result) -> str:
+    """Why others than this user and root can change what is there. "": they cannot."""
+    if at.st_uid not in (0, os.geteuid()):
+        return f"belongs to user {at.st_uid}"
+    if stat.S_IMODE(at.st_mode) & 0o022:
+        return f"can be written by others (mode {stat.S_IMODE(at.st_mode):o})"
+    return ""
+
+
+def _make_private(folder: str) -> None:
+    """Makes the cache's folder. Raises CannotBuild where code in it could be another user's."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        where = os.path.realpath(folder)
+        why = _may_be_changed(os.stat(where))
+        parent = os.path.dirname(where)
+        while not why:  # a folder can be replaced where its parent lets everybody write
+            mode = os.stat(parent).st_mode
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                where, why = parent, "can be written by everybody"
+            if parent == os.path.dirname(parent):
+                break
+            parent = os.path.dirname(parent)
+    except OSError as trouble:
+        raise CannotBuild(f"{trouble}; LIBVMM_CACHE names a folder to write to") from trouble
+    if why:
+        raise CannotBuild(f"no library is loaded from {folder}: {where} {why}. LIBVMM_CACHE names "
+                          "a folder of your own (chmod go-w)")
+
+
+def _is_own(path: str) -> bool:
+    try:
+        at = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(at.st_mode) and not _may_be_changed(at)
+
+
 def build(torch_folder: str, version: str, new_abi: bool) -> str:
     """The compiled allocator's path. What was compiled before for the same PyTorch, source and
-    compiler is taken again. Raises CannotBuild."""
+    compiler is taken again if it and its folder are this user's alone; else it is made anew.
+    Raises CannotBuild."""
     words = command(torch_folder, version, new_abi)
     with open(SOURCE, "rb") as file:
         what = hashlib.sha256(file.read())
     what.update("\0".join([version, *words]).encode())
-    target = os.path.join(cache_folder(), f"torch-{version}-{what.hexdigest()[:16]}.so")
-    if os.path.exists(target):
+    folder = cache_folder()
+    target = os.path.join(folder, f"torch-{version}-{what.hexdigest()[:16]}.so")
+    _make_private(folder)
+    if _is_own(target):
         return target
     try:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        descriptor, made = tempfile.mkstemp(suffix=".so", dir=os.path.dirname(target))
+        descriptor, made = tempfile.mkstemp(suffix=".so", dir=folder)
     except OSError as trouble:
         raise CannotBuild(f"{trouble}; LIBVMM_CACHE names a folder to write to") from trouble
     os.close(descriptor)
@@ -153,5 +199,6 @@ def build(torch_folder: str, version: str, new_abi: bool) -> str:
     if done.returncode != 0:
         os.remove(made)
         raise CannotBuild(f"{words[0]} failed for PyTorch {version}:\n{done.stderr[-4000:]}")
+    os.chmod(made, 0o700)
     os.replace(made, target)  # another process may have been faster: the files are the same
     return target

@@ -21,7 +21,8 @@ class _Figures(_native.Sized):
                 ("allocated_bytes", _Level * 3), ("active", _Level * 3),
                 ("active_bytes", _Level * 3), ("requested_bytes", _Level * 3),
                 ("held_bytes", _Level), ("handles", _Level), ("short_count", _native.U64),
-                ("retry_count", _native.U64), ("limit_bytes", _native.U64)]
+                ("retry_count", _native.U64), ("limit_bytes", _native.U64),
+                ("wait_count", _native.U64)]
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def _levels(levels: Any) -> dict[str, dict[str, int]]:
 
 
 def nested_statistics(allocator: Any, device: int) -> dict[str, Any]:
-    """As torch._C._cuda_memoryStats answers."""
+    """As torch._C._cuda_memoryStats returns."""
     now = _read(allocator, device)
     zero = _Level()
     everything = [now.held_bytes, zero, now.held_bytes]
@@ -77,7 +78,7 @@ def nested_statistics(allocator: Any, device: int) -> dict[str, Any]:
     none = [zero, zero, zero]
     return {
         "num_alloc_retries": now.retry_count, "num_ooms": now.short_count, "max_split_size": -1,
-        "num_sync_all_streams": 0, "num_device_alloc": now.handles.added,
+        "num_sync_all_streams": now.wait_count, "num_device_alloc": now.handles.added,
         "num_device_free": now.handles.removed, "oversize_allocations": _level(zero),
         "oversize_segments": _level(zero), "allocation": _levels(now.allocations),
         "segment": _levels(handles), "active": _levels(now.active),
@@ -90,9 +91,23 @@ def nested_statistics(allocator: Any, device: int) -> dict[str, Any]:
 def patch(torch: Any, allocator: Any) -> None:
     """PyTorch's functions that a pluggable allocator has no hook for and raises in."""
     library = _native.LIBRARY
-    inside = torch._C
-    inside._cuda_memoryStats = lambda device: nested_statistics(allocator, device)
-    inside._cuda_resetPeakMemoryStats = lambda device: check(
-        library.vmm_allocator_reset_peaks(allocator, device))
-    inside._cuda_resetAccumulatedMemoryStats = lambda device: check(
-        library.vmm_allocator_reset_counts(allocator, device))
+
+    def statistics(device: int) -> dict[str, Any]:
+        return nested_statistics(allocator, device)
+
+    def reset_peaks(device: int) -> None:
+        check(library.vmm_allocator_reset_peaks(allocator, device))
+
+    def reset_counts(device: int) -> None:
+        check(library.vmm_allocator_reset_counts(allocator, device))
+
+    for name, function in (
+            ("_cuda_memoryStats", statistics), ("_cuda_resetPeakMemoryStats", reset_peaks),
+            ("_cuda_resetAccumulatedMemoryStats", reset_counts),
+            # Of torch.accelerator, since 2.9.
+            ("_accelerator_isAllocatorInitialized", torch.cuda.is_initialized),
+            ("_accelerator_getDeviceStats", statistics),
+            ("_accelerator_resetPeakStats", reset_peaks),
+            ("_accelerator_resetAccumulatedStats", reset_counts)):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, function)

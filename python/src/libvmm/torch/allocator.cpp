@@ -8,8 +8,10 @@
 // pool: captured graphs, MemPool, and threads inside libvmm.torch.native(). So pools are as they
 // always were. Each allocator gives back what it caches before the other one calls memory short.
 //
-// I1  A block is the one's or the other's by its deleter; an address alone is asked for in vmm's
-//     table first.
+// VMM_TORCH is the minor version, 207 to 215: what each of them changes stands beside the function.
+//
+// I1  A block is vmm's if its address is in vmm's table, else PyTorch's. Both have one deleter:
+//     graphs of torch.compile compare the deleter of a tensor with raw_deleter().
 // I2  lock_ is held over no call of either allocator.
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -21,6 +23,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -35,11 +38,15 @@ namespace {
 namespace torch_cuda = c10::cuda::CUDACachingAllocator;
 using c10::DataPtr;
 using c10::DeviceIndex;
+#if VMM_TORCH >= 209
 using c10::MempoolId_t;
+#else
+using c10::cuda::MempoolId_t;
+#endif
 using c10::CachingAllocator::Stat;
 using c10::CachingAllocator::StatArray;
+using c10::CachingDeviceAllocator::DeviceStats;
 using torch_cuda::BlockInfo;
-using torch_cuda::DeviceStats;
 using torch_cuda::RecordContext;
 using torch_cuda::SegmentInfo;
 using torch_cuda::SnapshotInfo;
@@ -49,8 +56,9 @@ using context = std::shared_ptr<c10::GatheredContext>;
 class allocator;
 allocator* installed = nullptr;
 // How many reasons there are to look closer at every call: routes to pools, threads inside
-// libvmm.torch.native(), a history that is recorded, trackers. Mostly none.
+// libvmm.torch.native(), a history that is recorded, trackers, libvmm.torch.disable(). Mostly none.
 std::atomic<int> unusual{0};
+std::atomic<bool> removed{false};
 thread_local int native_depth = 0;
 void delete_block(void* at);
 
@@ -70,8 +78,10 @@ void add(Stat& to, const vmm_level& level) {
   to.allocated += level.added;
   to.freed += level.removed;
 }
-void add(StatArray& to, const vmm_level (&levels)[VMM_LEVEL_COUNT]) {
-  for (int i = 0; i < VMM_LEVEL_COUNT; ++i) add(to[static_cast<size_t>(i)], levels[i]);
+// Blocks of every size lie in large segments, as add_segments() lists them.
+void add(StatArray& to, const vmm_level& all) {
+  add(to[VMM_LEVEL_ALL], all);
+  add(to[VMM_LEVEL_LARGE], all);
 }
 
 bool is_shortage(vmm_status status) {
@@ -123,8 +133,16 @@ class history {
     add(TraceEntry::FREE_REQUESTED, device, block.base, block.requested_bytes, stream, who);
     add(TraceEntry::FREE_COMPLETED, device, block.base, block.requested_bytes, stream, who);
   }
+#if VMM_TORCH >= 214
+  void annotated(const vmm_allocation& block, const std::string& words) {
+    const context who = gather(RecordContext::STATE);
+    const std::lock_guard<std::mutex> lock(lock_);
+    add(TraceEntry::ANNOTATE, static_cast<DeviceIndex>(block.device), block.base,
+        block.requested_bytes, static_cast<cudaStream_t>(block.stream), who, &words);
+  }
+#endif
 
-  [[nodiscard]] context context_of(void* at) {
+  [[nodiscard]] context context_of(const void* at) {
     const std::lock_guard<std::mutex> lock(lock_);
     const auto found = contexts_.find(at);
     return found == contexts_.end() ? nullptr : found->second;
@@ -154,9 +172,15 @@ class history {
     return how();
   }
   void add(TraceEntry::Action action, DeviceIndex device, void* at, size_t size,
-           cudaStream_t stream, context who) {
-    TraceEntry made(action, device, reinterpret_cast<size_t>(at), size, stream, MempoolId_t{0, 0},
+           cudaStream_t stream, context who, [[maybe_unused]] const std::string* words = nullptr) {
+    TraceEntry made(action, device, reinterpret_cast<size_t>(at), size, stream,
+#if VMM_TORCH >= 208
+                    MempoolId_t{0, 0},
+#endif
                     c10::getApproximateTime(), std::move(who));
+#if VMM_TORCH >= 210
+    made.user_metadata_ = words != nullptr ? *words : torch_cuda::get()->getUserMetadata();
+#endif
     for (const auto& tracker : trackers_) tracker(made);
     if (!enabled_.load(std::memory_order_relaxed)) return;
     if (entries_.size() >= entries_max_) entries_.pop_front();
@@ -165,7 +189,7 @@ class history {
 
   std::mutex lock_;
   std::deque<TraceEntry> entries_;
-  std::unordered_map<void*, context> contexts_;
+  std::unordered_map<const void*, context> contexts_;
   std::vector<torch_cuda::AllocatorTraceTracker> trackers_;
   std::atomic<bool> tracked_{false};
   c10::ApproximateClockToUnixTimeConverter clock_;
@@ -177,12 +201,11 @@ class history {
 
 class allocator final : public torch_cuda::CUDAAllocator {
  public:
-  allocator(torch_cuda::CUDAAllocator* native, vmm_allocator* vmm) : native_(native), vmm_(vmm) {
+  allocator(torch_cuda::CUDAAllocator* native, vmm_allocator* vmm)
+      : native_(native), vmm_(vmm), native_deleter_(cached_deleter(native)) {
     calls_.struct_size = sizeof(calls_);
     check(vmm_allocator_keep(vmm, &calls_));
   }
-
-  [[nodiscard]] torch_cuda::CUDAAllocator* native() const { return native_; }
 
   // ---- memory ----------------------------------------------------------------------------------
 
@@ -194,7 +217,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     if (is_native(device, stream)) return allocate_native(size);
     void* const at = take(size, device, stream);
     // PyTorch's own either has it, or it is its error that the program sees.
-    if (at == nullptr) return native_->allocate(size);
+    if (at == nullptr) return adopted(native_->allocate(size));
     return {at, at, &delete_block, where};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
@@ -228,7 +251,12 @@ class allocator final : public torch_cuda::CUDAAllocator {
   void recordStream(const DataPtr& block, c10::cuda::CUDAStream stream) override {
     if (!block.get()) return;
     if (block.get_deleter() != &delete_block) return native_->recordStream(block, stream);
-    check(vmm_allocator_record_stream(vmm_, block.get(), stream.stream()));
+    const vmm_status done = vmm_allocator_record_stream(vmm_, block.get(), stream.stream());
+    if (done != VMM_ERROR_UNKNOWN_ADDRESS) return check(done);
+    // PyTorch's own looks at the deleter, and passes over what is not its own.
+    DataPtr shown(block.get(), block.get(), native_deleter_, block.device());
+    native_->recordStream(shown, stream);
+    (void)shown.release_context();
   }
   void* getBaseAllocation(void* at, size_t* size) override {
     vmm_allocation block{};
@@ -244,7 +272,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
   bool initialized() override { return native_->initialized(); }
   void enable(bool value) override { native_->enable(value); }
   bool isEnabled() const override { return native_->isEnabled(); }
-  std::string name() override { return "vmm"; }
+  std::string name() override { return removed ? native_->name() : "vmm"; }
 
   double getMemoryFraction(DeviceIndex device) override {
     const auto found = fractions_.find(device);
@@ -256,10 +284,17 @@ class allocator final : public torch_cuda::CUDAAllocator {
     vmm_plugin_memory_fraction(fraction, device);
     fractions_[device] = fraction;
   }
+#if VMM_TORCH >= 208
   void emptyCache(MempoolId_t pool) override {
     native_->emptyCache(pool);
-    if (pool == MempoolId_t{0, 0}) check(vmm_allocator_trim(vmm_, VMM_ALL_DEVICES, 0, nullptr));
+    if (pool == MempoolId_t{0, 0}) vmm_plugin_empty_cache();
   }
+#else
+  void emptyCache() override {
+    native_->emptyCache();
+    vmm_plugin_empty_cache();
+  }
+#endif
   void cacheInfo(DeviceIndex device, size_t* largest) override {
     native_->cacheInfo(device, largest);
     for (const vmm_pool_region& each : regions_of(device)) {
@@ -270,6 +305,9 @@ class allocator final : public torch_cuda::CUDAAllocator {
   std::vector<torch_cuda::StreamSegmentSize> getExpandableSegmentSizes(
       DeviceIndex device) override {
     return native_->getExpandableSegmentSizes(device);
+  }
+  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
+    return native_->getMemoryInfo(device);
   }
 #endif
 
@@ -299,6 +337,16 @@ class allocator final : public torch_cuda::CUDAAllocator {
     }
     native_->endAllocateToPool(device, pool);
   }
+#if VMM_TORCH >= 213
+  void markCaptureBegin(DeviceIndex device) override {
+    native_->markCaptureBegin(device);
+    check(vmm_allocator_begin_capture(vmm_));
+  }
+  void markCaptureEnd(DeviceIndex device) override {
+    (void)vmm_allocator_end_capture(vmm_);
+    native_->markCaptureEnd(device);
+  }
+#endif
   void releasePool(DeviceIndex device, MempoolId_t pool) override {
     native_->releasePool(device, pool);
   }
@@ -313,12 +361,16 @@ class allocator final : public torch_cuda::CUDAAllocator {
   void setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool use) override {
     native_->setUseOnOOM(device, pool, use);
   }
-#else
+#elif VMM_TORCH >= 208
   void createOrIncrefPool(DeviceIndex device, MempoolId_t pool, CUDAAllocator* with) override {
     native_->createOrIncrefPool(device, pool, with);
   }
   void setUseOnOOM(DeviceIndex device, MempoolId_t pool) override {
     native_->setUseOnOOM(device, pool);
+  }
+#else
+  void ensureExistsAndIncrefPool(DeviceIndex device, MempoolId_t pool) override {
+    native_->ensureExistsAndIncrefPool(device, pool);
   }
 #endif
 #if VMM_TORCH >= 210
@@ -336,8 +388,16 @@ class allocator final : public torch_cuda::CUDAAllocator {
   }
   torch_cuda::CheckpointDelta setCheckpointPoolState(
       DeviceIndex device, std::shared_ptr<torch_cuda::AllocatorState> state) override {
-    return native_->setCheckpointPoolState(device, std::move(state));
+    torch_cuda::CheckpointDelta changes =
+        native_->setCheckpointPoolState(device, std::move(state));
+    for (DataPtr& each : changes.dataptrs_allocd) each = adopted(std::move(each));
+    return changes;
   }
+#if VMM_TORCH >= 213
+  DataPtr allocateWithAddress(size_t size, void* at) override {
+    return adopted(native_->allocateWithAddress(size, at));
+  }
+#endif
 
   // ---- other devices and processes -------------------------------------------------------------
 
@@ -372,15 +432,13 @@ class allocator final : public torch_cuda::CUDAAllocator {
     vmm_allocator_statistics ours{};
     ours.struct_size = sizeof(ours);
     check(vmm_allocator_get_statistics(vmm_, device, &ours));
-    add(all.allocation, ours.allocations);
-    add(all.allocated_bytes, ours.allocated_bytes);
-    add(all.active, ours.active);
-    add(all.active_bytes, ours.active_bytes);
-    add(all.requested_bytes, ours.requested_bytes);
-    for (const auto type : {VMM_LEVEL_ALL, VMM_LEVEL_LARGE}) {
-      add(all.reserved_bytes[type], ours.held_bytes);
-      add(all.segment[type], ours.handles);
-    }
+    add(all.allocation, ours.allocations[VMM_LEVEL_ALL]);
+    add(all.allocated_bytes, ours.allocated_bytes[VMM_LEVEL_ALL]);
+    add(all.active, ours.active[VMM_LEVEL_ALL]);
+    add(all.active_bytes, ours.active_bytes[VMM_LEVEL_ALL]);
+    add(all.requested_bytes, ours.requested_bytes[VMM_LEVEL_ALL]);
+    add(all.reserved_bytes, ours.held_bytes);
+    add(all.segment, ours.handles);
     all.num_alloc_retries += static_cast<int64_t>(ours.retry_count);
     all.num_device_alloc += ours.handles.added;
     all.num_device_free += ours.handles.removed;
@@ -399,32 +457,63 @@ class allocator final : public torch_cuda::CUDAAllocator {
     SnapshotInfo all = native_->snapshot(pool, traces);
     return pool == MempoolId_t{0, 0} ? with_ours(std::move(all), traces) : all;
   }
+#elif VMM_TORCH >= 208
+  SnapshotInfo snapshot(MempoolId_t pool) override {
+    SnapshotInfo all = native_->snapshot(pool);
+    return pool == MempoolId_t{0, 0} ? with_ours(std::move(all), true) : all;
+  }
+#else
+  SnapshotInfo snapshot() override { return with_ours(native_->snapshot(), true); }
+#endif
+#if VMM_TORCH >= 211
   void recordHistory(bool enabled, torch_cuda::CreateContextFn gather, size_t entries_max,
                      RecordContext when, bool clears,
                      const std::vector<std::string>& skipped) override {
     native_->recordHistory(enabled, gather, entries_max, when, clears, skipped);
     history_.set(enabled, gather, entries_max, when, clears);
   }
-#else
-  SnapshotInfo snapshot(MempoolId_t pool) override {
-    SnapshotInfo all = native_->snapshot(pool);
-    return pool == MempoolId_t{0, 0} ? with_ours(std::move(all), true) : all;
-  }
+#elif VMM_TORCH >= 208
   void recordHistory(bool enabled, torch_cuda::CreateContextFn gather, size_t entries_max,
                      RecordContext when, bool clears) override {
     native_->recordHistory(enabled, gather, entries_max, when, clears);
     history_.set(enabled, gather, entries_max, when, clears);
+  }
+#else
+  void recordHistory(bool enabled, torch_cuda::CreateContextFn gather, size_t entries_max,
+                     RecordContext when) override {
+    native_->recordHistory(enabled, gather, entries_max, when);
+    history_.set(enabled, gather, entries_max, when, false);
   }
 #endif
   bool isHistoryEnabled() override { return native_->isHistoryEnabled(); }
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& words) override {
     native_->recordAnnotation(words);
   }
+#if VMM_TORCH >= 208
   void pushCompileContext(std::string& words) override { native_->pushCompileContext(words); }
   void popCompileContext() override { native_->popCompileContext(); }
+#endif
 #if VMM_TORCH >= 210
   void setUserMetadata(const std::string& words) override { native_->setUserMetadata(words); }
   std::string getUserMetadata() override { return native_->getUserMetadata(); }
+#endif
+#if VMM_TORCH >= 214
+  bool supportsUserMetadata() override { return native_->supportsUserMetadata(); }
+  void annotateMemory(const void* at, const std::string& words) override {
+    vmm_allocation block{};
+    if (vmm_allocator_find(vmm_, at, &block) != VMM_SUCCESS)
+      return native_->annotateMemory(at, words);
+    if (history_.is_on()) history_.annotated(block, words);
+  }
+#endif
+#if VMM_TORCH >= 212
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* at) override {
+    const context ours = history_.context_of(at);
+    return ours != nullptr ? ours : native_->getContextForPointer(at);
+  }
+  void attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) override {
+    native_->attachOomRejectionObserver(std::move(observer));
+  }
 #endif
   void attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) override {
     native_->attachOutOfMemoryObserver(std::move(observer));
@@ -451,7 +540,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
   [[nodiscard]] bool is_native(DeviceIndex device, cudaStream_t stream) {
     if (unusual.load(std::memory_order_acquire) == 0) [[likely]]
       return false;
-    if (native_depth > 0) return true;
+    if (native_depth > 0 || removed.load(std::memory_order_relaxed)) return true;
     if (route_count_.load(std::memory_order_acquire) == 0) return false;
     const std::shared_lock<std::shared_mutex> lock(routes_lock_);
     return std::any_of(routes_.begin(), routes_.end(), [&](const route& each) {
@@ -459,13 +548,29 @@ class allocator final : public torch_cuda::CUDAAllocator {
     });
   }
 
+  // What PyTorch's own deletes its blocks by. Null where it caches none: raw_delete() does not take
+  // back what it allocates then.
+  [[nodiscard]] static c10::DeleterFnPtr cached_deleter(torch_cuda::CUDAAllocator* native) {
+    if (std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr) return nullptr;
+    const bool is_enabled = native->isEnabled();
+    native->enable(true);
+    const c10::DeleterFnPtr found = native->raw_deleter();
+    native->enable(is_enabled);
+    return found;
+  }
+  // PyTorch's own block with our deleter, which sends it back.
+  [[nodiscard]] DataPtr adopted(DataPtr block) const {
+    if (native_deleter_ != nullptr && block.get() != nullptr)
+      (void)block.compare_exchange_deleter(native_deleter_, &delete_block);
+    return block;
+  }
   DataPtr allocate_native(size_t size) {
     try {
-      return native_->allocate(size);
+      return adopted(native_->allocate(size));
     } catch (const c10::OutOfMemoryError&) {
       check(vmm_allocator_trim(vmm_, VMM_ALL_DEVICES, 0, nullptr));
       leave_the_rest(c10::cuda::current_device());
-      return native_->allocate(size);
+      return adopted(native_->allocate(size));
     }
   }
 
@@ -475,7 +580,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     vmm_status done = calls_.allocate(calls_.self, size, device, stream, &at);
     if (done != VMM_SUCCESS) [[unlikely]] {
       if (is_shortage(done)) {
-        native_->emptyCache({0, 0});
+        native_->emptyCache();
         done = vmm_allocator_allocate(vmm_, size, device, stream, &at);
       }
       if (is_shortage(done)) {
@@ -586,7 +691,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
       made.context_when_allocated = history_.context_of(region.base);
     }
     to.total_size += made.size;
-    to.requested_size += made.allocated ? made.requested_size : 0;
+    to.requested_size += made.active ? made.requested_size : 0;
     to.allocated_size += made.allocated ? made.size : 0;
     to.active_size += made.active ? made.size : 0;
     to.blocks.push_back(std::move(made));
@@ -597,6 +702,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
   vmm_allocator_calls calls_{};
   torch_cuda::CUDAAllocator* const native_;
   vmm_allocator* const vmm_;
+  const c10::DeleterFnPtr native_deleter_;
   std::shared_mutex routes_lock_;
   std::vector<route> routes_;
   std::atomic<size_t> route_count_{0};
@@ -614,18 +720,19 @@ extern "C" {
 __attribute__((visibility("default"))) const char* vmm_torch_install(vmm_allocator* vmm) {
   static std::string text;
   try {
-    torch_cuda::CUDAAllocator* const before = torch_cuda::get();
-    if (before == nullptr) return "PyTorch has no CUDA allocator";
     if (installed == nullptr) {
+      torch_cuda::CUDAAllocator* const before = torch_cuda::get();
+      if (before == nullptr) return "PyTorch has no CUDA allocator";
       text = before->name();
       if (text != "native") {
         text = "PyTorch's allocator is '" + text + "', not its native one";
         return text.c_str();
       }
       installed = new allocator(before, vmm);  // lives as long as the process
+      torch_cuda::allocator.store(installed);
+      c10::SetAllocator(c10::kCUDA, installed, 10);
     }
-    torch_cuda::allocator.store(installed);
-    c10::SetAllocator(c10::kCUDA, installed, 10);
+    if (removed.exchange(false)) --unusual;
     return "";
   } catch (const std::exception& failure) {
     text = failure.what();
@@ -633,11 +740,10 @@ __attribute__((visibility("default"))) const char* vmm_torch_install(vmm_allocat
   }
 }
 
-// Makes PyTorch's own the allocator again. Blocks of vmm stay until they are freed.
+// New blocks are PyTorch's own again. Ours stays in between: streams are recorded for the blocks of
+// vmm that live on, and they find their way back.
 __attribute__((visibility("default"))) void vmm_torch_remove() {
-  if (installed == nullptr) return;
-  torch_cuda::allocator.store(installed->native());
-  c10::SetAllocator(c10::kCUDA, installed->native(), 10);
+  if (installed != nullptr && !removed.exchange(true)) ++unusual;
 }
 
 __attribute__((visibility("default"))) void vmm_torch_route_native(int by) {
