@@ -977,6 +977,11 @@ typedef struct vmm_suspender_info {
  *  INVALID_ARGUMENT (a tag that no region has), OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_suspender_query(vmm_suspender* suspender, const char* tag,
                                        vmm_suspender_info* info) VMM_NOEXCEPT;
+/** Copies contents that a suspended region keeps, of the memory at `from`, to memory of the host.
+ *  Errors: UNKNOWN_ADDRESS (any of the bytes is not kept), driver errors; `into` may be changed. */
+VMM_API VMM_CHECKED vmm_status vmm_suspender_read_backup(vmm_suspender* suspender, void* into,
+                                                         const void* from,
+                                                         uint64_t size_bytes) VMM_NOEXCEPT;
 /** Gives the backups back that no suspended region has. Errors: driver errors; a later call tries
  *  again. */
 VMM_API vmm_status vmm_suspender_return_backups(vmm_suspender* suspender) VMM_NOEXCEPT;

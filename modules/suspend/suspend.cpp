@@ -83,6 +83,11 @@ struct suspended_region {
   stream_handle stream = stream_handle::default_stream;  // for copies
   bool has_stream = false;
   backup_space* backup = nullptr;
+  struct kept_part {
+    address_range range;
+    std::uint64_t offset = 0;  // in the backup
+  };
+  std::vector<kept_part> kept;  // by copy_out(), while there is a backup
 
   // Of the call under way.
   bool is_begun = false;
@@ -213,19 +218,25 @@ status verify(suspended_region& of) {
 
 // ---- contents --------------------------------------------------------------------------
 
-std::span<std::byte> bytes_of(const suspended_region& of, const suspension_part& part) noexcept {
+std::span<std::byte> bytes_of(const suspended_region& of, std::uint64_t offset,
+                              std::uint64_t size_bytes) noexcept {
   const backup_space& space = *of.backup;
-  check(part.memory->backup_offset + part.range().size_bytes <= space.size_bytes,
-        "contents lie outside of their backup");
-  return {space.bytes + part.memory->backup_offset, part.range().size_bytes};
+  check(offset + size_bytes <= space.size_bytes, "contents lie outside of their backup");
+  return {space.bytes + offset, size_bytes};
+}
+std::span<std::byte> bytes_of(const suspended_region& of, const suspension_part& part) noexcept {
+  return bytes_of(of, part.memory->backup_offset, part.range().size_bytes);
 }
 
 status copy_out(suspended_region& of) {
   check(of.backup != nullptr, "contents are kept nowhere");
   std::uint64_t offset = 0;
+  of.kept.clear();
+  of.kept.reserve(of.parts.size());
   for (const suspension_part& part : of.parts) {
     part.memory->backup_offset = offset;
     const std::uint64_t size_bytes = part.range().size_bytes;
+    of.kept.push_back({part.range(), offset});
     offset += size_bytes;
     const status copied = of.backup->tier == backup_tier::pinned
                               ? of.driver.copy({of.backup->range.base + part.memory->backup_offset,
@@ -361,6 +372,7 @@ void suspender::forget_backup(suspended_region& of) noexcept {
   if (of.backup == nullptr) return;
   check(of.backup->is_taken, "a region has a backup that it did not take");
   arena_.give_back(*std::exchange(of.backup, nullptr));
+  of.kept.clear();
 }
 
 // ---- which regions there are ---------------------------------------------------------
@@ -662,6 +674,46 @@ std::uint64_t suspender::backup_bytes() const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(arena_.taken_bytes() <= arena_.size_bytes(), "more backups are in use than there are");
   return arena_.size_bytes();
+}
+
+namespace {
+
+// Copies what of `wanted` lies in the backup, and answers how many bytes did.
+result<std::uint64_t> read_kept(const suspended_region& of, address_range wanted,
+                                std::span<std::byte> into) {
+  std::uint64_t found_bytes = 0;
+  for (const suspended_region::kept_part& each : of.kept) {
+    const address begin = std::max(each.range.base, wanted.base);
+    const address end = std::min(each.range.end(), wanted.end());
+    if (begin >= end) continue;
+    const std::uint64_t offset = each.offset + (begin - each.range.base);
+    const auto target = into.subspan(begin - wanted.base, end - begin);
+    if (of.backup->tier == backup_tier::pinned) {
+      if (status copied = of.driver.read(target, of.backup->range.base + offset); !copied)
+        return copied.error();
+    } else {
+      std::memcpy(target.data(), bytes_of(of, offset, target.size()).data(), target.size());
+    }
+    found_bytes += target.size();
+  }
+  check(found_bytes <= wanted.size_bytes, "more is kept than there was");
+  return found_bytes;
+}
+
+}  // namespace
+
+status suspender::read_backup(std::span<std::byte> into, address from) const {
+  if (!made_in_.is_here()) return refuse_forked();
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  if (into.empty()) return {};
+  for (const auto& each : regions_) {
+    if (!each->is_suspended || each->backup == nullptr) continue;
+    const result<std::uint64_t> found = read_kept(*each, {from, into.size()}, into);
+    if (!found) return found.error();
+    if (*found == into.size()) return {};
+  }
+  return refuse(errc::unknown_address,
+                "no backup has these bytes: no suspended region keeps them");
 }
 
 status suspender::return_backups() {

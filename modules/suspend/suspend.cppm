@@ -151,6 +151,10 @@ export class suspender {
   /// Effects: none; answers the bytes of all backups, those that wait to be used again included.
   /// Cost: O(backups).
   [[nodiscard]] std::uint64_t backup_bytes() const noexcept;
+  /// Effects: copies contents that a suspended region keeps, of the memory at `from`, to `into`.
+  /// Errors: unknown_address (any of the bytes is not kept), driver errors; `into` may be changed.
+  /// Cost: O(handles of the regions), and a copy on the host.
+  [[nodiscard]] status read_backup(std::span<std::byte> into, address from) const;
   /// Effects: gives the backups back that no suspended region has. Errors: driver errors; a later
   /// call tries again. Cost: driver calls by backups.
   [[nodiscard]] status return_backups();

@@ -176,6 +176,80 @@ def test_graphs_use_the_tags_pool(saver, memory):
         pass
 
 
+class Tensor:
+    """What get_cpu_backup() reads of a tensor."""
+
+    is_cuda = True
+    dtype = "float32"
+
+    def __init__(self, at, size, is_contiguous=True):
+        self._at, self.nbytes, self.shape = at, size, (size,)
+        self._is_contiguous = is_contiguous
+
+    def data_ptr(self):
+        return self._at
+
+    def is_contiguous(self):
+        return self._is_contiguous
+
+
+def test_a_backup_is_shown_while_its_tensor_is_paused(saver, memory):
+    class Bytes:
+        def __init__(self, kept):
+            self.kept, self.viewed = bytes(kept), []
+
+        def view(self, how):
+            self.viewed.append(how)
+            return self
+
+    memory.torch.uint8 = "uint8"
+    memory.torch.frombuffer = lambda kept, dtype: Bytes(kept)
+    for backend in ("pinned", "mmap"):
+        with saver.region(tag=backend, enable_cpu_backup=True, cpu_backup_backend=backend):
+            at = memory.empty(4 * MIB)
+        with saver.region(tag=backend):
+            lost = memory.empty(2 * MIB)
+        write(at + 100, 7, 300)
+        assert saver.get_cpu_backup(Tensor(at, 100)) is None, "it is not paused"
+        saver.pause(backend)
+        kept = saver.get_cpu_backup(Tensor(at + 50, 400))
+        assert kept.kept == bytes(50) + bytes([7]) * 300 + bytes(50)
+        assert kept.viewed == ["float32", (400,)]
+        assert saver.get_cpu_backup(Tensor(lost, 100)) is None, "it has no backup"
+        saver.resume(backend)
+        assert saver.get_cpu_backup(Tensor(at, 100)) is None
+    with pytest.raises(ValueError, match="contiguous"):
+        saver.get_cpu_backup(Tensor(at, 100, False))
+
+
+def test_a_graph_s_memory_comes_back_with_it(memory, monkeypatch):
+    """A capture on the simulated device: what it allocates is there, and is the pool's again when
+    PyTorch frees the graph's segments."""
+    from libvmm import _native
+    monkeypatch.setattr(compat._Impl, "open_driver",
+                        staticmethod(lambda device: libvmm.Driver("fake")))
+    saver = compat.TorchMemorySaver()
+    region = saver._ensure_initialized().region("graphs", "")
+    numbers, released = iter([5, 5]), []
+    calls = _native.LIBRARY
+
+    def capture_number(_pool, _stream, into):
+        into._obj.value = next(numbers, 0)
+        return 0 if into._obj.value else 1
+
+    monkeypatch.setattr(compat._native, "LIBRARY", types.SimpleNamespace(
+        vmm_pool_capture_number=capture_number,
+        vmm_pool_release_capture=lambda _pool, number, _stream: released.append(number) or 0))
+    first, second, other = (region._allocate(2 * MIB, 0, None) for _ in range(3))
+    region._free(other, 2 * MIB, 0, None)
+    region._free(first, 2 * MIB, 0, None)
+    assert released == []
+    region._free(second, 2 * MIB, 0, None)
+    assert released == [5]
+    monkeypatch.setattr(compat._native, "LIBRARY", calls)
+    saver._impl.close()
+
+
 def test_allocations_that_fail_are_null(saver, memory):
     saver.memory_margin_bytes = 1 << 60
     with saver.region():
@@ -214,8 +288,6 @@ def test_wrong_use(saver, memory):
         _ = saver.hook_mode
     with pytest.raises(NotImplementedError):
         _ = saver.memory_margin_bytes
-    with pytest.raises(NotImplementedError):
-        saver.get_cpu_backup(None)
     with pytest.raises(RuntimeError, match="inside"), saver.disable():
         pass
     with saver.region(tag="kv"):
@@ -311,6 +383,48 @@ def test_levels_0_and_2(engine):
     assert backend.state() == "RUNNING"
     with pytest.raises(libvmm.InvalidArgument):
         backend.suspend(level=3)
+
+
+def test_one_tag_is_discarded_while_the_rest_runs(engine, memory):
+    """As /release_kv_cache_memory does: vLLM calls suspend() and resume() as ever afterwards."""
+    backend, weight, cache = engine
+    backend.discard(("kv_cache", "nothing was made under it"))
+    assert backend.state() == "SUSPENDED" and backend_module._impl.tags() == ["weights", "kv_cache"]
+    assert read(weight) == bytes([3]) * 64, "the weights are there"
+    with backend_module.use_memory_pool("kv_cache"):
+        assert memory.empty(MIB) is None, "the cache is away"
+    with backend_module.use_memory_pool("weights"):
+        assert memory.empty(MIB), "the rest runs"
+    backend.discard("kv_cache")
+    backend.resume(["kv_cache"])
+    assert backend.state() == "RUNNING"
+    write(cache, 1)
+    assert read(cache) == bytes([1]) * 64
+    backend.discard(("kv_cache",))
+    backend.suspend(level=1)
+    with pytest.raises(RuntimeError, match="SUSPENDED"):
+        backend.suspend(level=1)
+    backend.discard(("weights",))  # away, and kept
+    backend.resume(["weights"])
+    assert backend.state() == "RESUMING" and read(weight) == bytes([3]) * 64
+    backend.resume()
+    assert backend.state() == "RUNNING"
+    backend.suspend()
+    backend.resume()
+    assert read(weight) == bytes([3]) * 64
+
+
+def test_a_discard_that_fails_changes_no_state(engine):
+    backend, weight, _ = engine
+    region = backend_module._impl.region("kv_cache", "pinned")
+    pinned = region.pool.allocate(MIB)
+    region.pool.pin(pinned)
+    with pytest.raises(libvmm.InUse):
+        backend.discard(("kv_cache",))
+    assert backend.state() == "RUNNING"
+    region.pool.unpin(pinned)
+    backend.discard(("kv_cache",))
+    backend.resume()
 
 
 def test_a_call_that_fails_changes_no_state(engine, monkeypatch):

@@ -66,6 +66,11 @@ TEST_F(SuspendC, ContentsComeBackToTheSameAddresses) {
   EXPECT_EQ(info("kv").is_suspended, 1u);
   EXPECT_GE(info().backup_bytes, 4 * MiB);
   void* none = nullptr;
+  unsigned char seen[2] = {};
+  EXPECT_GOOD(vmm_suspender_read_backup(suspender, seen, kept, 2));
+  EXPECT_EQ(seen[1], 7);
+  EXPECT_EQ(vmm_suspender_read_backup(suspender, seen, seen, 2), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_EQ(vmm_suspender_read_backup(suspender, nullptr, kept, 2), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(vmm_pool_allocate(pool, MiB, nullptr, &none), VMM_ERROR_IN_USE);
   EXPECT_EQ(vmm_manager_allocate(manager, &request, &none), VMM_ERROR_IN_USE);
   ASSERT_GOOD(vmm_suspender_resume(suspender, nullptr, 0));

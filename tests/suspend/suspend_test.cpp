@@ -99,7 +99,13 @@ TEST_F(Suspend, EveryTierKeepsContents) {
     write(weight, 10 * MiB, 22);
     suspend();
     EXPECT_GE(sleeper->backup_bytes(), 16 * MiB);
+    std::byte seen[8] = {};
+    fine(sleeper->read_backup(seen, weight + 8 * MiB));
+    EXPECT_EQ(static_cast<std::uint8_t>(seen[0]), 22);
+    fine(sleeper->read_backup(seen, first + (6 * MiB - sizeof(seen))));
+    EXPECT_EQ(static_cast<std::uint8_t>(seen[0]), 21);
     resume();
+    EXPECT_EQ(sleeper->read_backup(seen, first).error().code, errc::unknown_address);
     expect_tag(first, 21);
     expect_tag(weight + 8 * MiB, 22);
     fine(sleeper->return_backups());
@@ -108,6 +114,22 @@ TEST_F(Suspend, EveryTierKeepsContents) {
     pool.reset();
     blocks.reset();
   }
+}
+
+TEST_F(Suspend, WhatIsNotKeptCannotBeRead) {
+  open(contents::keep, contents::discard);
+  const address kept = in_pool(6 * MiB);
+  const address gone = in_blocks(6 * MiB);
+  suspend();
+  std::vector<std::byte> seen(7 * MiB);
+  const std::span<std::byte> all(seen);
+  EXPECT_EQ(sleeper->read_backup(all.first(8), gone).error().code, errc::unknown_address);
+  EXPECT_EQ(sleeper->read_backup(all.first(8), address{8}).error().code, errc::unknown_address);
+  EXPECT_EQ(sleeper->read_backup(all, kept).error().code, errc::unknown_address)
+      << "more than there was";
+  fine(sleeper->read_backup(all.first(6 * MiB), kept));
+  fine(sleeper->read_backup({}, address{8}));
+  resume();
 }
 
 TEST_F(Suspend, OneArenaIsUsedAgain) {

@@ -70,6 +70,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_suspender_suspend": [_HANDLE, ctypes.POINTER(_Request), ctypes.POINTER(_Report)],
     "vmm_suspender_resume": [_HANDLE, ctypes.POINTER(ctypes.c_char_p), _U64],
     "vmm_suspender_query": [_HANDLE, ctypes.c_char_p, ctypes.POINTER(_Info)],
+    "vmm_suspender_read_backup": [_HANDLE, ctypes.c_void_p, _HANDLE, _U64],
     "vmm_suspender_return_backups": [_HANDLE],
 }
 for _name, _arguments in _CALLS.items():
@@ -200,6 +201,15 @@ class Suspender(_values.OneOwner):
     def obstacle(self) -> str:
         """The tag of the region that kept the last call from being done, or the empty text."""
         return (self._query().obstacle or b"").decode()
+
+    def read_backup(self, address: int, size: int) -> bytearray:
+        """A copy of what suspended memory had at the address. Raises UnknownAddress where any of
+        the bytes is not kept: not suspended, or discarded."""
+        into = bytearray(_values.size("size", size))
+        place = (ctypes.c_char * len(into)).from_buffer(into)
+        check(_LIBRARY.vmm_suspender_read_backup(self._handle, place,
+                                                 _values.address("address", address), len(into)))
+        return into
 
     def return_backups(self) -> None:
         """Gives the backups back that no suspended region has."""

@@ -19,13 +19,14 @@ import atexit
 import ctypes
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Optional
 
+from . import _native
 from .drivers import Driver
-from .errors import Error
-from .pools import Pool
+from .errors import Error, UnknownAddress, check
+from .pools import Capture, Pool
 from .suspend import Suspender
 
 _TAG_DEFAULT = "default"
@@ -55,7 +56,9 @@ class _Region:
     def __init__(self, saver: _Impl, device: int) -> None:
         self._saver = saver
         self._driver = saver.driver(device)
-        self.pool = Pool(self._driver, report_live=False)
+        # A segment that a capture needs is the graph's own until PyTorch frees it.
+        self.pool = Pool(self._driver, report_live=False, capture=Capture.PRIVATE)
+        self._captures: dict[int, int] = {}
         # PyTorch keeps the addresses of both for as long as the process lives.
         self._functions = (_MALLOC(self._allocate), _FREE(self._free))
         torch = _torch()
@@ -69,14 +72,24 @@ class _Region:
             if self._saver.margin_bytes and \
                     self._driver.memory()[0] < size + self._saver.margin_bytes:
                 return None
-            return self.pool.allocate_raw(size, stream or 0)
+            at = self.pool.allocate_raw(size, stream or 0)
+            capture = ctypes.c_uint64()
+            status = _native.LIBRARY.vmm_pool_capture_number(self.pool.handle, stream,
+                                                             ctypes.byref(capture))
+            if status == 0 and capture.value:
+                self._captures[at] = capture.value
+            return at
         except Error:
             return None
 
     def _free(self, at: int | None, _size: int, _device: int, stream: int | None) -> None:
         pool = getattr(self, "pool", None)  # PyTorch frees what is left while Python itself ends
-        if at and pool is not None and pool.is_open:
-            pool.free_raw(at, stream or 0)
+        if not at or pool is None or not pool.is_open:
+            return
+        pool.free_raw(at, stream or 0)
+        capture = self._captures.pop(at, 0)
+        if capture and capture not in self._captures.values():  # the graph is gone, too
+            check(_native.LIBRARY.vmm_pool_release_capture(pool.handle, capture, stream))
 
 
 class _Impl:
@@ -167,6 +180,24 @@ class _Impl:
             self._suspend([("pinned", [name for name in tags if name in kept], "keep"),
                            ("pinned", [name for name in tags if name not in kept], "discard")])
             return tags
+
+    def discard(self, named: Iterable[str]) -> list[str]:
+        """Suspends the tags of regions with a backup in pinned memory without keeping their
+        contents. Returns those that were not suspended before."""
+        with self._lock:
+            tags = self._running("pinned", list(named), False)
+            self._suspend([("pinned", tags, "discard")])
+            return tags
+
+    def backup(self, address: int, size: int) -> bytearray | None:
+        """A copy of what paused memory keeps; None where it keeps nothing."""
+        with self._lock:
+            for suspender in self._suspenders.values():
+                try:
+                    return suspender.read_backup(address, size)
+                except UnknownAddress:
+                    continue
+            return None
 
     def resume(self, tag: str | None) -> None:
         """All that the tag has, or nothing of it."""
@@ -292,8 +323,16 @@ class TorchMemorySaver:
                 suspender.return_backups()
 
     def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
-        """Not there: a backup is the suspender's until the resume."""
-        raise NotImplementedError("libvmm does not show backups: resume, and copy the tensor")
+        """A tensor of the host with the contents that a paused tensor keeps; None where nothing is
+        kept: not paused, or made without a backup. It is a copy also with `zero_copy`."""
+        if not x.is_cuda or not x.is_contiguous():
+            raise ValueError("get_cpu_backup() takes a contiguous CUDA tensor")
+        torch = _torch()
+        if x.nbytes == 0:
+            return torch.empty(x.shape, dtype=x.dtype)
+        kept = self._ensure_initialized().backup(x.data_ptr(), x.nbytes)
+        return None if kept is None else \
+            torch.frombuffer(kept, dtype=torch.uint8).view(x.dtype).view(x.shape)
 
     def set_disk_backup_dir(self, path: str) -> None:
         """Where backups of regions with enable_disk_backup lie. Raises RuntimeError where there is

@@ -58,23 +58,32 @@ def use_memory_pool(tag: str = "default") -> Iterator[None]:
 
 
 class VmmBackend(_Base):  # type: ignore[misc,valid-type]
-    """RUNNING, by suspend() SUSPENDED, by resume() RESUMING while some tags are away, then RUNNING.
-    A call that fails leaves the state as it was."""
+    """RUNNING, by suspend() or discard() SUSPENDED, by resume() RESUMING while some tags are away,
+    then RUNNING. A call that fails leaves the state as it was."""
 
     def __init__(self, memory: Any = None) -> None:
         super().__init__()
         self._memory = memory if memory is not None else _memory()
         self._away: set[str] = set()
+        self._sleeps = False  # by suspend(), and not all is back
 
     def suspend(self, level: int = 1) -> None:
         """Level 0 suspends nothing; level 1 keeps the weights in host memory; level 2 discards
-        them. Raises InvalidArgument for another level, RuntimeError unless RUNNING."""
+        them. Discarded tags stay away. Raises InvalidArgument for another level, RuntimeError after
+        another suspend() that resume() has not undone in full."""
         if level not in (0, 1, 2):
             raise InvalidArgument(f"a level of sleep is 0, 1 or 2, not {level!r}")
-        if self._state != "RUNNING":
+        if self._sleeps:
             raise RuntimeError(f"suspend() of a backend that is {self._state}")
         if level:
-            self._away = set(self._memory.sleep(["weights"] if level == 1 else []))
+            self._away.update(self._memory.sleep(["weights"] if level == 1 else []))
+        self._state, self._sleeps = "SUSPENDED", True
+
+    def discard(self, tags: tuple[str, ...] | str) -> None:
+        """Gives the memory of the tags back without keeping contents, while other tags stay in use;
+        resume() brings it back. Tags that are away, or that nothing was made under, are passed
+        over."""
+        self._away.update(self._memory.discard((tags,) if isinstance(tags, str) else tuple(tags)))
         self._state = "SUSPENDED"
 
     def resume(self, tags: list[str] | None = None) -> None:
@@ -91,7 +100,7 @@ class VmmBackend(_Base):  # type: ignore[misc,valid-type]
             self._state = before
             raise
         if not self._away:
-            self._state = "RUNNING"
+            self._state, self._sleeps = "RUNNING", False
 
     @classmethod
     def is_supported(cls) -> bool:
