@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Goal: CuPy, RMM and Numba get memory by their own hooks.
-Method: stand-ins written from the hooks' documentation (CFunctionAllocator's two C functions,
-CallbackMemoryResource's two callables, the EMM plug-in's base class), driven with random
-allocations on the host's memory; the packages themselves are not needed."""
+"""Goal: the functions that libvmm gives CuPy and RMM, and what is said where a package is missing.
+Method: random allocations on the host's memory through the functions alone. The packages
+themselves, with Numba's, are `./run check adapters`'s (python/tests/libraries)."""
 import ctypes
 import importlib
 import random
@@ -45,55 +44,46 @@ def churn(allocate, free, rounds=3000):
 # ---- CuPy -----------------------------------------------------------------------------------
 
 
-class CFunctionAllocator:
-    """As cupy.cuda.CFunctionAllocator calls: by addresses, from C."""
+class CuPyOutOfMemory(MemoryError):
+    """As cupy.cuda.memory.OutOfMemoryError is made."""
 
-    def __init__(self, param, malloc, free, owner):
-        self.param, self.owner = param, owner
-        self._malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
-                                        ctypes.c_int)(malloc)
-        self._free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(free)
-
-    def malloc(self, size):
-        at = self._malloc(self.param, size, 0)
-        if not at:
-            raise MemoryError(size)
-        return at
-
-    def free(self, at, _size):
-        self._free(self.param, at, 0)
+    def __init__(self, size, total, limit=0):
+        super().__init__(size, total, limit)
 
 
-@pytest.fixture
-def cupy(monkeypatch):
-    module = types.ModuleType("cupy")
-    module.set_to = []
-    module.cuda = types.SimpleNamespace(
-        CFunctionAllocator=CFunctionAllocator, set_allocator=module.set_to.append,
-        get_current_stream=lambda: types.SimpleNamespace(ptr=0))
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    return module
+def cupy_functions(pool, stream=lambda: 0):
+    made = libvmm.cupy.Functions(pool, stream)
+    made._out_of_memory = CuPyOutOfMemory
+    return made
 
 
-def test_cupy(cupy, pool):
-    made = libvmm.cupy.enable(pool)
-    assert cupy.set_to == [made.malloc]
-    churn(made.malloc, made.free)
+def test_cupy(pool):
+    made = cupy_functions(pool)
+    churn(lambda size: made._malloc(size, 0), lambda at, _size: made._free(at, 0))
     assert pool.statistics().live_count == 0
-    with pytest.raises(MemoryError):
-        made.malloc(1 << 62)
-    assert made.malloc(0)
-    made.free(None, 0)
+    made._free(0, 0)
+
+
+def test_cupy_raises_what_the_pool_raises():
+    """CuPy does not look at an address: a refusal that returned one would be an array there."""
+    with libvmm.Driver("host") as driver, libvmm.Pool(driver, budget=64 << 20) as pool:
+        made = cupy_functions(pool)
+        with pytest.raises(CuPyOutOfMemory) as short:
+            made._malloc(1 << 30, 0)
+        assert short.value.args == (1 << 30, short.value.args[1], 64 << 20)
+        pool.close()
+        with pytest.raises(libvmm.Error):
+            made._malloc(1, 0)
 
 
 def test_cupy_frees_on_the_stream_that_allocated():
     with libvmm.Driver("fake") as driver, libvmm.Pool(driver) as pool:
         stream = driver.create_stream()
         current = [stream]
-        functions = libvmm.cupy.Functions(pool, lambda: current[0])
-        at = functions._allocate(None, 4 << 20, 0)
+        functions = cupy_functions(pool, lambda: current[0])
+        at = functions._malloc(4 << 20, 0)
         current[0] = 0
-        functions._release(None, at, 0)
+        functions._free(at, 0)
         free = [r for r in pool.regions() if r.kind is libvmm.RegionKind.FREE and r.size >= 4 << 20]
         assert [r.stream for r in free] == [stream]
         pool.forget_stream(stream)
@@ -103,21 +93,15 @@ def test_cupy_frees_on_the_stream_that_allocated():
 # ---- RMM ------------------------------------------------------------------------------------
 
 
-def test_rmm(monkeypatch, pool):
-    module = types.ModuleType("rmm")
-    module.mr = types.SimpleNamespace(
-        CallbackMemoryResource=lambda allocate, deallocate: types.SimpleNamespace(
-            allocate=allocate, deallocate=deallocate))
-    monkeypatch.setitem(sys.modules, "rmm", module)
-    made = libvmm.rmm.resource(pool)
+def test_rmm(pool):
+    allocate, deallocate = libvmm.rmm.functions(pool)
     stream = types.SimpleNamespace(__cuda_stream__=lambda: (0, 0))
-    churn(lambda size: made.allocate(size, stream), lambda at, size: made.deallocate(at, size,
-                                                                                    stream))
+    churn(lambda size: allocate(size, stream), lambda at, size: deallocate(at, size, stream))
     assert pool.statistics().live_count == 0
     with pytest.raises(MemoryError, match="out_of"):
-        made.allocate(1 << 60, stream)
-    assert made.allocate(0, stream) == 0
-    made.deallocate(0, 0, stream)
+        allocate(1 << 60, stream)
+    assert allocate(0, stream) == 0
+    deallocate(0, 0, stream)
 
 
 @pytest.mark.parametrize("stream", [
@@ -130,72 +114,6 @@ def test_rmm_streams(stream):
 def test_rmm_stream_numbers():
     assert libvmm.rmm.stream_number(types.SimpleNamespace(__cuda_stream__=lambda: (0, 77))) == 77
     assert libvmm.rmm.stream_number(77) == 77
-
-
-# ---- Numba ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def numba(monkeypatch):
-    driver = types.ModuleType("numba.cuda.cudadrv.driver")
-
-    class HostOnlyCUDAMemoryManager:
-        def __init__(self, *, context):
-            self.context = context
-
-        def initialize(self):
-            self.initialized = True
-
-        def reset(self):
-            pass
-
-        def defer_cleanup(self):
-            return "deferred"
-
-    class AutoFreePointer:
-        def __init__(self, context, pointer, size, owner=None, finalizer=None):
-            self.device_pointer, self.size, self.finalizer = pointer, size, finalizer
-
-    driver.HostOnlyCUDAMemoryManager = HostOnlyCUDAMemoryManager
-    driver.AutoFreePointer = AutoFreePointer
-    driver.MemoryInfo = lambda free, total: (free, total)
-    package = types.ModuleType("numba")
-    package.cuda = types.SimpleNamespace(set_memory_manager=lambda kind: setattr(
-        package, "manager", kind))
-    for name, module in (("numba", package), ("numba.cuda", types.ModuleType("numba.cuda")),
-                         ("numba.cuda.cudadrv", types.ModuleType("numba.cuda.cudadrv")),
-                         ("numba.cuda.cudadrv.driver", driver)):
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "libvmm.numba", raising=False)
-    yield package
-    sys.modules.pop("libvmm.numba", None)
-
-
-def test_numba(numba, monkeypatch):
-    adapter = importlib.import_module("libvmm.numba")
-    adapter.enable()
-    assert numba.manager is adapter.MemoryManager is adapter._numba_memory_manager
-    monkeypatch.setattr(adapter.MemoryManager, "driver_name", "host")
-    manager = adapter.MemoryManager(context=types.SimpleNamespace())
-    assert manager.interface_version == 1
-    live = {}
-
-    def allocate(size):
-        made = manager.memalloc(size)
-        live[made.device_pointer.value] = made
-        return made.device_pointer.value
-
-    churn(allocate, lambda at, size: live.pop(at).finalizer())
-    free, total = manager.get_memory_info()
-    assert 0 < free and 0 < total
-    with pytest.raises(MemoryError):
-        manager.memalloc(1 << 60)
-    with pytest.raises(libvmm.NotSupported):
-        manager.get_ipc_handle(None)
-    assert manager.defer_cleanup() == "deferred"
-    assert manager._pool.statistics().live_count == 0
-    manager.reset()
-    assert manager._pool.statistics().mapped_bytes == 0
 
 
 def test_without_the_packages():

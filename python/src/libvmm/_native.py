@@ -166,6 +166,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_pool_allocate": [HANDLE, U64, HANDLE, _OUT],
     "vmm_pool_allocate_aligned": [HANDLE, U64, U64, HANDLE, _OUT],
     "vmm_pool_free": [HANDLE, HANDLE, HANDLE],
+    "vmm_pool_free_after_all": [HANDLE, HANDLE],
     "vmm_pool_free_sized": [HANDLE, HANDLE, U64, HANDLE],
     "vmm_pool_pin": [HANDLE, HANDLE],
     "vmm_pool_unpin": [HANDLE, HANDLE],

@@ -6,67 +6,68 @@
     pool = libvmm.Pool(libvmm.Driver("cuda"))
     libvmm.cupy.enable(pool)
 
-CuPy's hook has no stream, so that each call takes CuPy's current one; memory goes back in the
-order of the stream that it was allocated on, as with CuPy's own pools.
+CuPy's hook has no stream, so each call takes CuPy's current one. Memory is freed in the order of
+the stream that it was allocated on, as with CuPy's own pools.
 """
 
 from __future__ import annotations
 
-import ctypes
-import threading
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from . import _values
-from .errors import Error
+from .errors import Error, OutOfMemory
 from .pools import Pool
-
-_MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
 
 
 class Functions:
-    """The two functions of cupy.cuda.CFunctionAllocator, `void* (void* param, size_t size, int
-    device)` and `void (void* param, void* at, int device)`, by their addresses. Keep the object for
-    as long as memory of it lives."""
+    """The two functions of cupy.cuda.PythonFunctionAllocator. `_malloc` raises: CuPy does not check
+    the address that an allocator's function returns."""
 
-    def __init__(self, pool: Pool, current_stream: Any) -> None:
+    #: CuPy's error, made of the size, the pool's memory and its budget. None: the pool's own.
+    _out_of_memory: Callable[[int, int, int], Exception] | None = None
+
+    def __init__(self, pool: Pool, current_stream: Callable[[], int]) -> None:
         _values.function("current_stream", current_stream)
         self.pool = _values.one_of("pool", pool, Pool)
         self._current_stream = current_stream
+        # Without a lock: the garbage collector may run _free() inside of _malloc().
         self._streams: dict[int, int] = {}
-        self._lock = threading.Lock()
-        self._malloc = _MALLOC(self._allocate)
-        self._free = _FREE(self._release)
-        self.malloc_address = ctypes.cast(self._malloc, ctypes.c_void_p).value
-        self.free_address = ctypes.cast(self._free, ctypes.c_void_p).value
 
-    def _allocate(self, _param: int | None, size: int, device: int) -> int | None:
+    def _malloc(self, size: int, device: int) -> int:
+        """The address of `size` bytes. Raises CuPy's OutOfMemoryError; ValueError for a device that
+        is not the pool's; what else the pool raises."""
+        self._check_device(device)
+        stream = int(self._current_stream())
         try:
-            self._check_device(device)
-            stream = int(self._current_stream())
             at = self.pool.allocate_raw(max(size, 1), stream)
-        except Exception:  # CuPy raises its OutOfMemoryError for a null pointer
-            return None
-        with self._lock:
-            self._streams[at] = stream
+        except OutOfMemory as short:
+            if self._out_of_memory is None:
+                raise
+            shortage = self.pool.last_shortage()
+            held, limit = (shortage.held_bytes, shortage.budget_bytes) if shortage else (0, 0)
+            raise self._out_of_memory(size, held, limit) from short
+        self._streams[at] = stream
         return at
 
-    def _release(self, _param: int | None, at: int | None, _device: int) -> None:
+    def _free(self, at: int, _device: int) -> None:
+        """Frees the memory on the stream of its allocation. CuPy calls it where nothing can be
+        raised: a failure is a line on stderr."""
         if not at:
             return
-        with self._lock:
-            stream = self._streams.pop(at, 0)
+        stream = self._streams.pop(at, 0)
         try:
             if self.pool.is_open:
                 self.pool.free_raw(at, stream)
         except Error as trouble:
-            import sys
             print(f"libvmm.cupy: {at:#x} was not freed: {trouble}", file=sys.stderr)
 
     def _check_device(self, device: int) -> None:
         info = self.pool.driver.info
         if info.name == "cuda" and device != info.device:
-            raise ValueError(f"the pool is on device {info.device}, and CuPy asks for {device}")
+            raise ValueError(f"the pool is on device {info.device}, and CuPy's current device is "
+                             f"{device}: make a pool for each device")
 
 
 def _cupy() -> Any:
@@ -78,16 +79,16 @@ def _cupy() -> Any:
 
 
 def allocator(pool: Pool) -> Any:
-    """A cupy.cuda.CFunctionAllocator. Raises ImportError without CuPy."""
+    """A cupy.cuda.PythonFunctionAllocator. Raises ImportError without CuPy."""
     _values.one_of("pool", pool, Pool)
     cupy = _cupy()
     functions = Functions(pool, lambda: cupy.cuda.get_current_stream().ptr)
-    return cupy.cuda.CFunctionAllocator(0, functions.malloc_address, functions.free_address,
-                                        functions)
+    functions._out_of_memory = cupy.cuda.memory.OutOfMemoryError
+    return cupy.cuda.PythonFunctionAllocator(functions._malloc, functions._free)
 
 
 def enable(pool: Pool) -> Any:
-    """Makes it CuPy's allocator, and answers it."""
+    """Makes it CuPy's allocator, and returns it."""
     _values.one_of("pool", pool, Pool)
     cupy = _cupy()
     made = allocator(pool)

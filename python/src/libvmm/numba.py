@@ -12,18 +12,26 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
+from . import _native
 from .drivers import Driver
-from .errors import NotSupported, OutOfMemory
+from .errors import NotSupported, OutOfMemory, check
 from .pools import Pool
 
 if TYPE_CHECKING:
     _Base: Any = object
 else:
     try:
+        from numba.cuda.cudadrv import driver as _driver
         from numba.cuda.cudadrv.driver import HostOnlyCUDAMemoryManager as _Base
-        from numba.cuda.cudadrv.driver import AutoFreePointer, MemoryInfo
+        from numba.cuda.cudadrv.driver import MemoryInfo, MemoryPointer
     except ImportError:  # the module is there to be looked at
         _Base = object
+
+
+def _pointer(at: int) -> Any:
+    # Numba makes a CUdeviceptr of a c_void_p where it uses NVIDIA's bindings; its own bindings, of
+    # older versions, have c_size_t for an address.
+    return ctypes.c_void_p(at) if getattr(_driver, "USE_NV_BINDING", True) else ctypes.c_uint64(at)
 
 
 class MemoryManager(_Base):
@@ -48,12 +56,17 @@ class MemoryManager(_Base):
             device = int(number) if self.driver_name == "cuda" else -1
             self._pool = Pool(Driver(self.driver_name, device), report_live=False)
 
-    def memalloc(self, size: int) -> Any:
-        """On the default stream, whose order all of Numba's allocations keep."""
+    def _opened(self) -> Pool:
         if self._pool is None:
             self.initialize()
-        pool = self._pool
-        assert pool is not None
+        assert self._pool is not None
+        return self._pool
+
+    def memalloc(self, size: int) -> Any:
+        """A MemoryPointer, which has the memory until it and its views are gone. Freed memory
+        serves new requests after all work that the device has been given, on every stream: an array
+        belongs to no stream in Numba. Raises MemoryError."""
+        pool = self._opened()
         try:
             at = pool.allocate_raw(max(size, 1))
         except OutOfMemory as short:
@@ -61,31 +74,33 @@ class MemoryManager(_Base):
 
         def finalizer() -> None:
             if pool.is_open:
-                pool.free_raw(at)
+                check(_native.LIBRARY.vmm_pool_free_after_all(pool.handle, at))
 
-        return AutoFreePointer(self.context, ctypes.c_uint64(at), size, finalizer=finalizer)
+        return MemoryPointer(self.context, _pointer(at), size, finalizer=finalizer)
 
     def get_memory_info(self) -> Any:
-        """What the device has, with what the pool holds and could hand out again as free."""
-        if self._pool is None:
-            self.initialize()
-        assert self._pool is not None
-        free, total = self._pool.driver.memory()
-        return MemoryInfo(free=free + self._pool.statistics().reusable_bytes, total=total)
+        """The device's memory. Free memory of the pool counts as free."""
+        pool = self._opened()
+        free, total = pool.driver.memory()
+        return MemoryInfo(free=free + pool.statistics().reusable_bytes, total=total)
 
     def get_ipc_handle(self, memory: Any) -> Any:
         """Raises NotSupported."""
-        raise NotSupported("memory of a pool has no legacy IPC handle: it lies in virtual memory, "
-                           "which moves")
+        raise NotSupported("memory of libvmm.numba has no legacy IPC handle. libvmm.share sends "
+                           "blocks of a pool to other processes; Numba's own memory manager has "
+                           "such handles")
 
     def reset(self) -> None:
-        """Gives back what is free, with Numba's own host memory."""
+        """Gives all memory of the context back, that of living arrays too, as Numba's own does. The
+        next allocation opens another pool."""
         super().reset()
-        if self._pool is not None:
-            self._pool.trim(0)
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+            pool.driver.close()
 
     def defer_cleanup(self) -> Any:
-        """Numba's own: frees of the pool never wait for the device."""
+        """Numba's own, for host memory. A free of the pool never waits, and is not deferred."""
         return super().defer_cleanup()
 
 

@@ -16,6 +16,10 @@ from . import _values
 from .errors import OutOfMemory
 from .pools import Pool
 
+# RMM calls a resource's functions for memory that outlives the resource's Python object, when the
+# resource of a device is replaced for instance.
+_kept: list[tuple[Callable[..., int], Callable[..., None]]] = []
+
 
 def stream_number(stream: Any) -> int:
     """The number of a stream: of RMM's objects, of any with __cuda_stream__, of 0 and None."""
@@ -59,7 +63,9 @@ def _rmm() -> Any:
 
 
 def resource(pool: Pool) -> Any:
-    """An rmm.mr.CallbackMemoryResource. Raises ImportError without RMM."""
+    """An rmm.mr.CallbackMemoryResource, whose functions live as long as the process. Raises
+    ImportError without RMM."""
     _values.one_of("pool", pool, Pool)
     rmm = _rmm()
-    return rmm.mr.CallbackMemoryResource(*functions(pool))
+    _kept.append(functions(pool))
+    return rmm.mr.CallbackMemoryResource(*_kept[-1])
