@@ -166,6 +166,7 @@ void take_signal() noexcept {
 
 [[gnu::destructor]] void report_at_end() noexcept {
   if (!has_started.load(std::memory_order_acquire) || is_passive()) return;
+  ipc::finish();
   if (*chosen_settings().trace_to != '\0') trace::finish();
   if (*chosen_settings().report_to != '\0') report_to(chosen_settings().report_to);
 }

@@ -3,11 +3,7 @@
 #include "ipc.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/random.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <map>
@@ -17,6 +13,7 @@
 #include <vector>
 
 #include "accounts.h"
+#include "ipc_server.h"
 #include "ipc_wire.h"
 #include "managed.h"
 #include "routes.h"
@@ -51,9 +48,7 @@ struct exchange {
   std::map<std::uint64_t, shared_block> shared;  // by the block's number
   std::map<device_pointer, opened_block> opened;
   std::map<device_pointer, opened_block> closed;  // and still mapped
-  std::uint64_t token = 0;
-  descriptor listening;
-  bool is_serving = false;
+  server serving;
 };
 
 std::atomic<std::uint64_t> shared_count;
@@ -75,85 +70,24 @@ void count_opened(const exchange& x) noexcept {
 
 // ---- the process that shares --------------------------------------------------------------------
 
-bool is_same_user(int socket) noexcept {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         (peer.uid == geteuid() || peer.uid == 0);
-}
+// Of the server's thread.
 
-// The block's pieces, with descriptors of their own. Empty: there is no such block.
-shared_block copy_of(std::uint64_t number) {
+wire_reply describe(std::uint64_t number) noexcept {
   exchange& x = the();
   const std::lock_guard<std::mutex> turn(x.lock);
-  shared_block copy;
   const auto found = x.shared.find(number);
-  if (found == x.shared.end()) return copy;
-  copy.offset_bytes = found->second.offset_bytes;
-  copy.size_bytes = found->second.size_bytes;
-  for (const shared_piece& each : found->second.pieces) {
-    const int doubled = fcntl(each.exported.get(), F_DUPFD_CLOEXEC, 0);
-    if (doubled < 0) return {};
-    copy.pieces.push_back({descriptor(doubled), each.size_bytes});
-  }
-  return copy;
+  if (found == x.shared.end()) return {};
+  const shared_block& block = found->second;
+  return {block.pieces.size(), block.offset_bytes, block.size_bytes};
 }
 
-void answer_one(int socket) {
-  wire_handle wanted{};
-  if (!is_same_user(socket) || !receive_message(socket, wanted)) return;
-  if (std::memcmp(wanted.magic, magic, sizeof magic) != 0 || wanted.token != the().token) return;
-  const shared_block block = copy_of(wanted.number);
-  if (!send_message(socket,
-                    wire_reply{block.pieces.size(), block.offset_bytes, block.size_bytes})) {
-    return;
-  }
-  for (const shared_piece& each : block.pieces) {
-    if (!send_piece(socket, each.size_bytes, each.exported.get())) return;
-  }
-}
-
-void* serve(void*) {
-  const int listening = the().listening.get();
-  while (true) {
-    const descriptor peer(accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      timespec pause{0, 10'000'000};  // no descriptor is left: others close some
-      (void)nanosleep(&pause, nullptr);
-      continue;
-    }
-    limit_waits(peer.get());
-    try {
-      answer_one(peer.get());
-    } catch (const std::bad_alloc&) {
-      continue;  // the peer sees the end of the connection
-    }
-  }
-  return nullptr;
-}
-
-// Under the lock. Begins to listen, in a thread that takes no signal.
-bool start_serving(exchange& x) noexcept {
-  if (x.is_serving) return true;
-  if (getrandom(&x.token, sizeof x.token, GRND_NONBLOCK) != ssize_t{sizeof x.token}) return false;
-  descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un name;
-  const socklen_t length = name_socket(name, getpid(), x.token);
-  if (!made || bind(made.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0 ||
-      listen(made.get(), 64) != 0) {
-    return false;
-  }
-  x.listening = std::move(made);
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t server;
-  x.is_serving = pthread_create(&server, nullptr, &serve, nullptr) == 0;
-  (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (x.is_serving) (void)pthread_detach(server);
-  return x.is_serving;
+int send_piece(std::uint64_t number, std::uint64_t index, int socket) noexcept {
+  exchange& x = the();
+  const std::lock_guard<std::mutex> turn(x.lock);
+  const auto found = x.shared.find(number);
+  if (found == x.shared.end() || index >= found->second.pieces.size()) return ENOENT;
+  const shared_piece& piece = found->second.pieces[index];
+  return send(socket, &piece.size_bytes, sizeof piece.size_bytes, piece.exported.get(), {});
 }
 
 shared_block export_pieces(const managed::block_memory& memory) {
@@ -171,39 +105,16 @@ shared_block export_pieces(const managed::block_memory& memory) {
 
 // ---- the process that opens ---------------------------------------------------------------------
 
-struct received_piece {
-  descriptor exported;
-  std::uint64_t size_bytes = 0;
-};
-
-struct received_block {
-  std::vector<received_piece> pieces;
-  std::uint64_t offset_bytes = 0;
-  std::uint64_t size_bytes = 0;
-  std::uint64_t whole_bytes = 0;
-};
-
 bool fetch(const wire_handle& handle, received_block& into) {
-  const descriptor peer(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!peer) return false;
-  limit_waits(peer.get());
-  sockaddr_un name;
-  const socklen_t length = name_socket(name, handle.process, handle.token);
-  wire_reply reply{};
-  if (connect(peer.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0 ||
-      !send_message(peer.get(), handle) || !receive_message(peer.get(), reply)) {
-    return false;
+  const os::deadline until = os::deadline_in(exchange_ms);
+  for (std::size_t i = 0; i < folder_count; ++i) {
+    const place_name name = socket_in(folder_at(i, os::own_uid()), handle.token);
+    const os::connected made = os::connect_at(name.text.data(), name.size, until);
+    if (made.failure != 0) continue;
+    const descriptor peer(made.descriptor);
+    return fetch_from(peer.get(), handle, until, into);
   }
-  if (reply.piece_count == 0 || reply.piece_count > pieces_max) return false;
-  into.offset_bytes = reply.offset_bytes;
-  into.size_bytes = reply.size_bytes;
-  for (std::uint64_t i = 0; i < reply.piece_count; ++i) {
-    received_piece piece;
-    if (!receive_piece(peer.get(), piece.size_bytes, piece.exported)) return false;
-    into.whole_bytes += piece.size_bytes;
-    into.pieces.push_back(std::move(piece));
-  }
-  return into.offset_bytes + into.size_bytes <= into.whole_bytes;
+  return false;
 }
 
 template <class... Arguments>
@@ -306,7 +217,7 @@ bool share(device_pointer base, ipc_handle& into) noexcept {
     bool is_known = false;
     {
       const std::lock_guard<std::mutex> turn(x.lock);
-      if (!start_serving(x)) return false;
+      if (!x.serving.start({describe, send_piece})) return false;
       is_known = x.shared.contains(memory.number);
     }
     if (!is_known) {
@@ -318,10 +229,9 @@ bool share(device_pointer base, ipc_handle& into) noexcept {
     }
     wire_handle handle{};
     std::memcpy(handle.magic, magic, sizeof magic);
-    handle.token = x.token;
+    handle.token = x.serving.token();
     handle.number = memory.number;
     handle.size_bytes = memory.size_bytes;
-    handle.process = getpid();
     std::memcpy(&into, &handle, sizeof into);
     return true;
   } catch (const std::bad_alloc&) {
@@ -373,8 +283,8 @@ result_code open(device_pointer* at, const ipc_handle& handle) noexcept {
     received_block received;
     if (!fetch(wanted, received)) {
       complain(
-          "a block that another process shared cannot be had: it is freed, or that process is "
-          "gone or elsewhere");
+          "a block that another process shared cannot be opened: it is freed, or that process has "
+          "ended, is another user's or has another /tmp");
       return code::invalid_value;
     }
     opened_block made;
@@ -418,6 +328,13 @@ bool close(device_pointer at, result_code& answer) noexcept {
   return true;
 }
 
+void finish() noexcept {
+  exchange* const x = known_exchange.load(std::memory_order_acquire);
+  if (x == nullptr || !x->lock.try_lock()) return;  // another thread is still at it
+  x->serving.take_name_away();
+  x->lock.unlock();
+}
+
 void capture_ended() noexcept {
   if (opened_count.load(std::memory_order_acquire) != 0) unmap_closed();
 }
@@ -450,8 +367,7 @@ void after_fork(bool is_child) noexcept {
   if (x == nullptr) return;
   if (is_child) {
     x->shared.clear();
-    x->listening.reset(-1);
-    x->is_serving = false;
+    x->serving.leave_to_parent();
     shared_count.store(0, std::memory_order_relaxed);
   }
   x->lock.unlock();

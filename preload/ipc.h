@@ -4,15 +4,15 @@
 // cuIpcGetMemHandle and its kin for blocks of a pool, which the driver does not share that way.
 //
 // The process that shares a block exports the physical handles behind it as descriptors, and a
-// thread of the library hands them to whoever names the block's token on a socket. The 64 bytes of
-// the handle say where. The process that opens it, which has this library too, maps the same
+// thread of the library sends them to a process of the same user that names the block on a socket.
+// The 64 bytes of the handle name both. The process that opens it, which has this library too, maps the same
 // memory at an address of its own.
 //
 // I1  Handles that are not ours are the driver's.
 // I2  The block stays where it is while it is live, as the driver's own memory would. When it is
 //     freed its descriptors are closed; who has it open keeps the memory until they close it.
-// I3  Only processes of the same user get descriptors.
-// I4  No lock is held over a call of the driver or over a message.
+// I3  Processes of one user share: each side checks the other's before it reads a byte.
+// I4  No lock is held over a call of the driver, or over a message that waits.
 // I5  What is closed is unmapped when the work of its context has finished, and not while a stream
 //     of the process is captured: then it is unmapped by a later call.
 // I6  A forked child keeps no descriptor: what its parent frees is free.
@@ -52,6 +52,9 @@ struct opened_range {
 };
 /// The opened block that an address lies in.
 [[nodiscard]] bool find(device_pointer at, opened_range& into) noexcept;
+
+/// The process ends: its socket's name goes.
+void finish() noexcept;
 
 void before_fork() noexcept;
 void after_fork(bool is_child) noexcept;

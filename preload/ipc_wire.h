@@ -1,24 +1,29 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What two processes say to each other when one opens a block of the other's: a request, a reply,
-// and a message with a descriptor for each piece of the block's memory, over a socket that keeps
-// messages apart. The socket has no file: its name goes with the process.
+// What two processes send each other when one opens a block of the other's: a request, a reply, and
+// a message with a descriptor for each piece of the block's memory, over a socket that keeps
+// messages apart. The socket's name stands in a folder that only its user can enter.
+//
+// I1  Both sides check the user at the other end before they read a byte.
+// I2  A message is taken with exactly its size and its descriptors. Of any other, each descriptor
+//     is closed, and the connection ends.
+// I3  No number of a peer's is added or compared before it was seen to fit, and none is the size of
+//     an allocation.
 #pragma once
 
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#include <unistd.h>
-
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
+#include <string_view>
+#include <vector>
 
+#include "../modules/share/system.hpp"
 #include "abi.h"
 
 namespace vmm::preload::ipc {
+
+namespace os = vmm::unix_os;
 
 /// The 64 bytes that a program passes on.
 struct wire_handle {
@@ -26,11 +31,10 @@ struct wire_handle {
   std::uint64_t token;  ///< of the process: its socket's name
   std::uint64_t number;
   std::uint64_t size_bytes;
-  std::int32_t process;
-  std::int32_t zero[5];
+  std::uint64_t zero[3];
 };
 static_assert(sizeof(wire_handle) == sizeof(ipc_handle));
-constexpr char magic[16] = {'v', 'm', 'm', ' ', 'p', 'r', 'e', 'l', 'o', 'a', 'd', '.', '1'};
+constexpr char magic[16] = {'v', 'm', 'm', ' ', 'p', 'r', 'e', 'l', 'o', 'a', 'd', '.', '2'};
 
 struct wire_reply {
   std::uint64_t piece_count;  ///< 0: no such block
@@ -39,6 +43,8 @@ struct wire_reply {
 };
 
 constexpr std::uint64_t pieces_max = std::uint64_t{1} << 16;
+/// The longest that an exchange takes.
+constexpr std::uint32_t exchange_ms = 10'000;
 
 /// A descriptor that is closed with its owner.
 class descriptor {
@@ -53,7 +59,7 @@ class descriptor {
     return *this;
   }
   void reset(int number) noexcept {
-    if (number_ >= 0) (void)::close(number_);
+    os::close(number_);
     number_ = number;
   }
   [[nodiscard]] int get() const noexcept { return number_; }
@@ -63,68 +69,47 @@ class descriptor {
   int number_;
 };
 
-inline socklen_t name_socket(sockaddr_un& into, std::int32_t process,
-                             std::uint64_t token) noexcept {
-  std::memset(&into, 0, sizeof into);
-  into.sun_family = AF_UNIX;
-  const int length =
-      std::snprintf(into.sun_path + 1, sizeof into.sun_path - 1, "vmm-preload-%d-%016llx",
-                    static_cast<int>(process), static_cast<unsigned long long>(token));
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
-                                static_cast<std::size_t>(length));
-}
+/// Where sockets may stand, in the order of preference. No variable of the environment has a say:
+/// two processes of one user find the same folders. The first one outlives the user's session.
+constexpr std::size_t folder_count = 2;
+struct place_name {
+  std::array<char, 96> text{};
+  std::size_t size = 0;
 
-/// A peer that says nothing for so long is given up.
-inline void limit_waits(int socket) noexcept {
-  const timeval limit{10, 0};
-  (void)setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  (void)setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-}
+  [[nodiscard]] std::string_view view() const noexcept { return {text.data(), size}; }
+};
+[[nodiscard]] place_name folder_at(std::size_t index, std::uint32_t user) noexcept;
+/// The socket of the process that has this token.
+[[nodiscard]] place_name socket_in(const place_name& folder, std::uint64_t token) noexcept;
+/// What the names of all sockets begin with.
+constexpr std::string_view socket_prefix = "ipc-";
 
-template <class Message>
-[[nodiscard]] bool send_message(int socket, const Message& what) noexcept {
-  return send(socket, &what, sizeof what, MSG_NOSIGNAL) == ssize_t{sizeof what};
-}
-template <class Message>
-[[nodiscard]] bool receive_message(int socket, Message& into) noexcept {
-  return recv(socket, &into, sizeof into, 0) == ssize_t{sizeof into};
-}
+/// Whether the other end of a connection is a process of this user. [I1]
+[[nodiscard]] bool is_own_peer(int socket) noexcept;
 
-/// A piece's size with its descriptor.
-[[nodiscard]] inline bool send_piece(int socket, std::uint64_t size_bytes, int passed) noexcept {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {};
-  iovec bytes{&size_bytes, sizeof size_bytes};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* head = CMSG_FIRSTHDR(&message);
-  head->cmsg_level = SOL_SOCKET;
-  head->cmsg_type = SCM_RIGHTS;
-  head->cmsg_len = CMSG_LEN(sizeof passed);
-  std::memcpy(CMSG_DATA(head), &passed, sizeof passed);
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == ssize_t{sizeof size_bytes};
-}
-[[nodiscard]] inline bool receive_piece(int socket, std::uint64_t& size_bytes,
-                                        descriptor& passed) noexcept {
-  int number = -1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof number)] = {};
-  iovec bytes{&size_bytes, sizeof size_bytes};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != ssize_t{sizeof size_bytes}) return false;
-  const cmsghdr* head = CMSG_FIRSTHDR(&message);
-  if (head == nullptr || head->cmsg_type != SCM_RIGHTS ||
-      head->cmsg_len != CMSG_LEN(sizeof number)) {
-    return false;
-  }
-  std::memcpy(&number, CMSG_DATA(head), sizeof number);
-  passed.reset(number);
-  return true;
-}
+/// A message of the size of `into`, with its descriptor where `passed` is not null.
+enum class taken : std::uint8_t { whole, nothing_yet, broken };
+[[nodiscard]] taken receive(int socket, void* into, std::size_t size_bytes, descriptor* passed,
+                            os::deadline until) noexcept;
+/// 0, or why it was not sent; ETIMEDOUT where the peer reads nothing.
+[[nodiscard]] int send(int socket, const void* what, std::size_t size_bytes, int passed,
+                       os::deadline until) noexcept;
+
+struct received_piece {
+  descriptor exported;
+  std::uint64_t size_bytes = 0;
+};
+
+struct received_block {
+  std::vector<received_piece> pieces;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t whole_bytes = 0;
+};
+
+/// Asks for the block of the handle and takes what comes. False: what came is no such block.
+/// Throws std::bad_alloc.
+[[nodiscard]] bool fetch_from(int socket, const wire_handle& handle, os::deadline until,
+                              received_block& into);
 
 }  // namespace vmm::preload::ipc

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory that other processes and devices reach: legacy IPC and DMA-BUF.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <string_view>
@@ -11,20 +10,11 @@
 #include <vector>
 
 #include "driver.h"
+#include "two_processes.h"
 #include "words.h"
 
 namespace caller {
 namespace {
-
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
-
-device_pointer make(const driver& cu, std::size_t size, unsigned char value) {
-  device_pointer at = 0;
-  must(cu.allocate(&at, size) == code::success, "memory");
-  must(cu.fill(at, value, size, nullptr) == code::success, "a fill");
-  must(cu.synchronize() == code::success, "all work");
-  return at;
-}
 
 // How many of `size` bytes are not `value`.
 std::size_t count_others(const driver& cu, device_pointer at, std::size_t size,
@@ -35,42 +25,6 @@ std::size_t count_others(const driver& cu, device_pointer at, std::size_t size,
   std::size_t count = 0;
   for (const unsigned char each : seen) count += each != value ? 1 : 0;
   return count;
-}
-
-template <class Message>
-void say(int pipe, const Message& what) {
-  must(write(pipe, &what, sizeof what) == ssize_t{sizeof what}, "a pipe");
-}
-template <class Message>
-Message hear(int pipe) {
-  Message what{};
-  must(read(pipe, &what, sizeof what) == ssize_t{sizeof what}, "a pipe");
-  return what;
-}
-
-struct both_ways {
-  int to_child[2];
-  int to_parent[2];
-};
-
-// A second process, from before the driver is used, that runs `body`.
-template <class Body>
-pid_t start_child(both_ways& pipes, Body&& body) {
-  must(pipe(pipes.to_child) == 0 && pipe(pipes.to_parent) == 0, "pipes");
-  std::fflush(stdout);
-  const pid_t child = fork();
-  if (child != 0) return child;
-  close(pipes.to_child[1]);
-  close(pipes.to_parent[0]);
-  body(pipes.to_child[0], pipes.to_parent[1]);
-  std::fflush(stdout);
-  std::_Exit(0);
-}
-
-void end_child(pid_t child) {
-  int how = 0;
-  must(waitpid(child, &how, 0) == child, "the child");
-  std::printf("child %d\n", WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how));
 }
 
 }  // namespace

@@ -73,6 +73,9 @@ void ipc_fork(const arguments& all);
 void dma_buf(const arguments& all);
 
 void ipc_reset(const arguments& all);
+void ipc_impostor(const arguments& all);
+void ipc_silent(const arguments& all);
+void ipc_stranger(const arguments& all);
 void early_pool(const arguments& all);
 void early_access(const arguments& all);
 void pool_elsewhere(const arguments& all);
