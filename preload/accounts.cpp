@@ -19,6 +19,7 @@
 #include "file_name.h"
 #include "ipc.h"
 #include "live_table.h"
+#include "output_file.h"
 #include "settings.h"
 #include "trace.h"
 
@@ -132,17 +133,14 @@ void after_fork(bool is_child) noexcept {
 void report_to(const char* pattern) noexcept {
   const settings& s = chosen_settings();
   if (std::string_view(pattern) == "stderr") {
-    write_report(STDERR_FILENO, s.report_as_json);
+    (void)write_report(STDERR_FILENO, s.report_as_json);
     return;
   }
   file_name name(pattern);
-  const int descriptor = open(name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (descriptor < 0) {
-    complain("the report cannot be written: ", name.c_str());
-    return;
-  }
-  write_report(descriptor, s.report_as_json);
-  close(descriptor);
+  const int descriptor = open_output(name.c_str(), existing_file::appended);
+  int failure = descriptor < 0 ? -descriptor : write_report(descriptor, s.report_as_json);
+  if (descriptor >= 0 && close(descriptor) != 0 && failure == 0) failure = errno;
+  if (failure != 0) complain_of("the report cannot be written: ", name.c_str(), failure);
 }
 
 void on_signal(int) noexcept {

@@ -101,7 +101,8 @@ void note_context_ended(context_id gone) noexcept;
 void start(entry_id entry) noexcept;
 
 /// The report, as the settings say. Safe in a signal handler.
-void write_report(int descriptor, bool as_json) noexcept;
+/// 0, or the system's code where it could not be written.
+int write_report(int descriptor, bool as_json) noexcept;
 
 }  // namespace accounts
 }  // namespace vmm::preload

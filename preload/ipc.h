@@ -5,8 +5,8 @@
 //
 // The process that shares a block exports the physical handles behind it as descriptors, and a
 // thread of the library sends them to a process of the same user that names the block on a socket.
-// The 64 bytes of the handle name both. The process that opens it, which has this library too, maps the same
-// memory at an address of its own.
+// The 64 bytes of the handle name both. The process that opens it, which has this library too, maps
+// the same memory at an address of its own.
 //
 // I1  Handles that are not ours are the driver's.
 // I2  The block stays where it is while it is live, as the driver's own memory would. When it is

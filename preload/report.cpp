@@ -224,13 +224,15 @@ void write_json(writer& to) noexcept {
 
 }  // namespace
 
-void write_report(int descriptor, bool as_json) noexcept {
+int write_report(int descriptor, bool as_json) noexcept {
   writer to(descriptor);
   if (as_json) {
     write_json(to);
   } else {
     write_text(to);
   }
+  to.flush();
+  return to.failure();
 }
 
 }  // namespace vmm::preload::accounts
@@ -238,6 +240,6 @@ void write_report(int descriptor, bool as_json) noexcept {
 extern "C" [[gnu::visibility("default"), gnu::used]] int vmm_preload_report(int descriptor,
                                                                             int as_json) {
   if (vmm::preload::is_passive()) return 0;
-  vmm::preload::accounts::write_report(descriptor, as_json != 0);
+  (void)vmm::preload::accounts::write_report(descriptor, as_json != 0);
   return 1;
 }

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
+#include <cerrno>
 #include <string_view>
 
 #include "managed.h"
@@ -22,7 +22,7 @@ settings chosen;
 once_here reading;
 
 std::string_view text_of(const char* name) noexcept {
-  const char* text = std::getenv(name);
+  const char* const text = environment_text(name);
   return text == nullptr ? std::string_view{} : std::string_view{text};
 }
 
@@ -164,6 +164,31 @@ void become_passive() noexcept { current_mode.store(run_mode::off, std::memory_o
 void complain(const char* text, const char* more) noexcept {
   writer line(STDERR_FILENO);
   line.text("vmm_preload: ").text(text).text(more).text("\n");
+}
+
+// strerror() takes locks and host memory, and this is also called in a signal handler.
+void complain_of(const char* text, const char* more, int failure) noexcept {
+  const char* why = nullptr;
+  switch (failure) {
+    case EACCES: why = "permission denied"; break;
+    case EAGAIN: why = "the pipe is full"; break;
+    case EEXIST: why = "it is another user's, or has another name as well"; break;
+    case EFBIG: why = "the limit of file size is reached"; break;
+    case EISDIR: why = "it is a folder"; break;
+    case ELOOP: why = "it is a symbolic link to a file; name the file itself"; break;
+    case ENOENT: why = "its folder is not there"; break;
+    case ENOSPC: why = "no space is left"; break;
+    case EPIPE: why = "its reader is gone"; break;
+    default: break;
+  }
+  writer line(STDERR_FILENO);
+  line.text("vmm_preload: ").text(text).text(more).text(": ");
+  if (why != nullptr) {
+    line.text(why);
+  } else {
+    line.text("error ").number(static_cast<std::uint64_t>(failure)).text(" of the system");
+  }
+  line.text("\n");
 }
 
 }  // namespace vmm::preload

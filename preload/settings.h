@@ -83,5 +83,7 @@ class once_here {
 
 /// One line on stderr, "vmm_preload: " before it.
 void complain(const char* text, const char* more = "") noexcept;
+/// The same with what the system's code means behind it.
+void complain_of(const char* text, const char* more, int failure) noexcept;
 
 }  // namespace vmm::preload

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,7 +18,10 @@
 
 #include "accounts.h"
 #include "file_name.h"
+#include "output_file.h"
 #include "settings.h"
+
+import vmm.support;
 
 namespace vmm::preload::trace {
 namespace {
@@ -29,20 +32,30 @@ constexpr std::uint64_t events_max = 67'108'864;
 constexpr std::uint64_t streams_max = 65'536;
 constexpr std::uint64_t size_bytes_max = std::uint64_t{1} << 48;
 
+std::atomic<bool> incomplete;
+
 struct recording {
-  int descriptor = -1;
+  int descriptor = -1;  // none once a write has failed
   std::size_t used = 0;
   std::uint64_t event_count = 0;
+  std::uint64_t written_bytes = 0;  // to the file, up to the end of a line
   std::array<char, buffer_bytes> buffer;
 
   void flush() noexcept {
-    std::size_t done = 0;
-    while (done < used) {
-      const ssize_t wrote = write(descriptor, buffer.data() + done, used - done);
-      if (wrote <= 0) break;
-      done += static_cast<std::size_t>(wrote);
-    }
+    const auto done =
+        write_whole(descriptor, {reinterpret_cast<const std::byte*>(buffer.data()), used});
+    if (done.failure != 0) stop(done.count, done.failure);
+    written_bytes += used;
     used = 0;
+  }
+  // The file ends with a whole line, as far as it can be cut, and takes no more.
+  void stop(std::size_t done, int failure) noexcept {
+    while (done != 0 && buffer[done - 1] != '\n') --done;
+    (void)!ftruncate(descriptor, static_cast<off_t>(written_bytes + done));
+    (void)close(descriptor);
+    descriptor = -1;
+    incomplete.store(true, std::memory_order_relaxed);
+    complain_of("the trace is incomplete: ", chosen_settings().trace_to, failure);
   }
 };
 
@@ -54,28 +67,33 @@ struct recorder {
   bool is_finishing = false;
 };
 
-std::atomic<bool> incomplete;
-
 recorder& the() noexcept {
   static recorder* const only = new recorder;
   return *only;
+}
+
+// What is no file, as a pipe, has no end to be cut.
+bool is_file(int descriptor) noexcept {
+  struct stat found{};
+  return fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode);
 }
 
 // A second process with the same name writes beside the first.
 int open_file(std::size_t slot) noexcept {
   file_name name(chosen_settings().trace_to);
   if (slot != 0) name.add(".device").add_number(slot);
-  int descriptor = open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor >= 0 && flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+  int descriptor = open_output(name.c_str(), existing_file::emptied);
+  if (descriptor >= 0 && is_file(descriptor) && flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     close(descriptor);
     name.add(".").add_number(static_cast<std::uint64_t>(getpid()));
-    descriptor = open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    descriptor = open_output(name.c_str(), existing_file::emptied);
   }
-  // What is no file, as a pipe, has no end to be cut.
-  if (descriptor >= 0 && ftruncate(descriptor, 0) != 0 && errno != EINVAL) {
+  if (descriptor >= 0 && is_file(descriptor) && ftruncate(descriptor, 0) != 0) {
+    const int failure = errno;
     close(descriptor);
-    return -1;
+    descriptor = -failure;
   }
+  if (descriptor < 0) complain_of("the trace cannot be written: ", name.c_str(), -descriptor);
   return descriptor;
 }
 
@@ -83,7 +101,6 @@ recording* file_of(recorder& r, std::size_t slot) {
   if (r.files[slot] != nullptr) return r.files[slot];
   auto made = std::make_unique<recording>();
   made->descriptor = open_file(slot);
-  if (made->descriptor < 0) complain("the trace cannot be written: ", chosen_settings().trace_to);
   r.files[slot] = made.release();
   return r.files[slot];
 }
@@ -93,7 +110,7 @@ recording* room_in(recorder& r, std::size_t slot) {
   recording* file = file_of(r, slot);
   if (file->descriptor < 0 || file->event_count >= events_max) return nullptr;
   if (buffer_bytes - file->used < line_bytes_max) file->flush();
-  return file;
+  return file->descriptor < 0 ? nullptr : file;
 }
 
 void put(recording& file, std::string_view text) noexcept {
@@ -157,7 +174,7 @@ void finish() noexcept {
   const std::lock_guard<std::mutex> turn(r.lock);
   r.is_finishing = true;
   for (recording* each : r.files) {
-    if (each != nullptr) each->flush();
+    if (each != nullptr && each->descriptor >= 0) each->flush();
   }
 }
 

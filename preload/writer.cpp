@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writer.h"
 
-#include <unistd.h>
+#include <cstddef>
 
-#include <cerrno>
+import vmm.support;
 
 namespace vmm::preload {
 namespace {
@@ -56,13 +56,9 @@ writer& writer::fraction(std::uint64_t value, std::uint64_t unit, std::size_t wi
 }
 
 void writer::flush() noexcept {
-  std::size_t done = 0;
-  while (done < used_) {
-    const ssize_t wrote = write(descriptor_, buffer_ + done, used_ - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) break;
-    done += static_cast<std::size_t>(wrote);
-  }
+  const written_bytes done =
+      write_whole(descriptor_, {reinterpret_cast<const std::byte*>(buffer_), used_});
+  if (failure_ == 0) failure_ = done.failure;
   used_ = 0;
 }
 

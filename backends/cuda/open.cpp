@@ -27,8 +27,8 @@ constexpr std::uint64_t largest_reservation_bytes =
 
 const char* library_name(const cuda_options& options) noexcept {
   if (options.driver_library != nullptr) return options.driver_library;
-  const char* named = std::getenv("VMM_CUDA_LIBRARY");
-  return named != nullptr && *named != '\0' ? named : "libcuda.so.1";
+  const char* const named = environment_text("VMM_CUDA_LIBRARY");
+  return named != nullptr ? named : "libcuda.so.1";
 }
 
 // Whether memory is to be plain.

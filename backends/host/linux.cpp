@@ -13,8 +13,6 @@
 #include <string_view>
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,34 +54,6 @@ int repeat_while_interrupted(Work&& work) noexcept {
   }
   return EINTR;
 }
-
-// Past the limit of file size the kernel sends SIGXFSZ, which ends a process, besides answering
-// EFBIG. It sends it to the calling thread: for this object's life it waits there, and is taken
-// away at the end unless it had been waiting before.
-class no_size_signal {
- public:
-  no_size_signal() noexcept {
-    ::sigemptyset(&only_);
-    ::sigaddset(&only_, SIGXFSZ);
-    ::sigset_t pending{};
-    was_pending_ = ::sigpending(&pending) == 0 && ::sigismember(&pending, SIGXFSZ) == 1;
-    is_blocked_ = ::pthread_sigmask(SIG_BLOCK, &only_, &before_) == 0;
-  }
-  ~no_size_signal() {
-    if (!is_blocked_) return;
-    const ::timespec at_once{};
-    if (!was_pending_) (void)::sigtimedwait(&only_, nullptr, &at_once);
-    (void)::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  no_size_signal(const no_size_signal&) = delete;
-  no_size_signal& operator=(const no_size_signal&) = delete;
-
- private:
-  ::sigset_t only_{};
-  ::sigset_t before_{};
-  bool was_pending_ = false;
-  bool is_blocked_ = false;
-};
 
 // Reads the start of a small file. The view points into `buffer`; it is empty, and errno says why,
 // on failure.
@@ -204,11 +174,10 @@ opened open_memory_file(std::uint64_t size_bytes, page_kind pages, bool sealed) 
   const int descriptor = ::memfd_create("vmm", flags);
   if (descriptor < 0) return {-1, errno};
   int failure = 0;
-  {
-    const no_size_signal quiet;
+  without_write_signals([&] {
     failure = repeat_while_interrupted(
         [&] { return ::ftruncate(descriptor, static_cast<off_t>(size_bytes)); });
-  }
+  });
   if (failure == 0 && sealed &&
       ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     failure = errno;

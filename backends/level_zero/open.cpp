@@ -9,6 +9,7 @@ module vmm.level_zero;
 
 import vmm.backend;
 import :state;
+import vmm.environment;
 import vmm.std;
 import vmm.support;
 import vmm.texts;
@@ -43,7 +44,7 @@ constexpr const char* no_driver_detail =
 // The variable's value, or nothing when it is unset or empty.
 std::string_view variable(const char* name) noexcept {
   check(name != nullptr && *name != '\0', "a variable has no name");
-  const char* const value = std::getenv(name);
+  const char* const value = environment_text(name);
   return value != nullptr ? std::string_view(value) : std::string_view();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
+#include <cerrno>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
@@ -20,7 +21,9 @@ std::uint64_t sum(const std::array<std::atomic<std::uint64_t>, call_count>& coun
 }
 
 struct file_closer {
-  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  void operator()(std::FILE* file) const noexcept {
+    without_write_signals([&] { std::fclose(file); });
+  }
 };
 using file_owner = std::unique_ptr<std::FILE, file_closer>;
 
@@ -36,10 +39,18 @@ class line {
     if (length > 0) used_ = std::min(used_ + static_cast<std::size_t>(length), text_.size() - 1);
     check(used_ < text_.size(), "a line of the log has no room for its end");
   }
-  void write(std::FILE* sink) noexcept {
+  // 0, or the system's code.
+  [[nodiscard]] int write(std::FILE* sink) noexcept {
     check(sink != nullptr && used_ < text_.size(), "a line is written nowhere, or is too long");
     text_[used_] = '\n';
-    std::fwrite(text_.data(), 1, used_ + 1, sink);
+    int failure = 0;
+    without_write_signals([&] {
+      errno = 0;
+      const bool is_taken = std::fwrite(text_.data(), 1, used_ + 1, sink) == used_ + 1;
+      if (!is_taken || std::ferror(sink) != 0) failure = errno != 0 ? errno : EIO;
+      std::clearerr(sink);
+    });
+    return failure;
   }
 
  private:
@@ -112,7 +123,7 @@ result<std::shared_ptr<call_log>> call_log::open(std::string_view destination) n
 
 call_log::~call_log() {
   check(!owned_ || sink_ != nullptr, "a log owns a file that is not there");
-  if (owned_ && made_in_.is_here()) std::fclose(sink_);
+  if (owned_ && made_in_.is_here()) file_closer{}(sink_);
 }
 
 void call_log::after(const call_record& record) noexcept {
@@ -134,7 +145,12 @@ void call_log::after(const call_record& record) noexcept {
     }
     if (record.failure->detail[0] != '\0') text.add(": %s", record.failure->detail);
   }
-  text.write(sink_);
+  const int failure = text.write(sink_);
+  if (failure == 0 || sink_ == stderr || is_incomplete_.exchange(true)) return;
+  without_write_signals([&] {
+    std::fprintf(stderr, "vmm: the log of the driver's calls is incomplete: %s\n",
+                 std::strerror(failure));
+  });
 }
 
 void fail_plan::add(const rule& planned) noexcept {

@@ -105,7 +105,8 @@ export class call_log {
   call_log& operator=(const call_log&) = delete;
   ~call_log();
 
-  /// As call_observer asks: refuses nothing, and writes a line. Cost: formatting and one write.
+  /// As call_observer asks: refuses nothing, and writes a line. A line that cannot be written is
+  /// reported once, on stderr, and ends no program. Cost: formatting and one write.
   [[nodiscard]] status before(const call_record&) noexcept { return {}; }
   void after(const call_record& record) noexcept;
 
@@ -114,6 +115,7 @@ export class call_log {
   bool owned_ = false;
   process_mark made_in_;
   std::atomic<std::uint64_t> lines_{0};
+  std::atomic<bool> is_incomplete_{false};
 };
 
 /// Makes chosen calls fail, on any backend.

@@ -1,5 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
+module;
+#ifdef __linux__
+#include <sys/auxv.h>
+#else
+#include <unistd.h>
+#endif
+
 module vmm.environment;
 
 import vmm.backend;
@@ -41,13 +48,30 @@ constexpr std::array<byte_unit, 14> byte_units{{{"", 1},
 
 // The variable's value, or nothing when it is unset or empty.
 std::optional<std::string_view> variable(const char* name) noexcept {
-  check(name != nullptr && *name != '\0', "a variable has no name");
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
+  const char* const value = environment_text(name);
+  if (value == nullptr) return std::nullopt;
   return std::string_view{value};
 }
 
 }  // namespace
+
+bool environment_is_trusted() noexcept {
+#ifdef __linux__
+  const unsigned long marked = ::getauxval(AT_SECURE);
+  check(marked <= 1, "the kernel's mark of other rights is neither 0 nor 1");
+  return marked == 0;
+#else
+  return ::getuid() == ::geteuid() && ::getgid() == ::getegid();
+#endif
+}
+
+const char* environment_text(const char* name) noexcept {
+  check(name != nullptr && *name != '\0', "a variable has no name");
+  const char* const value = std::getenv(name);
+  if (value == nullptr || *value == '\0' || !environment_is_trusted()) return nullptr;
+  check(*value != '\0', "an empty value counts as one");
+  return value;
+}
 
 bool option_is_set(const char* name) noexcept { return variable(name).has_value(); }
 

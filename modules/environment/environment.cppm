@@ -4,6 +4,9 @@
 // vmm.environment - reading options from environment variables. For vmm's own modules and tools:
 // `import vmm;` does not bring it.
 //
+// I1  A program that runs with rights that its caller lacks (set-uid, set-gid, file capabilities)
+//     has no variables: each counts as unset, as with secure_getenv().
+//
 // An unset or empty variable leaves the option as it is. A malformed value is refused, never
 // guessed at: the error's detail, which the caller supplies, names the variable and says what it
 // may be.
@@ -22,6 +25,13 @@ namespace vmm {
 export [[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text) noexcept;
 /// A decimal number, whole text. nullopt when malformed.
 export [[nodiscard]] std::optional<double> parse_number(std::string_view text) noexcept;
+
+/// Whether the environment is of a caller with the rights of this program. [I1] Cost: none.
+export [[nodiscard]] bool environment_is_trusted() noexcept;
+
+/// The value, which stays the environment's; null where the variable is unset or empty. [I1] Every
+/// variable that vmm reads is read by this call. Requires: a name. Cost: a getenv.
+export [[nodiscard]] const char* environment_text(const char* name) noexcept;
 
 /// Whether the variable is set, and not empty. Requires: a name. Cost: a getenv.
 export [[nodiscard]] bool option_is_set(const char* name) noexcept;

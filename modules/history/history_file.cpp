@@ -339,6 +339,8 @@ status check_names(const history& taken) noexcept {
     case ENOENT: return "ENOENT";
     case ENOSPC: return "ENOSPC";
     case ENOTDIR: return "ENOTDIR";
+    case EPERM: return "EPERM";
+    case EPIPE: return "EPIPE";
     case EROFS: return "EROFS";
     default: return "errno";
   }
@@ -355,13 +357,10 @@ status check_names(const history& taken) noexcept {
 
 [[nodiscard]] status write_all(int descriptor, std::span<const std::byte> left) noexcept {
   check(descriptor >= 0, "bytes are written to no file");
-  while (!left.empty()) {
-    const auto written = ::write(descriptor, left.data(), left.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return system_error("the history's file cannot be written");
-    left = left.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
+  const written_bytes written = write_whole(descriptor, left);
+  if (written.failure == 0) return {};
+  errno = written.failure;
+  return system_error("the history's file cannot be written");
 }
 
 [[nodiscard]] status write_in_place(std::span<const std::byte> bytes, const char* path) noexcept {
@@ -480,7 +479,13 @@ status write_history(const history& taken, const char* path) noexcept {
   struct ::stat there{};
   const bool is_there = ::stat(path, &there) == 0;
   struct ::stat link{};
-  const bool leads_nowhere = !is_there && ::lstat(path, &link) == 0;
+  const bool is_named = ::lstat(path, &link) == 0;
+  const bool is_own = link.st_uid == ::geteuid() || link.st_uid == 0;
+  if (is_named && S_ISLNK(link.st_mode) && !is_own) {
+    errno = EPERM;
+    return system_error("the history's path is a symbolic link of another user's");
+  }
+  const bool leads_nowhere = !is_there && is_named;
   if (leads_nowhere || (is_there && !S_ISREG(there.st_mode))) return write_in_place(*bytes, path);
   try {
     const std::string place = is_there ? followed(path) : std::string(path);

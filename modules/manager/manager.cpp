@@ -78,7 +78,7 @@ status manager_options::validate() const noexcept {
 
 result<manager_options> manager_options::from_environment(const manager_options& base) noexcept {
   manager_options options = base;
-  if (const char* name = std::getenv("VMM_POLICY"); name != nullptr && *name != '\0') {
+  if (const char* name = environment_text("VMM_POLICY"); name != nullptr) {
     const result<policy> rules = policy::by_name(name);
     if (!rules) {
       return refuse(errc::bad_option,

@@ -9,6 +9,7 @@ module;
 module vmm.nvtx;
 
 import vmm.backend;
+import vmm.environment;
 import vmm.std;
 import vmm.support;
 
@@ -127,6 +128,9 @@ nvtx_declarer::~nvtx_declarer() {
 }
 
 result<std::unique_ptr<nvtx_declarer>> nvtx_declarer::open() {
+  if (!environment_is_trusted())
+    return refuse(errc::not_permitted,
+                  "a program with more rights than its caller loads no tool of NVTX");
   std::unique_ptr<state> made{new (std::nothrow) state};
   if (made != nullptr) {
     made->domain = nvtxDomainCreateA("vmm");

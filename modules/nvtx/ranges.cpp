@@ -16,6 +16,7 @@ module;
 module vmm.nvtx;
 
 import vmm.backend;
+import vmm.environment;
 import vmm.history;
 import vmm.std;
 import vmm.support;
@@ -77,6 +78,9 @@ nvtx_ranges::~nvtx_ranges() = default;
 bool nvtx_ranges::has_counters() noexcept { return VMM_NVTX_COUNTERS != 0; }
 
 result<std::unique_ptr<nvtx_ranges>> nvtx_ranges::open() {
+  if (!environment_is_trusted())
+    return refuse(errc::not_permitted,
+                  "a program with more rights than its caller loads no tool of NVTX");
   std::unique_ptr<state> made{new (std::nothrow) state};
   if (made != nullptr) {
     made->domain = nvtxDomainCreateA("vmm");

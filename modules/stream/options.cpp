@@ -150,12 +150,12 @@ result<pool_options> pool_options::from_environment(const pool_options& base) no
                            "VMM_POOL_PAGES takes a whole number of pages, such as 0 or 16384");
   }
   if (!read) return read.error();
-  if (const char* name = std::getenv("VMM_POOL_POLICY"); name != nullptr && *name != '\0') {
+  if (const char* name = environment_text("VMM_POOL_POLICY"); name != nullptr) {
     const result<pool_policy> rules = pool_policy::by_name(name);
     if (!rules) return refuse(errc::bad_option, "VMM_POOL_POLICY takes one of pool, vpmm");
     options.rules = *rules;
   }
-  if (const char* name = std::getenv("VMM_POOL_CAPTURE"); name != nullptr && *name != '\0') {
+  if (const char* name = environment_text("VMM_POOL_CAPTURE"); name != nullptr) {
     const result<capture_rule> rule = capture_by_name(name);
     if (!rule) return rule.error();
     options.capture = *rule;

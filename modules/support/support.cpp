@@ -1,10 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
+#include <cerrno>
 #include <cstdio>
 
 #if __has_include(<pthread.h>)
 #include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 #define VMM_CAN_SEE_FORKS
 #endif
 
@@ -116,6 +119,86 @@ void leave_behind(const void* object) noexcept {
   while (!left_objects.compare_exchange_weak(kept->next, kept, std::memory_order_relaxed)) {
   }
 }
+
+// ---- writing -------------------------------------------------------------------------
+
+#ifdef VMM_CAN_SEE_FORKS
+namespace {
+
+// The kernel sends them to the thread that writes.
+class blocked_write_signals {
+ public:
+  blocked_write_signals() noexcept {
+    ::sigemptyset(&both_);
+    for (const int each : signals) ::sigaddset(&both_, each);
+    ::sigset_t now{};
+    ::sigemptyset(&now);
+    (void)::sigpending(&now);
+    for (std::size_t i = 0; i < signals.size(); ++i)
+      was_pending_[i] = ::sigismember(&now, signals[i]) == 1;
+    is_blocked_ = ::pthread_sigmask(SIG_BLOCK, &both_, &before_) == 0;
+  }
+  ~blocked_write_signals() {
+    const int code = errno;
+    ::sigset_t now{};
+    ::sigemptyset(&now);
+    if (is_blocked_) (void)::sigpending(&now);
+    for (std::size_t i = 0; i < signals.size(); ++i) {
+      if (was_pending_[i] || ::sigismember(&now, signals[i]) != 1) continue;
+      ::sigset_t only{};
+      ::sigemptyset(&only);
+      ::sigaddset(&only, signals[i]);
+      int taken = 0;
+      (void)::sigwait(&only, &taken);
+    }
+    if (is_blocked_) (void)::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = code;
+  }
+  blocked_write_signals(const blocked_write_signals&) = delete;
+  blocked_write_signals& operator=(const blocked_write_signals&) = delete;
+
+ private:
+  static constexpr std::array signals{SIGPIPE, SIGXFSZ};
+  ::sigset_t both_{};
+  ::sigset_t before_{};
+  std::array<bool, 2> was_pending_{};
+  bool is_blocked_ = false;
+};
+
+}  // namespace
+
+void without_write_signals(void (*work)(void*), void* context) noexcept {
+  check(work != nullptr, "nothing is to be written");
+  const blocked_write_signals blocked;
+  work(context);
+}
+
+written_bytes write_whole(int descriptor, std::span<const std::byte> bytes) noexcept {
+  constexpr int interrupted_max = 1000;
+  written_bytes done;
+  without_write_signals([&] {
+    for (int left = interrupted_max; left > 0 && done.count < bytes.size();) {
+      const std::span<const std::byte> rest = bytes.subspan(done.count);
+      const auto count = ::write(descriptor, rest.data(), rest.size());
+      if (count > 0) {
+        done.count += static_cast<std::size_t>(count);
+        left = interrupted_max;
+      } else if (count < 0 && errno == EINTR) {
+        --left;
+      } else {
+        done.failure = count < 0 ? errno : EIO;
+        return;
+      }
+    }
+    if (done.count < bytes.size()) done.failure = EINTR;
+  });
+  check(done.count <= bytes.size() && (done.failure != 0) == (done.count < bytes.size()),
+        "a write failed and did not");
+  return done;
+}
+#else
+void without_write_signals(void (*work)(void*), void* context) noexcept { work(context); }
+#endif
 
 // ---- users ---------------------------------------------------------------------------
 

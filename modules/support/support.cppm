@@ -14,6 +14,8 @@
 // nothing that lies on a stack: a static driver goes before a pool that main() holds. That is no
 // mistake, and nothing is said of it.
 //
+// Writing: a file that cannot take what is written gives an error and never a signal.
+//
 // I1  is_here() is false in every process that was forked after the mark was made, and stays false.
 //     Children of vfork() and of clone() without fork handlers are not noticed: they may only exec.
 // I2  What leave_behind() was given is not destroyed and stays reachable.
@@ -151,6 +153,27 @@ export template <class T>
 void leave_parts_behind(T& parts) noexcept {
   leave_behind(new (std::nothrow) T(std::move(parts)));
 }
+
+// ---- writing -------------------------------------------------------------------------
+
+/// Runs `work`, which writes to files. SIGPIPE (no reader is left) and SIGXFSZ (the limit of file
+/// size), which the kernel sends besides the error, do not reach the program: they are blocked in
+/// this thread meanwhile, and taken away. errno is that of the work. Callable in a signal handler.
+export void without_write_signals(void (*work)(void*), void* context) noexcept;
+export template <class Work>
+void without_write_signals(Work work) noexcept {
+  without_write_signals([](void* given) { (*static_cast<Work*>(given))(); }, &work);
+}
+
+/// How far a write came; `failure` is the system's code, 0 where all is written.
+export struct written_bytes {
+  std::size_t count = 0;
+  int failure = 0;
+};
+/// write(), without its signals, and again where it was interrupted or took a part. Callable in a
+/// signal handler.
+export [[nodiscard]] written_bytes write_whole(int descriptor,
+                                               std::span<const std::byte> bytes) noexcept;
 
 // ---- users ---------------------------------------------------------------------------
 

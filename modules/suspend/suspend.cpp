@@ -6,6 +6,7 @@ module;
 module vmm.suspend;
 
 import vmm.backend;
+import vmm.environment;
 import vmm.manager;
 import vmm.optimizer;
 import vmm.options;
@@ -349,8 +350,8 @@ bool has_suspended(const all_regions& regions, std::string_view tag) noexcept {
 
 suspender::suspender(const suspend_options& options) : options_(options) {
   if (!options_.directory.empty()) return;
-  const char* const given = std::getenv("TMPDIR");
-  options_.directory = given != nullptr && *given != '\0' ? given : "/tmp";
+  const char* const given = environment_text("TMPDIR");
+  options_.directory = given != nullptr ? given : "/tmp";
   check(!options_.directory.empty(), "there is no directory for files");
 }
 

@@ -27,8 +27,10 @@ mapped_bytes map(std::uint64_t size_bytes, int flags, int file) noexcept {
 int allocate(int file, std::uint64_t size_bytes) noexcept {
   check(file >= 0, "no file is given its blocks");
   int failure = EINTR;
-  for (int left = interrupted_max; left > 0 && failure == EINTR; --left)
-    failure = ::posix_fallocate(file, 0, static_cast<off_t>(size_bytes));
+  without_write_signals([&] {
+    for (int left = interrupted_max; left > 0 && failure == EINTR; --left)
+      failure = ::posix_fallocate(file, 0, static_cast<off_t>(size_bytes));
+  });
   return failure;
 }
 

@@ -60,6 +60,17 @@ std::uint64_t time_ns() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+// The file whose lock this process has; -1: none. A forked child that kept it open would keep the
+// lock of a parent that is gone.
+std::atomic<int> locked_file = -1;
+
+void close_in_child() noexcept {
+  const int file = locked_file.exchange(-1, std::memory_order_relaxed);
+  if (file >= 0) (void)::close(file);
+}
+// Registered before main: no file can be older than the handler.
+[[maybe_unused]] const int fork_handler = ::pthread_atfork(nullptr, nullptr, close_in_child);
+
 // The file, under its name and its lock. It is written by pwrite() and not mapped: a store to a
 // mapping ends the process where the file system is full, or somebody has cut the file.
 class top_file {
@@ -73,7 +84,7 @@ class top_file {
   [[nodiscard]] bool open() {
     check(!is_open_ && file_ < 0 && folder_ < 0, "a file is opened that is open");
     const std::string path = top_folders().front();
-    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    if (!make_folder(path)) {
       complain(path.c_str(), "the folder cannot be made");
       return false;
     }
@@ -101,6 +112,7 @@ class top_file {
   void close() noexcept {
     check(!is_open_ || file_ >= 0, "an open file has no descriptor");
     if (std::exchange(is_open_, false)) (void)::unlinkat(folder_, name_.c_str(), 0);
+    locked_file.store(-1, std::memory_order_relaxed);
     if (file_ >= 0) ::close(file_);
     if (folder_ >= 0) ::close(folder_);
     sequences_.fill(0);
@@ -125,14 +137,36 @@ class top_file {
   }
 
  private:
-  // The lock is the process's, which neither a fork nor an exec hands on.
+  // In a folder of this user's, or in one like /tmp, where nobody removes another's.
+  [[nodiscard]] static bool make_folder(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    check(slash != std::string::npos && slash + 1 < path.size(), "a folder has no name");
+    const int above = ::open(path.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    struct ::stat found{};
+    const bool is_right =
+        above >= 0 && ::fstat(above, &found) == 0 &&
+        (found.st_uid == ::geteuid() || (found.st_uid == 0 && (found.st_mode & S_ISVTX) != 0));
+    const bool is_there = is_right && (::mkdirat(above, path.c_str() + slash + 1, 0700) == 0 ||
+                                       errno == EEXIST);
+    if (above >= 0) ::close(above);
+    check(!is_there || is_right, "a folder is made below another user's");
+    return is_there;
+  }
+
+  // The lock is the open file's, which no other open and close of the file in this process drops.
+  // An exec does not hand it on, nor does a fork: the child closes its copy at once.
   [[nodiscard]] bool prepare() {
     check(file_ >= 0 && !is_open_, "no file is prepared, or one twice");
+    locked_file.store(file_, std::memory_order_relaxed);
     struct ::flock whole{};
     whole.l_type = F_WRLCK;
     whole.l_whence = SEEK_SET;
-    if (::fchmod(file_, 0600) != 0 || ::fcntl(file_, F_SETLK, &whole) != 0) return false;
-    if (::ftruncate(file_, static_cast<::off_t>(top_file_bytes)) != 0) return false;
+    if (::fchmod(file_, 0600) != 0 || ::fcntl(file_, F_OFD_SETLK, &whole) != 0) return false;
+    bool has_size = false;
+    without_write_signals([&] {
+      has_size = ::ftruncate(file_, static_cast<::off_t>(top_file_bytes)) == 0;
+    });
+    if (!has_size) return false;
     top_head head;
     head.slot_count = top_slot_count;
     head.process = static_cast<std::uint64_t>(::getpid());
@@ -147,7 +181,13 @@ class top_file {
     check(file_ >= 0, "no file is written to");
     check(offset_bytes + sizeof(what) <= top_file_bytes, "the file is written past its end");
     const auto at = static_cast<::off_t>(offset_bytes);
-    return ::pwrite(file_, &what, sizeof(what), at) == static_cast<::ssize_t>(sizeof(what));
+    bool is_written = false;
+    check(at >= 0, "an offset has no place in a file");
+    without_write_signals([&] {
+      is_written =
+          ::pwrite(file_, &what, sizeof(what), at) == static_cast<::ssize_t>(sizeof(what));
+    });
+    return is_written;
   }
   [[nodiscard]] static std::string program_name() {
     std::array<char, 16> name{};

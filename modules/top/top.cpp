@@ -12,6 +12,7 @@ module;
 module vmm.top;
 
 import vmm.backend;
+import vmm.environment;
 import vmm.std;
 import vmm.support;
 
@@ -111,8 +112,12 @@ status check_head(const top_head& read, std::uint64_t process) noexcept {
 
 std::vector<std::string> top_folders() {
   std::vector<std::string> out;
-  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime == '/') out.push_back(std::string(runtime) + "/vmm");
+  const char* const runtime = environment_text("XDG_RUNTIME_DIR");
+  struct ::stat found{};
+  // Of root by `sudo -E` it is the user's, whose processes a folder of root's would stop.
+  const bool is_own = runtime != nullptr && *runtime == '/' && ::stat(runtime, &found) == 0 &&
+                      found.st_uid == ::geteuid();
+  if (is_own) out.push_back(std::string(runtime) + "/vmm");
   out.push_back("/tmp/vmm-" + std::to_string(::geteuid()));
   check(!out.empty() && out.front().front() == '/', "a folder is nowhere");
   return out;

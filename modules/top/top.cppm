@@ -95,7 +95,7 @@ export [[nodiscard]] result<top_sample> decode_sample(
 export [[nodiscard]] status check_head(const top_head& read, std::uint64_t process) noexcept;
 
 /// Where this user's files may lie, the first of them for new ones: "vmm" in XDG_RUNTIME_DIR, where
-/// that is set to an absolute path, and /tmp/vmm-UID.
+/// that is set to an absolute path of this user's, and /tmp/vmm-UID.
 export [[nodiscard]] std::vector<std::string> top_folders();
 /// Opens the folder. Errors: unavailable (it is not there, with the system's code), not_permitted
 /// (it is another user's, no folder, or others may enter it).

@@ -5,7 +5,7 @@
 // gives back what was put into it; no bytes harm the reader. Method: write known events, read them;
 // cut and change the bytes of a file everywhere, by a seeded generator; write files where there is
 // no room, under a reader's eyes, and in odd places.
-#include <signal.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -346,18 +346,47 @@ TEST_F(HistoryPlace, WhatCannotBeWrittenLeavesTheOldFileWhole) {
   const auto before_bytes = std::filesystem::file_size(path);
   struct ::rlimit usual{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &usual), 0);
-  const auto ignored = ::signal(SIGXFSZ, SIG_IGN);
   struct ::rlimit small = usual;
   small.rlim_cur = 1024;
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   const vmm::status refused = vmm::write_history(larger(), path.c_str());
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &usual), 0);
-  ::signal(SIGXFSZ, ignored);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().native, EFBIG);
   EXPECT_EQ(std::filesystem::file_size(path), before_bytes);
   EXPECT_TRUE(is_whole(path));
   EXPECT_EQ(file_count(), 1u) << "nothing is left beside it";
+}
+
+TEST_F(HistoryPlace, AReaderThatGoesEndsNoProgram) {
+  const std::string path = folder / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::thread reader([&] {
+    const int end = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    char first = 0;
+    EXPECT_EQ(::read(end, &first, 1), 1);
+    ::close(end);
+  });
+  vmm::history much = larger();
+  while (much.events.size() < 100'000)  // more than a pipe takes
+    much.events.insert(much.events.end(), 10'000, much.events.back());
+  const vmm::status refused = vmm::write_history(much, path.c_str());
+  reader.join();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().native, EPIPE);
+}
+
+TEST_F(HistoryPlace, ALinkOfAnotherUserIsNotFollowed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+  const std::filesystem::path victim = folder / "victim";
+  const std::filesystem::path link = folder / "link";
+  std::ofstream(victim) << "what the user has";
+  std::filesystem::create_symlink(victim, link);
+  ASSERT_EQ(::lchown(link.c_str(), 65534, 65534), 0);
+  const vmm::status refused = vmm::write_history(example(), link.c_str());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().native, EPERM);
+  EXPECT_EQ(std::filesystem::file_size(victim), 17u);
 }
 
 // While another writes it again and again.

@@ -25,9 +25,12 @@
 
 #include "child.hpp"
 
+import vmm.backends;
+import vmm.fake;
 import vmm.host;
 import vmm.manager;
 import vmm.stream;
+import vmm.suspend;
 import vmm.vector;
 
 #if defined(__has_feature)
@@ -170,6 +173,61 @@ TEST(FileSizeLimit, TheProgramsSignalStaysTheProgramsOwn) {
                 expect(sigismember(&now, SIGXFSZ) == 0, "no signal of the driver's is left");
               }),
               "signals");
+}
+
+// What vmm writes for its user: the log of calls, the file of vmm-top, contents of suspended
+// memory.
+TEST(FileSizeLimit, ALogThatIsCutIsReportedOnce) {
+  VMM_SKIP_UNDER_TSAN();
+  const std::string path = testing::TempDir() + "vmm_log_" + std::to_string(::getpid());
+  const auto seen = in_child([&] {
+    ::setenv("VMM_LOG", path.c_str(), 1);
+    const limited size(RLIMIT_FSIZE, 200);
+    const auto driver = vmm::open_backend("fake");
+    expect(driver.has_value(), "open");
+    for (int i = 0; driver && i < 20; ++i) {
+      const auto range = driver->get()->reserve({2 * MiB, 0, {}});
+      expect(range && driver->get()->free_reservation(*range), "a call");
+    }
+  });
+  EXPECT_EQ(seen.signal, 0);
+  EXPECT_EQ(seen.code, 0);
+  EXPECT_EQ(seen.said, "vmm: the log of the driver's calls is incomplete: File too large\n");
+  std::remove(path.c_str());
+}
+
+TEST(FileSizeLimit, AnAllocatorThatCannotBeShownGoesOn) {
+  VMM_SKIP_UNDER_TSAN();
+  const auto seen = in_child([] {
+    const limited size(RLIMIT_FSIZE, 100);
+    vmm::fake_driver driver;
+    vmm::pool_options options;
+    options.publish = true;
+    vmm::stream_pool pool(driver, options);
+    expect(pool.set_up().has_value(), "set_up");
+  });
+  EXPECT_EQ(seen.signal, 0);
+  EXPECT_EQ(seen.code, 0);
+  EXPECT_NE(seen.said.find("the file cannot be made"), std::string::npos) << seen.said;
+}
+
+TEST(FileSizeLimit, SuspendingToAFileIsRefused) {
+  VMM_SKIP_UNDER_TSAN();
+  expect_good(in_child([] {
+                auto driver = vmm::host_driver::open().value();
+                vmm::manager managed(driver);
+                const auto at = managed.allocate(4 * MiB);
+                expect(at.has_value(), "allocate");
+                vmm::suspender all({.tier = vmm::backup_tier::file});
+                expect(all.add(managed, {.tag = "all"}).has_value(), "add");
+                {
+                  const limited size(RLIMIT_FSIZE, MiB);
+                  expect(!all.suspend().has_value(), "suspend is refused");
+                }
+                expect(all.suspend().has_value() && all.resume().has_value(), "without the limit");
+                expect(managed.free(*at).has_value(), "free");
+              }),
+              "a suspender");
 }
 
 // ---- open files ----------------------------------------------------------------------

@@ -27,6 +27,11 @@ bool ends_with_any(std::string_view path, std::initializer_list<std::string_view
   return std::ranges::any_of(ends, [&](std::string_view end) { return path.ends_with(end); });
 }
 
+bool is_in_any(std::string_view path, std::initializer_list<std::string_view> folders) {
+  return std::ranges::any_of(folders,
+                             [&](std::string_view folder) { return path.starts_with(folder); });
+}
+
 bool is_source(std::string_view path) {
   return ends_with_any(path, {".cpp", ".cppm", ".hpp", ".h", ".cu", ".cuh", ".inc"});
 }
@@ -141,6 +146,7 @@ class checker {
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = std::min(text.find('\n', at), text.size());
       check_line(text.substr(at, end - at), ++number, source || script);
+      if (source) check_variable(text.substr(at, end - at), number);
       if (script) check_address(text.substr(at, end - at), number);
       at = end + 1;
     }
@@ -159,6 +165,15 @@ class checker {
       if (has_word(line, word))
         report(number, "reminder", "do it or file an issue; no reminders stay");
     }
+  }
+
+  // A program with more rights than its caller must not obey its caller's variables.
+  void check_variable(std::string_view line, int number) {
+    const bool is_reader = file_.path == "modules/environment/environment.cpp";
+    const bool installed = is_in_any(file_.path, {"modules/", "backends/", "preload/", "c/"});
+    if (!installed || is_reader || !has_word(line, "getenv")) return;
+    if (line.find("getenv(") != std::string_view::npos)
+      report(number, "variable", "read it by environment_text, which is null in a set-uid program");
   }
 
   static bool has_word(std::string_view line, std::string_view word) {

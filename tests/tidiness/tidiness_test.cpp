@@ -69,6 +69,14 @@ TEST(Planted, Reminder) {
   }
 }
 
+TEST(Planted, VariableThatASetUidProgramWouldObey) {
+  const std::string reads = spdx + "const char* a = std::getenv(\"A\");\n";
+  for (const char* path : {"modules/a/a.cpp", "backends/a/a.cpp", "preload/a.cpp", "c/src/a.cpp"})
+    EXPECT_EQ(rules_broken(path, reads), rules{"variable"}) << path;
+  EXPECT_EQ(rules_broken("tools/a/a.cpp", reads), rules{});
+  EXPECT_EQ(rules_broken("c/src/a.cpp", spdx + "// Cost: a getenv.\n"), rules{});
+}
+
 TEST(Planted, WebAddressInAScript) {
   const std::string line = "# see https://example.org\n";
   EXPECT_EQ(rules_broken("scripts/a.sh", spdx + line), rules{"address"});

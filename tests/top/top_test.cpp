@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -293,6 +294,62 @@ TEST_F(Top, AForkedChildShowsItsOwn) {
   for (const auto& each : seen.processes)
     if (each.process != static_cast<std::uint64_t>(parent.process()))
       ::kill(static_cast<::pid_t>(each.process), SIGKILL);
+}
+
+TEST_F(Top, AProcessThatOpensItsOwnFileIsStillShown) {
+  child live([this](child& self) {
+    vmm::fake_driver driver;
+    vmm::pool_options options;
+    options.publish = true;
+    options.at_end.hook = nullptr;
+    vmm::stream_pool pool(driver, options);
+    if (!pool.set_up()) ::_exit(5);
+    const fs::path own = folder / ("top." + std::to_string(::getpid()));
+    ::close(::open(own.c_str(), O_RDONLY | O_CLOEXEC));  // as a backup program in it may
+    while (true) self.pause();
+  });
+  EXPECT_EQ(look().processes.size(), 1u);
+  EXPECT_TRUE(fs::exists(file_of(live)));
+}
+
+TEST_F(Top, AForkedChildKeepsNoLockOfItsParent) {
+  child parent([](child& self) {
+    vmm::fake_driver driver;
+    vmm::pool_options options;
+    options.publish = true;
+    options.at_end.hook = nullptr;
+    vmm::stream_pool pool(driver, options);
+    if (!pool.set_up()) ::_exit(5);
+    if (::fork() == 0) {
+      self.pause();  // its parent is ended meanwhile
+      ::_exit(0);
+    }
+    while (true) ::pause();
+  });
+  const fs::path file = file_of(parent);
+  ASSERT_TRUE(fs::exists(file));
+  parent.end();
+  EXPECT_TRUE(look().processes.empty());
+  EXPECT_FALSE(fs::exists(file));
+  parent.let_go();
+}
+
+// `sudo -E` keeps the user's folder in the environment.
+TEST_F(Top, RootMakesNothingInTheFolderOfAUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+  ASSERT_EQ(::chown(runtime.c_str(), 65534, 65534), 0);
+  child live([](child& self) {
+    vmm::fake_driver driver;
+    publish_a_pool(self, driver, true);
+  });
+  EXPECT_TRUE(fs::is_empty(runtime));
+  top_listing seen;
+  vmm::tools::read_top_folder("/tmp/vmm-0", seen);
+  EXPECT_TRUE(std::any_of(seen.processes.begin(), seen.processes.end(), [&](const auto& each) {
+    return each.process == static_cast<std::uint64_t>(live.process());
+  }));
+  live.go_on();
+  live.go_on();
 }
 
 TEST_F(Top, AFolderThatOthersMayEnterIsRefused) {

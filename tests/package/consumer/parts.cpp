@@ -39,6 +39,8 @@ namespace parts {
 // vmm.environment
 using vmm::check_options;
 using vmm::contents_rule;
+using vmm::environment_is_trusted;
+using vmm::environment_text;
 using vmm::memory_options;
 using vmm::option_bytes_max;
 using vmm::option_is_set;
@@ -158,6 +160,9 @@ using vmm::round_up;
 using vmm::use_of;
 using vmm::used_object;
 using vmm::user_count;
+using vmm::without_write_signals;
+using vmm::write_whole;
+using vmm::written_bytes;
 
 // vmm.sync
 using vmm::sync::atomic;

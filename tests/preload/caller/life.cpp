@@ -151,6 +151,18 @@ void work(const arguments& all) {
 }
 
 // The driver was not used yet: the child is a process as any.
+// Some 400 KB of a trace.
+void many(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  for (int i = 0; i < 20'000; ++i) {
+    device_pointer at = 0;
+    must(cu.allocate(&at, 4096) == code::success, "memory");
+    must(cu.free(at) == code::success, "a free");
+  }
+  std::printf("done\n");
+}
+
 void fork_before(const arguments&) {
   const driver cu = load();
   in_child([&] {

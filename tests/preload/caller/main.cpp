@@ -68,6 +68,7 @@ constexpr std::array words{
     word{"ipc_fork", ipc_fork},
     word{"dma_buf", dma_buf},
     word{"ipc_reset", ipc_reset},
+    word{"many", many},
     word{"ipc_impostor", ipc_impostor},
     word{"ipc_silent", ipc_silent},
     word{"ipc_stranger", ipc_stranger},

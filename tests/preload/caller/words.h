@@ -73,6 +73,7 @@ void ipc_fork(const arguments& all);
 void dma_buf(const arguments& all);
 
 void ipc_reset(const arguments& all);
+void many(const arguments& all);
 void ipc_impostor(const arguments& all);
 void ipc_silent(const arguments& all);
 void ipc_stranger(const arguments& all);
