@@ -5,9 +5,6 @@
 // pool's (new, and after a trace has been through it), and mappings of handles of one size by hand.
 // All arrays stand at the same time, each round runs every kernel on every make once, and medians
 // are told. What a kernel wrote is checked on the device.
-#include <cuda.h>
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -22,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "../backends/cuda/abi.h"
 #include "../tools/program/usage.hpp"
 #include "device.hpp"
 #include "must.hpp"

@@ -9,9 +9,6 @@
 // program. Ways that are compared run one right after the other, in turns the one first and the
 // other. The tables show medians, and of ratios, which are taken pair by pair, the middle half and
 // all of them too.
-#include <cuda.h>
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -25,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "../backends/cuda/abi.h"
 #include "../tools/program/usage.hpp"
 #include "device.hpp"
 #include "must.hpp"

@@ -6,8 +6,6 @@
 #ifndef VMM_BENCH_CONTENDERS_HPP
 #define VMM_BENCH_CONTENDERS_HPP
 
-#include <cuda.h>
-#include <cudaTypedefs.h>
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -17,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "../backends/cuda/abi.h"
 #include "peers/peer.h"
 
 #include "must.hpp"

@@ -63,7 +63,7 @@ configure() {
   # Warnings are off: a plant is no good code. Tests of threads need the schedule points.
   cmake -S "$src" -B "$work/$1" -G Ninja -DCMAKE_CXX_COMPILER=clang++-19 \
     -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CXX_FLAGS="-w $extra" \
-    -DVMM_BUILD_TOOLS=OFF -DVMM_INSTALL=OFF -DVMM_CUDA=OFF -DVMM_CHECK_LEVEL=$level \
+    -DVMM_BUILD_TOOLS=OFF -DVMM_INSTALL=OFF -DVMM_CHECK_LEVEL=$level \
     -DVMM_SCHEDULE_POINTS=ON -DVMM_SANITIZE="$sanitize" >"$work/$1.configure.log" 2>&1 ||
     { tail -20 "$work/$1.configure.log" >&2; die "cmake could not configure the copy"; }
 }

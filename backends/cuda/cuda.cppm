@@ -4,8 +4,7 @@
 // vmm.cuda - a CUDA device as a backend, over the driver API. [A2, A9, J1, J2, J4]
 //
 // The driver is loaded when open() is called: neither a GPU nor a driver is needed to build, link
-// or start a program. Where vmm itself was built without cuda.h, open() says so. No vendor header
-// is needed to import this module.
+// or start a program, and no vendor header to build vmm or to import this module.
 //
 // I1  One object is one device: its primary context is retained from open() to the destructor.
 // I2  Every call makes that context current for its own duration and restores the caller's, so any
@@ -38,7 +37,7 @@ struct driver_state;
 export class cuda_driver {
  public:
   /// Loads the driver, finds its entry points by version, retains the device's primary context.
-  /// Errors: unavailable (no library, too old a driver, no such device, built without cuda.h),
+  /// Errors: unavailable (no library, too old a driver, no such device),
   /// not_supported (the device has no virtual memory management), bad_option, out_of_host_memory,
   /// or what the driver said. Cost: up to a second for the first object of a process.
   [[nodiscard]] static result<cuda_driver> open(const cuda_options& options = {});

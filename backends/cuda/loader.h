@@ -12,8 +12,7 @@
 // filled.
 #pragma once
 
-#include <cuda.h>
-#include <cudaTypedefs.h>
+#include "abi.h"
 
 namespace vmm::cuda {
 
@@ -65,9 +64,8 @@ struct entry_points {
   PFN_cuEventRecord_v2000 event_record = nullptr;
   PFN_cuEventQuery_v2000 event_query = nullptr;
   PFN_cuEventSynchronize_v2000 event_synchronize = nullptr;
-  // All work of a context in one event: optional. Headers before CUDA 12.5 do not declare it.
-  using context_record_event = CUresult(CUDAAPI*)(CUcontext context, CUevent event);
-  context_record_event context_record = nullptr;
+  // All work of a context in one event: optional.
+  PFN_cuCtxRecordEvent_v12050 context_record = nullptr;
   // Capture into graphs: optional.
   PFN_cuStreamIsCapturing_v10000 stream_is_capturing = nullptr;
   PFN_cuStreamGetCaptureInfo_v10010 stream_get_capture = nullptr;

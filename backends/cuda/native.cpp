@@ -11,39 +11,22 @@ import vmm.std;
 import vmm.support;
 
 namespace vmm::cuda {
-namespace {
-
-// Location types by number: headers before 12.2 name only the device.
-constexpr auto host_type = static_cast<CUmemLocationType>(2);
-constexpr auto host_node_type = static_cast<CUmemLocationType>(3);
-#if CUDA_VERSION >= 12030
-static_assert(CU_MEM_LOCATION_TYPE_HOST == host_type);
-static_assert(CU_MEM_LOCATION_TYPE_HOST_NUMA == host_node_type);
-#endif
-
-constexpr unsigned fabric_bit =
-    8;  // CU_MEM_HANDLE_TYPE_FABRIC, which headers before 12.3 do not name
-#if CUDA_VERSION >= 12030
-static_assert(CU_MEM_HANDLE_TYPE_FABRIC == fabric_bit);
-#endif
-
-}  // namespace
 
 CUmemLocation native(location where) noexcept {
   CUmemLocation out{};
   out.id = where.ordinal;
   switch (where.kind) {
     case location::place::device: out.type = CU_MEM_LOCATION_TYPE_DEVICE; break;
-    case location::place::host: out.type = host_type; break;
-    case location::place::host_node: out.type = host_node_type; break;
+    case location::place::host: out.type = CU_MEM_LOCATION_TYPE_HOST; break;
+    case location::place::host_node: out.type = CU_MEM_LOCATION_TYPE_HOST_NUMA; break;
   }
   check(out.type != CU_MEM_LOCATION_TYPE_INVALID, "a location is of no kind");
   return out;
 }
 
 location from_native(const CUmemLocation& where) noexcept {
-  if (where.type == host_type) return host();
-  if (where.type == host_node_type) return host_node(where.id);
+  if (where.type == CU_MEM_LOCATION_TYPE_HOST) return host();
+  if (where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) return host_node(where.id);
   return device(where.id);
 }
 
@@ -52,13 +35,15 @@ CUmemAllocationHandleType native(share_kind kinds) noexcept {
   const auto bits = static_cast<unsigned>(kinds);
   const unsigned plain = bits & ~static_cast<unsigned>(share_kind::fabric);
   check(bits <= 7, "memory is shared in a way that there is not");
-  const unsigned fabric = (bits & static_cast<unsigned>(share_kind::fabric)) != 0 ? fabric_bit : 0;
+  const bool is_fabric = (bits & static_cast<unsigned>(share_kind::fabric)) != 0;
+  const unsigned fabric = is_fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0u;
   return static_cast<CUmemAllocationHandleType>(plain | fabric);
 }
 
 share_kind from_native(CUmemAllocationHandleType kinds) noexcept {
   const auto bits = static_cast<unsigned>(kinds);
-  const unsigned fabric = (bits & fabric_bit) != 0 ? static_cast<unsigned>(share_kind::fabric) : 0;
+  const bool is_fabric = (bits & CU_MEM_HANDLE_TYPE_FABRIC) != 0;
+  const unsigned fabric = is_fabric ? static_cast<unsigned>(share_kind::fabric) : 0;
   return static_cast<share_kind>((bits & 3u) | fabric);
 }
 

@@ -51,22 +51,6 @@ error unusable(const entry_points& cu, CUresult code, const char* detail) noexce
   return failure;
 }
 
-// Device attributes by number where headers before the CUDA version in the comment do not name
-// them.
-constexpr auto fabric_attribute = static_cast<CUdevice_attribute>(128);         // 12.3
-constexpr auto multicast_attribute = static_cast<CUdevice_attribute>(132);      // 12.1
-constexpr auto host_node_attribute = static_cast<CUdevice_attribute>(134);      // 12.2
-constexpr auto host_node_vmm_attribute = static_cast<CUdevice_attribute>(141);  // 12.8
-constexpr auto host_vmm_attribute = static_cast<CUdevice_attribute>(145);       // 13.0
-#if CUDA_VERSION >= 13000
-static_assert(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED == fabric_attribute);
-static_assert(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED == multicast_attribute);
-static_assert(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID == host_node_attribute);
-static_assert(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ==
-              host_node_vmm_attribute);
-static_assert(CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED == host_vmm_attribute);
-#endif
-
 }  // namespace
 
 namespace {
@@ -105,12 +89,13 @@ status driver_state::read_device() {
   // of each thread, 2 (CU_STREAM_PER_THREAD), can be.
   can.capturable_from = 2;
   can.retain = true;
-  can.host_location = attribute(host_vmm_attribute) != 0;
-  can.host_node_location = attribute(host_node_vmm_attribute) != 0;
+  can.host_location = attribute(CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
+  can.host_node_location =
+      attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
   can.export_posix_fd =
       attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
-  can.export_fabric = attribute(fabric_attribute) != 0;
-  can.multicast_capable = attribute(multicast_attribute) != 0;
+  can.export_fabric = attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) != 0;
+  can.multicast_capable = attribute(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) != 0;
   can.multicast = can.multicast_capable && has_multicast(cu);
   can.compression = attribute(CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED) != 0;
   can.peers = cu.device_can_access_peer != nullptr && cu.device_get_p2p_attribute != nullptr;
@@ -139,7 +124,7 @@ void driver_state::read_description() noexcept {
   description.dma_buf = attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0;
   int node = -1;
   const bool node_known =
-      cu.device_get_attribute(&node, host_node_attribute, device) == CUDA_SUCCESS;
+      cu.device_get_attribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) == CUDA_SUCCESS;
   description.closest_host_node = node_known ? node : -1;
 }
 

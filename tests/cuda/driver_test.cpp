@@ -5,7 +5,6 @@
 // Method: it runs on a stand-in for libcuda over the fake driver, which refuses a call without a
 // current context as the real one does; the fake's resource counts must be zero at the end of each
 // test.
-#include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 
 #include <gtest/gtest.h>
 
+#include "../../backends/cuda/abi.h"
 #include "../process/every_call.hpp"
 #include "workbench.hpp"
 

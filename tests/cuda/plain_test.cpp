@@ -6,8 +6,6 @@
 // Method: the CUDA backend on the stand-in, with cuda_memory::plain or VMM_CUDA_MEMORY; contents
 // are compared while blocks are reused, split and merged, and every call for memory fails once and
 // for ever. That it keeps the contract otherwise is conformance_standin's.
-#include <cuda.h>
-
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +19,7 @@
 
 #include <gtest/gtest.h>
 
+#include "../../backends/cuda/abi.h"
 #include "workbench.hpp"
 
 import vmm.backend;

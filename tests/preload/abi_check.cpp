@@ -1,15 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: preload/abi.h says what cuda.h says. Method: every size, place and number is compared while
-// this file is compiled, and so is the type of each entry of the table where the header declares
-// it.
-#include <cuda.h>
-#include <cudaTypedefs.h>
-
+// Goal: preload/abi.h agrees with backends/cuda/abi.h, which `./run check cuda_abi` compares with
+// cuda.h. Method: every size, place and number is compared while this file is compiled, and so is
+// the type of each entry of the table.
 #include <cstddef>
 #include <type_traits>
 
+#include "../../backends/cuda/abi.h"
 #include "../../preload/abi.h"
 
 namespace {
@@ -68,7 +66,7 @@ VMM_SAME(PFN_cuMemAlloc_v3020, (device_pointer*, std::size_t))
 VMM_SAME(PFN_cuMemAllocPitch_v3020,
          (device_pointer*, std::size_t*, std::size_t, std::size_t, unsigned))
 VMM_SAME(PFN_cuMemFree_v3020, (device_pointer))
-VMM_SAME(PFN_cuMemAllocAsync_v11020_ptsz, (device_pointer*, std::size_t, stream_id))
+VMM_SAME(PFN_cuMemAllocAsync_v11020, (device_pointer*, std::size_t, stream_id))
 VMM_SAME(PFN_cuMemFreeAsync_v11020, (device_pointer, stream_id))
 VMM_SAME(PFN_cuMemAllocFromPoolAsync_v11020, (device_pointer*, std::size_t, pool_id, stream_id))
 VMM_SAME(PFN_cuMemAllocManaged_v6000, (device_pointer*, std::size_t, unsigned))
@@ -79,7 +77,7 @@ VMM_SAME(PFN_cuPointerGetAttributes_v7000, (unsigned, int*, void**, device_point
 VMM_SAME(PFN_cuIpcGetMemHandle_v4010, (ipc_handle*, device_pointer))
 VMM_SAME(PFN_cuIpcOpenMemHandle_v11000, (device_pointer*, ipc_handle, unsigned))
 VMM_SAME(PFN_cuIpcCloseMemHandle_v4010, (device_pointer))
-VMM_SAME(PFN_cuMemcpyDtoD_v7000_ptds, (device_pointer, device_pointer, std::size_t))
+VMM_SAME(PFN_cuMemcpyDtoD_v3020, (device_pointer, device_pointer, std::size_t))
 VMM_SAME(PFN_cuMemcpyDtoDAsync_v3020, (device_pointer, device_pointer, std::size_t, stream_id))
 VMM_SAME(PFN_cuMemCreate_v10020, (physical_id*, std::size_t, const memory_properties*, flag_set))
 VMM_SAME(PFN_cuMemRelease_v10020, (physical_id))

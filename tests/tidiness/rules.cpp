@@ -247,7 +247,6 @@ class checker {
                                                       "cstdio"};
     const bool installed =
         file_.path.starts_with("modules/") || file_.path.starts_with("backends/");
-    if (declared.module.empty()) return;
     for (const directive& line : text.directives) {
       const std::size_t word = line.text.find("include");
       if (word == std::string_view::npos) continue;
@@ -255,6 +254,11 @@ class checker {
       const std::size_t close = line.text.find_first_of(">\"", open + 1);
       if (open == std::string_view::npos || close == std::string_view::npos) continue;
       const std::string_view name = line.text.substr(open + 1, close - open - 1);
+      if (name == "cuda.h" || name == "cudaTypedefs.h") {
+        report(line.line, "header", "the CUDA driver is declared in backends/cuda/abi.h");
+        continue;
+      }
+      if (declared.module.empty()) continue;
       if (name.ends_with("thread_annotations.h")) continue;  // attributes, installed with the units
       const bool foreign =
           line.text[open] == '"' || name.find_first_of("./") != std::string_view::npos;

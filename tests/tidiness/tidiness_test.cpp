@@ -89,6 +89,10 @@ TEST(Planted, HeaderInAnInterface) {
     return spdx + "module;\n#include " + include + "\nexport module vmm.va;\n";
   };
   EXPECT_EQ(rules_broken("modules/va/va.cppm", interface("<cuda.h>")), rules{"header"});
+  EXPECT_EQ(rules_broken("bench/a.hpp", spdx + "#include <cuda.h>\n"), rules{"header"})
+      << "vmm declares the driver itself";
+  EXPECT_EQ(rules_broken("tests/c/a.cu", spdx + "#include <cuda.h>\n"), rules{})
+      << "nvcc comes with it";
   EXPECT_EQ(rules_broken("modules/va/va.cppm", interface("<sys/mman.h>")), rules{"header"});
   EXPECT_EQ(rules_broken("modules/va/va.cppm", interface("<boost/intrusive/set.hpp>")),
             rules{"header"});

@@ -346,7 +346,7 @@ TEST_F(RunScript, SaysWhatEachWordNeeds) {
        {row{"demo", "(clang-19)"}, row{"replay", "(ninja-build)"}, row{"prove", "(libgtest-dev)"},
         row{"test", "(libclang-rt-19-dev)"}, row{"fuzz", "(libclang-rt-19-dev)"},
         row{"test", "(llvm-19)"}, row{"test", "(lld-19)"}, row{"gpu", "(lld-19)"},
-        row{"gpu", "cuda (-)"}, row{"docs", "(python3-sphinx)"}}) {
+        row{"docs", "(python3-sphinx)"}}) {
     const finished got = ask(std::string("./run ") + each.word + " --no-install");
     EXPECT_NE(got.out.find(each.package), std::string::npos) << each.word << ": " << got.out;
     EXPECT_EQ(got.err, "");

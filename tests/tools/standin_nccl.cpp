@@ -4,7 +4,6 @@
 // A stand-in for NCCL over the stand-in for libcuda: two devices of one process, all-reduce of
 // floats. It ends the process where it is started without NVLink multicast switched off, where a
 // registration outlives the communicator, and where a window is opened on one device alone.
-#include <cuda.h>
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -18,6 +17,8 @@
 #include <set>
 #include <string_view>
 #include <vector>
+
+#include "../cuda/standin/symbols.h"
 
 namespace {
 

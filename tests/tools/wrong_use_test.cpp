@@ -247,9 +247,6 @@ TEST_F(WrongUse, OfTools) {
 }
 
 TEST_F(WrongUse, OfProgramsForAGpu) {
-#if !VMM_HAS_CUDA
-  GTEST_SKIP() << "built without cuda.h";
-#endif
   const char* const usage = "usage: ";
   const char* const count = "a count is a whole number from 1 on; not ";
   for (const row& each : std::vector<row>{
@@ -344,12 +341,10 @@ TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
 #if VMM_HAS_PRELOAD
   lines.emplace_back("bench/bench_preload --help");
 #endif
-#if VMM_HAS_CUDA
   for (const char* name : {"tools/vmm-graph", "tools/vmm-after-all"})
     lines.push_back(name + std::string(" --help"));
   for (const char* name : {"memory", "pool", "release", "resize", "sharing"})
     lines.push_back("bench/bench_" + std::string(name) + " --help");
-#endif
   for (const std::string& line : lines) {
     const auto got = run(path_of(line));
     EXPECT_EQ(got.code, 0) << line;

@@ -13,9 +13,6 @@
 //   vmm-after-all [ROUNDS]    10000 where nothing is said
 //
 // Exits with 0 when all words were right, no capture was spoiled and nothing is left.
-#include <cuda.h>
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -28,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../backends/cuda/abi.h"
 #include "../program/usage.hpp"
 
 import vmm;

@@ -9,9 +9,6 @@
 //
 // Exits with 0 when no capture was spoiled by the pool, all contents were right, and the two words
 // agree.
-#include <cuda.h>
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -25,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../backends/cuda/abi.h"
 #include "../program/usage.hpp"
 
 import vmm;

@@ -1,9 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include <cuda.h>
-#include <cudaTypedefs.h>
-
+#include "../../backends/cuda/abi.h"
 #include "ptx.h"
 
 module vmm.kernels;

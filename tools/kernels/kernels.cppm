@@ -49,7 +49,7 @@ export [[nodiscard]] constexpr std::uint64_t gather_place(std::uint64_t index,
 
 export class kernel_set {
  public:
-  /// Compiles the kernels for the device. Errors: what the driver said; unavailable without cuda.h.
+  /// Compiles the kernels for the device. Errors: what the driver said.
   [[nodiscard]] static result<kernel_set> load(cuda_driver& driver);
   ~kernel_set();
   kernel_set(kernel_set&& from) noexcept;

@@ -4,8 +4,6 @@
 // vmm-pair, one memory at two addresses: each rule of docs/special.md, by kernels of device 0. What
 // an order is for is also tried without it, where old bytes are to be seen: else the trial shows
 // nothing.
-#include <cuda.h>
-
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "../../backends/cuda/abi.h"
 #include "parts.hpp"
 
 import vmm.kernels;
@@ -74,8 +73,8 @@ END:
 )ptx";
 
 template <class Function>
-Function* call_of(const cuda_driver& driver, const char* name, std::int32_t version) {
-  auto* const found = reinterpret_cast<Function*>(driver.entry_point(name, version));
+Function call_of(const cuda_driver& driver, const char* name, std::int32_t version) {
+  auto* const found = reinterpret_cast<Function>(driver.entry_point(name, version));
   if (found == nullptr) stop(std::string("the driver lacks ") + name);
   return found;
 }
@@ -233,10 +232,10 @@ outcome host_reads(rig& in, const pair_settings&) {
 
 outcome one_kernel(rig& in, const pair_settings& how) {
   const std::uint64_t rounds = rounds_of(how);
-  auto* const load = call_of<decltype(cuModuleLoadData)>(in.driver, "cuModuleLoadData", 2000);
-  auto* const unload = call_of<decltype(cuModuleUnload)>(in.driver, "cuModuleUnload", 2000);
-  auto* const get = call_of<decltype(cuModuleGetFunction)>(in.driver, "cuModuleGetFunction", 2000);
-  auto* const start = call_of<decltype(cuLaunchKernel)>(in.driver, "cuLaunchKernel", 4000);
+  const auto load = call_of<PFN_cuModuleLoadData_v2000>(in.driver, "cuModuleLoadData", 2000);
+  const auto unload = call_of<PFN_cuModuleUnload_v2000>(in.driver, "cuModuleUnload", 2000);
+  const auto get = call_of<PFN_cuModuleGetFunction_v2000>(in.driver, "cuModuleGetFunction", 2000);
+  const auto start = call_of<PFN_cuLaunchKernel_v4000>(in.driver, "cuLaunchKernel", 4000);
   if (!in.driver.push_context()) stop("a context could not be made current");
   in.clear();
   CUmodule loaded = nullptr;

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm-pair, two devices of one process: rights by trial, and copies.
-#include <cuda.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -12,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "../../backends/cuda/abi.h"
 #include "parts.hpp"
 
 import vmm.kernels;
@@ -86,8 +85,8 @@ const char* text_of_exit(int code) {
 // ---- copies ------------------------------------------------------------------------
 
 template <class Function>
-Function* call_of(const cuda_driver& driver, const char* name, std::int32_t version) {
-  auto* const found = reinterpret_cast<Function*>(driver.entry_point(name, version));
+Function call_of(const cuda_driver& driver, const char* name, std::int32_t version) {
+  auto* const found = reinterpret_cast<Function>(driver.entry_point(name, version));
   if (found == nullptr) stop(std::string("the driver lacks ") + name);
   return found;
 }
@@ -107,8 +106,7 @@ void in_context(cuda_driver& of, const char* what, Work&& work) {
 
 // Without peer access the driver copies plain memory by way of the host, and the peer is none.
 void let_reach(cuda_driver& from, cuda_driver& to) {
-  auto* const enable =
-      call_of<decltype(cuCtxEnablePeerAccess)>(from, "cuCtxEnablePeerAccess", 4000);
+  const auto enable = call_of<PFN_cuCtxEnablePeerAccess_v4000>(from, "cuCtxEnablePeerAccess", 4000);
   in_context(from, "cuCtxEnablePeerAccess", [&] {
     const CUresult code = enable(context_of(to), 0);
     return code == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : code;
@@ -116,14 +114,14 @@ void let_reach(cuda_driver& from, cuda_driver& to) {
 }
 
 CUdeviceptr allocate_plain(cuda_driver& of, std::uint64_t size_bytes) {
-  auto* const allocate = call_of<decltype(cuMemAlloc)>(of, "cuMemAlloc", 3020);
+  const auto allocate = call_of<PFN_cuMemAlloc_v3020>(of, "cuMemAlloc", 3020);
   CUdeviceptr made = 0;
   in_context(of, "cuMemAlloc", [&] { return allocate(&made, size_bytes); });
   return made;
 }
 
 void free_plain(cuda_driver& of, CUdeviceptr at) {
-  auto* const release = call_of<decltype(cuMemFree)>(of, "cuMemFree", 3020);
+  const auto release = call_of<PFN_cuMemFree_v3020>(of, "cuMemFree", 3020);
   in_context(of, "cuMemFree", [&] { return release(at); });
 }
 
@@ -197,7 +195,7 @@ verdict measure_copies(const pair_settings& how) {
                       {{allocate_plain(second, size_bytes)}, size_bytes}};
   must(here.fill(from.mapped, 7), "filling mapped memory");
   must(here.fill(from.plain, 7), "filling plain memory");
-  auto* const copy_peer = call_of<decltype(cuMemcpyPeerAsync)>(first, "cuMemcpyPeerAsync", 4000);
+  const auto copy_peer = call_of<PFN_cuMemcpyPeerAsync_v4000>(first, "cuMemcpyPeerAsync", 4000);
   const auto [ours, theirs] = best_of_both(
       first, here.stream,
       [&] {

@@ -4,7 +4,6 @@
 // vmm-pair, NCCL on vmm's memory: all-reduce by two devices of one process, in memory that is
 // registered with ncclCommRegister, with ncclCommWindowRegister, and not at all; before and after a
 // move. A thread for each device makes the calls that wait for the other device's.
-#include <cuda.h>
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "../../backends/cuda/abi.h"
 #include "parts.hpp"
 
 namespace vmm::tools {

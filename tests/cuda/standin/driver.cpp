@@ -281,7 +281,7 @@ CUresult cuInit(unsigned flags) {
 
 CUresult cuDriverGetVersion(int* version) {
   return answer("cuDriverGetVersion", needs::nothing, [&](auto&) {
-    *version = CUDA_VERSION;
+    *version = standin_version;
     return CUDA_SUCCESS;
   });
 }

@@ -20,7 +20,7 @@ import vmm.fake;
 using standin::code_of;
 using standin::needs;
 
-/// cuda.h names this type and leaves it open.
+/// abi.h names this type and leaves it open.
 struct CUfunc_st {
   const char* name;
 };

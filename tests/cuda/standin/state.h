@@ -13,8 +13,6 @@
 // fake driver has its own lock.
 #pragma once
 
-#include <cuda.h>
-
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +28,9 @@
 #include <vector>
 
 #include "standin.h"
+#include "symbols.h"
 
-/// cuda.h names this type and leaves it open.
+/// abi.h names this type and leaves it open.
 struct CUctx_st {
   int device = 0;
   int references = 0;

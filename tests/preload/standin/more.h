@@ -4,13 +4,13 @@
 // What the added calls of the stand-in share.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <vector>
+
+#include "../../cuda/standin/symbols.h"
 
 namespace standin {
 

@@ -46,7 +46,8 @@ CUresult give(void* data, Value value) {
 int only_default_pool = 0;
 
 // Of mapped memory the driver knows no context, no range and no number.
-CUresult answer(const seen_pointer& seen, int attribute, void* data, CUdeviceptr at) {
+CUresult answer(const seen_pointer& seen, CUpointer_attribute attribute, void* data,
+                CUdeviceptr at) {
   const bool is_plain = seen.what == seen_pointer::is::plain;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: return give(data, seen.block.context);
