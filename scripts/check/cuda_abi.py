@@ -38,7 +38,8 @@ template <class T> struct translated { using type = T; };
 template <class T> using ours_of = typename translated<T>::type;
 template <class T> struct translated<T*> { using type = ours_of<T>*; };
 template <class T> struct translated<const T> { using type = const ours_of<T>; };
-template <class R, class... P> struct translated<R(P...)> { using type = ours_of<R>(ours_of<P>...); };
+template <class R, class... P>
+struct translated<R(P...)> { using type = ours_of<R>(ours_of<P>...); };
 template <class Theirs, class Ours> constexpr bool same = std::is_same_v<ours_of<Theirs>, Ours>;
 """
 
