@@ -254,7 +254,7 @@ class checker {
       const std::size_t close = line.text.find_first_of(">\"", open + 1);
       if (open == std::string_view::npos || close == std::string_view::npos) continue;
       const std::string_view name = line.text.substr(open + 1, close - open - 1);
-      if (name == "cuda.h" || name == "cudaTypedefs.h") {
+      if ((name == "cuda.h" || name == "cudaTypedefs.h") && !file_.path.ends_with(".cu")) {
         report(line.line, "header", "the CUDA driver is declared in backends/cuda/abi.h");
         continue;
       }

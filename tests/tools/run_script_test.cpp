@@ -246,7 +246,8 @@ TEST_F(RunScriptChecks, FollowTheTests) {
   script("bin/ctest", "");
   const finished good = ask("./run test --all --preset release");
   EXPECT_EQ(good.code, 0) << good.err;
-  EXPECT_NE(good.out.find("checks: 1 passed, 0 failed, 1 skipped\n"), std::string::npos) << good.out;
+  EXPECT_NE(good.out.find("checks: 1 passed, 0 failed, 1 skipped\n"), std::string::npos)
+      << good.out;
   EXPECT_NE(good.err.find("skipped: check fetches: no network\n"), std::string::npos) << good.err;
   file("scripts/check/adds.sh", "exit 3");
   const finished bad = ask("./run test --preset release --all");
