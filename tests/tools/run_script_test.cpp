@@ -224,7 +224,7 @@ class RunScriptChecks : public RunScriptTests {
     file("scripts/check/adds.sh", "# Goal: sums are right.\necho \"sum of $*\"\n");
     file("scripts/check/fetches.py", "import sys\nprint('no network')\nsys.exit(77)\n");
     file("scripts/check/_shared.py", "");
-    if (ask("./run check --no-install adds").code != 0) GTEST_SKIP() << "there is no pip here";
+    if (ask("./run check --no-install adds").code != 0) GTEST_SKIP() << "there is no ensurepip here";
   }
 };
 
