@@ -1,110 +1,71 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Files of packages from the Python package index, for the checks beside this file. pip finds the
-URL of a wheel; of a large wheel only the members that are wanted are read."""
-
-from __future__ import annotations
-
-import io
-import json
+#
+# For the checks: packages of the Python package index, fetched with pip and kept in
+# build/packages. Where the index cannot be reached the check is skipped (exit status 77).
+import hashlib
 import os
 import subprocess
 import sys
-import tempfile
-import urllib.error
-import urllib.request
-import venv
 import zipfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FOLDER = os.path.join(ROOT, "build", "check")
-#: The exit code of a check that this machine cannot make.
+KEPT = os.path.join(ROOT, "build", "packages")
+
 SKIPPED = 77
+NO_NETWORK = ("NewConnectionError", "ConnectionError", "ConnectTimeout", "Name or service not known",
+              "Temporary failure in name resolution", "Network is unreachable", "ProxyError",
+              "Read timed out", "Failed to establish a new connection")
 
 
-class Unavailable(Exception):
-    """The index, or what is wanted of it, cannot be had here; the text says why."""
-
-
-def skip(why: str) -> None:
-    print(f"skipped: {why}")
+def skip(reason):
+    """Ends the check as skipped."""
+    print(reason, flush=True)
     sys.exit(SKIPPED)
 
 
-def python(name: str) -> str:
-    """The interpreter of a virtual environment build/check/NAME, made where it is not there."""
-    folder = os.path.join(FOLDER, name)
-    found = os.path.join(folder, "bin", "python")
-    if not os.path.exists(os.path.join(folder, "bin", "pip")):
-        try:
-            venv.create(folder, with_pip=True, clear=True)
-        except (OSError, subprocess.CalledProcessError) as trouble:
-            raise Unavailable(f"no virtual environment can be made: {trouble} (the package "
-                              "python3-venv of Debian and Ubuntu)") from trouble
-    return found
+def pip(*arguments, python=sys.executable):
+    """Runs pip; ends the check where it fails, as skipped where there is no network."""
+    command = [python, "-m", "pip", "--disable-pip-version-check", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode == 0:
+        return ended.stdout
+    said = ended.stdout + ended.stderr
+    if "No module named pip" in said:
+        skip("there is no pip (package python3-pip)")
+    if any(each in said for each in NO_NETWORK):
+        skip("the Python package index cannot be reached")
+    sys.exit(f"{' '.join(command)}:\n{said}")
 
 
-def pip(*words: str, environment: str = "pip") -> str:
-    """What pip says on stdout."""
-    done = subprocess.run([python(environment), "-m", "pip", "--disable-pip-version-check", *words],
-                          capture_output=True, text=True)
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        raise Unavailable("; ".join(lines or done.stderr.splitlines()[-1:]))
-    return done.stdout
+def fetch_wheel(requirement, *, sha256=None, options=()):
+    """The path of one wheel, downloaded once. `requirement` is NAME==VERSION, `options` are pip's
+    (--platform, --python-version); a wheel of another checksum than `sha256` ends the check."""
+    folder = os.path.join(KEPT, requirement.replace("==", "-"))
+    os.makedirs(folder, exist_ok=True)
+
+    def wheels():
+        return [os.path.join(folder, each) for each in os.listdir(folder) if each.endswith(".whl")]
+
+    if not wheels():
+        pip("download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder, *options,
+            requirement)
+    [path] = wheels()
+    if sha256:
+        with open(path, "rb") as file:
+            found = hashlib.sha256(file.read()).hexdigest()
+        if found != sha256:
+            os.remove(path)
+            sys.exit(f"{os.path.basename(path)} has the checksum {found}, not {sha256}")
+    return path
 
 
-def find_wheel(requirement: str, *platforms: str) -> tuple[str, str]:
-    """The version and the URL of the newest wheel that fits."""
-    with tempfile.TemporaryDirectory() as into:
-        named = [word for each in platforms for word in ("--platform", each)]
-        said = pip("install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet", "--report",
-                   "-", "--only-binary=:all:", "--target", into, *named, requirement)
-    made = json.loads(said[said.index("{"):])["install"][0]
-    return made["metadata"]["version"], made["download_info"]["url"]
-
-
-class _Remote(io.RawIOBase):
-    """A file behind a URL, of which the bytes that are read are fetched."""
-
-    def __init__(self, url: str) -> None:
-        self._url, self._at = url, 0
-        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD")) as answer:
-            self._size = int(answer.headers["Content-Length"])
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = (0, self._at, self._size)[whence] + offset
-        return self._at
-
-    def readinto(self, into: memoryview) -> int:  # type: ignore[override]
-        end = min(self._size, self._at + len(into))
-        if self._at >= end:
-            return 0
-        wanted = urllib.request.Request(self._url,
-                                        headers={"Range": f"bytes={self._at}-{end - 1}"})
-        with urllib.request.urlopen(wanted) as answer:
-            got = answer.read(end - self._at)
-        into[:len(got)] = got
-        self._at += len(got)
-        return len(got)
-
-
-def read_members(url: str, prefixes: tuple[str, ...], into: str) -> None:
-    """Unpacks the members of a wheel whose names begin so."""
-    try:
-        with zipfile.ZipFile(io.BufferedReader(_Remote(url), 1 << 22)) as wheel:
-            found = [each for each in wheel.infolist() if each.filename.startswith(prefixes)]
-            wheel.extractall(into, sorted(found, key=lambda each: each.header_offset))
-    except (OSError, urllib.error.URLError, zipfile.BadZipFile) as trouble:
-        raise Unavailable(f"{os.path.basename(url)} cannot be read: {trouble}") from trouble
-    if not found:
-        raise Unavailable(f"{os.path.basename(url)} has no {' or '.join(prefixes)}")
+def unpack(wheel):
+    """The folder with the wheel's files, beside it."""
+    folder = wheel[:-len(".whl")]
+    if not os.path.isdir(folder):
+        unfinished = folder + ".part"
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(unfinished)
+        os.rename(unfinished, folder)
+    return folder

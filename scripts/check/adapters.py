@@ -13,8 +13,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from _packages import (FOLDER, ROOT, Unavailable, find_wheel, pip, python,  # noqa: E402
-                       read_members, skip)
+from _packages import KEPT, ROOT, pip, skip  # noqa: E402
+from _wheels import attempt, find_wheel, python, read_members  # noqa: E402
 
 PACKAGES = ("numpy", "pytest", "cupy-cuda13x", "numba-cuda", "rmm-cu13")
 # Files of libraries that need PyTorch: read without it.
@@ -31,50 +31,30 @@ def library() -> str:
     return found
 
 
-def get_sources(into: str) -> list[str]:
-    """Unpacks the single files. Answers what could not be had."""
-    missing = []
-    for name, platforms, path in SOURCES:
-        try:
-            version, url = find_wheel(name, *platforms)
-            read_members(url, (path,), into)
-            print(f"{name} {version}: {path}", flush=True)
-        except Unavailable as why:
-            missing.append(f"{name}: {why}")
-    return missing
+def get_source(name: str, platforms: tuple[str, ...], path: str, into: str) -> None:
+    version, url = find_wheel(name, *platforms)
+    read_members(url, (path,), into)
+    print(f"{name} {version}: {path}", flush=True)
 
 
-def install() -> list[str]:
-    """Installs what can be had of PACKAGES. Answers what could not."""
-    missing = []
-    for each in PACKAGES:
-        try:
-            pip("install", "--quiet", "--only-binary=:all:", each, environment="adapters")
-        except Unavailable as why:
-            missing.append(f"{each}: {why}")
-    if any(line.startswith(("numpy", "pytest")) for line in missing):
-        raise Unavailable("; ".join(missing))
-    return missing
+def install(name: str) -> None:
+    pip("install", "--quiet", "--only-binary=:all:", name, python=python("adapters"))
 
 
 def main() -> int:
     found = library()
-    sources = os.path.join(FOLDER, "sources")
-    try:
-        missing = install() + get_sources(sources)
-        print(pip("list", "--format=freeze", environment="adapters"), flush=True)
-    except Unavailable as why:
-        skip(str(why))
+    sources = os.path.join(KEPT, "sources")
+    missing = [attempt(each, install, each) for each in PACKAGES]
+    missing += [attempt(each[0], get_source, *each, sources) for each in SOURCES]
+    print(pip("list", "--format=freeze", python=python("adapters")), flush=True)
     environment = {**os.environ, "LIBVMM": found, "LIBVMM_CHECK_SOURCES": sources,
                    "PYTHONPATH": os.path.join(ROOT, "python", "src"),
                    "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [python("adapters"), "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *sys.argv[1:],
          os.path.join(ROOT, "python", "tests", "libraries")], env=environment)
-    for line in missing:
+    for line in filter(None, missing):
         print(f"not checked: {line}")
-    if done.returncode == 0 and len(missing) >= len(PACKAGES) - 2 + len(SOURCES):
-        skip("none of the libraries could be had")
     return done.returncode
 
 

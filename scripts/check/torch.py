@@ -21,7 +21,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from _packages import FOLDER, ROOT, Unavailable, find_wheel, read_members, skip  # noqa: E402
+from _packages import KEPT, ROOT, skip  # noqa: E402
+from _wheels import find_wheel, read_members  # noqa: E402
 
 SOURCE = os.path.join(ROOT, "python", "src", "libvmm", "torch", "allocator.cpp")
 PINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_headers.txt")
@@ -58,7 +59,7 @@ def pins() -> dict[str, str]:
 def torch_headers(requirement: str) -> tuple[str, str, str]:
     """The version, the folder to include and the checksum of a PyTorch's headers."""
     version, url = find_wheel(requirement, *PLATFORMS)
-    folder = os.path.join(FOLDER, "torch", version)
+    folder = os.path.join(KEPT, "torch", version)
     if not os.path.isdir(folder):
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         with tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as beside:
@@ -72,7 +73,7 @@ def cuda_headers() -> list[str]:
     for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
         if root and os.path.exists(os.path.join(root, "include", "crt", "host_config.h")):
             return [os.path.join(root, "include")]
-    folder = os.path.join(FOLDER, "cuda")
+    folder = os.path.join(KEPT, "cuda")
     if not os.path.isdir(folder):
         _, url = find_wheel("nvidia-cuda-runtime==13.*", "manylinux2014_x86_64",
                             "manylinux_2_17_x86_64")
@@ -100,7 +101,7 @@ def compile_against(version: str, folders: list[str], *words: str) -> str:
 
 def run_class(version: str, folders: list[str]) -> str:
     """Runs the class with this version's libraries, over a runtime of CUDA that needs no device."""
-    libraries = os.path.join(FOLDER, "torch", version + "-libraries")
+    libraries = os.path.join(KEPT, "torch", version + "-libraries")
     if not os.path.isdir(libraries):
         machine = platform.machine()
         _, url = find_wheel(f"torch=={version}", f"manylinux_2_28_{machine}",
@@ -155,15 +156,12 @@ def main() -> int:
         skip("there is no C++ compiler (CXX, else g++)")
     known = {} if "--update" in sys.argv else pins()
     rows = []
-    try:
-        cuda = cuda_headers()
-        newest, _ = find_wheel("torch", *PLATFORMS)
-        last = int(re.sub(r"^2\.(\d+).*", r"\1", newest))
-        pinned = {version.split(".")[1]: version for version in known}
-        for minor in range(headers.MINORS[0], max(last, headers.MINORS[-1]) + 1):
-            rows.append(check(f"torch=={pinned.get(str(minor), f'2.{minor}.*')}", cuda, known))
-    except Unavailable as why:
-        skip(str(why))
+    cuda = cuda_headers()
+    newest, _ = find_wheel("torch", *PLATFORMS)
+    last = int(re.sub(r"^2\.(\d+).*", r"\1", newest))
+    pinned = {version.split(".")[1]: version for version in known}
+    for minor in range(headers.MINORS[0], max(last, headers.MINORS[-1]) + 1):
+        rows.append(check(f"torch=={pinned.get(str(minor), f'2.{minor}.*')}", cuda, known))
     if "--update" in sys.argv:
         with open(PINS, "w", encoding="utf-8") as file:
             file.write("# SHA-256 of c10's and headeronly's headers: ./run check torch --update\n"
