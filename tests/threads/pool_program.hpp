@@ -11,6 +11,7 @@
 #ifndef VMM_TESTS_THREADS_POOL_PROGRAM_HPP
 #define VMM_TESTS_THREADS_POOL_PROGRAM_HPP
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -68,8 +69,7 @@ class pool_program {
 
   /// nullptr when nothing is wrong.
   [[nodiscard]] const char* finish() {
-    if (is_asleep_ && !sleeper_->resume()) complain("the pool could not be resumed at the end");
-    is_asleep_ = false;
+    if (is_asleep_) wake();
     for (const actor& each : actors_) {
       complain(each.wrong);
       if (each.why.code != vmm::errc::none) detail_ += std::string(each.why.detail) + "; ";
@@ -149,6 +149,26 @@ class pool_program {
     pool_program& whole_;
   };
 
+  // An allocation that had begun before the suspension may have the memory now: then blocks are
+  // freed until the rest comes back.
+  void wake() {
+    if (!driver_.finish_all()) complain("work could not finish");
+    while (is_asleep_) {
+      const vmm::status awake = sleeper_->resume();
+      is_asleep_ = !awake;
+      if (awake) return;
+      const auto owner = std::find_if(actors_.begin(), actors_.end(),
+                                      [](const actor& each) { return !each.blocks.empty(); });
+      if (awake.error().code != vmm::errc::out_of_memory || owner == actors_.end()) {
+        detail_ += vmm::describe(awake.error()) + "; ";
+        return complain("the pool could not be resumed at the end");
+      }
+      const block gone = owner->blocks.back();
+      note(*owner, pool_->free(gone.at, gone.stream), "a block could not be freed");
+      owner->blocks.pop_back();
+    }
+  }
+
   [[nodiscard]] static vmm::fake::profile machine(number_source& numbers) {
     vmm::fake::profile plays = vmm::fake::profile::cuda();
     const std::uint64_t choice = numbers.below(8);
@@ -216,7 +236,7 @@ class pool_program {
     if (is_asleep_) {
       const vmm::status awake = sleeper_->resume();
       is_asleep_ = !awake;
-      if (is_asleep_ && awake.error().code != vmm::errc::in_use)
+      if (is_asleep_ && !may_refuse(awake.error().code))
         note(who, awake, "the pool could not be resumed");
       return;
     }
@@ -228,8 +248,7 @@ class pool_program {
     const auto done = sleeper_->suspend({.streams = streams});
     is_asleep_ = done.has_value();
     if (is_asleep_) return;
-    const vmm::errc code = done.error().code;
-    if (code != vmm::errc::in_use && code != vmm::errc::out_of_memory)
+    if (!may_refuse(done.error().code))
       note(who, done.error(), "the pool could not be suspended");
   }
   // Whether that is since somebody has suspended it.
