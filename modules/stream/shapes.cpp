@@ -44,13 +44,15 @@ result<stream_request> stream_pool::request_for(const block_shape& shape) {
 
 result<address> stream_pool::allocate_aligned(const block_shape& shape, stream_handle stream) {
   if (status valid = check_alignment(shape.alignment_bytes); !valid) return valid.error();
-  if (!gate_.is_open()) {
+  const bool is_open = gate_.is_open();
+  if (!is_open) {
     if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
-    check(is_ready(), "a pool allocates before it is set up");
   }
-  const result<address> at = watches_closed(stream) && (sees_all_ || !is_uncaptured(stream))
-                                 ? allocate_watched(shape, stream)
-                                 : allocate_aligned_uncaptured(shape, stream);
+  check(is_ready(), "a pool allocates before it is set up");
+  const bool is_watched =
+      is_open ? watches(stream) && !is_uncaptured(stream) : watches_closed(stream);
+  const result<address> at =
+      is_watched ? allocate_watched(shape, stream) : allocate_aligned_uncaptured(shape, stream);
   check(!at || at->value % shape.alignment_bytes == 0, "a block has another alignment");
   return at;
 }
