@@ -15,6 +15,7 @@
 #include <new>
 #include <optional>
 #include <shared_mutex>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "routes.h"
 #include "settings.h"
 
+import vmm.environment;
 import vmm.manager;
 import vmm.stream;
 
@@ -80,13 +82,14 @@ struct peer {
 };
 
 struct device_pools {
-  device_pools(cuda_driver&& opened, reserved_ranges& ranges) noexcept
-      : driver(std::move(opened), ranges) {}
+  explicit device_pools(any_backend&& opened, device_driver& inside) noexcept
+      : calls(std::move(opened)), driver(inside) {}
 
   device_id device = 0;
   context_id context = nullptr;
   pool_id default_pool = nullptr;
-  device_driver driver;
+  any_backend calls;      // what the pools call: the driver, or a log of their calls before it
+  device_driver& driver;  // inside of it
   stream_handle quiet{};
   std::optional<stream_pool> now;
   std::optional<stream_pool> ordered;
@@ -314,6 +317,29 @@ void apply_choices(device_pools& pools) {
   pools.has_pool_of_user = chosen != nullptr && chosen != pools.default_pool;
 }
 
+// The log that VMM_LOG names, of all devices; null for none.
+std::shared_ptr<call_log> open_log() {
+  std::string_view destination = "off";
+  read_text_option("VMM_LOG", destination);
+  if (destination == "off") return nullptr;
+  result<std::shared_ptr<call_log>> log = call_log::open(destination);
+  if (log) return std::move(*log);
+  complain("VMM_LOG is off, stderr, or the path of a writable file: nothing is logged");
+  return nullptr;
+}
+
+// Under `opening`.
+std::unique_ptr<device_pools> with_pools_to_come(cuda_driver&& opened) {
+  static const std::shared_ptr<call_log> log = open_log();
+  auto driver = std::make_unique<device_driver>(std::move(opened), the().ranges);
+  device_driver& inside = *driver;
+  result<any_backend> calls = any_backend::own(std::move(driver));
+  if (calls && log != nullptr)
+    calls = any_backend::own(observed_backend(std::move(*calls), std::shared_ptr(log)));
+  if (!calls) return nullptr;
+  return std::make_unique<device_pools>(std::move(*calls), inside);
+}
+
 std::unique_ptr<device_pools> make_pools(device_id device, context_id context, bool& is_refused) {
   world& w = the();
   cuda_options how;
@@ -327,7 +353,8 @@ std::unique_ptr<device_pools> make_pools(device_id device, context_id context, b
     return nullptr;
   }
   if (opened->native_context() != number_of(context)) return nullptr;
-  auto made = std::make_unique<device_pools>(std::move(*opened), w.ranges);
+  auto made = with_pools_to_come(std::move(*opened));
+  if (made == nullptr) return nullptr;
   made->device = device;
   made->context = context;
   made->driver.make_shareable(chosen_settings().ipc == ipc_rule::share);
@@ -340,9 +367,9 @@ std::unique_ptr<device_pools> make_pools(device_id device, context_id context, b
   }
   made->quiet = *quiet;
   options->first_stream = *quiet;
-  made->now.emplace(made->driver, *options);
-  made->ordered.emplace(made->driver, *options);
-  if (chosen_settings().copy != copy_rule::off) made->whole.emplace(made->driver, *whole_options);
+  made->now.emplace(made->calls, *options);
+  made->ordered.emplace(made->calls, *options);
+  if (chosen_settings().copy != copy_rule::off) made->whole.emplace(made->calls, *whole_options);
   if (!set_up_pools(*made)) {
     is_refused = true;
     return nullptr;

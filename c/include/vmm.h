@@ -488,6 +488,14 @@ typedef struct vmm_shortage {
 } vmm_shortage;
 
 /** Requires: shortage->struct_size is set. */
+/** A text for people: the statistics' kinds of bytes, a line each, then a line for each region in
+ *  address order, with address, bytes, kind and, of free regions, the stream.
+ *  Effects: *size becomes the text's bytes with the final zero; the first `capacity` of them are
+ *  written to `text`, the last of which is zero; `text` may be NULL when `capacity` is 0. The next
+ *  call may find another size. Errors: OUT_OF_HOST_MEMORY. Cost: O(regions). */
+VMM_API vmm_status vmm_pool_dump(vmm_pool* pool, char* text, uint64_t capacity,
+                                 uint64_t* size) VMM_NOEXCEPT;
+
 VMM_API vmm_status vmm_pool_last_shortage(vmm_pool* pool, vmm_shortage* shortage) VMM_NOEXCEPT;
 
 enum {

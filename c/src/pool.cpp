@@ -425,6 +425,18 @@ vmm_status vmm_pool_regions(vmm_pool* pool, vmm_pool_region* regions, uint64_t c
   });
 }
 
+vmm_status vmm_pool_dump(vmm_pool* pool, char* text, uint64_t capacity,
+                         uint64_t* size) VMM_NOEXCEPT {
+  return on_pool(pool, [&](pool_object& on) -> vmm_status {
+    if (size == nullptr || (text == nullptr && capacity != 0)) return fail_null();
+    const auto dumped = on.pool.dump();
+    if (!dumped) return fail(dumped.error());
+    *size = dumped->size() + 1;
+    if (capacity != 0) text[dumped->copy(text, capacity - 1)] = 0;
+    return VMM_SUCCESS;
+  });
+}
+
 vmm_status vmm_pool_last_shortage(vmm_pool* pool, vmm_shortage* shortage) VMM_NOEXCEPT {
   return on_pool(pool, [&](pool_object& on) -> vmm_status {
     if (shortage == nullptr) return fail_null();

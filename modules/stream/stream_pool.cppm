@@ -366,6 +366,10 @@ export class stream_pool {
   /// Effects: none; answers all regions in address order. Errors: out_of_host_memory. Cost:
   /// O(regions). [G8]
   [[nodiscard]] result<std::vector<pool_region>> regions() const;
+  /// Effects: none; answers a text for people: a line of statistics for each of its kinds of bytes,
+  /// then a line for each region in address order, with address, bytes, kind and, of free regions,
+  /// the stream. Of one moment. Errors: as regions(). Cost: O(regions). [G8]
+  [[nodiscard]] result<std::string> dump() const;
   /// Effects: none; answers what was tried for the last request that memory was too short for, and
   /// what held it. Cost: O(1).
   [[nodiscard]] shortage_report last_shortage() const;

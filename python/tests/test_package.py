@@ -100,6 +100,10 @@ def test_statistics_regions_and_trim(pool):
         assert now.live_bytes == 4 << 20 and now.mapped_bytes >= 4 << 20
         live = [r for r in pool.regions() if r.kind is libvmm.RegionKind.LIVE]
         assert [(r.base, r.size) for r in live] == [(block.address, 4 << 20)]
+        dump = pool.dump().splitlines()
+        assert f"live {4 << 20}" in dump
+        assert f"{block.address:#x} {4 << 20} live" in dump
+        assert len(dump) == 7 + len(pool.regions())
     report = pool.trim(0)
     assert report.released_bytes >= 4 << 20
     assert pool.statistics().mapped_bytes == 0

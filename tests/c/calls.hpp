@@ -109,14 +109,12 @@ inline constexpr std::array driver_calls{
 inline constexpr std::array pool_calls{
     call_with_handle{"vmm_pool_set_peers", takes::pool,
                      [](void* h) { return vmm_pool_set_peers(as_pool(h), &given().grant, 1); }},
-    call_with_handle{"vmm_pool_allocate_whole", takes::pool,
-                     [](void* h) {
-                       return vmm_pool_allocate_whole(as_pool(h), 4096, nullptr, &given().at);
-                     }},
-    call_with_handle{"vmm_pool_set_access", takes::pool,
-                     [](void* h) {
-                       return vmm_pool_set_access(as_pool(h), &given(), &given().grant, 1);
-                     }},
+    call_with_handle{
+        "vmm_pool_allocate_whole", takes::pool,
+        [](void* h) { return vmm_pool_allocate_whole(as_pool(h), 4096, nullptr, &given().at); }},
+    call_with_handle{
+        "vmm_pool_set_access", takes::pool,
+        [](void* h) { return vmm_pool_set_access(as_pool(h), &given(), &given().grant, 1); }},
     call_with_handle{
         "vmm_pool_allocate", takes::pool,
         [](void* h) { return vmm_pool_allocate(as_pool(h), 4096, nullptr, &given().at); }},
@@ -159,6 +157,9 @@ inline constexpr std::array pool_calls{
     call_with_handle{
         "vmm_pool_regions", takes::pool,
         [](void* h) { return vmm_pool_regions(as_pool(h), nullptr, 0, &given().number); }},
+    call_with_handle{
+        "vmm_pool_dump", takes::pool,
+        [](void* h) { return vmm_pool_dump(as_pool(h), nullptr, 0, &given().number); }},
     call_with_handle{"vmm_pool_last_shortage", takes::pool,
                      [](void* h) { return vmm_pool_last_shortage(as_pool(h), &given().shortage); }},
     call_with_handle{

@@ -150,6 +150,24 @@ TEST_F(Use, AlignedBlocks) {
   }
 }
 
+TEST_F(Use, ADumpIsCutAtItsCapacity) {
+  void* const block = take(4 * MiB);
+  std::uint64_t size = 0;
+  EXPECT_GOOD(vmm_pool_dump(pool, nullptr, 0, &size));
+  ASSERT_GT(size, 1u);
+  std::vector<char> text(size, 'x');
+  EXPECT_GOOD(vmm_pool_dump(pool, text.data(), text.size(), &size));
+  ASSERT_EQ(size, text.size());
+  const std::string all(text.data());
+  EXPECT_EQ(all.size() + 1, size);
+  EXPECT_NE(all.find("live 4194304\n"), std::string::npos) << all;
+  char cut[10] = "xxxxxxxxx";
+  EXPECT_GOOD(vmm_pool_dump(pool, cut, 8, &size));
+  EXPECT_EQ(std::string(cut), all.substr(0, 7));
+  EXPECT_EQ(cut[8], 'x');
+  EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
+}
+
 TEST_F(Use, RegionsTellWhatIsWhere) {
   void* const block = take(4 * MiB);
   std::uint64_t count = 0;
@@ -326,7 +344,8 @@ void misbehave(void* context, const vmm_remap_notice*) {
                      name == "vmm_pool_capture_ended" || name == "vmm_pool_pin" ||
                      name == "vmm_pool_unpin" || name == "vmm_pool_capture_number" ||
                      name == "vmm_pool_get_statistics" || name == "vmm_pool_regions" ||
-                     name == "vmm_pool_last_shortage" || name == "vmm_pool_remap_epoch";
+                     name == "vmm_pool_dump" || name == "vmm_pool_last_shortage" ||
+                     name == "vmm_pool_remap_epoch";
     EXPECT_EQ(seen.answers.back() == VMM_ERROR_NOT_PERMITTED, !may) << name;
   }
   EXPECT_EQ(vmm_pool_destroy(seen.pool), VMM_ERROR_IN_USE);

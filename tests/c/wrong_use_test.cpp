@@ -166,6 +166,8 @@ TEST_F(WrongUse, OutputsThatAreNull) {
   EXPECT_FAILS(vmm_pool_get_statistics(pool, nullptr), refused);
   EXPECT_FAILS(vmm_pool_regions(pool, nullptr, 0, nullptr), refused);
   EXPECT_FAILS(vmm_pool_regions(pool, nullptr, 1, &with.number), refused);
+  EXPECT_FAILS(vmm_pool_dump(pool, nullptr, 0, nullptr), refused);
+  EXPECT_FAILS(vmm_pool_dump(pool, nullptr, 1, &with.number), refused);
   EXPECT_FAILS(vmm_pool_last_shortage(pool, nullptr), refused);
   EXPECT_FAILS(vmm_pool_subscribe(pool, nullptr, nullptr, &with.number), refused);
   EXPECT_FAILS(vmm_pool_subscribe(pool, &c_test::ignore, nullptr, nullptr), refused);

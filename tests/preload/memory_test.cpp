@@ -30,6 +30,26 @@ TEST(Managed, QuestionsAreAnsweredAsForPlainMemory) {
   child::expect_same("vmm", {"questions"}, {"managed"});
 }
 
+// A line for each call of vmm's own pools, and the program sees what it sees without.
+TEST(Managed, ItsDriverCallsAreLogged) {
+  const std::string file = child::temporary_file("calls");
+  const child::outcome native = child::plain({"work"});
+  const child::outcome ours =
+      child::preloaded("vmm", {"work"}, {"VMM_REPORT=off", "VMM_LOG=" + file});
+  EXPECT_EQ(ours.code, 0);
+  EXPECT_EQ(ours.out, native.out);
+  EXPECT_EQ(ours.err, native.err);
+  const std::string log = child::read_file(file);
+  for (const char* call : {"reserve", "create", "map", "set_access", "record_event"})
+    EXPECT_NE(log.find(call), std::string::npos) << call << "\n" << log;
+  std::remove(file.c_str());
+  const child::outcome none =
+      child::preloaded("vmm", {"work"}, {"VMM_REPORT=off", "VMM_LOG=/nowhere/at/all"});
+  EXPECT_EQ(none.code, 0);
+  EXPECT_EQ(none.out, native.out);
+  EXPECT_NE(none.err.find("VMM_LOG"), std::string::npos) << none.err;
+}
+
 TEST(Managed, AFreeBesideRunningWorkIsNotHandedOutAndDoesNotWait) {
   child::expect_same("vmm", {"in_flight"}, {"managed"});
 }

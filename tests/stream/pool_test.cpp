@@ -9,8 +9,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -38,6 +40,39 @@ class Pool : public FakePool {
   [[nodiscard]] std::uint64_t events() {
     return driver.calls(call::create_event) + driver.calls(call::record_event) +
            driver.calls(call::query_event) + driver.calls(call::wait_event);
+  }
+  // The dump says what statistics() and regions() do, a line each.
+  void check_dump(const vmm::pool_statistics& now, const std::vector<vmm::pool_region>& regions) {
+    constexpr std::array kinds{"live", "free", "hole", "zombie", "busy"};
+    const auto dumped = managed->dump();
+    ASSERT_TRUE(dumped);
+    std::istringstream text{*dumped};
+    std::map<std::string, std::uint64_t> numbers;
+    std::string name;
+    for (std::uint64_t value = 0; numbers.size() < 7 && text >> name >> value;)
+      numbers[name] = value;
+    EXPECT_EQ(numbers["mapped"], now.mapped_bytes);
+    EXPECT_EQ(numbers["reserved"], now.reserved_bytes);
+    EXPECT_EQ(numbers["live"], now.live_bytes);
+    EXPECT_EQ(numbers["reusable"], now.reusable_bytes);
+    EXPECT_EQ(numbers["captured"], now.captured_bytes);
+    EXPECT_EQ(numbers["holes"], now.hole_bytes);
+    EXPECT_EQ(numbers["zombies"], now.zombie_bytes);
+    for (const vmm::pool_region& each : regions) {
+      std::uint64_t base = 0;
+      std::uint64_t size_bytes = 0;
+      text >> std::hex >> name >> std::dec >> size_bytes;
+      base = std::stoull(name, nullptr, 16);
+      EXPECT_EQ(base, each.range.base.value);
+      EXPECT_EQ(size_bytes, each.range.size_bytes);
+      text >> name;
+      EXPECT_EQ(name, kinds[static_cast<std::size_t>(each.kind)]);
+      if (each.kind != vmm::pool_region_kind::free) continue;
+      text >> name >> std::hex >> base >> std::dec;
+      EXPECT_EQ(name, "stream");
+      EXPECT_EQ(base, static_cast<std::uint64_t>(each.stream));
+    }
+    EXPECT_FALSE(text >> name) << "more lines than regions: " << name;
   }
 };
 
@@ -384,6 +419,7 @@ TEST_F(Pool, StatisticsAddUp) {
     EXPECT_EQ(region.range.base, next);
     next = region.range.end();
   }
+  check_dump(now, *regions);
   free(wall, b);
   free(large, a);
 }

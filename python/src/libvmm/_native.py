@@ -179,6 +179,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_pool_prepare": [HANDLE, U64, HANDLE, ctypes.POINTER(PrepareReport)],
     "vmm_pool_trim": [HANDLE, U64, ctypes.POINTER(TrimReport)],
     "vmm_pool_get_statistics": [HANDLE, ctypes.POINTER(PoolStatistics)],
+    "vmm_pool_dump": [HANDLE, ctypes.c_char_p, U64, ctypes.POINTER(U64)],
     "vmm_pool_regions": [HANDLE, ctypes.POINTER(PoolRegion), U64, ctypes.POINTER(U64)],
     "vmm_pool_last_shortage": [HANDLE, ctypes.POINTER(Shortage)],
     "vmm_pool_subscribe": [HANDLE, REMAP_CALLBACK, ctypes.c_void_p, ctypes.POINTER(U64)],

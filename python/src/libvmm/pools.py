@@ -368,6 +368,16 @@ class Pool(_values.OneOwner):
         return [Region(each.base or 0, each.size_bytes, each.stream or 0, RegionKind(each.kind))
                 for each in found[:min(count.value, len(found))]]
 
+    def dump(self) -> str:
+        """A text for people: statistics, then a line for each region in address order."""
+        size = ctypes.c_uint64()
+        check(_LIBRARY.vmm_pool_dump(self._handle, None, 0, ctypes.byref(size)))
+        while True:
+            text = ctypes.create_string_buffer(size.value + 4096)
+            check(_LIBRARY.vmm_pool_dump(self._handle, text, len(text), ctypes.byref(size)))
+            if size.value <= len(text):
+                return text.value.decode()
+
     def last_shortage(self) -> Shortage | None:
         """None: no request was ever too large."""
         found = _native.Shortage()
