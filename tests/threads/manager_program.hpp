@@ -3,7 +3,9 @@
 //
 // Two or three threads over one manager, on a fake driver whose work finishes when a thread says
 // so. A seed writes the program. Each thread has a stream and blocks of its own; what they share is
-// memory, addresses and the records. It imports what it uses, so it is the last include of a file.
+// memory, addresses and the records. In one program of five a thread suspends the manager now and
+// then and another one resumes it, while the others go on. It imports what it uses, so it is the
+// last include of a file.
 #ifndef VMM_TESTS_THREADS_MANAGER_PROGRAM_HPP
 #define VMM_TESTS_THREADS_MANAGER_PROGRAM_HPP
 
@@ -20,13 +22,17 @@
 
 #include "../support/scheduler.hpp"
 
+import vmm.history;
 import vmm.manager;
+import vmm.suspend;
+import vmm.sync;
 
 class manager_program {
  public:
   static constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
-  explicit manager_program(std::uint64_t seed) : numbers_(seed), driver_(machine(numbers_)) {
+  explicit manager_program(std::uint64_t seed)
+      : numbers_(seed), driver_(machine(numbers_)), sleeps_(seed % 5 == 3) {
     driver_.set_manual(true);
     actors_.resize(numbers_.one_in(3) ? 3 : 2);
     for (std::size_t index = 0; index < actors_.size(); ++index) {
@@ -38,6 +44,10 @@ class manager_program {
     }
     manager_ = std::make_unique<vmm::manager>(driver_, options());
     if (numbers_.one_in(2)) (void)manager_->set_up();
+    if (sleeps_) {
+      sleeper_ = std::make_unique<vmm::suspender>();
+      if (!sleeper_->add(*manager_, {.tag = "blocks"})) complain("the manager is no region");
+    }
     if (numbers_.one_in(2)) warm_up();
   }
 
@@ -51,10 +61,12 @@ class manager_program {
 
   /// nullptr when nothing is wrong.
   [[nodiscard]] const char* finish() {
+    if (is_asleep_) wake();
     for (const actor& each : actors_) complain(each.wrong);
     if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
     if (!manager_->validate()) complain("the manager is not valid");
     if (wrong_ == nullptr) give_all_back();
+    sleeper_.reset();
     manager_.reset();
     if (!driver_.finish_all()) complain("work could not finish");
     for (const actor& each : actors_) (void)driver_.destroy_stream(each.own);
@@ -72,6 +84,7 @@ class manager_program {
     std::uint64_t size_bytes = 0;
     std::uint64_t written_bytes = 0;
     std::optional<std::uint64_t> tag{};
+    bool is_moved = false;  // its memory has gone to another block, and it is still to be freed
   };
   struct actor {
     number_source numbers{0};
@@ -81,6 +94,25 @@ class manager_program {
     std::uint64_t operations = 0;
     const char* wrong = nullptr;
   };
+
+  // An allocation that had begun before the suspension may have the memory now: then blocks are
+  // freed until the rest comes back.
+  void wake() {
+    if (!driver_.finish_all()) complain("work could not finish");
+    while (is_asleep_) {
+      const vmm::status awake = sleeper_->resume();
+      is_asleep_ = !awake;
+      if (awake) return;
+      const auto owner = std::find_if(actors_.begin(), actors_.end(),
+                                      [](const actor& each) { return !each.blocks.empty(); });
+      if (awake.error().code != vmm::errc::out_of_memory || owner == actors_.end()) {
+        detail_ += vmm::describe(awake.error()) + "; ";
+        return complain("the manager could not be resumed at the end");
+      }
+      note(*owner, manager_->free(owner->blocks.back().at), "a block could not be freed");
+      owner->blocks.pop_back();
+    }
+  }
 
   [[nodiscard]] static vmm::fake::profile machine(number_source& numbers) {
     vmm::fake::profile plays = vmm::fake::profile::cuda();
@@ -118,7 +150,9 @@ class manager_program {
     if (choice < 66) return resize(who);
     if (choice < 74) return copy(who);
     if (choice < 80) return (void)manager_->trim(0);
-    if (choice < 88) return look(who);
+    if (choice < 86) return look(who);
+    if (choice < 89) return record(who);
+    if (sleeps_ && choice < 95) return suspend_or_resume(who);
     driver_.finish_some(who.numbers.next());
   }
 
@@ -129,18 +163,52 @@ class manager_program {
     request.growth_bytes = who.numbers.one_in(4) ? 4 * mib : 0;
     request.stream = who.own;
     const auto at = manager_->allocate(request);
-    if (!at) return expect_short(who, at.error().code);
+    if (!at) return expect_refusal(who, at.error().code);
     block fresh{*at, size_bytes};
     use(who, fresh);
     who.blocks.push_back(fresh);
   }
 
-  static void expect_short(actor& who, vmm::errc code) {
-    if (code != vmm::errc::out_of_memory) who.wrong = "a call failed without a reason";
+  // For want of memory, or since another thread has suspended the blocks.
+  void expect_refusal(actor& who, vmm::errc code) const {
+    const bool is_away = sleeps_ && code == vmm::errc::in_use;
+    if (code != vmm::errc::out_of_memory && !is_away) who.wrong = "a call failed without a reason";
   }
 
-  // Reads what was written there last and writes anew, all of the block.
+  // The work of all threads is waited for.
+  void suspend_or_resume(actor& who) {
+    const vmm::sync::lock_guard held(asleep_mutex_);
+    if (is_asleep_) {
+      const vmm::status awake = sleeper_->resume();
+      is_asleep_ = !awake;
+      if (is_asleep_) expect_refusal(who, awake.error().code);
+      return;
+    }
+    std::vector<vmm::stream_handle> streams;
+    for (const actor& each : actors_) streams.push_back(each.own);
+    const auto done = sleeper_->suspend({.streams = streams});
+    is_asleep_ = done.has_value();
+    if (!is_asleep_) expect_refusal(who, done.error().code);
+  }
+
+  // From here to here another thread's blocks are in a history; one thread's at a time is recorded.
+  void record(actor& who) {
+    const vmm::status begun = manager_->start_history({.event_count = 1024});
+    if (!begun && begun.error().code == vmm::errc::in_use) return;
+    note(who, begun, "a history could not begin");
+    allocate(who);
+    free(who);
+    if (!manager_->stop_history()) who.wrong = "a history could not end";
+  }
+
+  // Nothing is launched while the memory is away.
   void use(actor& who, block& what) {
+    if (!sleeps_) return launch(who, what);
+    const vmm::sync::shared_guard held(asleep_mutex_);
+    if (!is_asleep_) launch(who, what);
+  }
+  // Reads what was written there last and writes anew, all of the block.
+  void launch(actor& who, block& what) {
     const vmm::address_range written{what.at, what.written_bytes};
     const vmm::address_range whole{what.at, what.size_bytes};
     vmm::fake::kernel work{.name = "work", .duration_us = 5};
@@ -161,20 +229,25 @@ class manager_program {
   void free(actor& who) {
     block* const gone = some_block(who);
     if (gone == nullptr) return;
-    use(who, *gone);
-    note(who, manager_->free(gone->at), "a block could not be freed");
-    *gone = who.blocks.back();
+    if (!gone->is_moved) use(who, *gone);
+    give_back(who, *gone);
+  }
+  // It stays where another thread is just suspending it.
+  void give_back(actor& who, block& gone) {
+    const vmm::status freed = manager_->free(gone.at);
+    if (!freed) return expect_refusal(who, freed.error().code);
+    gone = who.blocks.back();
     who.blocks.pop_back();
   }
 
   void resize(actor& who) {
     block* const changed = some_block(who);
-    if (changed == nullptr) return;
+    if (changed == nullptr || changed->is_moved) return;
     vmm::resize_request request;
     request.at = changed->at;
     request.size_bytes = (1 + who.numbers.below(6)) * 2 * mib;
     const auto at = manager_->resize(request);
-    if (!at) return expect_short(who, at.error().code);
+    if (!at) return expect_refusal(who, at.error().code);
     changed->at = *at;
     changed->size_bytes = request.size_bytes;
     changed->written_bytes = std::min(changed->written_bytes, request.size_bytes);
@@ -185,6 +258,7 @@ class manager_program {
     block* const from = some_block(who);
     block* const to = some_block(who);
     if (from == nullptr || from == to || from->size_bytes != to->size_bytes) return;
+    if (from->is_moved || to->is_moved) return;
     vmm::copy_request request;
     request.target = to->at;
     request.source = from->at;
@@ -192,13 +266,12 @@ class manager_program {
     request.stream = who.own;
     const bool moves = who.numbers.one_in(2);
     const auto mode = moves ? vmm::copy_mode::move : vmm::copy_mode::copy;
-    note(who, manager_->copy(request, mode), "a block could not be copied");
+    const vmm::status copied = manager_->copy(request, mode);
+    if (!copied) return expect_refusal(who, copied.error().code);
     to->tag = from->tag;
     to->written_bytes = from->written_bytes;
-    if (!moves) return use(who, *to);
-    note(who, manager_->free(from->at), "the source of a move could not be freed");
-    *from = who.blocks.back();
-    who.blocks.pop_back();
+    from->is_moved = moves;
+    moves ? give_back(who, *from) : use(who, *to);
   }
 
   void look(actor& who) {
@@ -231,6 +304,10 @@ class manager_program {
   scheduled_driver driver_;
   std::vector<actor> actors_;
   std::unique_ptr<vmm::manager> manager_;
+  const bool sleeps_;
+  vmm::sync::shared_mutex asleep_mutex_;
+  bool is_asleep_ = false;  // under it
+  std::unique_ptr<vmm::suspender> sleeper_;
   const char* wrong_ = nullptr;
   std::string detail_;
 };
