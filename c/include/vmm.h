@@ -214,6 +214,12 @@ VMM_API vmm_status vmm_driver_destroy_stream(vmm_driver* driver, vmm_stream stre
 VMM_API vmm_status vmm_driver_synchronize_stream(vmm_driver* driver,
                                                  vmm_stream stream) VMM_NOEXCEPT;
 
+/** Work that `then` is given from now on begins after the work that `first` was given so far; the
+ *  host waits for nothing. Two names of one stream: nothing to do. Without VMM_FEATURE_STREAMS NULL
+ *  is the only stream. Errors: as vmm_driver_synchronize_stream. Cost: four driver calls. */
+VMM_API vmm_status vmm_driver_order_streams(vmm_driver* driver, vmm_stream first,
+                                            vmm_stream then) VMM_NOEXCEPT;
+
 /** Bytes from the host's memory to the device's, and back; returned when they have arrived. Waits
  *  for no work: the caller synchronises first. Requires: the host's side is `size_bytes` long.
  *  Errors: INVALID_ARGUMENT (a range that is not mapped, where the driver can tell; one that ends
@@ -1269,6 +1275,19 @@ VMM_API vmm_status vmm_history_label(uint32_t tag, uint32_t line, uint32_t* tag_
  *  in XDG_RUNTIME_DIR, or in /tmp, that this user alone may read. Errors: INVALID_ARGUMENT (another
  *  number). */
 VMM_API vmm_status vmm_top_publish(uint32_t on) VMM_NOEXCEPT;
+
+/* ---- tensors of DLPack in a process of Python ------------------------------------------------ */
+
+/** `ended` is called with the address of each tensor whose deleter is vmm_python_end_tensor():
+ *  with Python's lock, no exception pending, in any thread; an exception that is pending there is
+ *  pending again afterwards. NULL: none is called any more, which is for the interpreter's end.
+ *  Errors: NOT_SUPPORTED (the process has no interpreter). Thread safety: any. */
+VMM_API vmm_status vmm_python_on_tensor_end(void (*ended)(void* tensor)) VMM_NOEXCEPT;
+/** The deleter of a DLManagedTensor or DLManagedTensorVersioned. */
+VMM_API void vmm_python_end_tensor(void* tensor) VMM_NOEXCEPT;
+/** The destructor of a PyCapsule with such a tensor, which ends where no consumer has renamed the
+ *  capsule. NULL: nothing. */
+VMM_API void vmm_python_end_capsule(void* capsule) VMM_NOEXCEPT;
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -95,6 +95,21 @@ std::uint32_t place_of(vmm::location where) noexcept {
   return VMM_PLACE_DEVICE;
 }
 
+vmm::status order(vmm::any_backend& on, vmm::stream_handle first, vmm::stream_handle then) {
+  if (!on.feature_set().streams) {
+    const bool is_default = first == vmm::stream_handle::default_stream;
+    if (is_default && then == first) return {};
+    return on.synchronize_stream(is_default ? then : first);  // which says that there are none
+  }
+  if (first == then) return {};
+  const vmm::result<vmm::event_handle> event = on.create_event();
+  if (!event) return event.error();
+  vmm::status ordered = on.record_event(*event, first);
+  if (ordered) ordered = on.wait_event(then, *event);
+  const vmm::status gone = on.destroy_event(*event);
+  return ordered ? gone : ordered;
+}
+
 vmm_status query(driver_object& driver, vmm_driver_info& out) {
   const vmm::location home = driver.backend.home();
   vmm::physical_request like;
@@ -200,6 +215,14 @@ vmm_status vmm_driver_synchronize_stream(vmm_driver* driver, vmm_stream stream) 
     if (!names_stream(on, stream)) return fail_stream();
     if (!on.backend.feature_set().streams && stream == nullptr) return VMM_SUCCESS;
     return answer(on.backend.synchronize_stream(stream_of(on, stream)));
+  });
+}
+
+vmm_status vmm_driver_order_streams(vmm_driver* driver, vmm_stream first,
+                                    vmm_stream then) VMM_NOEXCEPT {
+  return on_driver(driver, [&](driver_object& on) -> vmm_status {
+    if (!names_stream(on, first) || !names_stream(on, then)) return fail_stream();
+    return answer(order(on.backend, stream_of(on, first), stream_of(on, then)));
   });
 }
 

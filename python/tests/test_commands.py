@@ -37,7 +37,17 @@ def test_doctor_as_json():
     assert any(each["name"] == "host" and each["available"] for each in found["drivers"])
     assert os.path.basename(found["library"]).startswith("libvmm.so")
     assert [each.split(":")[0] for each in found["conflicts"]] == ["expandable_segments"]
+    assert said.returncode == 1
     assert found["settings"]["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+
+
+def test_doctor_says_why_there_is_no_preload_library():
+    cuda = libvmm.DriverEntry("cuda", False, "vmm was built without cuda.h: build it again")
+    assert _doctor.why_no_preload_library([cuda]).startswith("vmm was built without cuda.h")
+    assert "vmm-tools" in _doctor.why_no_preload_library([])
+    if _doctor.preload_library() is None:
+        said = command("doctor").stdout
+        assert "preload library: not in this installation: " in said, said
 
 
 @pytest.mark.parametrize("settings, words", [
@@ -152,7 +162,7 @@ def test_right_settings_are_not(name, value):
 
 def test_the_doctor_names_wrong_settings():
     said = command("doctor", VMM_BUDGET="much", VMM_MODE="on")
-    assert said.returncode == 0, said.stderr
+    assert said.returncode == 1, said.stderr
     assert "wrong: VMM_BUDGET=much: VMM_BUDGET takes bytes" in said.stdout
     assert "wrong: VMM_MODE=on: VMM_MODE takes one of off, monitor, vmm, cache" in said.stdout
     assert "2 wrong settings, 0 conflicts" in said.stdout

@@ -115,6 +115,7 @@ CALLS = {
                       lambda b: dict(address=b.block.address, who=0)),
     "Driver.destroy_stream": (dict(stream=NUMBER), {}),
     "Driver.synchronize": (dict(stream=NUMBER), {}),
+    "Driver.order": (dict(first=NUMBER, then=NUMBER), dict(first=0, then=0)),
     "Driver.write": (dict(target=NUMBER, data=BYTES),
                      lambda b: dict(target=b.block.address, data=b"x")),
     "Driver.read": (dict(source=NUMBER, size=NUMBER),

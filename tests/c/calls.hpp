@@ -91,6 +91,9 @@ inline constexpr std::array driver_calls{
     call_with_handle{"vmm_driver_synchronize_stream", takes::driver,
                      [](void* h) { return vmm_driver_synchronize_stream(as_driver(h), nullptr); }},
     call_with_handle{
+        "vmm_driver_order_streams", takes::driver,
+        [](void* h) { return vmm_driver_order_streams(as_driver(h), nullptr, nullptr); }},
+    call_with_handle{
         "vmm_driver_write", takes::driver,
         [](void* h) { return vmm_driver_write(as_driver(h), &given().bytes, &given().bytes, 0); }},
     call_with_handle{

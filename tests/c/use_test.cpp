@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -123,6 +124,39 @@ TEST_F(Use, BlocksOfAStreamComeBackToIt) {
   EXPECT_GOOD(vmm_pool_trim(pool, 0, &report));
   EXPECT_GE(report.released_bytes, 3 * MiB);
   EXPECT_EQ(numbers().mapped_bytes, 0u);
+}
+
+TEST_F(Use, AStreamIsOrderedBehindAnother) {
+  vmm_stream first = nullptr;
+  vmm_stream then = nullptr;
+  ASSERT_GOOD(vmm_driver_create_stream(driver, &first));
+  ASSERT_GOOD(vmm_driver_create_stream(driver, &then));
+  void* const block = take(3 * MiB, first);
+  ASSERT_GOOD(vmm_driver_fill(driver, block, 'a', 3 * MiB, first));
+  EXPECT_GOOD(vmm_driver_order_streams(driver, first, then));
+  EXPECT_GOOD(vmm_driver_order_streams(driver, then, then));
+  ASSERT_GOOD(vmm_driver_fill(driver, block, 'b', 1, then));
+  ASSERT_GOOD(vmm_driver_synchronize_stream(driver, then));
+  ASSERT_GOOD(vmm_driver_synchronize_stream(driver, first));
+  std::array<char, 2> bytes{};
+  EXPECT_GOOD(vmm_driver_read(driver, bytes.data(), block, bytes.size()));
+  EXPECT_EQ(bytes[0], 'b') << "the second fill came behind the first";
+  EXPECT_EQ(bytes[1], 'a');
+  EXPECT_GOOD(vmm_pool_free(pool, block, first));
+  for (vmm_stream each : {first, then}) {
+    EXPECT_GOOD(vmm_pool_forget_stream(pool, each));
+    EXPECT_GOOD(vmm_driver_destroy_stream(driver, each));
+  }
+}
+
+TEST(Use_Python, NeedsAnInterpreter) {
+  const vmm_status refused = vmm_python_on_tensor_end([](void*) {});
+  EXPECT_FAILS(refused, VMM_ERROR_NOT_SUPPORTED);
+  EXPECT_GOOD(vmm_python_on_tensor_end(nullptr));
+  int tensor = 0;
+  vmm_python_end_tensor(&tensor);
+  vmm_python_end_capsule(&tensor);
+  vmm_python_end_capsule(nullptr);
 }
 
 TEST_F(Use, BlocksThatAreFreedAfterEverything) {

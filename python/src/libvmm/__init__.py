@@ -25,7 +25,7 @@ except ImportError as trouble:
 from .drivers import (Driver, DriverEntry, DriverInfo, Feature, Link, PeerLink, Place, Rights,
                       drivers)
 from .errors import (DeviceLost, Error, InUse, InvalidArgument, InvalidHandle, NotPermitted,
-                     NotSupported, OutOfMemory, Unavailable, UnknownAddress)
+                     NotSupported, OutOfMemory, Status, Unavailable, UnknownAddress)
 from .managers import Copy, Manager, ManagerStatistics, Range
 from .pools import (Block, Capture, Fronts, Pool, PoolStatistics, PrepareReport, Region,
                     RegionKind, RemapKind, RemapNotice, Shortage, TrimReport)
@@ -49,6 +49,6 @@ __all__ = [
     "Feature", "Fronts", "InUse", "InvalidArgument", "InvalidHandle", "Link", "Manager",
     "ManagerStatistics", "NotPermitted", "NotSupported", "OutOfMemory", "PeerLink", "Place", "Pool",
     "PoolStatistics", "PrepareReport", "Range", "Region", "RegionKind", "RemapKind", "RemapNotice",
-    "Rights", "Shortage", "TrimReport", "Unavailable", "UnknownAddress", "drivers",
+    "Rights", "Shortage", "Status", "TrimReport", "Unavailable", "UnknownAddress", "drivers",
     "loaded_library", "version",
 ]

@@ -7,16 +7,34 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from . import _values
+from . import _lifetime, _native, _values
 from .drivers import Driver, Feature
-from .errors import InvalidArgument, NotSupported
+from .errors import Error, InvalidArgument, NotSupported, UnknownAddress, check
 
 CPU, CUDA = 1, 2
-_KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
+_I64_MAX = (1 << 63) - 1
+_PER_THREAD_STREAM = 2
+
+# DLPack's code of a type, its bits, and its lanes.
+_TYPES: dict[str, tuple[int, int, int]] = {
+    **{f"int{bits}": (0, bits, 1) for bits in (8, 16, 32, 64, 128)},
+    **{f"uint{bits}": (1, bits, 1) for bits in (8, 16, 32, 64, 128)},
+    **{f"float{bits}": (2, bits, 1) for bits in (16, 32, 64, 128)},
+    "bfloat16": (4, 16, 1),
+    **{f"complex{bits}": (5, bits, 1) for bits in (32, 64, 128)},
+    "bool": (6, 8, 1), "bool8": (6, 8, 1),
+    **{f"float8_{name}": (code, 8, 1) for code, name in enumerate(
+        ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"), 7)},
+    "float6_e2m3fn": (15, 6, 1), "float6_e3m2fn": (16, 6, 1),
+    "float4_e2m1fn": (17, 4, 1), "float4_e2m1fn_x2": (17, 4, 2),
+}
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32)]
 
 
 class _Device(ctypes.Structure):
@@ -34,56 +52,52 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    pass
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
-_Managed._fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _DELETER)]
+class _ManagedVersioned(ctypes.Structure):
+    _fields_ = [("version", _Version), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+                ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
 
-_DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_NAME = b"dltensor"
+
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, _DESTRUCTOR]
-# By address and not as an object: the destructor runs while the capsule has no references left.
-_capsule_is = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", ctypes.pythonapi))
-_capsule_get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi))
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+# Of the C library: ctypes' own callbacks lose an exception that is pending when they are called.
+_END_TENSOR = ctypes.cast(_native.LIBRARY.vmm_python_end_tensor, ctypes.c_void_p).value
+_END_CAPSULE = ctypes.cast(_native.LIBRARY.vmm_python_end_capsule, ctypes.c_void_p).value
 
 # What is shown, by the address of its struct: all that a consumer needs until it calls the
-# deleter, which may be from any thread.
+# deleter, which may be from any thread, and after Python has ended: the dict is never freed.
 _shown: dict[int, tuple[Any, ...]] = {}
-_lock = threading.Lock()
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_shown))
 
 
-def _let_go(address: int) -> None:
-    with _lock:
-        kept = _shown.pop(address, None)
-    if kept is not None:
-        kept[0]._views -= 1
+@_native.TENSOR_ENDED
+def _ended(address: int) -> None:
+    _end(address)
 
 
-@_DELETER
-def _delete(managed: Any) -> None:
-    _let_go(ctypes.addressof(managed.contents))
+def _end(address: int, lives: tuple[_lifetime.Life, ...] = ()) -> None:
+    kept = _shown.pop(address, None)
+    for life in lives if kept is None else kept[1]:
+        life.hide(address)
 
 
-@_DESTRUCTOR
-def _destroy(capsule: int) -> None:
-    # A capsule that was consumed has another name, and the consumer calls the deleter.
-    if _capsule_is(capsule, _NAME):
-        _let_go(_capsule_get(capsule, _NAME))
+check(_native.LIBRARY.vmm_python_on_tensor_end(_ended))
 
 
 @atexit.register
 def _leave_at_exit() -> None:
-    """A consumer that lives on when Python has ended finds no deleter to call, and the struct."""
-    with _lock:
-        for kept in _shown.values():
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-            ctypes.c_void_p.from_address(
-                ctypes.addressof(kept[1]) + _Managed.deleter.offset).value = None
+    """A consumer that lives on when Python has ended finds the struct, and a deleter that does
+    nothing."""
+    _native.LIBRARY.vmm_python_on_tensor_end(_native.TENSOR_ENDED())
+
+
+def is_shown(address: int) -> bool:
+    """Whether an array shows a block that begins here."""
+    return any(kept[0].address == address for kept in _shown.copy().values()
+               if hasattr(kept[0], "address"))
 
 
 def device_of(driver: Driver) -> tuple[int, int]:
@@ -98,14 +112,26 @@ def device_of(driver: Driver) -> tuple[int, int]:
                        "of cuda and of host can")
 
 
-def type_of(dtype: str) -> tuple[int, int]:
+def type_of(dtype: str) -> tuple[int, int, int]:
+    """DLPack's code, bits and lanes."""
     _values.text("dtype", dtype)
-    kind = dtype.rstrip("0123456789")
-    bits = int(dtype[len(kind):] or (8 if kind == "bool" else 0))
-    if kind not in _KINDS or bits not in (8, 16, 32, 64, 128):
+    found = _TYPES.get(dtype)
+    if found is None:
         raise InvalidArgument(f"'{dtype}' is no type: one of uint8, int32, float16, bfloat16, "
-                              "float32, complex64, bool and their like")
-    return _KINDS[kind], bits
+                              "float32, complex64, bool and their like, float8_e4m3fn, "
+                              "float8_e5m2, float4_e2m1fn (two in a byte) and their like")
+    return found
+
+
+def check_shape(shape: tuple[int, ...], dtype: str, size: int, what: str) -> None:
+    """Raises InvalidArgument where the shape is no part of `size` bytes, or a consumer's numbers
+    of 64 bits would not hold its sizes and strides."""
+    _, bits, lanes = type_of(dtype)
+    count = math.prod(shape)
+    extent = math.prod(max(1, each) for each in shape) * max(1, bits * lanes // 8)
+    if any(each < 0 for each in shape) or (count * bits * lanes + 7) // 8 > size \
+            or extent > _I64_MAX:
+        raise InvalidArgument(f"{shape} of {dtype} is no part of {what}")
 
 
 class TensorShape(NamedTuple):
@@ -113,42 +139,86 @@ class TensorShape(NamedTuple):
 
     address: int
     device: tuple[int, int]
-    dtype: tuple[int, int]
+    dtype: tuple[int, int, int]
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None = None
 
 
-def capsule_of(owner: Any, shown: TensorShape) -> Any:
-    """A capsule that keeps `owner`, whose count `_views` says how many tensors show it."""
+def _fill(tensor: _Tensor, shown: TensorShape) -> tuple[Any, Any]:
     shape = (ctypes.c_int64 * max(1, len(shown.shape)))(*shown.shape)
     strides = None
-    managed = _Managed()
-    tensor = managed.tensor
     tensor.data = shown.address
     tensor.device = _Device(*shown.device)
     tensor.ndim = len(shown.shape)
-    tensor.dtype = _DataType(*shown.dtype, 1)
+    tensor.dtype = _DataType(*shown.dtype)
     tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     if shown.strides is not None:
         strides = (ctypes.c_int64 * max(1, len(shown.strides)))(*shown.strides)
         tensor.strides = ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = _delete
+    return shape, strides
+
+
+def is_versioned(max_version: Any) -> tuple[int, int] | None:
+    """The version of a capsule for a consumer that takes up to this one; None: the unversioned."""
+    if max_version is None:
+        return None
+    try:
+        major, minor = (_values.whole("max_version", each) for each in max_version)
+    except (TypeError, ValueError):
+        raise _values.refuse("max_version", "a pair of ints", max_version) from None
+    return None if major < 1 else (1, min(1, minor) if major == 1 else 1)
+
+
+def capsule_of(owner: Any, lives: tuple[_lifetime.Life, ...], tensor: Any,
+               version: tuple[int, int] | None) -> Any:
+    """A capsule that keeps `owner`, and what it shows: tensor() returns it, called when the memory
+    is held. Raises BufferError where a life of `lives` ends."""
+    managed: Any = _Managed() if version is None else _ManagedVersioned(_Version(*version))
     address = ctypes.addressof(managed)
-    with _lock:
-        _shown[address] = (owner, managed, shape, strides)
-    owner._views += 1
-    return _new_capsule(address, _NAME, _destroy)
+    try:
+        for life in lives:
+            life.show(address)
+        numbers = _fill(managed.tensor, tensor())
+        managed.deleter = _END_TENSOR
+        _shown[address] = (owner, lives, managed, numbers)
+        name = b"dltensor" if version is None else b"dltensor_versioned"
+        return _new_capsule(address, name, _END_CAPSULE)
+    except BaseException:
+        _end(address, lives)
+        raise
+
+
+def order(driver: Driver, streams: Sequence[int], consumer: Any) -> None:
+    """The consumer's stream begins after what was given to `streams`, as DLPack has it for CUDA:
+    None and 1 name the legacy default stream, 2 the thread's own, -1 no order."""
+    if device_of(driver)[0] != CUDA or not streams:
+        return
+    number = 1 if consumer is None else _values.whole("stream", consumer, -1)
+    if number == -1:
+        return
+    if number == 0:
+        raise InvalidArgument("stream: DLPack has 1 for the legacy default stream and 2 for that "
+                              "of the thread; 0 names neither")
+    try:
+        for stream in streams:
+            if number == _PER_THREAD_STREAM:
+                driver.synchronize(stream)
+            else:
+                driver.order(stream, number)
+    except Error as refused:
+        raise BufferError(f"the work of the memory's stream cannot be waited for: {refused}") \
+            from refused
 
 
 class View:
-    """A block's bytes as one type and shape. It holds the block, as does whoever consumed it."""
+    """A block's bytes as one type and shape. It holds the block, as does each array of it."""
 
     def __init__(self, block: Any, dtype: str, shape: Sequence[int] | None) -> None:
-        self._code, self._bits = type_of(dtype)
-        item = self._bits // 8
-        self.shape = (block.size // item,) if shape is None else _values.shape(shape)
-        if any(n < 0 for n in self.shape) or math.prod(self.shape) * item > block.size:
-            raise InvalidArgument(f"{self.shape} of {dtype} is no part of {block.size} bytes")
+        self._type = type_of(dtype)
+        _, bits, lanes = self._type
+        size = block.size
+        self.shape = (size * 8 // (bits * lanes),) if shape is None else _values.shape(shape)
+        check_shape(self.shape, dtype, size, f"{size} bytes")
         device_of(block._owner.driver)
         self.block = block
         self.dtype = dtype
@@ -156,16 +226,29 @@ class View:
     def __dlpack_device__(self) -> tuple[int, int]:
         return device_of(self.block._owner.driver)
 
+    def _tensor(self) -> TensorShape:
+        address = self.block.address
+        if not address:
+            raise BufferError("the block was freed")
+        try:
+            check_shape(self.shape, self.dtype, self.block.size, "the block")
+        except InvalidArgument:
+            raise BufferError("the block has become smaller than its view") from None
+        return TensorShape(address, self.__dlpack_device__(), self._type, self.shape)
+
     def __dlpack__(self, *, stream: int | None = None, max_version: Any = None,
                    dl_device: Any = None, copy: bool | None = None) -> Any:
-        """The consumer's `stream` must be ordered behind the block's own, as for any use of it."""
+        """The consumer's `stream` is ordered behind the block's own. An array of it may write to
+        the block, where the consumer takes DLPack's version 1."""
         if copy:
             raise BufferError("a block is shown as it is, and not copied")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the block is on {self.__dlpack_device__()}, not on {dl_device}")
-        if self.block.address == 0 or not self.block._owner.is_open:
-            raise BufferError("the block was freed")
-        if math.prod(self.shape) * self._bits // 8 > self.block.size:
-            raise BufferError("the block has become smaller than its view")
-        return capsule_of(self.block, TensorShape(self.block.address, self.__dlpack_device__(),
-                                                  (self._code, self._bits), self.shape))
+        version = is_versioned(max_version)
+        try:
+            lives = self.block._lives
+            capsule = capsule_of(self.block, lives, self._tensor, version)
+        except UnknownAddress as gone:
+            raise BufferError(str(gone)) from gone
+        order(self.block._owner.driver, self.block._streams, stream)
+        return capsule

@@ -44,6 +44,14 @@ def preload_library() -> str | None:
     return None
 
 
+def why_no_preload_library(drivers: list[Any]) -> str:
+    """Why this installation lacks the preload library."""
+    for each in drivers:
+        if each.name == "cuda" and "cuda.h" in each.reason:
+            return f"{each.reason}; the preload library comes with that driver"
+    return "this build left it out, or it is another package's: vmm-tools on Debian"
+
+
 def hooks() -> dict[str, str]:
     """Who answers for the names that interposers take, where that is not the system itself."""
     import ctypes
@@ -108,13 +116,15 @@ def _torch() -> dict[str, Any]:
 
 def report() -> dict[str, Any]:
     """All of it, as `doctor --json` prints it."""
+    drivers = libvmm.drivers()
     return {
         "libvmm": libvmm.__version__,
         "library": libvmm.loaded_library(),
-        "preload_library": preload_library() or "not in this installation",
+        "preload_library": (preload_library() or "not in this installation: "
+                            + why_no_preload_library(drivers)),
         "python": sys.version.split()[0],
         "drivers": [{"name": each.name, "available": each.available, "reason": each.reason}
-                    for each in libvmm.drivers()],
+                    for each in drivers],
         "mapped": mapped_libraries(),
         "mapped_vmm": mapped_libraries(_OWN_LIBRARY),
         "hooks": hooks(),
@@ -158,7 +168,8 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m libvmm doctor", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m libvmm doctor", description=__doc__,
+                                     epilog="exit code: 1 with a wrong setting or a conflict")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args(arguments)
     found = report()
@@ -166,4 +177,4 @@ def main(arguments: list[str]) -> int:
         print(json.dumps(found, indent=2))
     else:
         _print(found)
-    return 0
+    return 1 if found["wrong"] or found["conflicts"] else 0

@@ -137,6 +137,7 @@ class ManagerStatistics(Sized):
                     "suspended_bytes")
 
 
+TENSOR_ENDED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _OUT = ctypes.POINTER(HANDLE)
 
 # The arguments of each call; all of them answer a status but those of _OTHERS.
@@ -150,6 +151,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_driver_create_stream": [HANDLE, _OUT],
     "vmm_driver_destroy_stream": [HANDLE, HANDLE],
     "vmm_driver_synchronize_stream": [HANDLE, HANDLE],
+    "vmm_driver_order_streams": [HANDLE, HANDLE, HANDLE],
     "vmm_driver_write": [HANDLE, HANDLE, ctypes.c_void_p, U64],
     "vmm_driver_read": [HANDLE, ctypes.c_void_p, HANDLE, U64],
     "vmm_driver_fill": [HANDLE, HANDLE, ctypes.c_uint8, U64, HANDLE],
@@ -222,6 +224,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_allocator_reset_counts": [HANDLE, I32],
     "vmm_plugin_use": [HANDLE],
     "vmm_plugin_set_failure": [ctypes.c_void_p],
+    "vmm_python_on_tensor_end": [TENSOR_ENDED],
 }
 _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "vmm_last_error_text": (TEXT, []),
@@ -234,6 +237,8 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "vmm_plugin_empty_cache": (None, []),
     "vmm_plugin_memory_fraction": (None, [ctypes.c_double, I32]),
     "vmm_plugin_base": (HANDLE, [HANDLE, ctypes.POINTER(U64)]),
+    "vmm_python_end_tensor": (None, [ctypes.c_void_p]),
+    "vmm_python_end_capsule": (None, [ctypes.c_void_p]),
 }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import _native, _values
+from . import _lifetime, _native, _values
 from .errors import InvalidArgument, check
 
 _LIBRARY = _native.LIBRARY
@@ -123,14 +123,27 @@ def drivers() -> list[DriverEntry]:
             for each in entries]
 
 
+class _DriverLife(_lifetime.Life):
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        super().__init__("Driver")
+        self.handle = handle
+
+    def end(self) -> None:
+        check(_LIBRARY.vmm_driver_close(self.handle))
+
+
 class Driver(_values.OneOwner):
     """A driver on one device: "cuda", "level_zero", "host" (plain memory of this machine), "fake"
-    (a simulated device), or "" for the first that is available. Close it after its pools."""
+    (a simulated device), or "" for the first that is available. Close it after its pools; one that
+    is dropped closes with the last of them."""
 
     def __init__(self, name: str = "", device: int = _native.ANY_DEVICE) -> None:
         self._handle = ctypes.c_void_p()
         check(_LIBRARY.vmm_driver_open(_values.text("name", name), _values.device(device),
                                        ctypes.byref(self._handle)))
+        self._life = _DriverLife(self._handle)
         self._info = self._query()
 
     @property
@@ -203,6 +216,12 @@ class Driver(_values.OneOwner):
         """Blocks until the stream's work has finished."""
         check(_LIBRARY.vmm_driver_synchronize_stream(self._handle, _values.stream(stream)))
 
+    def order(self, first: int, then: int) -> None:
+        """Work that stream `then` is given from now on begins after what `first` was given so far;
+        the host does not wait."""
+        check(_LIBRARY.vmm_driver_order_streams(self._handle, _values.stream(first, "first"),
+                                                _values.stream(then, "then")))
+
     def write(self, target: int, data: bytes) -> None:
         """Bytes of the host to the device; returned when they have arrived."""
         content = _values.data("data", data)
@@ -227,8 +246,7 @@ class Driver(_values.OneOwner):
 
     def close(self) -> None:
         """Closes the driver; a closed one stays closed. Raises InUse while it has pools."""
-        if self._handle:
-            check(_LIBRARY.vmm_driver_close(self._handle))
+        if _lifetime.close(self._life):
             self._handle = ctypes.c_void_p()
 
     def __enter__(self) -> Driver:
@@ -236,7 +254,11 @@ class Driver(_values.OneOwner):
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self.close()
+        _lifetime.leave(self, kind)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_life"):
+            self._life.let_go()
 
     def __repr__(self) -> str:
         state = "" if self._handle else ", closed"

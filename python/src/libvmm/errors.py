@@ -5,8 +5,38 @@
 from __future__ import annotations
 
 import ctypes
+import enum
+from collections import deque
+from typing import Any
 
 from . import _native
+
+#: Lives (_lifetime) that could not end where they were dropped: tried again by check().
+late: deque[Any] = deque()
+
+
+class Status(enum.IntEnum):
+    """The library's numbers, vmm_status."""
+
+    SUCCESS = 0
+    INVALID_ARGUMENT = 1
+    BAD_OPTION = 2
+    OUT_OF_MEMORY = 3
+    OUT_OF_HOST_MEMORY = 4
+    OUT_OF_ADDRESSES = 5
+    OUT_OF_MAPPINGS = 6
+    OVER_BUDGET = 7
+    UNKNOWN_ADDRESS = 8
+    NOT_ALLOCATED = 9
+    OVERLAP = 10
+    IN_USE = 11
+    NOT_SUPPORTED = 12
+    NOT_PERMITTED = 13
+    UNAVAILABLE = 14
+    DEVICE_LOST = 15
+    FOREIGN = 16
+    INTERNAL = 17
+    INVALID_HANDLE = 18
 
 
 class Error(Exception):
@@ -89,3 +119,16 @@ def check(status: int) -> None:
     """Raises what a failed call of the C library answered."""
     if status != 0:
         raise error_of(status)
+    if late:
+        _try_again()
+
+
+def _try_again() -> None:
+    tries: list[Any] = []
+    try:
+        while True:
+            tries.append(late.popleft())
+    except IndexError:
+        pass
+    for each in tries:
+        each.end_by_itself()

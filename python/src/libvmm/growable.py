@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import _dlpack, _native, _values
+from . import _dlpack, _lifetime, _native, _values
 from .errors import InUse, InvalidArgument, InvalidHandle, check
 from .managers import Manager
 
@@ -101,6 +101,17 @@ class Part:
     size: int
 
 
+class _GrowableLife(_lifetime.Life):
+    __slots__ = ("handle", "last_use")
+
+    def __init__(self, handle: ctypes.c_void_p, manager: Manager) -> None:
+        super().__init__("growable.Growable", manager._life)
+        self.handle, self.last_use = handle, 0
+
+    def end(self) -> None:
+        check(_LIBRARY.vmm_growable_destroy(self.handle, self.last_use))
+
+
 class Growable(_values.OneOwner):
     """A range of `segments` segments of `most` bytes each, in a manager, without memory at first.
     Sizes are of each segment. Calls on one range wait for each other; any thread may make them."""
@@ -120,6 +131,8 @@ class Growable(_values.OneOwner):
                            keep_dirty=not _values.flag("zero_new", zero_new))
         check(_LIBRARY.vmm_growable_create(manager.handle, ctypes.byref(options),
                                            ctypes.byref(self._handle)))
+        self._life = _GrowableLife(self._handle, manager)
+        self._grown_on: tuple[int, ...] = ()
         info = self._query()
         self.address: int = info.base or 0
         self.segments: int = info.segment_count
@@ -145,12 +158,15 @@ class Growable(_values.OneOwner):
 
     def _resize(self, size: int, change: int, stream: int, first: int, count: int,
                 one_handle: bool, wait: bool) -> None:
-        request = _Request(size_bytes=_number(size, "size"), stream=_values.stream(stream),
+        number = _values.stream(stream)
+        request = _Request(size_bytes=_number(size, "size"), stream=number,
                            change=change, first_segment=_number(first, "first"),
                            one_handle=_values.flag("one_handle", one_handle),
                            segment_count=_number(count, "count"),
                            no_wait=not _values.flag("wait", wait))
         check(_LIBRARY.vmm_growable_resize(self._handle, ctypes.byref(request)))
+        if change != _SHRINK:
+            self._grown_on = (number,)
 
     def grow(self, size: int, *, stream: int = 0, first: int = 0, count: int = 0,
              one_handle: bool = False, wait: bool = True) -> None:
@@ -233,10 +249,6 @@ class Growable(_values.OneOwner):
         check(_LIBRARY.vmm_growable_pin(self._handle, size, first, count, ctypes.byref(number)))
         return number.value
 
-    def _unpin(self, number: int) -> None:
-        # From a deleter, at any time: nobody is there to whom a failure could be told.
-        _LIBRARY.vmm_growable_unpin(self._handle, number)
-
     def validate(self) -> None:
         """Checks the books of the range against the driver. Raises what is wrong."""
         check(_LIBRARY.vmm_growable_validate(self._handle))
@@ -244,8 +256,8 @@ class Growable(_values.OneOwner):
     def close(self, *, stream: int = 0) -> None:
         """Gives memory and addresses up, behind the work that the stream has been given. Raises
         InUse while a view lives."""
-        if self._handle:
-            check(_LIBRARY.vmm_growable_destroy(self._handle, _values.stream(stream)))
+        self._life.last_use = _values.stream(stream)
+        if _lifetime.close(self._life):
             self._handle = ctypes.c_void_p()
 
     def __enter__(self) -> Growable:
@@ -253,12 +265,11 @@ class Growable(_values.OneOwner):
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self.close()
+        _lifetime.leave(self, kind)
 
     def __del__(self) -> None:
-        # The last view keeps the range: none lives here. What fails stays with the manager.
-        if getattr(self, "_handle", None) and self.manager.is_open:
-            _LIBRARY.vmm_growable_destroy(self._handle, None)
+        if hasattr(self, "_life"):
+            self._life.let_go()
 
     def __repr__(self) -> str:
         if not self._handle:
@@ -268,28 +279,47 @@ class Growable(_values.OneOwner):
 
 
 class _Shown:
-    """What a DLPack consumer keeps alive: one pin of the range, which ends with it."""
+    """What a view and each consumer hold: a pin of the range, until it goes."""
 
     def __init__(self, growable: Growable, size: int, first: int, count: int) -> None:
+        self._life, self._key = growable._life, object()
+        self._forks = _lifetime.process.forks
+        self._pins: list[int] = []
+        self._life.keep(self._key)
+        try:
+            self._pins.append(growable._pin(size, first, count))
+        except BaseException:
+            self._life.let_go(self._key)
+            raise
         self.growable = growable
-        self.number = growable._pin(size, first, count)
-        self._count = 0
-
-    # _dlpack counts the tensors that show a block; here the last one ends the pin.
-    @property
-    def _views(self) -> int:
-        return self._count
-
-    @_views.setter
-    def _views(self, count: int) -> None:
-        self._count = count
-        if count == 0:
-            self.end()
 
     def end(self) -> None:
-        number, self.number = self.number, 0
-        if number:
-            self.growable._unpin(number)
+        """From any thread, as often as it comes: one call has the pin."""
+        try:
+            number = self._pins.pop()
+        except IndexError:
+            return
+        if _lifetime.is_of_this_process(self._forks):
+            _LIBRARY.vmm_growable_unpin(self._life.handle, number)
+        self._life.let_go(self._key)
+
+    def __del__(self) -> None:
+        self.end()
+
+
+class _Base:
+    """What an array by __array_interface__ holds: a pin of its own, and its place among those that
+    show the manager's memory."""
+
+    def __init__(self, growable: Growable, pinned: tuple[int, int, int]) -> None:
+        self._shown, self._life, self._key = None, growable.manager._life, object()
+        self._life.show(self._key)
+        self._shown = _Shown(growable, *pinned)
+
+    def __del__(self) -> None:
+        self._life.hide(self._key)
+        if self._shown is not None:
+            self._shown.end()
 
 
 class View(_values.OneOwner):
@@ -299,14 +329,16 @@ class View(_values.OneOwner):
     def __init__(self, growable: Growable, dtype: str, shape: Sequence[int] | None, first: int,
                  count: int, full: bool) -> None:
         self._own: _Shown | None = None
-        self._code, self._bits = _dlpack.type_of(dtype)
-        item = self._bits // 8
+        self._is_lent = False
+        self._type = _dlpack.type_of(dtype)
+        _, bits, lanes = self._type
         _dlpack.device_of(growable.manager.driver)
         first, count = _number(first, "first"), _number(count, "count")
         count = count or growable.segments - first
         if first >= growable.segments or count < 1 or first + count > growable.segments:
             raise InvalidArgument(f"segments {first} to {first + count} of {growable.segments}")
-        if growable.stride % item:
+        stride, rest = divmod(growable.stride * 8, bits * lanes)
+        if rest:
             raise InvalidArgument(f"the stride of {growable.stride} bytes is no multiple of "
                                   f"{dtype}")
         if full:
@@ -315,31 +347,29 @@ class View(_values.OneOwner):
             most = growable.segment(first)[1]
         else:
             most = min(growable.segment(index)[1] for index in range(first, first + count))
-        inner = (most // item,) if shape is None else _values.shape(shape)
-        if any(n < 0 for n in inner) or math.prod(inner) * item > most:
-            raise InvalidArgument(f"{inner} of {dtype} is no part of {most} bytes a segment")
+        inner = (most * 8 // (bits * lanes),) if shape is None else _values.shape(shape)
+        _dlpack.check_shape(inner, dtype, most, f"{most} bytes a segment")
         strides = [1] * len(inner)
         for axis in range(len(inner) - 2, -1, -1):
             strides[axis] = strides[axis + 1] * inner[axis + 1]
         whole = growable.segments == 1
         self.shape: tuple[int, ...] = inner if whole else (count, *inner)
         self.strides: tuple[int, ...] = (tuple(strides) if whole
-                                         else (growable.stride // item, *strides))
+                                         else (stride, *strides))
         """In elements."""
         self.dtype = dtype
         self.growable = growable
-        self._pinned = (0 if full else math.prod(inner) * item, first, count)
+        self._pinned = (0 if full else (math.prod(inner) * bits * lanes + 7) // 8, first, count)
         self._own = _Shown(growable, *self._pinned)
         self.address = growable.address + first * growable.stride
 
     def release(self) -> None:
-        """Ends the view's own pin; consumers keep theirs."""
-        if self._own is not None:
-            self._own.end()
-            self._own = None
-
-    def __del__(self) -> None:
-        self.release()
+        """Ends the view's own pin; consumers keep theirs. Where __cuda_array_interface__ was read
+        the pin ends with the view instead, which such consumers hold."""
+        own = self._own
+        self._own = None
+        if own is not None and not self._is_lent:
+            own.end()
 
     def __enter__(self) -> View:
         return self
@@ -355,38 +385,50 @@ class View(_values.OneOwner):
             self.dtype.rstrip("0123456789"))
         if kind is None:
             raise AttributeError(f"numpy has no type {self.dtype}")
-        item = self._bits // 8
+        item = self._type[1] // 8
         return {"data": (self.address, False), "shape": self.shape, "version": 3,
                 "strides": tuple(stride * item for stride in self.strides),
                 "typestr": f"<{kind}{item}" if item > 1 else f"|{kind}{item}"}
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """For numpy.asarray, on the host's memory: an array that may be written and that keeps
-        this view (numpy's from_dlpack gives one that may only be read)."""
-        return self._interface(_dlpack.CPU)
+        """For numpy.asarray, on the host's memory: an array that may be written and that holds
+        what it shows, also after release()."""
+        made = self._interface(_dlpack.CPU)
+        last = sum(stride * (count - 1) for stride, count in zip(made["strides"], self.shape)
+                   if count)
+        data = (ctypes.c_uint8 * (last + self._type[1] // 8)).from_address(self.address)
+        data.held = _Base(self.growable, self._pinned)
+        made["data"] = data
+        return made
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The same for CuPy and Numba, on a device's."""
-        return self._interface(_dlpack.CUDA)
+        """The same for CuPy and Numba, on a device's. What they make holds this view."""
+        made = self._interface(_dlpack.CUDA)
+        self._is_lent = True
+        return made
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _dlpack.device_of(self.growable.manager.driver)
 
     def __dlpack__(self, *, stream: int | None = None, max_version: Any = None,
                    dl_device: Any = None, copy: bool | None = None) -> Any:
-        """The consumer's `stream` must be ordered behind the stream that the range grew on."""
+        """The consumer's `stream` is ordered behind the stream that the range grew on last."""
         if copy:
             raise BufferError("a range is shown as it is, and not copied")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the range is on {self.__dlpack_device__()}, not on {dl_device}")
         if self._own is None:
             raise BufferError("the view was released")
+        version = _dlpack.is_versioned(max_version)
         shown = _Shown(self.growable, *self._pinned)
-        tensor = _dlpack.TensorShape(self.address, self.__dlpack_device__(),
-                                     (self._code, self._bits), self.shape, self.strides)
-        return _dlpack.capsule_of(shown, tensor)
+        tensor = _dlpack.TensorShape(self.address, self.__dlpack_device__(), self._type,
+                                     self.shape, self.strides)
+        manager = self.growable.manager
+        capsule = _dlpack.capsule_of(shown, (manager._life,), lambda: tensor, version)
+        _dlpack.order(manager.driver, self.growable._grown_on, stream)
+        return capsule
 
 
 __all__ = ["FEW_HANDLES", "Growable", "GrowableStatistics", "InUse", "Part", "View"]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import _native, _values
+from . import _lifetime, _native, _values
 from .drivers import Driver, Rights, grants_of
 from .errors import check
-from .pools import Block, TrimReport, values_of
+from .pools import Block, TrimReport, _blocks_left, values_of
 
 _LIBRARY = _native.LIBRARY
 
@@ -59,26 +59,45 @@ class Range(Block):
 
     def resize(self, size: int, *, growth: int = 0, in_place: bool = False) -> None:
         """Changes the size and keeps the data; the address may change unless `in_place`. Raises
-        InUse while a view of it lives."""
-        if self._views:
-            from .errors import InUse
-            raise InUse(f"{self._views} DLPack views show the block")
-        request = _native.ResizeRequest(at=self.address, size_bytes=_values.size("size", size),
+        InUse while an array shows it."""
+        self._check_live()
+        request = _native.ResizeRequest(size_bytes=_values.size("size", size),
                                         growth_bytes=_values.size("growth", growth),
                                         in_place=_values.flag("in_place", in_place))
-        at = ctypes.c_void_p()
+        self._life.alone(self._resize, request)
+
+    def _resize(self, request: _native.ResizeRequest) -> None:
+        request.at = self._life.at
         check(_LIBRARY.vmm_manager_resize(self._owner.handle, ctypes.byref(request),
-                                          ctypes.byref(at)))
-        self.address, self.size = at.value or 0, request.size_bytes
+                                          ctypes.byref(self._life.at)))
+        self.size = request.size_bytes
 
     def settle(self) -> None:
         """Blocks until the host may touch the bytes."""
         check(_LIBRARY.vmm_manager_settle(self._owner.handle, self.address))
 
 
+class _ManagerLife(_lifetime.Life):
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: ctypes.c_void_p, driver: Driver) -> None:
+        super().__init__("Manager", driver._life)
+        self.handle = handle
+
+    def end(self) -> None:
+        check(_LIBRARY.vmm_manager_destroy(self.handle))
+
+    def stays(self) -> str:
+        numbers = _native.ManagerStatistics()
+        check(_LIBRARY.vmm_manager_get_statistics(self.handle, ctypes.byref(numbers)))
+        return _blocks_left(numbers.live_count)
+
+
 class Manager(_values.OneOwner):
     """Ranges of whole granules that grow in place and are copied by remapping. Close it before its
-    driver; blocks that are live then are freed."""
+    driver; blocks that are live then are freed. One that is dropped is closed after its last
+    block."""
+
     def __init__(self, driver: Driver, *, policy: str | None = None, budget: int = 0,
                  fragment_ratio: float | None = None, chunk_bytes: int | None = None,
                  reservation_bytes: int | None = None, wait_when_short: bool = True,
@@ -105,6 +124,7 @@ class Manager(_values.OneOwner):
         self.driver = driver
         check(_LIBRARY.vmm_manager_create(driver.handle, ctypes.byref(options),
                                           ctypes.byref(self._handle)))
+        self._life = _ManagerLife(self._handle, driver)
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -137,13 +157,30 @@ class Manager(_values.OneOwner):
     def copy(self, target: Block, source: Block, size: int | None = None, *, stream: int = 0,
              mode: Copy = Copy.BYTES) -> None:
         """The first `size` bytes of one block into another; all of it without a size. Raises
-        UnknownAddress and InvalidArgument for ranges that are not live blocks."""
+        UnknownAddress and InvalidArgument for ranges that are not live blocks, and InUse where the
+        memory under an array would change: of the target by ALIAS and MOVE, of the source by MOVE,
+        after which no array can be made of it."""
         into, of = _values.one_of("target", target, Block), _values.one_of("source", source, Block)
         request = _native.CopyRequest(
             target=into.address, source=of.address,
             size_bytes=of.size if size is None else _values.size("size", size),
             stream=_values.stream(stream), mode=int(_values.member("mode", mode, Copy)))
+        if request.mode == Copy.BYTES:
+            self._copy(request)
+            return
+        into._check_live()
+        of._check_live()
+        if request.mode == Copy.ALIAS or of is into:
+            into._life.alone(self._copy, request)
+            return
+        into._life.alone(of._life.alone, self._move, request, of)
+
+    def _copy(self, request: _native.CopyRequest) -> None:
         check(_LIBRARY.vmm_manager_copy(self._handle, ctypes.byref(request)))
+
+    def _move(self, request: _native.CopyRequest, source: Block) -> None:
+        self._copy(request)
+        source._life.forbid(Copy.MOVE, "the memory was moved to another block")
 
     def set_peers(self, rights: Mapping[Any, Rights]) -> None:
         """Rights of other devices to all blocks, now and later: {1: Rights.READ_WRITE}."""
@@ -172,9 +209,9 @@ class Manager(_values.OneOwner):
         check(_LIBRARY.vmm_manager_validate(self._handle))
 
     def close(self) -> None:
-        """Gives everything back, live blocks too, after waiting for their work."""
-        if self._handle:
-            check(_LIBRARY.vmm_manager_destroy(self._handle))
+        """Gives everything back, live blocks too, after waiting for their work. Raises InUse while
+        an array shows one of them, or a Growable or a Suspender uses the manager."""
+        if _lifetime.close(self._life):
             self._handle = ctypes.c_void_p()
 
     def __enter__(self) -> Manager:
@@ -182,4 +219,17 @@ class Manager(_values.OneOwner):
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self.close()
+        _lifetime.leave(self, kind)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_life"):
+            self._life.let_go()
+
+    def __repr__(self) -> str:
+        if not self._handle:
+            return "<libvmm.Manager, closed>"
+        numbers = _native.ManagerStatistics()
+        if _LIBRARY.vmm_manager_get_statistics(self._handle, ctypes.byref(numbers)) != 0:
+            return f"<libvmm.Manager of {self.driver!r}>"
+        return (f"<libvmm.Manager of {self.driver!r}: {numbers.live_count} blocks of "
+                f"{numbers.user_bytes} bytes live, {numbers.held_bytes} bytes held>")

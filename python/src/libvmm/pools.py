@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import _dlpack, _native, _values
+from . import _dlpack, _lifetime, _native, _values
 from .drivers import Driver, Feature, Place, Rights, grants_of
-from .errors import check
+from .errors import Error, InUse, InvalidHandle, Status, UnknownAddress, check
 
 _LIBRARY = _native.LIBRARY
 
@@ -99,7 +99,7 @@ class Shortage:
 
     request_bytes: int
     stream: int
-    failure: int
+    failure: Status
     trimmed: bool
     blocked: bool
     live_bytes: int
@@ -143,45 +143,77 @@ def values_of(struct: Any, made: Any) -> Any:
     return made(**{name: getattr(struct, name) for name in made.__dataclass_fields__})
 
 
+class _BlockLife(_lifetime.Life):
+    __slots__ = ("owner", "at", "stream")
+    hinders_parent = False
+
+    def __init__(self, name: str, owner: Any, at: int, stream: int) -> None:
+        super().__init__(name, owner._life)
+        self.owner, self.at, self.stream = owner, ctypes.c_void_p(at), stream
+
+    def end(self) -> None:
+        try:
+            self.free(self.stream)
+        except (InvalidHandle, UnknownAddress):
+            pass  # its pool was closed meanwhile, or free_raw() freed it
+
+    def free(self, stream: int) -> None:
+        if self.at.value:
+            self.owner._free(self.at.value, stream)
+
+    def end_by_itself(self) -> None:
+        if self.owner.is_open:
+            super().end_by_itself()
+        else:
+            self._gone()  # the pool took it along
+
+
 class Block(_values.OneOwner):
     """Memory of a pool or manager, freed by free(), at the end of a with, or with the object.
 
     It is a DLPack producer: `torch.from_dlpack(block)` and `numpy.from_dlpack(block)` show its
-    bytes without a copy, view() shows them as another type and shape. Whoever holds such a view
-    holds the block: its memory is freed when the last of them has gone."""
+    bytes without a copy, view() shows them as another type and shape. What they make of it holds
+    the block: while such an array lives, free() and the close of the pool raise InUse, and a block
+    that is dropped is freed after the last of them."""
 
     def __init__(self, owner: Any, address: int, size: int, stream: int) -> None:
-        if not hasattr(owner, "_free") or isinstance(owner, type):
+        if not hasattr(owner, "_life") or isinstance(owner, type):
             raise _values.refuse("owner", "a libvmm.Pool or libvmm.Manager", owner)
         at, count = _values.address("address", address), _values.size("size", size)
         self._owner = owner
-        self._views = 0
         self.stream = _values.stream(stream)
         self.size = count
-        self.address = at
+        self._life = _BlockLife(type(self).__name__, owner, at, self.stream)
+
+    @property
+    def address(self) -> int:
+        """Where the block lies; 0 once it was freed, or its pool or manager was closed."""
+        if self._life.has_ended or not self._owner.is_open:
+            return 0
+        return self._life.at.value or 0
+
+    @property
+    def _lives(self) -> tuple[_lifetime.Life, ...]:
+        return self._life, self._owner._life
+
+    @property
+    def _streams(self) -> tuple[int, ...]:
+        return (self.stream,)
 
     def free(self, stream: int | None = None) -> None:
         """Gives the block back after the work that `stream`, its own where none is named, has been
-        given so far. Raises UnknownAddress when it was freed before, and InUse while a view of it
-        lives; with the last view it goes by itself."""
+        given so far. Raises UnknownAddress when it was freed before, by any thread, and InUse while
+        an array shows it."""
         number = self.stream if stream is None else _values.stream(stream)
         self._check_live()
-        if self._views:
-            from .errors import InUse
-            raise InUse(f"{self._views} DLPack views show the block")
-        self._release(number)
+        self._life.alone(self._life.free, number, ends=True)
 
     def _check_live(self) -> None:
-        from .errors import InvalidHandle, UnknownAddress
-        if self.address == 0:
+        if self._life.has_ended or not self._life.at.value:
             raise UnknownAddress("the block was freed before")
         if not self._owner.is_open:
             raise InvalidHandle("the pool or manager that the block is of was closed, and with it "
                                 "went the block's memory")
-
-    def _release(self, stream: int) -> None:
-        self._owner._free(self.address, stream)
-        self.address = 0
 
     def set_access(self, rights: Mapping[Any, Rights]) -> None:
         """Rights of this block, by device or (Place, number), until it is freed; they overrule
@@ -213,23 +245,45 @@ class Block(_values.OneOwner):
             self.free()
 
     def __del__(self) -> None:
-        # A view holds the block, so none is left here.
-        if getattr(self, "address", 0) and self._owner.is_open:
-            try:
-                self._release(self.stream)
-            except Exception:  # nobody is there to be told
-                pass
+        # An array holds the block, so none is left here.
+        if hasattr(self, "_life"):
+            self._life.let_go()
 
     def __repr__(self) -> str:
-        address, size = getattr(self, "address", 0), getattr(self, "size", 0)
-        state = "" if address and self._owner.is_open else ", freed"
+        size = getattr(self, "size", 0)
+        address = self.address if hasattr(self, "_life") else 0
+        state = "" if address else ", freed"
         at = f" {address:#x}" if address else ""
         return f"<libvmm.{type(self).__name__}{at} {size} bytes{state}>"
 
 
+class _PoolLife(_lifetime.Life):
+    __slots__ = ("handle", "callbacks")
+
+    def __init__(self, handle: ctypes.c_void_p, driver: Driver) -> None:
+        super().__init__("Pool", driver._life)
+        self.handle = handle
+        self.callbacks: dict[Any, Any] = {}
+        """Of subscriptions: the C library calls them for as long as its pool lives."""
+
+    def end(self) -> None:
+        check(_LIBRARY.vmm_pool_destroy(self.handle))
+        self.callbacks.clear()
+
+    def stays(self) -> str:
+        numbers = _native.PoolStatistics()
+        check(_LIBRARY.vmm_pool_get_statistics(self.handle, ctypes.byref(numbers)))
+        return _blocks_left(numbers.live_count)
+
+
+def _blocks_left(count: int) -> str:
+    return f"{count} blocks without a libvmm.Block are live; close() it" if count else ""
+
+
 class Pool(_values.OneOwner):
     """Memory freed on a stream serves that stream again at once, others when the work before the
-    free has finished. Blocks are multiples of 512 bytes; a stream is its number, 0 the default."""
+    free has finished. Blocks are multiples of 512 bytes; a stream is its number, 0 the default. A
+    pool that is dropped is closed after its last block."""
 
     def __init__(self, driver: Driver, *, policy: str | None = None, budget: int = 0,
                  capture: Capture = Capture.REFUSE, page_bytes: int = 0, page_count: int = 0,
@@ -258,9 +312,9 @@ class Pool(_values.OneOwner):
         options.fronts = int(_values.member("fronts", fronts, Fronts))
         options.captures_announced = _values.flag("captures_announced", captures_announced)
         self.driver = driver
-        self._callbacks: dict[int, Any] = {}
         check(_LIBRARY.vmm_pool_create(driver.handle, ctypes.byref(options),
                                        ctypes.byref(self._handle)))
+        self._life = _PoolLife(self._handle, driver)
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -296,11 +350,15 @@ class Pool(_values.OneOwner):
         return Block(self, at.value or 0, count, number)
 
     def free_raw(self, address: int, stream: int = 0) -> None:
-        """Frees what allocate_raw() answered. Raises UnknownAddress for any other address."""
-        check(_LIBRARY.vmm_pool_free(self._handle, _values.address("address", address),
-                                     _values.stream(stream)))
+        """Frees what allocate_raw() returned. Raises UnknownAddress for any other address, and
+        InUse for a block that an array shows."""
+        at, number = _values.address("address", address), _values.stream(stream)
+        if self._life.is_shown() and _dlpack.is_shown(at):
+            raise InUse(f"an array shows the block at {at:#x}")
+        self._free(at, number)
 
-    _free = free_raw
+    def _free(self, address: int, stream: int) -> None:
+        check(_LIBRARY.vmm_pool_free(self._handle, address, stream))
 
     def _set_access(self, address: int, grants: Any) -> None:
         check(_LIBRARY.vmm_pool_set_access(self._handle, address, grants, len(grants)))
@@ -384,7 +442,8 @@ class Pool(_values.OneOwner):
         check(_LIBRARY.vmm_pool_last_shortage(self._handle, ctypes.byref(found)))
         if found.request_bytes == 0:
             return None
-        return Shortage(found.request_bytes, found.stream or 0, found.failure, bool(found.trimmed),
+        return Shortage(found.request_bytes, found.stream or 0, Status(found.failure),
+                        bool(found.trimmed),
                         bool(found.blocked), found.live_bytes, found.reusable_bytes,
                         found.largest_free_bytes, found.held_bytes, found.budget_bytes)
 
@@ -396,27 +455,37 @@ class Pool(_values.OneOwner):
         @_native.REMAP_CALLBACK
         def told(_context: int, notice: Any) -> None:
             seen = notice.contents
-            callback(RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes,
-                                 RemapKind(seen.kind)))
+            _lifetime.thread.callbacks += 1
+            try:
+                callback(RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes,
+                                     RemapKind(seen.kind)))
+            finally:
+                _lifetime.thread.callbacks -= 1
         number = ctypes.c_uint64()
-        check(_LIBRARY.vmm_pool_subscribe(self._handle, told, None, ctypes.byref(number)))
-        self._callbacks[number.value] = told
+        callbacks, key = self._life.callbacks, object()
+        callbacks[key] = told  # before the C library has it
+        try:
+            check(_LIBRARY.vmm_pool_subscribe(self._handle, told, None, ctypes.byref(number)))
+        except Error:
+            del callbacks[key]
+            raise
+        callbacks[number.value] = callbacks.pop(key)
         return number.value
 
     def unsubscribe(self, subscription: int) -> None:
         """Ends subscribe(): the callback is not being called afterwards."""
         _values.whole("subscription", subscription)
         check(_LIBRARY.vmm_pool_unsubscribe(self._handle, subscription))
-        self._callbacks.pop(subscription, None)
+        self._life.callbacks.pop(subscription, None)
 
     def validate(self) -> None:
         """Checks the pool's own records. Raises Error where they are broken."""
         check(_LIBRARY.vmm_pool_validate(self._handle))
 
     def close(self) -> None:
-        """Gives everything back, live blocks too, after waiting for their work."""
-        if self._handle:
-            check(_LIBRARY.vmm_pool_destroy(self._handle))
+        """Gives everything back, live blocks too, after waiting for their work. Raises InUse while
+        an array shows one of them, or a Suspender has the pool."""
+        if _lifetime.close(self._life):
             self._handle = ctypes.c_void_p()
 
     def __enter__(self) -> Pool:
@@ -424,7 +493,20 @@ class Pool(_values.OneOwner):
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self.close()
+        _lifetime.leave(self, kind)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_life"):
+            self._life.let_go()
+
+    def __repr__(self) -> str:
+        if not self._handle:
+            return "<libvmm.Pool, closed>"
+        numbers = _native.PoolStatistics()
+        if _LIBRARY.vmm_pool_get_statistics(self._handle, ctypes.byref(numbers)) != 0:
+            return f"<libvmm.Pool of {self.driver!r}>"
+        return (f"<libvmm.Pool of {self.driver!r}: {numbers.live_count} blocks of "
+                f"{numbers.live_bytes} bytes live, {numbers.mapped_bytes} bytes mapped>")
 
 
 __all__ = ["Block", "Capture", "Feature", "Fronts", "Pool", "PoolStatistics", "PrepareReport",

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import _dlpack, _native, _values
+from . import _dlpack, _lifetime, _native, _values
 from .drivers import Driver
-from .errors import InUse, InvalidArgument, InvalidHandle, UnknownAddress, check, error_of
+from .errors import InvalidArgument, InvalidHandle, UnknownAddress, check, error_of
 from .managers import Range
 
 _LIBRARY = _native.LIBRARY
@@ -186,11 +186,38 @@ def _info(query: Any, handle: ctypes.c_void_p) -> SharedInfo:
                       bool(info.lent), bytes(info.label).rstrip(b"\0"))
 
 
+class _ShareLife(_lifetime.Life):
+    __slots__ = ("handle", "call")
+    ends_at_exit = True  # paths of sockets, and what the peer waits for
+
+    def end(self) -> None:
+        check(self.call(self.handle))
+
+
+class _BorrowedLife(_ShareLife):
+    __slots__ = ("channel",)
+
+    def end(self) -> None:
+        self.give_back()
+
+    def give_back(self) -> Exception | None:
+        """Returns why the peer was not told; the memory is released all the same."""
+        told = _LIBRARY.vmm_share_give_back(self.channel.handle, self.handle)
+        trouble = error_of(told) if told else None
+        super().end()
+        return trouble
+
+
 class _Handle(_values.OneOwner):
     """An object of the C library that one call ends."""
 
-    def __init__(self, handle: ctypes.c_void_p, end: Any) -> None:
-        self._handle, self._end = handle, end
+    _life_type: type[_ShareLife] = _ShareLife
+
+    def __init__(self, handle: ctypes.c_void_p, end: Any,
+                 parent: _lifetime.Life | None = None) -> None:
+        self._handle = handle
+        self._life = self._life_type(f"share.{type(self).__name__}", parent)
+        self._life.handle, self._life.call = handle, end
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -208,8 +235,7 @@ class _Handle(_values.OneOwner):
 
     def close(self) -> None:
         """Ends it; what is closed stays closed. Raises InUse where somebody uses it."""
-        if self._handle:
-            check(self._end(self._handle))
+        if _lifetime.close(self._life):
             self._handle = ctypes.c_void_p()
 
     def __enter__(self) -> Any:
@@ -217,14 +243,11 @@ class _Handle(_values.OneOwner):
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self.close()
+        _lifetime.leave(self, kind)
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            try:
-                self.close()
-            except Exception:  # nobody is there to be told
-                pass
+        if hasattr(self, "_life"):
+            self._life.let_go()
 
 
 class Lent(_Handle):
@@ -232,7 +255,7 @@ class Lent(_Handle):
     raises InUse while it is lent."""
 
     def __init__(self, handle: ctypes.c_void_p, owner: Any) -> None:
-        super().__init__(handle, _LIBRARY.vmm_share_end_export)
+        super().__init__(handle, _LIBRARY.vmm_share_end_export, owner._life)
         self._owner = owner  # lives as long as its memory
 
     def info(self) -> SharedInfo:
@@ -285,9 +308,18 @@ class Borrowed(_Handle):
     """A block of another process, mapped in this one, from Channel.borrow(). A DLPack producer as
     libvmm.Block is. Its bytes stay for as long as it is borrowed, whatever becomes of the peer."""
 
+    _life_type = _BorrowedLife
+
     def __init__(self, handle: ctypes.c_void_p, channel: Channel, driver: Driver) -> None:
-        super().__init__(handle, _LIBRARY.vmm_share_end_import)
-        self._channel, self._owner, self._views = channel, _Owner(self, driver), 0
+        super().__init__(handle, _LIBRARY.vmm_share_end_import, driver._life)
+        self._channel, self._owner = channel, _Owner(driver)
+        self._life.channel = channel._life
+
+    @property
+    def _lives(self) -> tuple[_lifetime.Life, ...]:
+        return (self._life,)
+
+    _streams = ()
 
     def info(self) -> SharedInfo:
         """Where the block lies here, its number and epoch, and its label."""
@@ -316,24 +348,21 @@ class Borrowed(_Handle):
     def __dlpack_device__(self) -> tuple[int, int]:
         return _dlpack.device_of(self._owner.driver)
 
-    def _check_unseen(self) -> None:
-        self._check_open()
-        if self._views:
-            raise InUse(f"{self._views} DLPack views show the block")
-
     def apply(self) -> None:
         """Takes the change that Channel.next() told (UPDATED), and accepts it. No unfinished work
-        uses the block."""
-        self._check_unseen()
+        uses the block. Raises InUse while an array shows it."""
+        self._check_open()
+        self._life.alone(self._apply)
+
+    def _apply(self) -> None:
         check(_LIBRARY.vmm_share_apply(self._channel.handle, self._handle))
 
     def give_back(self) -> None:
-        """Releases the memory and tells the peer. Raises InUse while a view lives, Unavailable
-        where the connection has ended: the memory is released all the same."""
-        self._check_unseen()
-        told = _LIBRARY.vmm_share_give_back(self._channel.handle, self._handle)
-        trouble = error_of(told) if told else None
-        super().close()
+        """Releases the memory and tells the peer. Raises InUse while an array shows it,
+        Unavailable where the connection has ended: the memory is released all the same."""
+        self._check_open()
+        trouble = self._life.alone(self._life.give_back, ends=True)
+        self._handle = ctypes.c_void_p()
         if trouble is not None:
             raise trouble
 
@@ -343,20 +372,15 @@ class Borrowed(_Handle):
             return
         if self._channel.is_open:
             self.give_back()
-            return
-        self._check_unseen()
-        super().close()
+        else:
+            super().close()
 
 
 class _Owner:
-    """What a view asks of a block's owner."""
+    """What a view reads of a block's owner."""
 
-    def __init__(self, block: Borrowed, driver: Driver) -> None:
-        self._block, self.driver = block, driver
-
-    @property
-    def is_open(self) -> bool:
-        return self._block.is_open
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
 
 
 class Channel(_Handle):

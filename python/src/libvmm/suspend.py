@@ -16,15 +16,16 @@ From suspend() until resume() has returned, no stream is given work that uses th
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import _native, _values
-from .errors import InvalidArgument, InvalidHandle, check
+from . import _dlpack, _lifetime, _native, _values
+from .errors import Error, InvalidArgument, InvalidHandle, NotSupported, check
 from .managers import Manager
 from .pools import Pool
 
@@ -98,6 +99,13 @@ def _texts(tags: tuple[str, ...]) -> Any:
     return (ctypes.c_char_p * len(tags))(*(_text(tag) for tag in tags))
 
 
+def _is_read_by_host(allocator: Pool | Manager) -> bool:
+    try:
+        return _dlpack.device_of(allocator.driver)[0] == _dlpack.CPU
+    except NotSupported:
+        return False
+
+
 @dataclass(frozen=True)
 class SuspendReport:
     """Bytes; vmm.h says what each is."""
@@ -115,6 +123,38 @@ class SuspendReport:
         return self.refused_bytes + self.cached_bytes + self.unfinished_bytes
 
 
+class _SuspenderLife(_lifetime.Life):
+    __slots__ = ("handle", "regions", "barred")
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        super().__init__("suspend.Suspender")
+        self.handle = handle
+        self.regions: dict[_lifetime.Life, str] = {}
+        self.barred: list[tuple[_lifetime.Life, str, object]] = []
+        """Regions of which no array can be made, as each suspend() of its own key says."""
+
+    def end(self) -> None:
+        check(_LIBRARY.vmm_suspender_destroy(self.handle))
+        for region, tag, key in list(self.barred):
+            region.forbid(key, f"the memory was lost: the Suspender was closed while '{tag}' was "
+                               "suspended")
+        for each in list(self.regions):
+            self.remove(each)
+
+    def remove(self, region: _lifetime.Life) -> None:
+        self.regions.pop(region, None)
+        region.let_go(self.key)
+
+    def allow(self, is_suspended: Callable[[str], bool]) -> None:
+        """Arrays of what is not suspended can be made again."""
+        for each in list(self.barred):
+            region, tag, key = each
+            if not is_suspended(tag):
+                region.allow(key)
+                with contextlib.suppress(ValueError):
+                    self.barred.remove(each)
+
+
 class Suspender(_values.OneOwner):
     """Suspends and resumes pools and managers by tag. Any thread may call it; calls wait for each
     other. Close it before its pools and managers; what is suspended then loses its contents."""
@@ -122,11 +162,12 @@ class Suspender(_values.OneOwner):
     def __init__(self, *, tier: str = "best", directory: str | os.PathLike[str] | None = None,
                  verify: bool = False) -> None:
         self._handle = ctypes.c_void_p()
-        self._regions: list[Pool | Manager] = []
         folder = None if directory is None else _values.text("directory", os.fspath(directory))
         options = _Options(directory=folder, tier=_one_of(tier, TIERS, "tier"),
                            verify=_values.flag("verify", verify))
         check(_LIBRARY.vmm_suspender_create(ctypes.byref(options), ctypes.byref(self._handle)))
+        self._life = _SuspenderLife(self._handle)
+        self._regions: list[tuple[Pool | Manager, str]] = []
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -152,18 +193,23 @@ class Suspender(_values.OneOwner):
         call = self._call(allocator, "add")
         check(call(self._handle, allocator.handle, _text(tag),
                    _one_of(contents, CONTENTS, "contents")))
-        self._regions.append(allocator)
+        allocator._life.keep(self._life.key, "suspend.Suspender")
+        self._life.regions[allocator._life] = tag
+        self._regions.append((allocator, tag))
 
     def remove(self, allocator: Pool | Manager) -> None:
         """It is a region no more. Raises InUse while it is suspended."""
         call = self._call(allocator, "remove")
         check(call(self._handle, allocator.handle))
-        self._regions = [each for each in self._regions if each is not allocator]
+        self._regions = [each for each in self._regions if each[0] is not allocator]
+        self._life.remove(allocator._life)
 
     def suspend(self, *tags: str, streams: Iterable[int] = (),
                 contents: str | None = None) -> SuspendReport:
         """Gives the memory of the regions with these tags (none: all that are not suspended) back,
-        behind the work of their streams and of `streams`. All or none."""
+        behind the work of their streams and of `streams`. All or none. On `host`, where reading
+        suspended memory would end the process, it raises InUse while an array shows it, and no
+        array can be made before resume()."""
         if isinstance(streams, (str, bytes)) or not isinstance(streams, Iterable):
             raise _values.refuse("streams", "a sequence of streams' numbers", streams)
         named = [_values.stream(stream, "streams") for stream in streams]
@@ -172,15 +218,35 @@ class Suspender(_values.OneOwner):
                            use_contents=contents is not None,
                            contents=_one_of(contents or "keep", CONTENTS, "contents"))
         report = _Report()
-        check(_LIBRARY.vmm_suspender_suspend(self._handle, ctypes.byref(request),
-                                             ctypes.byref(report)))
+        barred = self._forbid(tags)
+        try:
+            for life, _, _ in barred:
+                life.check_hidden()
+            check(_LIBRARY.vmm_suspender_suspend(self._handle, ctypes.byref(request),
+                                                 ctypes.byref(report)))
+        except Error:
+            for life, _, key in barred:
+                life.allow(key)
+            raise
+        self._life.barred.extend(barred)
+        self._life.allow(self.is_suspended)  # what another thread has resumed meanwhile
         return SuspendReport(report.suspended_bytes, report.backup_bytes, report.region_count,
                              report.refused_bytes, report.cached_bytes, report.unfinished_bytes)
+
+    def _forbid(self, tags: tuple[str, ...]) -> list[tuple[_lifetime.Life, str, object]]:
+        barred = [(allocator._life, tag, object()) for allocator, tag in list(self._regions)
+                  if (not tags or tag in tags) and _is_read_by_host(allocator)]
+        for life, tag, key in barred:
+            life.forbid(key, f"the memory is suspended: resume('{tag}') first")
+        return barred
 
     def resume(self, *tags: str) -> None:
         """Brings the memory of the regions with these tags (none: all that are suspended) back to
         the same addresses, with the contents promised. All or none; can be called again."""
-        check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
+        try:
+            check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
+        finally:
+            self._life.allow(self.is_suspended)
 
     def _query(self, tag: str | None = None) -> _Info:
         info = _Info()
@@ -217,20 +283,17 @@ class Suspender(_values.OneOwner):
 
     def close(self) -> None:
         """Ends it; a second call does nothing."""
-        if not self._handle:
-            return
-        check(_LIBRARY.vmm_suspender_destroy(self._handle))
-        self._handle = ctypes.c_void_p()
-        self._regions.clear()
+        if _lifetime.close(self._life):
+            self._handle = ctypes.c_void_p()
+            self._regions.clear()
 
     def __enter__(self) -> Suspender:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self.close()
+        _lifetime.leave(self, kind)
 
     def __del__(self) -> None:
-        # At the interpreter's end nothing may be left to call.
-        if getattr(self, "_handle", None):
-            _LIBRARY.vmm_suspender_destroy(self._handle)
+        if hasattr(self, "_life"):
+            self._life.let_go()

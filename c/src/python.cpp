@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ends of DLPack's tensors in Python. A function that ctypes makes of Python code can be
+// neither a deleter nor a destructor: consumers call them while an exception is pending, which
+// ctypes loses. Python's functions are looked up in the process: the library needs no Python.
+#include <dlfcn.h>
+
+#include <array>
+#include <atomic>
+
+#include "errors.hpp"
+#include "vmm.h"
+
+namespace vmm_c {
+namespace {
+
+// Of Python's stable interface; objects are opaque here.
+struct interpreter {
+  int (*PyGILState_Ensure)() = nullptr;
+  void (*PyGILState_Release)(int) = nullptr;
+  void (*PyErr_Fetch)(void**, void**, void**) = nullptr;
+  void (*PyErr_Restore)(void*, void*, void*) = nullptr;
+  int (*PyCapsule_IsValid)(void*, const char*) = nullptr;
+  void* (*PyCapsule_GetPointer)(void*, const char*) = nullptr;
+  bool is_there = true;
+};
+
+template <class Function>
+void find(interpreter& out, Function*& function, const char* name) noexcept {
+  function = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+  out.is_there = out.is_there && function != nullptr;
+}
+
+interpreter find_interpreter() noexcept {
+  interpreter found;
+  find(found, found.PyGILState_Ensure, "PyGILState_Ensure");
+  find(found, found.PyGILState_Release, "PyGILState_Release");
+  find(found, found.PyErr_Fetch, "PyErr_Fetch");
+  find(found, found.PyErr_Restore, "PyErr_Restore");
+  find(found, found.PyCapsule_IsValid, "PyCapsule_IsValid");
+  find(found, found.PyCapsule_GetPointer, "PyCapsule_GetPointer");
+  return found;
+}
+
+const interpreter& python() noexcept {
+  static const interpreter found = find_interpreter();
+  return found;
+}
+
+std::atomic<void (*)(void*)> on_tensor_end = nullptr;
+
+}  // namespace
+}  // namespace vmm_c
+
+using namespace vmm_c;  // NOLINT: the functions below are this file's only others
+
+extern "C" {
+
+vmm_status vmm_python_on_tensor_end(void (*ended)(void* tensor)) VMM_NOEXCEPT {
+  if (ended != nullptr && !python().is_there)
+    return fail(VMM_ERROR_NOT_SUPPORTED, "the process has no interpreter of Python");
+  on_tensor_end.store(ended);
+  return VMM_SUCCESS;
+}
+
+void vmm_python_end_tensor(void* tensor) VMM_NOEXCEPT {
+  if (on_tensor_end.load() == nullptr) return;
+  const int state = python().PyGILState_Ensure();
+  std::array<void*, 3> pending{};
+  python().PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
+  // Once more: the interpreter may have begun to end while this thread waited for its lock.
+  if (auto* const ended = on_tensor_end.load(); ended != nullptr) ended(tensor);
+  python().PyErr_Restore(pending[0], pending[1], pending[2]);
+  python().PyGILState_Release(state);
+}
+
+void vmm_python_end_capsule(void* capsule) VMM_NOEXCEPT {
+  if (capsule == nullptr || on_tensor_end.load() == nullptr) return;
+  for (const char* const name : {"dltensor", "dltensor_versioned"}) {
+    if (python().PyCapsule_IsValid(capsule, name) != 0)
+      vmm_python_end_tensor(python().PyCapsule_GetPointer(capsule, name));
+  }
+}
+
+}  // extern "C"

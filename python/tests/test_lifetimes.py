@@ -1,0 +1,497 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: no memory goes from under an array, nothing hangs, and what is dropped gives its memory
+back.
+Method: arrays of numpy over blocks, ranges, growable and borrowed memory, while each call that
+takes memory away is made; drops in cycles, in handlers of signals, in callbacks, in forked children and
+by two threads. What would end Python by a signal, or hang it, runs in a child with a limit of time.
+fuzz_lifetimes.py does the same in random order."""
+import ctypes
+import gc
+import os
+import socket
+import subprocess
+import sys
+import threading
+import warnings
+
+import pytest
+
+import libvmm
+from libvmm import share
+from libvmm.growable import Growable
+from libvmm.suspend import Suspender
+
+numpy = pytest.importorskip("numpy")
+KIB, MIB = 1 << 10, 1 << 20
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def child(code, seconds=60):
+    """Runs code in a process of its own; it has ended by itself and said nothing on stderr."""
+    made = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], text=True,
+                          capture_output=True, timeout=seconds)
+    assert made.returncode == 0, made.stderr
+    return made
+
+
+@pytest.fixture
+def driver():
+    with libvmm.Driver("host") as opened:
+        yield opened
+
+
+def shown_by(block, value=7):
+    array = numpy.from_dlpack(block)
+    array[:] = value
+    return array
+
+
+# ---- what takes memory away ----
+
+
+@pytest.mark.parametrize("made", [libvmm.Pool, libvmm.Manager])
+def test_a_close_under_an_array_is_refused(driver, made):
+    owner = made(driver, report_live=False)
+    array = shown_by(owner.allocate(64 * KIB))
+    with pytest.raises(libvmm.InUse, match="1 array shows memory of the"):
+        owner.close()
+    with pytest.raises(libvmm.InUse, match=f"used by 1 libvmm.{made.__name__}"):
+        driver.close()
+    assert owner.is_open and (array == 7).all()
+    owner.allocate(4 * KIB).free()
+    del array
+    owner.close()
+
+
+def test_a_with_that_ends_under_an_array():
+    with pytest.raises(libvmm.InUse, match="array shows"):
+        with libvmm.Driver("host") as driver, libvmm.Pool(driver) as pool:
+            array = shown_by(pool.allocate(4 * KIB))
+    assert pool.is_open and (array == 7).all()
+    with pytest.raises(ZeroDivisionError):  # and not InUse: the traceback still has the array
+        with libvmm.Driver("host") as other, libvmm.Pool(other) as second:
+            another = shown_by(second.allocate(4 * KIB))
+            1 / 0
+    assert (another == 7).all()
+    lives = [pool._life, driver._life, second._life, other._life]
+    del array, pool, driver, another, second, other
+    gc.collect()
+    assert [life.has_ended for life in lives] == [True] * 4
+
+
+@pytest.mark.parametrize("mode", [libvmm.Copy.MOVE, libvmm.Copy.ALIAS])
+def test_a_copy_that_remaps_under_an_array_is_refused(driver, mode):
+    with libvmm.Manager(driver) as manager:
+        target, source = manager.allocate(2 * MIB), manager.allocate(2 * MIB)
+        array = shown_by(target)
+        with pytest.raises(libvmm.InUse):
+            manager.copy(target, source, mode=mode)
+        assert (array == 7).all()
+        manager.copy(target, source, mode=libvmm.Copy.BYTES)
+        del array
+        array = shown_by(source)
+        if mode is libvmm.Copy.MOVE:
+            with pytest.raises(libvmm.InUse):
+                manager.copy(target, source, mode=mode)
+        assert (array == 7).all()
+        del array
+        manager.copy(target, source, mode=mode)
+        assert (numpy.from_dlpack(target) == 7).all()
+        if mode is libvmm.Copy.MOVE:
+            with pytest.raises(BufferError, match="moved"):
+                numpy.from_dlpack(source)
+        source.free()
+        target.free()
+
+
+def test_a_resize_and_free_under_an_array_are_refused(driver):
+    with libvmm.Manager(driver) as manager, libvmm.Pool(driver) as pool:
+        block, other = manager.allocate(2 * MIB), pool.allocate(4 * KIB)
+        array, second = shown_by(block), shown_by(other, 9)
+        for call in (lambda: block.resize(4 * KIB), block.free, other.free,
+                     lambda: pool.free_raw(other.address)):
+            with pytest.raises(libvmm.InUse, match="array shows"):
+                call()
+        assert (array == 7).all() and (second == 9).all()
+        del array, second
+        block.resize(4 * KIB)
+        block.free()
+        other.free()
+
+
+def test_host_memory_is_not_suspended_under_an_array(driver):
+    with libvmm.Manager(driver) as manager, libvmm.Pool(driver) as pool, Suspender() as sleeper:
+        sleeper.add(pool, "pool")
+        sleeper.add(manager, "manager")
+        block, other = pool.allocate(64 * KIB), manager.allocate(64 * KIB)
+        for each in (block, other):
+            array = shown_by(each)
+            with pytest.raises(libvmm.InUse, match="array shows"):
+                sleeper.suspend()
+            assert not sleeper.is_suspended("pool") and not sleeper.is_suspended("manager")
+            array[-1] = 5
+            del array
+        sleeper.suspend("pool")
+        with pytest.raises(BufferError, match=r"resume\('pool'\)"):
+            numpy.from_dlpack(block)
+        array = shown_by(other)
+        with pytest.raises(libvmm.InUse, match="array shows"):
+            sleeper.suspend("manager")
+        del array
+        sleeper.resume()
+        assert (numpy.from_dlpack(block)[:-1] == 7).all()
+        block.free()
+        other.free()
+        sleeper.suspend("pool")
+        kept = pool
+    with pytest.raises(libvmm.InvalidHandle):
+        kept.allocate(512)
+
+
+def test_memory_that_its_suspender_has_lost(driver):
+    with libvmm.Pool(driver, report_live=False) as pool:
+        block = pool.allocate(64 * KIB)
+        with Suspender() as sleeper:
+            sleeper.add(pool, "x")
+            sleeper.suspend()
+        with pytest.raises(BufferError, match="lost"):
+            numpy.from_dlpack(block)
+
+
+def test_a_close_says_what_uses_the_object(driver):
+    with libvmm.Pool(driver) as pool, libvmm.Manager(driver) as manager:
+        with Suspender() as sleeper, Growable(manager, MIB):
+            sleeper.add(pool, "x")
+            with pytest.raises(libvmm.InUse, match="Pool is used by 1 libvmm.suspend.Suspender"):
+                pool.close()
+            with pytest.raises(libvmm.InUse, match="Manager is used by 1 libvmm.growable.Growable"):
+                manager.close()
+            with pytest.raises(libvmm.InUse, match="used by 1 libvmm.Manager, 1 libvmm.Pool"):
+                driver.close()
+
+
+def test_an_array_of_a_view_that_was_released(driver):
+    with libvmm.Manager(driver) as manager, Growable(manager, 4 * MIB) as cache:
+        cache.grow(MIB)
+        with cache.view("int32", (4, 8)) as view:
+            array = numpy.asarray(view)
+            with pytest.raises(AttributeError):
+                view.__cuda_array_interface__
+        array[3, 7] = 5
+        for call in (lambda: cache.shrink(0), cache.close, cache.release):
+            with pytest.raises(libvmm.InUse):
+                call()
+        assert array[3, 7] == 5 and array.shape == (4, 8)
+        del array
+        cache.shrink(0)
+
+
+def test_borrowed_memory(driver):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    secret, ends = share.make_secret(), {}
+    accepting = threading.Thread(target=lambda: ends.update(
+        channel=share.adopt(here, secret, accepts=True, timeout_ms=10000)))
+    accepting.start()
+    other = share.adopt(there, secret, accepts=False, timeout_ms=10000)
+    accepting.join()
+    lent = share.export(driver, MIB)
+    lending = threading.Thread(target=lambda: ends["channel"].lend(lent))
+    lending.start()
+    borrowed = other.borrow(driver)
+    lending.join()
+    array = shown_by(borrowed)
+    for call in (borrowed.give_back, borrowed.close, borrowed.apply):
+        with pytest.raises(libvmm.InUse, match="array shows"):
+            call()
+    life = borrowed._life
+    del borrowed, call
+    gc.collect()
+    assert (array == 7).all() and not life.has_ended
+    del array
+    gc.collect()
+    assert life.has_ended
+    assert ends["channel"].next(10000).kind is share.What.RELEASED
+    lent.close()
+    other.close()
+    ends["channel"].close()
+
+
+# ---- what is dropped ----
+
+
+def test_what_is_dropped_gives_its_memory_back():
+    for way in range(3):
+        driver = libvmm.Driver("fake")
+        pool, manager = libvmm.Pool(driver), libvmm.Manager(driver)
+        blocks = [pool.allocate(MIB), manager.allocate(2 * MIB)]
+        cache = Growable(manager, 8 * MIB)
+        cache.grow(MIB)
+        sleeper = Suspender()
+        sleeper.add(pool, "x")
+        lives = [each._life for each in (cache, sleeper, pool, manager, driver)]
+        things = [driver, pool, manager, blocks, cache, sleeper]
+        if way:  # only the collector ends these, in its own order
+            things.append(things)
+            driver.pool, blocks[0].cache, cache.cycle = pool, cache, things
+        if way == 2:
+            things.reverse()
+        del driver, pool, manager, blocks, cache, sleeper
+        things = None
+        gc.collect()
+        assert [life.has_ended for life in lives] == [True] * len(lives), way
+
+
+def test_a_callback_that_holds_its_pool():
+    """Each pool reserves 512 GiB of addresses: 300 of them would not fit."""
+    driver = libvmm.Driver("host")
+    for number in range(300):
+        pool = libvmm.Pool(driver)
+        pool.subscribe(lambda notice, pool=pool: None)
+        pool = None
+        if number % 50 == 0:
+            gc.collect()
+
+
+def test_a_dropped_pool_lives_for_its_arrays():
+    pool = libvmm.Pool(libvmm.Driver("host"))
+    life = pool._life
+    array = shown_by(pool.allocate(4 * KIB))
+    del pool
+    gc.collect()
+    assert not life.has_ended and (array == 7).all()
+    del array
+    gc.collect()
+    assert life.has_ended
+
+
+def test_a_dropped_pool_stays_for_addresses_without_a_block():
+    pool = libvmm.Pool(libvmm.Driver("host"))
+    at = pool.allocate_raw(4 * KIB)
+    seen = []
+    pool.subscribe(seen.append)
+    handle, driver = ctypes.c_void_p(pool.handle.value), pool.driver
+    with pytest.warns(ResourceWarning, match="1 blocks without a libvmm.Block"):
+        del pool
+        gc.collect()
+    driver.write(at, b"still")
+    library = libvmm._native.LIBRARY
+    assert library.vmm_pool_free(handle, at, None) == 0
+    assert library.vmm_pool_trim(handle, 0, None) == 0 and seen  # its callbacks are there, too
+    with pytest.raises(libvmm.InUse):
+        driver.close()
+    assert library.vmm_pool_destroy(handle) == 0
+    driver.close()
+
+
+# ---- threads, signals, the collector, forks ----
+
+
+def test_one_free_of_a_block_wins(driver):
+    with libvmm.Pool(driver) as pool:
+        for _ in range(200):
+            block, barrier, outcomes = pool.allocate(4 * KIB), threading.Barrier(2), []
+
+            def free():
+                barrier.wait()
+                try:
+                    block.free()
+                    outcomes.append("freed")
+                except libvmm.UnknownAddress:
+                    outcomes.append("refused")
+            threads = [threading.Thread(target=free) for _ in range(2)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+            assert sorted(outcomes) == ["freed", "refused"]
+        assert pool.statistics().live_count == 0
+
+
+CYCLES = """
+import gc, signal, sys, threading
+import libvmm, numpy
+pool = libvmm.Pool(libvmm.Driver("host"))
+class Cycle:
+    def __init__(self, array):
+        self.array, self.itself = array, self
+"""
+
+
+def test_the_collector_drops_arrays_anywhere():
+    """In the middle of making others, beside a thread that does the same."""
+    child(CYCLES + """
+gc.set_threshold(1)
+sys.setswitchinterval(1e-6)
+def work():
+    for _ in range(1500):
+        Cycle(numpy.from_dlpack(pool.allocate(512)))
+threads = [threading.Thread(target=work) for _ in range(3)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+gc.collect()
+assert pool.statistics().live_count == 0
+""")
+
+
+def test_a_handler_of_a_signal_drops_arrays_anywhere():
+    child(CYCLES + """
+kept = []
+def handler(number, frame):
+    kept.clear()
+    Cycle(numpy.from_dlpack(pool.allocate(512)))
+    pool.allocate(512).free()
+    signal.setitimer(signal.ITIMER_REAL, 1e-4)  # the next one, not inside of this one
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 1e-4)
+for _ in range(4000):
+    kept.append(numpy.from_dlpack(pool.allocate(512)))
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+kept.clear(); gc.collect()
+assert pool.statistics().live_count == 0
+""")
+
+
+def test_a_handler_that_raises_leaves_no_block_behind_that_is_gone():
+    """KeyboardInterrupt in the middle of any call: what was freed is not freed again."""
+    child(CYCLES + """
+import itertools
+class Stop(Exception): pass
+def handler(number, frame): raise Stop
+signal.signal(signal.SIGALRM, handler)
+manager = libvmm.Manager(pool.driver, report_live=False)
+end = __import__("time").monotonic() + 3
+for number in itertools.count():
+    if __import__("time").monotonic() > end: break
+    block = range_ = None
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-5 * (number % 40 + 1))
+        block, range_ = pool.allocate(512), manager.allocate(4096)
+        array = numpy.from_dlpack(range_)
+        array[:] = 3
+        del array
+        range_.resize(1 << 20); range_.resize(4096)
+        block.free(); range_.free()
+    except (Stop, libvmm.InUse, BufferError):  # an array of the interrupted turn
+        array = None
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Stop:
+        pass
+    for each in (block, range_):
+        try:
+            if each and each.address: (numpy.from_dlpack(each) + 1).sum()
+        except (Stop, BufferError): pass
+pool.validate(); manager.validate()
+""")
+
+
+def test_children_drop_what_they_inherit():
+    made = child(CYCLES + """
+import os, warnings
+warnings.simplefilter("ignore")
+sys.setswitchinterval(1e-6)
+stop = []
+def work():
+    while not stop:
+        Cycle(numpy.from_dlpack(pool.allocate(512)))
+thread = threading.Thread(target=work); thread.start()
+block = pool.allocate(4096)
+array = numpy.from_dlpack(block); array[:] = 7
+for _ in range(60):
+    number = os.fork()
+    if number == 0:
+        signal.alarm(20)
+        del array
+        gc.collect()
+        try:
+            block.free()
+        except libvmm.NotPermitted:
+            del block, pool
+            gc.collect()
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(number, 0)[1] == 0
+    assert (array == 7).all()
+stop.append(1); thread.join()
+del array
+block.free()
+gc.collect()
+assert pool.statistics().live_count == 0
+""", 120)
+    assert made.stderr == ""
+
+
+def test_drops_in_a_callback_wait_for_its_end(driver):
+    """The library holds a lock of the pool there, and a block of another pool may need one that a
+    thread in its callback has."""
+    other = libvmm.Pool(driver)
+    kept = [other.allocate(4 * KIB)]
+    counts = []
+
+    def callback(notice):
+        kept.clear()
+        counts.append(other.statistics().live_count)
+    with libvmm.Pool(driver) as pool:
+        pool.subscribe(callback)
+        pool.allocate(4 * MIB).free()
+        pool.trim(0)
+    assert counts and counts[0] == 1
+    assert other.statistics().live_count == 0
+    other.close()
+
+
+def test_a_close_beside_calls():
+    """Calls of other threads get an error, and never a handle that is gone."""
+    with libvmm.Driver("host") as driver:
+        for _ in range(100):
+            pool, troubles = libvmm.Pool(driver, report_live=False), []
+
+            def work():
+                try:
+                    for _ in range(100):
+                        array = numpy.from_dlpack(pool.allocate(512))
+                        array[:] = 1
+                        del array
+                except (libvmm.InvalidHandle, BufferError):
+                    pass
+                except Exception as trouble:
+                    troubles.append(trouble)
+            threads = [threading.Thread(target=work) for _ in range(2)]
+            for each in threads:
+                each.start()
+            while pool.is_open:
+                try:
+                    pool.close()
+                except libvmm.InUse:
+                    pass
+            for each in threads:
+                each.join()
+            assert troubles == []
+
+
+def test_an_exit_at_any_point():
+    for end in ("", "import os; os._exit", "pool.close()", "del pool; del array",
+                "sys.exit(3)", "threading.Thread(target=lambda: array.sum()).start()"):
+        made = subprocess.run([sys.executable, "-X", "faulthandler", "-c", CYCLES + f"""
+array = numpy.from_dlpack(pool.allocate(4096)); array[:] = 7
+cycle = Cycle(numpy.from_dlpack(pool.allocate(4096)))
+capsule = pool.allocate(512).__dlpack__(max_version=(1, 0))
+class AtEnd:
+    def __del__(self, array=array): assert array.tolist() == [7] * 4096
+end = AtEnd(); end.itself = end
+import builtins; builtins.kept = numpy.from_dlpack(pool.allocate(4096))
+{end}
+"""], text=True, capture_output=True, timeout=60)
+        assert made.returncode in (0, 1, 3) and "Fatal" not in made.stderr, made.stderr
+        assert "Traceback" not in made.stderr or "InUse" in made.stderr, made.stderr
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_orders(seed):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = subprocess.run([sys.executable, "-W", "ignore", f"{HERE}/fuzz_lifetimes.py",
+                               "--seed", str(seed), "--steps", "2000"], text=True,
+                              capture_output=True, timeout=200)
+    assert made.returncode == 0, (made.returncode, made.stdout, made.stderr[-4000:])
