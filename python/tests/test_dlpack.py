@@ -146,7 +146,8 @@ def tensor_of(capsule):
 @pytest.mark.parametrize("dtype, code, bits, lanes, count", [
     ("float8_e3m4", 7, 8, 1, 64), ("float8_e4m3", 8, 8, 1, 64), ("float8_e4m3b11fnuz", 9, 8, 1, 64),
     ("float8_e4m3fn", 10, 8, 1, 64), ("float8_e4m3fnuz", 11, 8, 1, 64),
-    ("float8_e5m2", 12, 8, 1, 64), ("float8_e5m2fnuz", 13, 8, 1, 64), ("float8_e8m0fnu", 14, 8, 1, 64),
+    ("float8_e5m2", 12, 8, 1, 64), ("float8_e5m2fnuz", 13, 8, 1, 64),
+    ("float8_e8m0fnu", 14, 8, 1, 64),
     ("float6_e2m3fn", 15, 6, 1, 85), ("float6_e3m2fn", 16, 6, 1, 85),
     ("float4_e2m1fn", 17, 4, 1, 128), ("float4_e2m1fn_x2", 17, 4, 2, 64),
     ("bfloat16", 4, 16, 1, 32), ("bool", 6, 8, 1, 64), ("complex64", 5, 64, 1, 8)])
@@ -226,7 +227,7 @@ def is_captured(library, stream):
 
 
 def test_the_consumers_stream_comes_behind_the_blocks(cuda):
-    """A stream that waits for one that is being captured is captured, too: that shows what waits."""
+    """A stream that waits for one that is being captured is captured, too, which can be seen."""
     with libvmm.Driver("cuda", 0) as driver, libvmm.Pool(driver) as pool:
         own, consumer = driver.create_stream(), driver.create_stream()
         block = pool.allocate(4096, own)

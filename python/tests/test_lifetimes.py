@@ -3,8 +3,8 @@
 """Goal: no memory goes from under an array, nothing hangs, and what is dropped gives its memory
 back.
 Method: arrays of numpy over blocks, ranges, growable and borrowed memory, while each call that
-takes memory away is made; drops in cycles, in handlers of signals, in callbacks, in forked children and
-by two threads. What would end Python by a signal, or hang it, runs in a child with a limit of time.
+takes memory away is made; drops in cycles, in handlers of signals, in callbacks, in forked children
+and by two threads. What would end Python by a signal, or hang it, runs in a child with a limit of time.
 fuzz_lifetimes.py does the same in random order."""
 import ctypes
 import gc
