@@ -159,6 +159,14 @@ class Worker:
         array = numpy.from_dlpack(made.block)
         self.world.arrays.append(Shown(array, made))
 
+    def churn(self) -> None:
+        """Arrays that only the collector drops: while others are made, as often as not."""
+        made, kept = self.some(self.world.blocks), []
+        for _ in range(self.random.randrange(40)):
+            gc.set_threshold(self.random.randrange(1, 50))
+            Cycle(numpy.from_dlpack(made.block))
+            kept.append(numpy.from_dlpack(made.block))
+
     def capsule(self) -> None:
         made = self.some(self.world.blocks)
         version = self.random.choice((None, (1, 0), (1, 3)))
@@ -292,7 +300,7 @@ class Worker:
             with cache.view("int32") as view:
                 array = numpy.asarray(view) if self.random.random() < 0.5 \
                     else numpy.from_dlpack(view)
-            array[-1] = 5
+            manager.driver.write(cache.address, b"\5\0\0\0" * (MIB // 4))
             if self.random.random() < 0.5:
                 self.world.others.append(array)
             try:
@@ -335,7 +343,7 @@ class Worker:
             fail(f"a child ended with {status}: a hang is {int(signal.SIGALRM)}")
 
     OPERATIONS = ("make_pool", "make_manager", "make_sleeper", *["allocate"] * 4, *["show"] * 6,
-                  "capsule", "refuse", *["look"] * 4, "write", "look_at_owner", *["drop_array"] * 4,
+                  "churn", "capsule", "refuse", *["look"] * 4, "write", "look_at_owner", *["drop_array"] * 4,
                   *["drop_block"] * 2, *["drop_other"] * 2, *["free"] * 3, "free_by_two",
                   "free_raw", "close_pool", "close_manager", "leave", "drop_pool", "drop_manager",
                   "resize", "move", "grow", "suspend", "collect", "fork")
@@ -346,10 +354,11 @@ class Worker:
             done[name] = done.get(name, 0) + 1
             try:
                 getattr(self, name)()
+            except libvmm.OutOfMemory as trouble:
+                fail(f"{name}: {trouble}")
+                return
             except ALLOWED:
                 pass
-            except MemoryError:
-                raise
             except Exception as trouble:
                 fail(f"{name}: {type(trouble).__name__}: {trouble}")
 

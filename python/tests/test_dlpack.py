@@ -108,6 +108,11 @@ def test_torch_sees_the_same_memory(pool):
 def test_arrays_write_to_the_block(pool):
     with pool.allocate(4096) as block:
         shown = numpy.from_dlpack(block)
+        if numpy.lib.NumpyVersion(numpy.__version__) < "2.1.0":
+            assert not shown.flags.writeable
+            del shown
+            pytest.skip(f"NumPy {numpy.__version__} takes the older capsule alone: ./run check "
+                        "arrays has a newer one")
         shown[:] = 5
         assert pool.driver.read(block.address, 4096) == b"\5" * 4096
         del shown

@@ -236,11 +236,11 @@ def close(life: Life) -> bool:
     return True
 
 
-def leave(owner: Any, failed: type[BaseException] | None) -> None:
+def leave(end: Callable[[], None], failed: type[BaseException] | None) -> None:
     """The end of a with. Where its body failed, an array may still be held by the traceback: the
-    exception goes on, and the owner closes when it is dropped."""
+    exception goes on, and the object ends when it is dropped."""
     try:
-        owner.close()
+        end()
     except InUse:
         if failed is None:
             raise

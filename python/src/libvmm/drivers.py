@@ -254,7 +254,7 @@ class Driver(_values.OneOwner):
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
-        _lifetime.leave(self, kind)
+        _lifetime.leave(self.close, kind)
 
     def __del__(self) -> None:
         if hasattr(self, "_life"):

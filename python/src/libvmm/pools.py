@@ -242,7 +242,7 @@ class Block(_values.OneOwner):
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
         if self.address:
-            self.free()
+            _lifetime.leave(self.free, kind)
 
     def __del__(self) -> None:
         # An array holds the block, so none is left here.
@@ -493,7 +493,7 @@ class Pool(_values.OneOwner):
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
-        _lifetime.leave(self, kind)
+        _lifetime.leave(self.close, kind)
 
     def __del__(self) -> None:
         if hasattr(self, "_life"):
