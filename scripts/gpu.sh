@@ -51,6 +51,8 @@ usage: scripts/gpu.sh [build] [WORD...]
   c            libvmm.so from nvcc: ten streams, CCCL, Thrust, a graph; RMM where VMM_RMM named it
   preload      PyTorch, CuPy, JAX, Numba and nvcc programs with the preload library (9 minutes)
   special      one memory at two addresses: each rule of docs/special.md, tried by kernels
+  suites F...  libraries' own tests out of folder F, plain and with vmm under them; not part of all.
+               What follows goes to scripts/suites/run.py, whose head says what F has
   pair         two GPUs of one host, not part of all: rights by trial, copies, imports, aliases,
                NCCL, and as many kills as VMM_KILL_ROUNDS says (500)
 
@@ -712,13 +714,16 @@ pair() {
   return $code
 }
 
+# suites FOLDER OPTION...: the libraries' own tests. The last word of a command.
+suites() { python3 -B "$root/scripts/suites/run.py" "${suite_words[@]}" --out "$results/suites"; }
+
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
            memory release growable special suspend pool sharing host rounds streams watched
            overflow graph everything predict c preload)
 
-declare -a summary=()
+declare -a summary=() suite_words=()
 failures=0
 
 run_word() {
@@ -733,10 +738,15 @@ run_word() {
 }
 
 main() {
+  if [[ ${1:-} == suites ]]; then
+    [[ -d ${2:-} ]] || { say 'gpu: suites takes a folder with the tests'; exit 2; }
+    suite_words=("${@:2}")
+    set -- suites
+  fi
   local words=("$@") word
   case ${1:-} in help | --help | -h) help; exit ;; esac
   for word in "$@"; do
-    [[ " build all pair prove ${all_words[*]} " == *" $word "* ]] ||
+    [[ " build all pair prove suites ${all_words[*]} " == *" $word "* ]] ||
       { say "gpu: there is no word '$word'"; help >&2; exit 2; }
   done
   if [[ ${#words[@]} -eq 0 ]]; then
@@ -750,7 +760,7 @@ main() {
   [[ ${#words[@]} -gt 0 ]] || exit 0
   [[ ${words[0]} == all ]] && words=("${all_words[@]}")
   for word in "${words[@]}"; do
-    [[ " pair prove ${all_words[*]} " == *" $word "* ]] || { help >&2; exit 2; }
+    [[ " pair prove suites ${all_words[*]} " == *" $word "* ]] || { help >&2; exit 2; }
   done
   VMM_DRIVER_VERSION=$(find_driver_version)
   export VMM_DRIVER_VERSION

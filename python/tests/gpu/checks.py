@@ -138,6 +138,69 @@ def compiled():
 
 
 @check
+def compiled_branches():
+    """One recorded graph with two successors and two shapes: PyTorch sets its pool back to a
+    checkpoint where a recording begins behind a replay."""
+    torch.manual_seed(0)
+    weight = torch.randn(256, 256, device="cuda") * 0.05
+
+    def begin(x):
+        return torch.relu(x @ weight) + 1, x.cos() @ weight
+
+    def left(x, y):
+        return (x @ weight).sin() + y, (y @ weight).tanh()
+
+    def right(x, y):
+        return (x.exp() - 1) @ weight, y @ weight @ weight
+
+    plain = {each.__name__: each for each in (begin, left, right)}
+    fast = {name: torch.compile(each, mode="reduce-overhead") for name, each in plain.items()}
+    with torch.no_grad():
+        for step in range(30):
+            torch.compiler.cudagraph_mark_step_begin()
+            x = torch.randn(64 if step % 3 else 96, 256, device="cuda")
+            successor = "left" if step % 2 else "right"
+            got = fast[successor](*fast["begin"](x))
+            want = plain[successor](*plain["begin"](x))
+            torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
+            del got, want
+    from torch._inductor.cudagraph_trees import get_container
+    manager = get_container(0).tree_manager
+    assert manager is not None, "no graph was recorded"
+    return f"pools set back {manager.debug_checkpointing_counter} times"
+
+
+@check
+def graph_behind_record_stream():
+    """Frees that wait for other streams, and then a capture: neither spoils the other."""
+    kept = torch.zeros(1000, device="cuda")
+    side, other, joined = (torch.cuda.Stream() for _ in range(3))
+    block = torch.zeros(1000, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        block.record_stream(side)
+        torch.cuda._sleep(50_000_000)
+        block.fill_(1.0)
+    del block
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(other):
+        graph.capture_begin()
+        copy = kept.clone()
+        joined.wait_stream(other)
+        with torch.cuda.stream(joined):
+            copy.fill_(1.0)
+            copy.record_stream(joined)
+            del copy
+        other.wait_stream(joined)
+        graph.capture_end()
+    torch.cuda.synchronize()
+    graph.replay()
+    after = torch.full((1000,), 3.0, device="cuda")
+    assert float(after.sum()) == 3000.0
+    return "the capture ended"
+
+
+@check
 def empty_cache():
     before = device_free()
     kept = torch.ones(16 * MIB, device="cuda", dtype=torch.uint8)
@@ -428,8 +491,15 @@ def late():
     libvmm.torch.disable()
     after = torch.ones(1 << 20, device="cuda")
     assert float((inside + after).sum()) == 2 << 20
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+    inside.record_stream(side)
     del inside
-    assert libvmm.torch.statistics(0).live_count == 0
+    now = libvmm.torch.statistics(0)
+    assert now.live_count == 0 and now.active_bytes > 0, "the block waits for the other stream"
+    torch.cuda.synchronize()
+    libvmm.torch.enable()
     return "on, off"
 
 

@@ -16,6 +16,26 @@ import common  # noqa: F401  (the variables that keep multicast objects away)
 MIB = 1 << 20
 
 
+def captured(torch, saver, tell):
+    """A capture whose memory is the tag's: given back, and replayed when it is there again."""
+    x = torch.ones(64, 1024, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with saver.cuda_graph(graph, tag="graphs"):
+        between = torch.randn(1024, 1024, device="cuda") * 0 + 2.0
+        y = (x @ between).relu() + 1
+    graph.replay()
+    place, want = y.data_ptr(), float(y.sum())
+    tell("a capture allocates in its tag", want == 64 * 1024 * 2049.0, f"{want}")
+    free = torch.cuda.mem_get_info()[0]
+    saver.pause("graphs")
+    given = torch.cuda.mem_get_info()[0] - free
+    tell("its memory is given back", given > 0, f"{given // MIB} MiB")
+    saver.resume("graphs")
+    graph.replay()
+    tell("it replays at the same addresses", (y.data_ptr(), float(y.sum())) == (place, want), "")
+    del y, between, graph
+
+
 def main():
     import torch
     from libvmm.torch_memory_saver import torch_memory_saver as saver
@@ -72,6 +92,14 @@ def main():
     tell("what is kept comes back bit by bit",
          torch.equal(sums, weights.view(-1, MIB).double().sum(1)), f"{wanted.weights} MiB")
     tell("a captured graph replays the same bits", torch.equal(before, replayed()), "1024 values")
+
+    saver.pause()
+    shown = saver.get_cpu_backup(weights[1000:5000])
+    tell("a backup is shown while it is paused", saver.get_cpu_backup(cache) is None, "")
+    saver.resume()
+    tell("with the contents", torch.equal(shown, weights[1000:5000].cpu()), "4000 values")
+    tell("and not afterwards", saver.get_cpu_backup(weights) is None, "")
+    captured(torch, saver, tell)
 
     level = free_mib()
     pauses, resumes = [], []
