@@ -15,9 +15,9 @@ FOLDER has the tests, which are not part of this project (docs/python.md names t
     tms/             torch_memory_saver's test/
     numba            nothing: numba-cuda's wheel has its tests
 
-A suite whose folder, or library, is missing is left out, and the table says so. --select is pytest's
--k, beside what is left out here. libvmm is that of wheels/, else of LIBVMM and PYTHONPATH. Exit code
-1 where a test that passes plain fails with vmm."""
+A suite whose folder, or library, is missing is left out, and the table says so. --select is
+pytest's -k, beside what is left out here. libvmm is that of wheels/, else of LIBVMM and PYTHONPATH.
+Exit code 1 where a test that passes plain fails with vmm."""
 import argparse
 import glob
 import importlib.util
