@@ -7,7 +7,8 @@
 set -euo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 build=$(readlink -f "$1")
-out=$(mkdir -p "$2" && readlink -f "$2")
+mkdir -p "$2"
+out=$(readlink -f "$2")
 python=${VMM_WHEEL_PYTHON:-python3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -34,6 +35,9 @@ cp "$here/../CMakeLists.txt" "$work/"  # has the version
 find "$work/source" -name __pycache__ -prune -exec rm -rf {} +
 cd "$work/source"
 VMM_WHEEL_STAGE=$stage SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-1577836800} \
-  "$python" -m hatchling build -t wheel -d "$work/made" >&2
-mv "$work"/made/*.whl "$out/"
-ls "$out"/*.whl
+  "$python" -B -m hatchling build -t wheel -d "$work/made" >"$work/log" 2>&1 ||
+  { cat "$work/log" >&2; exit 1; }
+for wheel in "$work"/made/*.whl; do
+  install -m 644 "$wheel" "$out/"
+  printf '%s\n' "$out/${wheel##*/}"
+done

@@ -137,6 +137,66 @@ TEST_F(RunScript, EndsTheTestsWithItself) {
   }
 }
 
+// So do the compilers of a build, whatever word it is for.
+TEST_F(RunScript, EndsABuildWithItself) {
+  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "there is no flock";
+  ASSERT_EQ(std::system(("mkfifo '" + path("begun") + "' '" + path("never") + "'").c_str()), 0);
+  const std::string waits = "exec 9>'" + path("held") + "'; flock --shared 9; ";
+  script("bin/compiler",
+         waits + "echo >'" + path("begun") + "'; read -r _ <'" + path("never") + "'");
+  for (const auto& [signal, code] : {std::pair{"TERM", 143}, std::pair{"INT", 130}}) {
+    // The script is not the parent of what it has started: a shell lies between.
+    script("bin/ninja",
+           "case \"$*\" in *targets*) echo 'bench_va: phony'; exit ;; *' -n '*) exit ;; esac\n" +
+               waits + "compiler & read -r _ <'" + path("begun") + "'; kill -" + signal +
+               " $(cat '" + path("main") + "'); read -r _ <'" + path("never") + "'");
+    const finished got =
+        ask("bash -c 'echo $$ >\"" + path("main") + "\"; exec ./run bench va'");
+    EXPECT_EQ(got.code, code) << got.err;
+    EXPECT_NE(got.err.find("run: interrupted\n"), std::string::npos) << got.err;
+    EXPECT_EQ(got.err.find("failed"), std::string::npos) << got.err;
+    for (const char* held : {"held", "build/release/.lock"}) {
+      const std::string is_free = "flock --timeout 20 '" + path(held) + "' true";
+      EXPECT_EQ(std::system(is_free.c_str()), 0) << "the build goes on: " << held;
+    }
+  }
+}
+
+TEST_F(RunScript, NamesTheNearestWord) {
+  const finished got = ask("./run dmeo");
+  EXPECT_EQ(got.code, 2);
+  EXPECT_EQ(got.out, "");
+  EXPECT_EQ(got.err, "run: there is no word 'dmeo'; did you mean 'demo'?\n"
+                     "     ./run help lists the words\n");
+  EXPECT_EQ(ask("./run nonsense").err.find("mean"), std::string::npos);
+  EXPECT_EQ(ask("./run view").err.find("run: usage: ./run view HISTORY"), 0u);
+}
+
+// ld.so cuts LD_PRELOAD at blanks and colons and goes on without the library.
+TEST_F(RunScript, PreloadsFromAPathWithBlanks) {
+  const auto tree = path("a b:c");
+  std::filesystem::create_directories(tree + "/tests");
+  for (const char* copied : {"run", "CMakePresets.json"})
+    std::filesystem::copy(path(copied), tree + "/" + copied);
+  script("bin/ninja", "case \"$*\" in *targets*) echo 'vmm_preload: phony' ;;\n"
+                      "*' -n '*) echo 'ninja: no work to do.' ;; esac");
+  script("bin/program", "echo \"$LD_PRELOAD\"; readlink \"$LD_PRELOAD\"; echo \"$VMM_MODE\"");
+  const finished got = ask("'a b:c/run' preload vmm program");
+  EXPECT_EQ(got.code, 0) << got.err;
+  const std::string named = got.out.substr(0, got.out.find('\n'));
+  EXPECT_EQ(named.find_first_of(" :"), std::string::npos) << named;
+  EXPECT_EQ(got.out, named + "\n" + std::filesystem::canonical(tree).string() +
+                         "/build/release/preload/libvmm_preload.so\nvmm\n");
+  std::filesystem::remove(named);
+  script("bin/stat", "echo 777");
+  const finished refused = ask("'a b:c/run' preload vmm program");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_EQ(refused.out, "") << "without the library the program does not run";
+  EXPECT_NE(refused.err.find("no path with blanks"), std::string::npos) << refused.err;
+  EXPECT_EQ(ask("./run preload vmm no-such-program").err,
+            "run: there is no program 'no-such-program'\n");
+}
+
 TEST_F(RunScript, WorksThroughASymbolicLink) {
   std::filesystem::create_symlink("../run", path("elsewhere/vmm-run"));
   std::filesystem::create_symlink("vmm-run", path("elsewhere/again"));
@@ -185,7 +245,49 @@ TEST_F(RunScriptTests, TheTestsOfProgramsAreCounted) {
   const finished got = ask("./run test --preset release");
   EXPECT_EQ(got.code, 1);
   EXPECT_NE(got.out.find("\n2 passed, 2 failed, 2 skipped\n"), std::string::npos) << got.out;
-  EXPECT_NE(got.err.find("skipped: A.Skips\n"), std::string::npos) << got.err;
+  EXPECT_EQ(text_of_file(path("build/release/skipped.txt")),
+            "A.Skips: no\nA.DISABLED_Never: disabled\n");
+}
+
+// As GoogleTest and CTest write them: a program's tests, and tests that are a process each.
+TEST_F(RunScriptTests, SkipsAreCountedByReason) {
+  file("program.xml", R"(<testsuites tests="3" failures="0" disabled="0" errors="0">
+  <testsuite name="A" tests="3" failures="0" disabled="0" skipped="3" errors="0">
+    <testcase name="One/cuda_device" status="run" result="skipped" classname="A">
+      <skipped message="/a b/c.cpp:41&#x0A;the CUDA driver&apos;s library is not here"><![CDATA[
+x]]></skipped>
+    </testcase>
+    <testcase name="Two" status="run" result="skipped" classname="A">
+      <skipped message="/a/d.cpp:7&#x0A;no streams"><![CDATA[x]]></skipped>
+    </testcase>
+    <testcase name="Three" status="run" result="skipped" classname="A">
+      <skipped message="/a/d.cpp:7&#x0A;no bytes"><![CDATA[x]]></skipped>
+    </testcase>
+  </testsuite>
+</testsuites>
+)");
+  file("suite.xml",
+       "<testsuite name=\"x\"\n\ttests=\"3\"\n\tfailures=\"0\"\n\tdisabled=\"0\"\n"
+       "\tskipped=\"2\"\n>\n"
+       "\t<testcase name=\"B.Each\" classname=\"B.Each\" time=\"0\" status=\"notrun\">\n"
+       "\t\t<skipped message=\"SKIP_REGULAR_EXPRESSION_MATCHED\"/>\n"
+       "\t\t<system-out>[ RUN      ] B.Each\n/a/e.cpp:3: Skipped\nno Level Zero loader to ask\n\n"
+       "</system-out>\n\t</testcase>\n"
+       "\t<testcase name=\"c.resources\" classname=\"c\" time=\"0\" status=\"notrun\">\n"
+       "\t\t<skipped message=\"SKIP_REGULAR_EXPRESSION_MATCHED\"/>\n"
+       "\t\t<system-out>skipped: no headers of CCCL\n</system-out>\n\t</testcase>\n");
+  script("bin/ctest", "mkdir -p \"$2/gtest\"; cp '" + path("suite.xml") +
+                          "' \"$2/tests.xml\"; cp '" + path("program.xml") + "' \"$2/gtest/\"");
+  const finished got = ask("./run test --preset release");
+  EXPECT_EQ(got.code, 0) << got.err;
+  const std::string table =
+      "skipped, by reason (build/release/skipped.txt):\n"
+      "     2  the driver has not what is tested\n"
+      "     1  no GPU with CUDA here\n"
+      "     1  no Level Zero loader or device here\n"
+      "     1  no headers of CCCL\n"
+      "0 passed, 0 failed, 5 skipped\n";
+  EXPECT_TRUE(got.out.ends_with(table)) << got.out;
 }
 
 TEST_F(RunScriptTests, TheNextPresetIsBuiltMeanwhile) {
@@ -224,7 +326,8 @@ class RunScriptChecks : public RunScriptTests {
     file("scripts/check/adds.sh", "# Goal: sums are right.\necho \"sum of $*\"\n");
     file("scripts/check/fetches.py", "import sys\nprint('no network')\nsys.exit(77)\n");
     file("scripts/check/_shared.py", "");
-    if (ask("./run check --no-install adds").code != 0) GTEST_SKIP() << "there is no ensurepip here";
+    if (ask("./run check --no-install adds").code != 0)
+      GTEST_SKIP() << "there is no ensurepip here";
   }
 };
 
@@ -280,6 +383,7 @@ class RunScriptInstalls : public RunScript {
   }
   void installs(const std::string& when) const {
     script("bin/apt-get",
+           "case \"$*\" in indextargets*) echo a ;; esac\n"
            "case \"$*\" in *Lock::Timeout=600*install*no-such-package) ;; *) exit 0 ;; esac\n"
            "for ((i = 0; i < 200; ++i)); do " +
                when +
@@ -316,9 +420,24 @@ TEST_F(RunScriptInstalls, FirstWhereItWouldAskOrTheBuildLooksForThem) {
   EXPECT_EQ(text_of_file(path("log")), "installed\nconfigured\nbuilt\ntested\n");
 }
 
+TEST_F(RunScriptInstalls, WithoutANetworkOrSudoSaysSo) {
+  builds("");
+  script("bin/apt-get", "exit 0");  // as it ends where no source can be reached
+  const finished offline = ask("./run test --preset release");
+  EXPECT_EQ(offline.code, 1);
+  EXPECT_NE(offline.err.find("is there a network?"), std::string::npos) << offline.err;
+  if (std::system("command -v sudo >/dev/null") == 0) return;
+  script("bin/id", "echo 1000");
+  const finished plain = ask("./run test --preset release");
+  EXPECT_NE(plain.err.find("apt-get install --no-install-recommends no-such-package\n"),
+            std::string::npos)
+      << plain.err;
+}
+
 TEST_F(RunScriptInstalls, ThatFailsEndsTheRunBeforeTheTests) {
   builds("");
-  script("bin/apt-get", "echo 'apt says no'; exit 100");
+  script("bin/apt-get",
+         "case $1 in indextargets) echo a; exit ;; esac; echo 'apt says no'; exit 100");
   const finished got = ask("./run test --preset dev");
   EXPECT_EQ(got.code, 1);
   EXPECT_NE(got.err.find("apt says no\n"), std::string::npos) << got.err;

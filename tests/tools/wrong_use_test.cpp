@@ -271,7 +271,7 @@ TEST_F(WrongUse, OfProgramsForAGpu) {
 
 TEST_F(WrongUse, OfRun) {
   for (const row& each : std::vector<row>{
-           {"run", "nonsense", "", 2, "run: there is no word 'nonsense'\nusage:"},
+           {"run", "nonsense", "", 2, "run: there is no word 'nonsense'\n"},
            {"run", "test banana", "", 2, "test takes --preset NAME"},
            {"run", "test --preset", "", 2, "--preset takes a name"},
            {"run", "test --preset nonsense", "", 2, "there is no preset 'nonsense' for tests"},
