@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import importlib
 import inspect
+import os
 import sys
 import types
 
@@ -222,31 +223,48 @@ def test_a_backup_is_shown_while_its_tensor_is_paused(saver, memory):
         saver.get_cpu_backup(Tensor(at, 100, False))
 
 
-def test_a_graph_s_memory_comes_back_with_it(memory, monkeypatch):
-    """A capture on the simulated device: what it allocates is there, and is the pool's again when
-    PyTorch frees the graph's segments."""
-    from libvmm import _native
+@pytest.fixture
+def cuda(monkeypatch):
+    """The tests' stand-in for CUDA's driver, with a stream of the program's own."""
+    path = os.environ.get("LIBVMM_STANDIN", "")
+    if not os.path.exists(path):
+        pytest.skip("LIBVMM_STANDIN names no stand-in for CUDA's driver")
+    monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
     monkeypatch.setattr(compat._Impl, "open_driver",
-                        staticmethod(lambda device: libvmm.Driver("fake")))
+                        staticmethod(lambda device: libvmm.Driver("cuda", device)))
+    library, context = ctypes.CDLL(path), ctypes.c_void_p()
+    assert library.cuInit(0) == 0
+    assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert library.cuCtxPushCurrent_v2(context) == 0
+    yield library
+    assert library.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
+    assert library.cuDevicePrimaryCtxRelease_v2(0) == 0
+
+
+def test_a_capture_allocates_and_its_memory_comes_back(memory, cuda):
+    """What PyTorch does in cuda_graph(): segments on the captured stream, freed behind the graph."""
     saver = compat.TorchMemorySaver()
     region = saver._ensure_initialized().region("graphs", "")
-    numbers, released = iter([5, 5]), []
-    calls = _native.LIBRARY
-
-    def capture_number(_pool, _stream, into):
-        into._obj.value = next(numbers, 0)
-        return 0 if into._obj.value else 1
-
-    monkeypatch.setattr(compat._native, "LIBRARY", types.SimpleNamespace(
-        vmm_pool_capture_number=capture_number,
-        vmm_pool_release_capture=lambda _pool, number, _stream: released.append(number) or 0))
-    first, second, other = (region._allocate(2 * MIB, 0, None) for _ in range(3))
-    region._free(other, 2 * MIB, 0, None)
-    region._free(first, 2 * MIB, 0, None)
-    assert released == []
-    region._free(second, 2 * MIB, 0, None)
-    assert released == [5]
-    monkeypatch.setattr(compat._native, "LIBRARY", calls)
+    stream = region._driver.create_stream()
+    eager = region._allocate(2 * MIB, 0, stream)
+    for _ in range(3):
+        assert cuda.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 0) == 0
+        first, second = (region._allocate(40 * MIB, 0, stream) for _ in range(2))
+        assert first and second and eager
+        graph = ctypes.c_void_p()
+        assert cuda.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph)) == 0
+        saver.pause("graphs")
+        saver.resume("graphs")
+        assert cuda.cuGraphDestroy(graph) == 0
+        for at in (first, second):
+            region._free(at, 40 * MIB, 0, stream)
+    region._free(eager, 2 * MIB, 0, stream)
+    region.pool.synchronize()
+    region.pool.trim()
+    now = region.pool.statistics()
+    assert now.live_count == 0 and now.mapped_bytes == 0, "graphs that are gone keep nothing"
+    region.pool.forget_stream(stream)
+    region._driver.destroy_stream(stream)
     saver._impl.close()
 
 
