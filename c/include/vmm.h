@@ -448,6 +448,7 @@ typedef struct vmm_pool_statistics {
   uint64_t suspended_bytes; /* of mapped_bytes: given back until they are resumed */
   uint64_t front_count;     /* streams that have a front */
   uint64_t front_bytes;     /* of reusable_bytes: what lies in fronts */
+  uint64_t held_bytes;      /* physical memory that the driver has given and not got back */
 } vmm_pool_statistics;
 
 /** Requires: statistics->struct_size is set. Cost: O(streams). */

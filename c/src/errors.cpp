@@ -81,7 +81,9 @@ const char* write_text() noexcept {
              last_failure.native_name, has_name ? ", " : "",
              static_cast<long long>(last_failure.native_code));
   }
-  if (last_failure.advice[0] != '\0') text.add(": %s", last_failure.advice);
+  const bool has_figures = last_failure.figures[0] != '\0';
+  if (has_figures || last_failure.advice[0] != '\0')
+    text.add(": %s%s", last_failure.figures.data(), last_failure.advice);
   return last_text.data();
 }
 

@@ -4,6 +4,7 @@
 // The latest failure of each thread, and the way out of every call.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <new>
 
@@ -11,13 +12,14 @@
 
 namespace vmm_c {
 
-// Texts have static storage, so that it can be made when no memory is left.
+// Texts have static storage or lie in it, so that it can be made when no memory is left.
 struct failure {
   vmm_status status = VMM_SUCCESS;
   const char* call = "none";
   std::int64_t native_code = 0;
   const char* native_name = "";
   const char* advice = "";
+  std::array<char, 192> figures{};  // of a shortage: how much was asked for, held and allowed
 };
 
 // Keeps it for vmm_last_error(), and answers its status.

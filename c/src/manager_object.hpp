@@ -21,6 +21,12 @@ struct manager_object {
   [[nodiscard]] bool has_users() const noexcept {
     return export_count.load() != 0 || growable_count.load() != 0 || region_count.load() != 0;
   }
+  [[nodiscard]] const char* text_of_use() const noexcept {
+    if (region_count.load() != 0) return has_region_text;
+    if (growable_count.load() != 0) return "the manager has growable ranges: destroy them first";
+    return export_count.load() != 0 ? "blocks of the manager are exported: end the exports first"
+                                    : nullptr;
+  }
 
   driver_object& driver;
   const made_here made_in;

@@ -26,11 +26,17 @@ struct driver_object {
       : backend(std::move(opened)), is_cuda(backend.name() == "cuda") {}
 
   [[nodiscard]] bool has_users() const noexcept { return user_count.load() != 0; }
+  [[nodiscard]] const char* text_of_use() const noexcept {
+    if (region_count.load() == 0) return nullptr;
+    return "a suspender has pools or managers of the driver as regions: remove them there and "
+           "destroy them, or destroy the suspender, first";
+  }
 
   vmm::any_backend backend;
   const bool is_cuda;
   const made_here made_in;
   std::atomic<std::uint32_t> user_count = 0;  // pools, managers and shared blocks on it
+  std::atomic<std::uint32_t> region_count = 0;  // of these, what suspenders have as regions
 };
 
 [[nodiscard]] constexpr vmm_status status_of(vmm::errc code) noexcept {
@@ -59,11 +65,14 @@ struct driver_object {
 }
 
 inline vmm_status fail(const vmm::error& what) noexcept {
-  return fail(failure{.status = status_of(what.code),
-                      .call = vmm::name_of(what.where),
-                      .native_code = what.native,
-                      .native_name = what.native_name,
-                      .advice = words_of_c(what.detail)});
+  failure told{.status = status_of(what.code),
+               .call = vmm::name_of(what.where),
+               .native_code = what.native,
+               .native_name = what.native_name,
+               .advice = words_of_c(what.detail),
+               .figures = {}};
+  (void)vmm::write_figures(what, told.figures);
+  return fail(told);
 }
 
 inline vmm_status answer(const vmm::status& outcome) noexcept {
@@ -172,14 +181,21 @@ vmm_status hand_out(std::unique_ptr<Object> made, driver_object& driver, Handle*
   return VMM_SUCCESS;
 }
 
-// Why an object that is used is not destroyed. An object may have a text of its own.
+inline constexpr const char* has_region_text =
+    "a suspender has it as a region: remove it there, or destroy the suspender, first";
+
+// Why an object that is used is not destroyed. An object may have a text of its own, or several.
 template <class Object>
-constexpr const char* text_of_use() noexcept {
-  if constexpr (requires { Object::is_used_text; })
+const char* text_of_use(const Object& used) noexcept {
+  if constexpr (requires { used.text_of_use(); }) {
+    if (const char* const own = used.text_of_use()) return own;
+  }
+  if constexpr (requires { Object::is_used_text; }) {
     return Object::is_used_text;
-  else
+  } else {
     return "the object is in use: pools and managers are destroyed before their driver, and "
            "nothing is destroyed inside a call on it";
+  }
 }
 
 // Destroys an object that no call is inside of. `last` is what to do when it is gone.
@@ -192,7 +208,7 @@ vmm_status destroy(const void* handle, Last&& last) noexcept {
   const bool is_used = (object->made_in.is_here() && slot->has_callers()) || object->has_users();
   if (is_used) {
     keep_handle(*slot);
-    return fail(VMM_ERROR_IN_USE, text_of_use<Object>());
+    return fail(VMM_ERROR_IN_USE, text_of_use(*object));
   }
   last(*object);
   drop_handle(*slot);

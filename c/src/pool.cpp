@@ -219,6 +219,7 @@ vmm_pool_statistics statistics_of(vmm::stream_pool& pool) {
   out.suspended_bytes = now.suspended_bytes;
   out.front_count = now.front_count;
   out.front_bytes = now.front_bytes;
+  out.held_bytes = now.held_bytes;
   return out;
 }
 

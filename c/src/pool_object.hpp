@@ -46,6 +46,9 @@ struct pool_object {
 
   // Suspenders that it is a region of.
   [[nodiscard]] bool has_users() const noexcept { return region_count.load() != 0; }
+  [[nodiscard]] const char* text_of_use() const noexcept {
+    return has_users() ? has_region_text : nullptr;
+  }
   // Whether the calling thread is inside a callback of this pool. Only its own number matters to
   // it.
   [[nodiscard]] bool is_telling() const noexcept {

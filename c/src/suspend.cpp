@@ -27,6 +27,14 @@ import vmm.sync;
 namespace vmm_c {
 namespace {
 
+// Why the object, and its driver, are not destroyed.
+template <class Object>
+void count_region(Object& region, bool is_added) noexcept {
+  const std::uint32_t change = is_added ? 1 : ~std::uint32_t{0};
+  region.region_count.fetch_add(change);
+  region.driver.region_count.fetch_add(change);
+}
+
 // What the handle of a suspender stands for. Its pools and managers count it as a user.
 struct suspender_object {
   static constexpr handle_kind kind = handle_kind::suspender;
@@ -34,8 +42,8 @@ struct suspender_object {
       : made(std::make_unique<vmm::suspender>(options)), suspender(*made) {}
   ~suspender_object() {
     made.reset();  // before its pools and managers may go
-    for (pool_object* const each : pools) each->region_count.fetch_sub(1);
-    for (manager_object* const each : managers) each->region_count.fetch_sub(1);
+    for (pool_object* const each : pools) count_region(*each, false);
+    for (manager_object* const each : managers) count_region(*each, false);
   }
   suspender_object(const suspender_object&) = delete;
   suspender_object& operator=(const suspender_object&) = delete;
@@ -100,7 +108,7 @@ vmm_status add(suspender_object& on, Object& region, const char* tag, std::uint3
   const vmm::status added =
       on.suspender.add(allocator_of(region), {tag, static_cast<vmm::suspend_contents>(contents)});
   if (!added) return fail(added.error());
-  region.region_count.fetch_add(1);
+  count_region(region, true);
   list.push_back(&region);
   return VMM_SUCCESS;
 }
@@ -112,7 +120,7 @@ vmm_status remove(suspender_object& on, Object& region) {
   const vmm::status removed = on.suspender.remove(allocator_of(region));
   if (!removed) return fail(removed.error());
   list.erase(std::remove(list.begin(), list.end(), &region), list.end());
-  region.region_count.fetch_sub(1);
+  count_region(region, false);
   return VMM_SUCCESS;
 }
 

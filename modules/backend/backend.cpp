@@ -75,6 +75,76 @@ const char* name_of(call where) noexcept {
   return index < names.size() ? names[index] : "unknown call";
 }
 
+namespace {
+
+// Text that is cut where there is no more room.
+class short_text {
+ public:
+  explicit short_text(std::span<char> out) noexcept : out_(out) {
+    check(!out.empty(), "a text has no room for its end");
+    out_[0] = '\0';
+  }
+  template <class... Given>
+  void add(const char* format, Given... given) noexcept {
+    const int wanted = std::snprintf(out_.data() + size_, out_.size() - size_, format, given...);
+    if (wanted > 0) size_ = std::min(size_ + static_cast<std::size_t>(wanted), out_.size() - 1);
+  }
+  // A size in the largest unit that `unit_of` has; two decimals where it is no whole number of them.
+  void add_size(std::uint64_t size_bytes, std::uint64_t unit_of, bool with_unit) noexcept {
+    constexpr std::array<const char*, 6> names{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    std::size_t unit = 0;
+    while (unit + 1 < names.size() && unit_of >> (10 * (unit + 1)) != 0) ++unit;
+    const std::uint64_t unit_bytes = std::uint64_t{1} << (10 * unit);
+    if (size_bytes % unit_bytes == 0) {
+      add("%llu", static_cast<unsigned long long>(size_bytes / unit_bytes));
+    } else {
+      add("%.2f", static_cast<double>(size_bytes) / static_cast<double>(unit_bytes));
+    }
+    if (with_unit) add(" %s", names[unit]);
+  }
+  void add_size(std::uint64_t size_bytes) noexcept { add_size(size_bytes, size_bytes, true); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+ private:
+  std::span<char> out_;
+  std::size_t size_ = 0;
+};
+
+const char* exceeded(errc code) noexcept {
+  switch (code) {
+    case errc::over_budget: return "exceeds the budget";
+    case errc::out_of_memory: return "exceeds the device's memory";
+    case errc::out_of_addresses: return "finds no free addresses";
+    default: return "exceeds what there is";
+  }
+}
+
+}  // namespace
+
+std::size_t write_figures(const error& failure, std::span<char> out) noexcept {
+  const shortage_figures& known = failure.figures;
+  short_text text(out);
+  if (known.requested_bytes == 0) return 0;
+  text.add("%s", "request of ");
+  text.add_size(known.requested_bytes);
+  text.add(" %s: ", exceeded(failure.code));
+  if (known.limit_bytes != 0) {
+    const bool is_small = known.used_bytes < known.limit_bytes / 256;
+    text.add_size(known.used_bytes, is_small ? known.used_bytes : known.limit_bytes, is_small);
+    text.add("%s", " of ");
+    text.add_size(known.limit_bytes);
+    text.add("%s", " in use, ");
+  }
+  if (known.held_bytes != known.used_bytes || known.limit_bytes == 0) {
+    text.add_size(known.held_bytes);
+    text.add("%s", " held here, ");
+  }
+  text.add("%s", "largest free block ");
+  text.add_size(known.largest_free_bytes);
+  text.add("%s", ". ");
+  return text.size();
+}
+
 std::string describe(const error& failure) {
   check(failure.native_name != nullptr && failure.detail != nullptr, "an error has no texts");
   std::string text = name_of(failure.code);
@@ -89,10 +159,11 @@ std::string describe(const error& failure) {
     if (failure.native != 0) text += ' ' + std::to_string(failure.native);
     text += ')';
   }
-  if (failure.detail[0] != '\0') {
-    text += ": ";
-    text += failure.detail;
-  }
+  std::array<char, 256> figures;
+  const std::size_t figures_size = write_figures(failure, figures);
+  if (figures_size != 0 || failure.detail[0] != '\0') text += ": ";
+  text.append(figures.data(), figures_size);
+  text += failure.detail;
   return text;
 }
 

@@ -514,6 +514,10 @@ export class driver_ref {
     debug_check([this] { return face_ != nullptr; }, "a driver is reached that was moved from");
     return face_;
   }
+  /// The object that the reference was made of: equal for all references to one driver.
+  [[nodiscard]] const void* identity() const noexcept {
+    return object_ != nullptr ? object_ : static_cast<const void*>(face_);
+  }
   /// One more user of the driver: see user_count. A reference alone is none.
   [[nodiscard]] use_of use() const noexcept { return use_of(users_); }
 

@@ -95,6 +95,16 @@ export enum class call : std::uint8_t {
 /// How many values `call` has.
 export inline constexpr std::size_t call_count = static_cast<std::size_t>(call::export_range) + 1;
 
+/// What a shortage is about, in bytes.
+export struct shortage_figures {
+  std::uint64_t requested_bytes = 0;     ///< 0: nothing is known of the others either
+  std::uint64_t used_bytes = 0;          ///< of the limit
+  std::uint64_t limit_bytes = 0;         ///< the budget, the device's memory, or the addresses that
+                                         ///< are reserved; 0: not known
+  std::uint64_t largest_free_bytes = 0;  ///< the largest free block of the allocator
+  std::uint64_t held_bytes = 0;          ///< by the allocator, live and retained
+};
+
 /// One failure. All texts have static storage duration.
 export struct error {
   errc code = errc::none;
@@ -104,14 +114,20 @@ export struct error {
   const char* native_name =
       "";                   ///< the backend's own name for it, such as CUDA_ERROR_INVALID_VALUE
   const char* detail = "";  ///< what was wrong and what to do about it
+  shortage_figures figures{};  ///< of requests that memory or addresses were too short for
 };
 
 /// Names of the enumerators, static storage.
 export [[nodiscard]] const char* name_of(errc code) noexcept;
 export [[nodiscard]] const char* name_of(call where) noexcept;
 
-/// One line for people: code, failing call, the backend's name and number, and the advice.
-/// Allocates.
+/// The figures of a shortage as a sentence, such as "request of 512 MiB exceeds the budget: 8.98 of
+/// 9.00 GiB in use, largest free block 12 MiB. "; empty where there are none. Writes at most
+/// out.size() bytes with the null behind it; answers the length. Allocates nothing.
+export std::size_t write_figures(const error& failure, std::span<char> out) noexcept;
+
+/// One line for people: code, failing call, the backend's name and number, the figures of a shortage
+/// and the advice. Allocates.
 export [[nodiscard]] std::string describe(const error& failure);
 
 /// An error that vmm itself raises, before or without a backend call.

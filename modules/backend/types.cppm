@@ -306,6 +306,10 @@ export struct multicast_address_binding {
 export struct memory_info {
   std::uint64_t free_bytes = 0;
   std::uint64_t total_bytes = 0;
+
+  [[nodiscard]] constexpr std::uint64_t used_bytes() const noexcept {
+    return free_bytes < total_bytes ? total_bytes - free_bytes : 0;
+  }
 };
 
 /// Whether what a stream is given is captured into a graph instead of run.

@@ -160,12 +160,25 @@ result<growable_range::named_segments> growable_range::name(std::uint64_t first,
 
 status growable_range::resize(const growable_request& request) {
   if (!made_in_.is_here()) return refuse_forked();
+  std::uint64_t new_bytes = request.size_bytes;
+  return memory_->with_others(new_bytes, [&](relief_pass& pass) {
+    return resize_once(request, new_bytes, pass);
+  });
+}
+
+status growable_range::resize_once(const growable_request& request, std::uint64_t& new_bytes,
+                                   relief_pass& pass) {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (status ready = open(); !ready) return ready;
   const sync::shared_guard changing(engine_->rooms_mutex());
-  engine_->reap(reap_count);
   change_plan changes;
+  changes.pass = &pass;
   if (status planned = plan(request, changes); !planned) return planned;
+  if (changes.new_bytes != 0) {
+    new_bytes = changes.new_bytes;
+    if (status fits = memory_->check_can_fit(creation_of(changes)); !fits) return fits;
+  }
+  engine_->reap(reap_count);
   status done = carry_out(request, changes);
   if (!done) {
     undo(request.stream, changes);
@@ -219,6 +232,9 @@ status growable_range::plan(const growable_request& request, change_plan& change
     const bool cuts =
         request.size_bytes < size_bytes || (has_surplus && (!grows || request.one_handle));
     const std::uint64_t kept_bytes = grows ? size_bytes : request.size_bytes;
+    const std::uint64_t mapped_bytes = rounded(request.size_bytes);
+    if (grows && mapped_bytes > segment.sizes.mapped_bytes)
+      changes.new_bytes += mapped_bytes - segment.sizes.mapped_bytes;
     if (grows) changes.grown.push_back({&segment, size_bytes, rounded(size_bytes), nullptr});
     if (cuts) changes.cuts.push_back({&segment, kept_bytes, rounded(kept_bytes), nullptr});
   }
@@ -242,7 +258,7 @@ status growable_range::grow_segments(const growable_request& request, change_pla
   for (std::size_t i = 0; i < changes.grown.size(); ++i) {
     block& segment = *changes.grown[i].room;
     check(segment.sizes.user_bytes < request.size_bytes, "a segment grows to no more than it is");
-    if (status mapped = map_segment(request, segment); !mapped) {
+    if (status mapped = map_segment(request, segment, changes); !mapped) {
       changes.grown.resize(i);
       return mapped;
     }
@@ -251,7 +267,8 @@ status growable_range::grow_segments(const growable_request& request, change_pla
 }
 
 // Memory for all of the size, and the size.
-status growable_range::map_segment(const growable_request& request, block& segment) {
+status growable_range::map_segment(const growable_request& request, block& segment,
+                                   const change_plan& changes) {
   const std::uint64_t mapped_bytes = rounded(request.size_bytes);
   check(mapped_bytes <= stride_bytes_, "a segment grows into the next one");
   if (status unlocked = engine_->unlock(segment); !unlocked) return unlocked;
@@ -264,8 +281,10 @@ status growable_range::map_segment(const growable_request& request, block& segme
   resize_plan wanted{{request.size_bytes, mapped_bytes, stride_bytes_}, request.stream, {}};
   wanted.handle_bytes = options_.handle_bytes == few_handles ? 0 : handle_bytes_;
   wanted.one_handle = request.one_handle;
+  const manager::creation what{mapped_bytes - segment.sizes.mapped_bytes, wanted.handle_bytes};
   engine* const parts = engine_;
-  const status grown = memory_->recover([&] { return parts->grow_in_place(segment, wanted); });
+  const status grown = memory_->recover(
+      what, *changes.pass, [&] { return parts->grow_in_place(segment, wanted); });
   check(!grown || segment.sizes.mapped_bytes >= mapped_bytes, "a segment grew to less than asked");
   return grown;
 }
@@ -374,7 +393,7 @@ void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
   if (changes.has_fills) point = mark_or_wait(stream);
   if (engine_->cut_rooms(changes.grown, point)) {
     remember(point);
-    reap_behind(point, changes.grown.size());
+    engine_->reap_all();  // what goes back to the driver is mapped nowhere
     return;
   }
   (void)engine_->time().wait(point);  // what stays must be idle

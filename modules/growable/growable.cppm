@@ -10,9 +10,10 @@
 //
 // I1  A segment's first size_bytes() bytes are mapped, and keep their contents until the segment is
 //     made smaller.
-// I2  A failed call leaves every size and every byte below it as they were. It may leave memory
-//     mapped behind a size; that counts in physical_bytes, and the next resize takes it or gives it
-//     back. Where the manager's contents rule fills on release, bytes that a failed call was to
+// I2  A failed call leaves every size and every byte below it as they were, and gives the memory
+//     that it created back to the driver: all of its segments grow, or none. Where the driver refuses
+//     to unmap it, or host memory is out, it stays mapped behind a size; that counts in
+//     physical_bytes, and the next resize takes it or gives it back. Where the manager's contents rule fills on release, bytes that a failed call was to
 //     give up may have been filled.
 // I3  What a call gives up is unmapped when the work that the call's stream had been given has
 //     finished, and no call waits for that but one that grows over the same addresses, or that
@@ -239,9 +240,18 @@ export class growable_range {
   struct change_plan {
     std::vector<room_cut> grown;
     std::vector<room_cut> cuts;
+    relief_pass* pass = nullptr;
+    std::uint64_t new_bytes = 0;  // that all of the growths need
     bool has_fills = false;
   };
 
+  [[nodiscard]] status resize_once(const growable_request& request, std::uint64_t& new_bytes,
+                                   relief_pass& pass);
+  [[nodiscard]] manager::creation creation_of(const change_plan& changes) const noexcept
+      VMM_REQUIRES(mutex_) {
+    check(changes.new_bytes != 0, "no memory is created");
+    return {changes.new_bytes, options_.handle_bytes == few_handles ? 0 : handle_bytes_};
+  }
   [[nodiscard]] status open() VMM_REQUIRES(mutex_);
   [[nodiscard]] status check_options(std::uint64_t unit_bytes) const noexcept;
   [[nodiscard]] result<named_segments> name(std::uint64_t first,
@@ -257,7 +267,8 @@ export class growable_range {
       VMM_REQUIRES(mutex_);
   [[nodiscard]] status grow_segments(const growable_request& request, change_plan& changes)
       VMM_REQUIRES(mutex_);
-  [[nodiscard]] status map_segment(const growable_request& request, block& segment)
+  [[nodiscard]] status map_segment(const growable_request& request, block& segment,
+                                   const change_plan& changes)
       VMM_REQUIRES(mutex_);
   [[nodiscard]] status clear_stale(const block& segment, bool may_wait) VMM_REQUIRES(mutex_);
   [[nodiscard]] status fill_segments(const growable_request& request, change_plan& changes)

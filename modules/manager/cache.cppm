@@ -35,6 +35,7 @@ class range_cache {
 
   [[nodiscard]] std::size_t size() const noexcept;
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
+  [[nodiscard]] std::uint64_t largest_bytes() const noexcept;
   /// Checks I1 and the sum. Errors: internal. O(n).
   [[nodiscard]] status validate() const noexcept;
 

@@ -188,6 +188,13 @@ std::uint64_t range_cache::size_bytes() const noexcept {
   return size_bytes_;
 }
 
+std::uint64_t range_cache::largest_bytes() const noexcept {
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const index_node* const last = by_size_.last();
+  check((last == nullptr) == (size_bytes_ == 0), no_range);
+  return last == nullptr ? 0 : last->key;
+}
+
 status range_cache::validate() const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   return validate_all();
@@ -224,6 +231,11 @@ status manager::set_up() {
   if (engine_ == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for the manager");
   check(unit_bytes_ > 0 && unit_bytes_ % place_bytes_ == 0, "sizes are no multiples of granules");
+  const auto give_back = [](void* of, std::uint64_t wanted_bytes) noexcept {
+    return static_cast<manager*>(of)->give_idle_back(wanted_bytes);
+  };
+  relief_.enter({driver_.identity(), options_.placement.value_or(driver_->home())},
+                {this, give_back});
   is_set_up_.store(true, std::memory_order_release);
   const auto sample_of = [](const void* of, top_sample& out) noexcept {
     static_cast<const manager*>(of)->sample(out);
@@ -281,6 +293,7 @@ result<core_options> manager::plan_engine() {
 }
 
 manager::~manager() {
+  relief_.leave();
   top_.end();
   users_.check_destroyed();
   if (engine_ == nullptr) return;
@@ -358,10 +371,22 @@ result<address> manager::allocate(const allocate_request& request) {
     return refuse(errc::invalid_argument, "an alignment is at most 2^56 bytes, as a size is");
   check(sizes->user_bytes <= sizes->mapped_bytes && sizes->mapped_bytes <= sizes->reserved_bytes,
         "the sizes of a block to be contradict one another");
-  engine_->reap(reap_count);
-  engine_->memory().release_exported();
   const block_request wanted{*sizes, alignment_bytes, request.stream};
-  const result<block*> made = with_spill([&] { return obtain(wanted); });
+  const std::uint64_t mark = creation_mark();
+  const result<address> at = allocate_checked(wanted);
+  return at ? at : end_failed(mark, request.size_bytes, at.error());
+}
+
+result<address> manager::allocate_checked(const block_request& wanted) {
+  const creation what{wanted.sizes.mapped_bytes, 0};
+  result<block*> made = nullptr;
+  if (const status fits = check_can_fit(what); !fits) {
+    made = fits.error();
+  } else {
+    engine_->reap(reap_count);
+    engine_->memory().release_exported();
+    made = create_memory(what, [&] { return obtain(wanted); });
+  }
   if (!made) {
     note_failure(wanted, made.error());
     return made.error();
@@ -614,7 +639,8 @@ result<address> manager::resize(const resize_request& request) {
   if (!claimed) return claimed.error();
   engine_->reap(reap_count);
   const std::uint64_t before_bytes = (*claimed)->sizes.mapped_bytes;
-  const result<address> at = resize_claimed(**claimed, request);
+  const std::uint64_t mark = creation_mark();
+  result<address> at = resize_claimed(**claimed, request);
   const bool is_same = at && *at == request.at && (*claimed)->sizes.mapped_bytes == before_bytes;
   if (is_same) note_changed(**claimed, request.at);  // the engine has told nobody
   if (at && recorder_) note_footprint();
@@ -622,6 +648,7 @@ result<address> manager::resize(const resize_request& request) {
   check(!at || *at == (*claimed)->base, "a block is not where its caller is told");
   check(request.may_move || (*claimed)->base == request.at, "a block has moved that may not");
   engine_->records().unclaim(**claimed);
+  if (!at) at = end_failed(mark, request.size_bytes, at.error());
   return at;
 }
 
@@ -662,7 +689,9 @@ status manager::grow(block& grown, const resize_request& request, resize_plan pl
   check(plan.sizes.mapped_bytes > grown.sizes.mapped_bytes, "a block grows to no more than it is");
   resize_plan in_place = plan;
   in_place.sizes.reserved_bytes = std::max(plan.sizes.mapped_bytes, grown.sizes.reserved_bytes);
-  const status done = with_spill([&] { return engine_->grow_in_place(grown, in_place); });
+  const creation what{plan.sizes.mapped_bytes - grown.sizes.mapped_bytes, 0};
+  if (status fits = check_can_fit(what); !fits) return fits;
+  const status done = create_memory(what, [&] { return engine_->grow_in_place(grown, in_place); });
   check(!done || grown.sizes.mapped_bytes == plan.sizes.mapped_bytes,
         "a block grew to another size than asked for");
   if (done || done.error().code != errc::out_of_addresses || !request.may_move) return done;
@@ -676,7 +705,7 @@ status manager::grow(block& grown, const resize_request& request, resize_plan pl
   if (!last_use) return last_use.error();
   check(grown.claimed && grown.base == request.at, another_block);
   plan.last_use = *last_use;
-  return with_spill([&] { return engine_->move(grown, plan); });
+  return create_memory(what, [&] { return engine_->move(grown, plan); });
 }
 
 // ---- what the host must be behind ----------------------------------------------------
@@ -723,7 +752,9 @@ status manager::copy(const copy_request& request, copy_mode mode) {
   if (status ready = set_up(); !ready) return ready;
   if (request.size_bytes == 0) return {};
   if (mode == copy_mode::copy || request.target == request.source) return real_copy(request);
-  const status remapped = remap_copy(request, mode);
+  const std::uint64_t mark = creation_mark();
+  status remapped = remap_copy(request, mode);
+  if (!remapped) remapped = end_failed(mark, request.size_bytes, remapped.error());
   if (remapped || remapped.error().code == errc::device_lost) return remapped;
   const status copied = real_copy(request);
   const bool cannot = !copied && copied.error().code == errc::not_supported;
@@ -932,12 +963,25 @@ trim_report manager::give_back(std::uint64_t limit_bytes) {
   return report;
 }
 
-bool manager::relieve(int& drains_left) {
-  check(drains_left >= 0 && drains_left <= recovery_attempts, "memory is drained too often");
-  if (drains_left > 0) {
-    --drains_left;
+// After the driver has refused memory: creating many pieces in vain takes long.
+bool manager::relieve(recovery& so_far) {
+  do {
+    if (!relieve_once(so_far)) return false;
+  } while (!engine_->memory().may_have(so_far.what.size_bytes, so_far.what.piece_bytes));
+  return true;
+}
+
+bool manager::relieve_once(recovery& so_far) {
+  check(so_far.drains_left >= 0 && so_far.drains_left <= recovery_attempts,
+        "memory is drained too often");
+  if (so_far.drains_left > 0) {
+    --so_far.drains_left;
     (void)give_back(0);
     return true;
+  }
+  if (so_far.pass != nullptr) {
+    so_far.pass->has_stopped = true;
+    return false;
   }
   if (!options_.wait_when_short) return false;
   note({history_kind::blocked});
@@ -946,6 +990,80 @@ bool manager::relieve(int& drains_left) {
   if (!has_reaped) return false;
   (void)release_memory(0);
   return true;
+}
+
+// ---- calls that fail -----------------------------------------------------------------
+
+std::uint64_t manager::creation_mark() const noexcept {
+  return is_set_up_.load(std::memory_order_acquire) ? engine_->memory().creation_mark() : 0;
+}
+
+status manager::check_can_fit(const creation& what) {
+  check(what.size_bytes > 0, "room is looked for that takes nothing");
+  physical_pool& memory = engine_->memory();
+  const std::uint64_t device_bytes =
+      options_.spill ? 0 : memory.device_bytes(what.size_bytes, what.piece_bytes);
+  if (options_.budget_bytes == 0 && device_bytes == 0) return {};
+  // Of memory that was shown at two addresses the blocks do not say how much it is.
+  const bool is_known = counts_.remapped_copy_count.load(std::memory_order_relaxed) == 0;
+  const std::uint64_t live_bytes = is_known ? engine_->records().totals().mapped_bytes : 0;
+  const auto exceeds = [&](std::uint64_t limit_bytes) {
+    return limit_bytes != 0 &&
+           (what.size_bytes > limit_bytes || live_bytes > limit_bytes - what.size_bytes);
+  };
+  if (exceeds(options_.budget_bytes)) return budget_spent;
+  return exceeds(device_bytes) ? status{device_full} : status{};
+}
+
+// What was created goes back, and the error says how much there was.
+error manager::end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why) {
+  if (!is_set_up_.load(std::memory_order_acquire) || !made_in_.is_here()) return why;
+  trim_report released;
+  {
+    const sync::lock_guard<sync::mutex> releasing(release_mutex_);
+    released = engine_->memory().release_created(mark);
+  }
+  if (recorder_ && released.released_bytes != 0) {
+    note({history_kind::trimmed, {{}, released.released_bytes}});
+    note_footprint();
+  }
+  return with_figures(why, size_bytes);
+}
+
+error manager::with_figures(const error& why, std::uint64_t size_bytes) {
+  const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
+  if (!is_short || why.figures.requested_bytes != 0) return why;
+  error told = why;
+  shortage_figures& figures = told.figures;
+  figures.requested_bytes = size_bytes;
+  figures.held_bytes = engine_->memory().statistics().footprint_bytes;
+  figures.largest_free_bytes =
+      std::max(engine_->memory().largest_cached_bytes(), cache_.largest_bytes());
+  if (why.code == errc::over_budget && options_.budget_bytes != 0) {
+    figures.used_bytes = figures.held_bytes;
+    figures.limit_bytes = options_.budget_bytes;
+  } else if (why.code == errc::out_of_memory) {
+    const std::optional<memory_info> device = engine_->memory().query_device();
+    if (device) figures.limit_bytes = device->total_bytes;
+    if (device) figures.used_bytes = device->used_bytes();
+  } else if (why.code == errc::out_of_addresses) {
+    const address_space_statistics space = engine_->space().statistics();
+    figures.used_bytes = space.live_bytes;
+    figures.limit_bytes = space.reserved_bytes;
+  }
+  return told;
+}
+
+// Called on other allocators' threads: see vmm.optimizer:relief.
+std::uint64_t manager::give_idle_back(std::uint64_t wanted_bytes) {
+  const manager_statistics now = statistics();
+  const std::uint64_t idle_bytes = now.cached_memory_bytes + now.cached_range_bytes;
+  const bool can_capture = driver_->feature_set().capture;
+  capture_mode before = capture_mode::relaxed;
+  if (can_capture) before = driver_->exchange_capture_mode(capture_mode::relaxed);
+  const trim_report given = trim(idle_bytes > wanted_bytes ? idle_bytes - wanted_bytes : 0);
+  if (can_capture) (void)driver_->exchange_capture_mode(before);
+  return given.released_bytes;
 }
 
 manager_statistics manager::statistics() const {

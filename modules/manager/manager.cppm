@@ -158,9 +158,17 @@ export struct extent_info {
 ///
 /// Every call: Thread safety: any thread, but for the destructor. In a forked child it answers
 /// not_permitted, or nothing where there is no error to answer. Where no errors are named, besides
-/// those of set_up, "driver errors" are what the calls of docs/contract.md answer.
+/// those of set_up, "driver errors" are what the calls of docs/contract.md answer. Where the device is
+/// short of memory, idle memory of the other pools and managers of the driver goes back to it: see
+/// stream_pool.
 export class manager {
  public:
+  /// For vmm.growable: new memory, and the size of its pieces; 0: the policy's.
+  struct creation {
+    std::uint64_t size_bytes = 0;
+    std::uint64_t piece_bytes = 0;
+  };
+
   /// Requires: the driver outlives the manager and stays where it is.
   /// Effects: none yet; the first allocation sets the manager up. Cost: no driver call.
   explicit manager(driver_ref driver, const manager_options& options = {}) noexcept
@@ -192,8 +200,9 @@ export class manager {
   /// the work of those who had its memory before. [F1]
   /// Errors: invalid_argument (no bytes, more than any address space has, an alignment that is no
   /// power of two or above 2^31 granules), out_of_memory (after the caches were drained),
-  /// over_budget, out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and
-  /// not_supported as set_up, driver errors.
+  /// over_budget (both at once where the live blocks and the request exceed the device or the
+  /// budget), out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and not_supported as
+  /// set_up, driver errors. No more memory is held than before.
   /// Cost: O(log n) and driver calls by the number of pieces; none for a cached range of this size
   /// (keep_mapped). Blocks only when memory is short and the options allow it.
   [[nodiscard]] result<address> allocate(const allocate_request& request);
@@ -352,6 +361,8 @@ export class manager {
   /// Cost: O(1), of ignore() O(listeners); both wait for one that is being told.
   void listen(suspension_listener& to) noexcept;
   void ignore(suspension_listener& gone) noexcept;
+  /// As stream_pool::take_from_others().
+  std::uint64_t take_from_others(std::uint64_t size_bytes) { return relief_.relieve(size_bytes); }
   /// Requires: begin_suspend or begin_resume has answered. Effects: none.
   [[nodiscard]] device_core& core() noexcept {
     check(engine_ != nullptr, "a manager that was not set up has no memory");
@@ -408,11 +419,23 @@ export class manager {
   /// (the manager's memory is suspended), those of the operation. Cost: the operation's; blocks
   /// only where memory is short.
   template <class Operation>
-  [[nodiscard]] status recover(Operation&& operation) {
+  [[nodiscard]] status recover(const creation& what, relief_pass& pass, Operation&& operation) {
     if (suspension_.load(std::memory_order_acquire) != suspension_phase::running)
       return refuse_suspended();
-    return with_recovery(std::forward<Operation>(operation));
+    return with_recovery(what, pass, std::forward<Operation>(operation));
   }
+  /// For the same: with_relief() of `attempt(relief_pass&)`. Where that fails, what it created goes
+  /// back to the driver, and its error gets its figures. Requires: no lock is held. Errors: the
+  /// attempt's.
+  template <class Attempt>
+  [[nodiscard]] status with_others(const std::uint64_t& size_bytes, Attempt&& attempt) {
+    const std::uint64_t mark = creation_mark();
+    const status done = with_relief(relief_, size_bytes, std::forward<Attempt>(attempt));
+    return done ? done : status{end_failed(mark, size_bytes, done.error())};
+  }
+  /// For the same: refuses memory that exceeds, together with the live blocks, the budget or the
+  /// device. Errors: over_budget, out_of_memory. Cost: O(1), at most one query_memory.
+  [[nodiscard]] status check_can_fit(const creation& what);
 
  private:
   struct counters {
@@ -441,6 +464,7 @@ export class manager {
   [[nodiscard]] result<exported_range> describe_export(block& given);
   [[nodiscard]] status free_after(block& gone, const ticket_ref& last_use);
   void check_made(const block& made, const block_request& wanted) const noexcept;
+  [[nodiscard]] result<address> allocate_checked(const block_request& wanted);
   [[nodiscard]] result<block*> obtain(const block_request& request);
   [[nodiscard]] result<block*> reuse_exact(block& cached, const block_request& request);
   [[nodiscard]] result<block*> grow_cached(block& cached, const block_request& request);
@@ -491,27 +515,47 @@ export class manager {
   // for unfinished work on freed memory, oldest first, until it succeeds or nothing is left to wait
   // for. One thread recovers at a time: memory that another is just giving back is not missed. [F2]
   template <class Operation>
-  [[nodiscard]] auto with_recovery(Operation&& operation) {
+  [[nodiscard]] auto with_recovery(const creation& what, relief_pass& pass, Operation&& operation) {
     auto outcome = operation();
     if (outcome || !is_shortage(outcome.error().code)) return outcome;
     check(engine_ != nullptr, "a manager that is not set up is short of memory");
+    const bool stops_early =
+        pass.stops_early && is_device_shortage(outcome.error().code) && relief_.has_others();
+    const relief_pause pause;
     const sync::lock_guard<sync::mutex> recovering(recovery_mutex_);
     counts_.recovery_count.fetch_add(1, std::memory_order_relaxed);
-    int drains_left = recovery_attempts;
-    return retry_while_short(std::move(outcome), operation, [&] { return relieve(drains_left); });
+    recovery so_far{.what = what, .pass = stops_early ? &pass : nullptr};
+    return retry_while_short(std::move(outcome), operation, [&] { return relieve(so_far); });
   }
   // The same, and where the device has no memory left, once more with the memory of
   // options().spill.
   template <class Operation>
-  [[nodiscard]] auto with_spill(Operation&& operation) {
-    auto outcome = with_recovery(operation);
+  [[nodiscard]] auto with_spill(const creation& what, relief_pass& pass, Operation&& operation) {
+    auto outcome = with_recovery(what, pass, operation);
     if (outcome || outcome.error().code != errc::out_of_memory || !options_.spill) return outcome;
+    if (pass.has_stopped) return outcome;
     check(engine_ != nullptr, "a manager that is not set up is short of memory");
     const spill_permit permit(engine_->memory());
     return operation();
   }
+  // All of that, with what other allocators can give back.
+  template <class Operation>
+  [[nodiscard]] auto create_memory(const creation& what, Operation&& operation) {
+    return with_relief(relief_, what.size_bytes,
+                       [&](relief_pass& pass) { return with_spill(what, pass, operation); });
+  }
+  struct recovery {
+    creation what{};
+    relief_pass* pass = nullptr;  // where it stops before it waits
+    int drains_left = recovery_attempts;
+  };
   // False when nothing is left to give back or to wait for.
-  [[nodiscard]] bool relieve(int& drains_left);
+  [[nodiscard]] bool relieve(recovery& so_far);
+  [[nodiscard]] bool relieve_once(recovery& so_far);
+  [[nodiscard]] std::uint64_t creation_mark() const noexcept;
+  [[nodiscard]] error end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why);
+  [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes);
+  [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes);
   // ---- suspension.cpp ----
   [[nodiscard]] status claim_to_suspend();
   [[nodiscard]] status claim_suspended();
@@ -578,6 +622,7 @@ export class manager {
   std::vector<block*> suspending_;        // under it: the blocks that were claimed
   sync::mutex listeners_mutex_;
   suspension_listener* listeners_ VMM_GUARDED_BY(listeners_mutex_) = nullptr;
+  relief_member relief_;
   user_count users_{used_object::manager};
 };
 

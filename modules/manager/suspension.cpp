@@ -63,6 +63,7 @@ void manager::ignore(suspension_listener& gone) noexcept {
 
 void manager::announce(suspension_phase what) noexcept {
   check(what != suspension_phase::changing, "a change is announced that has no end");
+  const relief_pause pause;
   const sync::lock_guard<sync::mutex> lock(listeners_mutex_);
   for (suspension_listener* each = listeners_; each != nullptr; each = each->next_) {
     if (what == suspension_phase::suspended) {

@@ -5,6 +5,7 @@
 //
 // :core         what every allocator stands on, opened and closed in one place
 // :engine       blocks over addresses, pieces, mappings and the tracker, each change a transaction
+// :relief       allocators of one device, whose idle memory serves one another
 // :remapper     maps, unmaps and exchanges whole plans, all or nothing
 // :suspension   memory that leaves its addresses for a while, and new memory there
 // :unmap_queue  ranges that wait until no work uses them
@@ -12,6 +13,7 @@ export module vmm.optimizer;
 
 export import :core;
 export import :engine;
+export import :relief;
 export import :remapper;
 export import :suspension;
 export import :unmap_queue;

@@ -113,8 +113,7 @@ result<physical_memory*> memory_store::admit(std::uint64_t size_bytes) noexcept 
   if (options_.budget_bytes != 0 &&
       (size_bytes > options_.budget_bytes ||
        numbers_.footprint_bytes + asked_bytes_ > options_.budget_bytes - size_bytes)) {
-    return refuse(errc::over_budget,
-                  "the byte budget is spent: free or trim memory, or raise the budget");
+    return budget_spent;
   }
   physical_memory* const blank = pool_.acquire();
   if (blank == nullptr)
@@ -165,7 +164,7 @@ void memory_store::confirm(physical_memory& fresh, physical_handle handle) noexc
   numbers_.footprint_bytes += fresh.size_bytes;
   if (fresh.spilled) numbers_.spilled_bytes += fresh.size_bytes;
   ++numbers_.memory_count;
-  ++numbers_.created_count;
+  fresh.number = ++numbers_.created_count;
   numbers_.peak_footprint_bytes = std::max(numbers_.peak_footprint_bytes, numbers_.footprint_bytes);
   check(options_.budget_bytes == 0 || numbers_.footprint_bytes <= options_.budget_bytes,
         "more is held than the budget allows");
@@ -184,6 +183,30 @@ physical_memory* memory_store::take_releasable(std::uint64_t limit_bytes) noexce
     return &candidate;
   }
   return nullptr;
+}
+
+physical_memory* memory_store::take_created(std::uint64_t mark) noexcept {
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  if (numbers_.created_count == mark) return nullptr;
+  physical_memory* taken = nullptr;
+  for (index_node* node = cache_.last(); node != nullptr;) {
+    auto& candidate = static_cast<physical_memory&>(*node);
+    node = cache_.previous(*node);
+    if (candidate.number <= mark || candidate.mapping_count != 0) continue;
+    uncache(candidate);
+    check(!candidate.linked && candidate.holder_count == 0, "memory is released that is in use");
+    candidate.next_free = std::exchange(taken, &candidate);
+  }
+  audit();
+  return taken;
+}
+
+bool memory_store::fits_within(std::uint64_t limit_bytes, std::uint64_t size_bytes) const noexcept {
+  if (limit_bytes == 0) return true;
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(numbers_.cached_bytes <= numbers_.footprint_bytes, "more is cached than is held");
+  const std::uint64_t used_bytes = numbers_.footprint_bytes - numbers_.cached_bytes;
+  return size_bytes <= limit_bytes && used_bytes <= limit_bytes - size_bytes;
 }
 
 void memory_store::released(physical_memory& gone) noexcept {
@@ -256,8 +279,7 @@ status memory_store::admit_again(const physical_memory& suspended) noexcept {
   if (options_.budget_bytes != 0 &&
       (size_bytes > options_.budget_bytes ||
        numbers_.footprint_bytes + asked_bytes_ > options_.budget_bytes - size_bytes)) {
-    return refuse(errc::over_budget,
-                  "the byte budget is spent: free or trim memory, or raise the budget");
+    return budget_spent;
   }
   check(size_bytes > 0 && size_bytes <= numbers_.suspended_bytes, "a piece is not suspended");
   asked_bytes_ += size_bytes;
@@ -412,6 +434,13 @@ std::uint64_t memory_store::still_mapped_bytes() const noexcept {
   return sum_bytes;
 }
 
+std::uint64_t memory_store::largest_cached_bytes() const noexcept {
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const index_node* const last = cache_.last();
+  check((last == nullptr) == (numbers_.cached_count == 0), "a cached piece is not in the cache");
+  return last == nullptr ? 0 : last->key;
+}
+
 status memory_store::validate() const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   return validate_all();
@@ -449,6 +478,7 @@ status physical_pool::acquire(std::uint64_t size_bytes, memory_list& out,
   check(new_bytes_max % store_.options().granularity_bytes == 0,
         "new pieces are made of whole granules");
   const std::uint64_t largest_bytes = smaller_limit(new_bytes_max, store_.options().chunk_bytes);
+  if (status room = check_room(size_bytes, largest_bytes); !room) return room;
   const std::size_t before = out.size();
   std::uint64_t remaining_bytes = size_bytes;
   while (remaining_bytes > 0) {
@@ -536,6 +566,69 @@ result<physical_memory*> physical_pool::acquire_one(const memory_store::wanted& 
   check(out.size() < out.capacity(), "there is no room for a piece");
   out.push_back(next);
   return next;
+}
+
+trim_report physical_pool::release_created(std::uint64_t mark) noexcept {
+  trim_report report;
+  for (physical_memory* next = store_.take_created(mark); next != nullptr;) {
+    physical_memory& gone = *next;
+    next = std::exchange(gone.next_free, nullptr);
+    const std::uint64_t size_bytes = gone.size_bytes;
+    const status released =
+        report.failure.code == errc::none ? driver_->release(gone.handle) : status{report.failure};
+    if (!released) {
+      report.failure = released.error();
+      store_.put_back(gone);
+      continue;
+    }
+    store_.released(gone);
+    ++report.released_count;
+    report.released_bytes += size_bytes;
+  }
+  check((report.released_count == 0) == (report.released_bytes == 0), "bytes went without a piece");
+  return report;
+}
+
+// ---- room before anything is created ---------------------------------------------------
+
+bool physical_pool::is_many(std::uint64_t size_bytes, std::uint64_t piece_bytes) const noexcept {
+  const std::uint64_t largest_bytes = smaller_limit(piece_bytes, store_.options().chunk_bytes);
+  if (driver_->feature_set().lazy_commit) return false;  // more than the device can be created
+  return size_bytes > queried_bytes_min ||
+         (largest_bytes != 0 && size_bytes / largest_bytes > queried_count_min);
+}
+
+std::optional<memory_info> physical_pool::query_device() noexcept {
+  const result<memory_info> now = driver_->query_memory(store_.options().like.where);
+  if (!now || now->total_bytes == 0) return std::nullopt;
+  device_bytes_.store(now->total_bytes, std::memory_order_relaxed);
+  return *now;
+}
+
+std::uint64_t physical_pool::device_bytes(std::uint64_t size_bytes,
+                                          std::uint64_t piece_bytes) noexcept {
+  if (!is_many(size_bytes, piece_bytes)) return 0;
+  const std::uint64_t known_bytes = device_bytes_.load(std::memory_order_relaxed);
+  if (known_bytes != 0) return known_bytes;
+  const std::optional<memory_info> now = query_device();
+  return now ? now->total_bytes : 0;
+}
+
+status physical_pool::check_room(std::uint64_t size_bytes, std::uint64_t piece_bytes) noexcept {
+  check(size_bytes > 0, "room is looked for that takes nothing");
+  if (!store_.fits_within(store_.options().budget_bytes, size_bytes)) return budget_spent;
+  if (may_spill() || store_.fits_within(device_bytes(size_bytes, piece_bytes), size_bytes))
+    return {};
+  return device_full;
+}
+
+bool physical_pool::may_have(std::uint64_t size_bytes, std::uint64_t piece_bytes) noexcept {
+  if (may_spill() || !is_many(size_bytes, piece_bytes)) return true;
+  const std::optional<memory_info> now = query_device();
+  if (!now) return true;
+  const physical_statistics held = statistics();
+  check(held.cached_bytes <= held.footprint_bytes, "more is cached than is held");
+  return size_bytes <= held.cached_bytes || size_bytes - held.cached_bytes <= now->free_bytes;
 }
 
 std::uint64_t physical_pool::smaller_limit(std::uint64_t a, std::uint64_t b) noexcept {

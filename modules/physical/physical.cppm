@@ -20,6 +20,8 @@
 //     the device serves the next request where there is any. [J4]
 // I7  A piece that is suspended is held by its range and serves nothing else. Without a handle it
 //     counts in suspended_bytes, and in no other sum. [M1]
+// I8  A call that fails holds no more than before: it takes creation_mark() first, and gives the
+//     pieces that it created back with release_created(). Between its own attempts they are cached.
 //
 // Thread safety: all of it; no driver call is made under the lock. Cost: O(log n) for each piece
 // taken or given back, no heap allocation in steady state; driver calls only to create and to
@@ -49,11 +51,18 @@ export struct physical_memory : index_node {
   bool exported = false;            ///< another process was given it; never reset
   bool spilled = false;             ///< it lies at physical_options::spill
   bool is_suspended = false;  ///< its range is suspended: it may have no handle, or no mapping
+  std::uint64_t number = 0;         ///< of its creation: they grow
   std::uint64_t backup_offset = 0;  ///< suspended: where its contents are kept
   std::uint64_t backup_sum = 0;     ///< suspended: a checksum of them, where one is made
   ticket_ref last_use;              ///< while cached: the work that may still use it
   physical_memory* next_free = nullptr;
 };
+
+/// Why memory is refused before any is created. Their figures are the allocator's to add.
+export inline constexpr error budget_spent =
+    refuse(errc::over_budget, "Free or trim memory, or raise budget_bytes.");
+export inline constexpr error device_full =
+    refuse(errc::out_of_memory, "Free memory, or make the request smaller.");
 
 /// Pieces of physical memory, in the order in which they are mapped.
 export using memory_list = std::vector<physical_memory*>;
@@ -112,6 +121,9 @@ class memory_store {
   /// The largest cached piece without mappings, taken out of the cache to be released; null when
   /// there is none.
   [[nodiscard]] physical_memory* take_releasable(std::uint64_t limit_bytes) noexcept;
+  /// The cached pieces that were created after the mark and have no mapping, taken out of the cache
+  /// to be released: a chain by next_free. O(cached pieces).
+  [[nodiscard]] physical_memory* take_created(std::uint64_t mark) noexcept;
   void released(physical_memory& gone) noexcept;
   void put_back(physical_memory& kept) noexcept;
 
@@ -142,8 +154,12 @@ class memory_store {
   /// Whether several ranges have held one of the pieces since it was last cached.
   [[nodiscard]] bool any_was_shared(std::span<physical_memory* const> memories) const noexcept;
 
+  /// Whether `size_bytes` more than what is in use could be within a limit; 0: no limit.
+  [[nodiscard]] bool fits_within(std::uint64_t limit_bytes,
+                                 std::uint64_t size_bytes) const noexcept;
   [[nodiscard]] physical_statistics statistics() const noexcept;
   [[nodiscard]] std::uint64_t still_mapped_bytes() const noexcept;
+  [[nodiscard]] std::uint64_t largest_cached_bytes() const noexcept;
   [[nodiscard]] const physical_options& options() const noexcept { return options_; }
   /// A blank piece is to be made elsewhere than its siblings.
   void mark_spilled(physical_memory& blank) noexcept;
@@ -242,6 +258,37 @@ export class physical_pool {
   /// piece.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) noexcept;
 
+  /// A point in the order of creations.
+  [[nodiscard]] std::uint64_t creation_mark() const noexcept {
+    return store_.statistics().created_count;
+  }
+  /// Effects: releases the cached pieces that were created after the mark and are not mapped: what a
+  /// call created that failed. [I8] Errors: in the report. Cost: O(cached pieces), and a release for
+  /// each piece.
+  trim_report release_created(std::uint64_t mark) noexcept;
+
+  /// Refuses memory in pieces of `piece_bytes` (0: any) that cannot be created: together with the
+  /// memory in use it exceeds the budget, or the device.
+  /// Errors: over_budget, out_of_memory. Cost: O(1); one query_memory in the pool's life, for more
+  /// than queried_count_min pieces.
+  [[nodiscard]] status check_room(std::uint64_t size_bytes, std::uint64_t piece_bytes) noexcept;
+  /// For a retry after out_of_memory: whether free memory of the device and cached pieces are as
+  /// much. True where the driver has no such query. Cost: one query_memory, for more than
+  /// queried_count_min pieces.
+  [[nodiscard]] bool may_have(std::uint64_t size_bytes, std::uint64_t piece_bytes) noexcept;
+  /// The device's memory, for a request of `size_bytes` in such pieces; 0: not known, or too few
+  /// pieces for a query. Without memory at options().spill. Cost: as check_room.
+  [[nodiscard]] std::uint64_t device_bytes(std::uint64_t size_bytes,
+                                           std::uint64_t piece_bytes) noexcept;
+  /// The device's memory and its free part; none where the driver has no such query.
+  [[nodiscard]] std::optional<memory_info> query_device() noexcept;
+
+  /// Creating so few pieces in vain costs too little for a query.
+  static constexpr std::uint64_t queried_count_min = 64;
+  static constexpr std::uint64_t queried_bytes_min = std::uint64_t{4} << 30;
+  /// Whether a request is large enough for a query: by its pieces, or by its bytes.
+  [[nodiscard]] bool is_many(std::uint64_t size_bytes, std::uint64_t piece_bytes) const noexcept;
+
   /// Requires: a piece that one range holds, that is suspended and mapped nowhere.
   /// Effects: gives its memory back; where the driver refuses that, all stays as it is. [M1]
   /// Errors: what release answers. Cost: a release.
@@ -258,10 +305,13 @@ export class physical_pool {
     return spill_permits_.load(std::memory_order_relaxed) != 0;
   }
 
-  /// Effects: none. statistics() answers the sums; validate() checks I1, I2, I4 and I5.
+  /// Effects: none. statistics() answers the sums, largest_cached_bytes() the largest cached piece; validate() checks I1, I2, I4 and I5.
   /// Errors: internal, with what is broken. Cost: O(1); of validate, O(cached pieces).
   [[nodiscard]] physical_statistics statistics() const noexcept { return store_.statistics(); }
   [[nodiscard]] status validate() const noexcept { return store_.validate(); }
+  [[nodiscard]] std::uint64_t largest_cached_bytes() const noexcept {
+    return store_.largest_cached_bytes();
+  }
 
  private:
   [[nodiscard]] result<physical_memory*> acquire_one(const memory_store::wanted& want,
@@ -276,6 +326,7 @@ export class physical_pool {
   driver_ref driver_;
   memory_store store_;
   std::atomic<std::uint32_t> spill_permits_ = 0;  // no step of a test's schedule
+  std::atomic<std::uint64_t> device_bytes_ = 0;   // the same; 0: the device was not asked
 };
 
 /// While one lives, memory that the device has not is made at physical_options::spill, for whoever

@@ -78,18 +78,25 @@ result<address> stream_pool::allocate_captured(const block_shape& shape, stream_
                                                const capture_info& seen) {
   check(watches_capture_, "a graph allocates that cannot be captured");
   if (status allowed = refuse_capture(seen); !allowed) return allowed.error();
-  result<stream_request> counted = request_for(shape);
+  const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
-  stream_request& request = *counted;
+  slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
+  return with_idle_memory(
+      call,
+      [&](slow_call& each, relief_pass&) { return allocate_captured_in_turn(each, seen); });
+}
+
+result<address> stream_pool::allocate_captured_in_turn(slow_call& call, const capture_info& seen) {
   const growth_turn turn(way_in());
   if (is_suspended()) return memory_suspended;
+  stream_request& request = call.request;
   {
     const auto state = state_.lock();
-    const result<std::uint32_t> record = locked_blocks(*state).enter_capture(seen.id, stream);
+    const result<std::uint32_t> record = locked_blocks(*state).enter_capture(seen.id, call.stream);
     if (!record) return record.error();
     request.stream = *record;
   }
-  const result<address> at = take_for_capture(request);
+  const result<address> at = take_for_capture(request, call);
   if (!at) return at;
   check(at->value != 0, "a graph is given nothing");
   check(request.stream != pool_state::no_stream, "a graph's block is nobody's");
@@ -97,22 +104,23 @@ result<address> stream_pool::allocate_captured(const block_shape& shape, stream_
   if (status given = locked_blocks(*state).give_to_capture(*at, request.stream); !given)
     return given.error();
   if (recorder_)
-    recorder_->note_block(history_kind::captured, {*at, request.block_bytes()}, shape.size_bytes,
-                          stream);
+    recorder_->note_block(history_kind::captured, {*at, request.block_bytes()}, call.size_bytes,
+                          call.stream);
   return at;
 }
 
-result<address> stream_pool::take_for_capture(const stream_request& request) {
+result<address> stream_pool::take_for_capture(const stream_request& request, slow_call& call) {
   check(request.count_granules != 0, "no granule is looked for");
   result<address> at = reuse(request);
   if (!at || *at) return at;
   const lending_pause pause(state_);
   if (pause.took_any()) at = reuse(request);
   if (!at || *at) return at;
-  const growth_effort exactly{.may_move = false, .use_all_free = true};
+  growth_effort exactly{.may_move = false, .use_all_free = true};
   const auto grow_once = [&] { return try_growth(request, exactly); };
   bool is_drained = false;
   note_growth(request, history_kind::grow, {});
+  mark_created(call);
   const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
     if (std::exchange(is_drained, true)) return false;
     reap(stale_count());
@@ -120,7 +128,8 @@ result<address> stream_pool::take_for_capture(const stream_request& request) {
     (void)release_cached();
     return true;
   });
-  growth_attempt attempt{.request = request, .may_wait = false};
+  growth_attempt attempt{
+      .request = request, .may_wait = false, .created_mark = call.created_mark};
   if (!grown && is_shortage(grown.error().code)) report_shortage(attempt, grown.error());
   note_growth(request, history_kind::served, grown ? *grown : address{});
   return grown;

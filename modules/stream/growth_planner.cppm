@@ -19,6 +19,7 @@
 export module vmm.stream:growth_planner;
 
 import vmm.backend;
+import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
 import vmm.support;
@@ -64,6 +65,7 @@ struct growth_effort {
   bool apart = false;                 ///< the target continues no free memory
   std::uint64_t footprint_bytes = 0;  ///< physical memory that the pool has now
   std::uint64_t limit_bytes = 0;      ///< physical memory that it may have; 0: nobody says
+  std::optional<error> refusal{};     ///< out_of_memory of an earlier attempt for this request
 };
 
 /// A request that nothing free serves, and what may be done for it.
@@ -71,6 +73,9 @@ struct growth_attempt {
   stream_request request{};
   bool has_headroom = false;  // new memory is wanted rather than that of other streams
   bool may_wait = true;       // no stream that would be waited for is being captured
+  relief_pass* relief = nullptr;  // of an attempt that may stop before it waits for work
+  std::optional<error> refusal{};  // out_of_memory, of the latest attempt
+  std::optional<std::uint64_t> created_mark{};  // what was created since is this request's
   shortage_report tried{};
 };
 

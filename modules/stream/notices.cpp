@@ -3,6 +3,7 @@
 module vmm.stream;
 
 import vmm.backend;
+import vmm.optimizer;
 import vmm.std;
 import vmm.support;
 import vmm.sync;
@@ -94,6 +95,7 @@ status remap_board::remove(remap_subscription gone) noexcept {
 }
 
 void remap_board::tell(const remap_notice& notice) noexcept {
+  const relief_pause pause;
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(telling_.load(std::memory_order_relaxed) == 0, "a change is told while another one is");
   telling_.store(this_thread(), std::memory_order_relaxed);

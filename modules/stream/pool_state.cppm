@@ -294,6 +294,7 @@ class alignas(64) pool_state {
   [[nodiscard]] pool_statistics statistics() const noexcept;
   /// Fills in what the state has of the report, and keeps it.
   void write_shortage(const stream_request& request, shortage_report report) noexcept;
+  [[nodiscard]] std::uint64_t largest_free_bytes() const noexcept;
   [[nodiscard]] const shortage_report& last_shortage() const noexcept { return shortage_; }
   /// Where block events go from now on; null: nowhere.
   void set_recorder(history_ring* recorder) noexcept { recorder_ = recorder; }
@@ -367,7 +368,6 @@ class alignas(64) pool_state {
   [[nodiscard]] bool is_idle(const handle_record& h) const noexcept;
   void release_graphs_memory() noexcept;
   void release_blocks() noexcept;
-  [[nodiscard]] std::uint64_t largest_free_bytes() const noexcept;
   [[nodiscard]] pool_region shown(const segment& in, region_id region) const noexcept;
   [[nodiscard]] const char* broken_region(const segment& in, region_id region,
                                           sums& seen) const noexcept;

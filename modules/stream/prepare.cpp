@@ -215,7 +215,11 @@ result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report
 // The driver's part of a step.
 result<bool> stream_pool::map_ahead(growth_plan& plan, prepare_report& report) {
   check(plan.waits.empty(), "a stream is made to wait beside its requests");
-  if (status mapped = map_planned(plan); !mapped) return mapped.error();
+  const std::uint64_t mark = parts_->memory.creation_mark();
+  if (const status mapped = map_planned(plan); !mapped) {
+    release_created(mark);
+    return mapped.error();
+  }
   state_.with([&](auto& state) { growth_planner(state).commit_ahead(plan); });
   report.created_bytes += plan.create_granules * granule_bytes;
   report.moved_bytes += plan.moved_granules * granule_bytes;
@@ -246,6 +250,11 @@ prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stre
     report.failure = count.error();
     return report;
   }
+  const slow_call call{.size_bytes = size_bytes, .stream = stream, .request = {*count}};
+  if (const status fits = check_can_fit(call); !fits) {
+    report.failure = fits.error();
+    return report;
+  }
   preparation work{.stream = stream, .count_granules = *count};
   const std::uint32_t page_granules =
       state_.with([](auto& state) { return state.sizes().page_granules; });
@@ -256,8 +265,17 @@ prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stre
   report.left_bytes = work.is_served ? 0 : missing_bytes(work);
   check(report.left_bytes <= std::max(size_bytes, *count * granule_bytes),
         "more is left than was asked for");
-  if (!more) report.failure = more.error();
   if (more) unmap_ahead(report);
+  if (more) return report;
+  report.failure = more.error();
+  if (!is_shortage(report.failure.code)) return report;
+  if (report.created_bytes != 0) {
+    const std::uint64_t free_bytes = statistics().reusable_bytes;
+    (void)trim(free_bytes - std::min(free_bytes, report.created_bytes));
+    report.created_bytes = 0;
+  }
+  const growth_turn turn(way_in());
+  report.failure = with_figures(report.failure, size_bytes);
   return report;
 }
 

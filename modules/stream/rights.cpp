@@ -240,28 +240,36 @@ result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_han
 result<address> stream_pool::allocate_whole_told(std::uint64_t size_bytes, stream_handle stream) {
   const result<std::uint32_t> count = count_granules(size_bytes);
   if (!count) return count.error();
+  slow_call call{.size_bytes = size_bytes, .stream = stream, .request = {*count}};
+  return with_idle_memory(call, [this](slow_call& each, relief_pass& relief) {
+    return allocate_whole_in_turn(each, relief);
+  });
+}
+
+result<address> stream_pool::allocate_whole_in_turn(slow_call& call, relief_pass& relief) {
   const growth_turn turn(way_in());
   if (is_suspended()) return memory_suspended;
   end_freed_rights();
-  const result<std::uint32_t> number = enter_stream(stream);
+  const result<std::uint32_t> number = enter_stream(call.stream);
   if (!number) return number.error();
   const std::uint32_t pages =
-      state_.with([&](auto& state) { return state.sizes().rounded_to_pages(*count); });
+      state_.with([&](auto& state) { return state.sizes().rounded_to_pages(call.request.count_granules); });
   const stream_request request{pages, *number};
-  check(request.size_bytes() >= size_bytes, "a request is rounded down");
+  check(request.size_bytes() >= call.size_bytes, "a request is rounded down");
   const lending_pause pause(state_);  // what fronts keep may have to go back for this
   note_growth(request, history_kind::grow, {});
-  const result<address> at = allocate_apart(request);
+  mark_created(call);
+  const result<address> at = allocate_apart(request, relief);
   note_growth(request, history_kind::served, at ? *at : address{});
-  if (at) tell([&](block_watcher& who) { who.allocated({*at, size_bytes}); });
-  return note_served(request, size_bytes, at);
+  if (at) tell([&](block_watcher& who) { who.allocated({*at, call.size_bytes}); });
+  return note_served(request, call.size_bytes, at);
 }
 
 // Of memory that is created, or lies in the cache. Where there is none, what is free and idle goes
 // there first; then what its streams have to be waited for.
-result<address> stream_pool::allocate_apart(const stream_request& request) {
-  const growth_effort effort{.may_move = false, .use_all_free = true, .apart = true};
-  growth_attempt attempt{request};
+result<address> stream_pool::allocate_apart(const stream_request& request, relief_pass& relief) {
+  growth_effort effort{.may_move = false, .use_all_free = true, .apart = true};
+  growth_attempt attempt{.request = request, .relief = &relief};
   shortage_ladder ladder;
   const auto grow_once = [&] { return try_growth(request, effort); };
   const auto give_back = [&]() -> result<bool> {
@@ -273,7 +281,10 @@ result<address> stream_pool::allocate_apart(const stream_request& request) {
     (void)release_cached();
     return true;
   };
-  result<address> at = retry_while_short(grow_once(), grow_once, give_back);
+  const result<address> first = grow_once();
+  if (first || !stops_for_others(attempt, first.error())) attempt.relief = nullptr;
+  result<address> at = retry_while_short(first, grow_once, give_back);
+  if (attempt.relief != nullptr && attempt.relief->has_stopped) return at;
   if (!at && at.error().code == errc::out_of_memory && options_.spill) {
     const spill_permit permit(parts_->memory);
     at = grow_once();

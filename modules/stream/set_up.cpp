@@ -51,6 +51,11 @@ status stream_pool::set_up() {
     static_cast<const stream_pool*>(of)->sample(out);
   };
   top_.publish({this, sample_of}, options_.publish);
+  const auto give_back = [](void* of, std::uint64_t wanted_bytes) noexcept {
+    return static_cast<stream_pool*>(of)->give_idle_back(wanted_bytes);
+  };
+  relief_.enter({driver_.identity(), options_.placement.value_or(driver_->home())},
+                {this, give_back});
   return {};
 }
 
@@ -150,7 +155,11 @@ status stream_pool::map_first_pages() {
   check(request.size_bytes() == size_bytes, "the pages to map first are more than can be counted");
   result<growth_plan> plan = plan_growth(request, {.may_move = false});
   if (!plan) return plan.error();
-  if (status mapped = map_planned(*plan); !mapped) return mapped;
+  const std::uint64_t mark = parts_->memory.creation_mark();
+  if (const status mapped = map_planned(*plan); !mapped) {
+    release_created(mark);
+    return is_shortage(mapped.error().code) ? with_figures(mapped.error(), size_bytes) : mapped;
+  }
   state_.with([&](auto& state) { growth_planner(state).commit_free(*plan); });
   return {};
 }
@@ -158,6 +167,7 @@ status stream_pool::map_first_pages() {
 // ---- the end -----------------------------------------------------------------------
 
 stream_pool::~stream_pool() {
+  relief_.leave();
   top_.end();
   status closed = nothing_to_do();
   if (closed && parts_ != nullptr) {

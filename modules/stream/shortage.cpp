@@ -5,7 +5,9 @@
 //
 // The ladder is retry_while_short(): relieve() is the next rung (ask what has finished; then wait
 // for one stream after the other), and after each rung the request is tried again with everything
-// that is free.
+// that is free. Between the first rung and the waits other allocators of the device give back what
+// they do not use (vmm.optimizer:relief), with no lock of this pool held. What was created for a
+// request that fails goes back to the driver at its end.
 module vmm.stream;
 
 import vmm.backend;
@@ -24,6 +26,7 @@ namespace vmm {
 result<address> stream_pool::grow_short(growth_attempt& attempt, const error& cause) {
   check(is_shortage(cause.code), "memory is taken as short that is not");
   attempt.tried = {};
+  if (!stops_for_others(attempt, cause)) attempt.relief = nullptr;
   shortage_ladder ladder;
   const auto again = [&] {
     return ladder.waits_begun == 0 ? grow_from_passed(attempt) : grow_after_wait(attempt);
@@ -31,7 +34,9 @@ result<address> stream_pool::grow_short(growth_attempt& attempt, const error& ca
   const result<address> grown =
       retry_while_short(result<address>{cause}, again, [&] { return relieve(attempt, ladder); });
   check(grown || ladder.has_asked, "a request is given up before anything was tried");
+  if (!grown && attempt.relief != nullptr && attempt.relief->has_stopped) return grown;
   if (!grown && grown.error().code == errc::out_of_memory && options_.spill) {
+    attempt.refusal.reset();
     const spill_permit permit(parts_->memory);
     const result<address> spilled = grow_from_all(attempt);
     if (spilled) return spilled;
@@ -42,7 +47,11 @@ result<address> stream_pool::grow_short(growth_attempt& attempt, const error& ca
 
 // The next rung: false where none is left.
 result<bool> stream_pool::relieve(growth_attempt& attempt, shortage_ladder& ladder) {
-  if (std::exchange(ladder.has_asked, true)) return wait_for_next(attempt, ladder);
+  if (std::exchange(ladder.has_asked, true)) {
+    if (attempt.relief == nullptr) return wait_for_next(attempt, ladder);
+    attempt.relief->has_stopped = true;
+    return false;
+  }
   check(ladder.waits_begun == 0, "a stream is waited for before anybody was asked");
   if (status marked = mark_batches(); !marked && !is_put_off(marked.error())) return marked.error();
   if (status asked = poll_all_streams(); !asked) return asked.error();
@@ -112,7 +121,9 @@ result<address> stream_pool::reuse_merged(const stream_request& request) {
 // An aligned block behind free memory of its stream may take a page more than in a place of its
 // own.
 result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
-  const growth_effort effort{.may_move = may_alias_ && attempt.may_wait, .use_all_free = true};
+  growth_effort effort{.may_move = may_alias_ && attempt.may_wait,
+                       .use_all_free = true,
+                       .refusal = attempt.refusal};
   check(may_alias_ || !effort.may_move, "memory moves that can be mapped only once");
   const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
   const auto grow_once = [&]() -> result<address> {
@@ -123,11 +134,14 @@ result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
     return try_growth(attempt.request, apart);
   };
   bool is_drained = false;
-  return retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
-    if (std::exchange(is_drained, true)) return false;
-    if (release_cached().released_count != 0) attempt.tried.trimmed = true;
-    return parts_->memory.statistics().footprint_bytes < footprint_bytes;
-  });
+  const result<address> grown =
+      retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
+        if (std::exchange(is_drained, true)) return false;
+        if (release_cached().released_count != 0) attempt.tried.trimmed = true;
+        return parts_->memory.statistics().footprint_bytes < footprint_bytes;
+      });
+  attempt.refusal = effort.refusal;
+  return grown;
 }
 
 // What another thread is just releasing is gone when this returns: it is not missed.
@@ -143,11 +157,111 @@ trim_report stream_pool::release_cached() {
   return released;
 }
 
+// ---- requests that fail --------------------------------------------------------------
+
+// Whether other allocators may give back what the device is short of.
+bool stream_pool::stops_for_others(growth_attempt& attempt, const error& cause) const noexcept {
+  return attempt.relief != nullptr && attempt.relief->stops_early &&
+         is_device_shortage(cause.code) && relief_.has_others();
+}
+
+// Before the first growth of a request: what is created from here on is its own.
+void stream_pool::mark_created(slow_call& call) const noexcept {
+  check(parts_ != nullptr, "memory is created before there is a pool");
+  if (!call.created_mark) call.created_mark = parts_->memory.creation_mark();
+}
+
+// Under the lock of growth.
+void stream_pool::release_created(std::uint64_t mark) {
+  const sync::lock_guard<release_lock> releasing(release_lock_);
+  const trim_report released = parts_->memory.release_created(mark);
+  if (released.released_bytes == 0) return;
+  note({history_kind::trimmed, {{}, released.released_bytes}});
+  note_footprint();
+}
+
+// Refuses what nothing can make room for: what is live and the request are more than the budget, or
+// than all of the device. No driver call, but for the device's size, once.
+status stream_pool::check_can_fit(const slow_call& call) {
+  const std::uint64_t size_bytes = call.request.block_bytes();
+  std::uint64_t device_bytes = 0;
+  if (!options_.spill && parts_->memory.is_many(size_bytes, 0)) {
+    const undisturbed capture(*driver_, watches_capture_);
+    device_bytes = parts_->memory.device_bytes(size_bytes, 0);
+  }
+  const std::uint64_t budget_bytes = options_.budget_bytes;
+  if (budget_bytes == 0 && device_bytes == 0) return {};
+  const auto exceeds = [&](std::uint64_t limit_bytes, std::uint64_t live_bytes) {
+    return limit_bytes != 0 && (size_bytes > limit_bytes || live_bytes > limit_bytes - size_bytes);
+  };
+  std::uint64_t live_bytes =
+      state_.with([](auto& state) { return state.live_granules(); }) * granule_bytes;
+  if (!exceeds(budget_bytes, live_bytes) && !exceeds(device_bytes, live_bytes)) return {};
+  const growth_turn turn(way_in());
+  if (is_suspended()) return memory_suspended;
+  live_bytes = state_.with([](auto& state) { return state.statistics(); }).live_bytes;
+  const bool is_over_budget = exceeds(budget_bytes, live_bytes);
+  if (!is_over_budget && !exceeds(device_bytes, live_bytes)) return {};
+  const result<std::uint32_t> number = enter_stream(call.stream);
+  if (!number) return number.error();
+  growth_attempt attempt{.request = call.request};
+  attempt.request.stream = *number;
+  const error& why = is_over_budget ? budget_spent : device_full;
+  report_shortage(attempt, why);
+  return with_figures(why, call.size_bytes);
+}
+
+// What was created goes back, and the error says how much there was.
+result<address> stream_pool::end_failed(const slow_call& call, const error& why) {
+  const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
+  if (!call.created_mark && !is_short) return why;
+  const growth_turn turn(way_in());
+  if (call.created_mark) release_created(*call.created_mark);
+  return is_short ? with_figures(why, call.size_bytes) : why;
+}
+
+error stream_pool::with_figures(const error& why, std::uint64_t size_bytes) {
+  if (why.figures.requested_bytes != 0) return why;
+  error told = why;
+  shortage_figures& figures = told.figures;
+  figures.requested_bytes = size_bytes;
+  figures.held_bytes = parts_->memory.statistics().footprint_bytes;
+  figures.largest_free_bytes =
+      state_.with([](const auto& state) { return state.largest_free_bytes(); });
+  if (why.code == errc::over_budget && options_.budget_bytes != 0) {
+    figures.used_bytes = figures.held_bytes;
+    figures.limit_bytes = options_.budget_bytes;
+  } else if (why.code == errc::out_of_memory) {
+    const std::optional<memory_info> device = parts_->memory.query_device();
+    if (device) figures.limit_bytes = device->total_bytes;
+    if (device) figures.used_bytes = device->used_bytes();
+  } else if (why.code == errc::out_of_addresses) {
+    const pool_statistics now = state_.with([](const auto& state) { return state.statistics(); });
+    figures.used_bytes = now.reserved_bytes - now.hole_bytes;
+    figures.limit_bytes = now.reserved_bytes;
+  }
+  return told;
+}
+
+// ---- other allocators ----------------------------------------------------------------
+
+std::uint64_t stream_pool::take_from_others(std::uint64_t size_bytes) {
+  return relief_.relieve(size_bytes);
+}
+
+// Called on other allocators' threads: see vmm.optimizer:relief.
+std::uint64_t stream_pool::give_idle_back(std::uint64_t wanted_bytes) {
+  const undisturbed capture(*driver_, driver_->feature_set().capture);
+  const std::uint64_t free_bytes = statistics().reusable_bytes;
+  return trim(free_bytes > wanted_bytes ? free_bytes - wanted_bytes : 0).released_bytes;
+}
+
 // ---- the report --------------------------------------------------------------------
 
 void stream_pool::report_shortage(growth_attempt& attempt, const error& cause) {
   check(is_shortage(cause.code), "a shortage is reported that was none");
   check(!attempt.tried.blocked || options_.wait_when_short, "a caller waits that must not");
+  if (attempt.created_mark) release_created(*attempt.created_mark);
   attempt.tried.failure = cause.code;
   attempt.tried.held_bytes = parts_->memory.statistics().footprint_bytes;
   attempt.tried.budget_bytes = options_.budget_bytes;

@@ -48,10 +48,12 @@ result<address> stream_pool::allocate_watched(const block_shape& shape, stream_h
 result<address> stream_pool::allocate_told(const block_shape& shape, stream_handle stream) {
   if (options_.watcher != nullptr) [[unlikely]] {
     board_.check_not_watching();
-    const watched_turn turn(watcher_turns());
-    const result<address> at = check_capture_and_allocate(shape, stream);
-    if (at) tell([&](block_watcher& who) { who.allocated({*at, shape.size_bytes}); });
-    return at;
+    return with_relief(relief_, shape.size_bytes, [&](relief_pass&) -> result<address> {
+      const watched_turn turn(watcher_turns());
+      const result<address> at = check_capture_and_allocate(shape, stream);
+      if (at) tell([&](block_watcher& who) { who.allocated({*at, shape.size_bytes}); });
+      return at;
+    });
   }
   return check_capture_and_allocate(shape, stream);
 }
@@ -118,38 +120,45 @@ result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
 }
 
 result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream_handle stream) {
-  result<stream_request> counted = request_for(shape);
+  const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
   if (status announced = check_announced(stream); !announced) return announced.error();
+  slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
+  return with_idle_memory(call, [this](slow_call& each, relief_pass& relief) {
+    return allocate_in_turn(each, relief);
+  });
+}
+
+result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& relief) {
   const growth_turn turn(way_in());
   if (is_suspended()) return memory_suspended;
   poll_retired_streams();
   if (mark_few_batches()) poll_retired_streams();
-  const result<std::uint32_t> number = enter_stream(stream);
+  const result<std::uint32_t> number = enter_stream(call.stream);
   if (!number) return number.error();
   const std::size_t surplus = state_.with([](auto& state) { return state.surplus_stale_count(); });
   end_freed_rights();
   if (options_.rules.unmap_early || surplus != 0)
     reap(std::clamp(surplus / surplus_share, reap_count, reap_count_max));
-  counted->stream = *number;
-  const stream_request request = *counted;
-  const std::uint64_t size_bytes = shape.size_bytes;
-  check(request.block_bytes() >= size_bytes, "a request is rounded down");
-  provide_front(request, stream);
+  call.request.stream = *number;
+  const stream_request request = call.request;
+  check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
+  provide_front(request, call.stream);
   result<address> at{address{}};
   if (is_placed_among_all(request)) at = reuse_gathered(request);
   if (at && !*at) at = reuse(request);  // its own memory first, then that of others
-  if (at && !*at) at = reuse_from_front(request, stream);
-  if (!at || *at) return note_served(request, size_bytes, at);
+  if (at && !*at) at = reuse_from_front(request, call.stream);
+  if (!at || *at) return note_served(request, call.size_bytes, at);
   const lending_pause pause(state_);
   if (pause.took_any()) at = reuse_taken_back(request);
   if (at && !*at) at = reuse_gathered(request);
-  if (!at || *at) return note_served(request, size_bytes, at);
+  if (!at || *at) return note_served(request, call.size_bytes, at);
   note_growth(request, history_kind::grow, {});
-  const result<address> grown = grow(request);
+  mark_created(call);
+  const result<address> grown = grow(call, relief);
   note_growth(request, history_kind::served, grown ? *grown : address{});
-  if (options_.fronts == front_rule::always) provide_front(request, stream);
-  return note_served(request, size_bytes, grown);
+  if (options_.fronts == front_rule::always) provide_front(request, call.stream);
+  return note_served(request, call.size_bytes, grown);
 }
 
 result<std::uint32_t> stream_pool::count_granules(std::uint64_t size_bytes) {
@@ -158,7 +167,9 @@ result<std::uint32_t> stream_pool::count_granules(std::uint64_t size_bytes) {
       state_.with([&](auto& state) { return state.granules_for(size_bytes); });
   check(count * granule_bytes >= size_bytes || count == 0, "a request is rounded down");
   if (count != 0) return count;
-  return refuse(errc::out_of_addresses, "the request is larger than a stretch of addresses can be");
+  return with_figures(
+      refuse(errc::out_of_addresses, "the request is larger than a stretch of addresses can be"),
+      size_bytes);
 }
 
 // ---- pins --------------------------------------------------------------------------
@@ -256,9 +267,11 @@ result<address> stream_pool::reuse_behind_wait(const growth_attempt& attempt,
 
 // ---- growth ------------------------------------------------------------------------
 
-result<address> stream_pool::grow(const stream_request& request) {
+result<address> stream_pool::grow(const slow_call& call, relief_pass& relief) {
+  const stream_request& request = call.request;
   check(request.count_granules != 0, "a growth is for nothing");
-  growth_attempt attempt{request};
+  growth_attempt attempt{
+      .request = request, .relief = &relief, .created_mark = call.created_mark};
   const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
   attempt.has_headroom = state_.with(
       [&](auto& state) { return growth_planner(state).has_headroom(request, footprint_bytes); });
@@ -276,20 +289,35 @@ result<address> stream_pool::grow_by_steps(growth_attempt& attempt) {
     const result<address> waited = reuse_behind_wait(attempt, {});
     if (!waited || *waited) return waited;
   }
-  const result<address> grown =
-      try_growth(attempt.request, {.may_move = may_alias_ && attempt.may_wait});
+  growth_effort effort{.may_move = may_alias_ && attempt.may_wait};
+  const result<address> grown = try_growth(attempt.request, effort);
+  attempt.refusal = effort.refusal;
   if (grown || !is_shortage(grown.error().code)) return grown;
   return grow_short(attempt, grown.error());
 }
 
-result<address> stream_pool::try_growth(const stream_request& request,
-                                        const growth_effort& effort) {
+result<address> stream_pool::try_growth(const stream_request& request, growth_effort& effort) {
   result<growth_plan> plan = plan_growth(request, effort);
   if (!plan) return plan.error();
-  if (status mapped = map_planned(*plan); !mapped) return mapped.error();
+  if (!may_succeed(*plan, effort)) {
+    state_.with([&](auto& state) { growth_planner(state).abandon(*plan, 0); });
+    return *effort.refusal;
+  }
+  if (const status mapped = map_planned(*plan); !mapped) {
+    if (mapped.error().code == errc::out_of_memory) effort.refusal = mapped.error();
+    return mapped.error();
+  }
   check(plan->request.block_granules() == request.block_granules(),
         "a plan is for another request");
   return state_.with([&](auto& state) { return growth_planner(state).commit(*plan); });
+}
+
+// After the driver has refused memory once: creating many handles in vain takes long.
+bool stream_pool::may_succeed(const growth_plan& plan, const growth_effort& effort) {
+  if (!effort.refusal || plan.create_granules == 0) return true;
+  check(effort.refusal->code == errc::out_of_memory, "another failure is taken for a shortage");
+  return parts_->memory.may_have(plan.create_granules * granule_bytes,
+                                 plan.handle_granules * granule_bytes);
 }
 
 // What is mapped is the caller's to commit. A plan that fails is abandoned.

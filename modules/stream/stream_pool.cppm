@@ -11,9 +11,10 @@
 // I1  Memory that another stream freed is handed out only when the work before that free has
 //     finished, or behind a wait for it on the device. The same holds for memory that moves.
 // I2  Nothing is unmapped that unfinished work may use.
-// I3  A failed call leaves every block and all free memory as they were; what it created is kept as
-//     cached memory and serves the next call. Where a handle can be mapped only once, free memory
-//     that was idle may have gone back to the driver when memory was short.
+// I3  A failed call leaves every block and all free memory as they were, and no more memory is held
+//     than before: what it created goes back to the driver. Addresses that it reserved stay
+//     reserved. Where memory was short, retained memory may have gone back to the driver, too, and,
+//     where a handle can be mapped only once, free memory that was idle.
 // I4  Physical memory held never exceeds the budget.
 // I5  In a forked child every call is refused with not_permitted (or answers nothing, where there
 //     is no error to answer), takes no lock, and destroying the child's copy changes nothing.
@@ -60,7 +61,9 @@ namespace vmm {
 ///
 /// Every call: Thread safety: any thread, but for the destructor. In a forked child it answers
 /// not_permitted, or nothing where there is no error to answer. "Driver errors" are what the calls
-/// of docs/contract.md answer.
+/// of docs/contract.md answer. Where the device is short of memory, idle memory of the other pools
+/// and managers of the driver goes back to it, on the requesting thread, which calls their remap
+/// listeners. Requests from inside a callback of a pool get no memory of others.
 export class stream_pool {
  public:
   /// Streams that a pool serves at a time: those that allocated or freed, or freed what is held for
@@ -105,8 +108,9 @@ export class stream_pool {
   /// Errors: those of set_up, the first time; invalid_argument (no bytes), in_use (max_streams
   /// others are in use), not_permitted (the stream is being captured, which options().capture
   /// refuses, or its capture was invalidated), out_of_memory, over_budget, out_of_mappings (these
-  /// after everything was tried: see last_shortage), out_of_addresses, out_of_host_memory, driver
-  /// errors; no block is changed.
+  /// after everything was tried: see last_shortage; at once where the live blocks and the request
+  /// exceed the budget or the device), out_of_addresses, out_of_host_memory, driver errors; no block
+  /// is changed, and no more memory is held than before.
   /// Cost: O(1) and no driver call where memory that is free for the stream serves, but for the
   /// question of `capture`. Else driver calls by handles moved and created. Waits for work only
   /// when memory is short and options().wait_when_short is set.
@@ -226,7 +230,8 @@ export class stream_pool {
   /// a thread beside the requests. [G3]
   /// Errors: in the report: those of set_up; invalid_argument (no bytes), in_use (max_streams
   /// others are in use, or the pool is suspended), over_budget, out_of_memory, out_of_addresses,
-  /// out_of_host_memory, driver errors. A step that fails leaves everything as it was.
+  /// out_of_host_memory, driver errors. A step that fails leaves everything as it was; where memory
+  /// is short, what the steps before have created goes back.
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
   /// at a time: a request on another thread that grows meanwhile, or any where there is a watcher,
   /// waits for a step or two.
@@ -323,7 +328,7 @@ export class stream_pool {
   /// The buffers and memory resources over this pool; it does not go while there are any.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
-  // The following seven are for vmm.suspend, which calls them in pairs, and says what they are for.
+  // The following eight are for vmm.suspend, which calls them in pairs, and says what they are for.
   /// Requires: not called from a listener or a watcher; no work is given to any stream that uses
   /// the pool's memory, until it is resumed.
   /// Effects: nothing is handed out any more. Waits for the work of the streams that the pool knows
@@ -355,6 +360,9 @@ export class stream_pool {
   /// Requires: between begin_resume and its end; all that is listed is mapped. Effects: fills what
   /// is free, as free() does, in this stream. Errors: out_of_host_memory, driver errors.
   [[nodiscard]] status clear_freed(stream_handle stream);
+  /// Requires: no lock is held. Effects: trims other allocators of the driver until so much memory
+  /// has gone back to it, or completely. Returns the bytes given back. Cost: that of the trims.
+  std::uint64_t take_from_others(std::uint64_t size_bytes);
   /// Requires: begin_suspend or begin_resume has answered. Effects: none.
   [[nodiscard]] device_core& core() noexcept {
     check(parts_ != nullptr, "a pool that was not set up has no memory");
@@ -476,6 +484,14 @@ export class stream_pool {
                                                            stream_handle stream);
   [[nodiscard]] status free_watched(address at, stream_handle stream);
   [[nodiscard]] result<address> allocate_slow_path(const block_shape& shape, stream_handle stream);
+  // A request that the fast path did not serve, over its attempts.
+  struct slow_call {
+    std::uint64_t size_bytes = 0;
+    stream_handle stream = stream_handle::default_stream;
+    stream_request request{};                     // its stream's record once that is entered
+    std::optional<std::uint64_t> created_mark{};  // before its first growth
+  };
+  [[nodiscard]] result<address> allocate_in_turn(slow_call& call, relief_pass& relief);
   [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream);
   [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes);
   [[nodiscard]] result<address> reuse(const stream_request& request);
@@ -485,13 +501,13 @@ export class stream_pool {
   [[nodiscard]] result<address> reuse_gathered(const stream_request& request);
   [[nodiscard]] result<address> reuse_behind_wait(const growth_attempt& attempt,
                                                   const other_stream_search& how);
-  [[nodiscard]] result<address> grow(const stream_request& request);
+  [[nodiscard]] result<address> grow(const slow_call& call, relief_pass& relief);
   [[nodiscard]] result<address> grow_by_steps(growth_attempt& attempt);
   [[nodiscard]] std::uint64_t limit_bytes() const noexcept;
   [[nodiscard]] result<growth_plan> plan_growth(const stream_request& request,
                                                 growth_effort effort);
-  [[nodiscard]] result<address> try_growth(const stream_request& request,
-                                           const growth_effort& effort);
+  [[nodiscard]] result<address> try_growth(const stream_request& request, growth_effort& effort);
+  [[nodiscard]] bool may_succeed(const growth_plan& plan, const growth_effort& effort);
   [[nodiscard]] status map_planned(growth_plan& plan);
   [[nodiscard]] growth_outcome carry_out(growth_plan& plan);
   [[nodiscard]] status carry_out_into(growth_plan& plan, growth_outcome& so_far);
@@ -552,6 +568,22 @@ export class stream_pool {
   [[nodiscard]] result<address> reuse_merged(const stream_request& request);
   [[nodiscard]] result<address> grow_from_all(growth_attempt& attempt);
   trim_report release_cached();
+  // Runs pass(call, relief) until it succeeds or nothing is left that others can give back, too. What
+  // failed gives back what it created, and its error says how much was there.
+  template <class Pass>
+  [[nodiscard]] result<address> with_idle_memory(slow_call& call, Pass&& pass) {
+    if (const status fits = check_can_fit(call); !fits) return fits.error();
+    const result<address> at = with_relief(
+        relief_, call.size_bytes, [&](relief_pass& relief) { return pass(call, relief); });
+    return at ? at : end_failed(call, at.error());
+  }
+  [[nodiscard]] bool stops_for_others(growth_attempt& attempt, const error& cause) const noexcept;
+  void mark_created(slow_call& call) const noexcept;
+  [[nodiscard]] status check_can_fit(const slow_call& call);
+  [[nodiscard]] result<address> end_failed(const slow_call& call, const error& why);
+  [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes);
+  void release_created(std::uint64_t mark);
+  [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes);
   void report_shortage(growth_attempt& attempt, const error& cause);
 
   // ---- suspension.cpp ----
@@ -584,8 +616,9 @@ export class stream_pool {
   [[nodiscard]] status give_own_rights(own_rights& of, std::span<const access_grant> grants);
   [[nodiscard]] bool take_rights_away(own_rights& of);
   void end_freed_rights();
-  [[nodiscard]] result<address> allocate_apart(const stream_request& request);
+  [[nodiscard]] result<address> allocate_apart(const stream_request& request, relief_pass& relief);
   [[nodiscard]] result<address> allocate_whole_told(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] result<address> allocate_whole_in_turn(slow_call& call, relief_pass& relief);
   [[nodiscard]] result<address_range> whole_block(address at);
   [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream);
   [[nodiscard]] status fill_released(address at, stream_handle stream);
@@ -600,7 +633,8 @@ export class stream_pool {
   [[nodiscard]] status refuse_capture(const capture_info& seen) const;
   [[nodiscard]] result<address> allocate_captured(const block_shape& shape, stream_handle stream,
                                                   const capture_info& seen);
-  [[nodiscard]] result<address> take_for_capture(const stream_request& request);
+  [[nodiscard]] result<address> allocate_captured_in_turn(slow_call& call, const capture_info& seen);
+  [[nodiscard]] result<address> take_for_capture(const stream_request& request, slow_call& call);
   [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen);
   [[nodiscard]] bool may_mark_all();
   [[nodiscard]] status check_announced(stream_handle stream);
@@ -682,6 +716,7 @@ export class stream_pool {
   sync::atomic<suspension_phase> changing_from_ = suspension_phase::running;
   mutable sync::mutex history_lock_;  // from taking a history to its end: the ring stays
   top_use top_;
+  relief_member relief_;
   user_count users_{used_object::pool};
 };
 

@@ -10,6 +10,8 @@
 //     has it when it turns out to have to grow; and since a remap callback, which runs under the
 //     lock of growth, may free and so take the watcher's, which its thread has then.
 //
+// I3  While a thread has a turn it relieves no other allocator (vmm.optimizer:relief).
+//
 // Thread safety: what it is for. Cost: that of the locks; the capture mode is two driver calls on
 // backends that can capture.
 module;
@@ -18,6 +20,7 @@ module;
 export module vmm.stream:turns;
 
 import vmm.backend;
+import vmm.optimizer;
 import vmm.sync;
 import :guarded;
 import :notices;
@@ -58,6 +61,7 @@ class watched_turn {
   watched_turn& operator=(const watched_turn&) = delete;
 
  private:
+  const relief_pause pause_;
   watcher_lock* lock_;
 };
 

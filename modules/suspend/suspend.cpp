@@ -124,6 +124,13 @@ struct suspended_region {
     if (blocks != nullptr) blocks->end_resume(parts, done);
     end(!done);
   }
+  // What other allocators of the device give back for a resumption that was short of memory.
+  [[nodiscard]] std::uint64_t take_from_others() {
+    check(!is_begun, "others give memory back while an allocator is being changed");
+    const std::uint64_t size_bytes = core().memory.statistics().suspended_bytes;
+    return pool != nullptr ? pool->take_from_others(size_bytes)
+                           : blocks->take_from_others(size_bytes);
+  }
   void announce(remap_kind what) {
     check(is_begun, "a change is announced that is not under way");
     const bool is_told = what == remap_kind::released || is_announced || is_suspended;
@@ -598,10 +605,13 @@ status suspender::resume(std::span<const std::string_view> tags) {
   region_list regions;
   try {
     if (status chosen = choose(tags, true, regions); !chosen) return chosen;
-    if (const status done = bring_back(regions); !done) {
-      take_again(regions);
-      return done;
+    status done = bring_back(regions);
+    if (!done) take_again(regions);
+    if (!done && is_device_shortage(done.error().code) && relieve(regions)) {
+      done = bring_back(regions);
+      if (!done) take_again(regions);
     }
+    if (!done) return done;
   } catch (const std::bad_alloc&) {
     take_again(regions);
     return no_list_memory;
@@ -614,6 +624,14 @@ status suspender::resume(std::span<const std::string_view> tags) {
     check(!each->is_suspended, "a region is resumed and is suspended");
   }
   return {};
+}
+
+// Whether others have given memory back, with no allocator being changed.
+bool suspender::relieve(const region_list& regions) {
+  std::uint64_t given_bytes = 0;
+  for (suspended_region* each : regions) given_bytes += each->take_from_others();
+  check(obstacle_ != nullptr, "a resumption was short of memory for no region");
+  return given_bytes != 0;
 }
 
 status suspender::bring_back(const region_list& regions) {

@@ -175,6 +175,7 @@ export class suspender {
   void abandon(const region_list& regions) noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] suspend_report finish(const region_list& regions) VMM_REQUIRES(mutex_);
   [[nodiscard]] status bring_back(const region_list& regions) VMM_REQUIRES(mutex_);
+  [[nodiscard]] bool relieve(const region_list& regions) VMM_REQUIRES(mutex_);
   void take_again(const region_list& regions) noexcept VMM_REQUIRES(mutex_);
   void forget_backup(suspended_region& of) noexcept VMM_REQUIRES(mutex_);
 

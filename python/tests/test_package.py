@@ -218,12 +218,27 @@ def test_the_budget_and_what_was_short(driver):
     with libvmm.Pool(driver, budget=8 << 20) as pool:
         assert pool.last_shortage() is None
         kept = pool.allocate(6 << 20)
-        with pytest.raises(libvmm.OutOfMemory, match="over_budget"):
+        with pytest.raises(libvmm.OutOfMemory, match="over_budget: request of 4 MiB exceeds the "
+                                                     "budget: 6 of 8 MiB in use, "):
             pool.allocate(4 << 20)
         short = pool.last_shortage()
         assert short.request_bytes == 4 << 20 and short.budget_bytes == 8 << 20
         kept.free()
         pool.allocate(4 << 20).free()
+
+
+def test_a_request_that_fails_holds_nothing_and_idle_memory_serves_another_pool():
+    with libvmm.Driver("fake") as driver, libvmm.Pool(driver, report_live=False) as pool, \
+            libvmm.Pool(driver, report_live=False) as other:
+        pool.allocate(1 << 20)
+        free, total = driver.memory()
+        with pytest.raises(libvmm.OutOfMemory, match="exceeds the device's memory"):
+            pool.allocate(total + 1)
+        assert driver.memory() == (free, total)
+        assert pool.statistics().held_bytes == total - free
+        pool.allocate(total // 2).free()
+        other.allocate(total // 4 * 3).free()
+        assert pool.statistics().held_bytes < total // 2
 
 
 def test_an_order_of_ends_and_closed_objects(driver):

@@ -103,6 +103,10 @@ def test_wrong_use(driver, weights, cache):
         sleeper.add(weights, "weights")
         with pytest.raises(libvmm.InUse):
             sleeper.add(weights, "again")
+        with pytest.raises(libvmm.InUse, match="a suspender"):
+            weights.close()
+        with pytest.raises(libvmm.InUse, match="a suspender"):
+            driver.close()
         with pytest.raises(libvmm.InvalidArgument):
             sleeper.add(cache, "")
         with pytest.raises(libvmm.InvalidArgument, match="null"):

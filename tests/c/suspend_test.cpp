@@ -138,7 +138,11 @@ TEST_F(SuspendC, WrongUse) {
   EXPECT_EQ(vmm_suspender_add_manager(suspender, manager, nullptr, 0), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(vmm_suspender_resume(nullptr, nullptr, 0), VMM_ERROR_INVALID_HANDLE);
   EXPECT_EQ(vmm_pool_destroy(pool), VMM_ERROR_IN_USE) << "it is a region";
+  EXPECT_NE(std::strstr(vmm_last_error_text(), "a suspender"), nullptr) << vmm_last_error_text();
   EXPECT_EQ(vmm_manager_destroy(manager), VMM_ERROR_IN_USE);
+  EXPECT_NE(std::strstr(vmm_last_error_text(), "a suspender"), nullptr) << vmm_last_error_text();
+  EXPECT_EQ(vmm_driver_close(driver), VMM_ERROR_IN_USE);
+  EXPECT_NE(std::strstr(vmm_last_error_text(), "a suspender"), nullptr) << vmm_last_error_text();
   EXPECT_GOOD(vmm_suspender_remove_pool(suspender, pool));
   EXPECT_EQ(vmm_suspender_remove_pool(suspender, pool), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_GOOD(vmm_suspender_remove_manager(suspender, manager));

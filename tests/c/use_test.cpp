@@ -315,6 +315,59 @@ TEST_F(Use, StreamsGetFrontsWhereTheOptionsSay) {
   }
 }
 
+// ---- memory that is short ----------------------------------------------------------------------
+
+TEST_F(Use, ARequestThatFailsHoldsNothingAndSaysHowMuch) {
+  std::uint64_t total = 0;
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  (void)take(64 * MiB);
+  ASSERT_GOOD(vmm_driver_memory(driver, &before, &total));
+  const std::uint64_t made = numbers().made_count;
+  void* none = nullptr;
+  EXPECT_FAILS(vmm_pool_allocate(pool, total + MiB, nullptr, &none), VMM_ERROR_OUT_OF_MEMORY);
+  EXPECT_NE(std::strstr(vmm_last_error_text(), " exceeds the device's memory: "), nullptr)
+      << vmm_last_error_text();
+  EXPECT_FAILS(vmm_pool_allocate(pool, total - MiB, nullptr, &none), VMM_ERROR_OUT_OF_MEMORY);
+  ASSERT_GOOD(vmm_driver_memory(driver, &after, nullptr));
+  EXPECT_EQ(before, after);
+  EXPECT_EQ(numbers().made_count, made) << "none was created in vain";
+  EXPECT_EQ(numbers().held_bytes, total - after);
+}
+
+TEST_F(Use, APoolsIdleMemoryServesAManager) {
+  std::uint64_t total = 0;
+  ASSERT_GOOD(vmm_driver_memory(driver, nullptr, &total));
+  void* const kept = take(total / 2);
+  EXPECT_GOOD(vmm_pool_free(pool, kept, nullptr));
+  auto request = sized<vmm_block_request>();
+  request.size_bytes = total / 4 * 3;
+  void* at = nullptr;
+  EXPECT_GOOD(vmm_manager_allocate(manager, &request, &at));
+  EXPECT_GOOD(vmm_manager_free(manager, at));
+}
+
+TEST_F(Use, AnAllocatorsRequestThatFailsHoldsNothing) {
+  vmm_allocator_options options;
+  ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+  options.driver = "fake";
+  vmm_allocator* made = nullptr;
+  ASSERT_GOOD(vmm_allocator_create(&options, &made));
+  void* at = nullptr;
+  ASSERT_GOOD(vmm_allocator_allocate(made, MiB, 0, nullptr, &at));
+  auto before = sized<vmm_allocator_statistics>();
+  auto after = sized<vmm_allocator_statistics>();
+  EXPECT_GOOD(vmm_allocator_get_statistics(made, 0, &before));
+  void* none = nullptr;
+  EXPECT_FAILS(vmm_allocator_allocate(made, std::uint64_t{200} << 30, 0, nullptr, &none),
+               VMM_ERROR_OUT_OF_MEMORY);
+  EXPECT_GOOD(vmm_allocator_get_statistics(made, 0, &after));
+  EXPECT_EQ(before.held_bytes.current, after.held_bytes.current);
+  EXPECT_EQ(before.handles.added, after.handles.added) << "none was created in vain";
+  EXPECT_GOOD(vmm_allocator_free(made, at));
+  EXPECT_GOOD(vmm_allocator_destroy(made));
+}
+
 TEST_F(Use, LiveBlocksAreSaidWhereItIsWanted) {
   for (const std::uint32_t report_live : {0u, 1u}) {
     vmm_pool_options options = pool_defaults();

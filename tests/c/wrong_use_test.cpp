@@ -202,7 +202,7 @@ inline constexpr std::uint64_t gained_bytes = 0;
 template <>
 inline constexpr std::uint64_t gained_bytes<vmm_pool_options> = 8;
 template <>
-inline constexpr std::uint64_t gained_bytes<vmm_pool_statistics> = 24;
+inline constexpr std::uint64_t gained_bytes<vmm_pool_statistics> = 32;
 template <>
 inline constexpr std::uint64_t gained_bytes<vmm_manager_statistics> = 8;
 
@@ -685,9 +685,12 @@ TEST_F(WrongUse, FractionsOfMemory) {
 TEST_F(WrongUse, FailuresAreToldApart) {
   auto info = sized<vmm_error_info>();
   void* at = nullptr;
-  EXPECT_FAILS(vmm_pool_allocate(pool, std::uint64_t{1} << 38, nullptr, &at),
-               VMM_ERROR_OUT_OF_MEMORY);
+  std::uint64_t free_bytes = 0;
+  void* const held = build(64 * MiB);
+  ASSERT_GOOD(vmm_driver_memory(driver, &free_bytes, nullptr));
+  EXPECT_FAILS(vmm_pool_allocate(pool, free_bytes + MiB, nullptr, &at), VMM_ERROR_OUT_OF_MEMORY);
   EXPECT_GOOD(vmm_last_error(&info));
+  EXPECT_GOOD(vmm_manager_free(manager, held));
   EXPECT_EQ(info.status, VMM_ERROR_OUT_OF_MEMORY);
   EXPECT_STREQ(info.name, "out_of_memory");
   EXPECT_STREQ(info.call, "create");

@@ -38,9 +38,11 @@ class FaultSweep : public testing::Test {
     one.prepare(w);
     const vmm::manager_statistics before = w.managed->statistics();
     const std::vector<scenarios::slot> slots_before = w.slots;
+    const sweeps::held held_before = sweeps::held_of(w.fake());
     outcome seen = sweeps::run_under(w.fake(), faults, [&] { return one.operation(w); });
     const std::string what = std::string(one.name) + " on " + on.name + sweeps::describe(faults);
     if (!seen.result) {
+      sweeps::expect_no_more(held_before, w.fake(), faults, what);
       expect_injected(one, seen.result.error(), faults, what);
       if (seen.result.error().code == vmm::errc::device_lost && seen.result.error().native == 0) {
         forget_lost(w);

@@ -138,10 +138,14 @@ TEST_F(Prepare, StaysWithinTheHeadroomAndTheBudget) {
   vmm::pool_options options;
   options.budget_bytes = 256 * MiB;
   open(options);
-  const vmm::prepare_report done = managed->prepare(512 * MiB, a);
+  vmm::prepare_report done = managed->prepare(512 * MiB, a);
   EXPECT_EQ(done.failure.code, vmm::errc::over_budget);
-  EXPECT_EQ(done.created_bytes, 256 * MiB) << "what was made before stays";
-  EXPECT_EQ(done.left_bytes, 256 * MiB);
+  EXPECT_EQ(done.created_bytes, 0u) << "nothing can make room for it";
+  EXPECT_EQ(done.left_bytes, 512 * MiB);
+  EXPECT_EQ(managed->statistics().held_bytes, 0u);
+  done = managed->prepare(256 * MiB, a);
+  EXPECT_EQ(done.failure.code, vmm::errc::none);
+  EXPECT_EQ(done.created_bytes, 256 * MiB);
   EXPECT_LE(managed->statistics().mapped_bytes, 256 * MiB);
 }
 

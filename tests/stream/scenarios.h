@@ -338,7 +338,15 @@ std::vector<scenario<B>> shortages() {
     ASSERT_TRUE(w.add_used(2 * MiB, w.a));
     ASSERT_TRUE(w.remove(1));
   };
-  vmm::pool_options impatient = budgeted(growing(), 16 * MiB);
+  // Every second page is free, in handles that cannot move.
+  const auto free_between = [](w_t& w) {
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(w.add_used(2 * MiB, w.a));
+    w.finish_work();
+    w.slots[1].stream = w.b;
+    for (const std::size_t index : {1u, 3u, 5u, 7u}) w.use(index);
+    for (const std::size_t index : {7u, 5u, 3u, 1u}) ASSERT_TRUE(w.remove(index));
+  };
+  vmm::pool_options impatient = halves;
   impatient.wait_when_short = false;
   return {
       {"short, moving serves", budgeted(growing(), 24 * MiB), scattered, adding<B>(16 * MiB, 2),
@@ -351,9 +359,11 @@ std::vector<scenario<B>> shortages() {
          ASSERT_TRUE(w.remove(0));
        },
        adding<B>(44 * MiB, 1), true, true},
-      {"nothing serves", budgeted(growing(), 16 * MiB), full, adding<B>(10 * MiB, 2), true, true,
+      {"nothing serves", halves, free_between, adding<B>(4 * MiB, 2), true, true, true},
+      {"nothing serves without waiting", impatient, free_between, adding<B>(4 * MiB, 2), true, true,
        true},
-      {"nothing serves without waiting", impatient, full, adding<B>(10 * MiB, 2), true, true, true},
+      {"nothing can serve", budgeted(growing(), 16 * MiB), full, adding<B>(10 * MiB, 2), true, true,
+       true},
   };
 }
 

@@ -120,9 +120,16 @@ TEST_F(Shortage, TheReportSaysWhatWasDone) {
   run(b, {other, 2 * MiB}, 500);
   free(other, b);
   EXPECT_FALSE(managed->allocate(64 * MiB, a));
+  EXPECT_FALSE(managed->last_shortage().blocked) << "no wait makes room for it";
+  vmm::fake::fault planned{.where = vmm::call::create, .forever = true};
+  planned.failure = {errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"};
+  driver.fail(planned);
+  EXPECT_FALSE(managed->allocate(4 * MiB, a));
+  driver.clear_faults();
   report = managed->last_shortage();
+  EXPECT_EQ(report.failure, errc::out_of_memory);
   EXPECT_TRUE(report.blocked) << "the caller waited for b";
-  EXPECT_EQ(report.request_bytes, 64 * MiB);
+  EXPECT_EQ(report.request_bytes, 4 * MiB);
   free(live, a);
 }
 
@@ -132,11 +139,13 @@ TEST_F(Shortage, TheAnswerIsThatOfTheLastTry) {
   vmm::pool_options options = impatient(34 * MiB);
   options.rules.growth_share = 0;  // one handle, near the budget too
   open(options);
+  free(allocate(32 * MiB, a), a);
   vmm::fake::fault planned;
-  planned.where = vmm::call::map;
-  planned.failure = driver.possible_errors(vmm::call::map).front();
+  planned.where = vmm::call::release;
+  planned.failure = driver.possible_errors(vmm::call::release).front();
   driver.fail(planned);
-  ASSERT_FALSE(managed->allocate(32 * MiB, a)) << "what was made for it is cached";
+  ASSERT_NE(managed->trim(0).failure.code, errc::none) << "the driver did not take it: it is cached";
+  ASSERT_EQ(managed->statistics().held_bytes, 32 * MiB);
   planned.where = vmm::call::create;
   planned.forever = true;
   planned.failure = {errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"};

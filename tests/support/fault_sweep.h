@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 import vmm.backend;
 import vmm.fake;
 
@@ -55,6 +57,32 @@ inline bool is_injected(const vmm::error& seen, const fault_list& faults) {
   return std::any_of(faults.begin(), faults.end(), [&seen](const vmm::fake::fault& planned) {
     return seen.where == planned.where && seen.native == planned.failure.native;
   });
+}
+
+/// Of the driver's counts, those that a failed call leaves as they were, or makes less.
+struct held {
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t handles = 0;
+  std::uint64_t mappings = 0;
+};
+inline held held_of(const vmm::fake_driver& driver) {
+  const auto now = driver.resource_counts();
+  return {now.memory_bytes, now.handles, now.mappings};
+}
+
+/// Checks that a call that failed has left no more with its allocator than before. What the driver
+/// does not take back or does not unmap stays.
+inline void expect_no_more(const held& before, const vmm::fake_driver& driver,
+                           const fault_list& faults, const std::string& what) {
+  const bool takes_back =
+      std::none_of(faults.begin(), faults.end(), [](const vmm::fake::fault& planned) {
+        return planned.where == vmm::call::release || planned.where == vmm::call::unmap;
+      });
+  if (!takes_back) return;
+  const held after = held_of(driver);
+  EXPECT_LE(after.memory_bytes, before.memory_bytes) << what;
+  EXPECT_LE(after.handles, before.handles) << what;
+  EXPECT_LE(after.mappings, before.mappings) << what;
 }
 
 /// Runs `operation` on `fake` under the faults; they are gone afterwards.

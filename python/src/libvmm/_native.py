@@ -64,7 +64,7 @@ class PoolStatistics(Sized):
                     "hole_bytes", "zombie_bytes", "live_count", "zombie_count", "pinned_count",
                     "stream_count", "grown_count", "made_count", "moved_count", "moved_bytes",
                     "foreign_count", "wait_count", "mark_count", "blocked_count",
-                    "suspended_bytes", "front_count", "front_bytes")
+                    "suspended_bytes", "front_count", "front_bytes", "held_bytes")
 
 
 class PoolRegion(ctypes.Structure):

@@ -81,6 +81,7 @@ class PoolStatistics:
     suspended_bytes: int
     front_count: int
     front_bytes: int
+    held_bytes: int
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,13 @@ using vmm::retain_backend;
 using vmm::share_kind;
 using vmm::shared_handle;
 using vmm::sharing_backend;
+using vmm::shortage_figures;
 using vmm::status;
 using vmm::stream_backend;
 using vmm::stream_from_native;
 using vmm::stream_handle;
 using vmm::trim_report;
+using vmm::write_figures;
 
 // vmm.backends
 using vmm::backend_entry;

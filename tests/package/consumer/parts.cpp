@@ -103,8 +103,13 @@ using vmm::core_plan;
 using vmm::device_core;
 using vmm::engine;
 using vmm::grants_for;
+using vmm::is_device_shortage;
 using vmm::mapping_plan;
 using vmm::plan_core;
+using vmm::relief_key;
+using vmm::relief_member;
+using vmm::relief_pass;
+using vmm::relief_pause;
 using vmm::remap_outcome;
 using vmm::are_attached;
 using vmm::attach_parts;
@@ -129,8 +134,11 @@ using vmm::unmap_answer;
 using vmm::unmap_entry;
 using vmm::unmap_list;
 using vmm::unmap_queue;
+using vmm::with_relief;
 
 // vmm.physical
+using vmm::budget_spent;
+using vmm::device_full;
 using vmm::memory_list;
 using vmm::memory_segment;
 using vmm::physical_memory;

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.optimizer;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+
+namespace vmm {
+
+namespace {
+
+constinit thread_local std::uint32_t pause_depth = 0;
+
+}  // namespace
+
+relief_pause::relief_pause() noexcept { ++pause_depth; }
+relief_pause::~relief_pause() {
+  check(pause_depth != 0, "a pause of relief ends that was not begun");
+  --pause_depth;
+}
+bool relief_pause::is_here() noexcept { return pause_depth != 0; }
+
+// Never destroyed, since allocators may be static; the first process's takes no host memory.
+struct relief_registry {
+  // That of this process; null where the host has no memory for it.
+  [[nodiscard]] static relief_registry* here() noexcept {
+    alignas(relief_registry) static std::byte storage[sizeof(relief_registry)];
+    static relief_registry* const first_made = ::new (storage) relief_registry;
+    static std::atomic<relief_registry*> current = first_made;
+    relief_registry* found = current.load(std::memory_order_acquire);
+    while (!found->made_in.is_here()) {  // a child leaves its parent's alone
+      auto* const made = new (std::nothrow) relief_registry;
+      if (made == nullptr) return nullptr;
+      relief_registry* const before = found;
+      if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) {
+        leave_behind(before);
+        return made;
+      }
+      delete made;
+    }
+    return found;
+  }
+
+  // The first other member of this key behind the number, which is its number then; with a share of
+  // its use. [I3]
+  [[nodiscard]] relief_member* take_next(const relief_member& asks,
+                                         std::uint64_t& number) noexcept VMM_NOT_ANALYSED {
+    const sync::lock_guard<sync::mutex> lock(mutex);
+    relief_member* const found = find(asks, number);
+    if (found == nullptr) return nullptr;
+    found->use_.lock_shared();
+    number = found->number_;
+    return found;
+  }
+  [[nodiscard]] relief_member* find(const relief_member& asks, std::uint64_t after) const noexcept
+      VMM_REQUIRES(mutex) {
+    for (relief_member* each = first; each != nullptr; each = each->next_) {
+      check(each->number_ != 0, "a member of the registry has no number");
+      if (each != &asks && each->number_ > after && each->key_ == asks.key_) return each;
+    }
+    return nullptr;
+  }
+
+  const process_mark made_in{};
+  sync::mutex mutex;
+  relief_member* first VMM_GUARDED_BY(mutex) = nullptr;  // in the order of their numbers
+  std::uint64_t last_number VMM_GUARDED_BY(mutex) = 0;
+};
+
+void relief_member::enter(const relief_key& key, const source& from) noexcept {
+  check(number_ == 0 && from.call != nullptr, "a member enters the registry twice, or in vain");
+  relief_registry* const all = relief_registry::here();
+  if (all == nullptr || !made_in_.is_here()) return;
+  const sync::lock_guard<sync::mutex> lock(all->mutex);
+  key_ = key;
+  from_ = from;
+  next_ = nullptr;
+  number_ = ++all->last_number;
+  relief_member** at = &all->first;
+  while (*at != nullptr) at = &(*at)->next_;
+  *at = this;
+}
+
+void relief_member::leave() noexcept {
+  if (number_ == 0 || !made_in_.is_here()) return;
+  relief_registry* const all = relief_registry::here();
+  check(all != nullptr, "a member is in a registry that is not there");
+  {
+    const sync::lock_guard<sync::mutex> lock(all->mutex);
+    relief_member** at = &all->first;
+    while (*at != nullptr && *at != this) at = &(*at)->next_;
+    check(*at == this, "a member leaves a registry that it is not in");
+    *at = std::exchange(next_, nullptr);
+    number_ = 0;
+  }
+  const sync::lock_guard<sync::shared_mutex> alone(use_);  // who has found it has let go of it
+}
+
+bool relief_member::has_others() const noexcept {
+  if (number_ == 0 || !made_in_.is_here()) return false;
+  relief_registry* const all = relief_registry::here();
+  check(all != nullptr, "a member is in a registry that is not there");
+  const sync::lock_guard<sync::mutex> lock(all->mutex);
+  return all->find(*this, 0) != nullptr;
+}
+
+std::uint64_t relief_member::relieve(std::uint64_t wanted_bytes) noexcept VMM_NOT_ANALYSED {
+  if (number_ == 0 || relief_pause::is_here() || !made_in_.is_here()) return 0;
+  relief_registry* const all = relief_registry::here();
+  check(all != nullptr, "a member is in a registry that is not there");
+  const relief_pause no_second;  // of what callbacks allocate meanwhile
+  std::uint64_t given_bytes = 0;
+  std::uint64_t number = 0;
+  while (given_bytes < wanted_bytes) {
+    relief_member* const other = all->take_next(*this, number);
+    if (other == nullptr) break;
+    given_bytes += other->from_.call(other->from_.of, wanted_bytes - given_bytes);
+    other->use_.unlock_shared();
+  }
+  return given_bytes;
+}
+
+}  // namespace vmm

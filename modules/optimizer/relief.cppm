@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.optimizer:relief - allocators of one device whose idle memory serves one another. Not
+// exported to users. docs/decisions/0028 has the reasons.
+//
+// One registry per process. An allocator enters it when it is set up and leaves it first thing when
+// it is destroyed. One that is out of memory calls relieve(), which trims the others of its driver
+// and placement, in the order in which they entered, until enough has gone back to the driver.
+//
+// I1  The registry's lock is held over no call of an allocator or of a driver.
+// I2  relieve() does nothing on a thread that holds a lock of an allocator: such a thread has a
+//     relief_pause. So no thread waits for one allocator's locks while it holds another's.
+// I3  A member is called only by threads that share its `use_`, which they take while it is linked;
+//     leave() unlinks it and then takes `use_` alone. After leave() it is not called again.
+// I4  A forked child has a registry of its own, without its parent's members.
+//
+// Thread safety: all of it; enter() and leave() by the owner. Cost: enter() and leave() a lock and
+// O(members of the process); relieve() a lock for each member and what the trims cost. No heap
+// allocation but the registry itself.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.optimizer:relief;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+
+namespace vmm {
+
+/// While one lives relieve() does nothing on the calling thread, which holds a lock of an allocator
+/// or runs a callback of one.
+export class relief_pause {
+ public:
+  relief_pause() noexcept;
+  ~relief_pause();
+  relief_pause(const relief_pause&) = delete;
+  relief_pause& operator=(const relief_pause&) = delete;
+  [[nodiscard]] static bool is_here() noexcept;
+};
+
+/// Whether memory of other allocators may help: the device is short, not a budget.
+export [[nodiscard]] constexpr bool is_device_shortage(errc code) noexcept {
+  return code == errc::out_of_memory || code == errc::out_of_mappings;
+}
+
+/// Allocators with equal keys get their memory from the same place.
+export struct relief_key {
+  const void* driver = nullptr;  ///< driver_ref::identity()
+  location where{};
+  friend bool operator==(const relief_key&, const relief_key&) = default;
+};
+
+/// An allocator's part in the registry: a member of it.
+export class relief_member {
+ public:
+  /// Gives `wanted_bytes` of idle memory back to the driver, or all of it; returns the bytes given
+  /// back. Called on threads of other allocators, without their locks. Waits for no work.
+  using give_back = std::uint64_t (*)(void* of, std::uint64_t wanted_bytes) noexcept;
+  struct source {
+    void* of = nullptr;
+    give_back call = nullptr;
+  };
+
+  relief_member() = default;
+  relief_member(const relief_member&) = delete;
+  relief_member& operator=(const relief_member&) = delete;
+  ~relief_member() { leave(); }
+
+  /// Requires: `from` can be called until leave() returns. Effects: adds the allocator to the
+  /// registry; without host memory for the registry, nothing.
+  void enter(const relief_key& key, const source& from) noexcept;
+  /// Effects: removes it. Waits for a call under way. A second call does nothing.
+  void leave() noexcept;
+  /// Whether the registry has another allocator with this key. Cost: a lock, O(members).
+  [[nodiscard]] bool has_others() const noexcept;
+  /// Effects: trims other allocators, one after the other, until `wanted_bytes` have gone back to
+  /// the driver or all were trimmed. Returns the bytes given back.
+  std::uint64_t relieve(std::uint64_t wanted_bytes) noexcept;
+
+ private:
+  friend struct relief_registry;
+
+  relief_key key_{};
+  source from_{};
+  std::uint64_t number_ = 0;  // 0: not in the registry
+  relief_member* next_ = nullptr;
+  process_mark made_in_;
+  sync::shared_mutex use_;
+};
+
+/// One attempt of a request.
+export struct relief_pass {
+  bool stops_early = false;  ///< with others in the registry, fail before waiting for work
+  bool has_stopped = false;  ///< it failed so: the waits are left to try
+};
+
+/// Runs `attempt(relief_pass&)`, which returns a result. While the device is short of memory, trims
+/// others by `size_bytes`, then completely, and runs it again; the last attempt does not stop early.
+/// The first attempt may set `size_bytes`. Requires: no lock of an allocator is held, or
+/// relief_pause::is_here().
+export template <class Attempt>
+[[nodiscard]] auto with_relief(relief_member& from, const std::uint64_t& size_bytes,
+                               Attempt&& attempt) {
+  constexpr std::uint64_t everything = ~std::uint64_t{0};
+  relief_pass pass{.stops_early = !relief_pause::is_here()};
+  auto outcome = attempt(pass);
+  for (const bool wants_all : {false, true}) {
+    if (outcome || !is_device_shortage(outcome.error().code)) break;
+    if (from.relieve(wants_all ? everything : size_bytes) == 0) break;
+    pass.has_stopped = false;
+    outcome = attempt(pass);
+  }
+  if (!outcome && pass.has_stopped) {
+    pass = {};
+    outcome = attempt(pass);
+  }
+  return outcome;
+}
+
+}  // namespace vmm

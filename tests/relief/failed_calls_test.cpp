@@ -1,0 +1,241 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a request that fails holds nothing afterwards that was not held before, fails before its
+// first driver call where the budget or the device shows that it must, creates memory in vain once
+// at most, and says how much was asked for, held and allowed. Method: pools, managers and growable
+// ranges on a small device, with more than the device, the budget, or what others leave of it, asked
+// for; the driver's own counts before and after.
+#include <cstdint>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "fixture.hpp"
+
+import vmm.backend;
+import vmm.fake;
+import vmm.growable;
+import vmm.manager;
+import vmm.stream;
+
+namespace {
+
+using relief::fine_pool;
+using relief::GiB;
+using relief::MiB;
+using relief::stream;
+using vmm::errc;
+
+class FailedCalls : public relief::OneDevice {
+ protected:
+  // The error, after a call that leaves the driver's counts as they were.
+  template <class Call>
+  vmm::error expect_unchanged(Call&& call) {
+    const auto before = driver.resource_counts();
+    const auto answer = call();
+    EXPECT_FALSE(answer);
+    if (answer) return {};
+    const auto after = driver.resource_counts();
+    EXPECT_EQ(after.memory_bytes, before.memory_bytes);
+    EXPECT_EQ(after.handles, before.handles);
+    EXPECT_EQ(after.mappings, before.mappings);
+    return answer.error();
+  }
+  // The same of one that never gets to the driver but to ask for its size.
+  template <class Call>
+  vmm::error expect_at_once(Call&& call) {
+    const std::uint64_t before = driver.calls() - driver.calls(vmm::call::memory_info);
+    const vmm::error why = expect_unchanged(call);
+    EXPECT_EQ(driver.calls() - driver.calls(vmm::call::memory_info), before);
+    return why;
+  }
+};
+
+// ---- pools
+
+TEST_F(FailedCalls, APoolAsksForMoreThanTheDevice) {
+  vmm::stream_pool pool(driver, fine_pool());
+  const auto live = pool.allocate(64 * MiB, stream);
+  ASSERT_TRUE(live);
+  const vmm::error why = expect_at_once([&] { return pool.allocate(2 * GiB, stream); });
+  EXPECT_EQ(why.code, errc::out_of_memory);
+  EXPECT_EQ(pool.last_shortage().request_bytes, 2 * GiB);
+  EXPECT_EQ(pool.statistics().held_bytes, held_bytes());
+}
+
+TEST_F(FailedCalls, APoolAsksForMoreThanLiveBlocksLeave) {
+  vmm::stream_pool pool(driver, fine_pool());
+  ASSERT_TRUE(pool.allocate(600 * MiB, stream));
+  EXPECT_EQ(expect_at_once([&] { return pool.allocate(600 * MiB, stream); }).code,
+            errc::out_of_memory);
+}
+
+TEST_F(FailedCalls, APoolAsksForMoreThanItsBudget) {
+  vmm::stream_pool pool(driver, fine_pool(256 * MiB));
+  ASSERT_TRUE(pool.allocate(64 * MiB, stream));
+  relief::keep(pool, 100 * MiB);
+  const vmm::error why = expect_at_once([&] { return pool.allocate(224 * MiB, stream); });
+  EXPECT_EQ(why.code, errc::over_budget) << "live blocks leave 192 MiB; what is kept stays";
+  EXPECT_EQ(why.figures.requested_bytes, 224 * MiB);
+  EXPECT_EQ(why.figures.limit_bytes, 256 * MiB);
+  EXPECT_EQ(why.figures.held_bytes, held_bytes());
+}
+
+TEST_F(FailedCalls, APoolFindsTheDeviceTakenByOthers) {
+  vmm::stream_pool pool(driver, fine_pool());
+  ASSERT_TRUE(pool.allocate(64 * MiB, stream));
+  const auto other = driver.create({.size_bytes = 512 * MiB, .where = driver.home()});
+  ASSERT_TRUE(other);
+  const std::uint64_t made = created();
+  const vmm::error why = expect_unchanged([&] { return pool.allocate(700 * MiB, stream); });
+  EXPECT_EQ(why.code, errc::out_of_memory);
+  EXPECT_LE(created() - made, 448 / 2 + 3) << "what there is, once, and the creates that fail";
+  EXPECT_EQ(why.figures.limit_bytes, GiB);
+  EXPECT_EQ(why.figures.used_bytes, 576 * MiB);
+  ASSERT_TRUE(driver.release(*other));
+  EXPECT_TRUE(pool.allocate(700 * MiB, stream));
+}
+
+TEST_F(FailedCalls, WhatAPoolCreatedForAMappingThatFailsGoes) {
+  vmm::stream_pool pool(driver, fine_pool());
+  ASSERT_TRUE(pool.allocate(4 * MiB, stream));
+  for (const vmm::call where : {vmm::call::map, vmm::call::set_access}) {
+    driver.fail({where, 1, false, driver.possible_errors(where).front()});
+    EXPECT_NE(expect_unchanged([&] { return pool.allocate(64 * MiB, stream); }).code, errc::none);
+  }
+  EXPECT_TRUE(pool.allocate(64 * MiB, stream));
+}
+
+TEST_F(FailedCalls, MemoryThatAPoolKeptStaysWhereAMappingFails) {
+  vmm::pool_options options = fine_pool();
+  vmm::stream_pool pool(driver, options);
+  relief::keep(pool, 32 * MiB);
+  driver.fail({vmm::call::map, 1, false, driver.possible_errors(vmm::call::map).front()});
+  (void)expect_unchanged([&] { return pool.allocate(64 * MiB, stream); });
+  EXPECT_EQ(pool.statistics().reusable_bytes, 32 * MiB);
+}
+
+TEST_F(FailedCalls, AnAnnouncementThatCannotBeKeptCreatesNothing) {
+  vmm::stream_pool pool(driver, fine_pool());
+  ASSERT_TRUE(pool.allocate(MiB, stream));
+  const std::uint64_t before = held_bytes();
+  EXPECT_EQ(pool.prepare(2 * GiB, stream).failure.code, errc::out_of_memory);
+  EXPECT_EQ(held_bytes(), before);
+  const auto other = driver.create({.size_bytes = 900 * MiB, .where = driver.home()});
+  ASSERT_TRUE(other);
+  vmm::pool_options roomy = fine_pool();
+  roomy.rules.headroom = 100;
+  vmm::stream_pool second(driver, roomy);
+  const vmm::prepare_report report = second.prepare(512 * MiB, stream);
+  EXPECT_EQ(report.failure.code, errc::out_of_memory);
+  EXPECT_EQ(report.created_bytes, 0u);
+  EXPECT_EQ(second.statistics().held_bytes, 0u);
+  ASSERT_TRUE(driver.release(*other));
+}
+
+// ---- managers
+
+TEST_F(FailedCalls, AManagerAsksForMoreThanItsBudget) {
+  vmm::manager_options options;
+  options.budget_bytes = 256 * MiB;
+  options.rules = vmm::policy::virtual_caching();
+  vmm::manager blocks(driver, options);
+  ASSERT_TRUE(blocks.allocate(60 * MiB));
+  relief::keep(blocks, 100 * MiB);
+  const vmm::error why = expect_at_once([&] { return blocks.allocate(224 * MiB); });
+  EXPECT_EQ(why.code, errc::over_budget);
+  EXPECT_EQ(why.figures.requested_bytes, 224 * MiB);
+  EXPECT_EQ(blocks.statistics().cached_range_bytes, 100 * MiB) << "what is kept stays";
+}
+
+TEST_F(FailedCalls, AManagersChunksGoWhereTheDeviceIsShort) {
+  vmm::manager_options options;
+  options.rules = vmm::policy::virtual_caching();
+  vmm::manager blocks(driver, options);
+  const auto block = blocks.allocate(60 * MiB);
+  ASSERT_TRUE(block);
+  (void)expect_unchanged([&] { return blocks.allocate(1000 * MiB); });
+  (void)expect_unchanged([&] {
+    return blocks.resize({.at = *block, .size_bytes = 1200 * MiB, .may_move = true});
+  });
+  driver.fail({vmm::call::map, 1, false, driver.possible_errors(vmm::call::map).front()});
+  (void)expect_unchanged([&] { return blocks.resize({.at = *block, .size_bytes = 100 * MiB}); });
+}
+
+// ---- growable ranges
+
+TEST_F(FailedCalls, ARangeGrowsToMoreThanTheDevice) {
+  vmm::manager blocks(driver);
+  vmm::growable_range range(blocks, {.segment_bytes_max = 8 * GiB});
+  ASSERT_TRUE(range.grow(64 * MiB));
+  const vmm::error why = expect_at_once([&] { return range.grow(2 * GiB); });
+  EXPECT_EQ(why.code, errc::out_of_memory);
+  EXPECT_EQ(why.figures.requested_bytes, 2 * GiB - 64 * MiB) << "what was to be created";
+  EXPECT_EQ(range.size_bytes(0).value_or(0), 64 * MiB);
+}
+
+TEST_F(FailedCalls, SegmentsGrowAllOrNoneWithinABudget) {
+  vmm::manager_options options;
+  options.budget_bytes = 256 * MiB;
+  vmm::manager blocks(driver, options);
+  vmm::growable_range range(blocks, {.segment_bytes_max = GiB, .segment_count = 4});
+  ASSERT_TRUE(range.grow(2 * MiB));
+  EXPECT_EQ(expect_at_once([&] { return range.grow(80 * MiB); }).code, errc::over_budget);
+  EXPECT_TRUE(range.grow(64 * MiB)) << "all of the budget";
+}
+
+TEST_F(FailedCalls, SegmentsGrowAllOrNoneOnADeviceThatOthersUse) {
+  vmm::manager blocks(driver);
+  vmm::growable_range range(blocks, {.segment_bytes_max = GiB, .segment_count = 4});
+  ASSERT_TRUE(range.grow(2 * MiB));
+  const auto other = driver.create({.size_bytes = 512 * MiB, .where = driver.home()});
+  ASSERT_TRUE(other);
+  const std::uint64_t made = created();
+  EXPECT_EQ(expect_unchanged([&] { return range.grow(200 * MiB); }).code, errc::out_of_memory);
+  EXPECT_LE(created() - made, 512 / 2 + 3) << "what there is, once";
+  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(range.size_bytes(i).value_or(0), 2 * MiB);
+  ASSERT_TRUE(driver.release(*other));
+  EXPECT_TRUE(range.grow(200 * MiB));
+}
+
+TEST_F(FailedCalls, WhatARangeCreatedForAFillThatFailsGoes) {
+  vmm::manager blocks(driver);
+  vmm::growable_range range(blocks, {.segment_bytes_max = GiB, .segment_count = 2});
+  ASSERT_TRUE(range.grow(2 * MiB));
+  driver.fail({vmm::call::fill, 1, false, driver.possible_errors(vmm::call::fill).front()});
+  (void)expect_unchanged([&] { return range.grow(64 * MiB); });
+}
+
+// ---- texts
+
+TEST_F(FailedCalls, ErrorsSayHowMuch) {
+  vmm::stream_pool pool(driver, fine_pool(256 * MiB));
+  ASSERT_TRUE(pool.allocate(201 * MiB, stream));
+  const auto none = pool.allocate(100 * MiB, stream);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(text(none.error()),
+            "over budget: request of 100 MiB exceeds the budget: 202 of 256 MiB in use, largest free "
+            "block 1 MiB. Free or trim memory, or raise budget_bytes.");
+}
+
+TEST(Figures, AreWrittenInTheUnitOfTheLimit) {
+  vmm::error why = vmm::refuse(errc::over_budget, "Free memory.");
+  EXPECT_EQ(vmm::describe(why), "over budget: Free memory.");
+  why.figures = {512 * MiB, 9195 * MiB, 9 * relief::GiB, 12 * MiB, 9195 * MiB};
+  EXPECT_EQ(vmm::describe(why),
+            "over budget: request of 512 MiB exceeds the budget: 8.98 of 9 GiB in use, largest free "
+            "block 12 MiB. Free memory.");
+  why.code = errc::out_of_memory;
+  why.figures.held_bytes = 64 * MiB;
+  EXPECT_EQ(vmm::describe(why),
+            "out of memory: request of 512 MiB exceeds the device's memory: 8.98 of 9 GiB in use, 64 "
+            "MiB held here, largest free block 12 MiB. Free memory.");
+  why.code = errc::out_of_addresses;
+  why.figures = {std::uint64_t{2} << 40, 0, 0, 0, 0};
+  EXPECT_EQ(vmm::describe(why),
+            "out of addresses: request of 2 TiB finds no free addresses: 0 bytes held here, largest "
+            "free block 0 bytes. Free memory.");
+}
+
+}  // namespace
