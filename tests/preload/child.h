@@ -32,9 +32,9 @@ struct command {
                                 const std::vector<std::string>& variables = {});
 
 /// Without the report, the program must do and say the same under the mode as without the library;
-/// `more` are words that make it look closer.
+/// `more` are words that make it look closer. Without it, the program ends with `code`.
 void expect_same(const std::string& mode, const std::vector<std::string>& words,
-                 const std::vector<std::string>& more = {});
+                 const std::vector<std::string>& more = {}, int code = 0);
 
 [[nodiscard]] std::string temporary_file(const std::string& name);
 [[nodiscard]] std::string read_file(const std::string& name);

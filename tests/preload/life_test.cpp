@@ -94,7 +94,7 @@ TEST(Life, ExitWithThreads) {
 }
 
 TEST(Life, MemoryIsFreedByHandlersOfTheEnd) {
-  for (const std::string& mode : modes) child::expect_same(mode, {"free_at_the_end"});
+  for (const std::string& mode : modes) child::expect_same(mode, {"free_at_the_end"}, {}, 3);
   EXPECT_EQ(child::preloaded("vmm", {"free_at_the_end"}).code, 3);
 }
 
