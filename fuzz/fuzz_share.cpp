@@ -7,7 +7,7 @@
 // Method: the first byte chooses. 0: the rest is a message. 1: a peer that has the secret follows
 // the rest as a program of messages, some honest, some with bytes changed, into a session without a
 // socket. 2: the same through a real connection with descriptors, into a channel that imports what
-// it is offered.
+// it is offered. From 252 on: the rest is what a server of the preload library's legacy IPC answers.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -21,6 +21,8 @@
 #include <cstring>
 #include <span>
 #include <thread>
+
+#include "../preload/ipc_wire.h"
 
 import vmm.backend;
 import vmm.host;
@@ -254,6 +256,58 @@ void play_connection(reader in) {
   insist(driver.resource_counts().empty(), "the importer keeps something");
 }
 
+// ---- legacy IPC of the preload library ----
+
+template <class Message>
+void send_any(int end, const Message& what, std::size_t size, std::size_t count,
+              std::uint8_t kind) {
+  vmm::share_bytes bytes{};
+  std::memcpy(bytes.data(), &what, sizeof what);
+  send_raw(end, bytes, size, count, kind);
+}
+
+// A number that is right, near a power of two, or any.
+std::uint64_t number_of(reader& in, std::uint64_t right) {
+  const std::uint8_t how = in.byte();
+  if (how < 128) return right;
+  if (how < 192) return (std::uint64_t{1} << how % 64) - how % 2;
+  if (how < 224) return ~std::uint64_t{0} - in.byte() * part_bytes;
+  return std::uint64_t{in.byte()} << in.byte() % 64;
+}
+
+void play_server(reader in) {
+  namespace ipc = vmm::preload::ipc;
+  std::array<int, 2> ends{};
+  insist(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0, "no sockets");
+  ipc::wire_handle handle{};
+  handle.size_bytes = part_bytes;
+  const std::uint64_t count = 1 + in.byte() % 4;
+  ipc::wire_reply reply{number_of(in, count), number_of(in, 0), number_of(in, handle.size_bytes)};
+  send_any(ends[1], reply, sizeof reply - in.byte() % 128 / 127, in.byte() % 64 / 63, 0);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t size = number_of(in, part_bytes);
+    const std::uint8_t how = in.byte();
+    send_any(ends[1], size, sizeof size - how % 32 / 31, how % 8 == 7 ? how / 8 % 8 : 1, how);
+  }
+  ::shutdown(ends[1], SHUT_WR);
+  {
+    ipc::received_block taken;
+    const bool is_taken = ipc::fetch_from(ends[0], handle, ipc::os::deadline_in(1000), taken);
+    std::uint64_t whole = 0;
+    for (const ipc::received_piece& each : taken.pieces) {
+      insist(each.size_bytes <= ~whole, "a sum has wrapped");
+      whole += each.size_bytes;
+      insist(::fcntl(each.exported.get(), F_GETFD) == FD_CLOEXEC, "a piece has no descriptor");
+    }
+    insist(!is_taken || taken.pieces.size() == reply.piece_count, "a piece is missing");
+    insist(!is_taken || taken.size_bytes == handle.size_bytes, "a block of another size is taken");
+    const bool is_inside =
+        taken.offset_bytes <= whole && taken.size_bytes <= whole - taken.offset_bytes;
+    insist(!is_taken || is_inside, "a block lies outside of its memory");
+  }
+  for (const int each : ends) ::close(each);
+}
+
 // The lowest descriptor that is free.
 int lowest_free() {
   const int found = ::dup(0);
@@ -266,6 +320,12 @@ int lowest_free() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 1) return 0;
   const reader rest{data + 1, size - 1};
+  if (data[0] >= 252) {
+    const int before = lowest_free();
+    play_server(rest);
+    insist(lowest_free() == before, "a descriptor stays open");
+    return 0;
+  }
   switch (data[0] % 3) {
     case 0: parse(rest); break;
     case 1: play_session(rest); break;

@@ -102,9 +102,10 @@ vmm_status read_options(const vmm_share_options* given, vmm::share_options& into
   if (given == nullptr) return fail_null();
   vmm_share_options full{};
   if (const vmm_status read = read_struct(*given, full); read != VMM_SUCCESS) return read;
-  if (full.reserved != 0) return fail(VMM_ERROR_BAD_OPTION, "a reserved member of options is 0");
   static_assert(sizeof full.secret == sizeof into.secret.bytes);
   std::memcpy(into.secret.bytes.data(), full.secret, sizeof full.secret);
+  ::explicit_bzero(full.secret, sizeof full.secret);
+  if (full.reserved != 0) return fail(VMM_ERROR_BAD_OPTION, "a reserved member of options is 0");
   into.timeout_ms = full.timeout_ms;
   return VMM_SUCCESS;
 }

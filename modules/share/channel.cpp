@@ -184,8 +184,8 @@ std::uint64_t share_channel::next_number() noexcept {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-result<share_channel> share_channel::open(int descriptor, share_role role,
-                                          const share_options& options) noexcept {
+result<share_channel> share_channel::begin(int descriptor, share_role role,
+                                           const share_options& options) noexcept {
   const result<share_secret> nonce = share_secret::make();
   if (!nonce || !unix_os::close_in_children(descriptor)) {
     unix_os::close(descriptor);
@@ -195,9 +195,19 @@ result<share_channel> share_channel::open(int descriptor, share_role role,
   check(descriptor >= 0, "a channel is opened on nothing");
   share_channel made(descriptor, role, options, nonce->bytes);
   if (const status peer = made.check_peer(); !peer) return peer.error();
+  made.options_.secret.wipe();  // the session has it for as long as it needs it
   made.watch(share_step::connected, share_message_kind::hello);
-  if (const status shaken = made.shake_hands(); !shaken) return shaken.error();
-  check(made.is_open(), "two sides shook hands and the session is not open");
+  if (const status greeted = made.transmit(made.session_.hello(), {}); !greeted)
+    return greeted.error();
+  return made;
+}
+
+result<share_channel> share_channel::open(int descriptor, share_role role,
+                                          const share_options& options) noexcept {
+  result<share_channel> made = begin(descriptor, role, options);
+  if (!made) return made;
+  if (const status shaken = made->shake_hands(); !shaken) return shaken.error();
+  check(made->is_open(), "two sides shook hands and the session is not open");
   return made;
 }
 
@@ -228,25 +238,27 @@ status share_channel::check_peer() noexcept {
   return fail(system_error(errc::not_permitted, EACCES, "the peer is another user's process"));
 }
 
-// Both say hello; the side that connected proves first.
+status share_channel::take_greeting(std::int64_t deadline_ns) noexcept {
+  check(!session_.is_open(), "a greeting comes to a session that is open");
+  result<incoming> came = receive(deadline_ns);
+  if (!came) return came.error();
+  const result<share_session::meaning> taken = session_.take(came->message);
+  return taken ? status{} : status{fail(taken.error())};
+}
+
+status share_channel::prove() noexcept {
+  const result<share_message> proof = session_.proof();
+  return proof ? transmit(*proof, {}) : status{fail(proof.error())};
+}
+
+// Both have said hello, or are about to; the side that connected proves first.
 status share_channel::shake_hands() noexcept {
   check(!session_.is_open() && !session_.is_closed(), "two sides shake hands twice");
   const std::int64_t until_ns = deadline_after(options_.timeout_ms);
-  const auto take = [&]() -> status {
-    result<incoming> came = receive(until_ns);
-    if (!came) return came.error();
-    const result<share_session::meaning> taken = session_.take(came->message);
-    return taken ? status{} : status{fail(taken.error())};
-  };
-  const auto prove = [&]() -> status {
-    const result<share_message> proof = session_.proof();
-    return proof ? transmit(*proof, {}) : status{fail(proof.error())};
-  };
   const bool first = session_.role() == share_role::connecting;
-  status done = transmit(session_.hello(), {});
-  if (done) done = take();
+  status done = take_greeting(until_ns);
   if (done && first) done = prove();
-  if (done) done = take();
+  if (done) done = take_greeting(until_ns);
   if (done && !first) done = prove();
   return done;
 }
@@ -603,6 +615,7 @@ result<share_listener> share_listener::open(std::string_view path) noexcept {
 share_listener::share_listener(share_listener&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       directory_(std::exchange(other.directory_, -1)),
+      newcomers_(std::move(other.newcomers_)),
       inode_(other.inode_),
       made_in_(other.made_in_),
       path_(std::move(other.path_)) {
@@ -615,23 +628,83 @@ share_listener& share_listener::operator=(share_listener&& other) noexcept {
   check(descriptor_ < 0 && directory_ < 0, "a listener is replaced and still listens");
   descriptor_ = std::exchange(other.descriptor_, -1);
   directory_ = std::exchange(other.directory_, -1);
+  newcomers_ = std::move(other.newcomers_);
   inode_ = other.inode_;
   made_in_ = other.made_in_;
   path_ = std::move(other.path_);
   return *this;
 }
 
+// Takes the connections that wait at the socket.
+status share_listener::admit(const share_options& options) noexcept {
+  for (std::size_t left = newcomers_max; left > 0; --left) {
+    const unix_os::opened came = unix_os::accept_now(descriptor_);
+    if (came.failure == ETIMEDOUT) return {};
+    if (came.failure != 0) return socket_error(came.failure);
+    result<share_channel> made =
+        share_channel::begin(came.descriptor, share_role::accepting, options);
+    if (!made) return made.error();
+    try {
+      if (newcomers_.size() == newcomers_max) newcomers_.erase(newcomers_.begin());
+      newcomers_.push_back({std::move(*made), deadline_after(options.timeout_ms)});
+    } catch (const std::bad_alloc&) {
+      return refuse(errc::out_of_host_memory, no_list_memory);
+    }
+  }
+  check(newcomers_.size() <= newcomers_max, "more connections wait than may");
+  return {};
+}
+
+// Takes what a connection has sent. True once its peer has proved itself.
+result<bool> share_listener::listen_to(newcomer& one) noexcept {
+  constexpr std::int64_t at_once = 0;
+  const status taken = one.channel.take_greeting(at_once);
+  if (!taken && taken.error().native == ETIMEDOUT) return false;
+  if (!taken) return taken.error();
+  if (!std::exchange(one.has_greeted, true)) return false;
+  if (const status proved = one.channel.prove(); !proved) return proved.error();
+  check(one.channel.is_open(), "two sides shook hands and the session is not open");
+  return true;
+}
+
+void share_listener::drop_late(std::int64_t now_ns) noexcept {
+  std::erase_if(newcomers_, [&](const newcomer& each) { return each.deadline_ns <= now_ns; });
+  check(newcomers_.size() <= newcomers_max, "more connections wait than may");
+}
+
 result<share_channel> share_listener::accept(const share_options& options) noexcept {
   if (!made_in_.is_here()) return refuse_forked();
   if (descriptor_ < 0) return refuse(errc::invalid_argument, "the listener is closed");
-  const unix_os::opened came =
-      unix_os::accept_from(descriptor_, deadline_at(deadline_after(options.timeout_ms)));
-  if (came.failure != 0) return socket_error(came.failure);
-  check(came.descriptor >= 0, "a connection was accepted that is none");
-  return share_channel::open(came.descriptor, share_role::accepting, options);
+  const std::int64_t until_ns = deadline_after(options.timeout_ms);
+  for (std::int64_t now_ns = deadline_after(0);; now_ns = deadline_after(0)) {
+    drop_late(now_ns);
+    std::array<int, unix_os::waits_max> waits{descriptor_};
+    std::array<bool, unix_os::waits_max> ready{};
+    std::int64_t next_ns = until_ns;
+    for (std::size_t i = 0; i < newcomers_.size(); ++i) {
+      waits[i + 1] = newcomers_[i].channel.native();
+      next_ns = std::min(next_ns, newcomers_[i].deadline_ns);
+    }
+    const std::size_t count = newcomers_.size() + 1;
+    const bool any = unix_os::wait_for_any(waits.data(), count, ready.data(), deadline_at(next_ns));
+    if (!any && now_ns >= until_ns) return timed_out();
+    for (std::size_t i = count - 1; i > 0; --i) {
+      if (!ready[i]) continue;
+      const auto place = newcomers_.begin() + static_cast<std::ptrdiff_t>(i - 1);
+      const result<bool> proved = listen_to(*place);
+      if (proved && !*proved) continue;
+      newcomer done = std::move(*place);
+      newcomers_.erase(place);
+      if (!proved) return proved.error();
+      return std::move(done.channel);
+    }
+    if (!ready[0]) continue;
+    if (const status admitted = admit(options); !admitted) return admitted.error();
+  }
 }
 
 void share_listener::close() noexcept {
+  newcomers_.clear();
   if (descriptor_ < 0) return;
   const unix_os::listening ended{std::exchange(descriptor_, -1), std::exchange(directory_, -1),
                                  inode_, 0, unix_os::place_fault::none};

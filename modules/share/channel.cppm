@@ -160,11 +160,16 @@ export class share_channel {
     check(descriptor >= 0, "a channel is made on nothing");
   }
 
+  // One that has said hello, if this side accepts, and nothing else.
+  [[nodiscard]] static result<share_channel> begin(int descriptor, share_role role,
+                                                   const share_options& options) noexcept;
   [[nodiscard]] static result<share_channel> open(int descriptor, share_role role,
                                                   const share_options& options) noexcept;
   [[nodiscard]] static std::uint64_t next_number() noexcept;
   [[nodiscard]] status check_peer() noexcept;
   [[nodiscard]] status shake_hands() noexcept;
+  [[nodiscard]] status take_greeting(std::int64_t deadline_ns) noexcept;
+  [[nodiscard]] status prove() noexcept;
   [[nodiscard]] status usable() const noexcept;
   [[nodiscard]] error fail(const error& why) noexcept;
   [[nodiscard]] status transmit(const share_message& message,
@@ -217,8 +222,10 @@ export class share_listener {
   share_listener& operator=(const share_listener&) = delete;
   ~share_listener() { close(); }
 
-  /// Waits for a connection and for the peer's proof. Errors: unavailable (with ETIMEDOUT where
-  /// nobody came), not_permitted and foreign_error (somebody came who may not; call again).
+  /// Waits for a connection and for the peer's proof. Connections that prove nothing do not delay
+  /// others: they wait beside each other, over several calls if need be, until one has proved
+  /// itself or their time is over. Errors: unavailable (with ETIMEDOUT where none proved itself in
+  /// time), not_permitted and foreign_error (a peer that may not connect; call again).
   [[nodiscard]] result<share_channel> accept(const share_options& options) noexcept;
   /// For poll(). -1 where it is closed.
   [[nodiscard]] int native() const noexcept { return descriptor_; }
@@ -226,8 +233,21 @@ export class share_listener {
   void close() noexcept;
 
  private:
+  // A connection that has not proved itself.
+  struct newcomer {
+    share_channel channel;
+    std::int64_t deadline_ns = 0;
+    bool has_greeted = false;
+  };
+  static constexpr std::size_t newcomers_max = 32;
+
+  [[nodiscard]] status admit(const share_options& options) noexcept;
+  [[nodiscard]] result<bool> listen_to(newcomer& one) noexcept;
+  void drop_late(std::int64_t now_ns) noexcept;
+
   int descriptor_ = -1;
   int directory_ = -1;
+  std::vector<newcomer> newcomers_{};
   std::uint64_t inode_ = 0;
   process_mark made_in_;
   std::string path_;

@@ -27,6 +27,8 @@ constexpr std::string_view proof_text = "vmm share proof 1";
 
 // ---- the secret ----------------------------------------------------------------------
 
+void share_secret::wipe() noexcept { unix_os::wipe(bytes.data(), bytes.size()); }
+
 result<share_secret> share_secret::make() noexcept {
   share_secret secret;
   const int failure = unix_os::random_bytes(secret.bytes.data(), secret.bytes.size());
@@ -154,7 +156,7 @@ result<share_message> share_session::proof() noexcept {
   message.digest = *digest;
   has_proved_ = true;
   // The accepting side proves last, once it has seen the other's proof.
-  if (role_ == share_role::accepting && stage_ == stage::proving) stage_ = stage::open;
+  if (role_ == share_role::accepting && stage_ == stage::proving) enter(stage::open);
   return message;
 }
 
@@ -258,7 +260,7 @@ result<share_message> share_session::release(std::uint64_t id) noexcept {
 
 error share_session::ends(const error& why) noexcept {
   check(why.code != errc::none, "a session ends for no reason");
-  stage_ = stage::closed;
+  enter(stage::closed);
   return why;
 }
 
@@ -305,7 +307,7 @@ result<share_session::meaning> share_session::prove(const share_message& message
     return ends(error{errc::not_permitted, call::none, EACCES, "EACCES",
                       "the peer has not the same secret"});
   }
-  if (!first) stage_ = stage::open;
+  if (!first) enter(stage::open);
   check(stage_ != stage::open || has_proved_,
         "a session is open before both sides have proved themselves");
   return meaning::proved;

@@ -12,6 +12,7 @@
 // I3  A message that the peer may not send now ends the session; no later one is taken.
 // I4  At most share_loans_max blocks are lent and as many borrowed at a time.
 // I5  A number that was given to a block is never given to another one of the connection.
+// I6  A session that is open, or closed, has no secret any more.
 //
 // Thread safety: one thread at a time. Cost: constant for each message, O(loans) to find one; a
 // proof is one HMAC.
@@ -30,6 +31,10 @@ export inline constexpr std::size_t share_loans_max = 64;
 export struct share_secret {
   std::array<std::byte, 32> bytes{};
 
+  /// A copy that goes leaves no bytes behind it in the process's memory.
+  ~share_secret() { wipe(); }
+  /// Effects: all bytes are 0, whatever a compiler thinks of a store that nobody reads. Cost: O(1).
+  void wipe() noexcept;
   /// From the system's random bytes. Errors: unavailable.
   [[nodiscard]] static result<share_secret> make() noexcept;
   /// From a file of 32 bytes that is this user's, that nobody else may read, and no symbolic link.
@@ -107,7 +112,7 @@ export class share_session {
   [[nodiscard]] result<meaning> take(const share_message& message) noexcept;
 
   /// No message is taken or made any more.
-  void close() noexcept { stage_ = stage::closed; }
+  void close() noexcept { enter(stage::closed); }
 
   /// Effects: none; how a block of this side stands. Cost: O(loans).
   [[nodiscard]] loan_state lent(std::uint64_t id) const noexcept;
@@ -137,6 +142,11 @@ export class share_session {
     const auto found =
         std::find_if(loans.begin(), loans.end(), [id](const loan& each) { return each.id == id; });
     return found == loans.end() ? nullptr : &*found;
+  }
+  // I6.
+  void enter(stage next) noexcept {
+    stage_ = next;
+    if (next == stage::open || next == stage::closed) secret_.wipe();
   }
   [[nodiscard]] share_message make(share_message_kind kind) noexcept;
   [[nodiscard]] result<share_digest> proof_of(share_role whose) const noexcept;

@@ -236,9 +236,26 @@ connected connect_at(const char* path, std::size_t length, deadline until) noexc
   return made;
 }
 
-opened accept_from(int descriptor, deadline until) noexcept {
+bool wait_for_any(const int* descriptors, std::size_t count, bool* ready,
+                  deadline until) noexcept {
+  check(count != 0 && count <= waits_max, "a wait is for nothing, or for too many");
+  std::array<pollfd, waits_max> asked{};
+  for (std::size_t i = 0; i < count; ++i) asked[i] = {descriptors[i], POLLIN, 0};
+  int found = 0;
+  for (int left = interrupted_max; left > 0 && found <= 0; --left) {
+    const std::int64_t rest_ns = std::max<std::int64_t>(until.at_ns - now_ns(), 0);
+    const auto rest_ms =
+        static_cast<int>(std::min<std::int64_t>((rest_ns + 999'999) / 1'000'000, 60'000));
+    found = ::poll(asked.data(), count, rest_ms);
+    if (found < 0 && errno != EINTR) break;
+    if (found == 0 && rest_ns == 0) break;
+  }
+  for (std::size_t i = 0; i < count; ++i) ready[i] = found > 0 && asked[i].revents != 0;
+  return found > 0;
+}
+
+opened accept_now(int descriptor) noexcept {
   check(descriptor >= 0, "a connection is accepted at no socket");
-  if (const int failure = wait_for(descriptor, POLLIN, until); failure != 0) return {-1, failure};
   const int accepted =
       repeat([&] { return ::accept4(descriptor, nullptr, nullptr, SOCK_CLOEXEC); });
   if (accepted < 0) return {-1, errno == EAGAIN ? ETIMEDOUT : errno};
@@ -406,6 +423,11 @@ void forget_in_children(int descriptor) noexcept {
 }
 
 // ---- secrets -------------------------------------------------------------------------
+
+void wipe(std::byte* bytes, std::size_t size) noexcept {
+  check(bytes != nullptr || size == 0, "no bytes are wiped");
+  ::explicit_bzero(bytes, size);
+}
 
 int random_bytes(std::byte* to, std::size_t size) noexcept {
   check(size > 0 && size <= 256, "the system gives at most 256 random bytes in one go");

@@ -60,7 +60,14 @@ struct connected {
   place_fault fault = place_fault::none;
 };
 [[nodiscard]] connected connect_at(const char* path, std::size_t length, deadline until) noexcept;
-[[nodiscard]] opened accept_from(int descriptor, deadline until) noexcept;
+/// A connection that waits at the socket; ETIMEDOUT where there is none now.
+[[nodiscard]] opened accept_now(int descriptor) noexcept;
+
+/// Waits until one of the descriptors can be read, or its peer is gone; sets `ready` of each. False
+/// where none was in time.
+inline constexpr std::size_t waits_max = 64;
+[[nodiscard]] bool wait_for_any(const int* descriptors, std::size_t count, bool* ready,
+                                deadline until) noexcept;
 
 /// 0 where the descriptor is a connected Unix socket that keeps messages apart (SOCK_SEQPACKET);
 /// it is closed by exec from now on.
@@ -113,6 +120,8 @@ void end_connection(int descriptor) noexcept;
 void forget_in_children(int descriptor) noexcept;
 inline constexpr std::size_t connections_max = 512;
 
+/// Zeros that stay, even where nothing reads them.
+void wipe(std::byte* bytes, std::size_t size) noexcept;
 [[nodiscard]] int random_bytes(std::byte* to, std::size_t size) noexcept;
 
 struct secret_file {

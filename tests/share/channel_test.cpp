@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -76,6 +77,16 @@ TEST_F(Channel, OpensBetweenTwoThatHaveTheSecret) {
   EXPECT_EQ(seen.error().native, ECONNRESET);
   EXPECT_FALSE(both.server.is_open());
   EXPECT_EQ(code(both.server.next()), errc::unavailable) << "still";
+}
+
+TEST_F(Channel, AnOpenChannelHasNoSecretAnyMore) {
+  const channels both = make_channels();
+  const vmm::share_secret wanted = share_test::secret_of(1);
+  for (const share_channel* each : {&both.client, &both.server}) {
+    const auto* const begin = reinterpret_cast<const std::byte*>(each);
+    const auto* const end = begin + sizeof *each;
+    EXPECT_EQ(std::search(begin, end, wanted.bytes.begin(), wanted.bytes.end()), end);
+  }
 }
 
 TEST_F(Channel, AnotherSecretIsRefused) {
@@ -167,6 +178,47 @@ TEST_F(Place, NobodyComesInTime) {
   const auto made = listener->accept(options_of(1, 20));
   EXPECT_EQ(code(made), errc::unavailable);
   EXPECT_EQ(made.error().native, ETIMEDOUT);
+}
+
+// A process of this user that connects and does nothing more.
+int connect_silently(const std::string& path) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path, path.data(), path.size());
+  const int made = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(::connect(made, reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
+  return made;
+}
+
+TEST_F(Place, SilentConnectionsDelayNoOther) {
+  auto listener = share_listener::open(path());
+  std::vector<int> silent;
+  for (int i = 0; i < 10; ++i) silent.push_back(connect_silently(path()));
+  const vmm::share_bytes garbage{};
+  ASSERT_EQ(::send(silent[0], garbage.data(), 1, 0), 1);  // is refused, and only that
+  std::thread client([&] {
+    auto made = share_channel::connect(path(), options_of(1));
+    EXPECT_TRUE(made) << vmm::describe(made.error());
+  });
+  auto made = listener->accept(options_of(1));
+  while (!made && made.error().code == errc::foreign_error) made = listener->accept(options_of(1));
+  EXPECT_TRUE(made) << vmm::describe(made.error());
+  client.join();
+  for (const int each : silent) ::close(each);
+}
+
+TEST_F(Place, AConnectionThatProvesNothingInItsTimeIsClosed) {
+  auto listener = share_listener::open(path());
+  const int silent = connect_silently(path());
+  for (int i = 0; i < 2; ++i) {
+    const auto made = listener->accept(options_of(1, 20));
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().native, ETIMEDOUT);
+  }
+  vmm::share_bytes hello{};
+  EXPECT_EQ(::recv(silent, hello.data(), hello.size(), 0), ssize_t{sizeof hello});
+  EXPECT_EQ(::recv(silent, hello.data(), hello.size(), 0), 0) << "the end";
+  ::close(silent);
 }
 
 TEST_F(Place, OpenDirectoriesAreRefused) {

@@ -5,9 +5,11 @@
 // only what may come now.
 // Method: two sessions whose messages the test carries; every message at every stage that must
 // refuse it; random walks of two honest sides, after which both agree on every loan.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <new>
 #include <random>
 #include <vector>
 
@@ -44,6 +46,29 @@ struct two_sides {
 };
 
 TEST(Session, OpensForOneSecret) { const two_sides both; }
+
+// The bytes of the object, and of what it was in when it has ended.
+bool has_secret(const unsigned char* bytes, std::size_t size, unsigned char seed) {
+  const vmm::share_secret wanted = share_test::secret_of(seed);
+  const auto* const begin = reinterpret_cast<const unsigned char*>(wanted.bytes.data());
+  const unsigned char* const end = bytes + size;
+  return std::search(bytes, end, begin, begin + wanted.bytes.size()) != end;
+}
+
+TEST(Session, KeepsTheSecretUntilItIsOpenOrHasEnded) {
+  alignas(share_session) std::array<unsigned char, sizeof(share_session)> place{};
+  auto* const session = new (place.data()) share_session(side(share_role::connecting, 1, 10));
+  EXPECT_TRUE(has_secret(place.data(), place.size(), 1)) << "it needs it";
+  session->close();
+  EXPECT_FALSE(has_secret(place.data(), place.size(), 1)) << "closed";
+  session->~share_session();
+  auto* const again = new (place.data()) share_session(side(share_role::connecting, 1, 10));
+  again->~share_session();
+  EXPECT_FALSE(has_secret(place.data(), place.size(), 1)) << "destroyed";
+  const two_sides both;
+  for (const share_session* each : {&both.client, &both.server})
+    EXPECT_FALSE(has_secret(reinterpret_cast<const unsigned char*>(each), sizeof *each, 1)) << "open";
+}
 
 TEST(Session, AnotherSecretIsRefusedOnEitherSide) {
   share_session client = side(share_role::connecting, 1, 10);

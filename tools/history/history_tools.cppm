@@ -67,8 +67,12 @@ export struct history_outcome {
   history taken{};
   std::string problem{};  ///< empty where it was read
 };
-/// A history, or PyTorch's snapshot as one.
-export [[nodiscard]] history_outcome read_history_file(const std::string& path);
+/// The largest file that is read.
+export inline constexpr std::uint64_t history_file_bytes_max = std::uint64_t{1} << 30;
+/// A history, or PyTorch's snapshot as one. Of a pipe or a device no more is read than of a file,
+/// and nothing behind bytes that neither begins with.
+export [[nodiscard]] history_outcome read_history_file(
+    const std::string& path, std::uint64_t bytes_max = history_file_bytes_max);
 /// What torch.cuda.memory._dump_snapshot wrote, of the device that did the most.
 export [[nodiscard]] history_outcome read_torch_snapshot(std::string_view bytes);
 [[nodiscard]] bool looks_like_pickle(std::string_view bytes);

@@ -6,7 +6,8 @@
 // anything is refused.
 //
 // I1  Nothing is read outside of the bytes, and what is made of them has a bounded multiple of
-// their     size: each value is a node once, however often it is referred to.
+//     their size: each value is a node once, however often it is referred to, and there are at most
+//     as many nodes as a quarter of the bytes. Snapshots take ten bytes for a node and more.
 module vmm.history_tools;
 
 import vmm.backend;
@@ -30,7 +31,15 @@ struct value {
 
 class pickle_reader {
  public:
-  explicit pickle_reader(std::string_view bytes) : left_(bytes) {}
+  explicit pickle_reader(std::string_view bytes)
+      : left_(bytes), values_max_(std::min(values_most, 1024 + bytes.size() / 4)) {
+    values_.push_back({value_kind::mark});
+    values_.push_back({});
+    for (std::uint64_t i = 0; i < small_numbers; ++i) {
+      values_.push_back({value_kind::number});
+      values_.back().number = i;
+    }
+  }
 
   // The number of the root, or nothing; then problem() says why.
   [[nodiscard]] std::optional<std::uint32_t> read() {
@@ -54,8 +63,8 @@ class pickle_reader {
     switch (opcode) {
       case 0x80: (void)number(1); return;  // the protocol
       case 0x95: (void)number(8); return;  // a frame
-      case '(': push({value_kind::mark}); return;
-      case 'N': push({}); return;
+      case '(': stack_.push_back(the_mark); return;
+      case 'N': stack_.push_back(the_mark + 1); return;
       case 0x88: push_number(1); return;
       case 0x89: push_number(0); return;
       case 'J':
@@ -117,10 +126,14 @@ class pickle_reader {
     return out;
   }
   void push(value what) {
+    if (values_.size() >= values_max_)
+      return fail("the pickle makes more values than a file of its size can hold");
     values_.push_back(std::move(what));
     stack_.push_back(static_cast<std::uint32_t>(values_.size() - 1));
   }
   void push_number(std::uint64_t what) {
+    if (what < small_numbers)
+      return stack_.push_back(the_mark + 2 + static_cast<std::uint32_t>(what));
     value made{value_kind::number};
     made.number = what;
     push(std::move(made));
@@ -188,19 +201,27 @@ class pickle_reader {
     stack_.resize(from);
   }
   void get(std::uint64_t place) {
-    const auto found = memo_.find(place);
-    if (found == memo_.end()) return fail("the pickle refers to what it never had");
-    stack_.push_back(found->second);
+    if (place >= memo_.size() || memo_[place] == the_mark)
+      return fail("the pickle refers to what it never had");
+    stack_.push_back(memo_[place]);
   }
   void put(std::uint64_t place) {
     if (stack_.empty()) return fail("the pickle takes more than it has");
+    if (place >= values_max_) return fail("the pickle counts further than it has values");
+    if (place >= memo_.size()) memo_.resize(place + 1, the_mark);
     memo_[place] = stack_.back();
   }
 
+  // Values that are made once: the mark, none, and numbers of a byte.
+  static constexpr std::uint32_t the_mark = 0;
+  static constexpr std::uint64_t small_numbers = 256;
+  static constexpr std::size_t values_most = std::size_t{1} << 24;
+
   std::string_view left_;
+  const std::size_t values_max_;
   std::vector<value> values_;
   std::vector<std::uint32_t> stack_;
-  std::map<std::uint64_t, std::uint32_t> memo_;
+  std::vector<std::uint32_t> memo_;  // the_mark: nothing
   std::string problem_;
 };
 

@@ -18,11 +18,12 @@ lent on it counts as given back.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -159,15 +160,20 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
     return bytes(made)
 
 
-def _options(secret: bytes, timeout_ms: int) -> _Options:
+@contextlib.contextmanager
+def _options(secret: bytes | bytearray, timeout_ms: int) -> Iterator[Any]:
+    """A reference to the options, whose copy of the secret goes with the with."""
     made = _Options()
     check(_LIBRARY.vmm_share_options_init(ctypes.byref(made), ctypes.sizeof(made)))
-    given = _values.data("secret", secret)
+    given = secret if isinstance(secret, (bytes, bytearray)) else _values.data("secret", secret)
     if len(given) != SECRET_BYTES:
         raise InvalidArgument(f"a secret has {SECRET_BYTES} bytes, and {len(given)} were given")
-    made.secret[:] = given
     made.timeout_ms = _values.whole("timeout_ms", timeout_ms, 0, (1 << 32) - 1)
-    return made
+    made.secret[:] = given
+    try:
+        yield ctypes.byref(made)
+    finally:
+        ctypes.memset(ctypes.addressof(made), 0, ctypes.sizeof(made))
 
 
 def _request(size: int, kind: Kind, label: bytes, **values: int) -> _Export:
@@ -447,21 +453,20 @@ class Channel(_Handle):
 def connect(path: str | os.PathLike[str], secret: bytes, *, timeout_ms: int = 1000) -> Channel:
     """To a Listener's path."""
     made = ctypes.c_void_p()
-    options = _options(secret, timeout_ms)
-    check(_LIBRARY.vmm_share_connect(_values.text("path", os.fspath(path)), ctypes.byref(options),
-                                     ctypes.byref(made)))
+    with _options(secret, timeout_ms) as options:
+        check(_LIBRARY.vmm_share_connect(_values.text("path", os.fspath(path)), options,
+                                         ctypes.byref(made)))
     return Channel(made)
 
 
 def adopt(end: socket.socket, secret: bytes, *, accepts: bool, timeout_ms: int = 1000) -> Channel:
     """One end of a connected socket of AF_UNIX and SOCK_SEQPACKET, which is the channel's from then
     on. One side accepts, the other does not."""
-    options = _options(secret, timeout_ms)
-    given = _values.one_of("end", end, socket.socket, "a socket.socket")
-    accepting = _values.flag("accepts", accepts)
-    made = ctypes.c_void_p()
-    check(_LIBRARY.vmm_share_adopt(given.detach(), accepting, ctypes.byref(options),
-                                   ctypes.byref(made)))
+    with _options(secret, timeout_ms) as options:
+        given = _values.one_of("end", end, socket.socket, "a socket.socket")
+        accepting = _values.flag("accepts", accepts)
+        made = ctypes.c_void_p()
+        check(_LIBRARY.vmm_share_adopt(given.detach(), accepting, options, ctypes.byref(made)))
     return Channel(made)
 
 
@@ -477,7 +482,7 @@ class Listener(_Handle):
         """Waits for a connection and for the peer's proof. Raises Unavailable when nobody came in
         time, NotPermitted for another user or secret."""
         self._check_open()
-        options = _options(secret, timeout_ms)
         made = ctypes.c_void_p()
-        check(_LIBRARY.vmm_share_accept(self._handle, ctypes.byref(options), ctypes.byref(made)))
+        with _options(secret, timeout_ms) as options:
+            check(_LIBRARY.vmm_share_accept(self._handle, options, ctypes.byref(made)))
         return Channel(made)

@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: no file makes the reader of histories take memory without a bound: what is too large, never
+// ends, or is small and says much is refused with a reason. Method: devices, pipes, a sparse file,
+// and pickles that are made of the opcodes with the most effect for a byte.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+import vmm.history_tools;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+std::string problem_of(const std::string& path,
+                       std::uint64_t bytes_max = vmm::tools::history_file_bytes_max) {
+  return vmm::tools::read_history_file(path, bytes_max).problem;
+}
+
+std::string place(const char* name) {
+  return testing::TempDir() + "vmm_read_" + std::to_string(::getpid()) + "_" + name;
+}
+
+TEST(ReadHistory, ADeviceWithoutAnEndIsNoHistory) {
+  EXPECT_NE(problem_of("/dev/zero").find("first bytes differ"), std::string::npos)
+      << problem_of("/dev/zero");
+  EXPECT_EQ(problem_of("/dev/null"), "/dev/null: is empty");
+}
+
+TEST(ReadHistory, APipeIsReadToTheLimit) {
+  const std::string path = place("pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  ASSERT_NE(::signal(SIGPIPE, SIG_IGN), SIG_ERR);
+  std::thread writer([&] {
+    const int end = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    const std::array<char, 65536> zeros{};
+    bool goes_on = ::write(end, "vmmhist\n", 8) == 8;
+    while (goes_on) goes_on = ::write(end, zeros.data(), zeros.size()) > 0;
+    ::close(end);
+  });
+  EXPECT_EQ(problem_of(path, mib), path + ": is larger than 1048576 bytes, which is the most that "
+                                          "is read: record fewer events");
+  writer.join();
+  fs::remove(path);
+}
+
+TEST(ReadHistory, AFileThatIsTooLargeIsNotRead) {
+  const std::string path = place("large");
+  std::ofstream(path) << "vmmhist\n";
+  fs::resize_file(path, vmm::tools::history_file_bytes_max + 1);  // sparse
+  EXPECT_NE(problem_of(path).find("is larger than 1073741824 bytes"), std::string::npos)
+      << problem_of(path);
+  fs::remove(path);
+}
+
+// A byte each, and a value, a mark or an entry of the memo each.
+TEST(ReadHistory, APickleMakesNoMoreValuesThanItsBytesAllow) {
+  const std::string protocol = "\x80\x04";
+  for (const char each : {']', '}', ')'}) {
+    const auto read = vmm::tools::read_torch_snapshot(protocol + std::string(mib, each) + ".");
+    EXPECT_EQ(read.problem, "the pickle makes more values than a file of its size can hold") << each;
+  }
+  const auto counted = vmm::tools::read_torch_snapshot(protocol + "]" + std::string(mib, '\x94'));
+  EXPECT_EQ(counted.problem, "the pickle counts further than it has values");
+  const auto far = vmm::tools::read_torch_snapshot(protocol + "]r\xff\xff\xff\x7f.");
+  EXPECT_EQ(far.problem, "the pickle counts further than it has values");
+  for (const char each : {'N', '('})
+    EXPECT_EQ(vmm::tools::read_torch_snapshot(protocol + std::string(mib, each)).problem,
+              "the pickle is cut short");
+}
+
+}  // namespace
