@@ -41,8 +41,10 @@ constexpr std::size_t chunk_slots = 16;
 constexpr std::size_t chunk_count = (std::size_t{1} << slot_bits) / chunk_slots;
 using chunk = std::array<handle_slot, chunk_slots>;
 
-// Chunks come when they are needed and stay: a handle of any age finds its slot.
+// Chunks come when they are needed and stay: a handle of any age finds its slot. Slots are used in
+// turn, so that a slot's generations last, but only those of chunks that are there.
 std::array<std::atomic<chunk*>, chunk_count> chunks{};
+std::atomic<std::size_t> slot_count = 0;  // of the chunks that are there
 std::atomic<std::size_t> first_guess = 0;
 
 chunk* chunk_at(std::size_t number) noexcept {
@@ -113,18 +115,39 @@ bool handle_slot::has_callers() const noexcept {
   return false;
 }
 
-void* add_handle(handle_kind kind, void* object) noexcept {
-  constexpr std::size_t count = chunk_slots * chunk_count;
+namespace {
+
+// One of `steps` slots from the first guess on; null where all are in use.
+void* add_among(std::size_t steps, handle_kind kind, void* object) noexcept {
+  const std::size_t count = slot_count.load(std::memory_order_acquire);
   const std::size_t first = first_guess.load(std::memory_order_relaxed);
-  for (std::size_t step = 0; step < count; ++step) {
+  for (std::size_t step = 0; step < steps && step < count; ++step) {
     const std::size_t index = (first + step) % count;
-    if (chunk_at(index / chunk_slots) == nullptr) return nullptr;
     if (void* const handle = take_slot(index, kind, object); handle != nullptr) {
-      first_guess.store((index + 1) % count, std::memory_order_relaxed);
+      first_guess.store(index + 1, std::memory_order_relaxed);
       return handle;
     }
   }
   return nullptr;
+}
+
+// False where there are as many chunks as may be, or no host memory.
+bool add_chunk() noexcept {
+  std::size_t before = slot_count.load(std::memory_order_acquire);
+  if (before == chunk_slots * chunk_count || chunk_at(before / chunk_slots) == nullptr)
+    return false;
+  if (slot_count.compare_exchange_strong(before, before + chunk_slots, std::memory_order_acq_rel))
+    first_guess.store(before, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace
+
+void* add_handle(handle_kind kind, void* object) noexcept {
+  constexpr std::size_t near_slots = 64;
+  void* handle = add_among(near_slots, kind, object);
+  while (handle == nullptr && add_chunk()) handle = add_among(near_slots, kind, object);
+  return handle != nullptr ? handle : add_among(chunk_slots * chunk_count, kind, object);
 }
 
 // A caller is counted before it looks at the state; who destroys changes the state before it looks

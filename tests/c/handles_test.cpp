@@ -62,6 +62,20 @@ TEST(Handles, AreRefusedAfterTheirEnd) {
   }
 }
 
+// A slot stays for ever, so a program that makes and destroys objects must not use up all of them.
+TEST(Handles, FewObjectsAtATimeUseFewSlots) {
+  thing object;
+  std::set<std::uint64_t> slots;
+  void* const kept = add_handle(handle_kind::pool, &object);
+  for (int round = 0; round < 10'000; ++round) {
+    void* const handle = add_handle(handle_kind::pool, &object);
+    slots.insert(reinterpret_cast<std::uint64_t>(handle) & 0xFFFF);
+    drop(handle);
+  }
+  EXPECT_LE(slots.size(), 16u);
+  drop(kept);
+}
+
 TEST(Handles, EndWhenThereAreNoMore) {
   thing object;
   std::vector<void*> all;
