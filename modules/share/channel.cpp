@@ -240,6 +240,7 @@ status share_channel::check_peer() noexcept {
 
 status share_channel::take_greeting(std::int64_t deadline_ns) noexcept {
   check(!session_.is_open(), "a greeting comes to a session that is open");
+  check(descriptor_ >= 0, "a greeting is awaited on a closed channel");
   result<incoming> came = receive(deadline_ns);
   if (!came) return came.error();
   const result<share_session::meaning> taken = session_.take(came->message);
@@ -247,6 +248,7 @@ status share_channel::take_greeting(std::int64_t deadline_ns) noexcept {
 }
 
 status share_channel::prove() noexcept {
+  check(!session_.is_open(), "a session proves itself that is open");
   const result<share_message> proof = session_.proof();
   return proof ? transmit(*proof, {}) : status{fail(proof.error())};
 }
@@ -686,6 +688,7 @@ result<share_channel> share_listener::accept(const share_options& options) noexc
       next_ns = std::min(next_ns, newcomers_[i].deadline_ns);
     }
     const std::size_t count = newcomers_.size() + 1;
+    check(count <= waits.size() && next_ns <= until_ns, "a wait is for too many, or too long");
     const bool any = unix_os::wait_for_any(waits.data(), count, ready.data(), deadline_at(next_ns));
     if (!any && now_ns >= until_ns) return timed_out();
     for (std::size_t i = count - 1; i > 0; --i) {

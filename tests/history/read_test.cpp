@@ -72,7 +72,7 @@ TEST(ReadHistory, APickleMakesNoMoreValuesThanItsBytesAllow) {
   const std::string protocol = "\x80\x04";
   for (const char each : {']', '}', ')'}) {
     const auto read = vmm::tools::read_torch_snapshot(protocol + std::string(mib, each) + ".");
-    EXPECT_EQ(read.problem, "the pickle makes more values than a file of its size can hold") << each;
+    EXPECT_EQ(read.problem, "the pickle makes more values than a file of its size can hold");
   }
   const auto counted = vmm::tools::read_torch_snapshot(protocol + "]" + std::string(mib, '\x94'));
   EXPECT_EQ(counted.problem, "the pickle counts further than it has values");

@@ -55,6 +55,14 @@ TEST(Files, AFullDiskEndsTheTraceAndNotTheProgram) {
   EXPECT_NE(seen.err.find("\"trace_complete\":false"), std::string::npos) << seen.err;
 }
 
+TEST(Files, AFullDiskIsSeenInTheLastWriteToo) {
+  const child::outcome seen = child::preloaded(
+      "monitor", {"work"},
+      {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json", "VMM_TRACE=/dev/full"});
+  EXPECT_NE(seen.err.find("\"trace_complete\":false"), std::string::npos) << seen.err;
+  EXPECT_NE(seen.err.find("/dev/full: no space is left"), std::string::npos) << seen.err;
+}
+
 TEST(Files, AReaderThatGoesEndsTheTraceAndNotTheProgram) {
   const std::string pipe = child::temporary_file("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);

@@ -200,8 +200,9 @@ TEST_F(Place, SilentConnectionsDelayNoOther) {
     auto made = share_channel::connect(path(), options_of(1));
     EXPECT_TRUE(made) << vmm::describe(made.error());
   });
-  auto made = listener->accept(options_of(1));
-  while (!made && made.error().code == errc::foreign_error) made = listener->accept(options_of(1));
+  auto made = listener->accept(options_of(1, 8'000));
+  while (!made && made.error().code == errc::foreign_error)
+    made = listener->accept(options_of(1, 8'000));
   EXPECT_TRUE(made) << vmm::describe(made.error());
   client.join();
   for (const int each : silent) ::close(each);

@@ -66,8 +66,10 @@ TEST(Session, KeepsTheSecretUntilItIsOpenOrHasEnded) {
   again->~share_session();
   EXPECT_FALSE(has_secret(place.data(), place.size(), 1)) << "destroyed";
   const two_sides both;
-  for (const share_session* each : {&both.client, &both.server})
-    EXPECT_FALSE(has_secret(reinterpret_cast<const unsigned char*>(each), sizeof *each, 1)) << "open";
+  for (const share_session* each : {&both.client, &both.server}) {
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(each);
+    EXPECT_FALSE(has_secret(bytes, sizeof *each, 1)) << "open";
+  }
 }
 
 TEST(Session, AnotherSecretIsRefusedOnEitherSide) {
