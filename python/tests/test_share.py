@@ -304,3 +304,14 @@ def test_the_module_is_imported_on_its_own():
     words = "import sys, libvmm; print('libvmm.share' in sys.modules); import libvmm.share"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_secret_leaves_no_copy_behind():
+    secret = bytearray(share.make_secret())
+    with share._options(secret, 10) as options:
+        made = options._obj
+        assert bytes(made.secret) == secret
+    assert bytes(made.secret) == bytes(32)
+    with pytest.raises(libvmm.InvalidArgument):
+        with share._options(secret[:31], 10):
+            pass
