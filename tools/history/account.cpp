@@ -218,14 +218,14 @@ namespace {
   std::array<char, 65536> block;
   std::size_t got = block.size();
   const bool is_too_large = size_bytes > 0 && static_cast<std::uint64_t>(size_bytes) > bytes_max;
-  while (!is_too_large && got == block.size() && text.size() <= bytes_max) {
+  while (got == block.size() && text.size() <= bytes_max) {
     got = std::fread(block.data(), 1, block.size(), file.get());
     text.append(block.data(), got);
-    if (!looks_like_history(text) && !looks_like_pickle(text)) break;
+    if (is_too_large || (!looks_like_history(text) && !looks_like_pickle(text))) break;
   }
   if (std::ferror(file.get()) != 0) {
     problem = errno == EISDIR ? "is a folder" : "cannot be read to its end";
-  } else if (text.empty() && !is_too_large) {
+  } else if (text.empty()) {
     problem = "is empty";
   } else if (is_too_large || text.size() > bytes_max) {
     problem = "is larger than " + std::to_string(bytes_max) +
