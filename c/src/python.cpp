@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 
 #include "errors.hpp"
 #include "vmm.h"
@@ -48,7 +49,11 @@ const interpreter& python() noexcept {
   return found;
 }
 
-std::atomic<void (*)(void*)> on_tensor_end = nullptr;
+// An exception that leaves the function once has been handled by then; one that comes each time is
+// of the program's own, such as a stack that is used up.
+constexpr int tries = 8;
+
+std::atomic<std::uint32_t (*)(std::uint64_t)> on_tensor_end = nullptr;
 
 }  // namespace
 }  // namespace vmm_c
@@ -57,7 +62,7 @@ using namespace vmm_c;  // NOLINT: the functions below are this file's only othe
 
 extern "C" {
 
-vmm_status vmm_python_on_tensor_end(void (*ended)(void* tensor)) VMM_NOEXCEPT {
+vmm_status vmm_python_on_tensor_end(std::uint32_t (*ended)(std::uint64_t number)) VMM_NOEXCEPT {
   if (ended != nullptr && !python().is_there)
     return fail(VMM_ERROR_NOT_SUPPORTED, "the process has no interpreter of Python");
   on_tensor_end.store(ended);
@@ -66,11 +71,15 @@ vmm_status vmm_python_on_tensor_end(void (*ended)(void* tensor)) VMM_NOEXCEPT {
 
 void vmm_python_end_tensor(void* tensor) VMM_NOEXCEPT {
   if (on_tensor_end.load() == nullptr) return;
+  const std::uint64_t number = static_cast<const std::uint64_t*>(tensor)[-1];
   const int state = python().PyGILState_Ensure();
   std::array<void*, 3> pending{};
   python().PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
   // Once more: the interpreter may have begun to end while this thread waited for its lock.
-  if (auto* const ended = on_tensor_end.load(); ended != nullptr) ended(tensor);
+  if (auto* const ended = on_tensor_end.load(); ended != nullptr) {
+    for (int each = 0; each < tries && ended(number) == 0; ++each) {
+    }
+  }
   python().PyErr_Restore(pending[0], pending[1], pending[2]);
   python().PyGILState_Release(state);
 }

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the outcomes to LIBVMM_TEST_XML, where it is set, in lines as GoogleTest writes them: ./run
-test counts the tests in there, and names those that were skipped."""
+"""Writes the outcomes to LIBVMM_TEST_XML, where it is set, in lines as GoogleTest writes them:
+./run test counts the tests in there, and names those that were skipped."""
 import os
 from xml.sax.saxutils import quoteattr
 

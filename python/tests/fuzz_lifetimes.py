@@ -343,7 +343,8 @@ class Worker:
             fail(f"a child ended with {status}: a hang is {int(signal.SIGALRM)}")
 
     OPERATIONS = ("make_pool", "make_manager", "make_sleeper", *["allocate"] * 4, *["show"] * 6,
-                  "churn", "capsule", "refuse", *["look"] * 4, "write", "look_at_owner", *["drop_array"] * 4,
+                  "churn", "capsule", "refuse", *["look"] * 4, "write", "look_at_owner",
+                  *["drop_array"] * 4,
                   *["drop_block"] * 2, *["drop_other"] * 2, *["free"] * 3, "free_by_two",
                   "free_raw", "close_pool", "close_manager", "leave", "drop_pool", "drop_manager",
                   "resize", "move", "grow", "suspend", "collect", "fork")

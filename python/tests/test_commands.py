@@ -113,6 +113,21 @@ def test_the_preload_library_beside_the_c_library_is_used(tmp_path):
     assert found["preload_library"] == str(beside)
 
 
+def test_a_folder_that_the_loader_would_split(tmp_path):
+    """It would run the program without the library, and say so in a line that is easily missed."""
+    for name in ("mein Projekt", "a:b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        library = folder / os.path.basename(libvmm.loaded_library())
+        shutil.copy(libvmm.loaded_library(), library)
+        (folder / "libvmm_preload.so").touch()
+        script = tmp_path / "script.py"
+        script.write_text("print('ran')")
+        said = command("run", "--mode", "monitor", str(script), LIBVMM=str(library))
+        assert said.returncode == 2 and "blanks and colons" in said.stderr, said.stderr
+        assert str(folder) in said.stderr and "ran" not in said.stdout
+
+
 # Wrong values, and words of what is said of them. The C library is asked for the first ones.
 WRONG_SETTINGS = [
     ("VMM_BUDGET", "40 gigs", "VMM_BUDGET takes bytes with a unit"),

@@ -388,6 +388,34 @@ pool.validate(); manager.validate()
 """)
 
 
+def test_a_handler_that_raises_while_an_array_ends():
+    """The deleter is left by the exception: the block is free all the same."""
+    child(CYCLES + """
+class Stop(Exception): pass
+def handler(number, frame): raise Stop
+signal.signal(signal.SIGALRM, handler)
+sys.unraisablehook = lambda what: None
+import time
+end = time.monotonic() + 2
+interrupted = 0
+while time.monotonic() < end:
+    block = pool.allocate(512)
+    array = numpy.from_dlpack(block)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 2e-6 * (interrupted % 20 + 1))
+        del array
+        while signal.getitimer(signal.ITIMER_REAL)[0]: pass
+        time.sleep(0)
+    except Stop:
+        pass
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    interrupted += 1
+    array = None
+    block.free()
+pool.close()
+""")
+
+
 def test_children_drop_what_they_inherit():
     made = child(CYCLES + """
 import os, warnings

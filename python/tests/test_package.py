@@ -214,6 +214,30 @@ def test_errors_are_exceptions_with_the_text(pool):
     assert pool.statistics().live_count == 0
 
 
+def test_what_objects_say_of_themselves(driver):
+    with libvmm.Pool(driver, budget=8 << 20) as pool, libvmm.Manager(driver) as manager:
+        block, other = pool.allocate(4096), manager.allocate(4096)
+        assert f"of {driver!r}: 1 blocks of 4096 bytes live" in repr(pool)
+        assert "1 blocks of 4096 bytes live" in repr(manager)
+        assert f"{block.address:#x} 4096 bytes" in repr(block)
+        with pytest.raises(libvmm.OutOfMemory):
+            pool.allocate(1 << 30)
+        short = pool.last_shortage()
+        assert short.failure is libvmm.Status.OVER_BUDGET and "OVER_BUDGET" in repr(short)
+        block.free()
+        manager.close()
+        assert other.address == 0 and repr(other) == "<libvmm.Range 4096 bytes, freed>"
+        with pytest.raises(libvmm.InvalidHandle):
+            other.free()
+    assert repr(pool) == "<libvmm.Pool, closed>" and repr(manager) == "<libvmm.Manager, closed>"
+
+
+def test_the_status_of_each_error_has_a_name():
+    for status in libvmm.Status:
+        name = libvmm._native.LIBRARY.vmm_status_name(status).decode()
+        assert name.removeprefix("VMM_").removeprefix("ERROR_") == status.name
+
+
 def test_the_budget_and_what_was_short(driver):
     with libvmm.Pool(driver, budget=8 << 20) as pool:
         assert pool.last_shortage() is None

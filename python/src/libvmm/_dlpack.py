@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -60,6 +61,14 @@ class _ManagedVersioned(ctypes.Structure):
                 ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
 
 
+class _Kept(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_uint64), ("managed", _Managed)]
+
+
+class _KeptVersioned(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_uint64), ("managed", _ManagedVersioned)]
+
+
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -67,21 +76,26 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _END_TENSOR = ctypes.cast(_native.LIBRARY.vmm_python_end_tensor, ctypes.c_void_p).value
 _END_CAPSULE = ctypes.cast(_native.LIBRARY.vmm_python_end_capsule, ctypes.c_void_p).value
 
-# What is shown, by the address of its struct: all that a consumer needs until it calls the
-# deleter, which may be from any thread, and after Python has ended: the dict is never freed.
-_shown: dict[int, tuple[Any, ...]] = {}
+# What is shown, by its number, which is not used again: the owner, the lives that count it, and all
+# that a consumer needs until it calls the deleter, which may be from any thread, and after Python
+# has ended: the dict is never freed.
+_shown: dict[int, list[Any]] = {}
+_numbers = itertools.count(1)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_shown))
 
 
 @_native.TENSOR_ENDED
-def _ended(address: int) -> None:
-    _end(address)
+def _ended(number: int) -> int:
+    return _end(number)
 
 
-def _end(address: int, lives: tuple[_lifetime.Life, ...] = ()) -> None:
-    kept = _shown.pop(address, None)
-    for life in lives if kept is None else kept[1]:
-        life.hide(address)
+def _end(number: int) -> int:
+    kept = _shown.get(number)
+    if kept is not None:
+        for life in kept[1]:
+            life.hide(number)
+        _shown.pop(number, None)
+    return 1
 
 
 check(_native.LIBRARY.vmm_python_on_tensor_end(_ended))
@@ -173,18 +187,23 @@ def capsule_of(owner: Any, lives: tuple[_lifetime.Life, ...], tensor: Any,
                version: tuple[int, int] | None) -> Any:
     """A capsule that keeps `owner`, and what it shows: tensor() returns it, called when the memory
     is held. Raises BufferError where a life of `lives` ends."""
-    managed: Any = _Managed() if version is None else _ManagedVersioned(_Version(*version))
-    address = ctypes.addressof(managed)
+    struct: Any = _Kept() if version is None else _KeptVersioned()
+    managed, kept = struct.managed, [owner, lives, struct]
+    if version is not None:
+        managed.version = _Version(*version)
+    managed.deleter = _END_TENSOR
+    number = next(_numbers)
+    while _shown.setdefault(number, kept) is not kept:  # counted by two threads at once
+        number = next(_numbers)
+    struct.number = number
     try:
         for life in lives:
-            life.show(address)
-        numbers = _fill(managed.tensor, tensor())
-        managed.deleter = _END_TENSOR
-        _shown[address] = (owner, lives, managed, numbers)
+            life.show(number)
+        kept.append(_fill(managed.tensor, tensor()))
         name = b"dltensor" if version is None else b"dltensor_versioned"
-        return _new_capsule(address, name, _END_CAPSULE)
+        return _new_capsule(ctypes.addressof(managed), name, _END_CAPSULE)
     except BaseException:
-        _end(address, lives)
+        _end(number)
         raise
 
 

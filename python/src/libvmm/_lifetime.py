@@ -92,6 +92,11 @@ class Life:
         """Why the object is not to end by itself; "" where it is."""
         return ""
 
+    def is_here(self) -> bool:
+        """Whether it is this process's own, and not of a parent, whose locks a child must not
+        wait for."""
+        return is_of_this_process(self._forks)
+
     # ---- arrays ----
     # An array is counted before it looks whether it may be; a call that takes memory away says so
     # before it counts. Each looks at a copy, which is made whole: one of the two sees the other.
@@ -183,7 +188,7 @@ class Life:
     def end_by_itself(self) -> None:
         """In whatever thread dropped the last keeper. A child leaves alone what its parent has, a
         process that ends what ends with it."""
-        if not is_of_this_process(self._forks) or self._state.pop(_OPEN, None) is None:
+        if not self.is_here() or self._state.pop(_OPEN, None) is None:
             return
         if process.is_ending and not self.ends_at_exit:
             return

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import runpy
 import sys
 
@@ -31,6 +32,9 @@ def _run_preloaded(mode: str, script: list[str]) -> int:
     if library is None:
         return _fail(f"mode {mode} needs libvmm_preload.so, which is neither in this package nor "
                      "beside its C library; Debian has it in vmm-tools")
+    if re.search(r"[\s:]", library):
+        return _fail(f"the loader takes blanks and colons in LD_PRELOAD for the end of a name, and "
+                     f"the library is {library}: install libvmm in a folder without them")
     before = os.environ.get("LD_PRELOAD", "")
     os.environ["LD_PRELOAD"] = f"{library}:{before}" if before else library
     os.environ["VMM_MODE"] = mode

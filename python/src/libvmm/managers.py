@@ -229,7 +229,8 @@ class Manager(_values.OneOwner):
         if not self._handle:
             return "<libvmm.Manager, closed>"
         numbers = _native.ManagerStatistics()
-        if _LIBRARY.vmm_manager_get_statistics(self._handle, ctypes.byref(numbers)) != 0:
+        if not self._life.is_here() or \
+                _LIBRARY.vmm_manager_get_statistics(self._handle, ctypes.byref(numbers)) != 0:
             return f"<libvmm.Manager of {self.driver!r}>"
         return (f"<libvmm.Manager of {self.driver!r}: {numbers.live_count} blocks of "
                 f"{numbers.user_bytes} bytes live, {numbers.held_bytes} bytes held>")

@@ -504,7 +504,8 @@ class Pool(_values.OneOwner):
         if not self._handle:
             return "<libvmm.Pool, closed>"
         numbers = _native.PoolStatistics()
-        if _LIBRARY.vmm_pool_get_statistics(self._handle, ctypes.byref(numbers)) != 0:
+        if not self._life.is_here() or \
+                _LIBRARY.vmm_pool_get_statistics(self._handle, ctypes.byref(numbers)) != 0:
             return f"<libvmm.Pool of {self.driver!r}>"
         return (f"<libvmm.Pool of {self.driver!r}: {numbers.live_count} blocks of "
                 f"{numbers.live_bytes} bytes live, {numbers.mapped_bytes} bytes mapped>")

@@ -195,6 +195,8 @@ def _info(query: Any, handle: ctypes.c_void_p) -> SharedInfo:
 class _ShareLife(_lifetime.Life):
     __slots__ = ("handle", "call")
     ends_at_exit = True  # paths of sockets, and what the peer waits for
+    handle: ctypes.c_void_p
+    call: Any
 
     def end(self) -> None:
         check(self.call(self.handle))
@@ -202,6 +204,7 @@ class _ShareLife(_lifetime.Life):
 
 class _BorrowedLife(_ShareLife):
     __slots__ = ("channel",)
+    channel: _ShareLife
 
     def end(self) -> None:
         self.give_back()
@@ -217,12 +220,12 @@ class _BorrowedLife(_ShareLife):
 class _Handle(_values.OneOwner):
     """An object of the C library that one call ends."""
 
-    _life_type: type[_ShareLife] = _ShareLife
+    _life: _ShareLife
 
-    def __init__(self, handle: ctypes.c_void_p, end: Any,
-                 parent: _lifetime.Life | None = None) -> None:
+    def __init__(self, handle: ctypes.c_void_p, end: Any, parent: _lifetime.Life | None = None,
+                 life_type: type[_ShareLife] = _ShareLife) -> None:
         self._handle = handle
-        self._life = self._life_type(f"share.{type(self).__name__}", parent)
+        self._life = life_type(f"share.{type(self).__name__}", parent)
         self._life.handle, self._life.call = handle, end
 
     @property
@@ -314,10 +317,10 @@ class Borrowed(_Handle):
     """A block of another process, mapped in this one, from Channel.borrow(). A DLPack producer as
     libvmm.Block is. Its bytes stay for as long as it is borrowed, whatever becomes of the peer."""
 
-    _life_type = _BorrowedLife
+    _life: _BorrowedLife
 
     def __init__(self, handle: ctypes.c_void_p, channel: Channel, driver: Driver) -> None:
-        super().__init__(handle, _LIBRARY.vmm_share_end_import, driver._life)
+        super().__init__(handle, _LIBRARY.vmm_share_end_import, driver._life, _BorrowedLife)
         self._channel, self._owner = channel, _Owner(driver)
         self._life.channel = channel._life
 
@@ -325,7 +328,7 @@ class Borrowed(_Handle):
     def _lives(self) -> tuple[_lifetime.Life, ...]:
         return (self._life,)
 
-    _streams = ()
+    _streams: tuple[int, ...] = ()
 
     def info(self) -> SharedInfo:
         """Where the block lies here, its number and epoch, and its label."""

@@ -234,8 +234,9 @@ class Suspender(_values.OneOwner):
                              report.refused_bytes, report.cached_bytes, report.unfinished_bytes)
 
     def _forbid(self, tags: tuple[str, ...]) -> list[tuple[_lifetime.Life, str, object]]:
-        barred = [(allocator._life, tag, object()) for allocator, tag in list(self._regions)
-                  if (not tags or tag in tags) and _is_read_by_host(allocator)]
+        barred: list[tuple[_lifetime.Life, str, object]] = [
+            (allocator._life, tag, object()) for allocator, tag in list(self._regions)
+            if (not tags or tag in tags) and _is_read_by_host(allocator)]
         for life, tag, key in barred:
             life.forbid(key, f"the memory is suspended: resume('{tag}') first")
         return barred
