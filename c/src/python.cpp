@@ -53,7 +53,8 @@ const interpreter& python() noexcept {
 // of the program's own, such as a stack that is used up.
 constexpr int tries = 8;
 
-std::atomic<std::uint32_t (*)(std::uint64_t)> on_tensor_end = nullptr;
+using end_function = void(std::uint64_t number, std::uint32_t* is_done);
+std::atomic<end_function*> on_tensor_end = nullptr;
 
 }  // namespace
 }  // namespace vmm_c
@@ -62,7 +63,8 @@ using namespace vmm_c;  // NOLINT: the functions below are this file's only othe
 
 extern "C" {
 
-vmm_status vmm_python_on_tensor_end(std::uint32_t (*ended)(std::uint64_t number)) VMM_NOEXCEPT {
+vmm_status vmm_python_on_tensor_end(void (*ended)(std::uint64_t number,
+                                                  std::uint32_t* is_done)) VMM_NOEXCEPT {
   if (ended != nullptr && !python().is_there)
     return fail(VMM_ERROR_NOT_SUPPORTED, "the process has no interpreter of Python");
   on_tensor_end.store(ended);
@@ -77,8 +79,8 @@ void vmm_python_end_tensor(void* tensor) VMM_NOEXCEPT {
   python().PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
   // Once more: the interpreter may have begun to end while this thread waited for its lock.
   if (auto* const ended = on_tensor_end.load(); ended != nullptr) {
-    for (int each = 0; each < tries && ended(number) == 0; ++each) {
-    }
+    std::uint32_t is_done = 0;
+    for (int each = 0; each < tries && is_done == 0; ++each) ended(number, &is_done);
   }
   python().PyErr_Restore(pending[0], pending[1], pending[2]);
   python().PyGILState_Release(state);

@@ -404,11 +404,10 @@ while time.monotonic() < end:
     try:
         signal.setitimer(signal.ITIMER_REAL, 2e-6 * (interrupted % 20 + 1))
         del array
-        while signal.getitimer(signal.ITIMER_REAL)[0]: pass
-        time.sleep(0)
+        time.sleep(1e-4)
+        print(end="")
     except Stop:
         pass
-    signal.setitimer(signal.ITIMER_REAL, 0)
     interrupted += 1
     array = None
     block.free()

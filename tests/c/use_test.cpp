@@ -150,7 +150,7 @@ TEST_F(Use, AStreamIsOrderedBehindAnother) {
 }
 
 TEST(Use_Python, NeedsAnInterpreter) {
-  const vmm_status refused = vmm_python_on_tensor_end([](std::uint64_t) { return 1u; });
+  const vmm_status refused = vmm_python_on_tensor_end([](std::uint64_t, std::uint32_t*) {});
   EXPECT_FAILS(refused, VMM_ERROR_NOT_SUPPORTED);
   EXPECT_GOOD(vmm_python_on_tensor_end(nullptr));
   int tensor = 0;

@@ -85,17 +85,17 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(_shown))
 
 
 @_native.TENSOR_ENDED
-def _ended(number: int) -> int:
-    return _end(number)
+def _ended(number: int, is_done: Any) -> None:
+    _end(number)
+    is_done[0] = 1
 
 
-def _end(number: int) -> int:
+def _end(number: int) -> None:
     kept = _shown.get(number)
     if kept is not None:
         for life in kept[1]:
             life.hide(number)
         _shown.pop(number, None)
-    return 1
 
 
 check(_native.LIBRARY.vmm_python_on_tensor_end(_ended))

@@ -137,7 +137,7 @@ class ManagerStatistics(Sized):
                     "suspended_bytes")
 
 
-TENSOR_ENDED = ctypes.CFUNCTYPE(U32, U64)
+TENSOR_ENDED = ctypes.CFUNCTYPE(None, U64, ctypes.POINTER(U32))
 _OUT = ctypes.POINTER(HANDLE)
 
 # The arguments of each call; all of them answer a status but those of _OTHERS.
