@@ -557,8 +557,9 @@ void vmm_plugin_init(int32_t device_count) VMM_NOEXCEPT { (void)device_count; }
 
 void vmm_plugin_empty_cache(void) VMM_NOEXCEPT {
   const vmm_status done = on_allocator(plugin_allocator(), [](allocator_object& on) {
+    // While captures are announced nothing is waited for, as in PyTorch's own.
     (void)on_devices(on, VMM_ALL_DEVICES, [&](device_memory& device, std::int32_t) {
-      (void)device.wait_for_frees(on.captures());
+      if (!on.captures()) (void)device.wait_for_frees(false);
       return VMM_SUCCESS;
     });
     return trim(on, VMM_ALL_DEVICES, 0, nullptr);

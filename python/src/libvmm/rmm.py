@@ -48,7 +48,7 @@ def functions(pool: Pool) -> tuple[Callable[..., int], Callable[..., None]]:
             raise MemoryError(str(short)) from short
 
     def deallocate(address: int, _size: int, stream: Any = 0) -> None:
-        if _values.address("address", address):
+        if _values.address("address", address) and pool.is_open:  # RMM's memory may outlive it
             pool.free_raw(address, stream_number(stream))
 
     return allocate, deallocate
