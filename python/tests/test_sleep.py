@@ -3,13 +3,10 @@
 """Goal: torch_memory_saver's interface and vLLM's sleep-mode backend over vmm's regions: the same
 names and parameters, memory paused and resumed by tag, a state machine that fails without harm.
 Method: a stand-in for PyTorch that has MemPool, use_mem_pool and graph in its words and allocates
-through the functions that it is given; a stand-in for vLLM's factory. Where torch_memory_saver's
-wheel is installed its signatures are compared, else the list below, read from its version of
-2026-08."""
+through the functions that it is given. torch_memory_saver's own signatures and vLLM's own base
+class and factory are `./run check adapters`'s."""
 import contextlib
 import ctypes
-import importlib
-import inspect
 import os
 import sys
 import types
@@ -21,19 +18,6 @@ import libvmm.torch_memory_saver as compat
 from libvmm import vllm as backend_module
 
 MIB = 1 << 20
-SIGNATURES = {
-    "region": [("tag", "default"), ("enable_cpu_backup", False), ("enable_disk_backup", False),
-               ("cpu_backup_backend", None)],
-    "cuda_graph": [("cuda_graph", inspect.Parameter.empty), ("pool", None), ("stream", None),
-                   ("capture_error_mode", "global"), ("tag", "default"),
-                   ("enable_cpu_backup", False), ("cpu_backup_backend", None)],
-    "disable": [],
-    "pause": [("tag", None)],
-    "resume": [("tag", None)],
-    "get_cpu_backup": [("x", inspect.Parameter.empty), ("zero_copy", False)],
-    "set_disk_backup_dir": [("path", inspect.Parameter.empty)],
-}
-PROPERTIES = ("enabled", "hook_mode", "memory_margin_bytes", "retain_cpu_backup")
 
 
 class Memory:
@@ -90,32 +74,6 @@ def saver(memory):
     yield made
     if made._impl is not None:
         made._impl.close()
-
-
-def parameters_of(function):
-    return [(each.name, each.default) for each in inspect.signature(function).parameters.values()
-            if each.name != "self"]
-
-
-def test_the_signatures_are_those_of_the_list():
-    for name, expected in SIGNATURES.items():
-        assert parameters_of(getattr(compat.TorchMemorySaver, name)) == expected, name
-    for name in PROPERTIES:
-        assert isinstance(getattr(compat.TorchMemorySaver, name), property)
-    assert isinstance(compat.torch_memory_saver, compat.TorchMemorySaver)
-
-
-def test_the_signatures_are_those_of_the_wheel():
-    original = pytest.importorskip("torch_memory_saver", reason="its wheel is not installed")
-    theirs = importlib.import_module("torch_memory_saver.entrypoint").TorchMemorySaver
-    assert hasattr(original, "torch_memory_saver")
-    for name, member in vars(theirs).items():
-        if name.startswith("_"):
-            continue
-        ours = inspect.getattr_static(compat.TorchMemorySaver, name)
-        assert isinstance(ours, property) == isinstance(member, property), name
-        if not isinstance(member, property):
-            assert parameters_of(ours) == parameters_of(member), name
 
 
 def write(at, byte, size=64):
@@ -242,7 +200,7 @@ def cuda(monkeypatch):
 
 
 def test_a_capture_allocates_and_its_memory_comes_back(memory, cuda):
-    """What PyTorch does in cuda_graph(): segments on the captured stream, freed behind the graph."""
+    """As cuda_graph() does: segments on the captured stream, freed behind the graph."""
     saver = compat.TorchMemorySaver()
     region = saver._ensure_initialized().region("graphs", "")
     stream = region._driver.create_stream()
@@ -317,46 +275,6 @@ def test_wrong_use(saver, memory):
     saver.resume("kv")
     with compat.configure_subprocess():
         pass
-
-
-class Factory:
-    """Written from vLLM's registry of sleep-mode backends."""
-
-    registry = {}
-
-    @classmethod
-    def register_backend(cls, name, module_path, class_name):
-        if name in cls.registry:
-            raise ValueError(f"Sleep-mode backend '{name}' is already registered.")
-        cls.registry[name] = lambda: getattr(importlib.import_module(module_path), class_name)
-
-    @classmethod
-    def get_backend_class(cls, name):
-        if name not in cls.registry:
-            raise ValueError(f"Unsupported sleep-mode backend '{name}'.")
-        return cls.registry[name]()
-
-
-@pytest.fixture
-def vllm(monkeypatch):
-    Factory.registry = {}
-    inside = types.ModuleType("vllm.device_allocator.sleep_mode_backend")
-    inside.SleepModeBackendFactory = Factory
-    for name in ("vllm", "vllm.device_allocator"):
-        package = types.ModuleType(name)
-        package.__path__ = []
-        monkeypatch.setitem(sys.modules, name, package)
-    monkeypatch.setitem(sys.modules, inside.__name__, inside)
-
-
-def test_the_backend_registers_once(vllm):
-    backend_module.register()
-    backend_module.register()
-    made = Factory.get_backend_class("libvmm")
-    assert made is backend_module.VmmBackend
-    assert made.preserves_communicators() and made.preserves_compiled_artifacts()
-    assert not made.preserves_graphs_with_communicators() and not made.supports_durable_storage()
-    assert made.is_supported() in (True, False)
 
 
 @pytest.fixture

@@ -288,6 +288,8 @@ def test_vllm_makes_the_backend(vllm, monkeypatch):
     made = vllm.SleepModeBackendFactory.create_backend(
         types.SimpleNamespace(sleep_mode_backend="libvmm"))
     assert isinstance(made, vllm.SleepModeBackend) and made.state() == "RUNNING"
+    assert made.preserves_communicators() and made.preserves_compiled_artifacts()
+    assert not made.preserves_graphs_with_communicators() and not made.supports_durable_storage()
 
 
 def test_vllm_s_methods_are_all_there(vllm):
