@@ -61,7 +61,8 @@ class Tree(unittest.TestCase):
     def test_each_page_says_where_it_is_behind(self):
         wrong = []
         for page, text in proofs.pages():
-            found, states = proofs.complaints_of(page, text, pathlib.Path(page).stem in proofs.PAGES)
+            is_proof = pathlib.Path(page).stem in proofs.PAGES
+            found, states = proofs.complaints_of(page, text, is_proof)
             wrong += found
             for each, is_behind in states:
                 if is_behind:

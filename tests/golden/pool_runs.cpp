@@ -54,7 +54,8 @@ seeded_run run_pool(std::uint64_t seed) {
   const std::vector<std::uint8_t> bytes = random_program(seed);
   basic_stream_program<recording_driver> program{byte_source{bytes}, recorder};
   seeded_run out;
-  if (const char* wrong = program.run({.validate_every = 64, .every_call = false}); wrong != nullptr)
+  const char* const wrong = program.run({.validate_every = 64, .every_call = false});
+  if (wrong != nullptr)
     out.problem = std::string(wrong) + ": " + program.detail();
   const vmm::pool_statistics& last = program.last_statistics();
   out.statistics = show(last);

@@ -347,7 +347,8 @@ class basic_stream_program {
   }
   void wake(vmm::suspender& sleeper, bool is_whole) {
     if (pool_->allocate(512, streams_[0])) complain("a suspended pool hands out memory");
-    for (std::uint32_t left = source_.byte() % 4; is_whole && left > 0 && !blocks_.empty(); --left) {
+    const std::uint32_t count = source_.byte() % 4;
+    for (std::uint32_t i = 0; is_whole && i < count && !blocks_.empty(); ++i) {
       const auto victim = some_block();
       const bool is_after_all = after_all_ && may_free_after_all(victim->second);
       is_after_all ? free_after_all(victim) : free(victim, false);
