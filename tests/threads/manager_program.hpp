@@ -254,6 +254,12 @@ class manager_program {
     use(who, *changed);
   }
 
+  // A copy of bytes is work for a stream, which nobody gives while the memory goes away.
+  vmm::status give_copy(const vmm::copy_request& request, vmm::copy_mode mode) {
+    if (!sleeps_) return manager_->copy(request, mode);
+    const vmm::sync::shared_guard held(asleep_mutex_);
+    return manager_->copy(request, mode);
+  }
   void copy(actor& who) {
     block* const from = some_block(who);
     block* const to = some_block(who);
@@ -266,7 +272,7 @@ class manager_program {
     request.stream = who.own;
     const bool moves = who.numbers.one_in(2);
     const auto mode = moves ? vmm::copy_mode::move : vmm::copy_mode::copy;
-    const vmm::status copied = manager_->copy(request, mode);
+    const vmm::status copied = give_copy(request, mode);
     if (!copied) return expect_refusal(who, copied.error().code);
     to->tag = from->tag;
     to->written_bytes = from->written_bytes;
