@@ -236,7 +236,7 @@ def close(life: Life) -> bool:
     except InUse as refused:
         users = life.users()
         if users and not life.arrays():
-            raise InUse(f"the {life.name} is used by {users}: end that first") from refused
+            refused.args = (f"{refused}; used by {users}",)
         raise
     return True
 

@@ -96,6 +96,11 @@ _CLASSES: dict[int, type[Error]] = {
     12: NotSupported, 13: NotPermitted, 14: Unavailable, 15: DeviceLost,
     _INVALID_HANDLE: InvalidHandle,
 }
+# Of errors that the package raises itself.
+for _class, _own in {InvalidArgument: 1, OutOfMemory: 3, UnknownAddress: 8, InUse: 11,
+                     NotSupported: 12, NotPermitted: 13, Unavailable: 14, DeviceLost: 15,
+                     InvalidHandle: _INVALID_HANDLE}.items():
+    _class.status, _class.status_name = _own, f"VMM_ERROR_{Status(_own).name}"
 _CLOSED = "the object was closed: make another"
 
 
