@@ -224,6 +224,10 @@ class driver : public detail::owned<vmm_driver, vmm_driver_close> {
   void synchronize(vmm_stream stream) const {
     detail::require(vmm_driver_synchronize_stream(get(), stream));
   }
+  /// Work that `then` is given from now on begins after that of `first`; the host does not wait.
+  void order(vmm_stream first, vmm_stream then) const {
+    detail::require(vmm_driver_order_streams(get(), first, then));
+  }
 };
 
 /// A stream of a driver, for programs that have no other way to make one; the default stream where

@@ -247,6 +247,19 @@ TEST_F(Resources, InTheOrderOfAStream) {
   EXPECT_TRUE(resource != vmm::stream_resource(other));
 }
 
+TEST_F(Resources, AStreamBehindAnother) {
+  void* const used = pool.allocate(3 * MiB, a.get());
+  ASSERT_EQ(vmm_driver_fill(driver.get(), used, 1, 3 * MiB, a.get()), VMM_SUCCESS);
+  driver.order(a.get(), b.get());
+  ASSERT_EQ(vmm_driver_fill(driver.get(), used, 2, 1, b.get()), VMM_SUCCESS);
+  driver.synchronize(b.get());
+  driver.synchronize(a.get());
+  unsigned char byte = 0;
+  driver.read(&byte, used, 1);
+  EXPECT_EQ(byte, 2);
+  pool.free(used, a.get());
+}
+
 TEST_F(Resources, WithoutAStream) {
   const vmm::device_resource resource(pool);
   // Memory that another stream's unfinished work may use is waited for.
