@@ -1282,8 +1282,8 @@ VMM_API vmm_status vmm_top_publish(uint32_t on) VMM_NOEXCEPT;
 /** `ended` is called with the number of each tensor whose deleter is vmm_python_end_tensor(): with
  *  Python's lock, no exception pending, in any thread. An exception that was pending is so again
  *  afterwards. It sets *is_done to 1; where an exception leaves it before, such as that of a
- *  signal's handler, it is called again. NULL: none is called any more, which is for the
- *  interpreter's end. Errors: NOT_SUPPORTED (the process has no interpreter). Thread safety: any. */
+ *  signal's handler, it is called again. NULL: none is called any more, which is for the end of
+ *  the interpreter. Errors: NOT_SUPPORTED (the process has no interpreter). Thread safety: any. */
 VMM_API vmm_status vmm_python_on_tensor_end(void (*ended)(uint64_t number,
                                                           uint32_t* is_done)) VMM_NOEXCEPT;
 /** The deleter of a DLManagedTensor or DLManagedTensorVersioned. Requires: its number stands in the
