@@ -192,8 +192,8 @@ VMM_API void vmm_plugin_free(void* at, uint64_t size_bytes, int32_t device,
                              vmm_stream stream) VMM_NOEXCEPT;
 VMM_API void vmm_plugin_record_stream(void* at, vmm_stream stream) VMM_NOEXCEPT;
 VMM_API void vmm_plugin_init(int32_t device_count) VMM_NOEXCEPT;
-/** Waits for the work that pending frees wait for, unless a capture is announced, and gives all free
- *  memory back. */
+/** Waits for the work that pending frees wait for, unless a capture is announced, and gives all
+ *  free memory back. */
 VMM_API void vmm_plugin_empty_cache(void) VMM_NOEXCEPT;
 VMM_API void vmm_plugin_memory_fraction(double fraction, int32_t device) VMM_NOEXCEPT;
 /** The block that begins at `at`, and its size. NULL: none does. */
