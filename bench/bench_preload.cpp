@@ -116,12 +116,23 @@ figures play() {
 
 void set(const char* name, const char* value) { (void)setenv(name, value, 1); }
 
+// LD_PRELOAD is cut at blanks and colons: a library below such a folder has a link.
+const std::string& preload_name() {
+  static const std::string name = [] {
+    const std::string library = VMM_PRELOAD;
+    if (library.find_first_of(" \t:$") == std::string::npos) return library;
+    const std::string link = "/tmp/bench_preload_" + std::to_string(getpid()) + ".so";
+    return symlink(library.c_str(), link.c_str()) == 0 ? link : library;
+  }();
+  return name;
+}
+
 [[noreturn]] void become_player(const subject& what, int to) {
   (void)dup2(to, STDOUT_FILENO);
   set("LD_LIBRARY_PATH", VMM_BARE_DRIVER);
   for (const char* name : {"LD_PRELOAD", "VMM_TRACE", "VMM_REPORT_FORMAT"}) (void)unsetenv(name);
   if (*what.mode != '\0') {
-    set("LD_PRELOAD", VMM_PRELOAD);
+    set("LD_PRELOAD", preload_name().c_str());
     set("VMM_MODE", what.mode);
     set("VMM_REPORT", "off");
     if (*what.trace != '\0') set("VMM_TRACE", what.trace);

@@ -6,6 +6,15 @@
 # every unit has been added to the library.
 include(CMakePackageConfigHelpers)
 
+# A checkout is no prefix: what is installed would lie among the sources.
+file(REAL_PATH "${PROJECT_SOURCE_DIR}" vmm_real_source)
+install(CODE "
+  file(REAL_PATH \"\${CMAKE_INSTALL_PREFIX}\" vmm_prefix)
+  if(\"\$ENV{DESTDIR}\" STREQUAL \"\" AND vmm_prefix STREQUAL \"${vmm_real_source}\")
+    message(FATAL_ERROR \"\${CMAKE_INSTALL_PREFIX} is vmm's source folder: install into another \"
+                        \"one, as --prefix ~/vmm-installed\")
+  endif()" ALL_COMPONENTS)
+
 set(vmm_package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/vmm")
 
 install(TARGETS vmm EXPORT vmmTargets

@@ -323,3 +323,15 @@ def test_a_managed_range_grows_and_keeps_its_data(driver):
         manager.validate()
         manager.trim(0)
         assert manager.statistics().held_bytes == 0
+
+
+def test_the_library_stays_when_it_is_closed():
+    """Its threads and callbacks outlive a dlclose: one that published for vmm-top ended in memory
+    that was gone."""
+    library = libvmm.loaded_library()
+    program = ("import ctypes, sys, _ctypes\n"
+               "loaded = ctypes.CDLL(sys.argv[1])\n"
+               "_ctypes.dlclose(loaded._handle)\n"
+               "ctypes.CDLL(sys.argv[1], mode=4)\n")  # RTLD_NOLOAD: fails where it is not there
+    done = subprocess.run([sys.executable, "-c", program, library], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

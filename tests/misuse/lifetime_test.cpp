@@ -194,7 +194,7 @@ TEST(LiveBlocksMisuseDeathTest, LineOnStderr) {
     std::exit(0);
   };
   EXPECT_EXIT(leave(1), testing::ExitedWithCode(0),
-              "^vmm: a stream pool ends with 1 live blocks of 4096 bytes; it gives them back\n$");
+              "^vmm: a stream pool ends with 1 live block of 4096 bytes; it gives it back\n$");
   EXPECT_EXIT(leave(vmm::live_report_count_max + 3), testing::ExitedWithCode(0),
               "back \\(no further report is printed\\)\n$");
 }

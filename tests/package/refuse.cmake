@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Goal: a project that cannot compile vmm is told so by find_package and by add_subdirectory, with
-# the flags to pass, before any target of vmm is used; vmm's own presets are not advised.
+# the flags to pass, before any target of vmm is used; vmm's own presets are not advised. Nothing is
+# installed into the source folder.
 # Method: the project in refused/ is configured with pretended compilers, generators and flags.
 #   VMM_SOURCE   vmm's source    VMM_BINARY   its build, which has the package's files
 #   MAKE         the ninja, which stands in for the make that a machine may lack
@@ -46,3 +47,15 @@ expect_of_compiler("vmm is C++20; CMAKE_CXX_STANDARD is 17" Clang 19.1.7 ${scann
 expect("C++ modules need the Ninja generator; this is Unix Makefiles. ${advice}" "Unix Makefiles"
        -DCMAKE_CXX_COMPILER_ID=Clang -DCMAKE_CXX_COMPILER_VERSION=19.1.7)
 expect("vmm needs C++ among the project's LANGUAGES" Ninja)
+
+# An installation among the sources is refused, and leaves nothing there. The folder is a link.
+file(REMOVE "${WORK}/link to vmm")
+file(CREATE_LINK "${VMM_SOURCE}" "${WORK}/link to vmm" SYMBOLIC)
+foreach(component IN ITEMS c development)
+  execute_process(COMMAND ${CMAKE_COMMAND} --install "${VMM_BINARY}" --component ${component}
+                          --prefix "${WORK}/link to vmm"
+                  RESULT_VARIABLE outcome OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(outcome EQUAL 0 OR NOT output MATCHES "is vmm's source folder" OR EXISTS "${VMM_SOURCE}/lib")
+    message(SEND_ERROR "the source folder as a prefix, component ${component}:\n${output}")
+  endif()
+endforeach()

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -17,6 +18,14 @@ extern char** environ;
 
 namespace child {
 namespace {
+
+// Links by what they stand for; they go at the end of the process.
+struct made_links {
+  std::map<std::string, std::string> all;
+  ~made_links() {
+    for (const auto& [library, link] : all) (void)unlink(link.c_str());
+  }
+};
 
 std::vector<std::string> environment_of(const command& what) {
   std::vector<std::string> all;
@@ -34,7 +43,7 @@ std::vector<std::string> environment_of(const command& what) {
   }
   all.push_back("LD_LIBRARY_PATH=" + what.driver);
   all.push_back(sanitizer + "detect_leaks=0");
-  if (what.is_preloaded) all.push_back("LD_PRELOAD=" + what.preloaded);
+  if (what.is_preloaded) all.push_back("LD_PRELOAD=" + loadable(what.preloaded));
   all.insert(all.end(), what.variables.begin(), what.variables.end());
   return all;
 }
@@ -52,6 +61,17 @@ void redirect(int descriptor, const char* file) {
 }
 
 }  // namespace
+
+std::string loadable(const std::string& library) {
+  static made_links links;
+  if (library.find_first_of(" \t:$") == std::string::npos) return library;
+  std::string& link = links.all[library];
+  if (link.empty()) {
+    link = temporary_file("link.so");
+    EXPECT_EQ(symlink(library.c_str(), link.c_str()), 0) << link;
+  }
+  return link;
+}
 
 std::string temporary_file(const std::string& name) {
   static std::atomic<int> count = 0;

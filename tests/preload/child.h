@@ -20,11 +20,14 @@ struct command {
   std::vector<std::string> arguments;
   std::vector<std::string> variables;  // "NAME=value"
   bool is_preloaded = false;
-  std::string preloaded = VMM_PRELOAD_LIBRARY;
+  std::string preloaded = VMM_PRELOAD_LIBRARY;  ///< as loadable() takes it
   std::string driver = VMM_PRELOAD_DRIVER;
 };
 
 [[nodiscard]] outcome run(const command& what);
+
+/// A name for LD_PRELOAD, which is cut at blanks and colons: the path itself, or a link to it.
+[[nodiscard]] std::string loadable(const std::string& library);
 
 /// Of the caller program: `words` without the library, or with it in a mode.
 [[nodiscard]] outcome plain(const std::vector<std::string>& words);

@@ -175,8 +175,9 @@ TEST(Breakage, ASecondDriverStaysItself) {
 TEST(Breakage, OtherPreloadedLibrariesThatOverrideDlsym) {
   if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "a sanitizer's runtime calls dlsym before its start";
   const child::outcome native = child::plain({"work"});
-  const std::string orders[] = {VMM_PRELOAD_LIBRARY ":" VMM_PRELOAD_OTHER,
-                                VMM_PRELOAD_OTHER ":" VMM_PRELOAD_LIBRARY};
+  const std::string mine = child::loadable(VMM_PRELOAD_LIBRARY);
+  const std::string other = child::loadable(VMM_PRELOAD_OTHER);
+  const std::string orders[] = {mine + ":" + other, other + ":" + mine};
   for (const std::string& order : orders) {
     for (const char* mode : {"off", "monitor", "cache", "vmm"}) {
       child::command what;
@@ -187,7 +188,7 @@ TEST(Breakage, OtherPreloadedLibrariesThatOverrideDlsym) {
       EXPECT_EQ(ours.out, native.out) << order << " " << mode;
       EXPECT_EQ(ours.code, native.code) << order << " " << mode;
       // One whose dlsym has no version is asked where it comes first, and passed by behind us.
-      const bool is_first = order.rfind(VMM_PRELOAD_OTHER, 0) == 0;
+      const bool is_first = order.starts_with(other);
       const bool is_asked = ours.err.find("other dlsym asked") != std::string::npos;
       EXPECT_EQ(is_asked, is_first) << order << ours.err;
       const bool is_seen = ours.err.find("cuMemAlloc_v2") != std::string::npos;
@@ -199,8 +200,9 @@ TEST(Breakage, OtherPreloadedLibrariesThatOverrideDlsym) {
 // In either order, in a program with a driver and in one without.
 TEST(Breakage, AnAllocatorThatIsPreloadedAsksDlsymInItsFirstCall) {
   if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "the allocator is the sanitizer's";
-  const std::string orders[] = {VMM_PRELOAD_LIBRARY ":" VMM_PRELOAD_MALLOC,
-                                VMM_PRELOAD_MALLOC ":" VMM_PRELOAD_LIBRARY};
+  const std::string mine = child::loadable(VMM_PRELOAD_LIBRARY);
+  const std::string other = child::loadable(VMM_PRELOAD_MALLOC);
+  const std::string orders[] = {mine + ":" + other, other + ":" + mine};
   for (const std::string& order : orders) {
     for (const char* mode : {"", "monitor", "cache", "vmm"}) {
       for (const char* word : {"nothing", "work"}) {

@@ -30,7 +30,8 @@ using vmm::tests::xml_checker;
 const std::string program = VMM_REPLAY_PROGRAM;
 const std::string demo = VMM_DEMO_PROGRAM;
 const std::string example = VMM_EXAMPLE_PROGRAM;
-const std::string mask_rcnn = std::string(VMM_TRACES_FOLDER) + "/maskrcnn_train.trace.gz";
+const std::string mask_rcnn = VMM_TRACES_FOLDER "/maskrcnn_train.trace.gz";
+const std::string of_mask_rcnn = "'" + mask_rcnn + "'";  // for the shell
 
 struct finished {
   int code = -1;
@@ -88,7 +89,7 @@ TEST_F(Program, PrintsAReportForPeople) {
 }
 
 TEST_F(Program, PrintsOneJsonObject) {
-  const finished got = run(mask_rcnn + " --json");
+  const finished got = run(of_mask_rcnn + " --json");
   ASSERT_EQ(got.code, 0) << got.err;
   EXPECT_EQ(got.out.find('\n'), got.out.size() - 1);
   const auto members = json_reader::read(got.out.substr(0, got.out.size() - 1));
@@ -111,7 +112,7 @@ TEST_F(Program, PrintsOneJsonObject) {
 TEST_F(Program, SaysTheSameOfTheSameTrace) {
   std::vector<json_reader::members> runs;
   for (int i = 0; i < 2; ++i) {
-    const finished got = run(mask_rcnn + " --json --policy virtual_caching");
+    const finished got = run(of_mask_rcnn + " --json --policy virtual_caching");
     ASSERT_EQ(got.code, 0) << got.err;
     auto members = json_reader::read(got.out.substr(0, got.out.size() - 1));
     ASSERT_TRUE(members.has_value());
@@ -122,7 +123,7 @@ TEST_F(Program, SaysTheSameOfTheSameTrace) {
 }
 
 TEST_F(Program, DrawsAPicture) {
-  const finished got = run(mask_rcnn + " --svg " + path("peak.svg"));
+  const finished got = run(of_mask_rcnn + " --svg " + path("peak.svg"));
   ASSERT_EQ(got.code, 0) << got.err;
   EXPECT_NE(got.out.find("  picture: " + path("peak.svg")), std::string::npos) << got.out;
   const std::string svg = read(path("peak.svg"));
@@ -147,12 +148,12 @@ TEST_F(Program, RepeatsOnTheHostDriver) {
 }
 
 TEST_F(Program, JittersSizesAndSaysSo) {
-  const finished one = run(mask_rcnn + " --policy pool --jitter 2 --json");
+  const finished one = run(of_mask_rcnn + " --policy pool --jitter 2 --json");
   ASSERT_EQ(one.code, 0) << one.err;
   const auto alone = json_reader::read(one.out.substr(0, one.out.size() - 1));
   ASSERT_TRUE(alone.has_value()) << one.out;
   EXPECT_EQ(alone->at("notes"), "[\"sizes are changed by up to 3 %, seed 2\"]");
-  const finished two = run(mask_rcnn + " --policy pool --jitter-seeds 2 --json");
+  const finished two = run(of_mask_rcnn + " --policy pool --jitter-seeds 2 --json");
   ASSERT_EQ(two.code, 0) << two.err;
   const auto means = json_reader::read(two.out.substr(0, two.out.size() - 1));
   ASSERT_TRUE(means.has_value()) << two.out;
@@ -329,6 +330,39 @@ TEST_F(Program, APictureThatCannotBeKeptHasTheSystemsReasonAndTheReportStands) {
   EXPECT_FALSE(std::filesystem::exists(path("new.svg")));
   EXPECT_EQ(run(path("tiny.trace") + " --svg " + kept).code, 0);
   EXPECT_EQ(xml_checker::complaint(read(kept)), "");
+}
+
+// The limit of a file's size stands for a disk that fills while the file is written.
+TEST_F(Program, AFileThatCannotBeWrittenInFullLeavesTheOldOne) {
+  const std::string trace = file("tiny.trace", tiny);
+  for (const char* option : {"--svg", "--history"}) {
+    for (const bool is_old : {true, false}) {
+      std::filesystem::create_directories(path("out"));
+      if (is_old) file("out/x", "mine");
+      const std::string command = "(ulimit -f 0; exec '" + program + "' '" + trace + "' " + option +
+                                  " '" + path("out/x") + "') >'" + path("said") + "' 2>&1";
+      const int status = std::system(command.c_str());
+      ASSERT_TRUE(WIFEXITED(status));
+      EXPECT_EQ(WEXITSTATUS(status), 1) << option;
+      std::string left;
+      for (const auto& each : std::filesystem::directory_iterator(path("out")))
+        left += each.path().filename().string() + ": " + read(each.path()) + "\n";
+      EXPECT_EQ(left, is_old ? "x: mine\n" : "") << option;
+      std::filesystem::remove_all(path("out"));
+    }
+  }
+}
+
+TEST_F(Program, AFileIsReplacedWithItsRightsAndBehindItsLink) {
+  const std::string kept = file("kept.svg", "mine");
+  std::filesystem::permissions(kept, std::filesystem::perms::owner_read |
+                                         std::filesystem::perms::owner_write);
+  std::filesystem::create_symlink("kept.svg", path("link.svg"));
+  EXPECT_EQ(run(file("tiny.trace", tiny) + " --svg " + path("link.svg")).code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link.svg")));
+  EXPECT_EQ(xml_checker::complaint(read(kept)), "");
+  EXPECT_EQ(std::filesystem::status(kept).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
 }
 
 TEST_F(Program, TheEnvironmentsBackendIsTheDefault) {

@@ -6,6 +6,7 @@
 // and answers --help on standard output.
 // Method: tables of command lines. Where a program would work for long if it took what is wrong,
 // the refusal has to come first for the test to end.
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -31,9 +32,14 @@ struct row {
 
 class WrongUse : public vmm::tests::CommandTest {
  protected:
-  [[nodiscard]] static std::string path_of(const std::string& program) {
+  [[nodiscard]] static std::string place_of(const std::string& program) {
     return (program.starts_with("run") || program.starts_with("scripts") ? source : build) + "/" +
            program;
+  }
+  /// The line for the shell, whose first word is a program of the tree.
+  [[nodiscard]] static std::string path_of(const std::string& line) {
+    const std::size_t end = std::min(line.find(' '), line.size());
+    return "'" + place_of(line.substr(0, end)) + "'" + line.substr(end);
   }
 
   void expect(const row& each) const {
@@ -41,7 +47,7 @@ class WrongUse : public vmm::tests::CommandTest {
     const std::string trace = file("tiny.trace", tiny);
     for (std::size_t at = arguments.find('@'); at != std::string::npos; at = arguments.find('@'))
       arguments.replace(at, 1, trace);
-    const std::string program = path_of(each.program);
+    const std::string program = place_of(each.program);
     ASSERT_TRUE(std::filesystem::exists(program)) << program;
     const auto got = run("'" + program + "' " + arguments, each.environment);
     SCOPED_TRACE(std::string(each.environment) + " " + each.program + " " + each.arguments);
@@ -62,7 +68,8 @@ TEST_F(WrongUse, OfReplay) {
             "--backend takes one of fake, host, cuda, cuda:N, level_zero, level_zero:N; not ''"},
            {replay, "@ --policy ''", "", 2, "--policy takes a value"},
            {replay, "@ --policy=", "", 2, "--policy takes a value"},
-           {replay, "@ --policy best", "", 2, "a policy is one of"},
+           {replay, "@ --policy best", "", 2, "there is no policy 'best': a policy is one of"},
+           {replay, "@ --policy poool", "", 2, "there is no policy 'poool'; the nearest is pool: "},
            {replay, "@ --repeat ''", "", 2, "--repeat takes a number from 0 to 1000; not ''"},
            {replay, "@ --costs", "", 2, "--costs takes a value"},
            {replay, "@ --costs real", "", 2, "--costs takes quiet or busy; not 'real'"},
@@ -354,9 +361,9 @@ TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
 }
 
 TEST_F(WrongUse, AtTheLimitOfFileSizeIsAnErrorAndNoSignal) {
-  const std::string replay = path_of("tools/vmm-replay") + " " + file("tiny.trace", tiny);
-  const auto got = run("bash -c '(ulimit -f 0; exec " + replay +
-                       " --svg x.svg) 2>&1 >/dev/null | cat; exit ${PIPESTATUS[0]}'");
+  const auto got = run("bash -c '(ulimit -f 0; exec \"$0\" \"$1\" --svg x.svg) 2>&1 >/dev/null | "
+                       "cat; exit ${PIPESTATUS[0]}' " +
+                       path_of("tools/vmm-replay") + " " + file("tiny.trace", tiny));
   EXPECT_EQ(got.code, 1);
   EXPECT_EQ(got.out, "vmm-replay: x.svg: cannot be written: File too large\n");
 }

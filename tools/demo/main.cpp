@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -39,7 +40,11 @@ constexpr std::uint64_t last_target_on_host_bytes = 1024 * mib;
 constexpr std::uint64_t last_target_on_gpu_bytes = 8192 * mib;
 constexpr std::uint64_t wish_max_bytes = 16384 * mib;
 
-bool is_terminal() { return ::isatty(STDOUT_FILENO) != 0; }
+/// Whether lines can be written over.
+bool is_terminal() {
+  const char* const kind = std::getenv("TERM");
+  return ::isatty(STDOUT_FILENO) != 0 && kind != nullptr && std::string_view(kind) != "dumb";
+}
 
 [[nodiscard]] int fail(const std::string& why) {
   std::fflush(stdout);

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -21,8 +22,9 @@
 namespace vmm::tools {
 
 /// A file whose contents come at the end of a program's work. open() shows at its beginning that
-/// the file can be written, and leaves what stands in it. A file that open() made and that is never
-/// written is removed.
+/// the file can be written, and leaves what stands in it. write() replaces the contents as a whole:
+/// what cannot be written in full, as on a full disk, leaves the old file. A file that open() made
+/// and that is never written, or not in full, is removed.
 class output_file {
  public:
   output_file() = default;
@@ -46,19 +48,54 @@ class output_file {
   /// Once, after open(): replaces the contents. Empty, or why they are not whole.
   [[nodiscard]] std::string write(std::string_view text) {
     const int descriptor = std::exchange(descriptor_, -1);
-    // What is no regular file cannot be cut, and need not be.
-    bool is_whole = ::ftruncate(descriptor, 0) == 0 || errno == EINVAL;
-    while (is_whole && !text.empty()) {
-      const ::ssize_t written = ::write(descriptor, text.data(), text.size());
-      is_whole = written > 0 || (written < 0 && errno == EINTR);
-      if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+    std::string why;
+    if (!write_beside(descriptor, text, why)) {
+      // What is no regular file cannot be cut, and need not be.
+      if (::ftruncate(descriptor, 0) != 0 && errno != EINVAL) why = complaint();
+      if (why.empty()) why = write_all(descriptor, text);
     }
-    const std::string why = is_whole ? "" : complaint();
-    const bool is_closed = ::close(descriptor) == 0;
-    return is_closed || !why.empty() ? why : complaint();
+    if (::close(descriptor) != 0 && why.empty()) why = complaint();
+    if (!why.empty() && is_new_) ::unlink(path_.c_str());
+    return why;
   }
 
  private:
+  /// Empty, or why not all of `text` is there.
+  [[nodiscard]] std::string write_all(int descriptor, std::string_view text) const {
+    while (!text.empty()) {
+      const ::ssize_t written = ::write(descriptor, text.data(), text.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return complaint();
+      text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return "";
+  }
+
+  /// Writes a file beside the one behind `old` and puts it in its place. False, with nothing done:
+  /// there can be none, since this is no regular file, or the folder takes no other.
+  [[nodiscard]] bool write_beside(int old, std::string_view text, std::string& why) const {
+    struct ::stat is{};
+    if (::fstat(old, &is) != 0 || !S_ISREG(is.st_mode)) return false;
+    char* const target = ::realpath(path_.c_str(), nullptr);
+    if (target == nullptr) return false;
+    const std::string place = target;
+    std::free(target);
+    std::string beside = place + ".XXXXXX";
+    const int descriptor = ::mkstemp(beside.data());
+    if (descriptor < 0) return false;
+    if (::fchown(descriptor, is.st_uid, is.st_gid) != 0 ||
+        ::fchmod(descriptor, is.st_mode & 07777) != 0) {  // another user's
+      ::close(descriptor);
+      ::unlink(beside.c_str());
+      return false;
+    }
+    why = write_all(descriptor, text);
+    if (::close(descriptor) != 0 && why.empty()) why = complaint();
+    if (why.empty() && ::rename(beside.c_str(), place.c_str()) != 0) why = complaint();
+    if (!why.empty()) ::unlink(beside.c_str());
+    return true;
+  }
+
   [[nodiscard]] std::string complaint() const {
     return path_ + ": cannot be written: " + std::strerror(errno);
   }

@@ -6,6 +6,7 @@
 // Exit codes: 0 all served; 1 something failed (an allocation, the driver, a file to write); 2 the
 // command line, the environment or the trace is wrong; 4 the program's own memory ran out.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 
 #include "../program/backend_name.hpp"
 #include "../program/output.hpp"
+#include "../program/variables.hpp"
 
 import vmm.backend;
 import vmm.environment;
@@ -108,6 +110,7 @@ class reader {
       has_backend_ = true;
     } else if (name == "--policy") {
       take_text(name, out_.run.policy);
+      refuse_unknown_policy();
     } else if (name == "--repeat") {
       take_number(name, out_.run.warm_pass_count, 0);
     } else if (name == "--costs") {
@@ -185,6 +188,20 @@ class reader {
       problem_ = "--costs takes quiet or busy; not '" + std::string(value) + "'";
     }
     out_.run.busy_costs = value == "busy";
+  }
+
+  void refuse_unknown_policy() {
+    constexpr std::array<std::string_view, 5> known{"va_pool", "keep_mapped", "virtual_caching",
+                                                    "pool", "vpmm"};
+    const std::string& given = out_.run.policy;
+    if (!problem_.empty() || std::ranges::find(known, given) != known.end()) return;
+    const auto distance = [&](std::string_view one) {
+      return vmm::tools::distance_of(given, one);
+    };
+    const std::string_view nearest = *std::ranges::min_element(known, {}, distance);
+    problem_ = "there is no policy '" + given + "'";
+    if (distance(nearest) <= 2) problem_ += "; the nearest is " + std::string(nearest);
+    problem_ += ": a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm";
   }
 
   /// Means are of the first pass's memory and driver calls.

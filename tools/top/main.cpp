@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,6 +64,8 @@ int show(const wanted& how, const char* before) {
     std::fprintf(stderr, "vmm-top: %s\n", why.c_str());
     return 1;
   }
+  if (listing.processes.empty() && !how.json)
+    std::fputs("vmm-top: no process shows its allocators; programs do with VMM_TOP=1\n", stderr);
   for (const std::string& each : listing.complaints)
     std::fprintf(stderr, "vmm-top: %s\n", each.c_str());
   return listing.complaints.empty() ? 0 : 1;
@@ -77,7 +80,10 @@ int main(int count, char** words) {
     std::fprintf(stderr, "vmm-top: %s\n%s", problem.c_str(), usage);
     return 2;
   }
-  if (how.once || how.json || ::isatty(STDOUT_FILENO) == 0) return show(how, "");
+  const char* const kind = std::getenv("TERM");
+  const bool is_terminal =
+      ::isatty(STDOUT_FILENO) != 0 && kind != nullptr && std::string_view(kind) != "dumb";
+  if (how.once || how.json || !is_terminal) return show(how, "");
   constexpr const char* clear = "\033[H\033[J";
   while (true) {
     (void)show(how, clear);

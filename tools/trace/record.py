@@ -145,7 +145,10 @@ class Recording:
     """From its making to finish(): the history of the current device."""
 
     def __init__(self, max_entries, with_history=True):
-        import torch
+        try:
+            import torch
+        except ImportError as trouble:
+            sys.exit(f"record.py: {trouble}: it records programs that use PyTorch")
         torch.cuda.init()
         self.cuda = torch.cuda
         self.device = torch.cuda.current_device()
