@@ -258,7 +258,7 @@ enum {
 /** How a pool is made; each comment ends with the default. */
 typedef struct vmm_pool_options {
   uint64_t struct_size;
-  const char* policy;         /* "pool" or "vpmm"; NULL: "pool". Read by vmm_pool_create() only */
+  const char* policy; /* "pool", "vpmm", "off"; NULL: "pool". Read by vmm_pool_create() only */
   uint64_t reservation_bytes; /* address space taken at a time: 8 TiB */
   uint64_t page_bytes;        /* handles are multiples of it, and it of the driver's granularity;
                                  0: what the device recommends */

@@ -573,6 +573,7 @@ result<address> growth_planner::commit(const growth_plan& plan) noexcept {
   }
   const granule_range where = in.place_in(all, plan.request);
   const std::uint32_t lead = where.offset - in.range(all).offset;
+  check(lead == 0 || plan.request.is_aligned(), "a block that any place takes is put elsewhere");
   const region_id block = lead == 0 ? all : in.cut_claimed(all, lead);
   if (lead != 0) in.keep_free(all, since, records_, streams);
   if (in.range(block).count > where.count)

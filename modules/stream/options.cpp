@@ -15,6 +15,15 @@ namespace vmm {
 // A region map tells these kinds of region apart: none, holes, one in reserve, and each record's.
 static_assert(stream_progress::max_records == region_map::max_kinds - 3);
 
+namespace {
+
+// What a segment has at most, rounded down to a power of two.
+constexpr std::uint64_t page_bytes_max = std::uint64_t{1} << 38;
+// VPMM_PAGE_SIZE above this is a page that no request fills.
+constexpr std::uint64_t source_page_bytes_max = std::uint64_t{1} << 30;
+
+}  // namespace
+
 pool_policy pool_policy::near_live() noexcept { return pool_policy{}; }
 
 pool_policy pool_policy::vpmm() noexcept {
@@ -37,18 +46,27 @@ pool_policy pool_policy::vpmm() noexcept {
   return rules;
 }
 
+// A new handle is as large as its block.
+pool_policy pool_policy::off() noexcept {
+  pool_policy rules = vpmm();
+  rules.name = "off";
+  rules.handle_bytes = page_bytes_max;
+  rules.whole_pages = false;
+  rules.keep_none = true;
+  debug_check([&] { return rules.validate().has_value(); }, "a preset leaves its ranges");
+  return rules;
+}
+
 result<pool_policy> pool_policy::by_name(std::string_view name) noexcept {
-  for (const pool_policy& known : {near_live(), vpmm()}) {
+  for (const pool_policy& known : {near_live(), vpmm(), off()}) {
     if (name == known.name) return known;
   }
-  return refuse(errc::bad_option, "a pool policy is one of pool, vpmm");
+  return refuse(errc::bad_option, "a pool policy is one of pool, vpmm, off");
 }
 
 namespace {
 
 constexpr double share_max = 1 << 20;
-// What a segment has at most, rounded down to a power of two.
-constexpr double page_bytes_max = std::uint64_t{1} << 38;
 
 constexpr std::array<option_row<pool_policy>, 12> policy_rows{{
     {"lowest_fit_bytes is a power of two from 512 to 2^38, or 0 for never",
@@ -82,6 +100,31 @@ status read_page_bytes(const char* name, pool_options& options, const char* deta
   const status read = read_option(name, pool_rows[0], options, detail);
   const bool is_none = read && option_is_set(name) && options.page_bytes == 0;
   return is_none ? status{refuse(errc::bad_option, detail)} : read;
+}
+
+// In the source requests below a page are not the pool's, so that a page larger than any request
+// turns it off. The largest number of 64 bits is named there for that.
+status read_source_page_bytes(pool_options& options) noexcept {
+  constexpr const char* detail =
+      "VPMM_PAGE_SIZE takes bytes, such as 2MiB, not 0; above 1GiB the "
+      "pool is off";
+  std::string_view text;
+  read_text_option("VPMM_PAGE_SIZE", text);
+  std::uint64_t size_bytes = options.page_bytes;
+  if (text == "18446744073709551615") {
+    size_bytes = std::numeric_limits<std::uint64_t>::max();
+  } else if (status read = read_bytes_option("VPMM_PAGE_SIZE", size_bytes, detail); !read) {
+    return read;
+  }
+  if (text.empty()) return {};
+  if (size_bytes == 0) return refuse(errc::bad_option, detail);
+  if (size_bytes <= source_page_bytes_max) {
+    options.page_bytes = size_bytes;
+  } else {
+    options.rules = pool_policy::off();
+  }
+  check(options.page_bytes <= page_bytes_max || !options.validate(), "a page is larger than any");
+  return {};
 }
 
 status read_page_count(const char* name, pool_options& options, const char* detail) noexcept {
@@ -131,10 +174,7 @@ result<pool_options> pool_options::from_environment(const pool_options& base) no
   memory_options& memory = options;
   status read = read_option("VPMM_VA_SIZE", memory_options::ranges()[0], memory,
                             "VPMM_VA_SIZE takes bytes, such as 8TiB, not 0, at most 64PiB");
-  if (read) {
-    read = read_page_bytes("VPMM_PAGE_SIZE", options,
-                           "VPMM_PAGE_SIZE takes bytes, such as 2MiB, not 0, at most 256GiB");
-  }
+  if (read) read = read_source_page_bytes(options);
   if (read) {
     read = read_page_count("VPMM_PAGES", options,
                            "VPMM_PAGES takes a whole number of pages, such as 0 or 16384");
@@ -152,7 +192,7 @@ result<pool_options> pool_options::from_environment(const pool_options& base) no
   if (!read) return read.error();
   if (const char* name = environment_text("VMM_POOL_POLICY"); name != nullptr) {
     const result<pool_policy> rules = pool_policy::by_name(name);
-    if (!rules) return refuse(errc::bad_option, "VMM_POOL_POLICY takes one of pool, vpmm");
+    if (!rules) return refuse(errc::bad_option, "VMM_POOL_POLICY takes one of pool, vpmm, off");
     options.rules = *rules;
   }
   if (const char* name = environment_text("VMM_POOL_CAPTURE"); name != nullptr) {

@@ -57,6 +57,9 @@ export struct pool_policy {
   bool oldest_first =
       false;                 ///< free regions are moved whole and oldest first, not handles by size
   bool unmap_early = false;  ///< zombies go at the start of each allocation, not when needed
+  /// Every block is driver memory of its own, of whole pages, which goes back to the driver when
+  /// the work before its free has finished: at that free, or at a later allocation or free.
+  bool keep_none = false;
   /// Zombies beyond this count go, as their work finishes, at the start of growths: 8 of them, or a
   /// 64th, 64 at most. Those beyond a half of it go in prepare(). Each holds addresses and a
   /// mapping, no memory.
@@ -66,7 +69,9 @@ export struct pool_policy {
   [[nodiscard]] static pool_policy near_live() noexcept;
   /// The pool of the source: page-sized handles, best fit, oldest regions moved first. [G6]
   [[nodiscard]] static pool_policy vpmm() noexcept;
-  /// One of the above: "pool" or "vpmm". Errors: bad_option.
+  /// Pooling turned off: keep_none. For comparing, and for a program that shares its device. [G5]
+  [[nodiscard]] static pool_policy off() noexcept;
+  /// One of the above: "pool", "vpmm" or "off". Errors: bad_option.
   [[nodiscard]] static result<pool_policy> by_name(std::string_view name) noexcept;
 
   /// The options that have a range; the rows' details say which.
@@ -143,7 +148,8 @@ export struct pool_options : memory_options {
 
   /// `base`, changed by VPMM_VA_SIZE, VPMM_PAGE_SIZE, VPMM_PAGES, and then by VMM_VA_SIZE,
   /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY, VMM_POOL_CAPTURE and VMM_BUDGET, where
-  /// they are set.
+  /// they are set. A VPMM_PAGE_SIZE above 1 GiB, larger than any request is to be, stands for the
+  /// policy "off", as in the source. [G5]
   /// Errors: bad_option; the detail names the variable and what it may be, or the option of `base`
   /// that validate() refuses.
   [[nodiscard]] static result<pool_options> from_environment(const pool_options& base) noexcept;

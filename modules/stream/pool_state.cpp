@@ -223,6 +223,7 @@ address pool_state::try_allocate_aligned(const stream_request& request, bool& st
     }
     const granule_range where = in->place_in(found, request);
     const std::uint32_t lead = where.offset - in->range(found).offset;
+    check(where.end() <= in->range(found).end(), "a region does not take its aligned block");
     if (lead != 0) in->cut_lead(found, lead);
     const address at = in->make_live(in->take_free(found, where.count), mappings_);
     check(at == in->address_of(where.offset), "an aligned block is not where it was looked for");
@@ -391,6 +392,7 @@ result<other_stream_claim> pool_state::claim_from_other(const stream_request& re
   if (!in.provide(2) || !in.provide_entry()) return no_record_memory;
   const granule_range where = in.place_in(best.region, request);
   const std::uint32_t lead = where.offset - in.range(best.region).offset;
+  check(lead <= request.spare_granules, "a block is claimed behind the next place for it");
   if (lead != 0) in.cut_lead(best.region, lead);
   in.claim_front(best.region, where.count);
   check(!streams_.is_capture(best.last_use.stream), "a captured graph's memory is given away");

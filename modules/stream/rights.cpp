@@ -232,36 +232,56 @@ result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_han
     if (*captured)
       return refuse(errc::not_permitted, "the stream is being captured: allocate before it is");
   }
-  const result<address> at = allocate_whole_told(size_bytes, stream);
+  const result<address> at = [&] {
+    if (options_.watcher == nullptr) return allocate_mappings({size_bytes}, stream);
+    const watched_turn turn(watcher_turns());
+    const result<address> made = allocate_mappings({size_bytes}, stream);
+    if (made) tell([&](block_watcher& who) { who.allocated({*made, size_bytes}); });
+    return made;
+  }();
   if (!at || options_.contents == contents_rule::none) return at;
   return fill_acquired(*at, stream);
 }
 
-result<address> stream_pool::allocate_whole_told(std::uint64_t size_bytes, stream_handle stream) {
-  const result<std::uint32_t> count = count_granules(size_bytes);
-  if (!count) return count.error();
-  slow_call call{.size_bytes = size_bytes, .stream = stream, .request = {*count}};
-  return with_idle_memory(call, [this](slow_call& each, relief_pass& relief) {
-    return allocate_whole_in_turn(each, relief);
-  });
+// What is idle goes back. In a callback nothing can: the next call does it.
+void stream_pool::keep_none() {
+  check(options_.rules.keep_none, "a pool gives back what it is to keep");
+  if (!board_.is_telling_here() && !is_suspended()) (void)trim(0);
 }
 
-result<address> stream_pool::allocate_whole_in_turn(slow_call& call, relief_pass& relief) {
+// A block of mappings of its own.
+result<address> stream_pool::allocate_mappings(const block_shape& shape, stream_handle stream) {
+  const result<stream_request> counted = request_for(shape);
+  if (!counted) return counted.error();
+  if (options_.rules.keep_none) keep_none();
+  slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
+  const result<address> at = with_idle_memory(call, [this](slow_call& each, relief_pass& relief) {
+    return allocate_mappings_in_turn(each, relief);
+  });
+  check(!at || at->value % shape.alignment_bytes == 0, "a block has another alignment");
+  return at;
+}
+
+result<address> stream_pool::allocate_mappings_in_turn(slow_call& call, relief_pass& relief) {
   const growth_turn turn(way_in());
   if (is_suspended()) return memory_suspended;
   end_freed_rights();
   const result<std::uint32_t> number = enter_stream(call.stream);
   if (!number) return number.error();
-  const std::uint32_t pages =
-      state_.with([&](auto& state) { return state.sizes().rounded_to_pages(call.request.count_granules); });
-  const stream_request request{pages, *number};
-  check(request.size_bytes() >= call.size_bytes, "a request is rounded down");
+  const std::uint32_t pages = state_.with(
+      [&](auto& state) { return state.sizes().rounded_to_pages(call.request.block_granules()); });
+  const std::uint32_t spare = call.request.spare_granules;
+  const stream_request request{pages + spare, *number, spare};
+  check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
   const lending_pause pause(state_);  // what fronts keep may have to go back for this
   note_growth(request, history_kind::grow, {});
   mark_created(call);
   const result<address> at = allocate_apart(request, relief);
+  if (!at && options_.rules.keep_none && is_shortage(at.error().code)) {
+    growth_attempt attempt{request};
+    report_shortage(attempt, at.error());
+  }
   note_growth(request, history_kind::served, at ? *at : address{});
-  if (at) tell([&](block_watcher& who) { who.allocated({*at, call.size_bytes}); });
   return note_served(request, call.size_bytes, at);
 }
 

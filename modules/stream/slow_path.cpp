@@ -69,11 +69,19 @@ result<address> stream_pool::check_capture_and_allocate(const block_shape& shape
     if (seen->state != capture_state::none) [[unlikely]]
       return allocate_captured(shape, stream, *seen);
   }
+  if (options_.rules.keep_none) return allocate_mappings(shape, stream);
   return shape.alignment_bytes > granule_bytes ? allocate_aligned_uncaptured(shape, stream)
                                                : allocate_uncaptured(shape.size_bytes, stream);
 }
 
 status stream_pool::free_watched(address at, stream_handle stream) {
+  check(!options_.rules.keep_none || sees_all_, "a pool that keeps nothing takes the fast way");
+  const status freed = free_filled(at, stream);
+  if (freed && options_.rules.keep_none) keep_none();
+  return freed;
+}
+
+status stream_pool::free_filled(address at, stream_handle stream) {
   check(watches_ || watches_capture_, "a call that nobody watches takes the slow way");
   if (!clears_on_release()) [[likely]]
     return free_told(at, stream);

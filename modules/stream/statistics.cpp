@@ -208,6 +208,7 @@ result<std::string> stream_pool::dump() const {
     });
     if (!listed) return listed.error();
   }
+  check(all.empty() == (now.reserved_bytes == 0), "regions and numbers are of two moments");
   try {
     std::string text;
     append_numbers(text, now);

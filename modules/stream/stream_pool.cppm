@@ -80,7 +80,8 @@ export class stream_pool {
         driver_use_(driver.use()),
         watches_capture_(driver->feature_set().capture &&
                          options.capture != capture_rule::unchecked),
-        sees_all_(options.watcher != nullptr || options.contents != contents_rule::none),
+        sees_all_(options.watcher != nullptr || options.contents != contents_rule::none ||
+                  options.rules.keep_none),
         watches_((watches_capture_ && !options.captures_announced) || sees_all_),
         asked_from_(watches_capture_ ? driver->feature_set().capturable_from : never_asked),
         recorder_(options.recorder),
@@ -483,6 +484,7 @@ export class stream_pool {
   [[nodiscard]] result<address> check_capture_and_allocate(const block_shape& shape,
                                                            stream_handle stream);
   [[nodiscard]] status free_watched(address at, stream_handle stream);
+  [[nodiscard]] status free_filled(address at, stream_handle stream);
   [[nodiscard]] result<address> allocate_slow_path(const block_shape& shape, stream_handle stream);
   // A request that the fast path did not serve, over its attempts.
   struct slow_call {
@@ -617,8 +619,9 @@ export class stream_pool {
   [[nodiscard]] bool take_rights_away(own_rights& of);
   void end_freed_rights();
   [[nodiscard]] result<address> allocate_apart(const stream_request& request, relief_pass& relief);
-  [[nodiscard]] result<address> allocate_whole_told(std::uint64_t size_bytes, stream_handle stream);
-  [[nodiscard]] result<address> allocate_whole_in_turn(slow_call& call, relief_pass& relief);
+  [[nodiscard]] result<address> allocate_mappings(const block_shape& shape, stream_handle stream);
+  [[nodiscard]] result<address> allocate_mappings_in_turn(slow_call& call, relief_pass& relief);
+  void keep_none();
   [[nodiscard]] result<address_range> whole_block(address at);
   [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream);
   [[nodiscard]] status fill_released(address at, stream_handle stream);
@@ -691,7 +694,7 @@ export class stream_pool {
   // What every call reads, on one cache line: to the state.
   alignas(64) pool_gate gate_;
   const bool watches_capture_;
-  const bool sees_all_;             // there is a watcher, or blocks are filled
+  const bool sees_all_;             // there is a watcher, or blocks are filled, or nothing is kept
   const bool watches_;              // that, or streams are asked about
   const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
   sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any

@@ -68,6 +68,20 @@ TEST_F(PoolEnvironment, EachVariableIsRead) {
   EXPECT_EQ(read("VMM_BUDGET", "0")->budget_bytes, 0u);
   EXPECT_STREQ(read("VMM_POOL_POLICY", "vpmm")->rules.name, "vpmm");
   EXPECT_STREQ(read("VMM_POOL_POLICY", "pool")->rules.name, "pool");
+  EXPECT_STREQ(read("VMM_POOL_POLICY", "off")->rules.name, "off");
+}
+
+TEST_F(PoolEnvironment, APageLargerThanAnyRequestTurnsThePoolOff) {
+  for (const char* size : {"34359738368", "32GiB", "1025MiB", "4TiB", "18446744073709551615"}) {
+    const auto options = read("VPMM_PAGE_SIZE", size);
+    ASSERT_TRUE(options) << size;
+    EXPECT_TRUE(options->rules.keep_none) << size;
+    EXPECT_STREQ(options->rules.name, "off") << size;
+    EXPECT_EQ(options->page_bytes, 0u) << size;
+  }
+  EXPECT_FALSE(read("VPMM_PAGE_SIZE", "1GiB")->rules.keep_none);
+  EXPECT_EQ(read("VPMM_PAGE_SIZE", "1GiB")->page_bytes, 1ull << 30);
+  EXPECT_FALSE(read("VMM_POOL_PAGE_SIZE", "32GiB")->rules.keep_none) << "the source's name alone";
 }
 
 TEST_F(PoolEnvironment, OwnNamesDecide) {

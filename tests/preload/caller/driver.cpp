@@ -50,6 +50,8 @@ void find_work(driver& cu, flag_set flags) {
   cu.get(cu.end_capture, "cuStreamEndCapture", version, flags);
   cu.get(cu.is_capturing, "cuStreamIsCapturing", version, flags);
   cu.get(cu.destroy_graph, "cuGraphDestroy", version, flags);
+  cu.get(cu.copy_any, "cuMemcpy", version, flags);
+  cu.get(cu.copy_any_async, "cuMemcpyAsync", version, flags);
   cu.get(cu.copy, "cuMemcpyDtoD", version, flags);
   cu.get(cu.copy_async, "cuMemcpyDtoDAsync", version, flags);
   cu.get(cu.copy_in, "cuMemcpyHtoDAsync", version, flags);

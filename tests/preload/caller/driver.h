@@ -66,6 +66,8 @@ struct driver {
   result_code (*end_capture)(stream_id, graph_id*) = nullptr;
   result_code (*is_capturing)(stream_id, int*) = nullptr;
   result_code (*destroy_graph)(graph_id) = nullptr;
+  result_code (*copy_any)(device_pointer, device_pointer, std::size_t) = nullptr;
+  result_code (*copy_any_async)(device_pointer, device_pointer, std::size_t, stream_id) = nullptr;
   result_code (*copy)(device_pointer, device_pointer, std::size_t) = nullptr;
   result_code (*copy_async)(device_pointer, device_pointer, std::size_t, stream_id) = nullptr;
   result_code (*copy_in)(device_pointer, const void*, std::size_t, stream_id) = nullptr;

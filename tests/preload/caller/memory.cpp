@@ -269,8 +269,14 @@ void copy_and_grow(const arguments&) {
   must(cu.fill(at, 0x21, size, stream) == code::success, "a fill");
   for (int round = 0; round < 4; ++round) {
     const device_pointer larger = make(cu, 2 * size);
-    std::printf("copy %d", round % 2 == 0 ? cu.copy(larger, at, size)
-                                          : cu.copy_async(larger, at, size, stream));
+    result_code copied{};
+    switch (round) {
+      case 0: copied = cu.copy(larger, at, size); break;
+      case 1: copied = cu.copy_async(larger, at, size, stream); break;
+      case 2: copied = cu.copy_any(larger, at, size); break;
+      default: copied = cu.copy_any_async(larger, at, size, stream); break;
+    }
+    std::printf("copy %d", copied);
     must(cu.synchronize() == code::success, "all work");
     std::printf(" free %d", cu.free(at));
     std::printf(" holds %d\n", holds(cu, larger, size, 0x21) ? 1 : 0);

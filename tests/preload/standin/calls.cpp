@@ -248,6 +248,20 @@ CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr target, CUdeviceptr source, std::size_
   return code == CUDA_SUCCESS ? base_cuStreamSynchronize(mine) : code;
 }
 
+CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
+  return cuMemcpyDtoD(target, source, size);
+}
+
+CUresult cuMemcpy_ptds(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
+  return cuMemcpyDtoD_v2_ptds(target, source, size);
+}
+
+VMM_BOTH_FORMS(cuMemcpyAsync,
+               (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream), {
+                 return base_cuMemcpyDtoDAsync_v2(target, source, size,
+                                                  standin::meant(stream, per_thread));
+               })
+
 VMM_BOTH_FORMS_OF(cuMemcpyDtoDAsync,
                   (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream), {
                     return base_cuMemcpyDtoDAsync_v2(target, source, size,

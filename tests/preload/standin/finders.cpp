@@ -25,6 +25,8 @@ VMM_PER_THREAD_FORM(cuStreamEndCapture_ptsz, (CUstream, CUgraph*))
 VMM_PER_THREAD_FORM(cuStreamIsCapturing_ptsz, (CUstream, CUstreamCaptureStatus*))
 VMM_PER_THREAD_FORM(cuStreamWaitEvent_ptsz, (CUstream, CUevent, unsigned))
 VMM_PER_THREAD_FORM(cuEventRecord_ptsz, (CUevent, CUstream))
+VMM_PER_THREAD_FORM(cuMemcpy_ptds, (CUdeviceptr, CUdeviceptr, std::size_t))
+VMM_PER_THREAD_FORM(cuMemcpyAsync_ptsz, (CUdeviceptr, CUdeviceptr, std::size_t, CUstream))
 VMM_PER_THREAD_FORM(cuMemcpyDtoD_v2_ptds, (CUdeviceptr, CUdeviceptr, std::size_t))
 VMM_PER_THREAD_FORM(cuMemcpyDtoDAsync_v2_ptsz, (CUdeviceptr, CUdeviceptr, std::size_t, CUstream))
 VMM_PER_THREAD_FORM(cuMemcpyHtoDAsync_v2_ptsz, (CUdeviceptr, const void*, std::size_t, CUstream))
@@ -135,6 +137,10 @@ void add_memory_calls(std::vector<entry>& all) {
                  at("cuIpcGetMemHandle", 4010, &cuIpcGetMemHandle),
                  at("cuIpcOpenMemHandle", 11000, &cuIpcOpenMemHandle),
                  at("cuIpcCloseMemHandle", 4010, &cuIpcCloseMemHandle),
+                 at("cuMemcpy", 4000, &cuMemcpy),
+                 per_thread("cuMemcpy", 7000, &cuMemcpy_ptds),
+                 at("cuMemcpyAsync", 4000, &cuMemcpyAsync),
+                 per_thread("cuMemcpyAsync", 7000, &cuMemcpyAsync_ptsz),
                  at("cuMemcpyDtoD", 3020, &cuMemcpyDtoD),
                  per_thread("cuMemcpyDtoD", 7000, &cuMemcpyDtoD_v2_ptds),
                  at("cuMemcpyDtoDAsync", 3020, &cuMemcpyDtoDAsync),
