@@ -20,6 +20,7 @@ class Outcomes:
             file, _, name = report.nodeid.partition("::")
             words = report.longrepr
             reason = words[2] if isinstance(words, tuple) else str(words)
+            reason = reason.removeprefix("Skipped: ")
             module = os.path.splitext(os.path.basename(file))[0].removeprefix("test_")
             self.skipped.append((f"python.{module}", name or "all", reason))
 
