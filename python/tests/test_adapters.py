@@ -51,8 +51,20 @@ class CuPyOutOfMemory(MemoryError):
         super().__init__(size, total, limit)
 
 
-def cupy_functions(pool, stream=lambda: 0):
+class Stream:
+    """As a stream of CuPy: its number, and an object that ends."""
+
+    def __init__(self, ptr=0):
+        self.ptr = ptr
+
+
+class ExternalStream(Stream):
+    """A stream whose handle is somebody else's."""
+
+
+def cupy_functions(pool, stream=Stream):
     made = libvmm.cupy.Functions(pool, stream)
+    made._foreign = ExternalStream
     made._out_of_memory = CuPyOutOfMemory
     return made
 
@@ -79,15 +91,39 @@ def test_cupy_raises_what_the_pool_raises():
 def test_cupy_frees_on_the_stream_that_allocated():
     with libvmm.Driver("fake") as driver, libvmm.Pool(driver) as pool:
         stream = driver.create_stream()
-        current = [stream]
+        current = [Stream(stream)]
         functions = cupy_functions(pool, lambda: current[0])
         at = functions._malloc(4 << 20, 0)
-        current[0] = 0
+        kept, current[0] = current[0], Stream()
         functions._free(at, 0)
         free = [r for r in pool.regions() if r.kind is libvmm.RegionKind.FREE and r.size >= 4 << 20]
-        assert [r.stream for r in free] == [stream]
+        assert [r.stream for r in free] == [kept.ptr]
         pool.forget_stream(stream)
         pool.synchronize()
+
+
+@pytest.mark.parametrize("made", [Stream, ExternalStream])
+def test_cupy_names_no_stream_that_may_be_destroyed(made, capfd):
+    """A handle is used while a Stream that owns it exists, and by no free after that."""
+    with libvmm.Driver("fake") as driver, libvmm.Pool(driver) as pool:
+        current = [made(driver.create_stream())]
+        functions = cupy_functions(pool, lambda: current[0])
+        at = functions._malloc(4 << 20, 0)
+        driver.destroy_stream(current[0].ptr)
+        kept = current[0] if made is ExternalStream else None
+        current[0] = Stream()
+        functions._free(at, 0)
+        assert functions._malloc(4 << 20, 0)
+        assert pool.statistics().live_count == 1 and capfd.readouterr().err == ""
+        del kept
+
+
+def test_cupy_serves_the_stream_of_each_thread(capfd):
+    """cudaStreamPerThread is ordered behind the default stream; its frees are after all work."""
+    with libvmm.Driver("fake") as driver, libvmm.Pool(driver) as pool:
+        functions = cupy_functions(pool, lambda: Stream(2))
+        functions._free(functions._malloc(4 << 20, 0), 0)
+        assert pool.statistics().live_count == 0 and capfd.readouterr().err == ""
 
 
 # ---- RMM ------------------------------------------------------------------------------------
@@ -105,6 +141,12 @@ def test_rmm(pool):
     at = allocate(512, stream)
     pool.close()
     deallocate(at, 512, stream)  # a C++ caller has no way to take an error
+
+
+def test_rmm_serves_the_stream_of_each_thread(pool):
+    allocate, deallocate = libvmm.rmm.functions(pool)
+    deallocate(allocate(512, 2), 512, 2)
+    assert pool.statistics().live_count == 0
 
 
 @pytest.mark.parametrize("stream", [

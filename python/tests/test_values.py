@@ -12,6 +12,7 @@ import enum
 import gc
 import inspect
 import pickle
+import types
 
 import pytest
 
@@ -155,7 +156,7 @@ CALLS = {
     "Range.set_access": (dict(rights=RIGHTS), {}),
     "Range.resize": (dict(size=NUMBER, growth=NUMBER, in_place=FLAG), lambda b: dict(size=MIB)),
     "cupy.Functions": (dict(pool=OBJECT, current_stream=FUNCTION),
-                       lambda b: dict(pool=b.pool, current_stream=int)),
+                       lambda b: dict(pool=b.pool, current_stream=lambda: types.SimpleNamespace(ptr=0))),
     "cupy.allocator": (dict(pool=OBJECT), {}), "cupy.enable": (dict(pool=OBJECT), {}),
     "rmm.functions": (dict(pool=OBJECT), {}), "rmm.resource": (dict(pool=OBJECT), {}),
     "rmm.stream_number": (dict(stream=NUMBER), {}),

@@ -82,27 +82,20 @@ def find_vmm():
         sys.exit("libvmm is missing: put its wheel (./run wheel) into wheels/")
 
 
-FACE = {"__init__": """
+# What the tests import beside the saver is the library's own.
+FACE = """
+__path__.append({real!r})
 from libvmm.torch_memory_saver import *
 from libvmm.torch_memory_saver import configure_subprocess, torch_memory_saver
-""", "testing_utils": """
-import torch
-
-def get_and_print_gpu_memory(message, gpu_id=0):
-    torch.cuda.synchronize()
-    free, total = torch.cuda.mem_get_info(gpu_id)
-    print(message, total - free, flush=True)
-    return total - free
-"""}
+"""
 
 
-def face(into):
-    """A package torch_memory_saver that is libvmm's, for tests that import it by that name."""
-    os.makedirs(os.path.join(into, "torch_memory_saver"))
-    for name, text in FACE.items():
-        path = os.path.join(into, "torch_memory_saver", name + ".py")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+def face(into, site):
+    """A package torch_memory_saver with libvmm's saver, for tests that import it by that name."""
+    folder = os.path.join(into, "torch_memory_saver")
+    os.makedirs(folder)
+    with open(os.path.join(folder, "__init__.py"), "w", encoding="utf-8") as file:
+        file.write(FACE.format(real=os.path.join(site, "torch_memory_saver")))
     return into
 
 
@@ -113,7 +106,7 @@ def job(suite, way, wanted, site, logs):
              "no:cacheprovider", "--continue-on-collection-errors", "-k",
              f"({wanted.select}) and not ({left_out})" if wanted.select else f"not ({left_out})"]
     if importlib.util.find_spec("pytest_timeout"):
-        words.append("--timeout=90")
+        words += ["--timeout=90", "--timeout-method=thread"]
     if importlib.util.find_spec("xdist") and wanted.workers > 1 and suite not in ("rmm", "tms"):
         words += ["-n", str(wanted.workers), "--dist", "loadscope" if suite == "numba" else "load"]
     folder = HERE if suite == "numba" else os.path.join(wanted.folder, suite)
@@ -121,7 +114,7 @@ def job(suite, way, wanted, site, logs):
              or os.path.exists(os.path.join(folder, each))]
     python_path = [HERE, site]
     if suite == "tms" and way == "adapter":
-        python_path.insert(0, face(tempfile.mkdtemp()))
+        python_path.insert(0, face(tempfile.mkdtemp(), site))
     environment = {
         **os.environ, **NO_MULTICAST, "SUITE_NAME": suite, "SUITE_WAY": way,
         "SUITE_LOG": os.path.join(logs, f"{suite}-{way}.tsv"), "PYTHONDONTWRITEBYTECODE": "1",

@@ -68,6 +68,11 @@ def address(name: str, given: Any) -> int:
     return whole(name, given, wanted="an address as an int")
 
 
+#: cudaStreamPerThread, which pools refuse: one number for a stream of each thread. The default stream
+#: orders its work, so memory of that one serves it, and is free again after all work.
+PER_THREAD = 2
+
+
 def stream(given: Any, name: str = "stream") -> int:
     return whole(name, given, wanted="a stream's number as an int")
 

@@ -6,13 +6,16 @@
     pool = libvmm.Pool(libvmm.Driver("cuda"))
     libvmm.cupy.enable(pool)
 
-CuPy's hook has no stream, so each call takes CuPy's current one. Memory is freed in the order of
-the stream that it was allocated on, as with CuPy's own pools.
+CuPy's hook has no stream, so each allocation takes CuPy's current one. Memory is freed in the order
+of that stream while its Stream object exists. Memory of a stream that has ended, of an
+ExternalStream and of cudaStreamPerThread serves new requests after all work that the device has
+been given: the handles of the first two may be destroyed, and the third is one stream a thread.
 """
 
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -28,38 +31,54 @@ class Functions:
     #: CuPy's error, made of the size, the pool's memory and its budget. None: the pool's own.
     _out_of_memory: Callable[[int, int, int], Exception] | None = None
 
-    def __init__(self, pool: Pool, current_stream: Callable[[], int]) -> None:
+    #: The class of streams whose handles the object does not own.
+    _foreign: type | tuple[()] = ()
+
+    def __init__(self, pool: Pool, current_stream: Callable[[], Any]) -> None:
         _values.function("current_stream", current_stream)
         self.pool = _values.one_of("pool", pool, Pool)
         self._current_stream = current_stream
-        # Without a lock: the garbage collector may run _free() inside of _malloc().
-        self._streams: dict[int, int] = {}
+        # Of blocks of other streams than the default one: their stream while it exists. Without a
+        # lock: the garbage collector may run _free() inside of _malloc().
+        self._streams: dict[int, Callable[[], Any]] = {}
 
     def _malloc(self, size: int, device: int) -> int:
         """The address of `size` bytes. Raises CuPy's OutOfMemoryError; ValueError for a device that
         is not the pool's; what else the pool raises."""
         self._check_device(device)
-        stream = int(self._current_stream())
+        stream = self._current_stream()
+        number = int(stream.ptr)
+        is_per_thread = number == _values.PER_THREAD
         try:
-            at = self.pool.allocate_raw(max(size, 1), stream)
+            at = self.pool.allocate_raw(max(size, 1), 0 if is_per_thread else number)
         except OutOfMemory as short:
             if self._out_of_memory is None:
                 raise
             shortage = self.pool.last_shortage()
             held, limit = (shortage.held_bytes, shortage.budget_bytes) if shortage else (0, 0)
             raise self._out_of_memory(size, held, limit) from short
-        self._streams[at] = stream
+        if is_per_thread or isinstance(stream, self._foreign):
+            self._streams[at] = lambda: None
+        elif number:
+            self._streams[at] = weakref.ref(stream)
         return at
 
     def _free(self, at: int, _device: int) -> None:
-        """Frees the memory on the stream of its allocation. CuPy calls it where nothing can be
-        raised: a failure is a line on stderr."""
+        """Frees the memory on the stream of its allocation, or after all work. CuPy calls it where
+        nothing can be raised: a failure is a line on stderr."""
         if not at:
             return
-        stream = self._streams.pop(at, 0)
+        of = self._streams.pop(at, None)
+        stream = of() if of is not None else None
         try:
-            if self.pool.is_open:
-                self.pool.free_raw(at, stream)
+            if not self.pool.is_open:
+                return
+            if of is None:
+                self.pool.free_raw(at)
+            elif stream is not None:
+                self.pool.free_raw(at, int(stream.ptr))
+            else:
+                self.pool._free_after_all(at)
         except Error as trouble:
             print(f"libvmm.cupy: {at:#x} was not freed: {trouble}", file=sys.stderr)
 
@@ -82,8 +101,9 @@ def allocator(pool: Pool) -> Any:
     """A cupy.cuda.PythonFunctionAllocator. Raises ImportError without CuPy."""
     _values.one_of("pool", pool, Pool)
     cupy = _cupy()
-    functions = Functions(pool, lambda: cupy.cuda.get_current_stream().ptr)
+    functions = Functions(pool, cupy.cuda.get_current_stream)
     functions._out_of_memory = cupy.cuda.memory.OutOfMemoryError
+    functions._foreign = cupy.cuda.ExternalStream
     return cupy.cuda.PythonFunctionAllocator(functions._malloc, functions._free)
 
 

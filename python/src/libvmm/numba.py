@@ -12,9 +12,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from . import _native
 from .drivers import Driver
-from .errors import NotSupported, OutOfMemory, check
+from .errors import NotSupported, OutOfMemory
 from .pools import Pool
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class MemoryManager(_Base):
 
         def finalizer() -> None:
             if pool.is_open:
-                check(_native.LIBRARY.vmm_pool_free_after_all(pool.handle, at))
+                pool._free_after_all(at)
 
         return MemoryPointer(self.context, _pointer(at), size, finalizer=finalizer)
 

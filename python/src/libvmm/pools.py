@@ -361,6 +361,9 @@ class Pool(_values.OneOwner):
     def _free(self, address: int, stream: int) -> None:
         check(_LIBRARY.vmm_pool_free(self._handle, address, stream))
 
+    def _free_after_all(self, address: int) -> None:
+        check(_LIBRARY.vmm_pool_free_after_all(self._handle, address))
+
     def _set_access(self, address: int, grants: Any) -> None:
         check(_LIBRARY.vmm_pool_set_access(self._handle, address, grants, len(grants)))
 

@@ -42,14 +42,20 @@ def functions(pool: Pool) -> tuple[Callable[..., int], Callable[..., None]]:
     def allocate(size: int, stream: Any = 0) -> int:
         if _values.size("size", size) == 0:
             return 0
+        number = stream_number(stream)
         try:
-            return pool.allocate_raw(size, stream_number(stream))
+            return pool.allocate_raw(size, 0 if number == _values.PER_THREAD else number)
         except OutOfMemory as short:  # RMM makes its own error of a MemoryError
             raise MemoryError(str(short)) from short
 
     def deallocate(address: int, _size: int, stream: Any = 0) -> None:
-        if _values.address("address", address) and pool.is_open:  # RMM's memory may outlive it
-            pool.free_raw(address, stream_number(stream))
+        if not _values.address("address", address) or not pool.is_open:
+            return  # RMM's memory may outlive the pool
+        number = stream_number(stream)
+        if number == _values.PER_THREAD:
+            pool._free_after_all(address)
+        else:
+            pool.free_raw(address, number)
 
     return allocate, deallocate
 

@@ -46,10 +46,10 @@ def cupy():
     return pytest.importorskip("cupy")
 
 
-def cupy_memory(cupy, pool, size, stream=0, device=0):
+def cupy_memory(cupy, pool, size, device=0):
     """As PythonFunctionAllocator.malloc makes it, which looks the current device up first."""
     import libvmm.cupy
-    made = libvmm.cupy.Functions(pool, lambda: stream)
+    made = libvmm.cupy.Functions(pool, lambda: types.SimpleNamespace(ptr=0))
     made._out_of_memory = cupy.cuda.memory.OutOfMemoryError
     return cupy.cuda.memory.PythonFunctionAllocatorMemory(size, made._malloc, made._free, device)
 
