@@ -249,6 +249,7 @@ def test_a_callback_that_holds_its_pool():
     for number in range(300):
         pool = libvmm.Pool(driver)
         pool.subscribe(lambda notice, pool=pool: None)
+        pool.allocate(4 * KIB).free()
         pool = None
         if number % 50 == 0:
             gc.collect()
