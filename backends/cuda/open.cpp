@@ -88,6 +88,8 @@ status driver_state::read_device() {
   // The default stream under both of its numbers, 0 and 1 (CU_STREAM_LEGACY), is not captured; that
   // of each thread, 2 (CU_STREAM_PER_THREAD), can be.
   can.capturable_from = 2;
+  can.default_stream_alias = 1;
+  can.stream_per_thread = 2;
   can.retain = true;
   can.host_location = attribute(CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
   can.host_node_location =

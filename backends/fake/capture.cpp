@@ -181,8 +181,8 @@ status driver_state::capture_wait(stream_handle stream, const event_record& even
 bool fake_driver::is_uncaptured(stream_handle) noexcept {
   check(state_ != nullptr, fake::moved_from);
   const driver_state& s = *state_;
-  const bool is_quiet =
-      !s.fault_or_capture_pending.load(std::memory_order_relaxed) && s.emulated.can.capture;
+  const bool is_quiet = !s.fault_or_capture_pending.load(std::memory_order_relaxed) &&
+                        s.emulated.can.capture && !s.gone_streams_undefined;
   return is_quiet && s.machine->made_in.is_here();
 }
 
@@ -194,6 +194,12 @@ result<capture_info> fake_driver::query_capture(stream_handle stream) {
   return s.run<capture_info>(call::query_capture, [&]() -> result<capture_info> {
     if (!s.emulated.can.capture) {
       return s.refuse_as(call::query_capture, refusal::unsupported, "this driver has no graphs");
+    }
+    if (s.gone_streams_undefined && !s.queue_of(stream)) {
+      constexpr const char* undefined = "undefined behaviour: the stream was destroyed";
+      s.misused(misuse_kind::stale_handle, call::query_capture, {},
+                static_cast<std::uint64_t>(stream), undefined);
+      return s.refuse_as(call::query_capture, refusal::bad_object, undefined);
     }
     const fake::stream_record* const record = s.captured(stream);
     if (record == nullptr) return capture_info{};

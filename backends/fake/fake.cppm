@@ -207,6 +207,9 @@ export class fake_driver {
   /// When on, a misuse ends the process with its description.
   void set_misuse_fatal(bool fatal);
   static constexpr std::size_t max_misuses = 1024;
+  /// When on, asking whether a destroyed stream is captured is a misuse, as every other use of it
+  /// is: undefined behaviour on a real driver. Else it is answered while nothing is captured.
+  void set_gone_streams_undefined(bool undefined);
 
   /// Fills a mapped range with `tag`, as 64-bit words counted from the start of the memory; fresh
   /// memory has tag 0. Needs write access for home(). Whole granules cost O(1) each. Errors:

@@ -426,4 +426,9 @@ void fake_driver::set_misuse_fatal(bool fatal) {
   state_->misuse_fatal = fatal;
 }
 
+void fake_driver::set_gone_streams_undefined(bool undefined) {
+  check(state_ != nullptr, fake::moved_from);
+  state_->gone_streams_undefined = undefined;
+}
+
 }  // namespace vmm

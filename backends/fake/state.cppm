@@ -605,6 +605,7 @@ struct driver_state {
   std::uint64_t misuse_total = 0;
   std::array<std::uint64_t, 32> misuse_counts{};
   bool misuse_fatal = false;
+  std::atomic<bool> gone_streams_undefined = false;  // see fake_driver
   std::uint64_t now_ns = 0;
   std::uint64_t busy_ns = 0;
   resource_counts counts{};

@@ -278,6 +278,12 @@ typedef struct vmm_pool_options {
      vmm_pool_capture_begins() and vmm_pool_capture_ended(), and only there the driver is asked at
      each call. Beside VMM_CAPTURE_UNCHECKED, where nobody asks, it does nothing: 0 */
   uint32_t captures_announced;
+  /* 1: vmm_pool_forget_stream() is called before a stream that the pool was given is destroyed. The
+     pool may then name streams to the driver at any time, and queries them for captures that were
+     not announced. 0: streams may be destroyed at any time; events behind all work of the device
+     stand for those that a call does not name. CUDA before 12.5 and Level Zero have no such event:
+     0 is as 1 there: 0 */
+  uint32_t streams_forgotten;
 } vmm_pool_options;
 
 /** Requires: struct_size is sizeof(vmm_pool_options). Effects: *options gets the defaults. */
@@ -294,10 +300,10 @@ VMM_API VMM_CHECKED vmm_status vmm_pool_create(vmm_driver* driver, const vmm_poo
                                                vmm_pool** pool) VMM_NOEXCEPT;
 
 /** Destroys a pool. NULL: nothing.
- *  Requires: streams that it was given and that were not forgotten still exist, none of them is
- *  being captured, and no graph that uses its memory is launched again.
- *  Effects: waits for the work of those streams and gives everything back, live blocks too.
- *  Errors: IN_USE (another thread, or a callback of this pool, is inside a call). */
+ *  Requires: no stream is being captured, and no graph that uses its memory is launched again.
+ *  Effects: waits for all work of the device and gives everything back, live blocks too.
+ *  Errors: IN_USE (another thread, or a callback of this pool, is inside a call; or a capture was
+ *  announced and has not ended): the pool is as before. */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool* pool) VMM_NOEXCEPT;
 
 /** Memory for work that `stream` will be given. Its contents are not specified.
@@ -359,9 +365,10 @@ VMM_API vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_pin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_unpin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
 
-/** To be called before a stream is destroyed, when nobody allocates or frees on it any more: its
- *  number may come back for another stream. Blocks allocated on it stay live. A stream that the
- *  pool does not know is no error.
+/** Frees the record of a stream in the pool, which has 4,000. Not needed before a stream is
+ *  destroyed, unless `streams_forgotten` of the options promises it. Requires: the stream exists,
+ *  and no thread allocates or frees on it any more. Effects: blocks allocated on it stay live, and
+ *  a stream that gets its number is a new one. A stream that the pool does not know is no error.
  *  Errors: IN_USE (it is being captured, or freed on), OUT_OF_HOST_MEMORY, NOT_PERMITTED (in a
  *  callback), what the driver says. Cost: an event where anything was freed on it. */
 VMM_API vmm_status vmm_pool_forget_stream(vmm_pool* pool, vmm_stream stream) VMM_NOEXCEPT;
@@ -579,6 +586,7 @@ typedef struct vmm_manager_options {
   uint32_t read_environment;  /* 1: VMM_POLICY and others change the options: 0 */
   uint32_t report_live;       /* 1: a line on stderr for blocks that are live at the end: 1 */
   uint32_t reserved;          /* 0 */
+  uint32_t streams_forgotten; /* as in vmm_pool_options, of vmm_manager_forget_stream(): 0 */
 } vmm_manager_options;
 
 /** Requires: struct_size is sizeof(vmm_manager_options). Effects: *options gets the defaults. */
@@ -672,8 +680,9 @@ typedef struct vmm_copy_request {
 VMM_API VMM_CHECKED vmm_status vmm_manager_copy(vmm_manager* manager,
                                                 const vmm_copy_request* request) VMM_NOEXCEPT;
 
-/** To be called before a stream is destroyed that blocks were allocated for or freed on. Requires:
- *  no live block has this stream. */
+/** A stream that gets this stream's number is a new one to the manager. Not needed before a stream
+ *  is destroyed, unless `streams_forgotten` of the options promises it. Requires: no live block has
+ *  this stream. */
 VMM_API vmm_status vmm_manager_forget_stream(vmm_manager* manager, vmm_stream stream) VMM_NOEXCEPT;
 
 /** Blocks until the host may touch the block's bytes: until the work of those who had its memory

@@ -256,6 +256,8 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   options.reservation_bytes = full.reservation_bytes;
   options.capture = static_cast<vmm::capture_rule>(full.capture);
   options.at_end.hook = nullptr;  // frameworks end with live tensors
+  // Their streams live as long as the process, and captures of them come unannounced.
+  options.streams_forgotten = true;
   // Frameworks run for long: more driver time while a pool grows, for less memory ever after.
   // docs/decisions/0027 has the figures.
   options.rules.handle_bytes = std::uint64_t{64} << 20;

@@ -40,7 +40,8 @@ vmm_status apply(const vmm_manager_options& given, vmm::manager_options& options
     return fail(VMM_ERROR_BAD_OPTION, "shareable is made of bits of VMM_SHARE_*");
   const vmm_status flags =
       check_flags(VMM_ERROR_BAD_OPTION, {{given.compressible, "compressible is 0 or 1"},
-                                         {given.rdma_capable, "rdma_capable is 0 or 1"}});
+                                         {given.rdma_capable, "rdma_capable is 0 or 1"},
+                                         {given.streams_forgotten, "streams_forgotten is 0 or 1"}});
   if (flags != VMM_SUCCESS) return flags;
   apply_shared(given, options);
   const bool own_ratio = given.fragment_ratio == VMM_POLICY_RATIO;
@@ -49,6 +50,7 @@ vmm_status apply(const vmm_manager_options& given, vmm::manager_options& options
   options.shareable = static_cast<vmm::share_kind>(given.shareable);
   options.compressible = given.compressible != 0;
   options.rdma_capable = given.rdma_capable != 0;
+  options.streams_forgotten = given.streams_forgotten != 0;
   if (given.read_environment == 0) return answer(options.validate());
   const vmm::result<vmm::manager_options> read = vmm::manager_options::from_environment(options);
   if (!read) return fail(read.error());

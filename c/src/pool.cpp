@@ -79,10 +79,12 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
   if (given.fronts > VMM_FRONTS_NEVER)
     return fail(VMM_ERROR_BAD_OPTION, "fronts is one of VMM_FRONTS_*");
   const vmm_status announced = check_flags(
-      VMM_ERROR_BAD_OPTION, {{given.captures_announced, "captures_announced is 0 or 1"}});
+      VMM_ERROR_BAD_OPTION, {{given.captures_announced, "captures_announced is 0 or 1"},
+                             {given.streams_forgotten, "streams_forgotten is 0 or 1"}});
   if (announced != VMM_SUCCESS) return announced;
   apply_shared(given, options);
   options.captures_announced = given.captures_announced != 0;
+  options.streams_forgotten = given.streams_forgotten != 0;
   options.page_bytes = given.page_bytes;
   options.page_count = given.page_count;
   switch (given.capture) {
@@ -326,11 +328,13 @@ vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT {
 }
 
 vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT {
-  return on_pool(pool, [&](pool_object& on) { return answer(on.pool.capture_begins()); });
+  return outside_callbacks(pool,
+                           [&](pool_object& on) { return answer(on.pool.capture_begins()); });
 }
 
 vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT {
-  return on_pool(pool, [&](pool_object& on) { return answer(on.pool.capture_ended()); });
+  return outside_callbacks(pool,
+                           [&](pool_object& on) { return answer(on.pool.capture_ended()); });
 }
 
 vmm_status vmm_pool_pin(vmm_pool* pool, void* at) VMM_NOEXCEPT {

@@ -44,10 +44,16 @@ struct pool_object {
   pool_object(driver_object& on, const vmm::pool_options& options)
       : driver(on), pool(on.backend, options) {}
 
-  // Suspenders that it is a region of.
-  [[nodiscard]] bool has_users() const noexcept { return region_count.load() != 0; }
+  // Suspenders that it is a region of, and captures: events that its end needs would spoil them.
+  [[nodiscard]] bool has_users() const noexcept {
+    return region_count.load() != 0 || (made_in.is_here() && pool.announced_capture_count() != 0);
+  }
   [[nodiscard]] const char* text_of_use() const noexcept {
-    return has_users() ? has_region_text : nullptr;
+    if (region_count.load() != 0) return has_region_text;
+    return made_in.is_here() && pool.announced_capture_count() != 0
+               ? "a capture was announced with vmm_pool_capture_begins(): end it with "
+                 "vmm_pool_capture_ended() first"
+               : nullptr;
   }
   // Whether the calling thread is inside a callback of this pool. Only its own number matters to
   // it.

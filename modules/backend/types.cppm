@@ -77,8 +77,9 @@ export enum class multicast_handle : std::uint64_t { none = 0 };
 /// A queue of device work that finishes in order. Zero is the backend's default stream.
 export enum class stream_handle : std::uint64_t { default_stream = 0 };
 /// vmm's name of a native stream: a cudaStream_t, a CUstream, a hipStream_t or another pointer. The
-/// null pointer is the backend's default stream. CUDA's other special streams keep their meaning: 1
-/// is the legacy default stream, 2 that of each thread.
+/// null pointer is the backend's default stream. So is CU_STREAM_LEGACY, 1. CU_STREAM_PER_THREAD,
+/// 2, is another stream in each thread: memory that is freed on it cannot serve the next caller in
+/// its order, so that allocators refuse it with invalid_argument. Pass a stream of your own.
 export template <class Native>
   requires std::is_pointer_v<Native>
 [[nodiscard]] stream_handle stream_from_native(Native native) noexcept {
@@ -366,6 +367,8 @@ export struct features {
   bool capture = false;          ///< streams can be captured into graphs, and tell
   /// No program can begin a capture on a stream with a smaller number, whatever else happens.
   std::uint64_t capturable_from = 0;
+  std::uint64_t default_stream_alias = 0;  ///< another number of the default stream; 0: none
+  std::uint64_t stream_per_thread = 0;  ///< names another stream in each thread; 0: no number does
   bool copy = false;                ///< copy, fill, read and write are there
   bool retain = false;              ///< a handle can be had from a mapped address
   bool host_location = false;       ///< physical memory on the host
@@ -385,6 +388,17 @@ export struct features {
       0;  ///< the largest single reservation known to work; 0 when not known
   std::uint64_t max_mapping_count =
       0;  ///< the system's limit on live mappings; 0 when there is none known
+
+  /// Whether the number names another stream in each thread, which no allocator takes.
+  [[nodiscard]] constexpr bool is_per_thread(stream_handle stream) const noexcept {
+    return stream_per_thread != 0 && static_cast<std::uint64_t>(stream) == stream_per_thread;
+  }
+  /// The stream by the number under which allocators list it.
+  [[nodiscard]] constexpr stream_handle canonical(stream_handle stream) const noexcept {
+    return static_cast<std::uint64_t>(stream) == default_stream_alias
+               ? stream_handle::default_stream
+               : stream;
+  }
 };
 
 /// Whether a program can begin a capture on the stream. Its number says so, without a driver call.

@@ -160,6 +160,7 @@ result<growable_range::named_segments> growable_range::name(std::uint64_t first,
 
 status growable_range::resize(const growable_request& request) {
   if (!made_in_.is_here()) return refuse_forked();
+  if (memory_->driver().feature_set().is_per_thread(request.stream)) return per_thread_stream;
   std::uint64_t new_bytes = request.size_bytes;
   return memory_->with_others(new_bytes, [&](relief_pass& pass) {
     return resize_once(request, new_bytes, pass);
@@ -419,6 +420,7 @@ ticket_ref growable_range::mark_or_wait(stream_handle stream) noexcept {
 
 status growable_range::close(stream_handle stream) {
   if (!made_in_.is_here()) return refuse_forked();
+  if (memory_->driver().feature_set().is_per_thread(stream)) return per_thread_stream;
   const sync::lock_guard<sync::mutex> lock(mutex_);
   const status done = close_locked(stream);
   check(!done || is_closed_, "a range was closed and is open");
@@ -441,14 +443,18 @@ status growable_range::close_locked(stream_handle stream) {
     if (status filled = fill_released(*each, 0, stream); !filled) return filled;
   const result<ticket_ref> point = engine_->time().mark(stream);
   if (!point) return point.error();
-  for (block* const each : segments_) engine_->discard(*each, *point);
+  end_segments(*point);
+  return {};
+}
+
+void growable_range::end_segments(const ticket_ref& point) {
+  for (block* const each : segments_) engine_->discard(*each, point);
   const std::size_t count = segments_.size();
   segments_.clear();
   given_up_.clear();
   is_closed_ = true;
-  reap_behind(*point, count);
+  reap_behind(point, count);
   check(segments_.empty() && pins_.empty(), "a closed range has segments");
-  return {};
 }
 
 growable_range::~growable_range() {
@@ -456,14 +462,37 @@ growable_range::~growable_range() {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(pins_.empty(), "a growable range goes before its views and pins");
   if (is_closed_) return;
-  const status gone = try_to_close([this]() VMM_NOT_ANALYSED { return close_locked(stream_); });
+  const status gone = try_to_close([this]() VMM_NOT_ANALYSED { return close_unnamed(); });
   if (gone) return;
   const sync::shared_guard changing(engine_->rooms_mutex());
   for (block* const each : segments_) engine_->abandon(*each);
 }
 
+// The caller names no stream, and the range's own may have been destroyed: an event behind all work
+// ends the segments. What is filled is filled by the default stream.
+status growable_range::close_unnamed() {
+  const bool may_name = memory_->options().streams_forgotten;
+  if (segments_.empty() || may_name || !engine_->time().marks_all()) return close_locked(stream_);
+  check(!is_closed_, "a closed range has segments");
+  timeline& time = engine_->time();
+  const result<ticket_ref> last_use = time.mark_unnamed(stream_, false);
+  if (!last_use) return last_use.error();
+  const contents_rule rule = memory_->options().contents;
+  if (rule == contents_rule::zero_on_release || rule == contents_rule::poison) {
+    constexpr stream_handle filler = stream_handle::default_stream;
+    if (stream_ != filler) {
+      if (status ordered = time.order(filler, *last_use); !ordered) return ordered;
+    }
+    return close_locked(filler);
+  }
+  const sync::shared_guard changing(engine_->rooms_mutex());
+  end_segments(*last_use);
+  return {};
+}
+
 status growable_range::settle(stream_handle stream) {
   if (!made_in_.is_here()) return refuse_forked();
+  if (memory_->driver().feature_set().is_per_thread(stream)) return per_thread_stream;
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (status ready = open(); !ready) return ready;
   for (const block* const each : segments_) {

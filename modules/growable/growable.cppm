@@ -151,9 +151,9 @@ export class growable_range {
       : memory_(&memory), memory_use_(memory), options_(options) {}
   growable_range(const growable_range&) = delete;
   growable_range& operator=(const growable_range&) = delete;
-  /// Requires: no pin lives, else the process ends. Effects: as close() on the stream of the last
-  /// resize. Where that fails, thrice, the memory stays with the manager, which gives it back when
-  /// it goes.
+  /// Requires: no pin lives, else the process ends. Effects: as close(), behind all work
+  /// that the device has been given. Where that fails, thrice, the memory stays with the manager,
+  /// which gives it back when it goes.
   ~growable_range();
 
   /// Effects: takes the addresses, of all segments at their most. resize() does it where no call
@@ -282,6 +282,8 @@ export class growable_range {
   void undo(stream_handle stream, change_plan& changes) noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] ticket_ref mark_or_wait(stream_handle stream) noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] status close_locked(stream_handle stream) VMM_REQUIRES(mutex_);
+  [[nodiscard]] status close_unnamed() VMM_REQUIRES(mutex_);
+  void end_segments(const ticket_ref& point) VMM_REQUIRES(mutex_);
   void remember(const ticket_ref& point) noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] std::uint64_t rounded(std::uint64_t size_bytes) const noexcept
       VMM_REQUIRES(mutex_) {

@@ -327,8 +327,7 @@ status manager::empty() {
   for (address first = engine_->records().lowest(); first; first = engine_->records().lowest()) {
     const result<block*> claimed = claim(first);
     if (!claimed) return claimed.error();
-    (void)fill_released(**claimed, 0, (*claimed)->stream);  // nobody is left to be told
-    const result<ticket_ref> last_use = engine_->time().mark((*claimed)->stream);
+    const result<ticket_ref> last_use = end_use(**claimed);
     check((*claimed)->base == first, "another block is freed than the lowest");
     const status gone = last_use ? engine_->dissolve(**claimed, *last_use) : last_use.error();
     if (!gone) {
@@ -362,6 +361,7 @@ result<address> manager::allocate(const allocate_request& request) {
   if (status ready = set_up(); !ready) return ready.error();
   if (suspension_.load(std::memory_order_acquire) != suspension_phase::running)
     return memory_suspended;
+  if (driver_->feature_set().is_per_thread(request.stream)) return per_thread_stream;
   const result<range_sizes> sizes = sizes_for(request.size_bytes, request.growth_bytes);
   if (!sizes) return sizes.error();
   const std::uint64_t alignment_bytes = request.alignment_bytes;
@@ -545,17 +545,34 @@ status manager::free(address at) {
   const result<block*> claimed = claim(at);
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at, another_block);
-  if (status filled = fill_released(**claimed, 0, (*claimed)->stream); !filled) {
-    engine_->records().unclaim(**claimed);
-    return filled;
-  }
-  const result<ticket_ref> last_use = engine_->time().mark((*claimed)->stream);
+  const result<ticket_ref> last_use = end_use(**claimed);
   if (last_use) return free_after(**claimed, *last_use);
   engine_->records().unclaim(**claimed);
   return last_use.error();
 }
 
+// A point behind the work of the block's stream, which no caller names here, and behind the fill of
+// what is freed. The stream may have been destroyed: the default stream fills then.
+result<ticket_ref> manager::end_use(block& gone) {
+  check(gone.claimed, "a block's use ends without a claim");
+  timeline& time = engine_->time();
+  const bool is_filled = clears_on_release() && gone.sizes.user_bytes != 0;
+  if (!is_filled) return time.mark_unnamed(gone.stream, options_.streams_forgotten);
+  stream_handle filler = gone.stream;
+  if (!options_.streams_forgotten && time.marks_all()) {
+    filler = stream_handle::default_stream;
+    const result<ticket_ref> last_use = time.mark_unnamed(gone.stream, false);
+    if (!last_use) return last_use;
+    if (gone.stream != filler) {
+      if (status ordered = time.order(filler, *last_use); !ordered) return ordered.error();
+    }
+  }
+  if (status filled = fill_released(gone, 0, filler); !filled) return filled.error();
+  return time.mark(filler);
+}
+
 status manager::free(address at, stream_handle last_use) {
+  if (driver_->feature_set().is_per_thread(last_use)) return per_thread_stream;
   const result<block*> claimed = claim(at);
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at, another_block);
@@ -794,7 +811,8 @@ status manager::remap_claimed(block& target, block& source, const copy_request& 
   // Everything that the streams concerned were given must have finished: the target's addresses
   // change hands now.
   for (const stream_handle stream : {request.stream, target.stream, source.stream}) {
-    const result<ticket_ref> last_use = engine_->time().mark(stream);
+    const bool is_named = options_.streams_forgotten || stream == request.stream;
+    const result<ticket_ref> last_use = engine_->time().mark_unnamed(stream, is_named);
     if (!last_use) return last_use.error();
     const result<bool> idle = engine_->time().passed(*last_use);
     if (!idle) return idle.error();

@@ -462,6 +462,7 @@ export class manager {
   }
   [[nodiscard]] result<block*> claim(address at, pinned_record pinned = pinned_record::refused);
   [[nodiscard]] result<exported_range> describe_export(block& given);
+  [[nodiscard]] result<ticket_ref> end_use(block& gone);
   [[nodiscard]] status free_after(block& gone, const ticket_ref& last_use);
   void check_made(const block& made, const block_request& wanted) const noexcept;
   [[nodiscard]] result<address> allocate_checked(const block_request& wanted);

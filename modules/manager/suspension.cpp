@@ -155,7 +155,20 @@ status manager::finish_work(std::span<const stream_handle> streams) {
   std::vector<stream_handle> waits;
   if (status room = reserve_more(waits, streams.size() + suspending_.size()); !room) return room;
   waits.insert(waits.end(), streams.begin(), streams.end());
-  for (const block* each : suspending_) waits.push_back(each->stream);
+  const bool may_name = options_.streams_forgotten || !engine_->time().marks_all();
+  bool needs_all = false;
+  for (const block* each : suspending_) {
+    if (may_name || each->stream == stream_handle::default_stream) {
+      waits.push_back(each->stream);
+    } else {
+      needs_all = true;
+    }
+  }
+  if (needs_all) {
+    const result<ticket_ref> all = engine_->time().mark_all();
+    const status waited = all ? engine_->time().wait(*all) : status{all.error()};
+    if (!waited) return waited;
+  }
   std::sort(waits.begin(), waits.end());
   waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
   check(waits.size() <= waits.capacity(), "a stream has no room in a list");

@@ -138,6 +138,12 @@ export struct memory_options {
   /// Needs features::copy. A manager's block grows in place only under the rules that fill, and a
   /// block is freed on a stream under those that fill on release.
   contents_rule contents = contents_rule::none;
+  /// The program calls forget() before a stream that the allocator was given is destroyed. The
+  /// allocator may then name streams to the driver at any time: an event stands for the work of the
+  /// one stream that matters, and streams are queried for captures that were not announced. Without
+  /// it a stream may be destroyed at any time. It is named in calls that name it, and events behind
+  /// all work of the device cover it otherwise. Drivers without features::record_all need it.
+  bool streams_forgotten = false;
   live_report at_end{};  ///< told of blocks that are live when the allocator goes away
   /// Where the allocator writes what it does; it outlives the allocator, and `import vmm.history;`
   /// names its type. Null: nowhere. [N1]

@@ -18,6 +18,7 @@ namespace vmm {
 
 result<capture_info> stream_pool::capture_of(stream_handle stream) {
   check(watches_capture_, "a backend that captures nothing is asked about a capture");
+  if (status named = check_stream(stream); !named) return named.error();
   return driver_->query_capture(stream);
 }
 
@@ -39,6 +40,7 @@ status stream_pool::check_announced(stream_handle stream) {
   const result<bool> captured = is_captured(stream);
   if (!captured) return captured.error();
   if (!*captured) return {};
+  note_capture(stream, 0);
   return refuse(errc::not_permitted,
                 "the stream is being captured, and no capture was announced: call "
                 "capture_begins() before, or leave pool_options::captures_announced unset");
@@ -48,18 +50,53 @@ status stream_pool::check_announced(stream_handle stream) {
 // none, and waiting for it would take others into its graph.
 bool stream_pool::may_mark_all() {
   if (!watches_capture_) return true;
+  bool needs_all = false;
   for (std::uint32_t stream = 0;; ++stream) {
     stream_handle handle{};
     {
       const auto state = state_.lock();
       stream = state->progress().next_unmarked(stream);
-      if (stream == pool_state::no_stream) return true;
+      if (stream == pool_state::no_stream) break;
       handle = state->progress().active_handle(stream);
       check(!state->progress().all_marked(stream), "a mark is made that is there");
     }
+    if (!may_name(handle)) {
+      needs_all = true;
+      continue;
+    }
     const result<bool> captured = is_captured(handle);
-    if (!captured || *captured) return false;
+    const bool is_gone = !captured && captured.error().code == errc::invalid_argument;
+    if (is_gone) needs_all = true;
+    if (!is_gone && (!captured || *captured)) return false;
   }
+  if (!needs_all || !parts_->time.marks_all()) return !needs_all;
+  const sync::lock_guard<mark_lock> marking(mark_lock_);
+  return check_nothing_captured().has_value();
+}
+
+// A stream that is seen in a capture is not asked about later: it may have been destroyed. Where no
+// host memory is left for a note there is none.
+void stream_pool::note_capture(stream_handle stream, std::uint64_t id) {
+  check(watches_capture_, "a capture is seen, and nothing asks for it");
+  const sync::lock_guard<mark_lock> marking(mark_lock_);
+  std::erase_if(seen_captures_, [&](const seen_capture& each) { return each.stream == stream; });
+  if (reserve_more(seen_captures_, 1)) seen_captures_.push_back({stream, id});
+  has_seen_capture_.store(!seen_captures_.empty(), std::memory_order_relaxed);
+}
+
+void stream_pool::end_seen_capture(std::uint64_t id) {
+  const sync::lock_guard<mark_lock> marking(mark_lock_);
+  check(watches_capture_ || seen_captures_.empty(), "a capture is seen, and nothing asks for it");
+  std::erase_if(seen_captures_, [&](const seen_capture& each) { return each.id == id; });
+  has_seen_capture_.store(!seen_captures_.empty(), std::memory_order_relaxed);
+}
+
+void stream_pool::note_uncaptured(stream_handle stream) {
+  if (!has_seen_capture_.load(std::memory_order_relaxed)) return;
+  check(watches_capture_, "a capture has ended that was not watched for");
+  const sync::lock_guard<mark_lock> marking(mark_lock_);
+  std::erase_if(seen_captures_, [&](const seen_capture& each) { return each.stream == stream; });
+  has_seen_capture_.store(!seen_captures_.empty(), std::memory_order_relaxed);
 }
 
 status stream_pool::refuse_capture(const capture_info& seen) const {
@@ -77,6 +114,8 @@ status stream_pool::refuse_capture(const capture_info& seen) const {
 result<address> stream_pool::allocate_captured(const block_shape& shape, stream_handle stream,
                                                const capture_info& seen) {
   check(watches_capture_, "a graph allocates that cannot be captured");
+  if (status named = check_stream(stream); !named) return named.error();
+  if (seen.state == capture_state::active) note_capture(stream, seen.id);
   if (status allowed = refuse_capture(seen); !allowed) return allowed.error();
   const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
@@ -88,6 +127,7 @@ result<address> stream_pool::allocate_captured(const block_shape& shape, stream_
 
 result<address> stream_pool::allocate_captured_in_turn(slow_call& call, const capture_info& seen) {
   const growth_turn turn(way_in());
+  const named_stream named(named_, driver_->feature_set().canonical(call.stream));
   if (is_suspended()) return memory_suspended;
   stream_request& request = call.request;
   {
@@ -137,6 +177,8 @@ result<address> stream_pool::take_for_capture(const stream_request& request, slo
 
 status stream_pool::free_captured(address at, stream_handle stream, const capture_info& seen) {
   check(watches_capture_, "a graph frees that cannot be captured");
+  if (status named = check_stream(stream); !named) return named;
+  if (seen.state == capture_state::active) note_capture(stream, seen.id);
   if (status allowed = refuse_capture(seen); !allowed) return allowed;
   const auto state = state_.lock();
   const result<std::uint32_t> record = locked_blocks(*state).enter_capture(seen.id, stream);
@@ -146,23 +188,29 @@ status stream_pool::free_captured(address at, stream_handle stream, const captur
 
 result<std::uint64_t> stream_pool::capture_number(stream_handle stream) {
   if (const status idle = nothing_to_do(); !idle) return idle.error();
+  if (status named = check_stream(stream); !named) return named.error();
   if (!driver_->feature_set().capture)
     return refuse(errc::not_supported, "this backend captures no streams");
   const result<capture_info> seen = driver_->query_capture(stream);
   if (!seen) return seen.error();
   check(seen->state != capture_state::active || can_capture(driver_->feature_set(), stream),
         "a stream is captured that cannot be");
+  if (seen->state == capture_state::active) note_capture(stream, seen->id);
   if (seen->state == capture_state::active) return seen->id;
   return refuse(errc::invalid_argument, "the stream is not being captured");
 }
 
 status stream_pool::release_capture(std::uint64_t number, stream_handle stream) {
+  if (status named = check_stream(stream); !named) return named;
   if (!is_ready()) return nothing_to_do();
   const growth_turn turn(way_in());
+  const named_stream named(named_, driver_->feature_set().canonical(stream));
+  check(may_name(named_), "a graph is released on a stream that cannot be named");
   const result<bool> captured = is_captured(stream);
   if (!captured) return captured.error();
   if (*captured)
     return refuse(errc::in_use, "a graph's memory is released on a stream that is being captured");
+  end_seen_capture(number);
   if (state_.with([&](auto& state) { return state.captures().find(number) == nullptr; })) return {};
   const result<std::uint32_t> owner = enter_stream(stream);
   if (!owner) return owner.error();

@@ -90,6 +90,11 @@ class capture_table {
 inline constexpr error stream_captured =
     refuse(errc::not_permitted,
            "a stream whose memory is to be waited for is being captured into a graph");
+// Left alone as one that is captured.
+inline constexpr error stream_lost =
+    refuse(errc::not_permitted,
+           "the driver refuses a stream whose memory is to be waited for, and has no event of all "
+           "work that could stand for it: forget() streams before they are destroyed");
 
 /// Whether a mark of all work is put off, and nothing else is wrong: a stream is being captured, or
 /// no record is left for what is freed meanwhile.

@@ -151,6 +151,7 @@ status stream_pool::free_into_batch(address at) {
 
 status stream_pool::capture_begins() {
   if (status idle = nothing_to_do(); !idle) return idle;
+  board_.check_not_telling();
   const sync::lock_guard<mark_lock> marking(mark_lock_);
   ++captures_announced_;
   check(captures_announced_ != 0, "more captures are announced than can be counted");
@@ -160,6 +161,7 @@ status stream_pool::capture_begins() {
 
 status stream_pool::capture_ended() {
   if (status idle = nothing_to_do(); !idle) return idle;
+  board_.check_not_telling();
   {
     const sync::lock_guard<mark_lock> marking(mark_lock_);
     if (captures_announced_ == 0)
@@ -168,19 +170,33 @@ status stream_pool::capture_ended() {
     check(!options_.captures_announced || gate_.is_closed_by(gate_reason::captured),
           "a capture was announced, and calls do not look for it");
     if (options_.captures_announced && captures_announced_ == 0) gate_.open(gate_reason::captured);
+    if (captures_announced_ == 0) seen_captures_.clear();
+    has_seen_capture_.store(!seen_captures_.empty(), std::memory_order_relaxed);
   }
   if (is_ready() && parts_->time.marks_all()) (void)mark_few_batches();
   return {};
 }
 
-// Of streams in use that are known, and through the default stream of all that synchronise with
-// it. Under the lock of marks, so that none of them is forgotten, and gone, meanwhile.
+// Through the default stream, of all streams that synchronise with it; where streams may be named,
+// of those that are known. Under the lock of marks, so that none of them is forgotten, and gone,
+// meanwhile. A capture that a call has seen puts events off as one that was announced, but where
+// memory is short: its end may never be seen.
 status stream_pool::check_nothing_captured() {
   if (captures_announced_ != 0) return stream_captured;
   if (!watches_capture_) return {};
+  const bool is_ending = gate_.is_closed_by(gate_reason::goes_away);
+  const bool is_pressing = is_ending || is_pressing_.load(std::memory_order_relaxed);
+  check(has_seen_capture_.load(std::memory_order_relaxed) == !seen_captures_.empty(),
+        "captures were seen of which calls hear nothing, or the reverse");
+  if (!names_streams_ && !seen_captures_.empty() && !is_pressing) return stream_captured;
   const result<bool> any = is_captured(stream_handle::default_stream);
   if (!any) return any.error();
   if (*any) return stream_captured;
+  return names_streams_ ? check_known_not_captured() : status{};
+}
+
+status stream_pool::check_known_not_captured() {
+  check(names_streams_, "streams are named that may have been destroyed");
   constexpr std::size_t looks_max = 64;
   std::array<stream_handle, looks_max> asked{};
   for (std::uint32_t next = 0; next != pool_state::no_stream;) {

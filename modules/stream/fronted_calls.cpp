@@ -86,14 +86,14 @@ result<address> stream_pool::finish_transfer(transfer_under_way&& moving,
   if (moving.what.from == front_set::none) return address{};
   check(request.count_granules != 0, "no granule is passed on");
   mark_order& order = moving.answer.order;
-  const result<ticket_ref> mark = mark_stream(order.handle());
+  const result<fresh_mark> mark = make_mark(order.handle());
   const result<bool> passed =
-      mark ? parts_->time.passed(*mark) : result<bool>{mark.error()};
+      mark ? parts_->time.passed(mark->ticket) : result<bool>{mark.error()};
   const auto state = state_.lock();
   const bool has_passed = passed && *passed;
   if (mark) ++state->totals().mark_count;
   if (has_passed) state->progress().note_passed(moving.what.freed);
-  if (mark && !has_passed) state->progress().add_mark(std::move(order), *mark);
+  if (mark && !has_passed) note_mark(*state, std::move(order), *mark);
   front_lending lending(*state);
   const bool arrived = lending.end_transfer(moving.what, request, has_passed);
   check(!arrived || has_passed, "memory is passed on that unfinished work may use");

@@ -73,6 +73,7 @@ struct growth_attempt {
   stream_request request{};
   bool has_headroom = false;  // new memory is wanted rather than that of other streams
   bool may_wait = true;       // no stream that would be waited for is being captured
+  bool was_refused = false;   // a wait, by a capture
   relief_pass* relief = nullptr;  // of an attempt that may stop before it waits for work
   std::optional<error> refusal{};  // out_of_memory, of the latest attempt
   std::optional<std::uint64_t> created_mark{};  // what was created since is this request's

@@ -131,6 +131,8 @@ status stream_pool::make_parts() {
     auto state = std::make_unique<pool_state>(setup);
     if (!sees_all_ && options_.fronts != front_rule::never) state->permit_fronts();
     state->set_recorder(recorder_.get());
+    state->progress().set_default_alias(
+        stream_handle{driver_->feature_set().default_stream_alias});
     parts_ = std::make_unique<device_core>(driver_, core);
     state_.set(std::move(state));
     return {};
@@ -203,13 +205,13 @@ void stream_pool::report_live() noexcept {
   options_.at_end.hook(options_.at_end.context, {"stream pool", now.live_count, now.live_bytes});
 }
 
-// Waits for all work of every stream. One that the driver no longer knows is taken as finished:
-// whoever destroyed it has seen to that.
+// Waits for all work of every stream.
 status stream_pool::finish_streams() {
   check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
   if (parts_->time.marks_all()) {
     if (status marked = try_to_close([&] { return mark_batches(); }); !marked) return marked;
   }
+  if (!names_streams_) return try_to_close([&] { return finish_all_work(); });
   const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
   for (std::uint32_t stream = 0; stream < streams; ++stream) {
     const status waited = try_to_close([&] {
@@ -221,7 +223,7 @@ status stream_pool::finish_streams() {
   return {};
 }
 
-// False: the driver has no such stream, and whoever destroyed it has seen to its work.
+// False: the driver refuses the stream, and has no event of all work that could stand for it.
 result<bool> stream_pool::finish_stream(std::uint32_t stream) {
   stream_handle handle{};
   stream_point last;

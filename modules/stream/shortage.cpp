@@ -27,6 +27,8 @@ result<address> stream_pool::grow_short(growth_attempt& attempt, const error& ca
   check(is_shortage(cause.code), "memory is taken as short that is not");
   attempt.tried = {};
   if (!stops_for_others(attempt, cause)) attempt.relief = nullptr;
+  const pressing_turn pressing(is_pressing_);
+  if (!attempt.was_refused) attempt.may_wait = may_mark_all();  // beside captures that were seen
   shortage_ladder ladder;
   const auto again = [&] {
     return ladder.waits_begun == 0 ? grow_from_passed(attempt) : grow_after_wait(attempt);

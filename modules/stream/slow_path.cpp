@@ -119,18 +119,22 @@ status stream_pool::free_told(address at, stream_handle stream) {
 }
 
 result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
+  if (status named = check_stream(stream); !named) return named.error();
   const auto state = state_.lock();
   const std::uint32_t known = state->find_stream(stream);
   if (known != pool_state::no_stream) return known;
-  const result<std::uint32_t> added = state->add_stream(stream);
+  const result<std::uint32_t> added =
+      state->add_stream(driver_->feature_set().canonical(stream));
   check(!added || state->find_stream(stream) == *added, "a new stream is not found");
   return added;
 }
 
-result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream_handle stream) {
+result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream_handle given) {
+  const stream_handle stream = driver_->feature_set().canonical(given);
   const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
   if (status announced = check_announced(stream); !announced) return announced.error();
+  note_uncaptured(stream);
   slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
   return with_idle_memory(call, [this](slow_call& each, relief_pass& relief) {
     return allocate_in_turn(each, relief);
@@ -139,9 +143,11 @@ result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream
 
 result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& relief) {
   const growth_turn turn(way_in());
+  const named_stream named(named_, call.stream);
   if (is_suspended()) return memory_suspended;
   poll_retired_streams();
   if (mark_few_batches()) poll_retired_streams();
+  check(may_name(call.stream), "a request does not name its stream");
   const result<std::uint32_t> number = enter_stream(call.stream);
   if (!number) return number.error();
   const std::size_t surplus = state_.with([](auto& state) { return state.surplus_stale_count(); });
@@ -288,6 +294,7 @@ result<address> stream_pool::grow(const slow_call& call, relief_pass& relief) {
   check(!grown || grown->value != 0, "a growth has no address");
   if (grown || !attempt.may_wait || !is_capture_refusal(grown.error())) return grown;
   attempt.may_wait = false;  // a capture has begun meanwhile on a stream that was to be waited for
+  attempt.was_refused = true;
   return grow_by_steps(attempt);
 }
 

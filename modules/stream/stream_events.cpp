@@ -88,12 +88,71 @@ void stream_pool::poll_retired_streams() {
 // Records the event that a point wants. Under the lock of growth, so that the stream is not
 // forgotten meanwhile.
 result<ticket_ref> stream_pool::record(mark_order&& order) {
-  result<ticket_ref> fresh = mark_stream(order.handle());
-  if (!fresh) return fresh;
+  const result<fresh_mark> fresh = make_mark(order.handle());
+  if (!fresh) return fresh.error();
   const auto state = state_.lock();
   ++state->totals().mark_count;
-  state->progress().add_mark(std::move(order), *fresh);
-  return fresh;
+  note_mark(*state, std::move(order), *fresh);
+  return fresh->ticket;
+}
+
+void stream_pool::note_mark(pool_state& state, mark_order&& order,
+                            const fresh_mark& mark) noexcept {
+  check(mark.ticket.get() == nullptr || mark.ticket.get()->home != nullptr,
+        "a mark is noted that nobody made");
+  if (mark.is_of_all) return state.progress().add_mark_of_all(std::move(order), mark.ticket);
+  state.progress().add_mark(std::move(order), mark.ticket);
+}
+
+// An event on the stream, where the stream can be named. A handle that the driver refuses is one
+// that was destroyed, or of another context: an event behind all work covers its work. Nothing is
+// concluded from a refusal beyond that, so that a fault that passes does no harm.
+result<stream_pool::fresh_mark> stream_pool::make_mark(stream_handle stream) {
+  const bool has_event_of_all = parts_->time.marks_all();
+  check(has_event_of_all || names_streams_, "a stream is neither named nor covered");
+  if (may_name(stream)) {
+    const result<ticket_ref> own = mark_stream(stream);
+    if (own) return fresh_mark{*own, false};
+    if (own.error().code != errc::invalid_argument) return own.error();
+    if (!has_event_of_all) return stream == named_ ? own.error() : stream_lost;
+  }
+  check(has_event_of_all, "a stream is not named, and no event stands for its work");
+  const result<ticket_ref> all = mark_everything();
+  if (!all) return all.error();
+  return fresh_mark{*all, true};
+}
+
+// Behind all work of the device, where no capture is known that the event would spoil. The driver's
+// own refusal is that of a capture.
+result<ticket_ref> stream_pool::mark_everything() {
+  const sync::lock_guard<mark_lock> marking(mark_lock_);
+  if (status quiet = check_nothing_captured(); !quiet) return quiet.error();
+  check(captures_announced_ == 0, "an event of all streams is recorded in a capture");
+  check(parts_->time.marks_all(), "an event of all streams is recorded, and there is none");
+  result<ticket_ref> all = parts_->time.mark_all();
+  if (!all && is_put_off(all.error())) return stream_captured;
+  return all;
+}
+
+// Of every stream, destroyed or not, and of streams that the pool does not know.
+status stream_pool::finish_all_work() {
+  const std::uint64_t clock = state_.with([](auto& state) { return state.progress().clock(); });
+  const result<ticket_ref> all = mark_everything();
+  if (!all) return all.error();
+  if (status waited = parts_->time.wait(*all); !waited) return waited;
+  check(all->known_passed(), "all work was waited for and goes on");
+  const auto state = state_.lock();
+  for (std::uint32_t stream = 0; stream < state->progress().count(); ++stream) {
+    const stream_phase phase = state->progress().phase_of(stream);
+    if (phase == stream_phase::active || phase == stream_phase::retired)
+      state->progress().note_passed({stream, clock});
+  }
+  check(state->progress().clock() >= clock, "a pool's clock goes back");
+  return {};
+}
+
+status stream_pool::check_stream(stream_handle stream) const noexcept {
+  return driver_->feature_set().is_per_thread(stream) ? status{per_thread_stream} : status{};
 }
 
 // Of work that is not being captured: no graph's mark is kept.
@@ -202,8 +261,12 @@ status stream_pool::mark_all(std::vector<known_mark>& out) {
 // ---- streams that go ---------------------------------------------------------------
 
 status stream_pool::forget(stream_handle stream) {
+  if (status named = check_stream(stream); !named) return named;
   if (!is_ready()) return nothing_to_do();
   const growth_turn turn(way_in());
+  const named_stream named(named_, driver_->feature_set().canonical(stream));
+  note_uncaptured(stream);
+  check(may_name(named_), "a stream that is forgotten cannot be named");
   stream_point last;
   {
     const auto state = state_.lock();

@@ -19,7 +19,8 @@
 // I5  In a forked child every call is refused with not_permitted (or answers nothing, where there
 //     is no error to answer), takes no lock, and destroying the child's copy changes nothing.
 //
-// At most max_streams streams at a time: forget() those that are gone.
+// At most max_streams streams at a time: forget() those that are gone. A stream is named to the
+// driver in calls that name it (docs/decisions/0028).
 //
 // Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
 // of its own, and no driver call is made under the short one (vmm.stream:guarded has the order).
@@ -72,8 +73,9 @@ export class stream_pool {
   /// where those are used up a call on a new stream answers in_use, too.
   static constexpr std::uint32_t max_streams = stream_progress::max_streams;
 
-  /// Requires: the driver outlives the pool and stays where it is; so does every stream that the
-  /// pool is given, until it is forgotten.
+  /// Requires: the driver outlives the pool and stays where it is. With options.streams_forgotten,
+  /// and where the driver has no features::record_all, so does every stream that the pool is given,
+  /// until it is forgotten. Otherwise a stream may be destroyed at any time.
   /// Effects: none yet; the first allocation sets the pool up. Cost: no driver call.
   explicit stream_pool(driver_ref driver, const pool_options& options = {}) noexcept
       : driver_(driver),
@@ -84,16 +86,19 @@ export class stream_pool {
                   options.rules.keep_none),
         watches_((watches_capture_ && !options.captures_announced) || sees_all_),
         asked_from_(watches_capture_ ? driver->feature_set().capturable_from : never_asked),
+        names_streams_(options.streams_forgotten ||
+                       (driver->feature_set().streams && !driver->feature_set().record_all)),
         recorder_(options.recorder),
         options_(options) {}
   stream_pool(const stream_pool&) = delete;
   stream_pool& operator=(const stream_pool&) = delete;
-  /// Requires: no buffer uses the pool, and no thread calls it. No stream that the pool knows is
-  /// being captured. No captured graph that uses the pool's memory is launched again.
-  /// Effects: options().at_end is called where blocks are live. The work of every stream that the
-  /// pool knows is waited for, and everything goes back to the driver. What the driver does not
-  /// take back stays with the process, and a line on stderr says so. Cost: blocks until the work
-  /// has finished.
+  /// Requires: no buffer uses the pool, and no thread calls it. No stream is being captured, and
+  /// announced_capture_count() is 0. No captured graph that uses the pool's memory is launched
+  /// again.
+  /// Effects: options().at_end is called where blocks are live. All work of the device is waited
+  /// for, or that of the streams that the pool knows, and everything goes back to the driver. What
+  /// the driver does not take back stays with the process, and a line on stderr says so. Cost:
+  /// blocks until the work has finished.
   ~stream_pool();
 
   /// Effects: reads the granularity, checks the options and maps the pages asked for. The first
@@ -127,9 +132,9 @@ export class stream_pool {
   /// Cost: O(1), no driver call but the question of `capture`. Never waits for work.
   [[nodiscard]] inline status free(address at, stream_handle stream);
 
-  /// Requires: capture_begins() was called for captures on streams that the pool does not know and
-  /// that do not synchronise with the default stream: it asks about the others, and about none with
-  /// capture_rule::unchecked.
+  /// Requires: capture_begins() was called for captures that no call on their stream has seen, on
+  /// streams that do not synchronise with the default stream. With options().streams_forgotten the
+  /// streams that the pool knows are queried too; with capture_rule::unchecked none is.
   /// Effects: the block is free after all that the device has been given so far, on every stream,
   /// known to this pool or not: what cudaFree promises, without waiting. The memory is handed out
   /// again, to whoever asks, when one event behind all that work (driver.record_all) has passed;
@@ -151,6 +156,11 @@ export class stream_pool {
   [[nodiscard]] status capture_begins();
   /// Effects: ends one capture_begins(). Errors: invalid_argument (none before). Cost: O(1).
   [[nodiscard]] status capture_ended();
+  /// Announcements that have not ended. Cost: waits for a record that is under way.
+  [[nodiscard]] std::uint32_t announced_capture_count() const noexcept {
+    const sync::lock_guard<mark_lock> marking(mark_lock_);
+    return captures_announced_;
+  }
 
   /// Requires: the block at `at` begins there. Whoever reaches memory beside the streams (a network
   /// card, another process, a captured graph) pins it for as long.
@@ -185,9 +195,11 @@ export class stream_pool {
     return remap_epoch_.load(std::memory_order_acquire);
   }
 
-  /// Requires: called before the stream is destroyed, when no thread allocates or frees on it any
-  /// more. Blocks that were allocated on it are freed later on a stream that is ordered behind it.
-  /// Effects: a stream that gets this number later is a new one to the pool. What is free for the
+  /// Requires: called before the stream is destroyed, where it is called: see the constructor. No
+  /// thread allocates or frees on it any more. Blocks that were allocated on it are freed later on
+  /// a stream that is ordered behind it.
+  /// Effects: a stream that gets this number later is a new one to the pool, and the record of this
+  /// one serves others. What is free for the
   /// stream becomes every stream's when the work it has been given so far has finished; nothing
   /// waits for that. A stream that the pool does not know is no error.
   /// Errors: in_use (it is being captured, or freed on; or max_streams and the records besides are
@@ -209,7 +221,7 @@ export class stream_pool {
   /// Cost: O(what the graph kept), one question to the driver and one event.
   [[nodiscard]] status release_capture(std::uint64_t number, stream_handle stream);
 
-  /// Requires: no stream that the pool knows is being captured.
+  /// Requires: no stream is being captured.
   /// Effects: blocks until all work before the frees so far has finished. Errors: not_permitted (a
   /// stream is being captured), out_of_host_memory, driver errors. Cost: one event and one wait for
   /// each stream.
@@ -641,8 +653,25 @@ export class stream_pool {
   [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen);
   [[nodiscard]] bool may_mark_all();
   [[nodiscard]] status check_announced(stream_handle stream);
+  void note_capture(stream_handle stream, std::uint64_t id);
+  void note_uncaptured(stream_handle stream);
+  void end_seen_capture(std::uint64_t id);
 
   // ---- stream_events.cpp ----
+  // An event of one stream, or one behind all work.
+  struct fresh_mark {
+    ticket_ref ticket{};
+    bool is_of_all = false;
+  };
+  // Whether the stream may be named to the driver: it may have been destroyed since its last call.
+  [[nodiscard]] bool may_name(stream_handle stream) const noexcept {
+    return names_streams_ || stream == stream_handle::default_stream || stream == named_;
+  }
+  [[nodiscard]] status check_stream(stream_handle stream) const noexcept;
+  [[nodiscard]] result<fresh_mark> make_mark(stream_handle stream);
+  [[nodiscard]] result<ticket_ref> mark_everything();
+  static void note_mark(pool_state& state, mark_order&& order, const fresh_mark& mark) noexcept;
+  [[nodiscard]] status finish_all_work();
   [[nodiscard]] status poll_events(const stream_point& point);
   [[nodiscard]] status poll_all_streams();
   void poll_retired_streams();
@@ -656,6 +685,7 @@ export class stream_pool {
   // ---- free_after_all.cpp ----
   [[nodiscard]] status free_into_batch(address at);
   [[nodiscard]] status check_nothing_captured() VMM_REQUIRES(mark_lock_);
+  [[nodiscard]] status check_known_not_captured() VMM_REQUIRES(mark_lock_);
   [[nodiscard]] status mark_batches();
   [[nodiscard]] status mark_batch() VMM_REQUIRES(mark_lock_);
   [[nodiscard]] result<ticket_ref> mark_known_streams();
@@ -697,6 +727,7 @@ export class stream_pool {
   const bool sees_all_;             // there is a watcher, or blocks are filled, or nothing is kept
   const bool watches_;              // that, or streams are asked about
   const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
+  const bool names_streams_;        // in any call: those that are known have not been destroyed
   sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
   mutable history_use recorder_;
   guarded<pool_state> state_;
@@ -705,9 +736,18 @@ export class stream_pool {
   mutable watcher_lock watcher_lock_;
   mutable growth_lock growth_lock_;  // held while the driver is called
   std::vector<std::unique_ptr<own_rights>> own_rights_;  // under it
+  stream_handle named_ = stream_handle::default_stream;  // by the call that holds it
   release_lock release_lock_;        // held while memory goes back to the driver
-  mark_lock mark_lock_;
+  mutable mark_lock mark_lock_;
   std::uint32_t captures_announced_ VMM_GUARDED_BY(mark_lock_) = 0;
+  // Captures that were not announced, seen by calls on their streams, whose end was not seen.
+  struct seen_capture {
+    stream_handle stream{};
+    std::uint64_t id = 0;
+  };
+  std::vector<seen_capture> seen_captures_ VMM_GUARDED_BY(mark_lock_);
+  sync::atomic<bool> has_seen_capture_ = false;
+  sync::atomic<bool> is_pressing_ = false;  // a call fails without an event of all work
   sync::atomic<bool> was_refused_ = false;  // the last mark of all work, by the driver
   remap_board board_;
   sync::atomic<std::uint64_t> remap_epoch_ = 0;
@@ -769,8 +809,10 @@ inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
   std::uint32_t number = state->find_stream(stream);
   if (number == pool_state::no_stream) [[unlikely]] {
     state->settle();
+    if (status named = check_stream(stream); !named) return named;
     if (status live = locked_blocks(*state).check_live(at); !live) return live;
-    const result<std::uint32_t> added = state->add_stream(stream);
+    const result<std::uint32_t> added =
+        state->add_stream(driver_->feature_set().canonical(stream));
     if (!added) return added.error();
     number = *added;
   }

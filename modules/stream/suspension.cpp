@@ -20,6 +20,9 @@ namespace vmm {
 
 namespace {
 
+constexpr error being_captured =
+    refuse(errc::in_use, "a stream that uses the memory is being captured into a graph");
+
 constexpr int reap_attempts = 3;  // a fault that strikes once leaves nothing behind
 
 }  // namespace
@@ -98,12 +101,17 @@ status stream_pool::begin_suspend(std::span<const stream_handle> streams, suspen
 // All work has finished; nothing free and nothing stale is mapped.
 status stream_pool::finish_for_suspension(std::span<const stream_handle> streams) {
   check(is_suspended(), "a pool is emptied that hands out memory");
+  const pressing_turn pressing(is_pressing_);
   if (status quiet = check_no_capture(); !quiet) return quiet;
   if (status marked = mark_batches(); !marked) return marked;
   if (status finished = finish_other_streams(streams); !finished) return finished;
+  if (!names_streams_) {
+    const status finished = finish_all_work();
+    if (!finished && is_capture_refusal(finished.error())) return being_captured;
+    if (!finished) return finished;
+  }
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
-  for (std::uint32_t stream = 0; stream < count; ++stream) {
-    // One that the driver no longer has was seen to by whoever destroyed it.
+  for (std::uint32_t stream = 0; names_streams_ && stream < count; ++stream) {
     if (const result<bool> finished = finish_stream(stream); !finished) return finished.error();
   }
   if (status asked = poll_all_streams(); !asked) return asked;
@@ -123,6 +131,11 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
 // cannot be waited for.
 status stream_pool::check_no_capture() {
   if (!watches_capture_) return {};
+  if (!names_streams_) {
+    const sync::lock_guard<mark_lock> marking(mark_lock_);
+    const status quiet = check_nothing_captured();
+    return !quiet && is_capture_refusal(quiet.error()) ? status{being_captured} : quiet;
+  }
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   for (std::uint32_t stream = 0; stream < count; ++stream) {
     stream_handle handle{};
@@ -137,8 +150,7 @@ status stream_pool::check_no_capture() {
     const result<bool> captured = is_asked ? is_captured(handle) : result<bool>{false};
     if (!captured && captured.error().code == errc::invalid_argument) continue;  // it is gone
     if (!captured) return captured.error();
-    if (*captured)
-      return refuse(errc::in_use, "a stream that uses the memory is being captured into a graph");
+    if (*captured) return being_captured;
   }
   check(parts_ != nullptr, "a pool without memory asks about captures");
   return {};

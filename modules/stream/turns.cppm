@@ -21,6 +21,8 @@ export module vmm.stream:turns;
 
 import vmm.backend;
 import vmm.optimizer;
+import vmm.std;
+import vmm.support;
 import vmm.sync;
 import :guarded;
 import :notices;
@@ -63,6 +65,36 @@ class watched_turn {
  private:
   const relief_pause pause_;
   watcher_lock* lock_;
+};
+
+// For its life, and under the lock of growth, a stream that the call names.
+class named_stream {
+ public:
+  named_stream(stream_handle& named, stream_handle stream) noexcept : named_(named) {
+    check(named_ == stream_handle::default_stream, "two calls name a stream at a time");
+    named_ = stream;
+  }
+  ~named_stream() { named_ = stream_handle::default_stream; }
+  named_stream(const named_stream&) = delete;
+  named_stream& operator=(const named_stream&) = delete;
+
+ private:
+  stream_handle& named_;
+};
+
+// For its life, and under the lock of growth, a call fails without an event of all work.
+class pressing_turn {
+ public:
+  explicit pressing_turn(sync::atomic<bool>& is_pressing) noexcept : is_pressing_(is_pressing) {
+    check(!is_pressing_.load(std::memory_order_relaxed), "two calls press at a time");
+    is_pressing_.store(true, std::memory_order_relaxed);
+  }
+  ~pressing_turn() { is_pressing_.store(false, std::memory_order_relaxed); }
+  pressing_turn(const pressing_turn&) = delete;
+  pressing_turn& operator=(const pressing_turn&) = delete;
+
+ private:
+  sync::atomic<bool>& is_pressing_;
 };
 
 // A remap callback must not come here: that ends the process.

@@ -20,6 +20,7 @@ constexpr error no_host_memory =
 
 std::uint32_t stream_progress::look_up(stream_handle stream) noexcept {
   if (table_.empty()) return no_stream;
+  if (stream == default_alias_) stream = stream_handle::default_stream;
   check((table_.size() & (table_.size() - 1)) == 0, "the table of streams is no power of two long");
   const std::size_t mask = table_.size() - 1;
   for (std::size_t at = home_of(stream, mask); table_[at].stream != no_stream;
@@ -245,10 +246,28 @@ void stream_progress::add_mark(mark_order&& done, ticket_ref mark) noexcept {
   check(done.at_.epoch <= clock_, "a mark covers what is to come");
   check(record.mark_count == 0 || record.marks[record.mark_count - 1].at.epoch <= done.at_.epoch,
         "a mark is older than the one before it");
+  append_mark(record, {done.at_, std::move(mark)});
+}
+
+void stream_progress::append_mark(stream_record& record, known_mark&& mark) noexcept {
   if (record.mark_count == marks_max) --record.mark_count;
-  record.marks[record.mark_count++] = {done.at_, std::move(mark)};
+  record.marks[record.mark_count++] = std::move(mark);
   check(record.mark_count <= marks_max, "a stream has more marks than it may");
   debug_check([&] { return is_consistent(record); }, "a stream's marks are not in order");
+}
+
+// What was freed since the order was made is not covered.
+void stream_progress::add_mark_of_all(mark_order&& done, const ticket_ref& mark) noexcept {
+  const std::uint64_t epoch = done.at_.epoch;
+  check(epoch <= clock_, "a mark covers what is to come");
+  for (std::uint32_t stream = next_unmarked(0); stream != no_stream;
+       stream = next_unmarked(stream + 1)) {
+    stream_record& record = *records_[stream];
+    const std::uint64_t newest = record.mark_count == 0
+                                     ? record.passed_epoch
+                                     : record.marks[record.mark_count - 1].at.epoch;
+    if (newest < epoch) append_mark(record, {{stream, epoch}, mark});
+  }
 }
 
 void stream_progress::note_passed(const stream_point& point) noexcept {

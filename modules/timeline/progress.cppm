@@ -96,6 +96,8 @@ export class stream_progress {
   static constexpr std::size_t marks_max = 4;
 
   // ---- numbers and handles ----
+  /// Another number of the default stream; default_stream: there is none.
+  void set_default_alias(stream_handle alias) noexcept { default_alias_ = alias; }
   [[nodiscard]] inline std::uint32_t find(stream_handle stream) noexcept {
     if (stream == last_handle_ && last_stream_ != no_stream) [[likely]] {
       debug_check([this] { return is_active_as(last_stream_, last_handle_); },
@@ -180,6 +182,8 @@ export class stream_progress {
   [[nodiscard]] point_answer ask(const stream_point& point) const noexcept;
   /// What ask() gave leave for was recorded.
   void add_mark(mark_order&& done, ticket_ref mark) noexcept;
+  /// The same, of an event behind all work: it covers every active stream. Cost: O(records).
+  void add_mark_of_all(mark_order&& done, const ticket_ref& mark) noexcept;
   void note_passed(const stream_point& point) noexcept;
   /// The marks of a stream that have not passed, oldest first; returns how many.
   [[nodiscard]] std::size_t marks_of(std::uint32_t stream,
@@ -224,6 +228,7 @@ export class stream_progress {
            records_[stream]->handle == handle;
   }
   [[nodiscard]] static bool is_consistent(const stream_record& record) noexcept;
+  static void append_mark(stream_record& record, known_mark&& mark) noexcept;
   void audit() noexcept;
   void find_last(stream_handle handle, std::uint32_t stream) noexcept;
   void leave_table(stream_handle stream) noexcept;
@@ -239,6 +244,7 @@ export class stream_progress {
   std::vector<std::uint32_t> retired_;  // as large as records_ may get, as is the next one
   std::vector<std::uint32_t> unused_;
   std::uint32_t active_count_ = 0;
+  stream_handle default_alias_ = stream_handle::default_stream;
   std::size_t unaudited_count_ = 0;  // streams that went since the last audit
 };
 

@@ -31,6 +31,11 @@ import vmm.sync;
 
 namespace vmm {
 
+/// Of every call that a stream is passed to.
+export inline constexpr error per_thread_stream =
+    refuse(errc::invalid_argument,
+           "CU_STREAM_PER_THREAD is another stream in each thread: create a stream and pass it");
+
 class ticket_home;
 
 /// One marked point. Reached through ticket_ref only.
@@ -102,6 +107,12 @@ export class timeline {
   /// returns. Errors: out_of_host_memory, and what create_event and record_event answer; nothing is
   /// changed then.
   [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
+  /// The same for a stream that the caller of the allocator does not name, and that may have been
+  /// destroyed: an event behind all work stands for it, so that the stream is not named to the
+  /// driver. Later work on the stream still needs no wait for the ticket. With `may_name`, for the
+  /// default stream and where there is no such event, as mark(); a stream that the driver refuses
+  /// is then covered by such an event too. Errors: as mark() and mark_all().
+  [[nodiscard]] result<ticket_ref> mark_unnamed(stream_handle stream, bool may_name);
 
   /// Whether one event can stand for the work of all streams: mark_all() may be called.
   [[nodiscard]] bool marks_all() const noexcept {
@@ -136,14 +147,18 @@ export class timeline {
   /// Blocks the calling thread until the ticket has passed. The last resort.
   [[nodiscard]] status wait(const ticket_ref& point);
 
-  /// Waits for all that `stream` has been given so far. False: the driver has no such stream, which
-  /// it says of the mark and then of the stream itself: one call that fails is no stream that has
-  /// gone. Requires: the stream is not being captured. Errors: as mark() and wait(), and what
-  /// synchronize_stream answers.
+  /// Waits for all that `stream` has been given so far; where the driver refuses the stream, for
+  /// all work of the device, if one event can stand for it. False: the driver has no such stream,
+  /// which it says of the mark and then of the stream itself. Requires: the stream is not being
+  /// captured. Errors: as mark() and wait(), and what synchronize_stream answers.
   [[nodiscard]] result<bool> finish(stream_handle stream);
 
  private:
   [[nodiscard]] result<ticket_ref> new_ticket(stream_handle stream) noexcept;
+  [[nodiscard]] result<ticket_ref> mark_all_for(stream_handle stream);
+  [[nodiscard]] bool is_per_thread(stream_handle stream) const noexcept {
+    return driver_->feature_set().is_per_thread(stream);
+  }
 
   driver_ref driver_;
   ticket_home home_;

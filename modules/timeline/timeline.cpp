@@ -111,6 +111,7 @@ result<ticket_ref> timeline::new_ticket(stream_handle stream) noexcept {
 
 result<ticket_ref> timeline::mark(stream_handle stream) {
   if (!driver_->feature_set().streams) return ticket_ref{};
+  if (is_per_thread(stream)) return per_thread_stream;
   result<ticket_ref> point = new_ticket(stream);
   if (!point) return point;
   check(point->get()->event != event_handle::none, "a ticket has no event to record");
@@ -121,10 +122,22 @@ result<ticket_ref> timeline::mark(stream_handle stream) {
   return point;
 }
 
-result<ticket_ref> timeline::mark_all() {
+result<ticket_ref> timeline::mark_unnamed(stream_handle stream, bool may_name) {
+  const bool is_default = stream == stream_handle::default_stream;
+  if (may_name || is_default || !marks_all()) {
+    result<ticket_ref> own = mark(stream);
+    const bool is_refused = !own && own.error().code == errc::invalid_argument;
+    if (!is_refused || is_per_thread(stream) || !marks_all()) return own;
+  }
+  return mark_all_for(stream);
+}
+
+result<ticket_ref> timeline::mark_all() { return mark_all_for(stream_gone); }
+
+result<ticket_ref> timeline::mark_all_for(stream_handle stream) {
   if (!driver_->feature_set().streams) return ticket_ref{};
   check(marks_all(), "all work is marked on a driver that has no event for that");
-  result<ticket_ref> point = new_ticket(stream_gone);
+  result<ticket_ref> point = new_ticket(stream);
   if (!point) return point;
   check(point->get()->event != event_handle::none, "a ticket has no event to record");
   if (status recorded = driver_->record_all(point->get()->event); !recorded) {
@@ -158,7 +171,7 @@ result<bool> timeline::passed(const ticket_ref& point) {
 }
 
 result<bool> timeline::finish(stream_handle stream) {
-  const result<ticket_ref> point = mark(stream);
+  const result<ticket_ref> point = mark_unnamed(stream, true);
   if (point) {
     const status waited = wait(*point);
     return waited ? result<bool>{true} : result<bool>{waited.error()};
@@ -172,6 +185,7 @@ result<bool> timeline::finish(stream_handle stream) {
 }
 
 status timeline::order(stream_handle stream, const ticket_ref& point) {
+  if (is_per_thread(stream)) return per_thread_stream;
   if (point.known_passed()) return {};
   check(point.get()->era <= era_.load(std::memory_order_acquire), "a ticket is of a later era");
   const bool is_same = point.get()->era == era_.load(std::memory_order_acquire);

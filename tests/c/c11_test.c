@@ -32,6 +32,7 @@ LIES_AT(vmm_pool_options, place_ordinal, 72);
 LIES_AT(vmm_pool_options, reserved, 84);
 LIES_AT(vmm_pool_options, fronts, 88);
 LIES_AT(vmm_pool_options, captures_announced, 92);
+LIES_AT(vmm_pool_options, streams_forgotten, 96);
 LIES_AT(vmm_trim_report, still_mapped_bytes, 24);
 LIES_AT(vmm_prepare_report, left_bytes, 32);
 LIES_AT(vmm_pool_statistics, live_bytes, 24);

@@ -427,8 +427,7 @@ void misbehave(void* context, const vmm_remap_notice*) {
     seen.answers.push_back(each.make(seen.pool));
     const std::string name = each.name;
     const bool may = name == "vmm_pool_free" || name == "vmm_pool_free_sized" ||
-                     name == "vmm_pool_free_after_all" || name == "vmm_pool_capture_begins" ||
-                     name == "vmm_pool_capture_ended" || name == "vmm_pool_pin" ||
+                     name == "vmm_pool_free_after_all" || name == "vmm_pool_pin" ||
                      name == "vmm_pool_unpin" || name == "vmm_pool_capture_number" ||
                      name == "vmm_pool_get_statistics" || name == "vmm_pool_regions" ||
                      name == "vmm_pool_dump" || name == "vmm_pool_last_shortage" ||

@@ -200,7 +200,9 @@ struct later {
 template <class Struct>
 inline constexpr std::uint64_t gained_bytes = 0;
 template <>
-inline constexpr std::uint64_t gained_bytes<vmm_pool_options> = 8;
+inline constexpr std::uint64_t gained_bytes<vmm_pool_options> = 16;
+template <>
+inline constexpr std::uint64_t gained_bytes<vmm_manager_options> = 8;
 template <>
 inline constexpr std::uint64_t gained_bytes<vmm_pool_statistics> = 32;
 template <>
@@ -588,7 +590,8 @@ TEST_F(WrongUse, FlagsThatAreNeitherYesNorNo) {
                                    {"use_place", &vmm_pool_options::use_place},
                                    {"read_environment", &vmm_pool_options::read_environment},
                                    {"report_live", &vmm_pool_options::report_live},
-                                   {"captures_announced", &vmm_pool_options::captures_announced}},
+                                   {"captures_announced", &vmm_pool_options::captures_announced},
+                                   {"streams_forgotten", &vmm_pool_options::streams_forgotten}},
                                   [&](const vmm_pool_options& wrong) {
                                     vmm_pool* made = nullptr;
                                     return vmm_pool_create(driver, &wrong, &made);
@@ -599,7 +602,9 @@ TEST_F(WrongUse, FlagsThatAreNeitherYesNorNo) {
                                       {"rdma_capable", &vmm_manager_options::rdma_capable},
                                       {"use_place", &vmm_manager_options::use_place},
                                       {"read_environment", &vmm_manager_options::read_environment},
-                                      {"report_live", &vmm_manager_options::report_live}},
+                                      {"report_live", &vmm_manager_options::report_live},
+                                      {"streams_forgotten",
+                                       &vmm_manager_options::streams_forgotten}},
                                      [&](const vmm_manager_options& wrong) {
                                        vmm_manager* made = nullptr;
                                        return vmm_manager_create(driver, &wrong, &made);

@@ -202,6 +202,7 @@ TEST_F(PoolRights, EndOnAStreamThatIsNotCaptured) {
   const auto graph = driver.end_capture(other);
   ASSERT_TRUE(graph);
   ASSERT_TRUE(driver.destroy_graph(*graph));
+  ASSERT_TRUE(pool->free(*pool->allocate(MiB, other), other));  // sees that the capture has ended
   ASSERT_TRUE(pool->pin(whole));
   ASSERT_TRUE(pool->free(whole, stream));
   (void)pool->trim(0);

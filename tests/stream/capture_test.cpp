@@ -32,6 +32,12 @@ class Captures : public FakePool {
     options.capture = rule;
     open(options);
   }
+  // For captures that are not announced, and that no call has seen.
+  [[nodiscard]] static vmm::pool_options queried() {
+    vmm::pool_options options = moving();
+    options.streams_forgotten = true;
+    return options;
+  }
   void begin(capture_mode mode = capture_mode::any_thread) {
     ASSERT_TRUE(driver.begin_capture(a, mode));
   }
@@ -162,7 +168,7 @@ TEST_F(Captures, AnOrdinaryBlockFreedInACaptureIsKeptForTheGraph) {
 }
 
 TEST_F(Captures, ACaptureTakesOnlyMemoryThatIsDone) {
-  open_for(capture_rule::private_memory);
+  open_for(capture_rule::private_memory, queried());
   const address busy = allocate(4 * MiB, a);
   const address done = allocate(2 * MiB, b);
   run(a, {busy, 4 * MiB}, 1e6);
@@ -185,7 +191,7 @@ TEST_F(Captures, ACaptureTakesOnlyMemoryThatIsDone) {
 TEST_F(Captures, OtherStreamsGrowAndTrimWithoutSpoilingIt) {
   for (const capture_mode mode :
        {capture_mode::any_thread, capture_mode::this_thread, capture_mode::relaxed}) {
-    open_for(capture_rule::private_memory);
+    open_for(capture_rule::private_memory, queried());
     const address first = allocate(4 * MiB, a);
     const address wall = allocate(2 * MiB, a);
     run(a, {first, 4 * MiB}, 1e6);
@@ -419,7 +425,9 @@ TEST(LateCapture, OfAStreamToBeWaitedForFailsNoAllocation) {
     const stream_handle user = driver.create_stream().value();
     const stream_handle other = driver.create_stream().value();
     {
-      vmm::stream_pool pool(driver);
+      vmm::pool_options queried;
+      queried.streams_forgotten = true;
+      vmm::stream_pool pool(driver, queried);
       const auto first = pool.allocate(16 * MiB, other);
       ASSERT_TRUE(first);
       ASSERT_TRUE(driver.launch(other, {.duration_us = 10}));

@@ -158,7 +158,9 @@ TEST_F(FreeAfterAll, ANeighbourThatHasPassedDoesNotWaitAgain) {
 // ---- captures --------------------------------------------------------------------------
 
 TEST_F(FreeAfterAll, ACaptureOfAKnownStreamPutsTheMarkOff) {
-  open(moving());
+  vmm::pool_options options = moving();
+  options.streams_forgotten = true;
+  open(options);
   const address at = allocate(8 * MiB, a);
   ASSERT_TRUE(driver.begin_capture(a, capture_mode::any_thread));
   free_after_all(at);
@@ -345,8 +347,9 @@ TEST_F(FreeAfterAll, ThePoolsEndMarksWhatWasPutOff) {
   run(unknown, {at, 8 * MiB});
   free_after_all(at);
   fine(managed->capture_ended());
-  managed.reset();
   EXPECT_EQ(driver.calls(call::record_all), 1u);
+  managed.reset();
+  EXPECT_EQ(driver.calls(call::record_all), 2u) << "all work is waited for at the end";
 }
 
 TEST_F(FreeAfterAll, ShortOfMemoryARequestWaitsForIt) {

@@ -87,6 +87,7 @@ vmm::pool_options moving() {
   options.rules.slack_bytes = 0;
   options.rules.harvest_share = 0;
   options.rules.growth_share = 0;
+  options.streams_forgotten = true;  // an event of each stream
   return options;
 }
 

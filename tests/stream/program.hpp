@@ -79,7 +79,8 @@ class basic_stream_program {
     std::uint64_t operations_max = ~0ull;
     /// Beside the calls of the first programs, as bytes choose: blocks freed after everything and
     /// used by a stream that the pool does not know; announcements of requests and of captures,
-    /// expected limits, suspensions, histories and rights; fronts; blocks aligned up to 2 MiB.
+    /// expected limits, suspensions, histories and rights; fronts; blocks aligned up to 2 MiB;
+    /// streams that are destroyed without forget().
     bool every_call = true;
   };
 
@@ -90,6 +91,7 @@ class basic_stream_program {
     if (choice % 2 == 0) begin_after_all();
     if (choice % 8 < 6) begin_all_calls();
     aligned_ = choice / 8 % 2 == 0;
+    if (within.every_call) begin_streams_end(choice / 16 % 4);
     while (!source_.empty() && operations_ < within.operations_max && wrong_ == nullptr) {
       operation();
       if (operations_ % within.validate_every == 1 % within.validate_every) validate();
@@ -167,6 +169,7 @@ class basic_stream_program {
     may_keep_ = keeps;
     closing_fault_ = source_.byte();
     closing_how_ = source_.byte();
+    options.streams_forgotten = true;
     return options;
   }
 
@@ -214,6 +217,15 @@ class basic_stream_program {
     if (choice % 2 == 0) options.fronts = vmm::front_rule::always;
     options.captures_announced = choice % 8 >= 6;
     announces_ = announces_ || options.captures_announced;
+    pool_ = std::make_unique<pool>(driver_, options);
+  }
+  // A driver without the event for all work has nothing to go by but forget().
+  void begin_streams_end(std::uint32_t choice) {
+    if constexpr (requires { driver_.set_gone_streams_undefined(true); })
+      driver_.set_gone_streams_undefined(true);
+    streams_end_ = choice == 0 && driver_.feature_set().record_all;
+    vmm::pool_options options = pool_->options();
+    options.streams_forgotten = choice == 1;
     pool_ = std::make_unique<pool>(driver_, options);
   }
   // What is not among the operations of every program.
@@ -584,7 +596,8 @@ class basic_stream_program {
     for (auto& [at, each] : blocks_) {
       if (each.stream == which && each.is_freed) bring_back(each);
     }
-    if (!pool_->forget(streams_[which])) return;
+    const bool is_told = !streams_end_ || source_.byte() % 2 == 0;
+    if (is_told && !pool_->forget(streams_[which])) return;
     driver_.clear_faults();
     vmm::fake_driver& fake = driver_;
     const auto fresh = fake.create_stream();
@@ -785,6 +798,7 @@ class basic_stream_program {
   bool aligned_ = false;
   bool announces_ = false;    // captures
   bool is_recorded_ = false;  // a history
+  bool streams_end_ = false;  // every second one that goes, without forget()
   vmm::stream_handle outside_{};  // the pool does not know it
   std::uint64_t live_bytes_ = 0;
   std::uint64_t budget_bytes_ = 0;

@@ -164,6 +164,7 @@ TEST_F(Suspend, TagsAreSuspendedOneByOne) {
 
 // The fake reports unmapping under work, and work that finds its memory gone.
 TEST_F(Suspend, WorkOfTheMemorysStreamsIsWaitedForAndNoOther) {
+  pool_options.streams_forgotten = manager_options.streams_forgotten = true;
   open();
   const address in_kv = in_pool(4 * MiB);
   const address weight = in_blocks(4 * MiB);
@@ -413,6 +414,7 @@ TEST_F(SuspendRights, ABlockThatItsHomeMayOnlyReadKeepsItsContents) {
 // A graph keeps what its capture allocated, and finds it at the same addresses.
 TEST_F(Suspend, ACapturedGraphReplaysOverMemoryThatCameBack) {
   pool_options.capture = vmm::capture_rule::private_memory;
+  pool_options.streams_forgotten = true;  // a capture that nobody announces
   open();
   const address before = in_pool(2 * MiB);
   ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::this_thread));

@@ -378,6 +378,7 @@ TEST(PoolThreads, OneAllocatesUnderAWatcherWhileAnotherAnnouncesARequest) {
 // A graph that is captured gets the memory that another thread is just giving back.
 TEST(PoolThreads, ACaptureAllocatesWhileAnotherThreadTrims) {
   pair_of_threads what;
+  what.options.streams_forgotten = true;  // a capture that nobody announces
   what.options.capture = vmm::capture_rule::private_memory;
   what.options.budget_bytes = 8 * mib;
   what.before = [](pool_case& world) { world.free(world.allocate(8 * mib, world.b), world.b); };

@@ -55,7 +55,8 @@ class PoolOptions(Sized):
                 ("budget_bytes", U64), ("wait_when_short", U32), ("capture", U32),
                 ("use_place", U32), ("place", U32), ("place_ordinal", I32),
                 ("read_environment", U32), ("report_live", U32), ("reserved", U32),
-                ("fronts", U32), ("captures_announced", U32)]
+                ("fronts", U32), ("captures_announced", U32),
+                ("streams_forgotten", U32)]
 
 
 class PoolStatistics(Sized):
@@ -100,7 +101,8 @@ class ManagerOptions(Sized):
                 ("chunk_bytes", U64), ("reservation_bytes", U64), ("budget_bytes", U64),
                 ("wait_when_short", U32), ("shareable", U32), ("compressible", U32),
                 ("rdma_capable", U32), ("use_place", U32), ("place", U32), ("place_ordinal", I32),
-                ("read_environment", U32), ("report_live", U32), ("reserved", U32)]
+                ("read_environment", U32), ("report_live", U32), ("reserved", U32),
+                ("streams_forgotten", U32)]
 
 
 class Grant(ctypes.Structure):

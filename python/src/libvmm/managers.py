@@ -102,7 +102,7 @@ class Manager(_values.OneOwner):
                  fragment_ratio: float | None = None, chunk_bytes: int | None = None,
                  reservation_bytes: int | None = None, wait_when_short: bool = True,
                  read_environment: bool = False, report_live: bool = True,
-                 shareable: int = 0) -> None:
+                 shareable: int = 0, streams_forgotten: bool = False) -> None:
         """`shareable`: libvmm.share.Kind of all memory, for libvmm.share.export_block()."""
         self._handle = ctypes.c_void_p()
         _values.one_of("driver", driver, Driver)
@@ -121,6 +121,7 @@ class Manager(_values.OneOwner):
         options.wait_when_short = _values.flag("wait_when_short", wait_when_short)
         options.read_environment = _values.flag("read_environment", read_environment)
         options.report_live = _values.flag("report_live", report_live)
+        options.streams_forgotten = _values.flag("streams_forgotten", streams_forgotten)
         self.driver = driver
         check(_LIBRARY.vmm_manager_create(driver.handle, ctypes.byref(options),
                                           ctypes.byref(self._handle)))
@@ -150,6 +151,9 @@ class Manager(_values.OneOwner):
 
     def _free(self, address: int, stream: int) -> None:
         check(_LIBRARY.vmm_manager_free_on(self._handle, address, stream))
+
+    def _free_unnamed(self, address: int, stream: int) -> None:
+        check(_LIBRARY.vmm_manager_free(self._handle, address))
 
     def _set_access(self, address: int, grants: Any) -> None:
         check(_LIBRARY.vmm_manager_set_access(self._handle, address, grants, len(grants)))
@@ -188,7 +192,8 @@ class Manager(_values.OneOwner):
         check(_LIBRARY.vmm_manager_set_peers(self._handle, grants, len(grants)))
 
     def forget_stream(self, stream: int) -> None:
-        """To be called before a stream is destroyed."""
+        """A stream that gets this number later is a new one. Not needed before a stream is
+        destroyed, unless streams_forgotten promises it."""
         check(_LIBRARY.vmm_manager_forget_stream(self._handle, _values.stream(stream)))
 
     def trim(self, limit: int = 0) -> TrimReport:

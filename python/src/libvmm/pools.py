@@ -154,7 +154,8 @@ class _BlockLife(_lifetime.Life):
 
     def end(self) -> None:
         try:
-            self.free(self.stream)
+            if self.at.value:
+                self.owner._free_unnamed(self.at.value, self.stream)
         except (InvalidHandle, UnknownAddress):
             pass  # its pool was closed meanwhile, or free_raw() freed it
 
@@ -291,7 +292,7 @@ class Pool(_values.OneOwner):
                  reservation_bytes: int | None = None, wait_when_short: bool = True,
                  place: tuple[Place, int] | None = None, read_environment: bool = False,
                  report_live: bool = True, fronts: Fronts = Fronts.WAITING,
-                 captures_announced: bool = False) -> None:
+                 captures_announced: bool = False, streams_forgotten: bool = False) -> None:
         self._handle = ctypes.c_void_p()
         _values.one_of("driver", driver, Driver)
         options = _native.PoolOptions()
@@ -312,6 +313,7 @@ class Pool(_values.OneOwner):
         options.report_live = _values.flag("report_live", report_live)
         options.fronts = int(_values.member("fronts", fronts, Fronts))
         options.captures_announced = _values.flag("captures_announced", captures_announced)
+        options.streams_forgotten = _values.flag("streams_forgotten", streams_forgotten)
         self.driver = driver
         check(_LIBRARY.vmm_pool_create(driver.handle, ctypes.byref(options),
                                        ctypes.byref(self._handle)))
@@ -364,6 +366,12 @@ class Pool(_values.OneOwner):
     def _free_after_all(self, address: int) -> None:
         check(_LIBRARY.vmm_pool_free_after_all(self._handle, address))
 
+    def _free_unnamed(self, address: int, stream: int) -> None:
+        # The block's stream may have been destroyed: behind all work of the device. A block with
+        # rights of its own is freed on a stream.
+        if _LIBRARY.vmm_pool_free_after_all(self._handle, address) != 0:
+            self._free(address, stream)
+
     def _set_access(self, address: int, grants: Any) -> None:
         check(_LIBRARY.vmm_pool_set_access(self._handle, address, grants, len(grants)))
 
@@ -376,7 +384,8 @@ class Pool(_values.OneOwner):
         check(_LIBRARY.vmm_pool_unpin(self._handle, _values.one_of("block", block, Block).address))
 
     def forget_stream(self, stream: int) -> None:
-        """To be called before a stream is destroyed."""
+        """Frees the record of a stream in the pool. Not needed before a stream is destroyed, unless
+        streams_forgotten promises it."""
         check(_LIBRARY.vmm_pool_forget_stream(self._handle, _values.stream(stream)))
 
     def capture_begins(self) -> None:

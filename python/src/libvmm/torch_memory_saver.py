@@ -57,7 +57,8 @@ class _Region:
         self._saver = saver
         self._driver = saver.driver(device)
         # A segment that a capture needs is the graph's own until PyTorch frees it.
-        self.pool = Pool(self._driver, report_live=False, capture=Capture.PRIVATE)
+        self.pool = Pool(self._driver, report_live=False, capture=Capture.PRIVATE,
+                         streams_forgotten=True)  # PyTorch's live as long as the process
         self._captures: dict[int, int] = {}
         # PyTorch keeps the addresses of both for as long as the process lives.
         self._functions = (_MALLOC(self._allocate), _FREE(self._free))

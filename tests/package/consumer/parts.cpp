@@ -194,6 +194,7 @@ using vmm::kept_count_max;
 // vmm.timeline
 using vmm::known_mark;
 using vmm::mark_order;
+using vmm::per_thread_stream;
 using vmm::point_answer;
 using vmm::stream_phase;
 using vmm::stream_point;

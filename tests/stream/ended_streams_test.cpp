@@ -1,0 +1,359 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: streams may be destroyed without forget(), and a wrong stream harms only the call that
+// names it. The pool never names a destroyed stream to the driver, never takes its work as
+// finished, and goes on for all other callers. [R18] Method: streams that are destroyed under
+// running kernels and handles that never were, on a fake driver that reports each use of a
+// destroyed stream as a misuse; the fixture expects none.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fake_pool.hpp"
+
+import vmm.optimizer;
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::address_range;
+using vmm::call;
+using vmm::errc;
+using vmm::stream_handle;
+
+class Ended : public FakePool {
+ protected:
+  explicit Ended(const vmm::fake::profile& plays = vmm::fake::profile::cuda()) : FakePool(plays) {
+    driver.set_gone_streams_undefined(true);
+  }
+  // The block of a stream that is destroyed while its kernel still writes there.
+  [[nodiscard]] address freed_on_ended(std::uint64_t size_bytes) {
+    const stream_handle gone = *driver.create_stream();
+    const address at = allocate(size_bytes, gone);
+    run(gone, {at, size_bytes}, 1e6);
+    free(at, gone);
+    EXPECT_TRUE(driver.destroy_stream(gone));
+    return at;
+  }
+};
+
+TEST_F(Ended, ItsMemoryWaitsForItsWorkAndServesOthersThen) {
+  open(moving());
+  const address at = freed_on_ended(8 * MiB);
+  const address other = allocate(8 * MiB, a);  // moves the memory behind a wait, or creates some
+  run(a, {other, 8 * MiB}, 10);
+  EXPECT_EQ(managed->trim(0).released_bytes, 0u) << "its kernel still runs";
+  ASSERT_TRUE(driver.finish_all());
+  free(other, a);
+  const address again = allocate(8 * MiB, b);
+  EXPECT_TRUE(again == at || again == other);
+  EXPECT_EQ(managed->statistics().mapped_bytes % (8 * MiB), 0u);
+  free(again, b);
+  fine(managed->synchronize());
+}
+
+TEST_F(Ended, ManyEndAndEveryCallGoesOn) {
+  open(moving());
+  for (int round = 0; round < 20; ++round) {
+    (void)freed_on_ended(4 * MiB);
+    const address at = allocate(6 * MiB, a);
+    run(a, {at, 6 * MiB}, 10);
+    free(at, a);
+    EXPECT_EQ(managed->trim(64 * MiB).failure.code, errc::none);
+    if (round % 5 == 4) fine(managed->synchronize());
+  }
+  fine(managed->synchronize());
+  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+  EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
+  validate();
+}
+
+TEST_F(Ended, ShortOfMemoryARequestHasWhatItLeft) {
+  vmm::pool_options options = moving();
+  options.budget_bytes = 16 * MiB;
+  open(options);
+  (void)freed_on_ended(12 * MiB);
+  const address at = allocate(16 * MiB, a);
+  run(a, {at, 16 * MiB}, 10);
+  free(at, a);
+}
+
+TEST_F(Ended, ThePoolEndsWithItsLiveBlock) {
+  open();
+  const stream_handle gone = *driver.create_stream();
+  const address at = allocate(8 * MiB, gone);
+  run(gone, {at, 8 * MiB}, 1e6);
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  managed.reset();  // a misuse where the kernel is not waited for
+  EXPECT_EQ(driver.resource_counts().memory_bytes, 0u);
+}
+
+TEST_F(Ended, ItIsFreedOnAnotherStreamOrAfterEverything) {
+  open(moving());
+  for (const bool is_named : {true, false}) {
+    const stream_handle gone = *driver.create_stream();
+    const address at = allocate(8 * MiB, gone);
+    run(gone, {at, 8 * MiB}, 1e6);
+    ASSERT_TRUE(driver.destroy_stream(gone));
+    if (is_named) {
+      ASSERT_TRUE(driver.finish_all());
+      free(at, a);
+    } else {
+      fine(managed->free(at));
+    }
+    const address other = allocate(8 * MiB, b);
+    run(b, {other, 8 * MiB}, 10);
+    free(other, b);
+  }
+}
+
+TEST_F(Ended, SuspensionWaitsForItsWork) {
+  open();
+  const stream_handle gone = *driver.create_stream();
+  const address at = allocate(8 * MiB, gone);
+  run(gone, {at, 8 * MiB}, 1e6);
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  vmm::suspension_list parts;
+  fine(managed->begin_suspend({}, parts));
+  EXPECT_EQ(driver.resource_counts().pending_work, 0u);
+  managed->end_suspend(parts, false);
+  free(at, a);
+}
+
+// A free names the stream: what the driver answers to the query for a capture is the free's error.
+TEST_F(Ended, ACallThatNamesItIsRefusedAndHarmsNoOther) {
+  open(moving());
+  const stream_handle gone = *driver.create_stream();
+  const address at = allocate(8 * MiB, gone);
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  EXPECT_EQ(managed->free(at, gone).error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->allocate(8 * MiB, gone).error().code, errc::invalid_argument);
+  EXPECT_EQ(driver.misuse_count(), 2u) << "both calls name it to the driver";
+  driver.clear_misuses();
+  const address other = allocate(8 * MiB, a);
+  free(other, a);
+  free(at, a);
+  fine(managed->synchronize());
+  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+}
+
+// Where captures are not asked about, a free on a stream that never was is taken.
+TEST_F(Ended, AStreamThatNeverWasStopsNoCall) {
+  vmm::pool_options options = moving();
+  options.capture = vmm::capture_rule::unchecked;
+  open(options);
+  const stream_handle none{0x5151515151};
+  const address at = allocate(8 * MiB, a);
+  run(a, {at, 8 * MiB}, 1e6);
+  free(at, none);
+  for (int round = 0; round < 20; ++round) {
+    const address other = allocate(8 * MiB, b);
+    run(b, {other, 8 * MiB}, 10);
+    free(other, b);
+    (void)managed->trim(0);
+  }
+  fine(managed->synchronize());
+  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+  EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
+}
+
+// ---- programs that forget ----------------------------------------------------------------
+
+// A refusal of the stream, of one that was destroyed or by a fault that passes: an event behind all
+// work covers it, so that nothing is handed out early, and nothing is remembered of the refusal.
+TEST_F(Ended, WhereStreamsAreNamedARefusalIsCovered) {
+  vmm::pool_options options = moving();
+  options.streams_forgotten = true;
+  options.capture = vmm::capture_rule::unchecked;
+  open(options);
+  const address at = allocate(8 * MiB, a);
+  run(a, {at, 8 * MiB}, 1e6);
+  free(at, a);
+  vmm::fake::fault planned;
+  planned.where = call::record_event;
+  for (const auto& failure : driver.possible_errors(call::record_event)) {
+    if (failure.code == errc::invalid_argument) planned.failure = failure;
+  }
+  ASSERT_EQ(planned.failure.code, errc::invalid_argument);
+  driver.fail(planned);
+  const address other = allocate(8 * MiB, b);
+  EXPECT_EQ(driver.faults_struck(), 1u);
+  run(b, {other, 8 * MiB}, 10);  // a misuse where a's kernel was taken as finished
+  free(other, b);
+  EXPECT_EQ(driver.calls(call::record_all), 1u);
+  const std::uint64_t records = driver.calls(call::record_event);
+  free(allocate(8 * MiB, a), a);
+  fine(managed->synchronize());
+  EXPECT_GT(driver.calls(call::record_event), records) << "the stream is named again";
+}
+
+TEST_F(Ended, WhereStreamsAreNamedADestroyedOneStopsNoCall) {
+  vmm::pool_options options = moving();
+  options.streams_forgotten = true;
+  open(options);
+  (void)freed_on_ended(8 * MiB);
+  const address other = allocate(8 * MiB, a);
+  run(a, {other, 8 * MiB}, 10);
+  free(other, a);
+  fine(managed->synchronize());
+  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+  managed.reset();
+  EXPECT_GT(driver.misuse_count(), 0u) << "forget() is what the program has promised";
+  driver.clear_misuses();
+}
+
+vmm::fake::profile without_the_event() {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.can.record_all = false;
+  return plays;
+}
+
+class EndedWithoutTheEvent : public Ended {
+ protected:
+  EndedWithoutTheEvent() : Ended(without_the_event()) {}
+};
+
+// Nothing covers its work: its memory is left alone, and others go on.
+TEST_F(EndedWithoutTheEvent, ItsMemoryIsLeftAlone) {
+  open(moving());
+  const address at = freed_on_ended(8 * MiB);
+  for (int round = 0; round < 5; ++round) {
+    const address other = allocate(8 * MiB, a);
+    EXPECT_NE(other, at);
+    run(a, {other, 8 * MiB}, 10);
+    free(other, a);
+  }
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+  EXPECT_EQ(managed->statistics().mapped_bytes, 8 * MiB);
+  EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
+  managed.reset();
+  driver.clear_misuses();
+}
+
+// ---- captures ----------------------------------------------------------------------------
+
+TEST_F(Ended, AnAnnouncedCaptureIsNotSpoiled) {
+  open(moving());
+  const address at = freed_on_ended(8 * MiB);
+  fine(managed->capture_begins());
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
+  const address other = allocate(8 * MiB, b);
+  EXPECT_NE(other, at);
+  EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
+  EXPECT_EQ(driver.calls(call::record_all), 0u);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  fine(managed->capture_ended());
+  fine(managed->synchronize());
+  free(other, b);
+}
+
+TEST_F(Ended, ACaptureThatACallHasSeenIsNotSpoiled) {
+  open(moving());
+  (void)freed_on_ended(8 * MiB);
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
+  EXPECT_EQ(managed->allocate(MiB, a).error().code, errc::not_permitted);
+  const address other = allocate(8 * MiB, b);
+  EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
+  EXPECT_EQ(driver.calls(call::record_all), 0u);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  free(allocate(MiB, a), a);  // its end is seen
+  fine(managed->synchronize());
+  free(other, b);
+}
+
+// The end of a capture on a stream that is destroyed then is never seen.
+TEST_F(Ended, AfterItsCaptureItStopsNoRequest) {
+  vmm::pool_options options = moving();
+  options.budget_bytes = 16 * MiB;
+  open(options);
+  const address at = allocate(12 * MiB, b);
+  run(b, {at, 12 * MiB}, 1e6);
+  free(at, b);
+  const stream_handle gone = *driver.create_stream();
+  ASSERT_TRUE(driver.begin_capture(gone, vmm::capture_mode::any_thread));
+  EXPECT_EQ(managed->allocate(MiB, gone).error().code, errc::not_permitted);
+  const auto graph = driver.end_capture(gone);
+  ASSERT_TRUE(graph);
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  const address other = allocate(16 * MiB, a);  // of b's memory
+  run(a, {other, 16 * MiB}, 10);
+  free(other, a);
+  EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
+  fine(managed->forget(gone));
+  fine(managed->synchronize());
+}
+
+// ---- numbers that are no stream of their own ----------------------------------------------
+
+vmm::fake::profile with_special_numbers() {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.can.default_stream_alias = 1;
+  plays.can.stream_per_thread = 2;
+  plays.can.capturable_from = 2;
+  return plays;
+}
+
+class SpecialNumbers : public Ended {
+ protected:
+  SpecialNumbers() : Ended(with_special_numbers()) {}
+  static constexpr stream_handle legacy{1};
+  static constexpr stream_handle per_thread{2};
+};
+
+TEST_F(SpecialNumbers, TheStreamOfEachThreadIsRefused) {
+  open();
+  const address at = allocate(MiB, a);
+  constexpr errc wrong = errc::invalid_argument;
+  EXPECT_EQ(managed->allocate(MiB, per_thread).error().code, wrong);
+  EXPECT_EQ(managed->allocate(MiB, 512, per_thread).error().code, wrong);
+  EXPECT_EQ(managed->allocate_whole(MiB, per_thread).error().code, wrong);
+  EXPECT_EQ(managed->free(at, per_thread).error().code, wrong);
+  EXPECT_EQ(managed->forget(per_thread).error().code, wrong);
+  EXPECT_EQ(managed->prepare(MiB, per_thread).failure.code, wrong);
+  EXPECT_EQ(managed->capture_number(per_thread).error().code, wrong);
+  EXPECT_EQ(managed->release_capture(1, per_thread).error().code, wrong);
+  vmm::suspension_list parts;
+  const std::array<stream_handle, 1> waited{per_thread};
+  EXPECT_EQ(managed->begin_suspend(waited, parts).error().code, wrong);
+  EXPECT_EQ(managed->statistics().stream_count, 1u);
+  EXPECT_EQ(managed->statistics().live_count, 1u);
+  free(at, a);
+  vmm::pool_options first;
+  first.page_count = 1;
+  first.first_stream = per_thread;
+  open(first);
+  EXPECT_EQ(managed->set_up().error().code, wrong);
+  managed.reset();
+}
+
+TEST_F(SpecialNumbers, TheLegacyNumberIsTheDefaultStream) {
+  open();
+  constexpr stream_handle zero = stream_handle::default_stream;
+  const address at = allocate(8 * MiB, zero);
+  free(at, legacy);
+  EXPECT_EQ(allocate(8 * MiB, legacy), at);
+  free(at, zero);
+  EXPECT_EQ(allocate(8 * MiB, zero), at);
+  EXPECT_EQ(managed->statistics().stream_count, 1u);
+  free(at, legacy);
+  fine(managed->forget(legacy));
+  EXPECT_EQ(managed->statistics().stream_count, 0u);
+  const address whole = managed->allocate_whole(8 * MiB, legacy).value_or(address{});
+  free(whole, zero);
+  EXPECT_EQ(managed->statistics().stream_count, 1u);
+}
+
+}  // namespace
