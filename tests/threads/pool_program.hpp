@@ -40,6 +40,7 @@ class pool_program {
       : numbers_(seed), driver_(machine(numbers_)), fronts_(seed % 2 == 0), sleeps_(seed % 5 == 3) {
     after_all_ = after_all && driver_.feature_set().record_all;
     driver_.set_manual(true);
+    driver_.set_gone_streams_undefined(true);
     shared_ = make_stream();
     actors_.resize(numbers_.one_in(3) ? 3 : 2);
     for (std::size_t index = 0; index < actors_.size(); ++index) {
@@ -193,7 +194,12 @@ class pool_program {
     if (numbers_.one_in(3)) out.capture = vmm::capture_rule::private_memory;
     if (numbers_.one_in(3)) out.capture = vmm::capture_rule::unchecked;
     captures_ = out.capture == vmm::capture_rule::private_memory;
-    out.captures_announced = captures_ && after_all_;
+    // A capture that is not announced is spoiled by an event behind all work.
+    announces_ = after_all_ || numbers_.one_in(2);
+    out.captures_announced = captures_ && announces_;
+    out.streams_forgotten =
+        !announces_ || !driver_.feature_set().record_all || numbers_.one_in(3);
+    forgets_ = out.streams_forgotten;
     if (numbers_.one_in(3)) out.watcher = &watcher_;
     if (fronts_) out.fronts = vmm::front_rule::always;
     return out;
@@ -406,12 +412,14 @@ class pool_program {
     note(who, driver_.wait_event(after, who.event), "no wait");
   }
 
-  // The thread's stream goes, and another takes its place behind it.
+  // The thread's stream goes, and another takes its place behind it. Where the pool is not promised
+  // that, it is told of one stream in two.
   void forget(actor& who) {
     for (const block& each : who.blocks) {
       if (each.is_freed) return;
     }
-    note(who, pool_->forget(who.own), "a stream could not be forgotten");
+    if (forgets_ || who.numbers.one_in(2))
+      note(who, pool_->forget(who.own), "a stream could not be forgotten");
     const auto fresh = driver_.create_stream();
     if (!fresh) return;
     order(who, who.own, *fresh);
@@ -467,9 +475,9 @@ class pool_program {
   // A graph of one kernel on memory of its own, played once and released.
   void capture(actor& who) {
     if (!captures_) return;
-    if (after_all_) note(who, pool_->capture_begins(), "a capture could not be announced");
+    if (announces_) note(who, pool_->capture_begins(), "a capture could not be announced");
     capture_announced(who);
-    if (after_all_) note(who, pool_->capture_ended(), "the end of a capture is not known");
+    if (announces_) note(who, pool_->capture_ended(), "the end of a capture is not known");
   }
   void capture_announced(actor& who) {
     if (!driver_.begin_capture(who.own, vmm::capture_mode::relaxed)) return;
@@ -530,6 +538,8 @@ class pool_program {
   bool is_asleep_ = false;  // under it
   std::unique_ptr<vmm::suspender> sleeper_;
   bool captures_ = false;
+  bool announces_ = false;  // captures
+  bool forgets_ = false;    // each stream that goes
   bool after_all_ = false;
   const char* wrong_ = nullptr;
   std::string detail_;
