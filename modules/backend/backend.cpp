@@ -173,10 +173,13 @@ void print_live_blocks(void*, const live_blocks& left) noexcept {
   const std::uint32_t number = report_count.fetch_add(1, std::memory_order_relaxed);
   if (number >= live_report_count_max) return;
   const bool is_last = number + 1 == live_report_count_max;
-  std::fprintf(stderr, "vmm: a %s ends with %llu live block%s of %llu bytes; it gives %s back%s\n",
-               left.owner, static_cast<unsigned long long>(left.count), left.count == 1 ? "" : "s",
-               static_cast<unsigned long long>(left.size_bytes), left.count == 1 ? "it" : "them",
-               is_last ? " (no further report is printed)" : "");
+  without_write_signals([&] {
+    std::fprintf(
+        stderr, "vmm: a %s ends with %llu live block%s of %llu bytes; it gives %s back%s\n",
+        left.owner, static_cast<unsigned long long>(left.count), left.count == 1 ? "" : "s",
+        static_cast<unsigned long long>(left.size_bytes), left.count == 1 ? "it" : "them",
+        is_last ? " (no further report is printed)" : "");
+  });
 }
 
 }  // namespace vmm

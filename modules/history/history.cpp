@@ -294,8 +294,10 @@ void history_ring::write_shortage(const history& taken) noexcept {
   if (written) ++shortage_count_;
   check(shortage_count_ <= options_.shortage_count_max, "more files are written than are wanted");
   if (written || std::exchange(has_complained_, true)) return;
-  std::fprintf(stderr, "vmm: the history of a shortage could not be written: %s\n",
-               written.error().detail);
+  without_write_signals([&] {
+    std::fprintf(stderr, "vmm: the history of a shortage could not be written: %s\n",
+                 written.error().detail);
+  });
 }
 
 history_use::~history_use() {

@@ -32,9 +32,11 @@ bool includes(share_kind kinds, share_kind kind) noexcept {
 
 void report_left(const char* what, const error& failure) noexcept {
   check(failure.code != errc::none, "a block that went back is said not to");
-  std::fprintf(stderr,
-               "vmm: %s could not give everything back: %s, %s; the rest stays with the process\n",
-               what, name_of(failure.code), failure.detail);
+  without_write_signals([&] {
+    std::fprintf(
+        stderr, "vmm: %s could not give everything back: %s, %s; the rest stays with the process\n",
+        what, name_of(failure.code), failure.detail);
+  });
 }
 
 // A real descriptor, and not a token of the fake driver's.

@@ -151,8 +151,10 @@ aliased_memory::state::~state() {
   const status closed = close();
   if (closed) return;
   check(closed.error().detail != nullptr, "a failure has no text");
-  std::fprintf(stderr, "vmm: aliased memory could not be given back: %s; it stays\n",
-               name_of(closed.error().code));
+  without_write_signals([&] {
+    std::fprintf(stderr, "vmm: aliased memory could not be given back: %s; it stays\n",
+                 name_of(closed.error().code));
+  });
 }
 
 std::span<const address_range> aliased_memory::mappings() const noexcept {

@@ -253,8 +253,10 @@ multicast_team::state::~state() {
   const status closed = close();
   if (closed) return;
   check(closed.error().detail != nullptr, "a failure has no text");
-  std::fprintf(stderr, "vmm: a multicast object could not be given back: %s; it stays\n",
-               name_of(closed.error().code));
+  without_write_signals([&] {
+    std::fprintf(stderr, "vmm: a multicast object could not be given back: %s; it stays\n",
+                 name_of(closed.error().code));
+  });
 }
 
 multicast_phase multicast_team::phase() const noexcept {

@@ -30,8 +30,10 @@ std::atomic<bool> has_complained = false;
 void complain(const char* where, const char* why) noexcept {
   check(where != nullptr && why != nullptr, "a complaint is about nothing");
   if (has_complained.exchange(true)) return;
-  std::fprintf(stderr, "vmm: allocators are not shown to vmm-top: %s%s%s\n", where,
-               *where == '\0' ? "" : ": ", why);
+  without_write_signals([&] {
+    std::fprintf(stderr, "vmm: allocators are not shown to vmm-top: %s%s%s\n", where,
+                 *where == '\0' ? "" : ": ", why);
+  });
 }
 
 // No signal handler of the program runs on a thread that it does not know.

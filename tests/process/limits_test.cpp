@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -228,6 +229,29 @@ TEST(FileSizeLimit, SuspendingToAFileIsRefused) {
                 expect(managed.free(*at).has_value(), "free");
               }),
               "a suspender");
+}
+
+// ---- standard error without a reader -----------------------------------------------------
+
+TEST(ClosedPipe, AReportOnStandardErrorEndsNoProgram) {
+  VMM_SKIP_UNDER_TSAN();
+  const auto seen = in_child([] {
+    std::array<int, 2> ends{-1, -1};
+    if (::pipe(ends.data()) != 0) std::_Exit(3);
+    ::close(ends[0]);
+    ::dup2(ends[1], STDERR_FILENO);
+    ::setenv("VMM_LOG", "stderr", 1);
+    vmm::fake_driver driver;
+    {
+      vmm::manager managed(driver);
+      if (!managed.allocate(4 * MiB)) std::_Exit(4);
+    }  // says that a block is live
+    const auto logged = vmm::open_backend("fake");
+    if (!logged || !logged->get()->reserve({2 * MiB, 0, {}})) std::_Exit(5);
+  });
+  EXPECT_EQ(seen.signal, 0);
+  EXPECT_EQ(seen.code, 0);
+  EXPECT_EQ(seen.said, "");
 }
 
 // ---- open files ----------------------------------------------------------------------
