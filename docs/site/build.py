@@ -19,7 +19,10 @@ def main():
         return 2
     root = pathlib.Path(__file__).resolve().parents[2]
     out = pathlib.Path(sys.argv[1]).resolve()
-    wrong = stage.stage(root, out / "sources")
+    try:
+        wrong = stage.stage(root, out / "sources")
+    except OSError as trouble:
+        wrong = [f"{trouble.filename or out}: {trouble.strerror}"]
     for line in wrong:
         print(f"docs: {line}", file=sys.stderr)
     if wrong:

@@ -13,7 +13,7 @@ _LABELS = ("Requires", "Effects", "Errors", "Cost", "Thread safety", "Threads", 
 _LABEL = re.compile(rf"(?:(?<=[.);:])\s+|^)({'|'.join(_LABELS)}):\s", flags=re.MULTILINE)
 # Identifiers in a comment's prose: what has an underscore, a scope or a call's parentheses.
 _CODE = re.compile(r"(`[^`]*`)|((?<![\w/.&])(?:[A-Za-z]\w*::)*~?[A-Za-z]\w*(?:_\w+|::\w+|"
-                   r"\((?=\)))\)?(?:\(\)|\*)?(?:\.\w+(?:\(\))?)?|\b[A-Za-z]+_\*(?:_\w+)*)")
+                   r"\(\))(?:\(\)|\*)?(?:\.\w+(?:\(\))?)?|\b[A-Za-z]+_\*(?:_\w+)*)")
 
 
 def escape(text):

@@ -21,6 +21,12 @@ def gaps(text, path="a.hpp"):
             comments.header_without_comments(text, path)]
 
 
+class Prose(unittest.TestCase):
+    def test_code_ends_before_the_bracket_of_its_sentence(self):
+        self.assertEqual(reference.escape("refused (see last_shortage), by f() and vmm::g"),
+                         "refused (see `last_shortage`), by `f()` and `vmm::g`")
+
+
 class Reader(unittest.TestCase):
     def test_names_of_declarations(self):
         self.assertEqual(names("int f(int a = g(1));"), ["f"])

@@ -235,11 +235,18 @@ class reader {
   std::string problem_;
 };
 
+struct written {
+  bool picture = false;
+  bool history = false;
+};
+
 /// The report, and the failures of the replay for whoever reads only stderr.
-int show(const vmm::tools::replay_report& report, const command_line& wanted, bool has_picture) {
+int show(const vmm::tools::replay_report& report, const command_line& wanted, written files) {
   std::string text =
       wanted.is_json ? vmm::tools::to_json(report) + "\n" : vmm::tools::to_text(report);
-  if (has_picture && !wanted.is_json) text += "  picture: " + wanted.svg_path + "\n";
+  if (files.picture && !wanted.is_json) text += "  picture: " + wanted.svg_path + "\n";
+  if (files.history && !wanted.is_json)
+    text += "  history: " + wanted.history_path + " (vmm-history page, or ./run view)\n";
   if (const std::string why = vmm::tools::print(text); !why.empty())
     return complain(why, exit_failed);
   if (report.failures.count == 0) return 0;
@@ -313,12 +320,13 @@ int replay(const command_line& wanted) {
     const std::string why = outputs.picture.write(vmm::tools::draw_svg(outcome.drawn));
     if (!why.empty()) code = complain(why, exit_failed);
   }
-  const bool has_picture = wanted.run.draw && code == 0;
+  written done{.picture = wanted.run.draw && code == 0};
   if (wanted.run.record) {
     const std::string why = write_history(outcome.taken, outputs.history);
     if (!why.empty()) code = complain(why, exit_failed);
+    done.history = why.empty();
   }
-  return std::max(show(*outcome.report, wanted, has_picture), code);
+  return std::max(show(*outcome.report, wanted, done), code);
 }
 
 }  // namespace
