@@ -5,6 +5,7 @@ Method: random allocations on the host's memory through the functions alone. The
 themselves, with Numba's, are `./run check adapters`'s (python/tests/libraries)."""
 import ctypes
 import importlib
+import os
 import random
 import sys
 import types
@@ -116,6 +117,44 @@ def test_cupy_names_no_stream_that_may_be_destroyed(made, capfd):
         assert functions._malloc(4 << 20, 0)
         assert pool.statistics().live_count == 1 and capfd.readouterr().err == ""
         del kept
+
+
+class Unreferenced:
+    """A stream whose class has no weak references."""
+
+    __slots__ = ("ptr",)
+
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+
+@pytest.mark.parametrize("made", [Stream, Unreferenced])
+def test_cupy_streams_end_before_their_arrays(monkeypatch, capfd, made):
+    """Over the stand-in for CUDA's driver, which refuses the handle of a stream that is gone."""
+    path = os.environ.get("LIBVMM_STANDIN", "")
+    if not os.path.exists(path):
+        pytest.skip("LIBVMM_STANDIN names no stand-in for CUDA's driver")
+    monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
+    with libvmm.Driver("cuda", 0) as driver, libvmm.Pool(driver) as pool:
+        current, kept = [Stream()], []
+        functions = cupy_functions(pool, lambda: current[0])
+        for number in range(60):
+            current[0] = made(driver.create_stream())
+            gone = functions._malloc(200_000 + 997 * (number % 17), 0)
+            kept.append(functions._malloc(200_000, 0))
+            functions._free(gone, 0)
+            ended, current[0] = current[0].ptr, Stream()
+            driver.destroy_stream(ended)
+            if len(kept) > 10:
+                functions._free(kept.pop(number % 10), 0)
+        functions._free(functions._malloc(300 << 20, 0), 0)
+        for at in kept:
+            functions._free(at, 0)
+        pool.synchronize()
+        pool.trim()
+        pool.validate()
+        now = pool.statistics()
+        assert (now.live_count, now.mapped_bytes) == (0, 0) and capfd.readouterr().err == ""
 
 
 def test_cupy_serves_the_stream_of_each_thread(capfd):

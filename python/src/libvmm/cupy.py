@@ -60,7 +60,10 @@ class Functions:
         if is_per_thread or isinstance(stream, self._foreign):
             self._streams[at] = lambda: None
         elif number:
-            self._streams[at] = weakref.ref(stream)
+            try:
+                self._streams[at] = weakref.ref(stream)
+            except TypeError:  # of a class without weak references
+                self._streams[at] = lambda: None
         return at
 
     def _free(self, at: int, _device: int) -> None:
@@ -103,7 +106,7 @@ def allocator(pool: Pool) -> Any:
     cupy = _cupy()
     functions = Functions(pool, cupy.cuda.get_current_stream)
     functions._out_of_memory = cupy.cuda.memory.OutOfMemoryError
-    functions._foreign = cupy.cuda.ExternalStream
+    functions._foreign = getattr(cupy.cuda, "ExternalStream", ())
     return cupy.cuda.PythonFunctionAllocator(functions._malloc, functions._free)
 
 
