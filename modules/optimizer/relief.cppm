@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.optimizer:relief - allocators of one device whose idle memory serves one another. Not
-// exported to users. docs/decisions/0028 has the reasons.
+// exported to users. docs/decisions/0029 has the reasons.
 //
 // One registry per process. An allocator enters it when it is set up and leaves it first thing when
 // it is destroyed. One that is out of memory calls relieve(), which trims the others of its driver
