@@ -13,7 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 KEPT = os.path.join(ROOT, "build", "packages")
 
 SKIPPED = 77
-NO_NETWORK = ("NewConnectionError", "ConnectionError", "ConnectTimeout", "Name or service not known",
+NO_NETWORK = ("NewConnectionError", "ConnectionError", "ConnectTimeout", "Name or service not",
               "Temporary failure in name resolution", "Network is unreachable", "ProxyError",
               "Read timed out", "Failed to establish a new connection")
 

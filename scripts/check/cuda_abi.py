@@ -6,16 +6,14 @@
 # tests/cuda/standin/symbols.h, becomes an assertion of a unit that includes the headers, too. They
 # are those of NVIDIA's packages, and those of a toolkit where this machine has one.
 import glob
-import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 
-from _packages import FOLDER, ROOT, Unavailable, pip, skip
+from _packages import ROOT, fetch_wheel, skip, unpack
 
 PACKAGES = {
     "nvidia-cuda-runtime-cu12==12.9.79":
@@ -109,32 +107,11 @@ def assertions(text, symbols):
     return translations + lines, compared
 
 
-def unpacked(package, sha256):
-    """The folder with the files of a wheel, which is downloaded once."""
-    folder = os.path.join(FOLDER, "cuda", package)
-    if os.path.isdir(folder):
-        return folder
-    with tempfile.TemporaryDirectory() as scratch:
-        pip("download", "--quiet", "--no-deps", "--only-binary=:all:", "--platform",
-            "manylinux2014_x86_64", "--dest", scratch, package)
-        [name] = os.listdir(scratch)
-        with open(os.path.join(scratch, name), "rb") as file:
-            found = hashlib.sha256(file.read()).hexdigest()
-        if found != sha256:
-            sys.exit(f"{name} has the checksum {found}, not {sha256}")
-        with zipfile.ZipFile(os.path.join(scratch, name)) as wheel:
-            wheel.extractall(folder + ".part")
-    os.rename(folder + ".part", folder)
-    return folder
-
-
 def headers():
     """(what they are, folder)"""
     for package, sha256 in PACKAGES.items():
-        try:
-            folder = unpacked(package, sha256)
-        except Unavailable as trouble:
-            skip(str(trouble))
+        folder = unpack(fetch_wheel(package, sha256=sha256,
+                                    options=("--platform", "manylinux2014_x86_64")))
         [header] = glob.glob(os.path.join(folder, "nvidia", "*", "include", "cudaTypedefs.h"))
         yield package, os.path.dirname(header)
     named = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda",
