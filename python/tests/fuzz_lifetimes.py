@@ -355,10 +355,7 @@ class Worker:
             done[name] = done.get(name, 0) + 1
             try:
                 getattr(self, name)()
-            except libvmm.OutOfMemory as trouble:
-                fail(f"{name}: {trouble}")
-                return
-            except ALLOWED:
+            except ALLOWED:  # addresses run short, too, where machines have few
                 pass
             except Exception as trouble:
                 fail(f"{name}: {type(trouble).__name__}: {trouble}")

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """Goal: one wheel that installs into an empty environment and serves Python, CMake and C there.
-Method: the wheel of VMM_BUILD is made and installed with no index; the package runs in that
+Method: the wheel of LIBVMM_BUILD is made and installed with no index; the package runs in that
 environment; what the libraries need is read from their own tables; a CMake project and a compiler
 use what was installed."""
 import glob
@@ -16,9 +16,9 @@ import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-BUILD = os.environ.get("VMM_BUILD", "")
+BUILD = os.environ.get("LIBVMM_BUILD", "")
 
-pytestmark = pytest.mark.skipif(not BUILD, reason="VMM_BUILD names no build to make a wheel of")
+pytestmark = pytest.mark.skipif(not BUILD, reason="LIBVMM_BUILD names no build to make a wheel of")
 
 
 def run(*words, **named):
