@@ -11,7 +11,7 @@ using cudaStream_t = struct CUstream_st*;
 
 int main() {
   auto driver = vmm::cuda_driver::open();  // device 0
-  if (!driver) return std::fprintf(stderr, "%s\n", vmm::describe(driver.error()).c_str()), 0;
+  if (!driver) return std::fprintf(stderr, "%s\n", vmm::describe(driver.error()).c_str()), 1;
   vmm::stream_pool pool(*driver);
 
   const cudaStream_t native = nullptr;  // or one that cudaStreamCreate made
