@@ -162,7 +162,7 @@ def _with_line(call: Callable[..., Any]) -> Callable[..., Any]:
     return labelled
 
 
-_CALLS = ("allocate", "allocate_whole", "allocate_raw", "free_raw", "_free")
+_CALLS = ("allocate", "allocate_whole", "allocate_raw", "free_raw", "_free", "_free_unnamed")
 
 
 def _add_frames(owner: Any) -> None:
