@@ -102,10 +102,10 @@ NONE_TOO = {TEXT, REAL, PAIR, NUMBERS, RIGHTS}  # None is wrong but where the de
 POOL_OPTIONS = dict(policy=TEXT, budget=NUMBER, capture=NUMBER, page_bytes=NUMBER,
                     page_count=NUMBER, reservation_bytes=NUMBER, wait_when_short=FLAG, place=PAIR,
                     read_environment=FLAG, report_live=FLAG, fronts=NUMBER,
-                    captures_announced=FLAG)
+                    captures_announced=FLAG, streams_forgotten=FLAG)
 MANAGER_OPTIONS = dict(policy=TEXT, budget=NUMBER, fragment_ratio=REAL, chunk_bytes=NUMBER,
                        reservation_bytes=NUMBER, wait_when_short=FLAG, read_environment=FLAG,
-                       report_live=FLAG, shareable=NUMBER)
+                       report_live=FLAG, shareable=NUMBER, streams_forgotten=FLAG)
 
 # The parameters of each call: their kinds, and right values for those that have no default.
 CALLS = {
