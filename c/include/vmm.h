@@ -302,15 +302,17 @@ VMM_API VMM_CHECKED vmm_status vmm_pool_create(vmm_driver* driver, const vmm_poo
 /** Destroys a pool. NULL: nothing.
  *  Requires: no stream is being captured, and no graph that uses its memory is launched again.
  *  Effects: waits for all work of the device and gives everything back, live blocks too.
- *  Errors: IN_USE (another thread, or a callback of this pool, is inside a call; or a capture was
- *  announced and has not ended): the pool is as before. */
+ *  Errors: IN_USE (another thread, or a callback of this pool, is inside a call; a capture was
+ *  announced and has not ended; or a suspender has it as a region): the pool is as before. */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool* pool) VMM_NOEXCEPT;
 
 /** Memory for work that `stream` will be given. Its contents are not specified.
  *  Requires: other streams that use it are ordered behind `stream`.
  *  Effects: *at is the block's address, a multiple of 512; on failure NULL.
  *  Errors: INVALID_ARGUMENT (0 bytes, cudaStreamPerThread), OUT_OF_MEMORY and OVER_BUDGET (after
- *  everything was tried: see vmm_pool_last_shortage), OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE
+ *  everything was tried, idle memory of the driver's other pools and managers too, see
+ *  vmm_pool_last_shortage; at once where the live blocks and the request exceed the device or the
+ *  budget; no more memory is held than before), OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE
  *  (too many streams: forget those that are gone), NOT_PERMITTED (the stream is being captured, or
  *  this is a callback of the pool), what the driver says.
  *  Cost: some tens of nanoseconds and no driver call while memory freed on the stream fits. */

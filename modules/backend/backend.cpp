@@ -87,10 +87,12 @@ class short_text {
   template <class... Given>
   void add(const char* format, Given... given) noexcept {
     const int wanted = std::snprintf(out_.data() + size_, out_.size() - size_, format, given...);
-    if (wanted > 0) size_ = std::min(size_ + static_cast<std::size_t>(wanted), out_.size() - 1);
+    check(wanted >= 0, "a text has a wrong format");
+    size_ = std::min(size_ + static_cast<std::size_t>(wanted), out_.size() - 1);
   }
-  // A size in the largest unit that `unit_of` has; two decimals where it is no whole number of them.
+  // A size in the largest unit of `unit_of`; two decimals where it is not a whole number.
   void add_size(std::uint64_t size_bytes, std::uint64_t unit_of, bool with_unit) noexcept {
+    check(size_bytes <= unit_of || unit_of == 0, "a part is larger than the whole");
     constexpr std::array<const char*, 6> names{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
     std::size_t unit = 0;
     while (unit + 1 < names.size() && unit_of >> (10 * (unit + 1)) != 0) ++unit;
@@ -111,6 +113,7 @@ class short_text {
 };
 
 const char* exceeded(errc code) noexcept {
+  check(code != errc::none, "a success exceeds something");
   switch (code) {
     case errc::over_budget: return "exceeds the budget";
     case errc::out_of_memory: return "exceeds the device's memory";
@@ -135,13 +138,14 @@ std::size_t write_figures(const error& failure, std::span<char> out) noexcept {
     text.add_size(known.limit_bytes);
     text.add("%s", " in use, ");
   }
-  if (known.held_bytes != known.used_bytes || known.limit_bytes == 0) {
-    text.add_size(known.held_bytes);
+  if (known.footprint_bytes != known.used_bytes || known.limit_bytes == 0) {
+    text.add_size(known.footprint_bytes);
     text.add("%s", " held here, ");
   }
   text.add("%s", "largest free block ");
   text.add_size(known.largest_free_bytes);
   text.add("%s", ". ");
+  check(text.size() < out.size(), "a text has no end");
   return text.size();
 }
 

@@ -102,7 +102,7 @@ export struct shortage_figures {
   std::uint64_t limit_bytes = 0;         ///< the budget, the device's memory, or the addresses that
                                          ///< are reserved; 0: not known
   std::uint64_t largest_free_bytes = 0;  ///< the largest free block of the allocator
-  std::uint64_t held_bytes = 0;          ///< by the allocator, live and retained
+  std::uint64_t footprint_bytes = 0;     ///< of the allocator: live and retained memory
 };
 
 /// One failure. All texts have static storage duration.
@@ -122,12 +122,12 @@ export [[nodiscard]] const char* name_of(errc code) noexcept;
 export [[nodiscard]] const char* name_of(call where) noexcept;
 
 /// The figures of a shortage as a sentence, such as "request of 512 MiB exceeds the budget: 8.98 of
-/// 9.00 GiB in use, largest free block 12 MiB. "; empty where there are none. Writes at most
-/// out.size() bytes with the null behind it; answers the length. Allocates nothing.
+/// 9 GiB in use, largest free block 12 MiB. "; empty without figures. Writes at most out.size()
+/// bytes, with a null at the end; returns the length. Allocates nothing.
 export std::size_t write_figures(const error& failure, std::span<char> out) noexcept;
 
-/// One line for people: code, failing call, the backend's name and number, the figures of a shortage
-/// and the advice. Allocates.
+/// One line for people: code, failing call, the backend's name and number, the figures of a
+/// shortage and the advice. Allocates.
 export [[nodiscard]] std::string describe(const error& failure);
 
 /// An error that vmm itself raises, before or without a backend call.

@@ -308,6 +308,7 @@ export struct memory_info {
   std::uint64_t free_bytes = 0;
   std::uint64_t total_bytes = 0;
 
+  /// What is not free.
   [[nodiscard]] constexpr std::uint64_t used_bytes() const noexcept {
     return free_bytes < total_bytes ? total_bytes - free_bytes : 0;
   }

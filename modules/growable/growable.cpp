@@ -175,6 +175,7 @@ status growable_range::resize_once(const growable_request& request, std::uint64_
   change_plan changes;
   changes.pass = &pass;
   if (status planned = plan(request, changes); !planned) return planned;
+  check(changes.new_bytes == 0 || !changes.grown.empty(), "memory is created for no segment");
   if (changes.new_bytes != 0) {
     new_bytes = changes.new_bytes;
     if (status fits = memory_->check_can_fit(creation_of(changes)); !fits) return fits;
@@ -282,7 +283,8 @@ status growable_range::map_segment(const growable_request& request, block& segme
   resize_plan wanted{{request.size_bytes, mapped_bytes, stride_bytes_}, request.stream, {}};
   wanted.handle_bytes = options_.handle_bytes == few_handles ? 0 : handle_bytes_;
   wanted.one_handle = request.one_handle;
-  const manager::creation what{mapped_bytes - segment.sizes.mapped_bytes, wanted.handle_bytes};
+  const creation what{mapped_bytes - segment.sizes.mapped_bytes, wanted.handle_bytes};
+  check(changes.pass != nullptr, "a segment grows in no attempt");
   engine* const parts = engine_;
   const status grown = memory_->recover(
       what, *changes.pass, [&] { return parts->grow_in_place(segment, wanted); });

@@ -11,10 +11,10 @@
 // I1  A segment's first size_bytes() bytes are mapped, and keep their contents until the segment is
 //     made smaller.
 // I2  A failed call leaves every size and every byte below it as they were, and gives the memory
-//     that it created back to the driver: all of its segments grow, or none. Where the driver refuses
-//     to unmap it, or host memory is out, it stays mapped behind a size; that counts in
-//     physical_bytes, and the next resize takes it or gives it back. Where the manager's contents rule fills on release, bytes that a failed call was to
-//     give up may have been filled.
+//     that it created back to the driver: all of its segments grow, or none. Where the driver
+//     refuses to unmap it, or host memory is out, it stays mapped behind a size; that counts in
+//     physical_bytes, and the next resize takes it or gives it back. Where the manager's contents
+//     rule fills on release, bytes that a failed call was to give up may have been filled.
 // I3  What a call gives up is unmapped when the work that the call's stream had been given has
 //     finished, and no call waits for that but one that grows over the same addresses, or that
 //     fails and finds no event to tell it.
@@ -33,6 +33,7 @@ export module vmm.growable;
 export import vmm.backend;
 export import vmm.manager;
 import vmm.optimizer;
+import vmm.physical;
 import vmm.std;
 import vmm.support;
 import vmm.sync;
@@ -247,7 +248,7 @@ export class growable_range {
 
   [[nodiscard]] status resize_once(const growable_request& request, std::uint64_t& new_bytes,
                                    relief_pass& pass);
-  [[nodiscard]] manager::creation creation_of(const change_plan& changes) const noexcept
+  [[nodiscard]] creation creation_of(const change_plan& changes) const noexcept
       VMM_REQUIRES(mutex_) {
     check(changes.new_bytes != 0, "no memory is created");
     return {changes.new_bytes, options_.handle_bytes == few_handles ? 0 : handle_bytes_};

@@ -379,6 +379,7 @@ result<address> manager::allocate(const allocate_request& request) {
 
 result<address> manager::allocate_checked(const block_request& wanted) {
   const creation what{wanted.sizes.mapped_bytes, 0};
+  check(what.size_bytes % unit_bytes_ == 0, "a request has no whole granules");
   result<block*> made = nullptr;
   if (const status fits = check_can_fit(what); !fits) {
     made = fits.error();
@@ -983,9 +984,10 @@ trim_report manager::give_back(std::uint64_t limit_bytes) {
 
 // After the driver has refused memory: creating many pieces in vain takes long.
 bool manager::relieve(recovery& so_far) {
+  check(so_far.what.size_bytes != 0, "memory is short for no request");
   do {
     if (!relieve_once(so_far)) return false;
-  } while (!engine_->memory().may_have(so_far.what.size_bytes, so_far.what.piece_bytes));
+  } while (!engine_->memory().may_have(so_far.what));
   return true;
 }
 
@@ -998,6 +1000,7 @@ bool manager::relieve_once(recovery& so_far) {
     return true;
   }
   if (so_far.pass != nullptr) {
+    check(!so_far.pass->has_stopped, "an attempt stops twice");
     so_far.pass->has_stopped = true;
     return false;
   }
@@ -1018,9 +1021,10 @@ std::uint64_t manager::creation_mark() const noexcept {
 
 status manager::check_can_fit(const creation& what) {
   check(what.size_bytes > 0, "room is looked for that takes nothing");
+  check(engine_ != nullptr, "room is looked for before a manager is set up");
   physical_pool& memory = engine_->memory();
   const std::uint64_t device_bytes =
-      options_.spill ? 0 : memory.device_bytes(what.size_bytes, what.piece_bytes);
+      options_.spill ? 0 : memory.device_bytes(what.size_bytes);
   if (options_.budget_bytes == 0 && device_bytes == 0) return {};
   // Of memory that was shown at two addresses the blocks do not say how much it is.
   const bool is_known = counts_.remapped_copy_count.load(std::memory_order_relaxed) == 0;
@@ -1035,6 +1039,7 @@ status manager::check_can_fit(const creation& what) {
 
 // What was created goes back, and the error says how much there was.
 error manager::end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why) {
+  check(why.code != errc::none, "a call that succeeded is taken for a failure");
   if (!is_set_up_.load(std::memory_order_acquire) || !made_in_.is_here()) return why;
   trim_report released;
   {
@@ -1051,14 +1056,15 @@ error manager::end_failed(std::uint64_t mark, std::uint64_t size_bytes, const er
 error manager::with_figures(const error& why, std::uint64_t size_bytes) {
   const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
   if (!is_short || why.figures.requested_bytes != 0) return why;
+  check(engine_ != nullptr, "memory is short before a manager is set up");
   error told = why;
   shortage_figures& figures = told.figures;
   figures.requested_bytes = size_bytes;
-  figures.held_bytes = engine_->memory().statistics().footprint_bytes;
+  figures.footprint_bytes = engine_->memory().statistics().footprint_bytes;
   figures.largest_free_bytes =
       std::max(engine_->memory().largest_cached_bytes(), cache_.largest_bytes());
   if (why.code == errc::over_budget && options_.budget_bytes != 0) {
-    figures.used_bytes = figures.held_bytes;
+    figures.used_bytes = figures.footprint_bytes;
     figures.limit_bytes = options_.budget_bytes;
   } else if (why.code == errc::out_of_memory) {
     const std::optional<memory_info> device = engine_->memory().query_device();
@@ -1076,11 +1082,13 @@ error manager::with_figures(const error& why, std::uint64_t size_bytes) {
 std::uint64_t manager::give_idle_back(std::uint64_t wanted_bytes) {
   const manager_statistics now = statistics();
   const std::uint64_t idle_bytes = now.cached_memory_bytes + now.cached_range_bytes;
+  check(wanted_bytes != 0, "no memory is wanted of another allocator");
   const bool can_capture = driver_->feature_set().capture;
   capture_mode before = capture_mode::relaxed;
   if (can_capture) before = driver_->exchange_capture_mode(capture_mode::relaxed);
   const trim_report given = trim(idle_bytes > wanted_bytes ? idle_bytes - wanted_bytes : 0);
   if (can_capture) (void)driver_->exchange_capture_mode(before);
+  check(given.released_count != 0 || given.released_bytes == 0, "bytes went back in no handle");
   return given.released_bytes;
 }
 

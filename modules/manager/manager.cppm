@@ -158,17 +158,11 @@ export struct extent_info {
 ///
 /// Every call: Thread safety: any thread, but for the destructor. In a forked child it answers
 /// not_permitted, or nothing where there is no error to answer. Where no errors are named, besides
-/// those of set_up, "driver errors" are what the calls of docs/contract.md answer. Where the device is
-/// short of memory, idle memory of the other pools and managers of the driver goes back to it: see
-/// stream_pool.
+/// those of set_up, "driver errors" are what the calls of docs/contract.md answer. Where the device
+/// is short of memory, idle memory of the other pools and managers of the driver goes back to it:
+/// see stream_pool.
 export class manager {
  public:
-  /// For vmm.growable: new memory, and the size of its pieces; 0: the policy's.
-  struct creation {
-    std::uint64_t size_bytes = 0;
-    std::uint64_t piece_bytes = 0;
-  };
-
   /// Requires: the driver outlives the manager and stays where it is.
   /// Effects: none yet; the first allocation sets the manager up. Cost: no driver call.
   explicit manager(driver_ref driver, const manager_options& options = {}) noexcept
@@ -201,8 +195,8 @@ export class manager {
   /// Errors: invalid_argument (no bytes, more than any address space has, an alignment that is no
   /// power of two or above 2^31 granules), out_of_memory (after the caches were drained),
   /// over_budget (both at once where the live blocks and the request exceed the device or the
-  /// budget), out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and not_supported as
-  /// set_up, driver errors. No more memory is held than before.
+  /// budget), out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and not_supported
+  /// as set_up, driver errors. No more memory is held than before.
   /// Cost: O(log n) and driver calls by the number of pieces; none for a cached range of this size
   /// (keep_mapped). Blocks only when memory is short and the options allow it.
   [[nodiscard]] result<address> allocate(const allocate_request& request);

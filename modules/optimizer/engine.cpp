@@ -109,7 +109,7 @@ status engine::gather(const resize_plan& plan, std::uint64_t size_bytes, memory_
   check(size_bytes > 0, "no memory is gathered");
   if (plan.one_handle) return core_.memory.acquire_whole(size_bytes, memories);
   if (plan.handle_bytes == 0) return core_.memory.acquire(size_bytes, memories);
-  if (status room = core_.memory.check_room(size_bytes, plan.handle_bytes); !room) return room;
+  if (status room = core_.memory.check_room(size_bytes); !room) return room;
   const std::size_t before = memories.size();
   for (std::uint64_t left_bytes = size_bytes; left_bytes > 0;) {
     const std::uint64_t next_bytes = std::min(left_bytes, plan.handle_bytes);

@@ -18,7 +18,10 @@ constinit thread_local std::uint32_t pause_depth = 0;
 
 }  // namespace
 
-relief_pause::relief_pause() noexcept { ++pause_depth; }
+relief_pause::relief_pause() noexcept {
+  ++pause_depth;
+  check(pause_depth != 0, "too many pauses of relief");
+}
 relief_pause::~relief_pause() {
   check(pause_depth != 0, "a pause of relief ends that was not begun");
   --pause_depth;
@@ -53,6 +56,7 @@ struct relief_registry {
     const sync::lock_guard<sync::mutex> lock(mutex);
     relief_member* const found = find(asks, number);
     if (found == nullptr) return nullptr;
+    check(found != &asks && found->number_ > number, "a member is trimmed twice, or by itself");
     found->use_.lock_shared();
     number = found->number_;
     return found;
@@ -81,6 +85,7 @@ void relief_member::enter(const relief_key& key, const source& from) noexcept {
   from_ = from;
   next_ = nullptr;
   number_ = ++all->last_number;
+  check(number_ != 0, "the numbers of members are used up");
   relief_member** at = &all->first;
   while (*at != nullptr) at = &(*at)->next_;
   *at = this;
@@ -106,6 +111,7 @@ bool relief_member::has_others() const noexcept {
   relief_registry* const all = relief_registry::here();
   check(all != nullptr, "a member is in a registry that is not there");
   const sync::lock_guard<sync::mutex> lock(all->mutex);
+  check(all->first != nullptr, "a member is in an empty registry");
   return all->find(*this, 0) != nullptr;
 }
 

@@ -98,8 +98,8 @@ export struct relief_pass {
 };
 
 /// Runs `attempt(relief_pass&)`, which returns a result. While the device is short of memory, trims
-/// others by `size_bytes`, then completely, and runs it again; the last attempt does not stop early.
-/// The first attempt may set `size_bytes`. Requires: no lock of an allocator is held, or
+/// others by `size_bytes`, then completely, and runs it again; the last attempt does not stop
+/// early. The first attempt may set `size_bytes`. Requires: no lock of an allocator is held, or
 /// relief_pause::is_here().
 export template <class Attempt>
 [[nodiscard]] auto with_relief(relief_member& from, const std::uint64_t& size_bytes,
@@ -113,6 +113,7 @@ export template <class Attempt>
     pass.has_stopped = false;
     outcome = attempt(pass);
   }
+  check(!pass.has_stopped || pass.stops_early, "an attempt stops early that must not");
   if (!outcome && pass.has_stopped) {
     pass = {};
     outcome = attempt(pass);

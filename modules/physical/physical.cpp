@@ -187,6 +187,7 @@ physical_memory* memory_store::take_releasable(std::uint64_t limit_bytes) noexce
 
 physical_memory* memory_store::take_created(std::uint64_t mark) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(mark <= numbers_.created_count, "a mark lies behind all creations");
   if (numbers_.created_count == mark) return nullptr;
   physical_memory* taken = nullptr;
   for (index_node* node = cache_.last(); node != nullptr;) {
@@ -195,6 +196,7 @@ physical_memory* memory_store::take_created(std::uint64_t mark) noexcept {
     if (candidate.number <= mark || candidate.mapping_count != 0) continue;
     uncache(candidate);
     check(!candidate.linked && candidate.holder_count == 0, "memory is released that is in use");
+    check(candidate.next_free == nullptr, "a piece in use is in a list of free records");
     candidate.next_free = std::exchange(taken, &candidate);
   }
   audit();
@@ -205,6 +207,7 @@ bool memory_store::fits_within(std::uint64_t limit_bytes, std::uint64_t size_byt
   if (limit_bytes == 0) return true;
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(numbers_.cached_bytes <= numbers_.footprint_bytes, "more is cached than is held");
+  check(size_bytes != 0, "room is looked for that takes nothing");
   const std::uint64_t used_bytes = numbers_.footprint_bytes - numbers_.cached_bytes;
   return size_bytes <= limit_bytes && used_bytes <= limit_bytes - size_bytes;
 }
@@ -478,7 +481,7 @@ status physical_pool::acquire(std::uint64_t size_bytes, memory_list& out,
   check(new_bytes_max % store_.options().granularity_bytes == 0,
         "new pieces are made of whole granules");
   const std::uint64_t largest_bytes = smaller_limit(new_bytes_max, store_.options().chunk_bytes);
-  if (status room = check_room(size_bytes, largest_bytes); !room) return room;
+  if (status room = check_room(size_bytes); !room) return room;
   const std::size_t before = out.size();
   std::uint64_t remaining_bytes = size_bytes;
   while (remaining_bytes > 0) {
@@ -574,6 +577,7 @@ trim_report physical_pool::release_created(std::uint64_t mark) noexcept {
     physical_memory& gone = *next;
     next = std::exchange(gone.next_free, nullptr);
     const std::uint64_t size_bytes = gone.size_bytes;
+    check(gone.number > mark && gone.mapping_count == 0, "memory is released that others created");
     const status released =
         report.failure.code == errc::none ? driver_->release(gone.handle) : status{report.failure};
     if (!released) {
@@ -591,11 +595,13 @@ trim_report physical_pool::release_created(std::uint64_t mark) noexcept {
 
 // ---- room before anything is created ---------------------------------------------------
 
-bool physical_pool::is_many(std::uint64_t size_bytes, std::uint64_t piece_bytes) const noexcept {
-  const std::uint64_t largest_bytes = smaller_limit(piece_bytes, store_.options().chunk_bytes);
-  if (driver_->feature_set().lazy_commit) return false;  // more than the device can be created
-  return size_bytes > queried_bytes_min ||
-         (largest_bytes != 0 && size_bytes / largest_bytes > queried_count_min);
+bool physical_pool::is_many(const creation& what) const noexcept {
+  check(what.size_bytes != 0, "room is looked for that takes nothing");
+  const std::uint64_t largest_bytes =
+      smaller_limit(what.handle_bytes, store_.options().chunk_bytes);
+  if (driver_->feature_set().lazy_commit) return false;
+  return what.size_bytes > queried_bytes_min ||
+         (largest_bytes != 0 && what.size_bytes / largest_bytes > queried_count_min);
 }
 
 std::optional<memory_info> physical_pool::query_device() noexcept {
@@ -605,30 +611,31 @@ std::optional<memory_info> physical_pool::query_device() noexcept {
   return *now;
 }
 
-std::uint64_t physical_pool::device_bytes(std::uint64_t size_bytes,
-                                          std::uint64_t piece_bytes) noexcept {
-  if (!is_many(size_bytes, piece_bytes)) return 0;
+std::uint64_t physical_pool::device_bytes(std::uint64_t size_bytes) noexcept {
+  if (driver_->feature_set().lazy_commit) return 0;  // more than the device can be created
   const std::uint64_t known_bytes = device_bytes_.load(std::memory_order_relaxed);
-  if (known_bytes != 0) return known_bytes;
+  if (known_bytes != 0 || size_bytes <= queried_bytes_min) return known_bytes;
   const std::optional<memory_info> now = query_device();
+  check(!now || now->total_bytes != 0, "a device without memory is known");
   return now ? now->total_bytes : 0;
 }
 
-status physical_pool::check_room(std::uint64_t size_bytes, std::uint64_t piece_bytes) noexcept {
+status physical_pool::check_room(std::uint64_t size_bytes) noexcept {
   check(size_bytes > 0, "room is looked for that takes nothing");
+  check(size_bytes % store_.options().granularity_bytes == 0, "room is looked for in parts");
   if (!store_.fits_within(store_.options().budget_bytes, size_bytes)) return budget_spent;
-  if (may_spill() || store_.fits_within(device_bytes(size_bytes, piece_bytes), size_bytes))
+  if (may_spill() || store_.fits_within(device_bytes(size_bytes), size_bytes))
     return {};
   return device_full;
 }
 
-bool physical_pool::may_have(std::uint64_t size_bytes, std::uint64_t piece_bytes) noexcept {
-  if (may_spill() || !is_many(size_bytes, piece_bytes)) return true;
+bool physical_pool::may_have(const creation& what) noexcept {
+  if (may_spill() || !is_many(what)) return true;
   const std::optional<memory_info> now = query_device();
   if (!now) return true;
-  const physical_statistics held = statistics();
-  check(held.cached_bytes <= held.footprint_bytes, "more is cached than is held");
-  return size_bytes <= held.cached_bytes || size_bytes - held.cached_bytes <= now->free_bytes;
+  check(now->total_bytes != 0, "a device without memory is known");
+  const std::uint64_t cached_bytes = statistics().cached_bytes;
+  return what.size_bytes <= cached_bytes || what.size_bytes - cached_bytes <= now->free_bytes;
 }
 
 std::uint64_t physical_pool::smaller_limit(std::uint64_t a, std::uint64_t b) noexcept {

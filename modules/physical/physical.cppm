@@ -64,6 +64,12 @@ export inline constexpr error budget_spent =
 export inline constexpr error device_full =
     refuse(errc::out_of_memory, "Free memory, or make the request smaller.");
 
+/// Memory that is to be created, and the size of its handles; 0: what the options say.
+export struct creation {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t handle_bytes = 0;
+};
+
 /// Pieces of physical memory, in the order in which they are mapped.
 export using memory_list = std::vector<physical_memory*>;
 
@@ -262,32 +268,25 @@ export class physical_pool {
   [[nodiscard]] std::uint64_t creation_mark() const noexcept {
     return store_.statistics().created_count;
   }
-  /// Effects: releases the cached pieces that were created after the mark and are not mapped: what a
-  /// call created that failed. [I8] Errors: in the report. Cost: O(cached pieces), and a release for
+  /// Effects: releases the cached pieces that were created after the mark and are not mapped: those
+  /// of a call that failed. [I8] Errors: in the report. Cost: O(cached pieces), and a release for
   /// each piece.
   trim_report release_created(std::uint64_t mark) noexcept;
 
-  /// Refuses memory in pieces of `piece_bytes` (0: any) that cannot be created: together with the
-  /// memory in use it exceeds the budget, or the device.
-  /// Errors: over_budget, out_of_memory. Cost: O(1); one query_memory in the pool's life, for more
-  /// than queried_count_min pieces.
-  [[nodiscard]] status check_room(std::uint64_t size_bytes, std::uint64_t piece_bytes) noexcept;
+  /// Refuses memory that cannot be created: together with the memory in use it exceeds the budget,
+  /// or the device. Errors: over_budget, out_of_memory. Cost: O(1), and that of device_bytes().
+  [[nodiscard]] status check_room(std::uint64_t size_bytes) noexcept;
   /// For a retry after out_of_memory: whether free memory of the device and cached pieces are as
-  /// much. True where the driver has no such query. Cost: one query_memory, for more than
-  /// queried_count_min pieces.
-  [[nodiscard]] bool may_have(std::uint64_t size_bytes, std::uint64_t piece_bytes) noexcept;
-  /// The device's memory, for a request of `size_bytes` in such pieces; 0: not known, or too few
-  /// pieces for a query. Without memory at options().spill. Cost: as check_room.
-  [[nodiscard]] std::uint64_t device_bytes(std::uint64_t size_bytes,
-                                           std::uint64_t piece_bytes) noexcept;
+  /// much. True where the driver has no such query, and for few handles, which are created in vain
+  /// at less cost. Cost: one query_memory for many.
+  [[nodiscard]] bool may_have(const creation& what) noexcept;
+  /// The device's memory; 0: not known. Without memory at options().spill. Cost: one query_memory
+  /// in the pool's life, for a request of more than queried_bytes_min.
+  [[nodiscard]] std::uint64_t device_bytes(std::uint64_t size_bytes) noexcept;
   /// The device's memory and its free part; none where the driver has no such query.
   [[nodiscard]] std::optional<memory_info> query_device() noexcept;
-
-  /// Creating so few pieces in vain costs too little for a query.
-  static constexpr std::uint64_t queried_count_min = 64;
   static constexpr std::uint64_t queried_bytes_min = std::uint64_t{4} << 30;
-  /// Whether a request is large enough for a query: by its pieces, or by its bytes.
-  [[nodiscard]] bool is_many(std::uint64_t size_bytes, std::uint64_t piece_bytes) const noexcept;
+  static constexpr std::uint64_t queried_count_min = 64;
 
   /// Requires: a piece that one range holds, that is suspended and mapped nowhere.
   /// Effects: gives its memory back; where the driver refuses that, all stays as it is. [M1]
@@ -305,7 +304,8 @@ export class physical_pool {
     return spill_permits_.load(std::memory_order_relaxed) != 0;
   }
 
-  /// Effects: none. statistics() answers the sums, largest_cached_bytes() the largest cached piece; validate() checks I1, I2, I4 and I5.
+  /// Effects: none. statistics() answers the sums, largest_cached_bytes() the size of the largest
+  /// cached piece; validate() checks I1, I2, I4 and I5.
   /// Errors: internal, with what is broken. Cost: O(1); of validate, O(cached pieces).
   [[nodiscard]] physical_statistics statistics() const noexcept { return store_.statistics(); }
   [[nodiscard]] status validate() const noexcept { return store_.validate(); }
@@ -321,6 +321,7 @@ export class physical_pool {
   [[nodiscard]] static std::uint64_t smaller_limit(std::uint64_t a, std::uint64_t b) noexcept;
 
   [[nodiscard]] result<physical_memory*> create(std::uint64_t size_bytes);
+  [[nodiscard]] bool is_many(const creation& what) const noexcept;
 
   friend class spill_permit;
   driver_ref driver_;

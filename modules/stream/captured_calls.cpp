@@ -125,7 +125,9 @@ result<address> stream_pool::allocate_captured(const block_shape& shape, stream_
       [&](slow_call& each, relief_pass&) { return allocate_captured_in_turn(each, seen); });
 }
 
-result<address> stream_pool::allocate_captured_in_turn(slow_call& call, const capture_info& seen) {
+result<address> stream_pool::allocate_captured_in_turn(slow_call& call,
+                                                       const capture_info& seen) {
+  check(seen.state == capture_state::active, "a graph allocates that is not being captured");
   const growth_turn turn(way_in());
   const named_stream named(named_, driver_->feature_set().canonical(call.stream));
   if (is_suspended()) return memory_suspended;

@@ -51,6 +51,7 @@ result<address> stream_pool::grow_short(growth_attempt& attempt, const error& ca
 result<bool> stream_pool::relieve(growth_attempt& attempt, shortage_ladder& ladder) {
   if (std::exchange(ladder.has_asked, true)) {
     if (attempt.relief == nullptr) return wait_for_next(attempt, ladder);
+    check(!attempt.relief->has_stopped, "an attempt stops twice");
     attempt.relief->has_stopped = true;
     return false;
   }
@@ -163,6 +164,7 @@ trim_report stream_pool::release_cached() {
 
 // Whether other allocators may give back what the device is short of.
 bool stream_pool::stops_for_others(growth_attempt& attempt, const error& cause) const noexcept {
+  check(cause.code != errc::none, "an attempt that succeeded is taken for a failure");
   return attempt.relief != nullptr && attempt.relief->stops_early &&
          is_device_shortage(cause.code) && relief_.has_others();
 }
@@ -175,6 +177,7 @@ void stream_pool::mark_created(slow_call& call) const noexcept {
 
 // Under the lock of growth.
 void stream_pool::release_created(std::uint64_t mark) {
+  check(parts_ != nullptr, "memory is released before there is a pool");
   const sync::lock_guard<release_lock> releasing(release_lock_);
   const trim_report released = parts_->memory.release_created(mark);
   if (released.released_bytes == 0) return;
@@ -186,10 +189,13 @@ void stream_pool::release_created(std::uint64_t mark) {
 // than all of the device. No driver call, but for the device's size, once.
 status stream_pool::check_can_fit(const slow_call& call) {
   const std::uint64_t size_bytes = call.request.block_bytes();
+  check(size_bytes >= call.size_bytes, "a request is rounded down");
   std::uint64_t device_bytes = 0;
-  if (!options_.spill && parts_->memory.is_many(size_bytes, 0)) {
+  if (!options_.spill && size_bytes > physical_pool::queried_bytes_min) {
     const undisturbed capture(*driver_, watches_capture_);
-    device_bytes = parts_->memory.device_bytes(size_bytes, 0);
+    device_bytes = parts_->memory.device_bytes(size_bytes);
+  } else if (!options_.spill) {
+    device_bytes = parts_->memory.device_bytes(0);
   }
   const std::uint64_t budget_bytes = options_.budget_bytes;
   if (budget_bytes == 0 && device_bytes == 0) return {};
@@ -215,6 +221,7 @@ status stream_pool::check_can_fit(const slow_call& call) {
 
 // What was created goes back, and the error says how much there was.
 result<address> stream_pool::end_failed(const slow_call& call, const error& why) {
+  check(why.code != errc::none, "a request that succeeded is taken for a failure");
   const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
   if (!call.created_mark && !is_short) return why;
   const growth_turn turn(way_in());
@@ -224,14 +231,15 @@ result<address> stream_pool::end_failed(const slow_call& call, const error& why)
 
 error stream_pool::with_figures(const error& why, std::uint64_t size_bytes) {
   if (why.figures.requested_bytes != 0) return why;
+  check(size_bytes != 0 && parts_ != nullptr, "memory is short for no request");
   error told = why;
   shortage_figures& figures = told.figures;
   figures.requested_bytes = size_bytes;
-  figures.held_bytes = parts_->memory.statistics().footprint_bytes;
+  figures.footprint_bytes = parts_->memory.statistics().footprint_bytes;
   figures.largest_free_bytes =
       state_.with([](const auto& state) { return state.largest_free_bytes(); });
   if (why.code == errc::over_budget && options_.budget_bytes != 0) {
-    figures.used_bytes = figures.held_bytes;
+    figures.used_bytes = figures.footprint_bytes;
     figures.limit_bytes = options_.budget_bytes;
   } else if (why.code == errc::out_of_memory) {
     const std::optional<memory_info> device = parts_->memory.query_device();
@@ -253,6 +261,7 @@ std::uint64_t stream_pool::take_from_others(std::uint64_t size_bytes) {
 
 // Called on other allocators' threads: see vmm.optimizer:relief.
 std::uint64_t stream_pool::give_idle_back(std::uint64_t wanted_bytes) {
+  check(wanted_bytes != 0, "no memory is wanted of another allocator");
   const undisturbed capture(*driver_, driver_->feature_set().capture);
   const std::uint64_t free_bytes = statistics().reusable_bytes;
   return trim(free_bytes > wanted_bytes ? free_bytes - wanted_bytes : 0).released_bytes;

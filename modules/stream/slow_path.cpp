@@ -142,6 +142,7 @@ result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream
 }
 
 result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& relief) {
+  check(call.request.count_granules != 0, "no granule is asked for");
   const growth_turn turn(way_in());
   const named_stream named(named_, call.stream);
   if (is_suspended()) return memory_suspended;
@@ -331,8 +332,10 @@ result<address> stream_pool::try_growth(const stream_request& request, growth_ef
 bool stream_pool::may_succeed(const growth_plan& plan, const growth_effort& effort) {
   if (!effort.refusal || plan.create_granules == 0) return true;
   check(effort.refusal->code == errc::out_of_memory, "another failure is taken for a shortage");
-  return parts_->memory.may_have(plan.create_granules * granule_bytes,
-                                 plan.handle_granules * granule_bytes);
+  check(!plan.slots.empty() || !plan.waits.empty() || plan.target_granules != 0,
+        "a plan has no target");
+  return parts_->memory.may_have(
+      {plan.create_granules * granule_bytes, plan.handle_granules * granule_bytes});
 }
 
 // What is mapped is the caller's to commit. A plan that fails is abandoned.

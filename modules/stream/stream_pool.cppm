@@ -115,8 +115,8 @@ export class stream_pool {
   /// others are in use), not_permitted (the stream is being captured, which options().capture
   /// refuses, or its capture was invalidated), out_of_memory, over_budget, out_of_mappings (these
   /// after everything was tried: see last_shortage; at once where the live blocks and the request
-  /// exceed the budget or the device), out_of_addresses, out_of_host_memory, driver errors; no block
-  /// is changed, and no more memory is held than before.
+  /// exceed the budget or the device), out_of_addresses, out_of_host_memory, driver errors; no
+  /// block is changed, and no more memory is held than before.
   /// Cost: O(1) and no driver call where memory that is free for the stream serves, but for the
   /// question of `capture`. Else driver calls by handles moved and created. Waits for work only
   /// when memory is short and options().wait_when_short is set.
@@ -582,8 +582,8 @@ export class stream_pool {
   [[nodiscard]] result<address> reuse_merged(const stream_request& request);
   [[nodiscard]] result<address> grow_from_all(growth_attempt& attempt);
   trim_report release_cached();
-  // Runs pass(call, relief) until it succeeds or nothing is left that others can give back, too. What
-  // failed gives back what it created, and its error says how much was there.
+  // Runs pass(call, relief), also with memory that others give back. A request that fails gives
+  // back what it created, and its error gets figures.
   template <class Pass>
   [[nodiscard]] result<address> with_idle_memory(slow_call& call, Pass&& pass) {
     if (const status fits = check_can_fit(call); !fits) return fits.error();
@@ -648,7 +648,8 @@ export class stream_pool {
   [[nodiscard]] status refuse_capture(const capture_info& seen) const;
   [[nodiscard]] result<address> allocate_captured(const block_shape& shape, stream_handle stream,
                                                   const capture_info& seen);
-  [[nodiscard]] result<address> allocate_captured_in_turn(slow_call& call, const capture_info& seen);
+  [[nodiscard]] result<address> allocate_captured_in_turn(slow_call& call,
+                                                          const capture_info& seen);
   [[nodiscard]] result<address> take_for_capture(const stream_request& request, slow_call& call);
   [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen);
   [[nodiscard]] bool may_mark_all();

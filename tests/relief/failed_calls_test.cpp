@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a request that fails holds nothing afterwards that was not held before, fails before its
-// first driver call where the budget or the device shows that it must, creates memory in vain once
-// at most, and says how much was asked for, held and allowed. Method: pools, managers and growable
-// ranges on a small device, with more than the device, the budget, or what others leave of it, asked
-// for; the driver's own counts before and after.
+// first driver call where the budget or the device rules it out, creates memory in vain at most
+// once, and its error has what was requested, used and allowed. Method: requests of pools, managers
+// and growable ranges on a small device that exceed the device, the budget, or what others leave;
+// the driver's own counts before and after.
 #include <cstdint>
 #include <string>
 
@@ -58,15 +58,17 @@ TEST_F(FailedCalls, APoolAsksForMoreThanTheDevice) {
   vmm::stream_pool pool(driver, fine_pool());
   const auto live = pool.allocate(64 * MiB, stream);
   ASSERT_TRUE(live);
-  const vmm::error why = expect_at_once([&] { return pool.allocate(2 * GiB, stream); });
+  const vmm::error why = expect_at_once([&] { return pool.allocate(5 * GiB, stream); });
   EXPECT_EQ(why.code, errc::out_of_memory);
-  EXPECT_EQ(pool.last_shortage().request_bytes, 2 * GiB);
+  EXPECT_EQ(pool.last_shortage().request_bytes, 5 * GiB);
   EXPECT_EQ(pool.statistics().held_bytes, held_bytes());
 }
 
 TEST_F(FailedCalls, APoolAsksForMoreThanLiveBlocksLeave) {
   vmm::stream_pool pool(driver, fine_pool());
   ASSERT_TRUE(pool.allocate(600 * MiB, stream));
+  EXPECT_EQ(expect_unchanged([&] { return pool.allocate(500 * MiB, stream); }).code,
+            errc::out_of_memory);
   EXPECT_EQ(expect_at_once([&] { return pool.allocate(600 * MiB, stream); }).code,
             errc::out_of_memory);
 }
@@ -79,7 +81,7 @@ TEST_F(FailedCalls, APoolAsksForMoreThanItsBudget) {
   EXPECT_EQ(why.code, errc::over_budget) << "live blocks leave 192 MiB; what is kept stays";
   EXPECT_EQ(why.figures.requested_bytes, 224 * MiB);
   EXPECT_EQ(why.figures.limit_bytes, 256 * MiB);
-  EXPECT_EQ(why.figures.held_bytes, held_bytes());
+  EXPECT_EQ(why.figures.footprint_bytes, held_bytes());
 }
 
 TEST_F(FailedCalls, APoolFindsTheDeviceTakenByOthers) {
@@ -120,7 +122,7 @@ TEST_F(FailedCalls, AnAnnouncementThatCannotBeKeptCreatesNothing) {
   vmm::stream_pool pool(driver, fine_pool());
   ASSERT_TRUE(pool.allocate(MiB, stream));
   const std::uint64_t before = held_bytes();
-  EXPECT_EQ(pool.prepare(2 * GiB, stream).failure.code, errc::out_of_memory);
+  EXPECT_EQ(pool.prepare(5 * GiB, stream).failure.code, errc::out_of_memory);
   EXPECT_EQ(held_bytes(), before);
   const auto other = driver.create({.size_bytes = 900 * MiB, .where = driver.home()});
   ASSERT_TRUE(other);
@@ -169,9 +171,9 @@ TEST_F(FailedCalls, ARangeGrowsToMoreThanTheDevice) {
   vmm::manager blocks(driver);
   vmm::growable_range range(blocks, {.segment_bytes_max = 8 * GiB});
   ASSERT_TRUE(range.grow(64 * MiB));
-  const vmm::error why = expect_at_once([&] { return range.grow(2 * GiB); });
+  const vmm::error why = expect_at_once([&] { return range.grow(5 * GiB); });
   EXPECT_EQ(why.code, errc::out_of_memory);
-  EXPECT_EQ(why.figures.requested_bytes, 2 * GiB - 64 * MiB) << "what was to be created";
+  EXPECT_EQ(why.figures.requested_bytes, 5 * GiB - 64 * MiB) << "what was to be created";
   EXPECT_EQ(range.size_bytes(0).value_or(0), 64 * MiB);
 }
 
@@ -215,8 +217,8 @@ TEST_F(FailedCalls, ErrorsSayHowMuch) {
   const auto none = pool.allocate(100 * MiB, stream);
   ASSERT_FALSE(none);
   EXPECT_EQ(text(none.error()),
-            "over budget: request of 100 MiB exceeds the budget: 202 of 256 MiB in use, largest free "
-            "block 1 MiB. Free or trim memory, or raise budget_bytes.");
+            "over budget: request of 100 MiB exceeds the budget: 202 of 256 MiB in use, largest "
+            "free block 1 MiB. Free or trim memory, or raise budget_bytes.");
 }
 
 TEST(Figures, AreWrittenInTheUnitOfTheLimit) {
@@ -224,18 +226,18 @@ TEST(Figures, AreWrittenInTheUnitOfTheLimit) {
   EXPECT_EQ(vmm::describe(why), "over budget: Free memory.");
   why.figures = {512 * MiB, 9195 * MiB, 9 * relief::GiB, 12 * MiB, 9195 * MiB};
   EXPECT_EQ(vmm::describe(why),
-            "over budget: request of 512 MiB exceeds the budget: 8.98 of 9 GiB in use, largest free "
-            "block 12 MiB. Free memory.");
+            "over budget: request of 512 MiB exceeds the budget: 8.98 of 9 GiB in use, largest "
+            "free block 12 MiB. Free memory.");
   why.code = errc::out_of_memory;
-  why.figures.held_bytes = 64 * MiB;
+  why.figures.footprint_bytes = 64 * MiB;
   EXPECT_EQ(vmm::describe(why),
-            "out of memory: request of 512 MiB exceeds the device's memory: 8.98 of 9 GiB in use, 64 "
-            "MiB held here, largest free block 12 MiB. Free memory.");
+            "out of memory: request of 512 MiB exceeds the device's memory: 8.98 of 9 GiB in use, "
+            "64 MiB held here, largest free block 12 MiB. Free memory.");
   why.code = errc::out_of_addresses;
   why.figures = {std::uint64_t{2} << 40, 0, 0, 0, 0};
   EXPECT_EQ(vmm::describe(why),
-            "out of addresses: request of 2 TiB finds no free addresses: 0 bytes held here, largest "
-            "free block 0 bytes. Free memory.");
+            "out of addresses: request of 2 TiB finds no free addresses: 0 bytes held here, "
+            "largest free block 0 bytes. Free memory.");
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Allocators on one fake device of 1 GiB, which has nothing left of them after each test. It imports
-// what it uses, so it is the last include of a file.
+// Allocators on one fake device of 1 GiB, which has nothing left of them after each test. It
+// imports what it uses, so it is the last include of a file.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class OneDevice : public testing::Test {
 
   [[nodiscard]] std::uint64_t held_bytes() const { return driver.resource_counts().memory_bytes; }
   [[nodiscard]] std::uint64_t created() const { return driver.calls(vmm::call::create); }
-  [[nodiscard]] static std::string text(const vmm::error& failure) { return vmm::describe(failure); }
+  [[nodiscard]] static std::string text(const vmm::error& why) { return vmm::describe(why); }
 
   vmm::fake_driver driver;
 };

@@ -144,7 +144,7 @@ TEST_F(Shortage, TheAnswerIsThatOfTheLastTry) {
   planned.where = vmm::call::release;
   planned.failure = driver.possible_errors(vmm::call::release).front();
   driver.fail(planned);
-  ASSERT_NE(managed->trim(0).failure.code, errc::none) << "the driver did not take it: it is cached";
+  ASSERT_NE(managed->trim(0).failure.code, errc::none) << "what the driver refuses is cached";
   ASSERT_EQ(managed->statistics().held_bytes, 32 * MiB);
   planned.where = vmm::call::create;
   planned.forever = true;

@@ -3,8 +3,8 @@
 //
 // Goal: two allocators of one device that are short at once, and one that is destroyed while the
 // other trims it, stop no thread in any schedule.
-// Method: every schedule of the two threads with few preemptions, on a device that neither allocator
-// can fill without what the other one keeps.
+// Method: every schedule of the two threads with one preemption at most, on a device that neither
+// allocator can fill without what the other one retains.
 #include <array>
 #include <cstddef>
 #include <cstdint>

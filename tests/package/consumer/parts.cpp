@@ -138,6 +138,7 @@ using vmm::with_relief;
 
 // vmm.physical
 using vmm::budget_spent;
+using vmm::creation;
 using vmm::device_full;
 using vmm::memory_list;
 using vmm::memory_segment;
