@@ -7,9 +7,9 @@
 include(CMakePackageConfigHelpers)
 
 # A checkout is no prefix: what is installed would lie among the sources.
-file(REAL_PATH "${PROJECT_SOURCE_DIR}" vmm_real_source)
+get_filename_component(vmm_real_source "${PROJECT_SOURCE_DIR}" REALPATH)
 install(CODE "
-  file(REAL_PATH \"\${CMAKE_INSTALL_PREFIX}\" vmm_prefix)
+  get_filename_component(vmm_prefix \"\${CMAKE_INSTALL_PREFIX}\" REALPATH)
   if(\"\$ENV{DESTDIR}\" STREQUAL \"\" AND vmm_prefix STREQUAL \"${vmm_real_source}\")
     message(FATAL_ERROR \"\${CMAKE_INSTALL_PREFIX} is vmm's source folder: install into another \"
                         \"one, as --prefix ~/vmm-installed\")
