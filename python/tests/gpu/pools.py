@@ -71,7 +71,7 @@ def main():
         print(f"skipped: {error}")
         return 77
     with driver:
-        print(f"multicast: {libvmm.Feature.MULTICAST_CAPABLE in driver.info().features}")
+        print(f"multicast: {libvmm.Feature.MULTICAST_CAPABLE in driver.info.features}")
         aligned(driver, int(sys.argv[1]) if len(sys.argv) > 1 else 20_000)
         last_page(driver)
         turned_off(driver)
