@@ -16,7 +16,7 @@ _kept = []
 def _cupy():
     import libvmm
     import libvmm.cupy
-    pool = libvmm.Pool(libvmm.Driver("cuda"))
+    pool = libvmm.Pool(libvmm.Driver("cuda"), capture=libvmm.Capture.PRIVATE)  # as CuPy's own
     _kept.append(libvmm.cupy.enable(pool))
 
 

@@ -49,7 +49,8 @@ SUITES = {
               ["test_cuda.py", "test_cuda_trace.py", "test_cuda_multigpu.py", "test_mempool.py"],
               "cublas_workspace or huge or large_reduc"),
     "cupy": (("plain", "adapter"), CUPY,
-             "anaged or large_chunk or MultiGpu or multi_device or huge or argpartition_large"),
+             "anaged or large_chunk or jitify or MultiGpu or multi_device or huge or "
+             "argpartition_large"),
     "numba": (("plain", "adapter"), ["-o", "consider_namespace_packages=true", "--pyargs", *NUMBA],
               "anaged or linker"),
     "rmm": (("plain", "adapter"), ["."], "anaged or prefetch"),

@@ -25,8 +25,8 @@ from .pools import Pool
 
 
 class Functions:
-    """The two functions of cupy.cuda.PythonFunctionAllocator. `_malloc` raises: CuPy does not check
-    the address that an allocator's function returns."""
+    """Memory for CuPy by address. `_malloc` raises: CuPy does not check the address that an
+    allocator's function returns."""
 
     #: CuPy's error, made of the size, the pool's memory and its budget. None: the pool's own.
     _out_of_memory: Callable[[int, int, int], Exception] | None = None
@@ -100,14 +100,46 @@ def _cupy() -> Any:
     return cupy
 
 
+class _Owner:
+    """Frees the memory of one array when the last view of it has ended, also in a cycle."""
+
+    __slots__ = ("_at", "_device", "_functions")
+
+    def __init__(self, functions: Functions, at: int, device: int) -> None:
+        self._functions, self._at, self._device = functions, at, device
+
+    def __del__(self) -> None:
+        self._functions._free(self._at, self._device)
+
+
+class _Allocator:
+    """What CuPy takes for an allocator: malloc(size) returns a cupy.cuda.MemoryPointer. Its memory
+    is a cupy.cuda.UnownedMemory: the class of cupy.cuda.PythonFunctionAllocator loses its function,
+    and the memory with it, where the garbage collector ends an array in a cycle."""
+
+    def __init__(self, functions: Functions, cuda: Any) -> None:
+        self._functions, self._cuda = functions, cuda
+
+    def malloc(self, size: int) -> Any:
+        """Raises CuPy's OutOfMemoryError; ValueError where the current device is not the pool's;
+        what else the pool raises."""
+        device = self._cuda.runtime.getDevice()
+        at = self._functions._malloc(size, device) if size else 0
+        owner = _Owner(self._functions, at, device) if at else None
+        return self._cuda.MemoryPointer(self._cuda.UnownedMemory(at, size, owner, device), 0)
+
+
 def allocator(pool: Pool) -> Any:
-    """A cupy.cuda.PythonFunctionAllocator. Raises ImportError without CuPy."""
+    """An allocator, whose `malloc` cupy.cuda.set_allocator() takes. Raises ImportError without
+    CuPy."""
     _values.one_of("pool", pool, Pool)
     cupy = _cupy()
     functions = Functions(pool, cupy.cuda.get_current_stream)
     functions._out_of_memory = cupy.cuda.memory.OutOfMemoryError
     functions._foreign = getattr(cupy.cuda, "ExternalStream", ())
-    return cupy.cuda.PythonFunctionAllocator(functions._malloc, functions._free)
+    if not hasattr(cupy.cuda, "UnownedMemory"):
+        return cupy.cuda.PythonFunctionAllocator(functions._malloc, functions._free)
+    return _Allocator(functions, cupy.cuda)
 
 
 def enable(pool: Pool) -> Any:

@@ -19,6 +19,7 @@ MIB = 1 << 20
 def captured(torch, saver, tell):
     """A capture whose memory is the tag's: given back, and replayed when it is there again."""
     x = torch.ones(64, 1024, device="cuda")
+    x @ x.T  # cuBLAS cannot be set up inside a capture
     graph = torch.cuda.CUDAGraph()
     with saver.cuda_graph(graph, tag="graphs"):
         between = torch.randn(1024, 1024, device="cuda") * 0 + 2.0

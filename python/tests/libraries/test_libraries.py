@@ -46,52 +46,63 @@ def cupy():
     return pytest.importorskip("cupy")
 
 
-def cupy_memory(cupy, pool, size, device=0):
-    """As PythonFunctionAllocator.malloc makes it, which looks the current device up first."""
+def cupy_malloc(cupy, pool, size, device=0):
+    """As CuPy calls it, but for the current device, which needs a driver."""
     import libvmm.cupy
-    made = libvmm.cupy.Functions(pool, lambda: types.SimpleNamespace(ptr=0))
-    made._out_of_memory = cupy.cuda.memory.OutOfMemoryError
-    return cupy.cuda.memory.PythonFunctionAllocatorMemory(size, made._malloc, made._free, device)
+    made = libvmm.cupy.allocator(pool)
+    stream = types.SimpleNamespace(ptr=0)
+    made._functions._current_stream = lambda: stream
+    made._cuda = types.SimpleNamespace(
+        MemoryPointer=cupy.cuda.MemoryPointer, UnownedMemory=cupy.cuda.UnownedMemory,
+        runtime=types.SimpleNamespace(getDevice=lambda: device))
+    return made.malloc(size)
 
 
 def test_cupy_takes_the_allocator(cupy, pool):
     import libvmm.cupy
-    made = libvmm.cupy.allocator(pool)
-    assert isinstance(made, cupy.cuda.PythonFunctionAllocator)
     chosen = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cupy.cuda, "set_allocator", chosen.append)
-        libvmm.cupy.enable(pool)
-    assert len(chosen) == 1 and callable(chosen[0])
+        made = libvmm.cupy.enable(pool)
+    assert chosen == [made.malloc]
 
 
 def test_cupy_arrays_hold_their_memory(cupy, pool):
-    memory = cupy_memory(cupy, pool, 4096)
-    assert memory.ptr and live(pool) == 1
-    array = cupy.ndarray((10, 10), "float32", memptr=cupy.cuda.MemoryPointer(memory, 0))
+    memory = cupy_malloc(cupy, pool, 4096)
+    assert memory.ptr and memory.mem.size == 4096 and live(pool) == 1
+    array = cupy.ndarray((10, 10), "float32", memptr=memory)
     part = array[2:5]
     assert part.data.ptr - array.data.ptr == 80
     del array, memory
     assert live(pool) == 1
     del part
     assert live(pool) == 0
-    assert cupy_memory(cupy, pool, 0).ptr == 0
+    assert cupy_malloc(cupy, pool, 0).ptr == 0
+
+
+def test_cupy_arrays_in_cycles_give_their_memory_back(cupy, pool):
+    for _ in range(3):
+        node = types.SimpleNamespace(
+            array=cupy.ndarray((10, 10), "float32", memptr=cupy_malloc(cupy, pool, 4096)))
+        node.itself = node
+    del node
+    assert live(pool) == 0
 
 
 def test_cupy_out_of_memory_is_its_own_error(cupy, pool):
     with pytest.raises(cupy.cuda.memory.OutOfMemoryError, match="1,073,741,824 bytes.*67,108,864"):
-        cupy_memory(cupy, pool, 1 << 30)
+        cupy_malloc(cupy, pool, 1 << 30)
     assert live(pool) == 0
 
 
 def test_cupy_gets_every_refusal(cupy, pool):
     pool.close()
     with pytest.raises(libvmm.InvalidHandle):
-        cupy_memory(cupy, pool, 512)
+        cupy_malloc(cupy, pool, 512)
 
 
 def test_cupy_arrays_may_outlive_the_pool(cupy, pool):
-    memory = cupy_memory(cupy, pool, 512)
+    memory = cupy_malloc(cupy, pool, 512)
     pool.close()
     del memory
     gc.collect()
