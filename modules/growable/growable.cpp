@@ -450,6 +450,7 @@ status growable_range::close_locked(stream_handle stream) {
 }
 
 void growable_range::end_segments(const ticket_ref& point) {
+  check(!segments_.empty() && !is_closed_, "a range ends that has no segment");
   for (block* const each : segments_) engine_->discard(*each, point);
   const std::size_t count = segments_.size();
   segments_.clear();
@@ -476,6 +477,7 @@ status growable_range::close_unnamed() {
   const bool may_name = memory_->options().streams_forgotten;
   if (segments_.empty() || may_name || !engine_->time().marks_all()) return close_locked(stream_);
   check(!is_closed_, "a closed range has segments");
+  check(pins_.empty(), "a range ends under a pin, and nobody closes it");
   timeline& time = engine_->time();
   const result<ticket_ref> last_use = time.mark_unnamed(stream_, false);
   if (!last_use) return last_use.error();

@@ -564,6 +564,7 @@ result<ticket_ref> manager::end_use(block& gone) {
     filler = stream_handle::default_stream;
     const result<ticket_ref> last_use = time.mark_unnamed(gone.stream, false);
     if (!last_use) return last_use;
+    check(last_use->get() == nullptr || !last_use->known_passed(), "a new point has passed");
     if (gone.stream != filler) {
       if (status ordered = time.order(filler, *last_use); !ordered) return ordered.error();
     }

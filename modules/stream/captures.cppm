@@ -92,21 +92,27 @@ inline constexpr error stream_captured =
            "a stream whose memory is to be waited for is being captured into a graph");
 // Left alone as one that is captured.
 inline constexpr error stream_lost =
-    refuse(errc::not_permitted,
+    refuse(errc::invalid_argument,
            "the driver refuses a stream whose memory is to be waited for, and has no event of all "
            "work that could stand for it: forget() streams before they are destroyed");
+
+/// Whether a stream can neither be named nor covered: its memory is left alone.
+[[nodiscard]] inline bool is_lost(const error& failure) noexcept {
+  return failure.code == stream_lost.code && std::string_view{failure.detail} == stream_lost.detail;
+}
 
 /// Whether a mark of all work is put off, and nothing else is wrong: a stream is being captured, or
 /// no record is left for what is freed meanwhile.
 [[nodiscard]] inline bool is_put_off(const error& failure) noexcept {
   const bool by_capture = failure.code == errc::not_permitted &&
                           (failure.where == call::none || failure.where == call::record_all);
-  return by_capture || (failure.code == errc::in_use && failure.where == call::none);
+  const bool by_records = failure.code == errc::in_use && failure.where == call::none;
+  return by_capture || by_records || is_lost(failure);
 }
 
-/// Whether the pool itself refused, since a stream is being captured.
+/// Whether the pool itself refused, since a stream is being captured, or is lost.
 [[nodiscard]] inline bool is_capture_refusal(const error& failure) noexcept {
-  return failure.code == errc::not_permitted && failure.where == call::none;
+  return (failure.code == errc::not_permitted && failure.where == call::none) || is_lost(failure);
 }
 
 }  // namespace vmm

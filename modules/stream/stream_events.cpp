@@ -114,7 +114,11 @@ result<stream_pool::fresh_mark> stream_pool::make_mark(stream_handle stream) {
     const result<ticket_ref> own = mark_stream(stream);
     if (own) return fresh_mark{*own, false};
     if (own.error().code != errc::invalid_argument) return own.error();
-    if (!has_event_of_all) return stream == named_ ? own.error() : stream_lost;
+    if (!has_event_of_all) {
+      error refused = own.error();  // with the driver's code
+      if (stream != named_) refused.detail = stream_lost.detail;
+      return refused;
+    }
   }
   check(has_event_of_all, "a stream is not named, and no event stands for its work");
   const result<ticket_ref> all = mark_everything();
