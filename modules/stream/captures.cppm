@@ -94,7 +94,7 @@ inline constexpr error stream_captured =
 inline constexpr error stream_lost =
     refuse(errc::invalid_argument,
            "the driver refuses a stream whose memory is to be waited for, and has no event of all "
-           "work that could stand for it: forget() streams before they are destroyed");
+           "work in its place: forget streams before they are destroyed");
 
 /// Whether a stream can neither be named nor covered: its memory is left alone.
 [[nodiscard]] inline bool is_lost(const error& failure) noexcept {

@@ -114,15 +114,15 @@ def main():
     with libvmm.Driver(wish.driver) as driver:
         with libvmm.Pool(driver) as pool:
             def take(size, stream):
-                block = pool.allocate(size, stream)
-                return block.address, block
+                at = pool.allocate_raw(size, stream)
+                return at, at
 
-            def give(block, stream):
+            def give(at, stream):
                 if stream is not None:
-                    return block.free(stream)
+                    return pool.free_raw(at, stream)
                 # It has been destroyed: behind all work.
-                at, block.address = block.address, 0
                 check(LIBRARY.vmm_pool_free_after_all(pool.handle, at))
+
             wrong = play(streams, chance, wish.rounds, take, give, lambda: pool.trim(64 * MIB))
             pool.synchronize()
             wrong += pool.statistics().live_bytes != 0
@@ -136,8 +136,9 @@ def main():
                 return block.address, block
 
             def give_range(block, stream):
-                at, block.address = block.address, 0
-                check(LIBRARY.vmm_manager_free(manager.handle, at))
+                if stream is not None:
+                    block.free(stream)  # else the block's end frees it, behind all work
+
             wrong = play(streams, chance, wish.rounds // 10, take_range,
                          give_range, lambda: manager.trim(0))
             tell("manager", wrong, f"{wish.rounds // 10} rounds, {wrong} wrong")
