@@ -189,6 +189,10 @@ status stream_pool::check_nothing_captured() {
   check(has_seen_capture_.load(std::memory_order_relaxed) == !seen_captures_.empty(),
         "captures were seen of which calls hear nothing, or the reverse");
   if (!names_streams_ && !seen_captures_.empty() && !is_pressing) return stream_captured;
+  const bool is_own =
+      std::any_of(seen_captures_.begin(), seen_captures_.end(),
+                  [this](const seen_capture& each) { return each.stream == named_; });
+  if (is_own && !is_ending) return stream_captured;  // a call does not spoil its own capture
   const result<bool> any = is_captured(stream_handle::default_stream);
   if (!any) return any.error();
   if (*any) return stream_captured;

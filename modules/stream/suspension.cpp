@@ -136,21 +136,29 @@ status stream_pool::check_no_capture() {
     const status quiet = check_nothing_captured();
     return !quiet && is_capture_refusal(quiet.error()) ? status{being_captured} : quiet;
   }
+  const auto look_at = [this](stream_handle handle) -> status {
+    const result<bool> captured = is_captured(handle);
+    if (!captured && captured.error().code == errc::invalid_argument) return {};  // it is gone
+    if (!captured) return captured.error();
+    return *captured ? status{being_captured} : status{};
+  };
+  {
+    // Of streams that allocate in captures alone. The record of a graph outlives its stream.
+    const sync::lock_guard<mark_lock> marking(mark_lock_);
+    for (const seen_capture& each : seen_captures_) {
+      if (status quiet = look_at(each.stream); !quiet) return quiet;
+    }
+  }
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   for (std::uint32_t stream = 0; stream < count; ++stream) {
     stream_handle handle{};
-    bool is_asked = false;
     {
       const auto state = state_.lock();
-      const bool is_active = state->progress().phase_of(stream) == stream_phase::active;
-      is_asked = is_active || state->streams().is_capture(stream);
-      if (is_asked) handle = state->progress().shown_handle(stream);
       check(stream < state->progress().count(), "records of streams went meanwhile");
+      if (state->progress().phase_of(stream) != stream_phase::active) continue;
+      handle = state->progress().active_handle(stream);
     }
-    const result<bool> captured = is_asked ? is_captured(handle) : result<bool>{false};
-    if (!captured && captured.error().code == errc::invalid_argument) continue;  // it is gone
-    if (!captured) return captured.error();
-    if (*captured) return being_captured;
+    if (status quiet = look_at(handle); !quiet) return quiet;
   }
   check(parts_ != nullptr, "a pool without memory asks about captures");
   return {};
