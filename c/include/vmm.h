@@ -503,7 +503,6 @@ typedef struct vmm_shortage {
   uint64_t budget_bytes; /* 0: none */
 } vmm_shortage;
 
-/** Requires: shortage->struct_size is set. */
 /** A text for people: the statistics' kinds of bytes, a line each, then a line for each region in
  *  address order, with address, bytes, kind and, of free regions, the stream.
  *  Effects: *size becomes the text's bytes with the final zero; the first `capacity` of them are
@@ -512,6 +511,7 @@ typedef struct vmm_shortage {
 VMM_API vmm_status vmm_pool_dump(vmm_pool* pool, char* text, uint64_t capacity,
                                  uint64_t* size) VMM_NOEXCEPT;
 
+/** Requires: shortage->struct_size is set. */
 VMM_API vmm_status vmm_pool_last_shortage(vmm_pool* pool, vmm_shortage* shortage) VMM_NOEXCEPT;
 
 enum {
@@ -1290,13 +1290,14 @@ VMM_API vmm_status vmm_top_publish(uint32_t on) VMM_NOEXCEPT;
 
 /* ---- tensors of DLPack in a process of Python ------------------------------------------------ */
 
+/** Of vmm_python_on_tensor_end(). */
+typedef void (*vmm_python_ended)(uint64_t number, uint32_t* is_done);
 /** `ended` is called with the number of each tensor whose deleter is vmm_python_end_tensor(): with
  *  Python's lock, no exception pending, in any thread. An exception that was pending is so again
  *  afterwards. It sets *is_done to 1; where an exception leaves it before, such as that of a
  *  signal's handler, it is called again. NULL: none is called any more, which is for the end of
  *  the interpreter. Errors: NOT_SUPPORTED (the process has no interpreter). Thread safety: any. */
-VMM_API vmm_status vmm_python_on_tensor_end(void (*ended)(uint64_t number,
-                                                          uint32_t* is_done)) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_python_on_tensor_end(vmm_python_ended ended) VMM_NOEXCEPT;
 /** The deleter of a DLManagedTensor or DLManagedTensorVersioned. Requires: its number stands in the
  *  eight bytes before it. */
 VMM_API void vmm_python_end_tensor(void* tensor) VMM_NOEXCEPT;

@@ -53,8 +53,7 @@ const interpreter& python() noexcept {
 // of the program's own, such as a stack that is used up.
 constexpr int tries = 8;
 
-using end_function = void(std::uint64_t number, std::uint32_t* is_done);
-std::atomic<end_function*> on_tensor_end = nullptr;
+std::atomic<vmm_python_ended> on_tensor_end = nullptr;
 
 }  // namespace
 }  // namespace vmm_c
@@ -63,8 +62,7 @@ using namespace vmm_c;  // NOLINT: the functions below are this file's only othe
 
 extern "C" {
 
-vmm_status vmm_python_on_tensor_end(void (*ended)(std::uint64_t number,
-                                                  std::uint32_t* is_done)) VMM_NOEXCEPT {
+vmm_status vmm_python_on_tensor_end(vmm_python_ended ended) VMM_NOEXCEPT {
   if (ended != nullptr && !python().is_there)
     return fail(VMM_ERROR_NOT_SUPPORTED, "the process has no interpreter of Python");
   on_tensor_end.store(ended);

@@ -19,8 +19,8 @@ nvtx_declarer::~nvtx_declarer() = default;
 
 result<std::unique_ptr<nvtx_declarer>> nvtx_declarer::open() {
   return refuse(errc::unavailable,
-                "this build of vmm has no NVTX: it was made without nvtx3/nvToolsExtMem.h, a header "
-                "of the CUDA toolkit and of the Python package nvidia-nvtx");
+                "this build of vmm has no NVTX: it was made without nvtx3/nvToolsExtMem.h, which "
+                "the CUDA toolkit and the Python package nvidia-nvtx have");
 }
 
 void nvtx_declarer::reserved(address_range) noexcept {}
@@ -42,8 +42,8 @@ bool nvtx_ranges::has_counters() noexcept { return false; }
 
 result<std::unique_ptr<nvtx_ranges>> nvtx_ranges::open() {
   return refuse(errc::unavailable,
-                "this build of vmm has no NVTX: it was made without nvtx3/nvToolsExtMem.h, a header "
-                "of the CUDA toolkit and of the Python package nvidia-nvtx");
+                "this build of vmm has no NVTX: it was made without nvtx3/nvToolsExtMem.h, which "
+                "the CUDA toolkit and the Python package nvidia-nvtx have");
 }
 
 void nvtx_ranges::heard(const history_note&) noexcept {}

@@ -160,6 +160,7 @@ void leave_parts_behind(T& parts) noexcept {
 /// size), which the kernel sends besides the error, do not reach the program: they are blocked in
 /// this thread meanwhile, and taken away. errno is that of the work. Callable in a signal handler.
 export void without_write_signals(void (*work)(void*), void* context) noexcept;
+/// The same for a callable.
 export template <class Work>
 void without_write_signals(Work work) noexcept {
   without_write_signals([](void* given) { (*static_cast<Work*>(given))(); }, &work);

@@ -34,7 +34,8 @@ namespace vmm {
 /// Of every call that a stream is passed to.
 export inline constexpr error per_thread_stream =
     refuse(errc::invalid_argument,
-           "the per-thread default stream is another stream in each thread: create a stream and pass it");
+           "the per-thread default stream is another stream in each thread: create a stream and "
+           "pass it");
 
 class ticket_home;
 

@@ -220,7 +220,8 @@ TEST_F(Program, RefusesCommandLinesWithAClearMessage) {
         row{"x --backend gpu",
             "--backend takes one of fake, host, cuda, cuda:N, level_zero, level_zero:N; not 'gpu'"},
         row{"x --policy best",
-            "there is no policy 'best': a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm"},
+            "there is no policy 'best': a policy is one of va_pool, "
+            "keep_mapped, virtual_caching, pool, vpmm"},
         row{"x --repeat -1", "--repeat takes a number from 0 to 1000; not '-1'"},
         row{"x --repeat 1001", "--repeat takes a number from 0 to 1000; not '1001'"},
         row{"x --repeat 2x", "--repeat takes a number from 0 to 1000; not '2x'"},

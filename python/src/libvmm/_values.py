@@ -68,8 +68,8 @@ def address(name: str, given: Any) -> int:
     return whole(name, given, wanted="an address as an int")
 
 
-#: cudaStreamPerThread, which pools refuse: one number for a stream of each thread. The default stream
-#: orders its work, so memory of that one serves it, and is free again after all work.
+#: cudaStreamPerThread, which pools refuse: one number for a stream of each thread. The default
+#: stream orders its work, so memory of that one serves it, and is free again after all work.
 PER_THREAD = 2
 
 
