@@ -624,9 +624,9 @@ status physical_pool::check_room(std::uint64_t size_bytes) noexcept {
   check(size_bytes > 0, "room is looked for that takes nothing");
   check(size_bytes % store_.options().granularity_bytes == 0, "room is looked for in parts");
   if (!store_.fits_within(store_.options().budget_bytes, size_bytes)) return budget_spent;
-  if (may_spill() || store_.fits_within(device_bytes(size_bytes), size_bytes))
-    return {};
-  return device_full;
+  std::uint64_t limit_bytes = device_bytes(size_bytes);
+  if (limit_bytes != 0) limit_bytes += statistics().spilled_bytes;  // which lies elsewhere
+  return may_spill() || store_.fits_within(limit_bytes, size_bytes) ? status{} : device_full;
 }
 
 bool physical_pool::may_have(const creation& what) noexcept {

@@ -22,6 +22,22 @@ import vmm.va;
 
 namespace vmm {
 
+namespace {
+
+// Freed blocks that wait: for their last pin, or for rights of their own to end.
+[[nodiscard]] std::uint64_t waiting_granules(pool_state& state) noexcept {
+  std::uint64_t waiting = 0;
+  state.for_each_segment([&](const segment& in) {
+    in.for_each_locked([&](region_id block) {
+      if (in.lock_of(block).freed) waiting += in.range(block).count;
+    });
+  });
+  check(waiting <= state.live_granules(), "more waits than is live");
+  return waiting;
+}
+
+}  // namespace
+
 // Memory is short: everything that is free is used before the driver is asked again.
 result<address> stream_pool::grow_short(growth_attempt& attempt, const error& cause) {
   check(is_shortage(cause.code), "memory is taken as short that is not");
@@ -186,7 +202,8 @@ void stream_pool::release_created(std::uint64_t mark) {
 }
 
 // Refuses what nothing can make room for: what is live and the request are more than the budget, or
-// than all of the device. No driver call, but for the device's size, once.
+// than all of the device. What was freed and waits does not count: it may be free in time. No
+// driver call, but for the device's size, once.
 status stream_pool::check_can_fit(const slow_call& call) {
   const std::uint64_t size_bytes = call.request.block_bytes();
   check(size_bytes >= call.size_bytes, "a request is rounded down");
@@ -207,7 +224,9 @@ status stream_pool::check_can_fit(const slow_call& call) {
   if (!exceeds(budget_bytes, live_bytes) && !exceeds(device_bytes, live_bytes)) return {};
   const growth_turn turn(way_in());
   if (is_suspended()) return memory_suspended;
-  live_bytes = state_.with([](auto& state) { return state.statistics(); }).live_bytes;
+  live_bytes = state_.with([](auto& state) {
+    return state.statistics().live_bytes - waiting_granules(state) * granule_bytes;
+  });
   const bool is_over_budget = exceeds(budget_bytes, live_bytes);
   if (!is_over_budget && !exceeds(device_bytes, live_bytes)) return {};
   const result<std::uint32_t> number = enter_stream(call.stream);

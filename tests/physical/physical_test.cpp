@@ -618,4 +618,38 @@ TEST_F(Physical, ManyThreadsTakeAndGiveBack) {
   EXPECT_EQ(memory->statistics().footprint_bytes, memory->statistics().cached_bytes);
 }
 
+// What was spilled takes no memory of the device.
+TEST(PhysicalSpill, LeavesTheDeviceItsMemory) {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.device_memory_bytes = 64 * MiB;
+  vmm::fake_driver driver(plays);
+  vmm::physical_options options;
+  options.like.where = vmm::device(0);
+  options.granularity_bytes = 2 * MiB;
+  options.spill = vmm::host_node(0);
+  vmm::physical_pool memory(driver, options);
+  memory_list first;
+  memory_list spilled;
+  ASSERT_TRUE(memory.acquire(48 * MiB, first));
+  {
+    const vmm::spill_permit permit(memory);
+    ASSERT_TRUE(memory.acquire(32 * MiB, spilled));
+  }
+  ASSERT_EQ(memory.statistics().spilled_bytes, 32 * MiB);
+  ASSERT_TRUE(memory.query_device()) << "its size is known from here on";
+  for (physical_memory* part : first) memory.drop_holder(*part, {});
+  ASSERT_EQ(memory.trim(0).released_bytes, 48 * MiB);
+  memory_list again;
+  EXPECT_TRUE(memory.acquire(48 * MiB, again));
+  EXPECT_EQ(memory.statistics().spilled_bytes, 32 * MiB);
+  const std::uint64_t created_count = driver.calls(call::create);
+  memory_list refused;
+  EXPECT_EQ(memory.acquire(32 * MiB, refused).error().code, errc::out_of_memory);
+  EXPECT_EQ(driver.calls(call::create), created_count) << "it cannot fit";
+  for (const memory_list& each : {spilled, again})
+    for (physical_memory* part : each) memory.drop_holder(*part, {});
+  EXPECT_TRUE(memory.validate());
+  EXPECT_EQ(memory.trim(0).failure.code, errc::none);
+}
+
 }  // namespace
