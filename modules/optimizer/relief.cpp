@@ -53,11 +53,11 @@ struct relief_registry {
   // its use. [I3]
   [[nodiscard]] relief_member* take_next(const relief_member& asks,
                                          std::uint64_t& number) noexcept VMM_NOT_ANALYSED {
-    const sync::lock_guard<sync::mutex> lock(mutex);
+    const sync::lock_guard<sync::spin_lock> lock(mutex);
     relief_member* const found = find(asks, number);
     if (found == nullptr) return nullptr;
     check(found != &asks && found->number_ > number, "a member is trimmed twice, or by itself");
-    found->use_.lock_shared();
+    found->use_.lock_shared();  // at once: linked, it is not held alone
     number = found->number_;
     return found;
   }
@@ -71,7 +71,9 @@ struct relief_registry {
   }
 
   const process_mark made_in{};
-  sync::mutex mutex;
+  // A set-up enters under its allocator's lock, which a thread with a share of `use_` takes: no
+  // thread may sleep with this one.
+  sync::spin_lock mutex;
   relief_member* first VMM_GUARDED_BY(mutex) = nullptr;  // in the order of their numbers
   std::uint64_t last_number VMM_GUARDED_BY(mutex) = 0;
 };
@@ -80,7 +82,7 @@ void relief_member::enter(const relief_key& key, const source& from) noexcept {
   check(number_ == 0 && from.call != nullptr, "a member enters the registry twice, or in vain");
   relief_registry* const all = relief_registry::here();
   if (all == nullptr || !made_in_.is_here()) return;
-  const sync::lock_guard<sync::mutex> lock(all->mutex);
+  const sync::lock_guard<sync::spin_lock> lock(all->mutex);
   key_ = key;
   from_ = from;
   next_ = nullptr;
@@ -96,7 +98,7 @@ void relief_member::leave() noexcept {
   relief_registry* const all = relief_registry::here();
   check(all != nullptr, "a member is in a registry that is not there");
   {
-    const sync::lock_guard<sync::mutex> lock(all->mutex);
+    const sync::lock_guard<sync::spin_lock> lock(all->mutex);
     relief_member** at = &all->first;
     while (*at != nullptr && *at != this) at = &(*at)->next_;
     check(*at == this, "a member leaves a registry that it is not in");
@@ -110,7 +112,7 @@ bool relief_member::has_others() const noexcept {
   if (number_ == 0 || !made_in_.is_here()) return false;
   relief_registry* const all = relief_registry::here();
   check(all != nullptr, "a member is in a registry that is not there");
-  const sync::lock_guard<sync::mutex> lock(all->mutex);
+  const sync::lock_guard<sync::spin_lock> lock(all->mutex);
   check(all->first != nullptr, "a member is in an empty registry");
   return all->find(*this, 0) != nullptr;
 }
