@@ -202,9 +202,9 @@ VMM_API vmm_status vmm_driver_memory(vmm_driver* driver, uint64_t* free_bytes,
 VMM_API VMM_CHECKED vmm_status vmm_driver_create_stream(vmm_driver* driver,
                                                         vmm_stream* stream) VMM_NOEXCEPT;
 
-/** Requires: the stream is of vmm_driver_create_stream(), and every pool and manager that it was
- *  given has forgotten it. Errors: what the driver says; INVALID_ARGUMENT for the default
- *  stream. */
+/** Requires: the stream is of vmm_driver_create_stream(); pools and managers whose options say
+ *  `streams_forgotten` have forgotten it. Errors: what the driver says; INVALID_ARGUMENT for the
+ *  default stream. */
 VMM_API vmm_status vmm_driver_destroy_stream(vmm_driver* driver, vmm_stream stream) VMM_NOEXCEPT;
 
 /** Blocks until the stream's work has finished. Without VMM_FEATURE_STREAMS all work has, and NULL
@@ -648,8 +648,8 @@ typedef struct vmm_resize_request {
 /** Changes a block's size and keeps its data; no byte is copied. Effects: *at is its address now;
  *  unchanged on failure. Where it moved, the old addresses stay mapped until the work given to the
  *  block's stream has finished.
- *  Requires: other streams that use the block are ordered behind its stream before they use what
- *  was added, and before it when it may move or shrink.
+ *  Requires: the block's stream exists. Other streams that use the block are ordered behind that
+ *  stream before they use what was added, and before it when it may move or shrink.
  *  Errors: as vmm_manager_allocate and vmm_manager_free; OUT_OF_ADDRESSES; DEVICE_LOST, after which
  *  the block has no contents and can only be freed. */
 VMM_API VMM_CHECKED vmm_status vmm_manager_resize(vmm_manager* manager,
@@ -1298,12 +1298,14 @@ typedef void (*vmm_python_ended)(uint64_t number, uint32_t* is_done);
  *  signal's handler, it is called again. NULL: none is called any more, which is for the end of
  *  the interpreter. Errors: NOT_SUPPORTED (the process has no interpreter). Thread safety: any. */
 VMM_API vmm_status vmm_python_on_tensor_end(vmm_python_ended ended) VMM_NOEXCEPT;
+/* Python ends a thread that waits for its lock while the interpreter ends, by unwinding it: both of
+ * these let that pass. */
 /** The deleter of a DLManagedTensor or DLManagedTensorVersioned. Requires: its number stands in the
  *  eight bytes before it. */
-VMM_API void vmm_python_end_tensor(void* tensor) VMM_NOEXCEPT;
+VMM_API void vmm_python_end_tensor(void* tensor);
 /** The destructor of a PyCapsule with such a tensor, which ends where no consumer has renamed the
  *  capsule. NULL: nothing. */
-VMM_API void vmm_python_end_capsule(void* capsule) VMM_NOEXCEPT;
+VMM_API void vmm_python_end_capsule(void* capsule);
 
 #ifdef __cplusplus
 } /* extern "C" */

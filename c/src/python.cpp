@@ -69,7 +69,7 @@ vmm_status vmm_python_on_tensor_end(vmm_python_ended ended) VMM_NOEXCEPT {
   return VMM_SUCCESS;
 }
 
-void vmm_python_end_tensor(void* tensor) VMM_NOEXCEPT {
+void vmm_python_end_tensor(void* tensor) {
   if (on_tensor_end.load() == nullptr) return;
   const std::uint64_t number = static_cast<const std::uint64_t*>(tensor)[-1];
   const int state = python().PyGILState_Ensure();
@@ -84,7 +84,7 @@ void vmm_python_end_tensor(void* tensor) VMM_NOEXCEPT {
   python().PyGILState_Release(state);
 }
 
-void vmm_python_end_capsule(void* capsule) VMM_NOEXCEPT {
+void vmm_python_end_capsule(void* capsule) {
   if (capsule == nullptr || on_tensor_end.load() == nullptr) return;
   for (const char* const name : {"dltensor", "dltensor_versioned"}) {
     if (python().PyCapsule_IsValid(capsule, name) != 0)

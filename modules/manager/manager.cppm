@@ -209,8 +209,8 @@ export class manager {
                                          stream_handle stream);
 
   /// Requires: other streams that use the block are ordered before the stream that it is freed
-  /// behind: `last_use`, or the block's own. That stream lives until then, and forget() is called
-  /// before it is destroyed.
+  /// behind: `last_use`, which exists, or the block's own, which may have been destroyed where
+  /// memory_options::streams_forgotten is unset.
   /// Effects: the block is freed behind the work that the stream has been given so far.
   /// Errors: unknown_address, not_allocated (freed before), invalid_argument (inside a block),
   /// in_use (another thread is at it), driver errors; the block is as before.
@@ -232,8 +232,8 @@ export class manager {
   void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                   stream_handle stream) noexcept;
 
-  /// Requires: other streams that use the block are ordered behind its stream before they use what
-  /// was added, and before it when the block may move or shrink.
+  /// Requires: the block's stream exists. Other streams that use the block are ordered behind it
+  /// before they use what was added, and before it when the block may move or shrink.
   /// Effects: changes the size and keeps the data: in place where the addresses behind the block
   /// are free, else by mapping the same memory at a new address, which is returned. No byte is
   /// copied. The old addresses stay mapped until the work given to the block's stream has finished.

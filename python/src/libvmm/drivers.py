@@ -209,7 +209,7 @@ class Driver(_values.OneOwner):
         return made.value or 0
 
     def destroy_stream(self, stream: int) -> None:
-        """Every pool and manager that was given the stream has forgotten it before."""
+        """Pools and managers with streams_forgotten have forgotten the stream before."""
         check(_LIBRARY.vmm_driver_destroy_stream(self._handle, _values.stream(stream)))
 
     def synchronize(self, stream: int = 0) -> None:
