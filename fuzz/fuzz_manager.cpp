@@ -181,13 +181,24 @@ class machine {
   void require_shortage(std::uint64_t needed_bytes) {
     if (struck_ || !faults_.empty() || !options_.wait_when_short) return;
     const vmm::manager_statistics now = managed_->statistics();
-    require(now.cached_range_bytes == 0, "memory ran short while ranges were cached");
-    require(now.retired_bytes == 0, "memory ran short while ranges waited");
     const std::uint64_t limit = options_.budget_bytes != 0
                                     ? std::min(options_.budget_bytes, device_granules * granule_)
                                     : device_granules * granule_;
     require(now.footprint_bytes - now.cached_memory_bytes + needed_bytes > limit,
             "memory ran short although there was enough");
+    // Refused at once, with the caches as they were: no more than the live blocks is ever free.
+    if (live_bytes(now) + needed_bytes > limit) return;
+    require(now.cached_range_bytes == 0, "memory ran short while ranges were cached");
+    require(now.retired_bytes == 0, "memory ran short while ranges waited");
+  }
+
+  // Of blocks that remapping copies have made to share memory it is not known.
+  [[nodiscard]] std::uint64_t live_bytes(const vmm::manager_statistics& now) const {
+    if (now.remapped_copy_count != 0) return 0;
+    std::uint64_t sum_bytes = 0;
+    for (const block& each : live_)
+      if (!each.is_given_up) sum_bytes += rounded(each.user_bytes);
+    return sum_bytes;
   }
 
   [[nodiscard]] std::uint64_t rounded(std::uint64_t size_bytes) const {
