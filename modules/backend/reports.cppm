@@ -21,7 +21,8 @@ export struct range_sizes {
   std::uint64_t reserved_bytes = 0;  ///< what address space it takes, with its room to grow
 };
 
-/// What is known of one allocation, with its handles in address order.
+/// What is known of one allocation, with its handles in address order: `none` while its memory is
+/// suspended.
 export struct range_info {
   address base{};
   range_sizes sizes{};

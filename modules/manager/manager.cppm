@@ -284,7 +284,9 @@ export class manager {
   /// Cost: that of the copy, or driver calls by the number of pieces.
   [[nodiscard]] status copy(const copy_request& request, copy_mode mode = copy_mode::copy);
 
-  /// Effects: none; answers what is known of the block that `at` lies in. [D1]
+  /// Effects: none; answers what is known of the block that `at` lies in. While its memory is
+  /// suspended, from the begin of the suspension to the end of the resumption, its sizes are as
+  /// before and each of its handles is `none`. [D1]
   /// Errors: unknown_address, not_allocated, out_of_host_memory. Cost: O(log n + pieces).
   [[nodiscard]] result<range_info> find(address at);
 
@@ -561,6 +563,7 @@ export class manager {
   [[nodiscard]] suspension_phase change_phase(suspension_phase from) VMM_NOT_ANALYSED;
   void end_change(suspension_phase next) noexcept VMM_NOT_ANALYSED;
   void unclaim_all() noexcept;
+  void set_all_suspended(bool suspended) noexcept;
   // ---- rights.cpp ----
   [[nodiscard]] status check_peers(std::span<const access_grant> grants) const;
   // What set_peers() gives rights to: blocks, and the rooms of growable ranges, whose owners wait.

@@ -195,6 +195,15 @@ status manager::finish_work(std::span<const stream_handle> streams) {
 
 // ---- suspending ----------------------------------------------------------------------
 
+// Between the two calls the handles of these blocks change, and find() does not read them.
+void manager::set_all_suspended(bool suspended) noexcept {
+  for (block* each : suspending_) {
+    check(each->claimed, "a block is suspended without a claim");
+    const bool has_memory = each->sizes.user_bytes != 0 && each->has_memory;
+    engine_->records().set_suspended(*each, suspended && has_memory);
+  }
+}
+
 status manager::list_parts(suspension_list& out) {
   std::size_t count = 0;
   for (const block* each : suspending_) count += each->memories.size();
@@ -230,7 +239,10 @@ status manager::begin_suspend(std::span<const stream_handle> streams, suspension
   status done = claim_to_suspend();
   if (done) done = finish_work(streams);
   if (done) done = list_parts(out);
-  if (done) return done;
+  if (done) {
+    set_all_suspended(true);
+    return done;
+  }
   out.clear();
   end_change(suspension_phase::running);
   return done;
@@ -242,10 +254,7 @@ void manager::end_suspend(const suspension_list& parts, bool done) noexcept {
     if (!done) part.memory->is_suspended = false;
     if (done) note({history_kind::suspended, part.range()});
   }
-  for (block* each : suspending_) {
-    const bool has_memory = each->sizes.user_bytes != 0 && each->has_memory;
-    engine_->records().set_suspended(*each, done && has_memory);
-  }
+  if (!done) set_all_suspended(false);
   if (done && recorder_) note_footprint();
   end_change(done ? suspension_phase::suspended : suspension_phase::running);
 }
@@ -276,9 +285,7 @@ void manager::end_resume(const suspension_list& parts, bool done) noexcept {
     if (done) part.memory->is_suspended = false;
     if (done) note({history_kind::resumed, part.range()});
   }
-  for (block* each : suspending_) {
-    if (done) engine_->records().set_suspended(*each, false);
-  }
+  if (done) set_all_suspended(false);
   if (done && recorder_) note_footprint();
   end_change(done ? suspension_phase::running : suspension_phase::suspended);
 }

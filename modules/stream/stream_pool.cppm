@@ -607,6 +607,7 @@ export class stream_pool {
   [[nodiscard]] status check_no_capture();
   [[nodiscard]] status finish_other_streams(std::span<const stream_handle> streams);
   [[nodiscard]] status list_parts(suspension_list& out);
+  void set_in_use(const suspension_list& parts) noexcept;
   [[nodiscard]] status drop_freed();
   [[nodiscard]] bool is_suspended() const {
     return state_.with(

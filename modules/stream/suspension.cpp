@@ -192,9 +192,12 @@ status stream_pool::list_parts(suspension_list& out) {
       state_.with([&](auto&) { return std::any_of(mapped.begin(), mapped.end(), is_unused); });
   if (waits)
     return refuse(errc::in_use, "freed memory waits for work that cannot be waited for now");
+  // Under the state's lock, as below: segments() reads no handle of suspended memory.
+  state_.with([&](auto&) {
+    for (const mapping* m : mapped) m->memory->is_suspended = true;
+  });
   for (const mapping* m : mapped) {
     check(m->of->current == m && m->memory->holder_count == 1, "memory is not where it says");
-    m->memory->is_suspended = true;
     const address at = address_of(*m);
     check(static_cast<bool>(at), "memory is suspended that lies nowhere");
     out.push_back({at, m->memory, rights_of(at)});
@@ -202,10 +205,19 @@ status stream_pool::list_parts(suspension_list& out) {
   return {};
 }
 
+void stream_pool::set_in_use(const suspension_list& parts) noexcept {
+  state_.with([&](auto&) {
+    for (const suspension_part& part : parts) {
+      check(part.memory->is_suspended, "memory is in use again that was not suspended");
+      part.memory->is_suspended = false;
+    }
+  });
+}
+
 void stream_pool::end_suspend(const suspension_list& parts, bool done) noexcept {
   check(done || are_attached(parts), "a pool goes on without its memory");
+  if (!done) set_in_use(parts);
   for (const suspension_part& part : parts) {
-    if (!done) part.memory->is_suspended = false;
     if (done) note({history_kind::suspended, part.range()});
   }
   if (done) note_footprint();
@@ -250,8 +262,8 @@ status stream_pool::drop_freed() {
 
 void stream_pool::end_resume(const suspension_list& parts, bool done) noexcept {
   check(!done || are_attached(parts), "a pool goes on without its memory");
+  if (done) set_in_use(parts);
   for (const suspension_part& part : parts) {
-    if (done) part.memory->is_suspended = false;
     if (done) note({history_kind::resumed, part.range()});
   }
   if (done) note_footprint();

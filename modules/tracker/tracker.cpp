@@ -193,8 +193,9 @@ result<range_info> tracker::find(address at) const noexcept {
   }
   try {
     range_info info{found->base, found->sizes, found->stream, {}};
-    info.handles.reserve(found->memories.size());
-    for (const physical_memory* part : found->memories) info.handles.push_back(part->handle);
+    info.handles.resize(found->memories.size(), physical_handle::none);
+    for (std::size_t i = 0; i < info.handles.size() && !found->is_suspended; ++i)
+      info.handles[i] = found->memories[i]->handle;
     check(space_of(*found).contains(at), "a record is found that the address is not in");
     return info;
   } catch (const std::bad_alloc&) {

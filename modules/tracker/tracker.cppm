@@ -73,7 +73,8 @@ export class tracker {
   void unpin(tracked_range& range) noexcept;
   /// Requires: a record that this thread has claimed. Effects: any thread may claim it.
   void unclaim(tracked_range& range) noexcept;
-  /// Requires: as unclaim. Effects: its memory is suspended, or is there again. [M1]
+  /// Requires: as unclaim; before its handles are written, and after. Effects: its memory is
+  /// suspended, or is there again. [M1]
   void set_suspended(tracked_range& range, bool is_suspended) noexcept;
   /// Requires: as unclaim. Effects: takes the record out; it is its owner's again.
   void erase(tracked_range& range) noexcept;
@@ -95,7 +96,8 @@ export class tracker {
   /// `keep_count` pieces have. Effects: the record has these sizes and pieces. Errors: none.
   void cut(tracked_range& range, const range_sizes& sizes, std::size_t keep_count) noexcept;
 
-  /// Effects: none; answers a copy of the record that `at` lies in, its base or not.
+  /// Effects: none; answers a copy of the record that `at` lies in, its base or not. The handles of
+  /// a suspended one are `none`: they are not read, and may be written without this lock.
   /// Errors: not_allocated, out_of_host_memory. Cost: O(log n + pieces), one heap allocation.
   [[nodiscard]] result<range_info> find(address at) const noexcept;
   /// Whether all of `range` lies in the user bytes of one allocation.

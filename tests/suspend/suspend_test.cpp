@@ -369,6 +369,54 @@ TEST_F(Suspend, OtherThreadsAllocateAndFreeMeanwhile) {
   expect_tag(kept, 31);
 }
 
+// Handles of memory that leaves are written by the thread that suspends: they are read only while
+// the memory is in use, and none is found that the driver has got back.
+TEST_F(Suspend, OtherThreadsLookMeanwhile) {
+  open();
+  const address in_kv = in_pool(4 * MiB);
+  const address weight = in_blocks(4 * MiB);
+  const std::size_t count = blocks->find(weight)->handles.size();
+  std::atomic<bool> ends = false;
+  std::atomic<std::uint64_t> look_count = 0;
+  std::thread looks([&] {
+    while (!ends) {
+      const auto block = blocks->find(weight + MiB);
+      ASSERT_TRUE(block) << vmm::describe(block.error());
+      EXPECT_EQ(block->sizes.user_bytes, 4 * MiB);
+      EXPECT_EQ(block->handles.size(), count);
+      const auto listed = pool->segments({in_kv, 4 * MiB});
+      if (!listed) EXPECT_EQ(listed.error().code, errc::in_use);
+      for (std::size_t i = 0; listed && i < listed->size(); ++i)
+        EXPECT_NE((*listed)[i].handle, vmm::physical_handle::none);
+      ++look_count;
+    }
+  });
+  for (int cycle = 0; cycle < 100 && !HasFailure(); ++cycle) {
+    const std::uint64_t before = look_count;
+    suspend();
+    resume();
+    while (look_count == before && !HasFailure()) std::this_thread::yield();
+  }
+  ends = true;
+  looks.join();
+}
+
+TEST_F(Suspend, BlocksThatAreSuspendedHaveTheirSizesAndNoHandles) {
+  open();
+  const address weight = in_blocks(4 * MiB);
+  const vmm::range_info before = *blocks->find(weight);
+  driver.fail({vmm::call::release, 1, true, driver.possible_errors(vmm::call::release).front()});
+  EXPECT_FALSE(suspend({.tags = weights}).stays.empty()) << "the driver refuses to take it";
+  driver.clear_faults();
+  const vmm::range_info away = *blocks->find(weight);
+  EXPECT_EQ(away.base, before.base);
+  EXPECT_EQ(away.sizes.user_bytes, before.sizes.user_bytes);
+  EXPECT_EQ(away.sizes.mapped_bytes, before.sizes.mapped_bytes);
+  EXPECT_EQ(away.handles, std::vector(before.handles.size(), vmm::physical_handle::none));
+  resume();
+  EXPECT_EQ(blocks->find(weight)->handles, before.handles) << "it was never given back";
+}
+
 vmm::fake::profile three_devices() {
   vmm::fake::profile made = vmm::fake::profile::cuda();
   made.device_count = 3;
