@@ -212,8 +212,7 @@ status manager::list_parts(suspension_list& out) {
     if (each->sizes.user_bytes == 0 || !each->has_memory) continue;
     address at = each->base;
     for (physical_memory* part : each->memories) {
-      const bool is_new = !part->is_suspended;
-      if (part->holder_count != 1 || part->exported || (is_new && part->mapping_count != 1)) {
+      if (!engine_->memory().may_be_suspended(*part)) {
         return refuse(errc::in_use,
                       "a block's memory is another process's or another block's too, or is still "
                       "mapped where the block was before");

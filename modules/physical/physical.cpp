@@ -274,6 +274,13 @@ physical_memory* memory_store::take_exported() noexcept {
 
 // ---- suspended pieces ----------------------------------------------------------------
 
+bool memory_store::may_be_suspended(const physical_memory& held) const noexcept {
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(held.holder_count > 0 && !held.linked, "a piece is to be suspended that no range has");
+  const bool is_in_place = held.is_suspended || held.mapping_count == 1;
+  return held.holder_count == 1 && !held.exported && is_in_place;
+}
+
 status memory_store::admit_again(const physical_memory& suspended) noexcept {
   check(suspended.is_suspended && suspended.handle == physical_handle::none,
         "memory is made again that is there");

@@ -143,6 +143,8 @@ class memory_store {
   /// A cached piece that was exported and has no mapping, taken out to be released; null: none.
   [[nodiscard]] physical_memory* take_exported() noexcept;
 
+  /// See physical_pool.
+  [[nodiscard]] bool may_be_suspended(const physical_memory& held) const noexcept;
   /// Room in the budget for a suspended piece's memory. Errors: over_budget.
   [[nodiscard]] status admit_again(const physical_memory& suspended) noexcept;
   void abandon_again(const physical_memory& suspended) noexcept;
@@ -288,6 +290,11 @@ export class physical_pool {
   static constexpr std::uint64_t queried_bytes_min = std::uint64_t{4} << 30;
   static constexpr std::uint64_t queried_count_min = 64;
 
+  /// Whether one range holds the piece, at one address where it is not suspended, and no other
+  /// process was given it. Requires: a piece that is held. Cost: O(1).
+  [[nodiscard]] bool may_be_suspended(const physical_memory& held) const noexcept {
+    return store_.may_be_suspended(held);
+  }
   /// Requires: a piece that one range holds, that is suspended and mapped nowhere.
   /// Effects: gives its memory back; where the driver refuses that, all stays as it is. [M1]
   /// Errors: what release answers. Cost: a release.
