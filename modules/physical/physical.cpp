@@ -274,11 +274,12 @@ physical_memory* memory_store::take_exported() noexcept {
 
 // ---- suspended pieces ----------------------------------------------------------------
 
-bool memory_store::may_be_suspended(const physical_memory& held) const noexcept {
+bool memory_store::may_be_suspended(const physical_memory& of) const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(held.holder_count > 0 && !held.linked, "a piece is to be suspended that no range has");
-  const bool is_in_place = held.is_suspended || held.mapping_count == 1;
-  return held.holder_count == 1 && !held.exported && is_in_place;
+  check(of.holder_count > 0, "a piece is to be suspended that no range has");
+  check(!of.linked, "a cached piece is to be suspended");
+  const bool is_in_place = of.is_suspended || of.mapping_count == 1;
+  return of.holder_count == 1 && !of.exported && is_in_place;
 }
 
 status memory_store::admit_again(const physical_memory& suspended) noexcept {

@@ -144,7 +144,7 @@ class memory_store {
   [[nodiscard]] physical_memory* take_exported() noexcept;
 
   /// See physical_pool.
-  [[nodiscard]] bool may_be_suspended(const physical_memory& held) const noexcept;
+  [[nodiscard]] bool may_be_suspended(const physical_memory& of) const noexcept;
   /// Room in the budget for a suspended piece's memory. Errors: over_budget.
   [[nodiscard]] status admit_again(const physical_memory& suspended) noexcept;
   void abandon_again(const physical_memory& suspended) noexcept;
@@ -292,8 +292,8 @@ export class physical_pool {
 
   /// Whether one range holds the piece, at one address where it is not suspended, and no other
   /// process was given it. Requires: a piece that is held. Cost: O(1).
-  [[nodiscard]] bool may_be_suspended(const physical_memory& held) const noexcept {
-    return store_.may_be_suspended(held);
+  [[nodiscard]] bool may_be_suspended(const physical_memory& of) const noexcept {
+    return store_.may_be_suspended(of);
   }
   /// Requires: a piece that one range holds, that is suspended and mapped nowhere.
   /// Effects: gives its memory back; where the driver refuses that, all stays as it is. [M1]
