@@ -55,6 +55,7 @@ foreach(component IN ITEMS c development)
   execute_process(COMMAND ${CMAKE_COMMAND} --install "${VMM_BINARY}" --component ${component}
                           --prefix "${WORK}/link to vmm"
                   RESULT_VARIABLE outcome OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
   if(outcome EQUAL 0 OR NOT output MATCHES "is vmm's source folder" OR
      EXISTS "${VMM_SOURCE}/lib" OR EXISTS "${VMM_SOURCE}/include")
     message(SEND_ERROR "the source folder as a prefix, component ${component}:\n${output}")
