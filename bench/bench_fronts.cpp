@@ -158,13 +158,13 @@ void print_row(unsigned streams, const char* fronts, const counts& found) {
 }
 
 void print_json(unsigned streams, const char* fronts, const counts& found, bool is_first) {
-  std::printf("%s{\"streams\": %u, \"fronts\": \"%s\", \"state_locks\": %.3f, "
-              "\"growth_locks\": %.4f, \"other_locks\": %.2f, \"driver_calls\": %.3f, "
-              "\"growths\": %.5f, \"held_over_live\": %.4f, "
-              "\"held_over_live_max\": %.4f}",
-              is_first ? "" : ", ", streams, fronts, found.state_locks, found.growth_locks,
-              found.other_locks, found.driver_calls, found.growths, found.held_mean,
-              found.held_over_live);
+  std::printf(
+      "%s{\"streams\": %u, \"fronts\": \"%s\", \"state_locks\": %.3f, "
+      "\"growth_locks\": %.4f, \"other_locks\": %.2f, \"driver_calls\": %.3f, "
+      "\"growths\": %.5f, \"held_over_live\": %.4f, "
+      "\"held_over_live_max\": %.4f}",
+      is_first ? "" : ", ", streams, fronts, found.state_locks, found.growth_locks,
+      found.other_locks, found.driver_calls, found.growths, found.held_mean, found.held_over_live);
 }
 
 constexpr const char* usage =

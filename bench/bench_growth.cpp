@@ -69,10 +69,10 @@ struct call_sums {
 
 /// One pass, or several.
 struct figure {
-  double request_us = 0;  // within allocations and frees
-  double beside_us = 0;   // within prepare()
-  double longest_us = 0;  // of an allocation or free
-  double longest_step_us = 0;  // of a step of prepare()
+  double request_us = 0;         // within allocations and frees
+  double beside_us = 0;          // within prepare()
+  double longest_us = 0;         // of an allocation or free
+  double longest_step_us = 0;    // of a step of prepare()
   std::uint64_t long_count = 0;  // allocations and frees of more than long_us
   call_sums in_long{};
   std::uint64_t held_bytes = 0;  // the most
@@ -260,14 +260,13 @@ void print_half(const row& of, const figure& seen, std::size_t pass_count) {
   const double passes = static_cast<double>(std::max<std::size_t>(pass_count, 1));
   const call_sums& in = seen.in_long;
   const double count = static_cast<double>(std::max<std::uint64_t>(seen.long_count, 1));
-  std::printf(" %.1f | %s | %llu | %.0f | %.1f + %.1f, %.1f | %.1f | %.0f | %.3f |",
-              seen.request_us / 1e3 / passes, share_of(of, seen, pass_count).c_str(),
-              static_cast<unsigned long long>(seen.long_count), seen.longest_us,
-              static_cast<double>(in.created) / count,
-              static_cast<double>(in.mapped - in.created) / count,
-              static_cast<double>(in.unmapped) / count, seen.beside_us / 1e3 / passes,
-              seen.longest_step_us,
-              static_cast<double>(seen.held_bytes) / static_cast<double>(of.live_bytes));
+  std::printf(
+      " %.1f | %s | %llu | %.0f | %.1f + %.1f, %.1f | %.1f | %.0f | %.3f |",
+      seen.request_us / 1e3 / passes, share_of(of, seen, pass_count).c_str(),
+      static_cast<unsigned long long>(seen.long_count), seen.longest_us,
+      static_cast<double>(in.created) / count, static_cast<double>(in.mapped - in.created) / count,
+      static_cast<double>(in.unmapped) / count, seen.beside_us / 1e3 / passes, seen.longest_step_us,
+      static_cast<double>(seen.held_bytes) / static_cast<double>(of.live_bytes));
 }
 
 void print(const std::vector<row>& rows, const settings& how) {

@@ -176,11 +176,11 @@ const char* part_in_policy(const std::string& name) {
   constexpr const char* in_view = "in view of later choices";
   constexpr const char* never_seen = "never seen";
   static constexpr known all[] = {
-      {"gpt_train", chosen_on},   {"llama_generate", chosen_on}, {"maskrcnn_train", chosen_on},
-      {"beam_kv", chosen_on},     {"diffusion", in_view},        {"experts", in_view},
-      {"speech", in_view},        {"serving", in_view},          {"neighbours", in_view},
-      {"feedback", in_view},      {"folding", never_seen},       {"rays", never_seen},
-      {"search", never_seen},     {"recommend", never_seen},     {"points", never_seen},
+      {"gpt_train", chosen_on}, {"llama_generate", chosen_on}, {"maskrcnn_train", chosen_on},
+      {"beam_kv", chosen_on},   {"diffusion", in_view},        {"experts", in_view},
+      {"speech", in_view},      {"serving", in_view},          {"neighbours", in_view},
+      {"feedback", in_view},    {"folding", never_seen},       {"rays", never_seen},
+      {"search", never_seen},   {"recommend", never_seen},     {"points", never_seen},
       {"video", never_seen},
   };
   for (const known& each : all) {

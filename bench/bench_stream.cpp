@@ -695,8 +695,8 @@ void print_json(const report& all) {
                 static_cast<unsigned long long>(row.calls));
     std::printf(", \"pool_first_peak\": %.3f, \"pool_peak\": %.3f", row.pool_first_ratio,
                 row.pool_ratio);
-    std::printf(", \"caching_first_peak\": %.3f, \"caching_peak\": %.3f}",
-                row.caching_first_ratio, row.caching_ratio);
+    std::printf(", \"caching_first_peak\": %.3f, \"caching_peak\": %.3f}", row.caching_first_ratio,
+                row.caching_ratio);
   }
   std::printf("], \"live_blocks\": [");
   for (const live_row& row : all.lives) {

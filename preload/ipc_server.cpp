@@ -142,9 +142,7 @@ class serving {
   std::array<client, clients_max> clients_{};
 };
 
-void* serve(void* given) {
-  static_cast<serving*>(given)->run();
-}
+void* serve(void* given) { static_cast<serving*>(given)->run(); }
 
 // Names of processes that were killed. A socket that has just been bound refuses connections until
 // its process listens, so that only old ones are looked at.
@@ -167,8 +165,8 @@ void remove_stale_names(const os::listening& at, const place_name& folder) noexc
     }
     ++looks;
     std::array<char, 512> path{};
-    const int length = std::snprintf(path.data(), path.size(), "%s/%s", folder.text.data(),
-                                     each->d_name);
+    const int length =
+        std::snprintf(path.data(), path.size(), "%s/%s", folder.text.data(), each->d_name);
     if (length <= 0 || static_cast<std::size_t>(length) >= path.size()) continue;
     const os::connected made =
         os::connect_at(path.data(), static_cast<std::size_t>(length), os::deadline_in(10));

@@ -203,7 +203,7 @@ result<pool_options> wanted_options() noexcept {
   if (!wanted) return wanted;
   wanted->capture = capture_rule::refuse;
   wanted->streams_forgotten = true;  // the library sees each cuStreamDestroy
-  wanted->wait_when_short = false;  // try_harder waits, outside of the gate
+  wanted->wait_when_short = false;   // try_harder waits, outside of the gate
   wanted->at_end.hook = nullptr;
   return wanted;
 }

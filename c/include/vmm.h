@@ -450,10 +450,10 @@ typedef struct vmm_pool_statistics {
   uint64_t made_count;   /* handles created */
   uint64_t moved_count;  /* handles moved by remapping */
   uint64_t moved_bytes;
-  uint64_t foreign_count; /* requests met by another stream's memory as it lay */
-  uint64_t wait_count;    /* times a stream was made to wait, on the device */
-  uint64_t mark_count;    /* events recorded */
-  uint64_t blocked_count; /* times a caller was made to wait: memory was short */
+  uint64_t foreign_count;   /* requests met by another stream's memory as it lay */
+  uint64_t wait_count;      /* times a stream was made to wait, on the device */
+  uint64_t mark_count;      /* events recorded */
+  uint64_t blocked_count;   /* times a caller was made to wait: memory was short */
   uint64_t suspended_bytes; /* of mapped_bytes: given back until they are resumed */
   uint64_t front_count;     /* streams that have a front */
   uint64_t front_bytes;     /* of reusable_bytes: what lies in fronts */
@@ -733,7 +733,7 @@ typedef struct vmm_manager_statistics {
   uint64_t unbound_range_count;
   uint64_t remapped_copy_count;
   uint64_t real_copy_count;
-  uint64_t recovery_count; /* times that memory ran short and caches were drained */
+  uint64_t recovery_count;  /* times that memory ran short and caches were drained */
   uint64_t suspended_bytes; /* of mapped_bytes, each byte once: given back until resumed */
 } vmm_manager_statistics;
 
@@ -782,8 +782,8 @@ typedef struct vmm_growable_options {
   uint64_t segment_count;     /* 1 */
   uint64_t handle_bytes; /* of each physical handle, a multiple of the granularity; 0: one granule;
                            VMM_GROWABLE_FEW_HANDLES. A segment grows and shrinks by whole pieces */
-  uint32_t keep_dirty;  /* 1: bytes that a growth adds are not zeroed: 0 */
-  uint32_t reserved;    /* 0 */
+  uint32_t keep_dirty;   /* 1: bytes that a growth adds are not zeroed: 0 */
+  uint32_t reserved;     /* 0 */
 } vmm_growable_options;
 
 /** Requires: struct_size is sizeof(vmm_growable_options). Effects: *options gets the defaults. */
@@ -804,7 +804,7 @@ VMM_API vmm_status vmm_growable_destroy(vmm_growable* growable, vmm_stream last_
 
 /** What a resize may do. */
 enum {
-  VMM_GROWABLE_ANY = 0, /* either */
+  VMM_GROWABLE_ANY = 0,   /* either */
   VMM_GROWABLE_GROW = 1,  /* a segment that is larger is an error */
   VMM_GROWABLE_SHRINK = 2 /* a segment that is smaller is an error */
 };
@@ -833,8 +833,8 @@ typedef struct vmm_growable_request {
  *  OUT_OF_MEMORY, OVER_BUDGET, OUT_OF_MAPPINGS, OUT_OF_HOST_MEMORY, what the driver says.
  *  Cost: docs/growable.md. Blocks where memory is short and the manager's options allow it, and to
  *  grow over addresses that were given up and that unfinished work may still use. */
-VMM_API VMM_CHECKED vmm_status vmm_growable_resize(
-    vmm_growable* growable, const vmm_growable_request* request) VMM_NOEXCEPT;
+VMM_API VMM_CHECKED vmm_status
+vmm_growable_resize(vmm_growable* growable, const vmm_growable_request* request) VMM_NOEXCEPT;
 
 /** Blocks until the host may touch the bytes: until those who had the memory before, and all that
  *  the stream has been given, have finished. Errors: what the driver says. */
@@ -847,7 +847,7 @@ typedef struct vmm_growable_info {
   uint64_t segment_count;
   uint64_t segment_bytes_max;
   uint64_t stride_bytes;
-  uint64_t handle_bytes;    /* sizes are rounded up to it */
+  uint64_t handle_bytes;   /* sizes are rounded up to it */
   uint64_t size_bytes;     /* of all segments together */
   uint64_t physical_bytes; /* mapped behind them */
   uint64_t handle_count;
@@ -872,16 +872,16 @@ typedef struct vmm_growable_part {
  *  NULL when `capacity` is 0. They change with the next resize. Errors: as vmm_growable_segment,
  *  OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_growable_parts(vmm_growable* growable, uint64_t index,
-                                       vmm_growable_part* parts, uint64_t capacity,
-                                       uint64_t* count) VMM_NOEXCEPT;
+                                      vmm_growable_part* parts, uint64_t capacity,
+                                      uint64_t* count) VMM_NOEXCEPT;
 
 /** Until vmm_growable_unpin() of the number, the segments named (a count of 0: all) have at least
  *  `size_bytes` each, and the range is not destroyed: a resize and a destroy answer IN_USE. With 0
  *  bytes only the addresses are pinned. Errors: INVALID_ARGUMENT (more bytes than a segment has, no
  *  such segment), OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_growable_pin(vmm_growable* growable, uint64_t size_bytes,
-                                     uint64_t first_segment, uint64_t segment_count,
-                                     uint64_t* pin) VMM_NOEXCEPT;
+                                    uint64_t first_segment, uint64_t segment_count,
+                                    uint64_t* pin) VMM_NOEXCEPT;
 /** Errors: INVALID_ARGUMENT (no pin of this number). */
 VMM_API vmm_status vmm_growable_unpin(vmm_growable* growable, uint64_t pin) VMM_NOEXCEPT;
 
@@ -958,8 +958,8 @@ typedef struct vmm_suspend_request {
 /** What a suspension gave back, and what stays behind. */
 typedef struct vmm_suspend_report {
   uint64_t struct_size;
-  uint64_t suspended_bytes;  /* memory of live blocks that the driver has now */
-  uint64_t backup_bytes;     /* contents kept */
+  uint64_t suspended_bytes; /* memory of live blocks that the driver has now */
+  uint64_t backup_bytes;    /* contents kept */
   uint64_t region_count;
   uint64_t refused_bytes;    /* the driver did not take them: the next resume maps them again */
   uint64_t cached_bytes;     /* the same, of free memory */
@@ -992,11 +992,11 @@ VMM_API VMM_CHECKED vmm_status vmm_suspender_resume(vmm_suspender* suspender,
 /** How a suspender stands. */
 typedef struct vmm_suspender_info {
   uint64_t struct_size;
-  uint64_t backup_bytes;  /* of all backups, those that wait to be used again included */
-  const char* obstacle;   /* the tag of the region that kept the last call from being done, or "";
+  uint64_t backup_bytes; /* of all backups, those that wait to be used again included */
+  const char* obstacle;  /* the tag of the region that kept the last call from being done, or "";
                              until the thread's next vmm_suspender_query() */
-  uint32_t is_suspended;  /* 1: the region with the tag that was asked about is */
-  uint32_t reserved;      /* 0 */
+  uint32_t is_suspended; /* 1: the region with the tag that was asked about is */
+  uint32_t reserved;     /* 0 */
 } vmm_suspender_info;
 
 /** Requires: info->struct_size is set. Effects: fills *info; `tag` may be NULL. Errors:

@@ -151,9 +151,9 @@ typedef struct vmm_allocator_statistics {
   vmm_level active[VMM_LEVEL_COUNT];          /* blocks, those with a free that waits too */
   vmm_level active_bytes[VMM_LEVEL_COUNT];
   vmm_level requested_bytes[VMM_LEVEL_COUNT]; /* of active blocks, as asked for */
-  vmm_level held_bytes; /* physical memory */
-  vmm_level handles;    /* pieces of it */
-  uint64_t short_count; /* requests that failed for memory */
+  vmm_level held_bytes;                       /* physical memory */
+  vmm_level handles;                          /* pieces of it */
+  uint64_t short_count;                       /* requests that failed for memory */
   uint64_t retry_count; /* requests that succeeded after what frees waited for was waited for */
   uint64_t limit_bytes;
   uint64_t wait_count; /* times that the work behind all pending frees was waited for */

@@ -306,9 +306,8 @@ vmm_allocator* plugin_allocator() noexcept {
 }
 
 void say(const char* call, const void* at) noexcept {
-  vmm::without_write_signals([&] {
-    (void)std::fprintf(stderr, "vmm: %s(%p): %s\n", call, at, vmm_last_error_text());
-  });
+  vmm::without_write_signals(
+      [&] { (void)std::fprintf(stderr, "vmm: %s(%p): %s\n", call, at, vmm_last_error_text()); });
 }
 
 // Begins as PyTorch's own error does, which programs look for before they try with less.

@@ -35,7 +35,7 @@ struct driver_object {
   vmm::any_backend backend;
   const bool is_cuda;
   const made_here made_in;
-  std::atomic<std::uint32_t> user_count = 0;  // pools, managers and shared blocks on it
+  std::atomic<std::uint32_t> user_count = 0;    // pools, managers and shared blocks on it
   std::atomic<std::uint32_t> region_count = 0;  // of these, what suspenders have as regions
 };
 

@@ -35,11 +35,11 @@ constexpr int stat_version = 0;
 
 // The C library's `name` of that version, as older_NAME: declared by hand, since headers of the
 // newer one say which versions they mean.
-#define VMM_OLDER(result, name, version, ...)                         \
-  extern "C" result older_##name(__VA_ARGS__) noexcept;               \
-  __asm__(".symver older_" #name "," #name "@" version);              \
-  extern "C" __attribute__((visibility("hidden"))) result here_##name \
-      (__VA_ARGS__) noexcept __asm__(#name)
+#define VMM_OLDER(result, name, version, ...)                          \
+  extern "C" result older_##name(__VA_ARGS__) noexcept;                \
+  __asm__(".symver older_" #name "," #name "@" version);               \
+  extern "C" __attribute__((visibility("hidden"))) result here_##name( \
+      __VA_ARGS__) noexcept __asm__(#name)
 
 using thread_id = unsigned long;
 
@@ -71,10 +71,10 @@ VMM_OLDER(int, __fxstatat, VMM_FIRST_AT, int version, int folder, const char* pa
           int how);
 extern "C" {
 __attribute__((visibility("hidden"))) int here_fstat(int file, void* out) noexcept __asm__("fstat");
-__attribute__((visibility("hidden"))) int here_stat(const char* path,
-                                                    void* out) noexcept __asm__("stat");
-__attribute__((visibility("hidden"))) int here_lstat(const char* path,
-                                                     void* out) noexcept __asm__("lstat");
+__attribute__((visibility("hidden"))) int here_stat(const char* path, void* out) noexcept
+    __asm__("stat");
+__attribute__((visibility("hidden"))) int here_lstat(const char* path, void* out) noexcept
+    __asm__("lstat");
 __attribute__((visibility("hidden"))) int here_fstatat(int folder, const char* path, void* out,
                                                        int how) noexcept __asm__("fstatat");
 }
@@ -153,8 +153,8 @@ extern "C" {
 extern __attribute__((visibility("hidden"))) char here_single_threaded __asm__(
     "__libc_single_threaded");
 __attribute__((visibility("hidden"))) int here_pthread_cond_clockwait(
-    void* condition, void* mutex, int clock, const timespec* until) __asm__(
-    "pthread_cond_clockwait");
+    void* condition, void* mutex, int clock,
+    const timespec* until) __asm__("pthread_cond_clockwait");
 int older_pthread_cond_timedwait(void* condition, void* mutex, const timespec* until);
 __asm__(".symver older_pthread_cond_timedwait,pthread_cond_timedwait@" VMM_FIRST_COND);
 }
@@ -206,8 +206,12 @@ int look_into(dl_phdr_info* in, std::size_t, void* context) noexcept {
     is_here = is_here || (search.at >= first && search.at - first < part.p_memsz);
   }
   if (!is_here || tables == nullptr) return 0;
-  *search.out = {0, reinterpret_cast<void*>(begin), reinterpret_cast<void*>(end), nullptr,
-                 reinterpret_cast<void*>(in->dlpi_addr + tables->p_vaddr), {}};
+  *search.out = {0,
+                 reinterpret_cast<void*>(begin),
+                 reinterpret_cast<void*>(end),
+                 nullptr,
+                 reinterpret_cast<void*>(in->dlpi_addr + tables->p_vaddr),
+                 {}};
   return 1;
 }
 
@@ -231,8 +235,9 @@ int here_pthread_cond_clockwait(void* condition, void* mutex, int clock, const t
   return older_pthread_cond_timedwait(condition, mutex, &wall);
 }
 
-extern "C" __attribute__((visibility("hidden"))) int here_dl_find_object(
-    void* at, object_found* out) noexcept __asm__("_dl_find_object");
+extern "C" __attribute__((visibility("hidden"))) int here_dl_find_object(void* at,
+                                                                         object_found* out) noexcept
+    __asm__("_dl_find_object");
 int here_dl_find_object(void* at, object_found* out) noexcept {
   object_search search{reinterpret_cast<std::uintptr_t>(at), out};
   return dl_iterate_phdr(look_into, &search) == 1 ? 0 : -1;

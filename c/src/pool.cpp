@@ -78,9 +78,9 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
     return fail(VMM_ERROR_BAD_OPTION, "capture is one of VMM_CAPTURE_*");
   if (given.fronts > VMM_FRONTS_NEVER)
     return fail(VMM_ERROR_BAD_OPTION, "fronts is one of VMM_FRONTS_*");
-  const vmm_status announced = check_flags(
-      VMM_ERROR_BAD_OPTION, {{given.captures_announced, "captures_announced is 0 or 1"},
-                             {given.streams_forgotten, "streams_forgotten is 0 or 1"}});
+  const vmm_status announced =
+      check_flags(VMM_ERROR_BAD_OPTION, {{given.captures_announced, "captures_announced is 0 or 1"},
+                                         {given.streams_forgotten, "streams_forgotten is 0 or 1"}});
   if (announced != VMM_SUCCESS) return announced;
   apply_shared(given, options);
   options.captures_announced = given.captures_announced != 0;
@@ -301,9 +301,8 @@ vmm_status vmm_pool_allocate_aligned(vmm_pool* pool, uint64_t size_bytes, uint64
                                      vmm_stream stream, void** at) VMM_NOEXCEPT {
   if (at == nullptr) return fail_null();
   *at = nullptr;
-  return outside_callbacks(pool, [&](pool_object& on) {
-    return allocate(on, size_bytes, alignment_bytes, stream, at);
-  });
+  return outside_callbacks(
+      pool, [&](pool_object& on) { return allocate(on, size_bytes, alignment_bytes, stream, at); });
 }
 
 vmm_status vmm_pool_free(vmm_pool* pool, void* at, vmm_stream stream) VMM_NOEXCEPT {
@@ -328,13 +327,11 @@ vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT {
 }
 
 vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT {
-  return outside_callbacks(pool,
-                           [&](pool_object& on) { return answer(on.pool.capture_begins()); });
+  return outside_callbacks(pool, [&](pool_object& on) { return answer(on.pool.capture_begins()); });
 }
 
 vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT {
-  return outside_callbacks(pool,
-                           [&](pool_object& on) { return answer(on.pool.capture_ended()); });
+  return outside_callbacks(pool, [&](pool_object& on) { return answer(on.pool.capture_ended()); });
 }
 
 vmm_status vmm_pool_pin(vmm_pool* pool, void* at) VMM_NOEXCEPT {

@@ -311,8 +311,8 @@ vmm_status vmm_suspender_read_backup(vmm_suspender* suspender, void* into, const
                                      uint64_t size_bytes) VMM_NOEXCEPT {
   return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {
     if (into == nullptr && size_bytes != 0) return fail_null();
-    return answer(on.suspender.read_backup({static_cast<std::byte*>(into), size_bytes},
-                                           address_of(from)));
+    return answer(
+        on.suspender.read_backup({static_cast<std::byte*>(into), size_bytes}, address_of(from)));
   });
 }
 

@@ -178,11 +178,11 @@ void print_live_blocks(void*, const live_blocks& left) noexcept {
   if (number >= live_report_count_max) return;
   const bool is_last = number + 1 == live_report_count_max;
   without_write_signals([&] {
-    std::fprintf(
-        stderr, "vmm: a %s ends with %llu live block%s of %llu bytes; it gives %s back%s\n",
-        left.owner, static_cast<unsigned long long>(left.count), left.count == 1 ? "" : "s",
-        static_cast<unsigned long long>(left.size_bytes), left.count == 1 ? "it" : "them",
-        is_last ? " (no further report is printed)" : "");
+    std::fprintf(stderr,
+                 "vmm: a %s ends with %llu live block%s of %llu bytes; it gives %s back%s\n",
+                 left.owner, static_cast<unsigned long long>(left.count),
+                 left.count == 1 ? "" : "s", static_cast<unsigned long long>(left.size_bytes),
+                 left.count == 1 ? "it" : "them", is_last ? " (no further report is printed)" : "");
   });
 }
 

@@ -112,8 +112,8 @@ export struct error {
       call::none;  ///< the backend call that failed; none when vmm refused before making one
   std::int64_t native = 0;  ///< the backend's own number (a CUresult, an errno, a ze_result_t)
   const char* native_name =
-      "";                   ///< the backend's own name for it, such as CUDA_ERROR_INVALID_VALUE
-  const char* detail = "";  ///< what was wrong and what to do about it
+      "";                      ///< the backend's own name for it, such as CUDA_ERROR_INVALID_VALUE
+  const char* detail = "";     ///< what was wrong and what to do about it
   shortage_figures figures{};  ///< of requests that memory or addresses were too short for
 };
 

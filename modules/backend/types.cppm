@@ -370,13 +370,13 @@ export struct features {
   std::uint64_t capturable_from = 0;
   std::uint64_t default_stream_alias = 0;  ///< another number of the default stream; 0: none
   std::uint64_t stream_per_thread = 0;  ///< names another stream in each thread; 0: no number does
-  bool copy = false;                ///< copy, fill, read and write are there
-  bool retain = false;              ///< a handle can be had from a mapped address
-  bool host_location = false;       ///< physical memory on the host
-  bool host_node_location = false;  ///< physical memory on a chosen NUMA node
+  bool copy = false;                    ///< copy, fill, read and write are there
+  bool retain = false;                  ///< a handle can be had from a mapped address
+  bool host_location = false;           ///< physical memory on the host
+  bool host_node_location = false;      ///< physical memory on a chosen NUMA node
   bool export_posix_fd = false;
   bool export_fabric =
-      false;  ///< the device says so; whether it is permitted shows only when tried
+      false;               ///< the device says so; whether it is permitted shows only when tried
   bool multicast = false;  ///< multicast objects may be made
   bool multicast_capable = false;  ///< the device has them, whether or not they may be made
   bool compression = false;

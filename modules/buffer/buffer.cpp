@@ -28,8 +28,7 @@ result<device_buffer> device_buffer::allocate(allocator_ref memory, std::uint64_
   const result<address> at = memory.allocate(size_bytes, alignment_bytes, stream);
   if (!at) return at.error();
   check(static_cast<bool>(*at), "an allocator gave a block at no address");
-  check(at->value % alignment_bytes == 0,
-        "an allocator gave a block at another alignment");
+  check(at->value % alignment_bytes == 0, "an allocator gave a block at another alignment");
   made.block_ = {*at, size_bytes};
   check(made.owns_block(), "a buffer was made without its block");
   return made;

@@ -162,9 +162,8 @@ status growable_range::resize(const growable_request& request) {
   if (!made_in_.is_here()) return refuse_forked();
   if (memory_->driver().feature_set().is_per_thread(request.stream)) return per_thread_stream;
   std::uint64_t new_bytes = request.size_bytes;
-  return memory_->with_others(new_bytes, [&](relief_pass& pass) {
-    return resize_once(request, new_bytes, pass);
-  });
+  return memory_->with_others(
+      new_bytes, [&](relief_pass& pass) { return resize_once(request, new_bytes, pass); });
 }
 
 status growable_range::resize_once(const growable_request& request, std::uint64_t& new_bytes,
@@ -286,8 +285,8 @@ status growable_range::map_segment(const growable_request& request, block& segme
   const creation what{mapped_bytes - segment.sizes.mapped_bytes, wanted.handle_bytes};
   check(changes.pass != nullptr, "a segment grows in no attempt");
   engine* const parts = engine_;
-  const status grown = memory_->recover(
-      what, *changes.pass, [&] { return parts->grow_in_place(segment, wanted); });
+  const status grown =
+      memory_->recover(what, *changes.pass, [&] { return parts->grow_in_place(segment, wanted); });
   check(!grown || segment.sizes.mapped_bytes >= mapped_bytes, "a segment grew to less than asked");
   return grown;
 }

@@ -269,8 +269,7 @@ export class growable_range {
   [[nodiscard]] status grow_segments(const growable_request& request, change_plan& changes)
       VMM_REQUIRES(mutex_);
   [[nodiscard]] status map_segment(const growable_request& request, block& segment,
-                                   const change_plan& changes)
-      VMM_REQUIRES(mutex_);
+                                   const change_plan& changes) VMM_REQUIRES(mutex_);
   [[nodiscard]] status clear_stale(const block& segment, bool may_wait) VMM_REQUIRES(mutex_);
   [[nodiscard]] status fill_segments(const growable_request& request, change_plan& changes)
       VMM_REQUIRES(mutex_);

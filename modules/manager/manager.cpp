@@ -1024,8 +1024,7 @@ status manager::check_can_fit(const creation& what) {
   check(what.size_bytes > 0, "room is looked for that takes nothing");
   check(engine_ != nullptr, "room is looked for before a manager is set up");
   physical_pool& memory = engine_->memory();
-  const std::uint64_t device_bytes =
-      options_.spill ? 0 : memory.device_bytes(what.size_bytes);
+  const std::uint64_t device_bytes = options_.spill ? 0 : memory.device_bytes(what.size_bytes);
   if (options_.budget_bytes == 0 && device_bytes == 0) return {};
   // Of memory that was shown at two addresses the blocks do not say how much it is.
   const bool is_known = counts_.remapped_copy_count.load(std::memory_order_relaxed) == 0;

@@ -56,8 +56,8 @@ export struct block : tracked_range, unmap_entry {
   bool is_room = false;          ///< I5
   block* inside = nullptr;       ///< retired: the room whose addresses these are
   sync::atomic<std::uint32_t> stale_count = 0;  ///< of a room: retired ranges inside of it
-  std::unique_ptr<grant_list> own_rights;  ///< besides those of all blocks, which they overrule
-  std::uint64_t rights_version = 0;        ///< of the rights that its mappings have
+  std::unique_ptr<grant_list> own_rights;    ///< besides those of all blocks, which they overrule
+  std::uint64_t rights_version = 0;          ///< of the rights that its mappings have
   sync::atomic<bool> is_handed_out = false;  ///< the manager's: its user has it
   /// The manager's, under the lock of its history: what the history of that number says of it.
   struct told {

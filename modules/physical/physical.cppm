@@ -51,7 +51,7 @@ export struct physical_memory : index_node {
   bool exported = false;            ///< another process was given it; never reset
   bool spilled = false;             ///< it lies at physical_options::spill
   bool is_suspended = false;  ///< its range is suspended: it may have no handle, or no mapping
-  std::uint64_t number = 0;         ///< of its creation: they grow
+  std::uint64_t number = 0;   ///< of its creation: they grow
   std::uint64_t backup_offset = 0;  ///< suspended: where its contents are kept
   std::uint64_t backup_sum = 0;     ///< suspended: a checksum of them, where one is made
   ticket_ref last_use;              ///< while cached: the work that may still use it

@@ -236,8 +236,7 @@ connected connect_at(const char* path, std::size_t length, deadline until) noexc
   return made;
 }
 
-bool wait_for_any(const int* descriptors, std::size_t count, bool* ready,
-                  deadline until) noexcept {
+bool wait_for_any(const int* descriptors, std::size_t count, bool* ready, deadline until) noexcept {
   check(count != 0 && count <= waits_max, "a wait is for nothing, or for too many");
   check(descriptors != nullptr && ready != nullptr, "a wait has no list of descriptors");
   std::array<pollfd, waits_max> asked{};

@@ -121,12 +121,10 @@ result<address> stream_pool::allocate_captured(const block_shape& shape, stream_
   if (!counted) return counted.error();
   slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
   return with_idle_memory(
-      call,
-      [&](slow_call& each, relief_pass&) { return allocate_captured_in_turn(each, seen); });
+      call, [&](slow_call& each, relief_pass&) { return allocate_captured_in_turn(each, seen); });
 }
 
-result<address> stream_pool::allocate_captured_in_turn(slow_call& call,
-                                                       const capture_info& seen) {
+result<address> stream_pool::allocate_captured_in_turn(slow_call& call, const capture_info& seen) {
   check(seen.state == capture_state::active, "a graph allocates that is not being captured");
   const growth_turn turn(way_in());
   const named_stream named(named_, driver_->feature_set().canonical(call.stream));
@@ -170,8 +168,7 @@ result<address> stream_pool::take_for_capture(const stream_request& request, slo
     (void)release_cached();
     return true;
   });
-  growth_attempt attempt{
-      .request = request, .may_wait = false, .created_mark = call.created_mark};
+  growth_attempt attempt{.request = request, .may_wait = false, .created_mark = call.created_mark};
   if (!grown && is_shortage(grown.error().code)) report_shortage(attempt, grown.error());
   note_growth(request, history_kind::served, grown ? *grown : address{});
   return grown;

@@ -81,14 +81,12 @@ stream_pool::transfer_under_way stream_pool::begin_transfer(
 
 // Where the stream that freed the memory has not finished with it, or is being captured, it stays.
 result<address> stream_pool::finish_transfer(transfer_under_way&& moving,
-                                             const stream_request& request,
-                                             stream_handle stream) {
+                                             const stream_request& request, stream_handle stream) {
   if (moving.what.from == front_set::none) return address{};
   check(request.count_granules != 0, "no granule is passed on");
   mark_order& order = moving.answer.order;
   const result<fresh_mark> mark = make_mark(order.handle());
-  const result<bool> passed =
-      mark ? parts_->time.passed(mark->ticket) : result<bool>{mark.error()};
+  const result<bool> passed = mark ? parts_->time.passed(mark->ticket) : result<bool>{mark.error()};
   const auto state = state_.lock();
   const bool has_passed = passed && *passed;
   if (mark) ++state->totals().mark_count;

@@ -71,10 +71,10 @@ struct growth_effort {
 /// A request that nothing free serves, and what may be done for it.
 struct growth_attempt {
   stream_request request{};
-  bool has_headroom = false;  // new memory is wanted rather than that of other streams
-  bool may_wait = true;       // no stream that would be waited for is being captured
-  bool was_refused = false;   // a wait, by a capture
-  relief_pass* relief = nullptr;  // of an attempt that may stop before it waits for work
+  bool has_headroom = false;       // new memory is wanted rather than that of other streams
+  bool may_wait = true;            // no stream that would be waited for is being captured
+  bool was_refused = false;        // a wait, by a capture
+  relief_pass* relief = nullptr;   // of an attempt that may stop before it waits for work
   std::optional<error> refusal{};  // out_of_memory, of the latest attempt
   std::optional<std::uint64_t> created_mark{};  // what was created since is this request's
   shortage_report tried{};
@@ -163,8 +163,8 @@ class growth_planner {
   // What a hole has more than a target that is to be continued there.
   [[nodiscard]] std::uint64_t spare() const noexcept {
     check(sizes_.page_granules != 0, "a page has no granule");
-    return 2 * std::max<std::uint64_t>(sizes_.page_granules,
-                                       sizes_.rules.handle_bytes / granule_bytes);
+    return 2 *
+           std::max<std::uint64_t>(sizes_.page_granules, sizes_.rules.handle_bytes / granule_bytes);
   }
   [[nodiscard]] bool overshoots(const handle_record& next, const growth_plan& plan) const noexcept;
   [[nodiscard]] status claim_region_of(const handle_record& first, const growth_effort& effort,

@@ -148,8 +148,7 @@ bool front_lending::end_transfer(const front_transfer& moving, const stream_requ
   check(moving.what.count != 0, "no granule is passed on");
   front_set& fronts = *state_.fronts();
   segment& in = state_.segment_at(0);
-  const std::uint32_t number =
-      fronts.number_of(state_.progress().shown_handle(request.stream));
+  const std::uint32_t number = fronts.number_of(state_.progress().shown_handle(request.stream));
   check(number != moving.from, "memory passes from a front to itself");
   front& from = fronts.at(moving.from);
   const bool lends = number != front_set::none && passed;

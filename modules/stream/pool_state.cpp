@@ -551,9 +551,8 @@ void pool_state::release_blocks() noexcept {
     for (region_id r = regions.first(); r != region_id::none;) {
       const region_id next = regions.after(r);
       const bool lent = in->is_lent(r);
-      const bool live =
-          lent || (in->kind(r) == region_kind::unlisted &&
-                   state_of(regions.tag(r)) == region_state::live);
+      const bool live = lent || (in->kind(r) == region_kind::unlisted &&
+                                 state_of(regions.tag(r)) == region_state::live);
       const granule_range where = in->range(r);
       if (lent) {
         in->free_lent(r, now_for(0), mappings_, streams_);

@@ -163,8 +163,7 @@ class alignas(64) pool_state {
   /// which is out_of_host_memory, as a flag that is set. Not for a captured graph's record.
   [[nodiscard]] address try_allocate(const stream_request& request, bool& starved) noexcept;
   /// The same for a request that is aligned.
-  [[nodiscard]] address try_allocate_aligned(const stream_request& request,
-                                             bool& starved) noexcept;
+  [[nodiscard]] address try_allocate_aligned(const stream_request& request, bool& starved) noexcept;
   /// The same for any request and record. Errors: out_of_host_memory.
   [[nodiscard]] result<address> allocate_own(const stream_request& request) noexcept;
   /// Errors: unknown_address, not_allocated, invalid_argument (inside a block).
@@ -199,9 +198,8 @@ class alignas(64) pool_state {
   [[nodiscard]] inline bool wants_slow_path() const noexcept {
     debug_check([&] { return mappings_.stale_count() != 0 || !mappings_.has_listed_stale(); },
                 "a queue that is empty has a first");
-    return looks_closer_ &&
-           (suspension_ != suspension_phase::running || mappings_.stale_count() != 0 ||
-            wants_front_);
+    return looks_closer_ && (suspension_ != suspension_phase::running ||
+                             mappings_.stale_count() != 0 || wants_front_);
   }
 
   /// Whether a request that is not served at once has nothing else to do than to find memory.
@@ -384,7 +382,7 @@ class alignas(64) pool_state {
   std::uint16_t put_off_for_ = 0;        // the stream of the block that is put off
   region_id put_off_ = region_id::none;  // it, in the first segment [I7]
   std::uint32_t plain_granules_max_;     // as sizes_ has it in bytes, where a part is as a whole
-  address_range first_range_{};  // of the first segment, which most pools need alone
+  address_range first_range_{};          // of the first segment, which most pools need alone
   segment* first_segment_ = nullptr;
   history_ring* recorder_ = nullptr;
   mappings mappings_;
@@ -400,7 +398,7 @@ class alignas(64) pool_state {
   bool wants_front_ = false;
   bool may_have_fronts_ = false;
   bool lending_paused_ = false;
-  std::uint32_t wait_count_ = 0;   // times a thread waited for the lock, since the last front
+  std::uint32_t wait_count_ = 0;     // times a thread waited for the lock, since the last front
   std::uint32_t waits_wanted_ = 32;  // so many ask for a front
   std::unique_ptr<front_set> fronts_;
 };
@@ -409,8 +407,7 @@ inline status pool_state::free_soon(address at, std::uint32_t stream) noexcept {
   static_assert(stream_progress::max_records <= std::numeric_limits<std::uint16_t>::max());
   const std::uint64_t offset_bytes = at.value - first_range_.base.value;
   const bool is_plain = offset_bytes < first_range_.size_bytes &&
-                        offset_bytes % granule_bytes == 0 &&
-                        !(has_history && recorder_ != nullptr);
+                        offset_bytes % granule_bytes == 0 && !(has_history && recorder_ != nullptr);
   if (!is_plain) [[unlikely]] {
     settle();
     return free(at, stream);

@@ -202,8 +202,8 @@ bool stream_pool::take_rights_away(own_rights& of) {
   for (const access_grant& each : of.rights.all()) (void)again.set({each.who, all.of(each.who)});
   check(again.all().size() == of.rights.all().size(), "a right is forgotten that was given");
   // Of a pool that ends while it is suspended no mapping has any.
-  const bool is_mapped = state_.with(
-      [](auto& state) { return state.suspension() != suspension_phase::suspended; });
+  const bool is_mapped =
+      state_.with([](auto& state) { return state.suspension() != suspension_phase::suspended; });
   if (is_mapped && !parts_->remaps.give_access(of.range, &again)) return false;
   const address at = of.range.base;
   check(of.is_freed, "a live block loses its rights");

@@ -282,8 +282,7 @@ class alignas(64) segment {
   }
   /// The first granules of a free region are lent to a front, and one region with what is lent to
   /// it beside them. After provide(1).
-  void lend(region_id found, std::uint32_t count, std::uint32_t number,
-            mappings& records) noexcept;
+  void lend(region_id found, std::uint32_t count, std::uint32_t number, mappings& records) noexcept;
   /// A lent region is another front's, and one region with what is lent to that beside it.
   void pass_lent(region_id region, std::uint32_t number) noexcept;
   /// The range, lent to one front, as a region of its own. After provide(2).

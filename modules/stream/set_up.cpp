@@ -131,8 +131,7 @@ status stream_pool::make_parts() {
     auto state = std::make_unique<pool_state>(setup);
     if (!sees_all_ && options_.fronts != front_rule::never) state->permit_fronts();
     state->set_recorder(recorder_.get());
-    state->progress().set_default_alias(
-        stream_handle{driver_->feature_set().default_stream_alias});
+    state->progress().set_default_alias(stream_handle{driver_->feature_set().default_stream_alias});
     parts_ = std::make_unique<device_core>(driver_, core);
     state_.set(std::move(state));
     return {};

@@ -140,9 +140,8 @@ result<address> stream_pool::reuse_merged(const stream_request& request) {
 // An aligned block behind free memory of its stream may take a page more than in a place of its
 // own.
 result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
-  growth_effort effort{.may_move = may_alias_ && attempt.may_wait,
-                       .use_all_free = true,
-                       .refusal = attempt.refusal};
+  growth_effort effort{
+      .may_move = may_alias_ && attempt.may_wait, .use_all_free = true, .refusal = attempt.refusal};
   check(may_alias_ || !effort.may_move, "memory moves that can be mapped only once");
   const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
   const auto grow_once = [&]() -> result<address> {
@@ -153,12 +152,11 @@ result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
     return try_growth(attempt.request, apart);
   };
   bool is_drained = false;
-  const result<address> grown =
-      retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
-        if (std::exchange(is_drained, true)) return false;
-        if (release_cached().released_count != 0) attempt.tried.trimmed = true;
-        return parts_->memory.statistics().footprint_bytes < footprint_bytes;
-      });
+  const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
+    if (std::exchange(is_drained, true)) return false;
+    if (release_cached().released_count != 0) attempt.tried.trimmed = true;
+    return parts_->memory.statistics().footprint_bytes < footprint_bytes;
+  });
   attempt.refusal = effort.refusal;
   return grown;
 }

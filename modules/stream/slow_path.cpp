@@ -123,8 +123,7 @@ result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
   const auto state = state_.lock();
   const std::uint32_t known = state->find_stream(stream);
   if (known != pool_state::no_stream) return known;
-  const result<std::uint32_t> added =
-      state->add_stream(driver_->feature_set().canonical(stream));
+  const result<std::uint32_t> added = state->add_stream(driver_->feature_set().canonical(stream));
   check(!added || state->find_stream(stream) == *added, "a new stream is not found");
   return added;
 }
@@ -285,8 +284,7 @@ result<address> stream_pool::reuse_behind_wait(const growth_attempt& attempt,
 result<address> stream_pool::grow(const slow_call& call, relief_pass& relief) {
   const stream_request& request = call.request;
   check(request.count_granules != 0, "a growth is for nothing");
-  growth_attempt attempt{
-      .request = request, .relief = &relief, .created_mark = call.created_mark};
+  growth_attempt attempt{.request = request, .relief = &relief, .created_mark = call.created_mark};
   const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
   attempt.has_headroom = state_.with(
       [&](auto& state) { return growth_planner(state).has_headroom(request, footprint_bytes); });

@@ -45,8 +45,7 @@ pool_statistics pool_state::statistics() const noexcept {
   check(captured_granules <= live_granules, "more is kept for graphs than is live");
   now.mapped_bytes = mappings_.handle_granules() * granule_bytes;
   now.live_bytes = (live_granules - captured_granules) * granule_bytes;
-  now.peak_live_bytes =
-      std::max(mappings_.peak_live_granules(), live_granules) * granule_bytes;
+  now.peak_live_bytes = std::max(mappings_.peak_live_granules(), live_granules) * granule_bytes;
   now.reusable_bytes = free_granules * granule_bytes;
   now.captured_bytes = captured_granules * granule_bytes;
   now.hole_bytes = hole_granules * granule_bytes;
@@ -101,8 +100,7 @@ void pool_state::list_lent(const segment& in, region_id region,
   fronts_->at(number).list(within, parts);
   check(!parts.empty() && parts.front().where.offset == within.offset,
         "a front does not have what was lent to it");
-  const stream_handle whose =
-      streams_.progress().shown_handle(fronts_->lease_of(number).record);
+  const stream_handle whose = streams_.progress().shown_handle(fronts_->lease_of(number).record);
   for (const front_part& part : parts) {
     check(part.where.count != 0 && part.where.end() <= within.end(),
           "a front's region leaves what was lent to it");

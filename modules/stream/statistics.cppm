@@ -53,8 +53,8 @@ export struct pool_statistics {
   std::uint64_t blocked_count = 0;  ///< times a caller was made to wait: memory was short
   /// Of the reusable bytes, those that were freed after everything and are not everyone's yet.
   std::uint64_t after_all_bytes = 0;
-  std::uint64_t front_count = 0;  ///< streams that have one (front_rule)
-  std::uint64_t front_bytes = 0;  ///< of the reusable bytes, those that lie in fronts
+  std::uint64_t front_count = 0;      ///< streams that have one (front_rule)
+  std::uint64_t front_bytes = 0;      ///< of the reusable bytes, those that lie in fronts
   std::uint64_t suspended_bytes = 0;  ///< of the mapped bytes: given back until they are resumed
   /// Physical memory that the driver has given and not got back: live, free, and retained unmapped.
   std::uint64_t held_bytes = 0;

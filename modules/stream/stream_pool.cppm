@@ -587,8 +587,8 @@ export class stream_pool {
   template <class Pass>
   [[nodiscard]] result<address> with_idle_memory(slow_call& call, Pass&& pass) {
     if (const status fits = check_can_fit(call); !fits) return fits.error();
-    const result<address> at = with_relief(
-        relief_, call.size_bytes, [&](relief_pass& relief) { return pass(call, relief); });
+    const result<address> at = with_relief(relief_, call.size_bytes,
+                                           [&](relief_pass& relief) { return pass(call, relief); });
     return at ? at : end_failed(call, at.error());
   }
   [[nodiscard]] bool stops_for_others(growth_attempt& attempt, const error& cause) const noexcept;
@@ -736,10 +736,10 @@ export class stream_pool {
   pool_options options_;
   gate_watch gate_watch_{gate_};
   mutable watcher_lock watcher_lock_;
-  mutable growth_lock growth_lock_;  // held while the driver is called
+  mutable growth_lock growth_lock_;                      // held while the driver is called
   std::vector<std::unique_ptr<own_rights>> own_rights_;  // under it
   stream_handle named_ = stream_handle::default_stream;  // by the call that holds it
-  release_lock release_lock_;        // held while memory goes back to the driver
+  release_lock release_lock_;  // held while memory goes back to the driver
   mutable mark_lock mark_lock_;
   std::uint32_t captures_announced_ VMM_GUARDED_BY(mark_lock_) = 0;
   // Captures that were not announced, seen by calls on their streams, whose end was not seen.
@@ -813,8 +813,7 @@ inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
     state->settle();
     if (status named = check_stream(stream); !named) return named;
     if (status live = locked_blocks(*state).check_live(at); !live) return live;
-    const result<std::uint32_t> added =
-        state->add_stream(driver_->feature_set().canonical(stream));
+    const result<std::uint32_t> added = state->add_stream(driver_->feature_set().canonical(stream));
     if (!added) return added.error();
     number = *added;
   }

@@ -151,9 +151,9 @@ status pool_state::validate() const noexcept {
       if (broken != nullptr) return refuse(errc::internal, broken);
     }
   }
-  for (const char* broken : {broken_sums(seen), mappings_.broken_invariant(),
-                             streams_.broken_invariant(), captures_.broken_invariant(streams_),
-                             front_lending::broken_invariant(*this)}) {
+  for (const char* broken :
+       {broken_sums(seen), mappings_.broken_invariant(), streams_.broken_invariant(),
+        captures_.broken_invariant(streams_), front_lending::broken_invariant(*this)}) {
     if (broken != nullptr) return refuse(errc::internal, broken);
   }
   return {};

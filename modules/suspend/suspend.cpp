@@ -731,8 +731,7 @@ status suspender::read_backup(std::span<std::byte> into, address from) const {
     if (!found) return found.error();
     if (*found == into.size()) return {};
   }
-  return refuse(errc::unknown_address,
-                "no backup has these bytes: no suspended region keeps them");
+  return refuse(errc::unknown_address, "no backup has these bytes: no suspended region keeps them");
 }
 
 status suspender::return_backups() {

@@ -263,9 +263,8 @@ void stream_progress::add_mark_of_all(mark_order&& done, const ticket_ref& mark)
   for (std::uint32_t stream = next_unmarked(0); stream != no_stream;
        stream = next_unmarked(stream + 1)) {
     stream_record& record = *records_[stream];
-    const std::uint64_t newest = record.mark_count == 0
-                                     ? record.passed_epoch
-                                     : record.marks[record.mark_count - 1].at.epoch;
+    const std::uint64_t newest =
+        record.mark_count == 0 ? record.passed_epoch : record.marks[record.mark_count - 1].at.epoch;
     if (newest < epoch) append_mark(record, {{stream, epoch}, mark});
   }
 }

@@ -163,8 +163,7 @@ export class stream_progress {
   }
   [[nodiscard]] inline std::uint64_t last_epoch(std::uint32_t stream) const noexcept {
     debug_check([&] { return stream < count(); }, "no stream has this number");
-    const std::uint64_t epoch =
-        stream == last_stream_ ? last_epoch_ : records_[stream]->last_epoch;
+    const std::uint64_t epoch = stream == last_stream_ ? last_epoch_ : records_[stream]->last_epoch;
     debug_check([&] { return epoch <= clock_; }, "a stream's last epoch is to come");
     return epoch;
   }

@@ -148,8 +148,8 @@ class top_file {
     const bool is_right =
         above >= 0 && ::fstat(above, &found) == 0 &&
         (found.st_uid == ::geteuid() || (found.st_uid == 0 && (found.st_mode & S_ISVTX) != 0));
-    const bool is_there = is_right && (::mkdirat(above, path.c_str() + slash + 1, 0700) == 0 ||
-                                       errno == EEXIST);
+    const bool is_there =
+        is_right && (::mkdirat(above, path.c_str() + slash + 1, 0700) == 0 || errno == EEXIST);
     if (above >= 0) ::close(above);
     check(!is_there || is_right, "a folder is made below another user's");
     return is_there;
@@ -165,9 +165,8 @@ class top_file {
     whole.l_whence = SEEK_SET;
     if (::fchmod(file_, 0600) != 0 || ::fcntl(file_, F_OFD_SETLK, &whole) != 0) return false;
     bool has_size = false;
-    without_write_signals([&] {
-      has_size = ::ftruncate(file_, static_cast<::off_t>(top_file_bytes)) == 0;
-    });
+    without_write_signals(
+        [&] { has_size = ::ftruncate(file_, static_cast<::off_t>(top_file_bytes)) == 0; });
     if (!has_size) return false;
     top_head head;
     head.slot_count = top_slot_count;
@@ -186,8 +185,7 @@ class top_file {
     bool is_written = false;
     check(at >= 0, "an offset has no place in a file");
     without_write_signals([&] {
-      is_written =
-          ::pwrite(file_, &what, sizeof(what), at) == static_cast<::ssize_t>(sizeof(what));
+      is_written = ::pwrite(file_, &what, sizeof(what), at) == static_cast<::ssize_t>(sizeof(what));
     });
     return is_written;
   }

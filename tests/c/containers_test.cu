@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <exception>
 
-#include <cuda/buffer>
 #include <cuda_runtime.h>
+#include <cuda/buffer>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/device_uvector.hpp>

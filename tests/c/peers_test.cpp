@@ -110,12 +110,11 @@ TEST_F(Peers, RightsThatABlockOfAPoolCannotHave) {
   EXPECT_FAILS(vmm_pool_set_access(pool, whole, nullptr, 1), wrong);
   EXPECT_FAILS(vmm_pool_set_access(pool, whole, &reads, 0), wrong);
   EXPECT_FAILS(vmm_pool_set_access(pool, whole, &reads, VMM_GRANTS_MAX + 1), wrong);
-  for (const vmm_grant& each : {vmm_grant{VMM_PLACE_DEVICE, 0, VMM_RIGHTS_READ, 0},
-                                vmm_grant{7, 1, VMM_RIGHTS_READ, 0},
-                                vmm_grant{VMM_PLACE_DEVICE, -1, VMM_RIGHTS_READ, 0},
-                                vmm_grant{VMM_PLACE_DEVICE, 9, VMM_RIGHTS_READ, 0},
-                                vmm_grant{VMM_PLACE_DEVICE, 1, 3, 0},
-                                vmm_grant{VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 5}}) {
+  for (const vmm_grant& each :
+       {vmm_grant{VMM_PLACE_DEVICE, 0, VMM_RIGHTS_READ, 0}, vmm_grant{7, 1, VMM_RIGHTS_READ, 0},
+        vmm_grant{VMM_PLACE_DEVICE, -1, VMM_RIGHTS_READ, 0},
+        vmm_grant{VMM_PLACE_DEVICE, 9, VMM_RIGHTS_READ, 0}, vmm_grant{VMM_PLACE_DEVICE, 1, 3, 0},
+        vmm_grant{VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 5}}) {
     EXPECT_FAILS(vmm_pool_set_access(pool, whole, &each, 1), wrong);
   }
   auto* const inside = static_cast<char*>(whole) + 512;

@@ -93,7 +93,7 @@ TEST_F(Threads, ShareAManager) {
 // One pool at a time, under a handle that all threads see. Some destroy it while others use it.
 TEST_F(Threads, DestroyWhatOthersUse) {
   vmm_pool_options quiet = c_test::pool_defaults();
-  quiet.report_live = 0;  // a block may be live when its pool goes
+  quiet.report_live = 0;                 // a block may be live when its pool goes
   quiet.reservation_bytes = 1024 * MiB;  // each of a hundred pools is looked at whole
   std::atomic<vmm_pool*> shared = nullptr;
   std::atomic<int> wrong = 0;

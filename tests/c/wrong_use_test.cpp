@@ -596,19 +596,19 @@ TEST_F(WrongUse, FlagsThatAreNeitherYesNorNo) {
                                     vmm_pool* made = nullptr;
                                     return vmm_pool_create(driver, &wrong, &made);
                                   });
-  refuses_flags<vmm_manager_options>(manager_defaults(), VMM_ERROR_BAD_OPTION,
-                                     {{"wait_when_short", &vmm_manager_options::wait_when_short},
-                                      {"compressible", &vmm_manager_options::compressible},
-                                      {"rdma_capable", &vmm_manager_options::rdma_capable},
-                                      {"use_place", &vmm_manager_options::use_place},
-                                      {"read_environment", &vmm_manager_options::read_environment},
-                                      {"report_live", &vmm_manager_options::report_live},
-                                      {"streams_forgotten",
-                                       &vmm_manager_options::streams_forgotten}},
-                                     [&](const vmm_manager_options& wrong) {
-                                       vmm_manager* made = nullptr;
-                                       return vmm_manager_create(driver, &wrong, &made);
-                                     });
+  refuses_flags<vmm_manager_options>(
+      manager_defaults(), VMM_ERROR_BAD_OPTION,
+      {{"wait_when_short", &vmm_manager_options::wait_when_short},
+       {"compressible", &vmm_manager_options::compressible},
+       {"rdma_capable", &vmm_manager_options::rdma_capable},
+       {"use_place", &vmm_manager_options::use_place},
+       {"read_environment", &vmm_manager_options::read_environment},
+       {"report_live", &vmm_manager_options::report_live},
+       {"streams_forgotten", &vmm_manager_options::streams_forgotten}},
+      [&](const vmm_manager_options& wrong) {
+        vmm_manager* made = nullptr;
+        return vmm_manager_create(driver, &wrong, &made);
+      });
   void* block = build(4096);
   auto resize = sized<vmm_resize_request>();
   resize.at = block;

@@ -55,8 +55,7 @@ seeded_run run_pool(std::uint64_t seed) {
   basic_stream_program<recording_driver> program{byte_source{bytes}, recorder};
   seeded_run out;
   const char* const wrong = program.run({.validate_every = 64, .every_call = false});
-  if (wrong != nullptr)
-    out.problem = std::string(wrong) + ": " + program.detail();
+  if (wrong != nullptr) out.problem = std::string(wrong) + ": " + program.detail();
   const vmm::pool_statistics& last = program.last_statistics();
   out.statistics = show(last);
   out.calls = recorder->text();

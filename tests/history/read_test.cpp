@@ -52,8 +52,9 @@ TEST(ReadHistory, APipeIsReadToTheLimit) {
     while (goes_on) goes_on = ::write(end, zeros.data(), zeros.size()) > 0;
     ::close(end);
   });
-  EXPECT_EQ(problem_of(path, mib), path + ": is larger than 1048576 bytes, which is the most that "
-                                          "is read: record fewer events");
+  EXPECT_EQ(problem_of(path, mib), path +
+                                       ": is larger than 1048576 bytes, which is the most that "
+                                       "is read: record fewer events");
   writer.join();
   fs::remove(path);
 }

@@ -148,10 +148,11 @@ void run_manager(const std::string& path, std::uint64_t event_count, int steps) 
     const vmm::address target = *blocks.allocate(3 * mib);
     insist(blocks.settle(target).has_value() && blocks.settle(source).has_value(), "it is idle");
     insist(driver.finish_all().has_value(), "work ends");
-    insist(blocks.copy({.target = target, .source = source, .size_bytes = 3 * mib},
-                       vmm::copy_mode::move)
-               .has_value(),
-           "memory moves to another block");
+    insist(
+        blocks
+            .copy({.target = target, .source = source, .size_bytes = 3 * mib}, vmm::copy_mode::move)
+            .has_value(),
+        "memory moves to another block");
     live.push_back(target);
     if (step % 80 == 39) insist(blocks.free(source).has_value(), "what is left goes");
   }

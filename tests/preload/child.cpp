@@ -144,9 +144,9 @@ std::string parted(const std::string& native, const std::string& ours) {
     if (before[i] != now[i])
       return "line " + std::to_string(i + 1) + ": '" + before[i] + "' became '" + now[i] + "'";
   }
-  return native == ours ? ""
-                        : std::to_string(before.size()) + " lines became " +
-                              std::to_string(now.size());
+  return native == ours
+             ? ""
+             : std::to_string(before.size()) + " lines became " + std::to_string(now.size());
 }
 
 void expect_same(const std::string& mode, const std::vector<std::string>& words,

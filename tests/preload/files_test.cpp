@@ -25,9 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 child::outcome traced_to(const std::string& name, const std::string& report = "off") {
-  return child::preloaded(
-      "monitor", {"many"},
-      {"VMM_REPORT=" + report, "VMM_REPORT_FORMAT=json", "VMM_TRACE=" + name});
+  return child::preloaded("monitor", {"many"},
+                          {"VMM_REPORT=" + report, "VMM_REPORT_FORMAT=json", "VMM_TRACE=" + name});
 }
 
 // The program goes on, and one line says what is wrong.
@@ -57,8 +56,7 @@ TEST(Files, AFullDiskEndsTheTraceAndNotTheProgram) {
 
 TEST(Files, AFullDiskIsSeenInTheLastWriteToo) {
   const child::outcome seen = child::preloaded(
-      "monitor", {"work"},
-      {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json", "VMM_TRACE=/dev/full"});
+      "monitor", {"work"}, {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json", "VMM_TRACE=/dev/full"});
   EXPECT_NE(seen.err.find("\"trace_complete\":false"), std::string::npos) << seen.err;
   EXPECT_NE(seen.err.find("/dev/full: no space is left"), std::string::npos) << seen.err;
 }
@@ -144,6 +142,5 @@ TEST(Files, ADeviceBehindALinkTakesATrace) {
 TEST(Files, AReportThatCannotBeWrittenIsReported) {
   const child::outcome seen = child::preloaded("monitor", {"work"}, {"VMM_REPORT=/dev/full"});
   EXPECT_EQ(seen.code, 0);
-  EXPECT_EQ(seen.err,
-            "vmm_preload: the report cannot be written: /dev/full: no space is left\n");
+  EXPECT_EQ(seen.err, "vmm_preload: the report cannot be written: /dev/full: no space is left\n");
 }

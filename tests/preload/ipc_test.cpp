@@ -21,8 +21,7 @@
 namespace {
 
 std::string opened_as(const std::string& lie) {
-  const child::outcome seen =
-      child::preloaded("vmm", {"ipc_impostor", lie}, {"VMM_REPORT=off"});
+  const child::outcome seen = child::preloaded("vmm", {"ipc_impostor", lie}, {"VMM_REPORT=off"});
   EXPECT_EQ(seen.code, 0) << seen.err;
   return seen.out;
 }

@@ -96,8 +96,7 @@ TEST(Managed, WhatIsFreedOrGoneIsNotSharedAndWhatIsOpenStays) {
 
 TEST(Managed, AClosedBlockSpoilsNoCapture) {
   const child::outcome seen = child::preloaded("vmm", {"ipc_captured"}, {"VMM_REPORT=off"});
-  EXPECT_EQ(seen.out,
-            "close 0\nclose again 1\ncapture 0 whole\nmapped 0\nclose 0, mapped 0\n")
+  EXPECT_EQ(seen.out, "close 0\nclose again 1\ncapture 0 whole\nmapped 0\nclose 0, mapped 0\n")
       << seen.err;
 }
 

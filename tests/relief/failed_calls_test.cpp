@@ -158,9 +158,8 @@ TEST_F(FailedCalls, AManagersChunksGoWhereTheDeviceIsShort) {
   const auto block = blocks.allocate(60 * MiB);
   ASSERT_TRUE(block);
   (void)expect_unchanged([&] { return blocks.allocate(1000 * MiB); });
-  (void)expect_unchanged([&] {
-    return blocks.resize({.at = *block, .size_bytes = 1200 * MiB, .may_move = true});
-  });
+  (void)expect_unchanged(
+      [&] { return blocks.resize({.at = *block, .size_bytes = 1200 * MiB, .may_move = true}); });
   driver.fail({vmm::call::map, 1, false, driver.possible_errors(vmm::call::map).front()});
   (void)expect_unchanged([&] { return blocks.resize({.at = *block, .size_bytes = 100 * MiB}); });
 }

@@ -60,8 +60,7 @@ class told_mappings final : public vmm::remap_listener {
   }
   void after_change(const vmm::remap_notice& notice) noexcept override {
     EXPECT_EQ(notice.kind, vmm::remap_kind::mapped);
-    const auto [place, is_new] =
-        ranges_.emplace(notice.range.base.value, notice.range.size_bytes);
+    const auto [place, is_new] = ranges_.emplace(notice.range.base.value, notice.range.size_bytes);
     EXPECT_TRUE(is_new) << "mapped over a mapping";
     const auto next = std::next(place);
     EXPECT_TRUE(next == ranges_.end() || notice.range.end().value <= next->first);
@@ -385,8 +384,8 @@ class model_program {
     EXPECT_EQ(now.live_bytes, live_bytes());
     EXPECT_LE(now.peak_live_bytes, peak_bytes_);  // of what fronts hand out, as far as it was seen
     EXPECT_GE(now.peak_live_bytes, fronts_ ? now.live_bytes : peak_bytes_);
-    const auto pinned = std::ranges::count_if(
-        blocks_, [](const auto& each) { return each.second.pins != 0; });
+    const auto pinned =
+        std::ranges::count_if(blocks_, [](const auto& each) { return each.second.pins != 0; });
     EXPECT_EQ(now.pinned_count, static_cast<std::uint64_t>(pinned));
     EXPECT_EQ(now.captured_bytes, 0u);
     EXPECT_EQ(now.mapped_bytes, now.live_bytes + now.reusable_bytes);

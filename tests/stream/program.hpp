@@ -285,8 +285,8 @@ class basic_stream_program {
     const vmm::pool_policy& rules = pool_->options().rules;
     const std::uint64_t live_bytes = now.live_bytes + now.captured_bytes + size_bytes + 2 * mib;
     const std::uint64_t peak_bytes = std::max(now.peak_live_bytes, live_bytes);
-    const double most = rules.headroom * static_cast<double>(peak_bytes) +
-                        static_cast<double>(rules.slack_bytes);
+    const double most =
+        rules.headroom * static_cast<double>(peak_bytes) + static_cast<double>(rules.slack_bytes);
     if (done.created_bytes != 0 && static_cast<double>(now.mapped_bytes) > most)
       complain("an announcement has created more than the headroom");
   }
@@ -796,9 +796,9 @@ class basic_stream_program {
   bool after_all_ = false;
   bool all_calls_ = false;
   bool aligned_ = false;
-  bool announces_ = false;    // captures
-  bool is_recorded_ = false;  // a history
-  bool streams_end_ = false;  // every second one that goes, without forget()
+  bool announces_ = false;        // captures
+  bool is_recorded_ = false;      // a history
+  bool streams_end_ = false;      // every second one that goes, without forget()
   vmm::stream_handle outside_{};  // the pool does not know it
   std::uint64_t live_bytes_ = 0;
   std::uint64_t budget_bytes_ = 0;

@@ -487,8 +487,7 @@ std::vector<scenario<B>> preparations() {
       {"announce, own handles move", moving(), two_gaps<B>(0), announcing(8 * MiB, 0)},
       {"announce, what another stream has finished moves", moving(), finished_by_b,
        announcing(8 * MiB, 2)},
-      {"announce, another stream's work goes on", moving(), two_gaps<B>(1),
-       announcing(8 * MiB, 2)},
+      {"announce, another stream's work goes on", moving(), two_gaps<B>(1), announcing(8 * MiB, 2)},
       {"announce in a further reservation", small_space(growing(), 48 * MiB),
        [](w_t& w) { ASSERT_TRUE(w.add_used(8 * MiB, w.a)); }, announcing(4 * MiB, 2)},
   };
@@ -497,8 +496,8 @@ std::vector<scenario<B>> preparations() {
 template <class B>
 std::vector<scenario<B>> all() {
   std::vector<scenario<B>> list = growths<B>();
-  for (const auto& more : {reuses<B>(), shortages<B>(), returns<B>(), after_all<B>(),
-                           preparations<B>()})
+  for (const auto& more :
+       {reuses<B>(), shortages<B>(), returns<B>(), after_all<B>(), preparations<B>()})
     list.insert(list.end(), more.begin(), more.end());
   return list;
 }
@@ -528,8 +527,8 @@ inline std::vector<variant> variants() {
   vmm::fake::profile host = vmm::fake::profile::host();
   host.host_memory_bytes = 64 * MiB;
   host.host_granularity = cuda.device_granularity;
-  return {{"cuda", cuda},       {"no alias", no_alias},     {"no span", no_span},
-          {"neither", neither}, {"level zero", level_zero}, {"host", host},
+  return {{"cuda", cuda},        {"no alias", no_alias},     {"no span", no_span},
+          {"neither", neither},  {"level zero", level_zero}, {"host", host},
           {"fronts", cuda, true}};
 }
 

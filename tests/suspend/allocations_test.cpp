@@ -139,9 +139,8 @@ std::vector<operation> all_operations() {
       {"suspend what is away", true, false,
        [](is& w) {
          const auto refused = w.sleeper->suspend({.tags = weights});
-         return refused || refused.error().code == vmm::errc::in_use
-                    ? vmm::status{}
-                    : vmm::status{refused.error()};
+         return refused || refused.error().code == vmm::errc::in_use ? vmm::status{}
+                                                                     : vmm::status{refused.error()};
        }},
       {"ask for the obstacle", true, false,
        [](is& w) { return status_of(w.sleeper->last_obstacle()); }},
@@ -200,8 +199,6 @@ TEST(SuspendHostMemory, InPageableMemory) { sweep({.tier = vmm::backup_tier::pag
 TEST(SuspendHostMemory, InAFile) {
   sweep({.tier = vmm::backup_tier::file, .directory = testing::TempDir()});
 }
-TEST(SuspendHostMemory, Verified) {
-  sweep({.tier = vmm::backup_tier::pageable, .verify = true});
-}
+TEST(SuspendHostMemory, Verified) { sweep({.tier = vmm::backup_tier::pageable, .verify = true}); }
 
 }  // namespace

@@ -86,11 +86,15 @@ class program {
 
   void step() {
     switch (any(12)) {
-      case 0: case 1: case 2: allocate(); break;
-      case 3: case 4: free_one(); break;
+      case 0:
+      case 1:
+      case 2: allocate(); break;
+      case 3:
+      case 4: free_one(); break;
       case 5: work(); break;
       case 6: suspend(); break;
-      case 7: case 8: resume(); break;
+      case 7:
+      case 8: resume(); break;
       case 9: resize(); break;
       case 10: pin(); break;
       default: give_rights_or_trim(); break;
@@ -127,11 +131,18 @@ class program {
   }
   bool is_suspended(const shadow& of) const { return away_[of.owner % 2]; }
   void plan_fault() {
-    constexpr std::array calls{vmm::call::create,     vmm::call::map,         vmm::call::unmap,
-                               vmm::call::release,    vmm::call::set_access,  vmm::call::copy,
-                               vmm::call::fill,       vmm::call::create_stream,
-                               vmm::call::create_event, vmm::call::record_event,
-                               vmm::call::synchronize_event, vmm::call::synchronize_stream};
+    constexpr std::array calls{vmm::call::create,
+                               vmm::call::map,
+                               vmm::call::unmap,
+                               vmm::call::release,
+                               vmm::call::set_access,
+                               vmm::call::copy,
+                               vmm::call::fill,
+                               vmm::call::create_stream,
+                               vmm::call::create_event,
+                               vmm::call::record_event,
+                               vmm::call::synchronize_event,
+                               vmm::call::synchronize_stream};
     driver_.clear_faults();
     const vmm::call where = calls[any(calls.size())];
     if (any(3) != 0 || driver_.possible_errors(where).empty()) return;

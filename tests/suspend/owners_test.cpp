@@ -64,7 +64,8 @@ class program {
     switch (any(8)) {
       case 0: push(); break;
       case 1: shrink(); break;
-      case 2: case 3: resize_range(); break;
+      case 2:
+      case 3: resize_range(); break;
       case 4: allocate(); break;
       case 5: suspend(); break;
       default: resume(); break;

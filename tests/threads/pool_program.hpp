@@ -200,8 +200,7 @@ class pool_program {
     // A capture that is not announced is spoiled by an event behind all work.
     announces_ = after_all_ || numbers_.one_in(2);
     out.captures_announced = captures_ && announces_;
-    out.streams_forgotten =
-        !announces_ || !driver_.feature_set().record_all || numbers_.one_in(3);
+    out.streams_forgotten = !announces_ || !driver_.feature_set().record_all || numbers_.one_in(3);
     // The trap gives a number again while work of the stream before it is unfinished.
     forgets_ = out.streams_forgotten || again_;
     if (numbers_.one_in(3)) out.watcher = &watcher_;
@@ -258,8 +257,7 @@ class pool_program {
     const auto done = sleeper_->suspend({.streams = streams});
     is_asleep_ = done.has_value();
     if (is_asleep_) return;
-    if (!may_refuse(done.error().code))
-      note(who, done.error(), "the pool could not be suspended");
+    if (!may_refuse(done.error().code)) note(who, done.error(), "the pool could not be suspended");
   }
   // Whether that is since somebody has suspended it.
   [[nodiscard]] bool may_refuse(vmm::errc code) const {

@@ -114,8 +114,7 @@ void play_all(const char* name, const part& first, const part& second) {
 }
 
 TEST(ReliefThreads, TwoPoolsAreShortAtOnce) {
-  play_all(
-      "two pools", [](world& in) { in.use(*in.one); }, [](world& in) { in.use(*in.other); });
+  play_all("two pools", [](world& in) { in.use(*in.one); }, [](world& in) { in.use(*in.other); });
 }
 
 TEST(ReliefThreads, APoolAndAManagerAreShortAtOnce) {
@@ -126,8 +125,7 @@ TEST(ReliefThreads, APoolAndAManagerAreShortAtOnce) {
 
 TEST(ReliefThreads, APoolIsDestroyedWhileItIsTrimmed) {
   play_all(
-      "a pool that goes", [](world& in) { in.use(*in.one); },
-      [](world& in) { in.other.reset(); });
+      "a pool that goes", [](world& in) { in.use(*in.one); }, [](world& in) { in.other.reset(); });
 }
 
 }  // namespace

@@ -64,8 +64,8 @@ std::vector<assertion_count> count_assertions(const std::vector<file>& files) {
       if (is_site(text.tokens, at)) sites.push_back(text.tokens[at].line);
     }
     into.site_count += static_cast<int>(std::ranges::count_if(sites, [&](int line) {
-      return std::ranges::any_of(
-          *functions, [line](const function_extent& of) { return contains(of, line); });
+      return std::ranges::any_of(*functions,
+                                 [line](const function_extent& of) { return contains(of, line); });
     }));
     into.plain_count +=
         static_cast<int>(std::ranges::count_if(*functions, [&](const function_extent& of) {

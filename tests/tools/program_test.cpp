@@ -356,8 +356,8 @@ TEST_F(Program, AFileThatCannotBeWrittenInFullLeavesTheOldOne) {
 
 TEST_F(Program, AFileIsReplacedWithItsRightsAndBehindItsLink) {
   const std::string kept = file("kept.svg", "mine");
-  std::filesystem::permissions(kept, std::filesystem::perms::owner_read |
-                                         std::filesystem::perms::owner_write);
+  std::filesystem::permissions(
+      kept, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   std::filesystem::create_symlink("kept.svg", path("link.svg"));
   EXPECT_EQ(run(file("tiny.trace", tiny) + " --svg " + path("link.svg")).code, 0);
   EXPECT_TRUE(std::filesystem::is_symlink(path("link.svg")));

@@ -150,8 +150,7 @@ TEST_F(RunScript, EndsABuildWithItself) {
            "case \"$*\" in *targets*) echo 'bench_va: phony'; exit ;; *' -n '*) exit ;; esac\n" +
                waits + "compiler & read -r _ <'" + path("begun") + "'; kill -" + signal +
                " $(cat '" + path("main") + "'); read -r _ <'" + path("never") + "'");
-    const finished got =
-        ask("bash -c 'echo $$ >\"" + path("main") + "\"; exec ./run bench va'");
+    const finished got = ask("bash -c 'echo $$ >\"" + path("main") + "\"; exec ./run bench va'");
     EXPECT_EQ(got.code, code) << got.err;
     EXPECT_NE(got.err.find("run: interrupted\n"), std::string::npos) << got.err;
     EXPECT_EQ(got.err.find("failed"), std::string::npos) << got.err;
@@ -166,8 +165,9 @@ TEST_F(RunScript, NamesTheNearestWord) {
   const finished got = ask("./run dmeo");
   EXPECT_EQ(got.code, 2);
   EXPECT_EQ(got.out, "");
-  EXPECT_EQ(got.err, "run: there is no word 'dmeo'; did you mean 'demo'?\n"
-                     "     ./run help lists the words\n");
+  EXPECT_EQ(got.err,
+            "run: there is no word 'dmeo'; did you mean 'demo'?\n"
+            "     ./run help lists the words\n");
   EXPECT_EQ(ask("./run nonsense").err.find("mean"), std::string::npos);
   EXPECT_EQ(ask("./run view").err.find("run: usage: ./run view HISTORY"), 0u);
 }
@@ -178,8 +178,9 @@ TEST_F(RunScript, PreloadsFromAPathWithBlanks) {
   std::filesystem::create_directories(tree + "/tests");
   for (const char* copied : {"run", "CMakePresets.json"})
     std::filesystem::copy(path(copied), tree + "/" + copied);
-  script("bin/ninja", "case \"$*\" in *targets*) echo 'vmm_preload: phony' ;;\n"
-                      "*' -n '*) echo 'ninja: no work to do.' ;; esac");
+  script("bin/ninja",
+         "case \"$*\" in *targets*) echo 'vmm_preload: phony' ;;\n"
+         "*' -n '*) echo 'ninja: no work to do.' ;; esac");
   script("bin/program", "echo \"$LD_PRELOAD\"; readlink \"$LD_PRELOAD\"; echo \"$VMM_MODE\"");
   const finished got = ask("'a b:c/run' preload vmm program");
   EXPECT_EQ(got.code, 0) << got.err;

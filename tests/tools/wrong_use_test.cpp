@@ -360,9 +360,10 @@ TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
 }
 
 TEST_F(WrongUse, AtTheLimitOfFileSizeIsAnErrorAndNoSignal) {
-  const auto got = run("bash -c '(ulimit -f 0; exec \"$0\" \"$1\" --svg x.svg) 2>&1 >/dev/null | "
-                       "cat; exit ${PIPESTATUS[0]}' " +
-                       path_of("tools/vmm-replay") + " " + file("tiny.trace", tiny));
+  const auto got =
+      run("bash -c '(ulimit -f 0; exec \"$0\" \"$1\" --svg x.svg) 2>&1 >/dev/null | "
+          "cat; exit ${PIPESTATUS[0]}' " +
+          path_of("tools/vmm-replay") + " " + file("tiny.trace", tiny));
   EXPECT_EQ(got.code, 1);
   EXPECT_EQ(got.out, "vmm-replay: x.svg: cannot be written: File too large\n");
 }

@@ -149,9 +149,8 @@ class meter {
     };
     const vmm::access_grant all[] = {{driver_.home(), vmm::access::read_write}};
     const auto room = must(timed(reserve, [&] { return driver_.reserve({size_bytes, 0, {}}); }));
-    const auto made = must(timed(create, [&] {
-      return driver_.create({size_bytes, driver_.home()});
-    }));
+    const auto made =
+        must(timed(create, [&] { return driver_.create({size_bytes, driver_.home()}); }));
     must(timed(map, [&] { return driver_.map({room.base, size_bytes, made, 0}); }));
     must(timed(set_access, [&] { return driver_.set_access(room, all); }));
     must(timed(record_event, [&] { return driver_.record_event(event_, stream_); }));

@@ -161,7 +161,7 @@ struct wave_report {
   std::uint64_t missing_bytes = 0;
   double longest_death_us = 0;  ///< from a kill until the process has ended
   double longest_us = 0;        ///< from then to its lease's end
-  int skips = 0;          ///< a verdict that ends the part
+  int skips = 0;                ///< a verdict that ends the part
 };
 
 struct wave {

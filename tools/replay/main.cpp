@@ -195,9 +195,7 @@ class reader {
                                                     "pool", "vpmm"};
     const std::string& given = out_.run.policy;
     if (!problem_.empty() || std::ranges::find(known, given) != known.end()) return;
-    const auto distance = [&](std::string_view one) {
-      return vmm::tools::distance_of(given, one);
-    };
+    const auto distance = [&](std::string_view one) { return vmm::tools::distance_of(given, one); };
     const std::string_view nearest = *std::ranges::min_element(known, {}, distance);
     problem_ = "there is no policy '" + given + "'";
     if (distance(nearest) <= 2) problem_ += "; the nearest is " + std::string(nearest);
@@ -291,9 +289,9 @@ int replay_seeds(const command_line& wanted, const vmm::tools::trace& input) {
       vmm::tools::run_seeds(input, wanted.run, wanted.jitter_seed_count);
   if (!outcome.problem.empty())
     return complain(outcome.problem, outcome.is_callers_fault ? exit_misused : exit_failed);
-  const std::string why = vmm::tools::print(wanted.is_json
-                                                ? vmm::tools::to_json(outcome.report) + "\n"
-                                                : vmm::tools::to_text(outcome.report));
+  const std::string why =
+      vmm::tools::print(wanted.is_json ? vmm::tools::to_json(outcome.report) + "\n"
+                                       : vmm::tools::to_text(outcome.report));
   if (!why.empty()) return complain(why, exit_failed);
   const std::uint64_t failures = outcome.report.failure_count();
   if (failures == 0) return 0;

@@ -419,8 +419,7 @@ trouble cause_of(const error& why, const std::array<const char*, Count>& variabl
 }
 
 template <class Rig, class Ground, class Options>
-[[nodiscard]] result<std::unique_ptr<Rig>> open_rig(const trace& input,
-                                                    const run_options& options,
+[[nodiscard]] result<std::unique_ptr<Rig>> open_rig(const trace& input, const run_options& options,
                                                     const Options& rules) {
   result<std::unique_ptr<Ground>> ground = Ground::open(options);
   if (!ground) return ground.error();

@@ -42,12 +42,12 @@ using c10::cuda::MempoolId_t;
 
 int failures = 0;
 
-#define EXPECT(condition)                                                    \
-  do {                                                                       \
-    if (!(condition)) {                                                      \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);   \
-      ++failures;                                                            \
-    }                                                                        \
+#define EXPECT(condition)                                                  \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      ++failures;                                                          \
+    }                                                                      \
   } while (false)
 
 vmm_allocator* make_vmm() {
@@ -163,8 +163,7 @@ void checkpoints(torch_cuda::CUDAAllocator& torch, vmm_allocator* vmm) {
   EXPECT(first.compare_exchange_deleter(torch.raw_deleter(), &c10::detail::deleteNothing));
   first.clear();
   EXPECT(change.dataptrs_allocd.size() == 2);
-  for (const auto& each : change.dataptrs_allocd)
-    EXPECT(each.get_deleter() == torch.raw_deleter());
+  for (const auto& each : change.dataptrs_allocd) EXPECT(each.get_deleter() == torch.raw_deleter());
   change.dataptrs_allocd.clear();
   EXPECT(torch.checkPoolLiveAllocations(0, pool, {}));
   torch.releasePool(0, pool);

@@ -143,8 +143,8 @@ using vmm::fake::trap_set;
 // vmm.growable
 using vmm::few_handles;
 using vmm::growable_change;
-using vmm::growable_pin;
 using vmm::growable_options;
+using vmm::growable_pin;
 using vmm::growable_range;
 using vmm::growable_request;
 using vmm::growable_segment_count_max;

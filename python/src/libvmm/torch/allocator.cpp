@@ -388,8 +388,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
   }
   torch_cuda::CheckpointDelta setCheckpointPoolState(
       DeviceIndex device, std::shared_ptr<torch_cuda::AllocatorState> state) override {
-    torch_cuda::CheckpointDelta changes =
-        native_->setCheckpointPoolState(device, std::move(state));
+    torch_cuda::CheckpointDelta changes = native_->setCheckpointPoolState(device, std::move(state));
     for (DataPtr& each : changes.dataptrs_allocd) each = adopted(std::move(each));
     return changes;
   }
