@@ -34,12 +34,16 @@ PARTS = [
     (r"size_bins|first_fit|best_fit|lowest_fit", "free lists: counts, bitmap, heads, next in list"),
     (r"stream_progress|stream_table|advance", "state: streams and clock"),
     (r"free_handle_bins|leave_free|enter_free", "free handles: lists"),
-    (r"handle_record|count_live_in_each|release_range", "handles and their mappings, where one "
-                                                        "becomes free or live"),
+    (
+        r"handle_record|count_live_in_each|release_range",
+        "handles and their mappings, where one becomes free or live",
+    ),
     (r"mapping_at|_M_ptr.*mapping", "units: what is mapped where"),
     (r"mapping@|mapping::|release_live", "mapping of the block"),
-    (r"mappings@|pool_geometry|pool_state|granules_|segment_around|wants_slow",
-     "state: first segment, live counts"),
+    (
+        r"mappings@|pool_geometry|pool_state|granules_|segment_around|wants_slow",
+        "state: first segment, live counts",
+    ),
     (r"region_map|note_of|mark_of|kind_of|region_record", "regions: records, notes, kinds"),
     (r"segment@|segment::|_M_ptr|operator-", "segment: where its parts are"),
     (r"stream_pool|spin_lock|history_use|guarded|__atomic_base", "pool: gate, lock, flags"),
@@ -60,8 +64,13 @@ def names_of(program, addresses):
     text = "".join(f"{program} {address:#x}\n" for address in order)
     tool = "llvm-symbolizer-19"
     try:
-        out = subprocess.run([tool, "--inlines", "--demangle"], input=text, text=True,
-                             capture_output=True, check=True).stdout
+        out = subprocess.run(
+            [tool, "--inlines", "--demangle"],
+            input=text,
+            text=True,
+            capture_output=True,
+            check=True,
+        ).stdout
     except (OSError, subprocess.CalledProcessError):
         return {}
     blocks = out.strip().split("\n\n")
@@ -72,8 +81,9 @@ def names_of(program, addresses):
 
 def calls_of(command, every):
     """(kind, {line: (instruction, is_written)}) of each call that is looked at."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               bufsize=1 << 20)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1 << 20
+    )
     marks = {}
     kind, lines, seen, instruction = None, {}, 0, 0
     for text in process.stdout:
@@ -85,8 +95,10 @@ def calls_of(command, every):
         if head not in (" S ", " L ", " M "):
             if text.startswith("marks "):
                 words = text.split()
-                marks = {f"{int(words[i], 16):08x}": name
-                         for i, name in ((1, "allocate"), (2, "free"), (3, "end"))}
+                marks = {
+                    f"{int(words[i], 16):08x}": name
+                    for i, name in ((1, "allocate"), (2, "free"), (3, "end"))
+                }
             continue
         if not marks:
             continue
@@ -121,8 +133,17 @@ def main():
         shorter = os.path.join(folder, "cut.trace")
         with gzip.open(chosen.trace, "rt") as whole, open(shorter, "w", encoding="utf-8") as cut:
             cut.writelines(line for _, line in zip(range(chosen.events), whole))
-        command = ["setarch", "-R", "valgrind", "--tool=lackey", "--trace-mem=yes", "--log-fd=1",
-                   chosen.program, "--lines", shorter]
+        command = [
+            "setarch",
+            "-R",
+            "valgrind",
+            "--tool=lackey",
+            "--trace-mem=yes",
+            "--log-fd=1",
+            chosen.program,
+            "--lines",
+            shorter,
+        ]
         command += ["--created"] if chosen.created else []
         calls = list(calls_of(command, chosen.every))
     if not calls:
@@ -135,9 +156,11 @@ def main():
         of_kind = [lines for each, lines in calls if each == kind]
         counts = [len(lines) for lines in of_kind]
         written = [sum(w for _, w in lines.values()) for lines in of_kind]
-        print(f"{os.path.basename(chosen.trace)}, {kind}: {len(counts)} calls, lines: mean "
-              f"{statistics.mean(counts):.1f}, median {statistics.median(counts):.0f}, written "
-              f"{statistics.mean(written):.1f}")
+        print(
+            f"{os.path.basename(chosen.trace)}, {kind}: {len(counts)} calls, lines: mean "
+            f"{statistics.mean(counts):.1f}, median {statistics.median(counts):.0f}, written "
+            f"{statistics.mean(written):.1f}"
+        )
         parts = collections.Counter()
         for lines in of_kind:
             for line, (where, _) in lines.items():

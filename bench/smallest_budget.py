@@ -23,8 +23,12 @@ def replay(program, policy, trace, budget_bytes=0):
     environment = {name: value for name, value in os.environ.items() if name != "VMM_BUDGET"}
     if budget_bytes:
         environment["VMM_BUDGET"] = str(budget_bytes)
-    done = subprocess.run([program, trace, "--policy", policy, "--json"], env=environment,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [program, trace, "--policy", policy, "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode != 0 and not budget_bytes:
         sys.exit(f"smallest_budget: {done.stderr.strip() or f'{program} failed on {trace}'}")
     return json.loads(done.stdout) if done.returncode == 0 else None
@@ -52,13 +56,18 @@ def main():
     parser.add_argument("traces", nargs="+")
     parser.add_argument("--policy", default="pool", choices=("pool", "vpmm"))
     options = parser.parse_args()
-    print("| recording | held / live without a budget | smallest budget / live | driver, ms: "
-          "without, there |\n| --- | ---: | ---: | ---: |")
+    print(
+        "| recording | held / live without a budget | smallest budget / live | driver, ms: "
+        "without, there |\n| --- | ---: | ---: | ---: |"
+    )
     for trace in options.traces:
         live, held, budget, free_us, there_us = search(options.program, options.policy, trace)
         name = os.path.basename(trace).split(".")[0]
-        print(f"| {name} | {held / live:.4f} | {budget / live:.4f} | {free_us / 1e3:.1f}, "
-              f"{there_us / 1e3:.1f} |", flush=True)
+        print(
+            f"| {name} | {held / live:.4f} | {budget / live:.4f} | {free_us / 1e3:.1f}, "
+            f"{there_us / 1e3:.1f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

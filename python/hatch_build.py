@@ -5,6 +5,7 @@
 VMM_WHEEL_STAGE is a folder with lib/ and include/ as `cmake --install` made them. The tag says what
 the libraries need: the newest GLIBC version among their symbols.
 """
+
 import os
 import platform
 import re
@@ -21,7 +22,7 @@ def needed_versions(image):
     it defines."""
     if image[:6] != b"\x7fELF\x02\x01":
         return set()
-    sections, = struct.unpack_from("<Q", image, 40)
+    (sections,) = struct.unpack_from("<Q", image, 40)
     size, count = struct.unpack_from("<HH", image, 58)
     found = set()
     for number in range(count):
@@ -35,7 +36,7 @@ def needed_versions(image):
             entry = at + first
             for _ in range(auxiliary):
                 _, _, _, name, further = struct.unpack_from("<IHHII", image, entry)
-                text = image[names + name:image.index(b"\0", names + name)]
+                text = image[names + name : image.index(b"\0", names + name)]
                 found.add(text.decode())
                 entry += further
             at += following
@@ -64,7 +65,8 @@ class Hook(BuildHookInterface):
             for name in sorted(files):
                 path = os.path.join(folder, name)
                 build_data["force_include"][path] = os.path.join(
-                    "libvmm", os.path.relpath(path, stage))
+                    "libvmm", os.path.relpath(path, stage)
+                )
                 if ".so" in name:
                     minor = max(minor, glibc_needed(path))
         build_data["pure_python"] = False

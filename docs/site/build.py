@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """build.py OUT: the site, as HTML that needs no network and no server, in OUT/html. Every warning
 of Sphinx is an error: a link that leads nowhere stops the build."""
+
 import os
 import pathlib
 import re
@@ -29,9 +30,26 @@ def main():
         return 1
     version = re.search(r"project\(vmm VERSION ([0-9.]+)", (root / "CMakeLists.txt").read_text())
     done = subprocess.run(
-        [sys.executable, "-B", "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "2", "-b", "html",
-         "-d", str(out / "doctrees"), str(out / "sources"), str(out / "html")],
-        env={**os.environ, "SITE_VERSION": version.group(1)}, check=False)
+        [
+            sys.executable,
+            "-B",
+            "-m",
+            "sphinx",
+            "-q",
+            "-W",
+            "--keep-going",
+            "-j",
+            "2",
+            "-b",
+            "html",
+            "-d",
+            str(out / "doctrees"),
+            str(out / "sources"),
+            str(out / "html"),
+        ],
+        env={**os.environ, "SITE_VERSION": version.group(1)},
+        check=False,
+    )
     if done.returncode == 0:
         print(out / "html" / "index.html")
     return done.returncode

@@ -7,6 +7,7 @@ test fails for each name that it finds without a comment.
 An entity is a dict-like record of one name. Nothing here compiles anything: the reader knows the
 shape of declarations, comments and brackets, which tests/docs/reference_test.py holds it to.
 """
+
 import ast
 import dataclasses
 import pathlib
@@ -50,8 +51,8 @@ class _Reader:
         quote = self.text[at]
         if quote == "'" and at and self.text[at - 1].isalnum():
             return at + 1  # 1'000
-        if quote == '"' and self.text[at - 1:at] == "R":
-            close = ")" + self.text[at + 1:self.text.index("(", at)] + '"'
+        if quote == '"' and self.text[at - 1 : at] == "R":
+            close = ")" + self.text[at + 1 : self.text.index("(", at)] + '"'
             return self.text.index(close, at) + len(close)
         at += 1
         while self.text[at] != quote:
@@ -132,12 +133,21 @@ class _Reader:
             now = self.text[at]
             if now == ";":
                 self.at = at + 1
-                return self.text[begin:head_end or at], body
-            if now == "=" and not has_parameters and \
-                    not re.search(r"\boperator\s*[=!<>+*/&|^%-]*$", self.text[begin:at]):
+                return self.text[begin : head_end or at], body
+            if (
+                now == "="
+                and not has_parameters
+                and not re.search(r"\boperator\s*[=!<>+*/&|^%-]*$", self.text[begin:at])
+            ):
                 has_value = True
-            if now == ":" and has_parameters and self.text[at - 1] != ":" and \
-                    self.text[at + 1] != ":" and self.text[at - 1] != "?" and head_end is None:
+            if (
+                now == ":"
+                and has_parameters
+                and self.text[at - 1] != ":"
+                and self.text[at + 1] != ":"
+                and self.text[at - 1] != "?"
+                and head_end is None
+            ):
                 in_list, head_end = True, at
             if now == "<" and re.search(r"\btemplate\s*$", self.text[begin:at]):
                 at = self.angles(at)
@@ -152,8 +162,9 @@ class _Reader:
                 continue
             if now == "{":
                 before = self.text[begin:at].rstrip()
-                opens = re.search(r"\b(namespace|class|struct|union|enum|extern)\b",
-                                  _without_templates(before))
+                opens = re.search(
+                    r"\b(namespace|class|struct|union|enum|extern)\b", _without_templates(before)
+                )
                 closed = self.balanced(at)
                 if in_list and re.search(r"[\w>]$", before):
                     at = closed
@@ -166,14 +177,19 @@ class _Reader:
                         return self.text[begin:head_end], body
                     at = closed
                     continue
-                if has_value or re.search(r"requires\s*(\([^()]*\))?$", before) or \
-                        not has_parameters:
+                if (
+                    has_value
+                    or re.search(r"requires\s*(\([^()]*\))?$", before)
+                    or not has_parameters
+                ):
                     at = closed
                     continue
                 self.at = closed
-                return self.text[begin:head_end or at], None
+                return self.text[begin : head_end or at], None
             at += 1
-        raise ValueError(f"{self.path}: a declaration does not end: {self.text[begin:begin + 80]}")
+        raise ValueError(
+            f"{self.path}: a declaration does not end: {self.text[begin : begin + 80]}"
+        )
 
 
 def _without_templates(text):
@@ -202,8 +218,10 @@ def _tidy(declaration):
     return "\n".join(line for line in lines if line)
 
 
-_TYPE = re.compile(r"\b(enum\s+class|enum\s+struct|enum|class|struct|union)\s+"
-                   r"(?:\[\[.*?\]\]\s*|VMM_\w+(?:\([^()]*\))?\s+)*([A-Za-z_]\w*)?")
+_TYPE = re.compile(
+    r"\b(enum\s+class|enum\s+struct|enum|class|struct|union)\s+"
+    r"(?:\[\[.*?\]\]\s*|VMM_\w+(?:\([^()]*\))?\s+)*([A-Za-z_]\w*)?"
+)
 
 
 def _name_and_kind(head, has_body):
@@ -231,8 +249,9 @@ def _name_and_kind(head, has_body):
     if found := re.match(r"(class|struct|union|enum)( class)? (\w+)(?: ?: ?[\w:]+)?$", flat):
         return found.group(3), found.group(1)  # declared only
     if found := re.search(r"(operator ?(?:\(\)|[^\s\w(]+|\w[\w: ]*[*&]?)) ?\(", flat):
-        return found.group(1).replace(" ", "") if "bool" not in found.group(1) \
-            else found.group(1), "function"
+        return found.group(1).replace(" ", "") if "bool" not in found.group(1) else found.group(
+            1
+        ), "function"
     before_value = re.split(r"(?<![=!<>])=(?!=)", flat)[0]
     if found := re.search(r"(~?\w+) ?\(", before_value):
         return found.group(1), "function"
@@ -243,8 +262,10 @@ def _name_and_kind(head, has_body):
 
 def _is_specialization(head):
     bare = re.sub(r"\[\[.*?\]\]", "", head, flags=re.DOTALL)
-    return bool(re.match(r"\s*(export\s+)?template\s*<\s*>", bare) or
-                re.search(r"\b(class|struct)\s+\w+\s*<", _after_template(bare)))
+    return bool(
+        re.match(r"\s*(export\s+)?template\s*<\s*>", bare)
+        or re.search(r"\b(class|struct)\s+\w+\s*<", _after_template(bare))
+    )
 
 
 def _after_template(text):
@@ -278,8 +299,10 @@ class _Scope:
                 reader.at += 1
             if reader.at >= self.end:
                 return self.found
-            if text[reader.at] == "#" and not text[text.rfind("\n", 0, reader.at) + 1:
-                                                   reader.at].strip():
+            if (
+                text[reader.at] == "#"
+                and not text[text.rfind("\n", 0, reader.at) + 1 : reader.at].strip()
+            ):
                 self.directive()
             elif text.startswith(("//", "/*"), reader.at):
                 self.take_comment()
@@ -307,8 +330,11 @@ class _Scope:
         begin = reader.at
         line_begin = reader.text.rfind("\n", 0, begin) + 1
         text = reader.comment()
-        if self.found and line_begin <= self.previous_end <= begin and \
-                "\n" not in reader.text[self.previous_end:begin]:
+        if (
+            self.found
+            and line_begin <= self.previous_end <= begin
+            and "\n" not in reader.text[self.previous_end : begin]
+        ):
             last = self.found[-1]  # behind a declaration, on its line
             said = plain_comment(text)
             last.comment = f"{last.comment} {said}".strip() if last.has_own_comment else said
@@ -316,7 +342,8 @@ class _Scope:
             self.trailing_end = reader.at
             return
         joined = self.comment and "\n\n" not in re.sub(
-            r"[ \t]", "", reader.text[self.comment_end:begin])
+            r"[ \t]", "", reader.text[self.comment_end : begin]
+        )
         self.comment = (self.comment + "\n" + text) if joined else text
         self.comment_end = reader.at
 
@@ -324,8 +351,9 @@ class _Scope:
         reader = self.reader
         begin = reader.at
         head, body = reader.declaration()
-        if re.match(r"\s*(export\s+)?(module|import)\b", head) or \
-                head.strip().startswith("static_assert"):
+        if re.match(r"\s*(export\s+)?(module|import)\b", head) or head.strip().startswith(
+            "static_assert"
+        ):
             self.comment = ""
             return
         self.add(None, None, head, begin, "", body)
@@ -336,14 +364,28 @@ class _Scope:
         if name is None:
             name, kind = _name_and_kind(head, body is not None)
         comment = plain_comment(self.comment) if self.comment else ""
-        if comment and (comment.startswith("----") or
-                        re.search(r"\n[ \t]*\n", reader.text[self.comment_end:begin])):
+        if comment and (
+            comment.startswith("----")
+            or re.search(r"\n[ \t]*\n", reader.text[self.comment_end : begin])
+        ):
             comment = ""  # of a section, or an empty line stands between
-        entity = Entity(name, kind, _tidy(head), comment or own, reader.path, reader.line(begin),
-                        exported=bool(re.match(r"\s*(template\s*<.*?>\s*)?export\b", head)),
-                        access=self.access, has_own_comment=bool(comment or own))
-        if not entity.comment and self.found and kind == self.found[-1].kind and \
-                not re.search(r"\n[ \t]*\n", reader.text[self.previous_end:begin]):
+        entity = Entity(
+            name,
+            kind,
+            _tidy(head),
+            comment or own,
+            reader.path,
+            reader.line(begin),
+            exported=bool(re.match(r"\s*(template\s*<.*?>\s*)?export\b", head)),
+            access=self.access,
+            has_own_comment=bool(comment or own),
+        )
+        if (
+            not entity.comment
+            and self.found
+            and kind == self.found[-1].kind
+            and not re.search(r"\n[ \t]*\n", reader.text[self.previous_end : begin])
+        ):
             entity.comment = self.found[-1].comment  # of both, without an empty line between
         self.comment = ""
         if kind == "namespace" or (body is not None and head.lstrip().startswith("extern")):
@@ -358,10 +400,11 @@ class _Scope:
             if kind == "enum":
                 entity.members = _enumerators(reader, body)
             else:
-                access = "private" if re.search(r"\bclass\b", _without_templates(head)) \
-                    else "public"
+                access = (
+                    "private" if re.search(r"\bclass\b", _without_templates(head)) else "public"
+                )
                 entity.members = _Scope(inner, body[1], access).read()
-            if found := re.match(r"\s*(\w+)\s*;", reader.text[body[1] + 1:]):
+            if found := re.match(r"\s*(\w+)\s*;", reader.text[body[1] + 1 :]):
                 if head.lstrip().startswith("typedef"):
                     entity.name = found.group(1)
         self.found.append(entity)
@@ -371,17 +414,28 @@ class _Scope:
 def _enumerators(reader, body):
     """The names of an enum, each with the comment before it or behind it on its line."""
     found, before = [], ""
-    text = reader.text[body[0]:body[1]]
+    text = reader.text[body[0] : body[1]]
     for match in re.finditer(
-            r"(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<name>[A-Za-z_]\w*)[^,/\n]*(?:,|(?=\s*$)|"
-            r"(?=\s*(?://|/\*)))|(?P<gap>\n[ \t]*\n)", text, flags=re.DOTALL):
+        r"(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<name>[A-Za-z_]\w*)[^,/\n]*(?:,|(?=\s*$)|"
+        r"(?=\s*(?://|/\*)))|(?P<gap>\n[ \t]*\n)",
+        text,
+        flags=re.DOTALL,
+    ):
         line = reader.line(body[0] + match.start())
         if match["gap"]:
             before = ""
         elif match["name"]:
-            found.append(Entity(match["name"], "enumerator", match.group(0).strip(" ,\n"),
-                                plain_comment(before), reader.path, line,
-                                has_own_comment=bool(before)))
+            found.append(
+                Entity(
+                    match["name"],
+                    "enumerator",
+                    match.group(0).strip(" ,\n"),
+                    plain_comment(before),
+                    reader.path,
+                    line,
+                    has_own_comment=bool(before),
+                )
+            )
             before = ""
         elif found and found[-1].line == line and not found[-1].has_own_comment:
             found[-1].comment, found[-1].has_own_comment = plain_comment(match["comment"]), True
@@ -405,6 +459,7 @@ def head_comment(text):
 
 
 # ---- modules -----------------------------------------------------------------------------------
+
 
 @dataclasses.dataclass
 class Unit:
@@ -443,8 +498,10 @@ def read_modules(root):
             continue
         unit = modules[name] = Unit(name, head_comment(text), path)
         unit.reexports = re.findall(r"^export import ([\w.]+);", text, flags=re.MULTILINE)
-        parts = [f"{name}{part}" for part in
-                 re.findall(r"^export import (:[\w.]+);", text, flags=re.MULTILINE)]
+        parts = [
+            f"{name}{part}"
+            for part in re.findall(r"^export import (:[\w.]+);", text, flags=re.MULTILINE)
+        ]
         for part in [name, *parts]:
             entities = read_source(*sources[part])
             unit.entities += [each for each in _exported(entities, "") if each.name]
@@ -464,6 +521,7 @@ def umbrella(modules):
 
 # ---- Python ------------------------------------------------------------------------------------
 
+
 def _signature(node):
     arguments = ast.unparse(node.args)
     answer = f" -> {ast.unparse(node.returns)}" if node.returns else ""
@@ -478,8 +536,11 @@ def _text_below(body, node):
     """The text that stands as a statement of its own behind an assignment."""
     at = body.index(node) + 1
     below = body[at] if at < len(body) else None
-    if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and \
-            isinstance(below.value.value, str):
+    if (
+        isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    ):
         return below.value.value
     return ""
 
@@ -493,8 +554,14 @@ def _class_members(node, path):
             if any(mark.endswith(".setter") for mark in marks):
                 continue
             is_property = bool(marks & {"property", "cached_property", "functools.cached_property"})
-            yield Entity(each.name, "property" if is_property else "function",
-                         _signature(each), ast.get_docstring(each) or "", path, each.lineno)
+            yield Entity(
+                each.name,
+                "property" if is_property else "function",
+                _signature(each),
+                ast.get_docstring(each) or "",
+                path,
+                each.lineno,
+            )
         elif isinstance(each, ast.AnnAssign) and not each.target.id.startswith("_"):
             yield Entity(each.target.id, "field", ast.unparse(each), "", path, each.lineno)
         elif isinstance(each, ast.Assign) and not each.targets[0].id.startswith("_"):
@@ -509,14 +576,29 @@ def read_python(text, path):
     lines = text.split("\n")
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            entities.append(Entity(node.name, "function", _signature(node),
-                                   ast.get_docstring(node) or "", path, node.lineno))
+            entities.append(
+                Entity(
+                    node.name,
+                    "function",
+                    _signature(node),
+                    ast.get_docstring(node) or "",
+                    path,
+                    node.lineno,
+                )
+            )
         elif isinstance(node, ast.ClassDef):
             bases = ", ".join(ast.unparse(each) for each in node.bases)
-            entities.append(Entity(node.name, "class", f"class {node.name}({bases})"
-                                   if bases else f"class {node.name}",
-                                   ast.get_docstring(node) or "", path, node.lineno,
-                                   members=list(_class_members(node, path))))
+            entities.append(
+                Entity(
+                    node.name,
+                    "class",
+                    f"class {node.name}({bases})" if bases else f"class {node.name}",
+                    ast.get_docstring(node) or "",
+                    path,
+                    node.lineno,
+                    members=list(_class_members(node, path)),
+                )
+            )
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             if not isinstance(target, ast.Name):
@@ -529,8 +611,7 @@ def read_python(text, path):
                 above = f"# {text_below}"
             behind = lines[node.end_lineno - 1].partition("#")[2].strip()
             said = behind or (above[1:].strip() if above.startswith("#") else "")
-            entities.append(Entity(target.id, "value", ast.unparse(node), said, path,
-                                   node.lineno))
+            entities.append(Entity(target.id, "value", ast.unparse(node), said, path, node.lineno))
     return ast.get_docstring(tree) or "", entities, exports
 
 
@@ -547,22 +628,30 @@ def python_modules(root):
     for name, (said, entities, exports) in read.items():
         if any(part.startswith("_") for part in name.split(".")):
             continue
-        own = [each for each in entities
-               if (each.name in exports if exports is not None else not each.name.startswith("_"))]
+        own = [
+            each
+            for each in entities
+            if (each.name in exports if exports is not None else not each.name.startswith("_"))
+        ]
         public[name] = (said, own)
     return public
 
 
 # ---- what has no comment -----------------------------------------------------------------------
 
+
 def _needs_none(entity, owner):
     """Members that say all there is by their form: copies, moves, destructors, operators."""
     flat = entity.declaration
-    return (entity.kind not in ("function", "class", "struct", "enum") or
-            entity.name.startswith(("~", "operator")) or "= default" in flat or
-            "= delete" in flat or flat.startswith("friend") or
-            re.search(rf"\b{owner}\s*\((const\s+)?{owner}(<[^>]*>)?\s*&", flat) or
-            re.search(rf"\b{owner}\s*\(\s*\)", flat))
+    return (
+        entity.kind not in ("function", "class", "struct", "enum")
+        or entity.name.startswith(("~", "operator"))
+        or "= default" in flat
+        or "= delete" in flat
+        or flat.startswith("friend")
+        or re.search(rf"\b{owner}\s*\((const\s+)?{owner}(<[^>]*>)?\s*&", flat)
+        or re.search(rf"\b{owner}\s*\(\s*\)", flat)
+    )
 
 
 def modules_without_comments(modules):
@@ -572,14 +661,18 @@ def modules_without_comments(modules):
         if not unit.head:
             yield f"{unit.path}:1: the module {unit.name} says nothing of itself"
         for each in unit.entities:
-            if each.kind != "using" and not each.comment and \
-                    not each.name.split("::")[-1].startswith("operator") and \
-                    not _is_specialization(each.declaration):
+            if (
+                each.kind != "using"
+                and not each.comment
+                and not each.name.split("::")[-1].startswith("operator")
+                and not _is_specialization(each.declaration)
+            ):
                 yield f"{each.path}:{each.line}: {each.name} is exported without a comment"
 
 
 def header_without_comments(text, path):
     """Each function, type and constant of a C or C++ header; what is in `detail` is nobody's."""
+
     def walk(entities, owner):
         for each in entities:
             if each.kind == "namespace":
@@ -599,6 +692,7 @@ def header_without_comments(text, path):
                 for value in each.members:
                     if not value.comment and not each.comment:
                         yield f"{path}:{value.line}: {value.name} has no comment"
+
     entities = read_source(text, path)
     yield from walk(entities, "")
     for each in _all_enums(entities):
@@ -628,10 +722,15 @@ def python_without_comments(modules):
             if not each.comment:
                 yield f"{each.path}:{each.line}: {name}.{each.name} has no docstring"
             for member in each.members:
-                if member.kind in ("function", "property") and not member.comment and \
-                        member.name != "__init__":
-                    yield f"{member.path}:{member.line}: {name}.{each.name}.{member.name} " \
-                          "has no docstring"
+                if (
+                    member.kind in ("function", "property")
+                    and not member.comment
+                    and member.name != "__init__"
+                ):
+                    yield (
+                        f"{member.path}:{member.line}: {name}.{each.name}.{member.name} "
+                        "has no docstring"
+                    )
 
 
 HEADERS = ("c/include/vmm.h", "c/include/vmm_allocator.h", "c/include/vmm.hpp")

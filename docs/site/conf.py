@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """Sphinx's settings for the site. docs/decisions/0018 says why Sphinx and MyST."""
+
 import os
 
 project = "vmm"

@@ -1,23 +1,40 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """Writes the reference pages, in Markdown, from what comments.py finds in the interfaces."""
+
 import re
 
 import comments
 
 # Modules that programs import; all others are parts, for those who build on vmm's own.
-_ORDER = ("vmm.stream", "vmm.manager", "vmm.vector", "vmm.buffer", "vmm.pmr", "vmm.share",
-          "vmm.history", "vmm.backends", "vmm.backend", "vmm.cuda", "vmm.host", "vmm.fake",
-          "vmm.level_zero", "vmm.nvtx")
+_ORDER = (
+    "vmm.stream",
+    "vmm.manager",
+    "vmm.vector",
+    "vmm.buffer",
+    "vmm.pmr",
+    "vmm.share",
+    "vmm.history",
+    "vmm.backends",
+    "vmm.backend",
+    "vmm.cuda",
+    "vmm.host",
+    "vmm.fake",
+    "vmm.level_zero",
+    "vmm.nvtx",
+)
 _LABELS = ("Requires", "Effects", "Errors", "Cost", "Thread safety", "Threads", "Forks")
 _LABEL = re.compile(rf"(?:(?<=[.);:])\s+|^)({'|'.join(_LABELS)}):\s", flags=re.MULTILINE)
 # Identifiers in a comment's prose: what has an underscore, a scope or a call's parentheses.
-_CODE = re.compile(r"(`[^`]*`)|((?<![\w/.&])(?:[A-Za-z]\w*::)*~?[A-Za-z]\w*(?:_\w+|::\w+|"
-                   r"\(\))(?:\(\)|\*)?(?:\.\w+(?:\(\))?)?|\b[A-Za-z]+_\*(?:_\w+)*)")
+_CODE = re.compile(
+    r"(`[^`]*`)|((?<![\w/.&])(?:[A-Za-z]\w*::)*~?[A-Za-z]\w*(?:_\w+|::\w+|"
+    r"\(\))(?:\(\)|\*)?(?:\.\w+(?:\(\))?)?|\b[A-Za-z]+_\*(?:_\w+)*)"
+)
 
 
 def escape(text):
     """Text of a comment as Markdown: identifiers as code, nothing else special."""
+
     def one(match):
         if match.group(1):
             return match.group(1)
@@ -25,7 +42,7 @@ def escape(text):
 
     parts, at = [], 0
     for match in _CODE.finditer(text):
-        parts.append(_plain(text[at:match.start()]))
+        parts.append(_plain(text[at : match.start()]))
         parts.append(one(match))
         at = match.end()
     parts.append(_plain(text[at:]))
@@ -34,8 +51,11 @@ def escape(text):
 
 def _plain(text):
     text = re.sub(r"([\\*<>\[\]|$])", r"\\\1", text)
-    return text.replace("{", "&#123;").replace("}", "&#125;").replace("#", "&#35;") \
-        if text.strip().startswith(("#", "{")) else text
+    return (
+        text.replace("{", "&#123;").replace("}", "&#125;").replace("#", "&#35;")
+        if text.strip().startswith(("#", "{"))
+        else text
+    )
 
 
 class Writer:
@@ -46,13 +66,18 @@ class Writer:
 
     def link(self, text):
         """docs/contract.md and docs/decisions/0006 become links."""
+
         def page(match):
             path = match.group(1)
             if (self.root / "docs" / path).is_file():
                 return f"[{path}](/{path})"
             found = sorted((self.root / "docs" / "decisions").glob(f"{path.split('/')[-1]}-*.md"))
-            return f"[decision {path.split('/')[-1]}](/decisions/{found[0].name})" \
-                if path.startswith("decisions/") and found else match.group(0)
+            return (
+                f"[decision {path.split('/')[-1]}](/decisions/{found[0].name})"
+                if path.startswith("decisions/") and found
+                else match.group(0)
+            )
+
         return re.sub(r"\bdocs/((?:[\w-]+/)*(?:[\w-]+\.md|\d{4}))\b", page, text)
 
     def prose(self, text):
@@ -91,6 +116,7 @@ def code(language, text):
 
 # ---- modules -----------------------------------------------------------------------------------
 
+
 def _without_bodies(text):
     """A type as it is written, without function bodies, private parts and the word export."""
     text = re.sub(r"^(\s*)export ", r"\1", text, flags=re.MULTILINE)
@@ -121,8 +147,11 @@ def _entity_lines(writer, entity, scope, level=2):
         lines += [code("cpp", _without_bodies(entity.body or _signature(entity.declaration))), ""]
         return lines
     lines += [code("cpp", _signature(entity.declaration)), ""]
-    public = [each for each in entity.members
-              if each.access == "public" and each.kind not in ("using",) and each.name]
+    public = [
+        each
+        for each in entity.members
+        if each.access == "public" and each.kind not in ("using",) and each.name
+    ]
     for group in _groups(public):
         lines += [code("cpp", "\n".join(_signature(each.declaration) for each in group)), ""]
         said = group[0].comment
@@ -135,8 +164,7 @@ def _groups(members):
     """Neighbours that share a comment stand together."""
     groups = []
     for each in members:
-        if groups and groups[-1][0].comment == each.comment and \
-                groups[-1][0].kind == each.kind:
+        if groups and groups[-1][0].comment == each.comment and groups[-1][0].kind == each.kind:
             groups[-1].append(each)
         else:
             groups.append([each])
@@ -158,8 +186,9 @@ def module_page(writer, unit, brought):
     lines = [f"# {unit.name}", "", how, "", writer.prose(_without_title(unit.head)), ""]
     for name, all_of_it in _unique(unit.entities).items():
         # A type that is only declared first is shown where it is defined.
-        defined = [each for each in all_of_it if each.members or each.kind not in
-                   ("class", "struct")] or all_of_it
+        defined = [
+            each for each in all_of_it if each.members or each.kind not in ("class", "struct")
+        ] or all_of_it
         first, *others = defined
         lines += _entity_lines(writer, first, unit.name)
         for each in others:
@@ -177,6 +206,7 @@ def _without_title(head):
 
 # ---- headers -----------------------------------------------------------------------------------
 
+
 def _flat(entities):
     for each in entities:
         if each.kind == "namespace":
@@ -189,11 +219,19 @@ def _flat(entities):
 def header_page(writer, path):
     text = (writer.root / path).read_text()
     name = path.rsplit("/", 1)[-1]
-    entities = [each for each in _flat(comments.read_source(text, path))
-                if each.kind != "using" and each.name not in comments._NOT_FOR_USERS
-                and not each.name.startswith("VMM_HAS_")]
-    head = re.sub(r"^(\w+)( {3,})", r"\n**\1.** ", _without_title(comments.head_comment(text)),
-                  flags=re.MULTILINE)
+    entities = [
+        each
+        for each in _flat(comments.read_source(text, path))
+        if each.kind != "using"
+        and each.name not in comments._NOT_FOR_USERS
+        and not each.name.startswith("VMM_HAS_")
+    ]
+    head = re.sub(
+        r"^(\w+)( {3,})",
+        r"\n**\1.** ",
+        _without_title(comments.head_comment(text)),
+        flags=re.MULTILINE,
+    )
     head = "\n\n".join(part if part.startswith("**") else part for part in head.split("\n\n"))
     lines = [f"# {name}", "", _bold_prose(writer, head), ""]
     sections = _sections(text)
@@ -211,23 +249,29 @@ def _bold_prose(writer, head):
     for part in re.split(r"\n\s*\n", head):
         found = re.match(r"\*\*(\w+)\.\*\*\s*", part.strip())
         if found:
-            parts.append(f"**{found.group(1)}.** {writer.prose(part.strip()[found.end():])}")
+            parts.append(f"**{found.group(1)}.** {writer.prose(part.strip()[found.end() :])}")
         elif part.strip():
             parts.append(writer.prose(part))
     return "\n\n".join(parts)
 
 
 def _sections(text):
-    return [(text.count("\n", 0, found.start()) + 1, found.group(1)) for found in
-            re.finditer(r"^(?:/\*|//) ---- (.+?) -{3,}", text, flags=re.MULTILINE)]
+    return [
+        (text.count("\n", 0, found.start()) + 1, found.group(1))
+        for found in re.finditer(r"^(?:/\*|//) ---- (.+?) -{3,}", text, flags=re.MULTILINE)
+    ]
 
 
 def _header_groups(entities, text):
     """Entities that share one comment without an empty line between them."""
     groups = []
     for each in entities:
-        if groups and each.comment and groups[-1][0].comment == each.comment and \
-                each.kind == groups[-1][0].kind:
+        if (
+            groups
+            and each.comment
+            and groups[-1][0].comment == each.comment
+            and each.kind == groups[-1][0].kind
+        ):
             groups[-1].append(each)
         else:
             groups.append([each])
@@ -273,6 +317,7 @@ def _c_signature(declaration):
 
 # ---- Python ------------------------------------------------------------------------------------
 
+
 def python_page(writer, name, said, entities):
     lines = [f"# {name}", "", _docstring(writer, said), ""]
     for each in entities:
@@ -282,8 +327,9 @@ def python_page(writer, name, said, entities):
         if fields:
             lines += [code("python", "\n".join(fields)), ""]
         for member in each.members:
-            if member.kind == "field" or (member.name == "__init__" and not member.comment and
-                                          "(self)" in member.declaration):
+            if member.kind == "field" or (
+                member.name == "__init__" and not member.comment and "(self)" in member.declaration
+            ):
                 continue
             mark = "@property\n" if member.kind == "property" else ""
             lines += [code("python", mark + member.declaration), ""]
@@ -305,18 +351,29 @@ def _docstring(writer, said):
 
 # ---- all of it ---------------------------------------------------------------------------------
 
+
 def _names_page(rows):
-    lines = ["# All names", "", "Every public name, with the page that describes it.", "",
-             "| name | where |", "| --- | --- |"]
+    lines = [
+        "# All names",
+        "",
+        "Every public name, with the page that describes it.",
+        "",
+        "| name | where |",
+        "| --- | --- |",
+    ]
     for name, page, anchor in sorted(set(rows), key=lambda row: row[0].lower()):
         lines.append(f"| {{ref}}`{name} <{anchor}>` | `{page}` |")
     return "\n".join(lines)
 
 
 def _index(groups):
-    lines = ["# Reference", "",
-             "These pages are made from the comments in the interfaces. [All names](names.md) "
-             "lists every name.", ""]
+    lines = [
+        "# Reference",
+        "",
+        "These pages are made from the comments in the interfaces. [All names](names.md) "
+        "lists every name.",
+        "",
+    ]
     for title, pages in groups:
         lines += [f"**{title}.** " + " · ".join(f"[{page}]({page}.md)" for page in pages), ""]
     return "\n".join(lines)
@@ -352,8 +409,12 @@ def write(root, out):
         for anchor, title in re.findall(r"^\((\S+)\)=\n#+ (.+)$", page, flags=re.MULTILINE):
             if name in headers:
                 rows += [(each, name, anchor) for each in title.split(", ") if each != "…"]
-    groups = [("Modules that programs import", users), ("C and C++17", headers),
-              ("Python", named), ("The parts below", parts)]
+    groups = [
+        ("Modules that programs import", users),
+        ("C and C++17", headers),
+        ("Python", named),
+        ("The parts below", parts),
+    ]
     pages["names"] = _names_page(rows)
     pages["index"] = _index(groups)
     out.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ and a page for each file that they link to. Links are written anew for where the
 The pages stay plain Markdown that any forge shows. Which page stands in which part of the site is
 said here; a page that is named in none stands last among the guides.
 """
+
 import html
 import os
 import pathlib
@@ -17,31 +18,65 @@ import reference
 
 PARTS = (
     ("Start", ("start", "concepts", "faq")),
-    ("Guides", ("guide", "c", "python", "pytorch", "serving", "sharing", "special", "growable",
-                "suspend", "history", "preload",
-                "replay", "backends", "checking", "misuse")),
+    (
+        "Guides",
+        (
+            "guide",
+            "c",
+            "python",
+            "pytorch",
+            "serving",
+            "sharing",
+            "special",
+            "growable",
+            "suspend",
+            "history",
+            "preload",
+            "replay",
+            "backends",
+            "checking",
+            "misuse",
+        ),
+    ),
     ("Reference", ("environment", "contract", "features", "architecture", "hip", "level_zero")),
     ("Project", ("support", "compilers", "releasing")),
 )
 # Pages beside README.md, and what they are called on the site.
-BESIDE = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md",
-          "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
-HEADER_PAGES = {"c/include/vmm.h": "reference/vmm.h.md",
-                "c/include/vmm.hpp": "reference/vmm.hpp.md",
-                "c/include/vmm_allocator.h": "reference/vmm_allocator.h.md"}
-LANGUAGES = {".cpp": "cpp", ".cppm": "cpp", ".h": "c", ".hpp": "cpp", ".cu": "cpp", ".py": "python",
-             ".sh": "bash", ".cmake": "cmake", ".txt": "text", ".json": "json"}
+BESIDE = {
+    "README.md": "readme.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
+HEADER_PAGES = {
+    "c/include/vmm.h": "reference/vmm.h.md",
+    "c/include/vmm.hpp": "reference/vmm.hpp.md",
+    "c/include/vmm_allocator.h": "reference/vmm_allocator.h.md",
+}
+LANGUAGES = {
+    ".cpp": "cpp",
+    ".cppm": "cpp",
+    ".h": "c",
+    ".hpp": "cpp",
+    ".cu": "cpp",
+    ".py": "python",
+    ".sh": "bash",
+    ".cmake": "cmake",
+    ".txt": "text",
+    ".json": "json",
+}
 # A link or picture; code is passed over before.
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
-CODE = re.compile(r"(^(?P<fence>```+|~~~+).*?^(?P=fence)[ \t]*$|`[^`\n]+`)",
-                  flags=re.MULTILINE | re.DOTALL)
+CODE = re.compile(
+    r"(^(?P<fence>```+|~~~+).*?^(?P=fence)[ \t]*$|`[^`\n]+`)", flags=re.MULTILINE | re.DOTALL
+)
 
 
 def outside_of_code(text, change):
     """`text` with its prose given to `change`, and its code as it is."""
     parts, at = [], 0
     for match in CODE.finditer(text):
-        parts.append(change(text[at:match.start()]))
+        parts.append(change(text[at : match.start()]))
         parts.append(match.group(0))
         at = match.end()
     return "".join(parts) + change(text[at:])
@@ -77,6 +112,7 @@ class Site:
 
     def rewritten(self, text, path, place):
         """A page's text with its links as they have to be on the site."""
+
         def one(match):
             mark, said, target = match.groups()
             if re.match(r"[a-z]+:", target) or target.startswith("#"):
@@ -95,6 +131,7 @@ class Site:
                 return said
             link = os.path.relpath(new, os.path.dirname(place) or ".")
             return f"{mark}[{said}]({link}{'#' + anchor if anchor else ''})"
+
         return outside_of_code(text, lambda prose: LINK.sub(one, prose))
 
     def picture(self, path, said):
@@ -104,8 +141,10 @@ class Site:
         label = html.escape(said, quote=True)
         drawn = drawn.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
         drawn = "\n".join(line for line in drawn.split("\n") if line.strip())
-        return f"\n\n```{{raw}} html\n<figure class=\"picture\">\n{drawn}\n" \
-               f"<figcaption>{html.escape(said)}</figcaption></figure>\n```\n\n"
+        return (
+            f'\n\n```{{raw}} html\n<figure class="picture">\n{drawn}\n'
+            f"<figcaption>{html.escape(said)}</figcaption></figure>\n```\n\n"
+        )
 
     def write(self, place, text):
         target = self.out / place
@@ -153,13 +192,15 @@ def write_files(site):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(site.root / path, target)
         language = LANGUAGES.get(pathlib.Path(path).suffix, "text")
-        site.write(place, f"---\norphan: true\n---\n\n# {path}\n\n```{{literalinclude}} "
-                          f"{pathlib.Path(path).name}\n:language: {language}\n```\n")
+        site.write(
+            place,
+            f"---\norphan: true\n---\n\n# {path}\n\n```{{literalinclude}} "
+            f"{pathlib.Path(path).name}\n:language: {language}\n```\n",
+        )
 
 
 def reference_toctree(groups):
-    return "".join(toctree(title, pages) for title, pages in groups) + \
-        toctree("Names", ["names"])
+    return "".join(toctree(title, pages) for title, pages in groups) + toctree("Names", ["names"])
 
 
 def stage(root, out):
@@ -175,17 +216,32 @@ def stage(root, out):
             site.page(f"docs/{name}.md")
     for path in BESIDE:
         site.page(path)
-    folder_index(site, "decisions", "Decisions",
-                 "One page for each choice that is hard to undo: context, options, choice, cost.")
+    folder_index(
+        site,
+        "decisions",
+        "Decisions",
+        "One page for each choice that is hard to undo: context, options, choice, cost.",
+    )
     folder_index(site, "results", "Results", "")
     groups = reference.write(root, out / "reference")
     with (out / "reference" / "index.md").open("a") as file:
         file.write(reference_toctree(groups))
-    extra = {"Reference": ["reference/index"], "Project": [
-        "results/index", "decisions/index", "readme", "contributing", "changelog", "security"]}
+    extra = {
+        "Reference": ["reference/index"],
+        "Project": [
+            "results/index",
+            "decisions/index",
+            "readme",
+            "contributing",
+            "changelog",
+            "security",
+        ],
+    }
     extra_last = {"Guides": others}
-    trees = "".join(toctree(title, [*extra.get(title, ()), *names, *extra_last.get(title, ())])
-                    for title, names in PARTS)
+    trees = "".join(
+        toctree(title, [*extra.get(title, ()), *names, *extra_last.get(title, ())])
+        for title, names in PARTS
+    )
     path = "docs/index.md"
     site.write("index.md", site.rewritten((root / path).read_text(), path, "index.md") + trees)
     write_files(site)

@@ -12,6 +12,7 @@ larger does not fit where what is smaller did not. Times are not taken, so that 
 beside each other: the device needs room for the limits of all programs and allocators together.
 Needs what python/tests/gpu/run.py needs.
 """
+
 import argparse
 import concurrent.futures
 import json
@@ -36,10 +37,14 @@ class Question:
         self.iterations, self.limit_gib = iterations, limit_gib
 
 
-QUESTIONS = {each.program: each for each in (
-    Question("diffusion", "PIXELS", "pixels in a batch", 100_000, 1_500_000, 10_000, 8, 16),
-    Question("experts", "dice", "texts in a batch, at most", 4, 64, 1, 10, 14),
-    Question("serving", "ACTIVE", "requests at once", 4, 64, 1, 60, 9))}
+QUESTIONS = {
+    each.program: each
+    for each in (
+        Question("diffusion", "PIXELS", "pixels in a batch", 100_000, 1_500_000, 10_000, 8, 16),
+        Question("experts", "dice", "texts in a batch, at most", 4, 64, 1, 10, 14),
+        Question("serving", "ACTIVE", "requests at once", 4, 64, 1, 60, 9),
+    )
+}
 
 
 class Search:
@@ -74,38 +79,55 @@ class Search:
 
 def asker(servers, lock, allocator, question, end):
     """A function that makes one try."""
+
     def ask(value):
         with lock:
             worker = servers.start(
-                allocator, "guest", "fits", end, name=question.program,
-                steps=question.iterations, limit_bytes=int(question.limit_gib * GIB),
-                knobs={question.knob: value})
+                allocator,
+                "guest",
+                "fits",
+                end,
+                name=question.program,
+                steps=question.iterations,
+                limit_bytes=int(question.limit_gib * GIB),
+                knobs={question.knob: value},
+            )
         answer = worker.receive(end)
         worker.close()
         print(f"{question.program} {allocator} {value}: {answer}", flush=True)
         return answer
+
     return ask
 
 
 def table(found):
-    lines = ["| program, limit | largest | allocator | fits | of PyTorch's own | tries | "
-             "held / live there | retries of PyTorch there |",
-             "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"]
+    lines = [
+        "| program, limit | largest | allocator | fits | of PyTorch's own | tries | "
+        "held / live there | retries of PyTorch there |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
     for (program, allocator), search in found.items():
         question = QUESTIONS[program]
         plain = found.get((program, "native"))
         if isinstance(search, str) or search.best is None:
             said = search[-150:] if isinstance(search, str) else "the smallest does not fit"
-            lines.append(f"| {program}, {question.limit_gib} GiB | {question.unit} | {allocator} | "
-                         f"FAILED: {said!r} | | | | |")
+            lines.append(
+                f"| {program}, {question.limit_gib} GiB | {question.unit} | {allocator} | "
+                f"FAILED: {said!r} | | | | |"
+            )
             continue
         best = search.best
         edge = ", the most asked for" if best["value"] == question.high else ""
-        of = (f"{best['value'] / plain.best['value']:.2f}"
-              if isinstance(plain, Search) and plain.best else "-")
-        lines.append(f"| {program}, {question.limit_gib} GiB | {question.unit} | {allocator} | "
-                     f"{best['value']:,}{edge} | {of} | {len(search.tries)} | "
-                     f"{best['held'] / max(1, best['live']):.3f} | {best['retries']} |")
+        of = (
+            f"{best['value'] / plain.best['value']:.2f}"
+            if isinstance(plain, Search) and plain.best
+            else "-"
+        )
+        lines.append(
+            f"| {program}, {question.limit_gib} GiB | {question.unit} | {allocator} | "
+            f"{best['value']:,}{edge} | {of} | {len(search.tries)} | "
+            f"{best['held'] / max(1, best['live']):.3f} | {best['retries']} |"
+        )
     return "\n".join(lines)
 
 
@@ -146,8 +168,13 @@ def main():
         with open(os.path.join(options.out, "fits.md"), "w", encoding="utf-8") as file:
             file.write(text + "\n")
         with open(os.path.join(options.out, "fits.json"), "w", encoding="utf-8") as file:
-            json.dump({" ".join(key): each if isinstance(each, str) else each.tries
-                       for key, each in found.items()}, file)
+            json.dump(
+                {
+                    " ".join(key): each if isinstance(each, str) else each.tries
+                    for key, each in found.items()
+                },
+                file,
+            )
     return int(any(isinstance(each, str) or each.best is None for each in found.values()))
 
 

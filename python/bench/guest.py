@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker of workers.py does for programs.py and fits.py: it runs a program of PyTorch's that
 calls record.iteration() where an iteration begins."""
+
 import ast
 import ctypes
 import gc
@@ -35,10 +36,12 @@ def find(name):
 def scaled_dice(most):
     """A random.Random whose dice from 4 to 16 go up to `most`: what experts.py draws the number of
     its texts with."""
+
     class Dice(random.Random):
         def randint(self, low, high):
             drawn = super().randint(low, high)
             return max(1, drawn * most // 16) if (low, high) == (4, 16) else drawn
+
     return types.SimpleNamespace(Random=Dice)
 
 
@@ -81,15 +84,16 @@ class Witness:
 
         def watched_backward(loss, *words, **named):
             if self._count < VALUES_MAX:
-                self._losses[self._count:self._count + 1].copy_(loss.detach().reshape(1))
+                self._losses[self._count : self._count + 1].copy_(loss.detach().reshape(1))
                 self._count += 1
             return backward(loss, *words, **named)
 
         def watched_cpu(tensor, *words, **named):
             found = cpu(tensor, *words, **named)
             if found.numel() < 1 << 12 and not isinstance(tensor, torch.nn.Parameter):
-                self._fetched.update(found.detach().contiguous().flatten()
-                                     .view(torch.uint8).numpy().tobytes())
+                self._fetched.update(
+                    found.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+                )
             return found
 
         self._cpu = cpu
@@ -98,9 +102,12 @@ class Witness:
     def digest(self):
         """Of the losses and what was fetched so far, and of all parameters as they are."""
         found = self._fetched.copy()
-        found.update(self._cpu(self._losses[:self._count]).numpy().tobytes())
-        sums = sorted(self._sum(each) for each in gc.get_objects()
-                      if type(each) is self._torch.nn.Parameter and each.is_cuda)
+        found.update(self._cpu(self._losses[: self._count]).numpy().tobytes())
+        sums = sorted(
+            self._sum(each)
+            for each in gc.get_objects()
+            if type(each) is self._torch.nn.Parameter and each.is_cuda
+        )
         found.update(repr(sums).encode())
         return found.hexdigest()[:16]
 
@@ -153,9 +160,11 @@ class Turns:
 
     def _finish(self):
         torch = self._torch
-        answer = {"held": torch.cuda.max_memory_reserved(),
-                  "live": torch.cuda.max_memory_allocated(),
-                  "retries": torch.cuda.memory_stats().get("num_alloc_retries", 0)}
+        answer = {
+            "held": torch.cuda.max_memory_reserved(),
+            "live": torch.cuda.max_memory_allocated(),
+            "retries": torch.cuda.memory_stats().get("num_alloc_retries", 0),
+        }
         if self._timed is not None:
             numbers = (ctypes.c_double * 11)()
             self._timed.vmm_timed_take(numbers)
@@ -167,6 +176,7 @@ class Turns:
 def switch(allocator):
     """What allocates from now on; what lives stays where it is."""
     import libvmm.torch
+
     if allocator == "vmm":
         libvmm.torch.enable("allocator")
     else:
@@ -176,6 +186,7 @@ def switch(allocator):
 def timed(connection, name):
     """Runs the program in turns until it is told to stop."""
     import torch
+
     try:
         load(name, Turns(torch, connection).iteration).main()
     except Stop:
@@ -185,6 +196,7 @@ def timed(connection, name):
 def fits(connection, name, steps, limit_bytes, knobs):
     """Says whether `steps` iterations of the program fit into so much memory."""
     import torch
+
     done = [0]
 
     def iteration():
@@ -204,16 +216,22 @@ def fits(connection, name, steps, limit_bytes, knobs):
         if not short and "out of memory" not in str(failure):
             raise
         is_whole = False
-    connection.send({"fits": is_whole, "iterations": done[0],
-                     "held": torch.cuda.max_memory_reserved(),
-                     "live": torch.cuda.max_memory_allocated(),
-                     "retries": torch.cuda.memory_stats().get("num_alloc_retries", 0),
-                     "seconds": time.perf_counter() - begun})
+    connection.send(
+        {
+            "fits": is_whole,
+            "iterations": done[0],
+            "held": torch.cuda.max_memory_reserved(),
+            "live": torch.cuda.max_memory_allocated(),
+            "retries": torch.cuda.memory_stats().get("num_alloc_retries", 0),
+            "seconds": time.perf_counter() - begun,
+        }
+    )
 
 
 def prepare(connection, with_calls):
     """Compiles what is compiled, once before many workers would, and touches the device."""
     import torch
+
     said = {"torch": torch.__version__, "device": torch.cuda.get_device_name(0)}
     if with_calls:
         build_timed_calls(torch)
@@ -224,14 +242,16 @@ def prepare(connection, with_calls):
 def build_timed_calls(torch):
     """The path of timed_calls.cpp compiled against this PyTorch."""
     from libvmm.torch import _build
+
     source = os.path.join(HERE, "timed_calls.cpp")
     with open(source, "rb") as file:
         name = hashlib.sha256(file.read() + torch.__version__.encode()).hexdigest()[:16]
     target = os.path.join(_build.cache_folder(), f"timed-{name}.so")
     if os.path.exists(target):
         return target
-    words = _build.command(os.path.dirname(torch.__file__), torch.__version__,
-                           torch.compiled_with_cxx11_abi())
+    words = _build.command(
+        os.path.dirname(torch.__file__), torch.__version__, torch.compiled_with_cxx11_abi()
+    )
     words[words.index(_build.SOURCE)] = source
     os.makedirs(os.path.dirname(target), exist_ok=True)
     made = f"{target}.{os.getpid()}"

@@ -20,6 +20,7 @@ processes run the program, and each has vmm's allocator in one turn and PyTorch'
 never both the same. The ratio of two turns, one of each kind in either process, has neither the
 process nor the turn in it. Needs what python/tests/gpu/run.py needs.
 """
+
 import argparse
 import json
 import os
@@ -31,8 +32,18 @@ import guest
 import workers
 
 # Turns that are counted, and programs by how much they are worth where time is short.
-TURNS = {"experts": 16, "diffusion": 14, "serving": 50, "speech": 30, "neighbours": 40,
-         "maskrcnn": 20, "gpt": 20, "beams": 200, "llama": 12, "feedback": 10}
+TURNS = {
+    "experts": 16,
+    "diffusion": 14,
+    "serving": 50,
+    "speech": 30,
+    "neighbours": 40,
+    "maskrcnn": 20,
+    "gpt": 20,
+    "beams": 200,
+    "llama": 12,
+    "feedback": 10,
+}
 UNTIMED = 2
 CALL_TURNS = 4
 ORDER = ("native", "expandable", "vmm", "again")
@@ -150,9 +161,11 @@ def measure_crossed(name, servers, options, end):
 
 def crossed_ratios(turns):
     """Of each two turns: the process is in both, once above and once below."""
-    counted = turns[2 * UNTIMED:]
-    return [((one["vmm"] / one["native"]) * (two["vmm"] / two["native"])) ** 0.5
-            for one, two in zip(counted[::2], counted[1::2])]
+    counted = turns[2 * UNTIMED :]
+    return [
+        ((one["vmm"] / one["native"]) * (two["vmm"] / two["native"])) ** 0.5
+        for one, two in zip(counted[::2], counted[1::2])
+    ]
 
 
 def interval(values):
@@ -163,14 +176,17 @@ def interval(values):
 
 
 def crossed_table(found):
-    lines = ["| program | beside PyTorch's own: median (lowest to highest, pairs of turns) | "
-             "95 % of the median | all turns together |", "| --- | ---: | ---: | ---: |"]
+    lines = [
+        "| program | beside PyTorch's own: median (lowest to highest, pairs of turns) | "
+        "95 % of the median | all turns together |",
+        "| --- | ---: | ---: | ---: |",
+    ]
     for name, (turns, failure) in found.items():
         ratios = crossed_ratios(turns)
         if failure or not ratios:
             lines.append(f"| {name} | FAILED: {failure[-150:]!r} | | |")
             continue
-        counted = turns[2 * UNTIMED:]
+        counted = turns[2 * UNTIMED :]
         total = sum(turn["vmm"] for turn in counted) / sum(turn["native"] for turn in counted)
         lines.append(f"| {name} | {spread(ratios)} | {interval(ratios)} | {total:.3f} |")
     return "\n".join(lines)
@@ -185,26 +201,29 @@ def run_crossed(options, end):
             if left < 15:
                 print(f"{name}: no time is left", flush=True)
                 break
-            found[name] = measure_crossed(name, servers, options, time.monotonic() +
-                                          left / (len(options.only) - number))
+            found[name] = measure_crossed(
+                name, servers, options, time.monotonic() + left / (len(options.only) - number)
+            )
             print(crossed_table({name: found[name]}).splitlines()[-1], flush=True)
     write(options, "crossed", crossed_table(found), found)
-    return int(not found or any(failure or not crossed_ratios(turns)
-                                for turns, failure in found.values()))
+    return int(
+        not found or any(failure or not crossed_ratios(turns) for turns, failure in found.values())
+    )
 
 
 def spread(values):
     if not values:
         return "-"
     values = sorted(values)
-    return (f"{statistics.median(values):.3f} ({values[0]:.3f} to {values[-1]:.3f}, "
-            f"{len(values)})")
+    return f"{statistics.median(values):.3f} ({values[0]:.3f} to {values[-1]:.3f}, {len(values)})"
 
 
 def times_table(all_found, allocators):
-    lines = ["| program | allocator | iteration, ms | beside PyTorch's own: median (lowest to "
-             "highest, turns) | all turns together | held / live | peak live, GiB | results |",
-             "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"]
+    lines = [
+        "| program | allocator | iteration, ms | beside PyTorch's own: median (lowest to "
+        "highest, turns) | all turns together | held / live | peak live, GiB | results |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
     for found in all_found:
         if found.failure:
             lines.append(f"| {found.name} | FAILED: {found.failure[-200:]!r} | | | | | | |")
@@ -218,14 +237,17 @@ def times_table(all_found, allocators):
                 f"| {found.name} | {allocator} | {statistics.median(counted) * 1e3:.1f} | "
                 f"{spread(found.ratios(allocator))} | {sum(counted) / plain:.3f} | "
                 f"{end['held'] / max(1, end['live']):.3f} | {end['live'] / 2**30:.2f} | "
-                f"{found.results(allocator)} |")
+                f"{found.results(allocator)} |"
+            )
     return "\n".join(lines)
 
 
 def calls_table(all_found, allocators):
-    lines = ["| program | allocator | calls | allocate, ns: median, mean | free, ns: median, mean "
-             "| calls over 10 us: number, ms of an iteration | clock, ns, in each |",
-             "| --- | --- | ---: | ---: | ---: | ---: | ---: |"]
+    lines = [
+        "| program | allocator | calls | allocate, ns: median, mean | free, ns: median, mean "
+        "| calls over 10 us: number, ms of an iteration | clock, ns, in each |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
     for found in all_found:
         for allocator in allocators:
             calls = found.ends.get(allocator, {}).get("calls")
@@ -237,7 +259,8 @@ def calls_table(all_found, allocators):
                 f"| {found.name} | {allocator} | {calls[0] + calls[5]:.0f} | "
                 f"{calls[2]:.0f}, {calls[1] / calls[0]:.0f} | "
                 f"{calls[7]:.0f}, {calls[6] / calls[5]:.0f} | {slow:.0f}, {slow_ms:.3f} | "
-                f"{calls[10]:.0f} |")
+                f"{calls[10]:.0f} |"
+            )
     return "\n".join(lines)
 
 
@@ -285,8 +308,11 @@ def main():
         return run_crossed(options, end)
     all_found = []
     with workers.Servers(options.allocators) as servers:
-        preparing = [servers.start(each, "guest", "prepare", end, with_calls=not options.no_calls)
-                     for each in options.allocators if each != "again"]
+        preparing = [
+            servers.start(each, "guest", "prepare", end, with_calls=not options.no_calls)
+            for each in options.allocators
+            if each != "again"
+        ]
         for worker in preparing:
             try:
                 print(f"{worker.name}: {worker.receive(end)}", flush=True)
@@ -301,13 +327,20 @@ def main():
             share = left / (len(options.only) - number)
             begun = time.monotonic()
             all_found.append(measure(name, servers, options, begun + share))
-            print(f"{name}: {time.monotonic() - begun:.0f} s\n"
-                  f"{times_table(all_found[-1:], options.allocators)}\n", flush=True)
-    text = "\n\n".join((times_table(all_found, options.allocators),
-                        calls_table(all_found, options.allocators)))
+            print(
+                f"{name}: {time.monotonic() - begun:.0f} s\n"
+                f"{times_table(all_found[-1:], options.allocators)}\n",
+                flush=True,
+            )
+    text = "\n\n".join(
+        (times_table(all_found, options.allocators), calls_table(all_found, options.allocators))
+    )
     write(options, "programs", text, [vars(found) for found in all_found])
-    bad = [found.name for found in all_found if found.failure or
-           any(found.results(each) == "DIFFER" for each in options.allocators)]
+    bad = [
+        found.name
+        for found in all_found
+        if found.failure or any(found.results(each) == "DIFFER" for each in options.allocators)
+    ]
     return int(bool(bad) or not all_found)
 
 

@@ -7,6 +7,7 @@ Importing PyTorch takes seconds. A server for each allocator imports it once, in
 that the allocator needs, and forks a worker for every call of start(); it uses no device itself.
 A worker runs one function of one module here with a connection to the caller, and ends.
 """
+
 import importlib
 import json
 import os
@@ -77,8 +78,12 @@ class Servers:
         self._processes = {}
         for kind in sorted({ALLOCATORS[name] for name in allocators}):
             self._processes[kind] = subprocess.Popen(
-                [sys.executable, os.path.abspath(__file__)], stdin=subprocess.PIPE, text=True,
-                env=common.environment(kind), cwd=HERE)
+                [sys.executable, os.path.abspath(__file__)],
+                stdin=subprocess.PIPE,
+                text=True,
+                env=common.environment(kind),
+                cwd=HERE,
+            )
 
     def start(self, allocator, module, function, end, **words):
         """A worker that calls module.function(connection, **words)."""
@@ -87,8 +92,13 @@ class Servers:
         errors = address + ".txt"
         server = self._processes[ALLOCATORS[allocator]]
         with Listener(address, "AF_UNIX") as listener:
-            request = {"address": address, "errors": errors, "module": module,
-                       "function": function, "words": words}
+            request = {
+                "address": address,
+                "errors": errors,
+                "module": module,
+                "function": function,
+                "words": words,
+            }
             try:
                 server.stdin.write(json.dumps(request) + "\n")
                 server.stdin.flush()

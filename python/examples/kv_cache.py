@@ -12,6 +12,7 @@ memory goes back to the driver and comes again. A request that finds no memory w
 
 Every page is written when it is handed out and checked when its request ends.
 """
+
 import argparse
 from collections import deque
 
@@ -33,10 +34,11 @@ class Model:
         self.range = Growable(manager, pages_max * self.page_bytes, segments=2 * layers)
         # Over all the addresses, once: as a captured graph would have it.
         self.cache = numpy.asarray(
-            self.range.full_view("uint16", (pages_max, TOKENS_PER_PAGE, channels)))
-        self.pages = 0          # that there is memory for
-        self.free = []          # of those
-        self.requests = {}      # the pages of each
+            self.range.full_view("uint16", (pages_max, TOKENS_PER_PAGE, channels))
+        )
+        self.pages = 0  # that there is memory for
+        self.free = []  # of those
+        self.requests = {}  # the pages of each
 
     def start(self, request, count):
         """Takes pages for a request, growing where there are too few. Raises OutOfMemory."""
@@ -68,9 +70,11 @@ class Model:
 
 
 def serve(manager, models, schedule):
-    print(f"{'step':>4} {'event':<22}"
-          + "".join(f"{model.name + ' pages':>12}{'MiB':>6}" for model in models)
-          + f"{'held MiB':>10}{'made':>6}{'waiting':>9}")
+    print(
+        f"{'step':>4} {'event':<22}"
+        + "".join(f"{model.name + ' pages':>12}{'MiB':>6}" for model in models)
+        + f"{'held MiB':>10}{'made':>6}{'waiting':>9}"
+    )
     waiting = deque()
     for step, (kind, model, request, count) in enumerate(schedule, 1):
         if kind == "start":
@@ -86,9 +90,11 @@ def serve(manager, models, schedule):
             except libvmm.OutOfMemory:
                 waiting.append(one)
         now = manager.statistics()
-        print(f"{step:>4} {event:<22}"
-              + "".join(f"{each.pages:>12}{each.range.physical_bytes // MIB:>6}" for each in models)
-              + f"{now.held_bytes // MIB:>10}{now.created_count:>6}{len(waiting):>9}")
+        print(
+            f"{step:>4} {event:<22}"
+            + "".join(f"{each.pages:>12}{each.range.physical_bytes // MIB:>6}" for each in models)
+            + f"{now.held_bytes // MIB:>10}{now.created_count:>6}{len(waiting):>9}"
+        )
 
 
 def main():
@@ -100,15 +106,30 @@ def main():
             large = Model("large", manager, layers=4, channels=1024, pages_max=4096)
             small = Model("small", manager, layers=2, channels=512, pages_max=4096)
             addresses = large.range.address, small.range.address
-            serve(manager, (large, small), [
-                ("start", large, 1, 64), ("start", small, 2, 128), ("start", large, 3, 192),
-                ("start", small, 4, 512), ("end", large, 3, 0), ("start", small, 5, 256),
-                ("start", large, 6, 256), ("end", small, 4, 0), ("end", small, 5, 0),
-                ("end", large, 1, 0), ("end", small, 2, 0), ("end", large, 6, 0)])
+            serve(
+                manager,
+                (large, small),
+                [
+                    ("start", large, 1, 64),
+                    ("start", small, 2, 128),
+                    ("start", large, 3, 192),
+                    ("start", small, 4, 512),
+                    ("end", large, 3, 0),
+                    ("start", small, 5, 256),
+                    ("start", large, 6, 256),
+                    ("end", small, 4, 0),
+                    ("end", small, 5, 0),
+                    ("end", large, 1, 0),
+                    ("end", small, 2, 0),
+                    ("end", large, 6, 0),
+                ],
+            )
             assert (large.range.address, small.range.address) == addresses
             now = manager.statistics()
-            print(f"{now.created_count} handles were made and {now.reused_piece_count} times one "
-                  f"served again; at most {now.peak_held_bytes // MIB} MiB were held")
+            print(
+                f"{now.created_count} handles were made and {now.reused_piece_count} times one "
+                f"served again; at most {now.peak_held_bytes // MIB} MiB were held"
+            )
             large.close()
             small.close()
 

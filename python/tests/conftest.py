@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the outcomes to LIBVMM_TEST_XML, where it is set, in lines as GoogleTest writes them:
 ./run test counts the tests in there, and names those that were skipped."""
+
 import os
 from xml.sax.saxutils import quoteattr
 
@@ -36,13 +37,17 @@ class Outcomes:
         # CTest counts a program that skips as a whole as skipped; what is in here comes on top.
         counted = 0 if int(exitstatus) == _NOTHING_COLLECTED else self.counts["skipped"]
         total = max(1, sum(self.counts.values()))
-        lines = [f'<testsuites tests="{total}" failures="{self.counts["failed"]}" errors="0">',
-                 f'  <testsuite skipped="{counted}" disabled="0">']
+        lines = [
+            f'<testsuites tests="{total}" failures="{self.counts["failed"]}" errors="0">',
+            f'  <testsuite skipped="{counted}" disabled="0">',
+        ]
         for module, name, reason in self.skipped:
-            lines += [f'    <testcase name={quoteattr(name)} result="skipped" '
-                      f'classname={quoteattr(module)}>',
-                      f'      <skipped message={quoteattr(" ".join(reason.split()))}/>',
-                      '    </testcase>']
+            lines += [
+                f'    <testcase name={quoteattr(name)} result="skipped" '
+                f"classname={quoteattr(module)}>",
+                f"      <skipped message={quoteattr(' '.join(reason.split()))}/>",
+                "    </testcase>",
+            ]
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
         with open(self.path, "w", encoding="utf-8") as file:
             file.write("\n".join([*lines, "  </testsuite>", "</testsuites>", ""]))

@@ -12,6 +12,7 @@ dropped; each block is freed once; at the end everything has ended.
         [--only show,drop_array,collect]
 
 A hang prints all stacks and ends with 1. `test_lifetimes.py` runs it in a child."""
+
 from __future__ import annotations
 
 import argparse
@@ -74,8 +75,10 @@ class Shown:
         value = self.made.value
         first, last = int(self.array[0]), int(self.array[-1])
         if value is not None and (first, last) != (value, value):
-            fail(f"array of block {self.made.number} of {self.made.size} bytes has {first} and "
-                 f"{last}, not {value}: {self.made.block!r} of {self.made.owner!r}")
+            fail(
+                f"array of block {self.made.number} of {self.made.size} bytes has {first} and "
+                f"{last}, not {value}: {self.made.block!r} of {self.made.owner!r}"
+            )
 
 
 class World:
@@ -145,11 +148,13 @@ class Worker:
         if len(self.world.blocks) >= 60:
             return
         if self.random.random() < 0.7:
-            made = filled(self.some(self.world.pools),
-                          self.random.choice((512, 4 * KIB, 100 * KIB, 3 * MIB)))
+            made = filled(
+                self.some(self.world.pools), self.random.choice((512, 4 * KIB, 100 * KIB, 3 * MIB))
+            )
         else:
-            made = filled(self.some(self.world.managers),
-                          self.random.choice((4 * KIB, 64 * KIB, 2 * MIB)))
+            made = filled(
+                self.some(self.world.managers), self.random.choice((4 * KIB, 64 * KIB, 2 * MIB))
+            )
         self.world.blocks.append(made)
 
     def show(self) -> None:
@@ -238,6 +243,7 @@ class Worker:
                 won.append(1)
             except ALLOWED:
                 pass
+
         other = threading.Thread(target=once)
         other.start()
         once()
@@ -256,8 +262,10 @@ class Worker:
         self.forget(self.world.managers, manager)
 
     def leave(self) -> None:
-        with remember(libvmm.Driver("host")) as driver, \
-                remember(libvmm.Pool(driver, report_live=False)) as pool:
+        with (
+            remember(libvmm.Driver("host")) as driver,
+            remember(libvmm.Pool(driver, report_live=False)) as pool,
+        ):
             made = filled(pool, 8 * KIB)
             self.world.blocks.append(made)
             if self.random.random() < 0.7:
@@ -290,16 +298,21 @@ class Worker:
     def move(self) -> None:
         one, other = self.some(self.ranges()), self.some(self.ranges())
         one.value = other.value = None
-        one.owner.copy(one.block, other.block, min(one.size, other.size),
-                       mode=self.random.choice(list(libvmm.Copy)))
+        one.owner.copy(
+            one.block,
+            other.block,
+            min(one.size, other.size),
+            mode=self.random.choice(list(libvmm.Copy)),
+        )
 
     def grow(self) -> None:
         manager = self.some(self.world.managers)
         with remember(Growable(manager, 4 * MIB)) as cache:
             cache.grow(MIB)
             with cache.view("int32") as view:
-                array = numpy.asarray(view) if self.random.random() < 0.5 \
-                    else numpy.from_dlpack(view)
+                array = (
+                    numpy.asarray(view) if self.random.random() < 0.5 else numpy.from_dlpack(view)
+                )
             manager.driver.write(cache.address, b"\5\0\0\0" * (MIB // 4))
             if self.random.random() < 0.5:
                 self.world.others.append(array)
@@ -342,12 +355,36 @@ class Worker:
         if status != 0:
             fail(f"a child ended with {status}: a hang is {int(signal.SIGALRM)}")
 
-    OPERATIONS = ("make_pool", "make_manager", "make_sleeper", *["allocate"] * 4, *["show"] * 6,
-                  "churn", "capsule", "refuse", *["look"] * 4, "write", "look_at_owner",
-                  *["drop_array"] * 4,
-                  *["drop_block"] * 2, *["drop_other"] * 2, *["free"] * 3, "free_by_two",
-                  "free_raw", "close_pool", "close_manager", "leave", "drop_pool", "drop_manager",
-                  "resize", "move", "grow", "suspend", "collect", "fork")
+    OPERATIONS = (
+        "make_pool",
+        "make_manager",
+        "make_sleeper",
+        *["allocate"] * 4,
+        *["show"] * 6,
+        "churn",
+        "capsule",
+        "refuse",
+        *["look"] * 4,
+        "write",
+        "look_at_owner",
+        *["drop_array"] * 4,
+        *["drop_block"] * 2,
+        *["drop_other"] * 2,
+        *["free"] * 3,
+        "free_by_two",
+        "free_raw",
+        "close_pool",
+        "close_manager",
+        "leave",
+        "drop_pool",
+        "drop_manager",
+        "resize",
+        "move",
+        "grow",
+        "suspend",
+        "collect",
+        "fork",
+    )
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -377,6 +414,7 @@ def on_signal(world: World):
             except (IndexError, *ALLOWED):
                 pass
         signal.setitimer(signal.ITIMER_REAL, 0.003)  # the next one, not inside of this one
+
     return handler
 
 
@@ -399,8 +437,9 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=3)
     parser.add_argument("--only", default="", help="some operations, with commas between them")
     options = parser.parse_args()
-    operations = tuple(each for each in Worker.OPERATIONS
-                       if not options.only or each in options.only.split(","))
+    operations = tuple(
+        each for each in Worker.OPERATIONS if not options.only or each in options.only.split(",")
+    )
     faulthandler.enable()
     faulthandler.dump_traceback_later(HANG_SECONDS + options.steps // 100, exit=True)
     sys.unraisablehook = lambda what: fail(f"unraisable: {what.exc_type} {what.exc_value}")
@@ -409,10 +448,13 @@ def main() -> int:
     world = World()
     signal.signal(signal.SIGALRM, on_signal(world))
     signal.setitimer(signal.ITIMER_REAL, 0.003)
-    workers = [Worker(world, options.seed * 1000 + number, operations)
-               for number in range(options.threads)]
-    threads = [threading.Thread(target=each.run, args=(options.steps,), daemon=True)
-               for each in workers[1:]]
+    workers = [
+        Worker(world, options.seed * 1000 + number, operations) for number in range(options.threads)
+    ]
+    threads = [
+        threading.Thread(target=each.run, args=(options.steps,), daemon=True)
+        for each in workers[1:]
+    ]
     begin = time.monotonic()
     for each in threads:
         each.start()
@@ -424,8 +466,11 @@ def main() -> int:
     missing = set(operations) - set(done)
     if missing and options.steps >= 2000:
         fail(f"these were never done: {', '.join(sorted(missing))}")
-    print(f"{sum(done.values())} operations, {len(lives)} objects, {len(failures)} failures, "
-          f"{time.monotonic() - begin:.1f} s", flush=True)
+    print(
+        f"{sum(done.values())} operations, {len(lives)} objects, {len(failures)} failures, "
+        f"{time.monotonic() - begin:.1f} s",
+        flush=True,
+    )
     return 1 if failures else 0
 
 

@@ -3,6 +3,7 @@
 """Goal: the functions that libvmm gives CuPy and RMM, and what is said where a package is missing.
 Method: random allocations on the host's memory through the functions alone. The packages
 themselves, with Numba's, are `./run check adapters`'s (python/tests/libraries)."""
+
 import ctypes
 import importlib
 import os
@@ -188,9 +189,16 @@ def test_rmm_serves_the_stream_of_each_thread(pool):
     assert pool.statistics().live_count == 0
 
 
-@pytest.mark.parametrize("stream", [
-    None, 0, types.SimpleNamespace(__cuda_stream__=(0, 0)), types.SimpleNamespace(value=lambda: 0),
-    types.SimpleNamespace(ptr=0)])
+@pytest.mark.parametrize(
+    "stream",
+    [
+        None,
+        0,
+        types.SimpleNamespace(__cuda_stream__=(0, 0)),
+        types.SimpleNamespace(value=lambda: 0),
+        types.SimpleNamespace(ptr=0),
+    ],
+)
 def test_rmm_streams(stream):
     assert libvmm.rmm.stream_number(stream) == 0
 
@@ -210,9 +218,15 @@ def test_without_the_packages():
                     make(pool)
 
 
-@pytest.mark.parametrize("module, call, reason", [
-    ("cupy", "enable", "needs CuPy"), ("rmm", "resource", "needs RMM"),
-    ("numba", "enable", "needs Numba"), ("vllm", "register", "needs a vLLM")])
+@pytest.mark.parametrize(
+    "module, call, reason",
+    [
+        ("cupy", "enable", "needs CuPy"),
+        ("rmm", "resource", "needs RMM"),
+        ("numba", "enable", "needs Numba"),
+        ("vllm", "register", "needs a vLLM"),
+    ],
+)
 def test_what_is_missing_is_named(monkeypatch, module, call, reason):
     """Each adapter is there to be imported without its library, and says what it lacks."""
     for name in ("cupy", "rmm", "numba", "vllm"):

@@ -4,6 +4,7 @@
 captures, limits, figures, and the plain functions.
 Method: ctypes on the simulated device and the host's memory; random calls beside a list; every
 wrong use that the header names. Streams are tests/c/device_memory_test.cpp's."""
+
 import ctypes
 import random
 
@@ -19,9 +20,14 @@ MIB = 1 << 20
 
 
 class Allocation(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("requested_bytes", ctypes.c_uint64),
-                ("size_bytes", ctypes.c_uint64), ("stream", ctypes.c_void_p),
-                ("device", ctypes.c_int32), ("is_pending", ctypes.c_uint32)]
+    _fields_ = [
+        ("base", ctypes.c_void_p),
+        ("requested_bytes", ctypes.c_uint64),
+        ("size_bytes", ctypes.c_uint64),
+        ("stream", ctypes.c_void_p),
+        ("device", ctypes.c_int32),
+        ("is_pending", ctypes.c_uint32),
+    ]
 
 
 class Allocator:
@@ -41,6 +47,7 @@ class Allocator:
     def __getattr__(self, name):
         def call(*words):
             check(getattr(LIBRARY, "vmm_allocator_" + name)(self.handle, *words))
+
         return call
 
     def find(self, at):
@@ -52,9 +59,10 @@ class Allocator:
         count = ctypes.c_uint64()
         check(LIBRARY.vmm_allocator_list(self.handle, device, None, 0, ctypes.byref(count)))
         found = (Allocation * (count.value + 1))()
-        check(LIBRARY.vmm_allocator_list(self.handle, device, found, len(found),
-                                         ctypes.byref(count)))
-        return list(found[:count.value])
+        check(
+            LIBRARY.vmm_allocator_list(self.handle, device, found, len(found), ctypes.byref(count))
+        )
+        return list(found[: count.value])
 
     def statistics(self, device=0):
         return _figures.statistics_of(self.handle, device)
@@ -85,8 +93,9 @@ def test_random_calls_beside_a_list(allocator):
             assert (at, device) not in live
             live[at, device] = size
         else:
-            (at, device), _ = live.popitem() if choose.random() < 0.3 else (
-                choose.choice(list(live.items())))
+            (at, device), _ = (
+                live.popitem() if choose.random() < 0.3 else (choose.choice(list(live.items())))
+            )
             live.pop((at, device), None)
             # Two simulated devices may hand out one address: the allocator asks in their order.
             allocator.free(at)
@@ -103,7 +112,8 @@ def test_random_calls_beside_a_list(allocator):
         assert now.live_count == len([key for key in live if key[1] == device])
         assert now.live_bytes == now.active_bytes == sizes
         assert [each.base for each in allocator.list(device)] == sorted(
-            at for at, on in live if on == device)
+            at for at, on in live if on == device
+        )
     for at, _ in live:
         allocator.free(at)
     allocator.trim(-1, 0, None)
@@ -130,8 +140,13 @@ def test_many_blocks_stay_findable(allocator):
 def test_what_a_block_is(allocator):
     at = allocator.allocate(1000)
     found = allocator.find(at)
-    assert (found.base, found.requested_bytes, found.size_bytes, found.device,
-            found.is_pending) == (at, 1000, 1024, 0, 0)
+    assert (
+        found.base,
+        found.requested_bytes,
+        found.size_bytes,
+        found.device,
+        found.is_pending,
+    ) == (at, 1000, 1024, 0, 0)
     size = ctypes.c_uint64()
     check(LIBRARY.vmm_plugin_use(allocator.handle))
     assert LIBRARY.vmm_plugin_base(at, ctypes.byref(size)) == at and size.value == 1024
@@ -237,10 +252,22 @@ def test_wrong_uses(allocator):
 
 
 class Calls(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint64), ("self", ctypes.c_void_p),
-                ("allocate", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64,
-                                              ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)),
-                ("free", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p))]
+    _fields_ = [
+        ("struct_size", ctypes.c_uint64),
+        ("self", ctypes.c_void_p),
+        (
+            "allocate",
+            ctypes.CFUNCTYPE(
+                ctypes.c_int,
+                ctypes.c_void_p,
+                ctypes.c_uint64,
+                ctypes.c_int32,
+                ctypes.c_void_p,
+                ctypes.c_void_p,
+            ),
+        ),
+        ("free", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
+    ]
 
 
 def test_an_allocator_that_is_kept():
@@ -285,8 +312,9 @@ def test_plain_functions(allocator):
 
 def test_a_failure_is_told(allocator):
     told = []
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32,
-                            ctypes.c_char_p)
+    kind = ctypes.CFUNCTYPE(
+        None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_char_p
+    )
     hook = kind(lambda function, file, line, text: told.append((function, text)))
     check(LIBRARY.vmm_plugin_use(allocator.handle))
     check(LIBRARY.vmm_plugin_set_failure(ctypes.cast(hook, ctypes.c_void_p)))

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goal: what the benchmarks of PyTorch's programs compute from their times, and how they load a
 program. Method: times that are made up, a program of a few lines; no PyTorch."""
+
 import os
 import sys
 
@@ -15,6 +16,7 @@ def bench(monkeypatch):
     monkeypatch.syspath_prepend(BENCH)
     import guest
     import programs
+
     return guest, programs
 
 
@@ -26,8 +28,9 @@ def test_crossing_takes_the_process_out(bench):
         turn = {}
         for place in (0, 1):
             allocator = programs.CROSSED[(place + number) % 2]
-            turn[allocator] = process[place] * (2 + number // 2) * \
-                (1.25 if allocator == "vmm" else 1)
+            turn[allocator] = (
+                process[place] * (2 + number // 2) * (1.25 if allocator == "vmm" else 1)
+            )
         made.append(turn)
     ratios = programs.crossed_ratios(made)
     assert len(ratios) == 8 and all(abs(each - 1.25) < 1e-9 for each in ratios)
@@ -58,8 +61,9 @@ def test_a_program_is_loaded_with_other_constants(bench, tmp_path, monkeypatch):
     guest, _ = bench
     monkeypatch.setattr(sys, "argv", ["pytest"])
     path = tmp_path / "small.py"
-    path.write_text("import record\nN = 1\ndef main():\n    record.iteration()\n    return N\n"
-                    "main()\n")
+    path.write_text(
+        "import record\nN = 1\ndef main():\n    record.iteration()\n    return N\nmain()\n"
+    )
     calls = []
     assert guest.load(str(path), lambda: calls.append(1), N=7).main() == 7 and calls == [1]
     with pytest.raises(ValueError, match="no M"):

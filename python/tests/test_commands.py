@@ -3,6 +3,7 @@
 """Goal: `python -m libvmm` answers, in words and as JSON, and wrong words are refused.
 Method: the commands as processes of their own, with environments that hold the settings of
 interest."""
+
 import json
 import os
 import re
@@ -17,11 +18,13 @@ from libvmm import _doctor, _settings
 
 
 def command(*words, **settings):
-    environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith("PYTORCH_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTORCH_")
+    }
     environment.update(settings)
-    return subprocess.run([sys.executable, "-m", "libvmm", *words], capture_output=True, text=True,
-                          env=environment)
+    return subprocess.run(
+        [sys.executable, "-m", "libvmm", *words], capture_output=True, text=True, env=environment
+    )
 
 
 def test_doctor_in_words():
@@ -50,20 +53,29 @@ def test_doctor_says_why_there_is_no_preload_library():
         assert "preload library: not in this installation: " in said, said
 
 
-@pytest.mark.parametrize("settings, words", [
-    ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64, expandable_segments : True"}, "expandable"),
-    ({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, "cudaMallocAsync"),
-    ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "NO_CUDA_MEMORY_CACHING"),
-    ({"LD_PRELOAD": "/x/libvmm_preload.so", "VMM_MODE": "vmm"}, "VMM_MODE")])
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64, expandable_segments : True"}, "expandable"),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, "cudaMallocAsync"),
+        ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "NO_CUDA_MEMORY_CACHING"),
+        ({"LD_PRELOAD": "/x/libvmm_preload.so", "VMM_MODE": "vmm"}, "VMM_MODE"),
+    ],
+)
 def test_conflicts(settings, words):
     found = _doctor.conflicts(settings)
     assert len(found) == 1 and words in found[0]
 
 
-@pytest.mark.parametrize("settings", [
-    {}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"},
-    {"PYTORCH_NO_CUDA_MEMORY_CACHING": "0"},
-    {"LD_PRELOAD": "/x/libvmm_preload.so", "VMM_MODE": "monitor"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"},
+        {"PYTORCH_NO_CUDA_MEMORY_CACHING": "0"},
+        {"LD_PRELOAD": "/x/libvmm_preload.so", "VMM_MODE": "monitor"},
+    ],
+)
 def test_no_conflicts(settings):
     assert _doctor.conflicts(settings) == []
 
@@ -162,13 +174,29 @@ def test_wrong_settings_are_named(name, value, said):
     assert len(found) == 1 and found[0].startswith(f"{name}={value}: ") and said in found[0]
 
 
-@pytest.mark.parametrize("name, value", [
-    ("VMM_BUDGET", "40GiB"), ("VMM_BUDGET", "0"), ("VMM_VA_SIZE", "1TiB"), ("VPMM_PAGES", "3"),
-    ("VMM_POOL_PAGE_SIZE", "2MiB"), ("VMM_POOL_CAPTURE", "private"), ("VMM_FRAG_RATIO", "0.5"),
-    ("VMM_CHUNK_SIZE", "20MiB"), ("VMM_KEEP", "1G"), ("VMM_CACHE_LIMIT", "0"),
-    ("VMM_BACKEND", "host"), ("VMM_BACKEND", "fake:host"), ("VMM_LOG", "stderr"),
-    ("VMM_LOG", "log.txt"), ("VMM_REPORT", "/x/y.%p"), ("VMM_TRACE", "trace"), ("VMM_BUDGET", ""),
-    *[(name, each) for name, (choices, _) in _settings.CHOICES.items() for each in choices]])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("VMM_BUDGET", "40GiB"),
+        ("VMM_BUDGET", "0"),
+        ("VMM_VA_SIZE", "1TiB"),
+        ("VPMM_PAGES", "3"),
+        ("VMM_POOL_PAGE_SIZE", "2MiB"),
+        ("VMM_POOL_CAPTURE", "private"),
+        ("VMM_FRAG_RATIO", "0.5"),
+        ("VMM_CHUNK_SIZE", "20MiB"),
+        ("VMM_KEEP", "1G"),
+        ("VMM_CACHE_LIMIT", "0"),
+        ("VMM_BACKEND", "host"),
+        ("VMM_BACKEND", "fake:host"),
+        ("VMM_LOG", "stderr"),
+        ("VMM_LOG", "log.txt"),
+        ("VMM_REPORT", "/x/y.%p"),
+        ("VMM_TRACE", "trace"),
+        ("VMM_BUDGET", ""),
+        *[(name, each) for name, (choices, _) in _settings.CHOICES.items() for each in choices],
+    ],
+)
 def test_right_settings_are_not(name, value):
     before = dict(os.environ)
     assert _settings.wrong({name: value}) == []
@@ -219,6 +247,10 @@ def test_a_bad_library_is_said_in_a_line(named):
         assert said.returncode == 1 and said.stdout == ""
         assert said.stderr.count("\n") == 1 and said.stderr.startswith("libvmm: "), said.stderr
         assert os.path.basename(named) in said.stderr and "LIBVMM" in said.stderr
-    said = subprocess.run([sys.executable, "-c", "import libvmm"], capture_output=True, text=True,
-                          env={**os.environ, "LIBVMM": named})
+    said = subprocess.run(
+        [sys.executable, "-c", "import libvmm"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LIBVMM": named},
+    )
     assert said.returncode == 1 and "ImportError: libvmm: " in said.stderr

@@ -4,6 +4,7 @@
 Method: numpy and, where it is there, PyTorch consume blocks of the host's memory; the same address
 on both sides; frees while views live; capsules that no one consumes, and that a consumer refuses;
 an exit with live views. The tests' stand-in for CUDA shows in which order streams are."""
+
 import ctypes
 import gc
 import os
@@ -40,8 +41,12 @@ def test_types_and_shapes(pool):
         shown = numpy.from_dlpack(block.view("int64"))
         assert shown.shape == (512,)
         del shown
-        for dtype, shape in (("float32", (1025,)), ("float32", (-1,)), ("nothing", None),
-                             ("float7", None)):
+        for dtype, shape in (
+            ("float32", (1025,)),
+            ("float32", (-1,)),
+            ("nothing", None),
+            ("float7", None),
+        ):
             with pytest.raises(libvmm.InvalidArgument):
                 block.view(dtype, shape)
 
@@ -88,9 +93,11 @@ def test_a_copy_is_refused(pool):
 
 
 def test_an_exit_with_live_views():
-    code = ("import libvmm, numpy, builtins\n"
-            "pool = libvmm.Pool(libvmm.Driver('host'), report_live=False)\n"
-            "builtins.kept = numpy.from_dlpack(pool.allocate(4096))\n")
+    code = (
+        "import libvmm, numpy, builtins\n"
+        "pool = libvmm.Pool(libvmm.Driver('host'), report_live=False)\n"
+        "builtins.kept = numpy.from_dlpack(pool.allocate(4096))\n"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -111,16 +118,25 @@ def test_arrays_write_to_the_block(pool):
         if numpy.lib.NumpyVersion(numpy.__version__) < "2.1.0":
             assert not shown.flags.writeable
             del shown
-            pytest.skip(f"NumPy {numpy.__version__} takes the older capsule alone: ./run check "
-                        "arrays has a newer one")
+            pytest.skip(
+                f"NumPy {numpy.__version__} takes the older capsule alone: ./run check "
+                "arrays has a newer one"
+            )
         shown[:] = 5
         assert pool.driver.read(block.address, 4096) == b"\5" * 4096
         del shown
 
 
-@pytest.mark.parametrize("max_version, name", [
-    (None, "dltensor"), ((0, 8), "dltensor"), ((1, 0), "dltensor_versioned"),
-    ((1, 3), "dltensor_versioned"), ((2, 0), "dltensor_versioned")])
+@pytest.mark.parametrize(
+    "max_version, name",
+    [
+        (None, "dltensor"),
+        ((0, 8), "dltensor"),
+        ((1, 0), "dltensor_versioned"),
+        ((1, 3), "dltensor_versioned"),
+        ((2, 0), "dltensor_versioned"),
+    ],
+)
 def test_the_version_that_a_consumer_takes(pool, max_version, name):
     with pool.allocate(64) as block:
         assert f'"{name}"' in repr(block.__dlpack__(max_version=max_version))
@@ -128,12 +144,23 @@ def test_the_version_that_a_consumer_takes(pool, max_version, name):
             block.__dlpack__(max_version=5)
 
 
-FIELDS = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
-          ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p),
-          ("device", ctypes.c_int32), ("number", ctypes.c_int32), ("ndim", ctypes.c_int32),
-          ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-          ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.c_void_p),
-          ("offset", ctypes.c_uint64)]
+FIELDS = [
+    ("major", ctypes.c_uint32),
+    ("minor", ctypes.c_uint32),
+    ("context", ctypes.c_void_p),
+    ("deleter", ctypes.c_void_p),
+    ("flags", ctypes.c_uint64),
+    ("data", ctypes.c_void_p),
+    ("device", ctypes.c_int32),
+    ("number", ctypes.c_int32),
+    ("ndim", ctypes.c_int32),
+    ("code", ctypes.c_uint8),
+    ("bits", ctypes.c_uint8),
+    ("lanes", ctypes.c_uint16),
+    ("shape", ctypes.POINTER(ctypes.c_int64)),
+    ("strides", ctypes.c_void_p),
+    ("offset", ctypes.c_uint64),
+]
 
 
 class Versioned(ctypes.Structure):
@@ -148,14 +175,26 @@ def tensor_of(capsule):
 
 
 # Codes and bits of dlpack.h, 1.1 and newer.
-@pytest.mark.parametrize("dtype, code, bits, lanes, count", [
-    ("float8_e3m4", 7, 8, 1, 64), ("float8_e4m3", 8, 8, 1, 64), ("float8_e4m3b11fnuz", 9, 8, 1, 64),
-    ("float8_e4m3fn", 10, 8, 1, 64), ("float8_e4m3fnuz", 11, 8, 1, 64),
-    ("float8_e5m2", 12, 8, 1, 64), ("float8_e5m2fnuz", 13, 8, 1, 64),
-    ("float8_e8m0fnu", 14, 8, 1, 64),
-    ("float6_e2m3fn", 15, 6, 1, 85), ("float6_e3m2fn", 16, 6, 1, 85),
-    ("float4_e2m1fn", 17, 4, 1, 128), ("float4_e2m1fn_x2", 17, 4, 2, 64),
-    ("bfloat16", 4, 16, 1, 32), ("bool", 6, 8, 1, 64), ("complex64", 5, 64, 1, 8)])
+@pytest.mark.parametrize(
+    "dtype, code, bits, lanes, count",
+    [
+        ("float8_e3m4", 7, 8, 1, 64),
+        ("float8_e4m3", 8, 8, 1, 64),
+        ("float8_e4m3b11fnuz", 9, 8, 1, 64),
+        ("float8_e4m3fn", 10, 8, 1, 64),
+        ("float8_e4m3fnuz", 11, 8, 1, 64),
+        ("float8_e5m2", 12, 8, 1, 64),
+        ("float8_e5m2fnuz", 13, 8, 1, 64),
+        ("float8_e8m0fnu", 14, 8, 1, 64),
+        ("float6_e2m3fn", 15, 6, 1, 85),
+        ("float6_e3m2fn", 16, 6, 1, 85),
+        ("float4_e2m1fn", 17, 4, 1, 128),
+        ("float4_e2m1fn_x2", 17, 4, 2, 64),
+        ("bfloat16", 4, 16, 1, 32),
+        ("bool", 6, 8, 1, 64),
+        ("complex64", 5, 64, 1, 8),
+    ],
+)
 def test_types_of_dlpack(pool, dtype, code, bits, lanes, count):
     with pool.allocate(64) as block:
         capsule = block.view(dtype).__dlpack__(max_version=(1, 1))
@@ -169,8 +208,19 @@ def test_types_of_dlpack(pool, dtype, code, bits, lanes, count):
         assert block.view(dtype, (1, count)).shape == (1, count)
 
 
-@pytest.mark.parametrize("shape", [(0, 1 << 63), (1 << 63, 0), (1 << 62, 0, 4), (1 << 63,), (-1,),
-                                   (0, -1), (1 << 40, 1 << 40, 0), (65,)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (0, 1 << 63),
+        (1 << 63, 0),
+        (1 << 62, 0, 4),
+        (1 << 63,),
+        (-1,),
+        (0, -1),
+        (1 << 40, 1 << 40, 0),
+        (65,),
+    ],
+)
 def test_shapes_that_a_consumer_could_not_hold(pool, shape):
     with pool.allocate(64) as block:
         with pytest.raises(libvmm.InvalidArgument, match="no part of 64 bytes"):
@@ -178,8 +228,9 @@ def test_shapes_that_a_consumer_could_not_hold(pool, shape):
         assert numpy.from_dlpack(block.view("uint8", (0, 5))).shape == (0, 5)
 
 
-@pytest.mark.parametrize("dtype, shape", [("bfloat16", None), ("float8_e4m3fn", None),
-                                          ("uint8", (1,) * 65)])
+@pytest.mark.parametrize(
+    "dtype, shape", [("bfloat16", None), ("float8_e4m3fn", None), ("uint8", (1,) * 65)]
+)
 def test_a_consumer_that_refuses(pool, dtype, shape):
     """Its own exception is raised, and nothing is shown any more."""
     with pool.allocate(64) as block:

@@ -4,6 +4,7 @@
 memory, and are shown by DLPack without a copy, by views that hold what they show.
 Method: numpy and, where it is there, PyTorch consume views of the host's memory; the same address
 on both sides; every wrong use raises; contents after random steps beside a model."""
+
 import gc
 import pathlib
 import random
@@ -241,8 +242,14 @@ def test_wrong_uses_raise(manager):
         manager.close()
     cache.close()
     cache.close()
-    for call in (lambda: cache.grow(MIB), cache.release, lambda: cache.segment(), cache.settle,
-                 cache.statistics, lambda: cache.physical_bytes):
+    for call in (
+        lambda: cache.grow(MIB),
+        cache.release,
+        lambda: cache.segment(),
+        cache.settle,
+        cache.statistics,
+        lambda: cache.physical_bytes,
+    ):
         with pytest.raises(libvmm.InvalidHandle):
             call()
 
@@ -250,8 +257,12 @@ def test_wrong_uses_raise(manager):
 def test_wrong_views_raise(on_host):
     with Growable(on_host, 8 * MIB, segments=2) as cache:
         cache.grow(MIB)
-        for dtype, shape in (("float32", (MIB,)), ("float32", (-1,)), ("nothing", None),
-                             ("float7", None)):
+        for dtype, shape in (
+            ("float32", (MIB,)),
+            ("float32", (-1,)),
+            ("nothing", None),
+            ("float7", None),
+        ):
             with pytest.raises(libvmm.InvalidArgument):
                 cache.view(dtype, shape)
         for wrong in ({"first": 2}, {"first": 1, "count": 2}, {"first": -1}):
@@ -325,8 +336,12 @@ def test_threads_share_a_manager(on_host):
 
 def test_the_example_prints_its_table():
     pytest.importorskip("numpy")
-    said = subprocess.run([sys.executable, str(EXAMPLES / "kv_cache.py"), "--driver", "host"],
-                          check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        [sys.executable, str(EXAMPLES / "kv_cache.py"), "--driver", "host"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     assert said == (EXAMPLES / "kv_cache.txt").read_text()
     rows = [line for line in said.splitlines() if re.match(r"^ *\d+ ", line)]
     assert len(rows) > 8

@@ -3,6 +3,7 @@
 """Goal: a program in Python gets a history of its pool or manager, with its own lines and tags, and
 a file at a shortage without asking. Method: the files are read by a reader of docs/history.md's
 format that is written here."""
+
 import inspect
 import struct
 
@@ -23,7 +24,7 @@ class File:
         at, sections = 16, {}
         while at < len(whole):
             what, _, size = struct.unpack_from("<IIQ", whole, at)
-            sections[what] = whole[at + 16:at + 16 + size]
+            sections[what] = whole[at + 16 : at + 16 + size]
             at += 16 + size + -size % 8
         tags = self.texts(sections[4], "t")
         lines = self.texts(sections[5], "ntt")
@@ -31,9 +32,17 @@ class File:
         self.lost = struct.unpack_from("<Q", sections[1])[0]
         self.events = []
         for _, at, size, stream, detail, line, tag, kind, _ in struct.iter_unpack(
-                "<QQQQQIHBB", sections[1][8:]):
-            self.events.append((kind, at, size, tags[tag - 1][0] if tag else None,
-                                lines[line - 1] if line else None))
+            "<QQQQQIHBB", sections[1][8:]
+        ):
+            self.events.append(
+                (
+                    kind,
+                    at,
+                    size,
+                    tags[tag - 1][0] if tag else None,
+                    lines[line - 1] if line else None,
+                )
+            )
 
     @staticmethod
     def texts(data, shape):
@@ -44,7 +53,7 @@ class File:
                 number = struct.unpack_from("<I", data, at)[0]
                 at += 4
                 if each == "t":
-                    row.append(data[at:at + number].decode())
+                    row.append(data[at : at + number].decode())
                     at += number
                 else:
                     row.append(number)
@@ -94,8 +103,11 @@ def test_a_second_start_is_refused_and_a_later_one_is_not(driver, tmp_path):
 
 def test_what_cannot_be_is_refused_and_nothing_is_cut(driver, tmp_path):
     with libvmm.Pool(driver) as pool:
-        for wrong in ({"clock_interval": (1 << 32) + 1}, {"event_count": (1 << 64) + 1024},
-                      {"shortage_count_max": -1}):
+        for wrong in (
+            {"clock_interval": (1 << 32) + 1},
+            {"event_count": (1 << 64) + 1024},
+            {"shortage_count_max": -1},
+        ):
             with pytest.raises(libvmm.InvalidArgument, match=next(iter(wrong))):
                 libvmm.history.start(pool, **wrong)
         with pytest.raises(TypeError, match="event_count"):
@@ -135,22 +147,25 @@ def test_lines_and_tags(driver, tmp_path, kind):
     with kind(driver) as owner:
         with libvmm.history.record(owner, tmp_path / "lines", frames=True):
             with libvmm.history.tag("weights"):
-                block = owner.allocate(1 << 20); line = inspect.currentframe().f_lineno
-            block.free(); gone = inspect.currentframe().f_lineno
+                block = owner.allocate(1 << 20)
+                line = inspect.currentframe().f_lineno
+            block.free()
+            gone = inspect.currentframe().f_lineno
         owner.allocate(1 << 20).free()
         file = File(tmp_path / "lines")
-        (_, _, _, tag, where), = file.of(ALLOCATED)
+        ((_, _, _, tag, where),) = file.of(ALLOCATED)
         assert tag == "weights" and where == (line, __file__, "test_lines_and_tags")
-        (_, _, _, tag, where), = file.of(FREED)
+        ((_, _, _, tag, where),) = file.of(FREED)
         assert tag is None and where[0] == gone
 
 
 def test_a_block_of_whole_pages_bears_its_line(driver, tmp_path):
     with libvmm.Pool(driver) as pool:
         with libvmm.history.record(pool, tmp_path / "lines", frames=True):
-            block = pool.allocate_whole(1 << 20); line = inspect.currentframe().f_lineno
+            block = pool.allocate_whole(1 << 20)
+            line = inspect.currentframe().f_lineno
             block.free()
-        (_, _, _, _, where), = File(tmp_path / "lines").of(ALLOCATED)
+        ((_, _, _, _, where),) = File(tmp_path / "lines").of(ALLOCATED)
         assert where[:2] == (line, __file__)
 
 

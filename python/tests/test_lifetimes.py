@@ -7,6 +7,7 @@ takes memory away is made; drops in cycles, in handlers of signals, in callbacks
 and by two threads. What would end Python by a signal, or hang it, runs in a child with a limit of
 time.
 fuzz_lifetimes.py does the same in random order."""
+
 import ctypes
 import gc
 import os
@@ -30,8 +31,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 def child(code, seconds=60):
     """Runs code in a process of its own; it has ended by itself and said nothing on stderr."""
-    made = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], text=True,
-                          capture_output=True, timeout=seconds)
+    made = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", code],
+        text=True,
+        capture_output=True,
+        timeout=seconds,
+    )
     assert made.returncode == 0, made.stderr
     return made
 
@@ -111,8 +116,12 @@ def test_a_resize_and_free_under_an_array_are_refused(driver):
     with libvmm.Manager(driver) as manager, libvmm.Pool(driver) as pool:
         block, other = manager.allocate(2 * MIB), pool.allocate(4 * KIB)
         array, second = shown_by(block), shown_by(other, 9)
-        for call in (lambda: block.resize(4 * KIB), block.free, other.free,
-                     lambda: pool.free_raw(other.address)):
+        for call in (
+            lambda: block.resize(4 * KIB),
+            block.free,
+            other.free,
+            lambda: pool.free_raw(other.address),
+        ):
             with pytest.raises(libvmm.InUse, match="array shows"):
                 call()
         assert (array == 7).all() and (second == 9).all()
@@ -191,8 +200,11 @@ def test_an_array_of_a_view_that_was_released(driver):
 def test_borrowed_memory(driver):
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     secret, ends = share.make_secret(), {}
-    accepting = threading.Thread(target=lambda: ends.update(
-        channel=share.adopt(here, secret, accepts=True, timeout_ms=10000)))
+    accepting = threading.Thread(
+        target=lambda: ends.update(
+            channel=share.adopt(here, secret, accepts=True, timeout_ms=10000)
+        )
+    )
     accepting.start()
     other = share.adopt(there, secret, accepts=False, timeout_ms=10000)
     accepting.join()
@@ -300,6 +312,7 @@ def test_one_free_of_a_block_wins(driver):
                     outcomes.append("freed")
                 except libvmm.UnknownAddress:
                     outcomes.append("refused")
+
             threads = [threading.Thread(target=free) for _ in range(2)]
             for each in threads:
                 each.start()
@@ -321,7 +334,9 @@ class Cycle:
 
 def test_the_collector_drops_arrays_anywhere():
     """In the middle of making others, beside a thread that does the same."""
-    child(CYCLES + """
+    child(
+        CYCLES
+        + """
 sys.setswitchinterval(1e-6)
 def work():
     kept = []
@@ -334,11 +349,14 @@ threads = [threading.Thread(target=work) for _ in range(3)]
 [each.join() for each in threads]
 gc.collect()
 assert pool.statistics().live_count == 0
-""")
+"""
+    )
 
 
 def test_a_handler_of_a_signal_drops_arrays_anywhere():
-    child(CYCLES + """
+    child(
+        CYCLES
+        + """
 kept = []
 def handler(number, frame):
     kept.clear()
@@ -352,12 +370,15 @@ for _ in range(4000):
 signal.signal(signal.SIGALRM, signal.SIG_IGN)
 kept.clear(); gc.collect()
 assert pool.statistics().live_count == 0
-""")
+"""
+    )
 
 
 def test_a_handler_that_raises_leaves_no_block_behind_that_is_gone():
     """KeyboardInterrupt in the middle of any call: what was freed is not freed again."""
-    child(CYCLES + """
+    child(
+        CYCLES
+        + """
 import itertools
 class Stop(Exception): pass
 def handler(number, frame): raise Stop
@@ -386,12 +407,15 @@ for number in itertools.count():
             if each and each.address: (numpy.from_dlpack(each) + 1).sum()
         except (Stop, BufferError): pass
 pool.validate(); manager.validate()
-""")
+"""
+    )
 
 
 def test_a_handler_that_raises_while_an_array_ends():
     """The deleter is left by the exception: the block is free all the same."""
-    child(CYCLES + """
+    child(
+        CYCLES
+        + """
 class Stop(Exception): pass
 def handler(number, frame): raise Stop
 signal.signal(signal.SIGALRM, handler)
@@ -413,11 +437,14 @@ while time.monotonic() < end:
     array = None
     block.free()
 pool.close()
-""")
+"""
+    )
 
 
 def test_children_drop_what_they_inherit():
-    made = child(CYCLES + """
+    made = child(
+        CYCLES
+        + """
 import os, warnings
 warnings.simplefilter("ignore")
 sys.setswitchinterval(1e-6)
@@ -449,7 +476,9 @@ del array
 block.free()
 gc.collect()
 assert pool.statistics().live_count == 0
-""", 120)
+""",
+        120,
+    )
     assert made.stderr == ""
 
 
@@ -463,6 +492,7 @@ def test_drops_in_a_callback_wait_for_its_end(driver):
     def callback(notice):
         kept.clear()
         counts.append(other.statistics().live_count)
+
     with libvmm.Pool(driver) as pool:
         pool.subscribe(callback)
         pool.allocate(4 * MIB).free()
@@ -488,6 +518,7 @@ def test_a_close_beside_calls():
                     pass
                 except Exception as trouble:
                     troubles.append(trouble)
+
             threads = [threading.Thread(target=work) for _ in range(2)]
             for each in threads:
                 each.start()
@@ -502,9 +533,22 @@ def test_a_close_beside_calls():
 
 
 def test_an_exit_at_any_point():
-    for end in ("", "import os; os._exit", "pool.close()", "del pool; del array",
-                "sys.exit(3)", "threading.Thread(target=lambda: array.sum()).start()"):
-        made = subprocess.run([sys.executable, "-X", "faulthandler", "-c", CYCLES + f"""
+    for end in (
+        "",
+        "import os; os._exit",
+        "pool.close()",
+        "del pool; del array",
+        "sys.exit(3)",
+        "threading.Thread(target=lambda: array.sum()).start()",
+    ):
+        made = subprocess.run(
+            [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                "-c",
+                CYCLES
+                + f"""
 block = pool.allocate(4096)
 pool.driver.write(block.address, b"\\7" * 4096)
 array = numpy.from_dlpack(block)
@@ -516,7 +560,12 @@ class AtEnd:
 end = AtEnd(); end.itself = end
 import builtins; builtins.kept = numpy.from_dlpack(pool.allocate(4096))
 {end}
-"""], text=True, capture_output=True, timeout=60)
+""",
+            ],
+            text=True,
+            capture_output=True,
+            timeout=60,
+        )
         assert made.returncode in (0, 1, 3) and "Fatal" not in made.stderr, made.stderr
         assert "Traceback" not in made.stderr or "InUse" in made.stderr, made.stderr
 
@@ -525,9 +574,21 @@ import builtins; builtins.kept = numpy.from_dlpack(pool.allocate(4096))
 def test_random_orders(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = subprocess.run([sys.executable, "-W", "ignore", f"{HERE}/fuzz_lifetimes.py",
-                               "--seed", str(seed), "--steps", "2000"], text=True,
-                              capture_output=True, timeout=200)
+        made = subprocess.run(
+            [
+                sys.executable,
+                "-W",
+                "ignore",
+                f"{HERE}/fuzz_lifetimes.py",
+                "--seed",
+                str(seed),
+                "--steps",
+                "2000",
+            ],
+            text=True,
+            capture_output=True,
+            timeout=200,
+        )
     assert made.returncode == 0, (made.returncode, made.stdout, made.stderr[-4000:])
 
 

@@ -3,6 +3,7 @@
 """Goal: the Python package does what the C library does, with its errors as exceptions.
 Method: drivers, pools and managers on the host's memory and on the simulated device; contents are
 written and read back; every wrong use is one that the C library refuses."""
+
 import ctypes
 import os
 import random
@@ -27,10 +28,12 @@ def pool(driver):
 
 
 def test_importing_needs_neither_torch_nor_cuda():
-    code = ("import sys, libvmm, libvmm.cupy, libvmm.rmm, libvmm.torch\n"
-            "print(any(name.split('.')[0] in ('torch', 'cupy', 'numba', 'rmm', 'numpy')"
-            " for name in sys.modules))\n"
-            "print('libcuda' in open('/proc/self/maps').read())")
+    code = (
+        "import sys, libvmm, libvmm.cupy, libvmm.rmm, libvmm.torch\n"
+        "print(any(name.split('.')[0] in ('torch', 'cupy', 'numba', 'rmm', 'numpy')"
+        " for name in sys.modules))\n"
+        "print('libcuda' in open('/proc/self/maps').read())"
+    )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert said.stdout.split() == ["False", "False"]
 
@@ -77,8 +80,11 @@ def test_alignments_up_to_two_mib(pool):
         with pool.allocate(1000, alignment=alignment) as block:
             assert block.address % alignment == 0
             pool.driver.write(block.address, b"x" * 1000)
-    for alignment, refusal in ((0, libvmm.InvalidArgument), (3, libvmm.InvalidArgument),
-                               (4 << 20, libvmm.NotSupported)):
+    for alignment, refusal in (
+        (0, libvmm.InvalidArgument),
+        (3, libvmm.InvalidArgument),
+        (4 << 20, libvmm.NotSupported),
+    ):
         with pytest.raises(refusal):
             pool.allocate(1000, alignment=alignment)
     assert pool.statistics().live_bytes == 512
@@ -112,8 +118,12 @@ def test_statistics_regions_and_trim(pool):
 def test_fronts_are_an_option():
     """Streams get them at once, or never, as the option says."""
     with libvmm.Driver("fake") as driver:
-        for fronts, count in ((libvmm.Fronts.WAITING, 0), (libvmm.Fronts.ALWAYS, 1),
-                              (libvmm.Fronts.NEVER, 0), (1, 1)):
+        for fronts, count in (
+            (libvmm.Fronts.WAITING, 0),
+            (libvmm.Fronts.ALWAYS, 1),
+            (libvmm.Fronts.NEVER, 0),
+            (1, 1),
+        ):
             with libvmm.Pool(driver, fronts=fronts) as pool:
                 for _ in range(3):
                     pool.allocate(4096).free()
@@ -174,8 +184,7 @@ def standin(monkeypatch):
 
 
 def test_captures_that_were_announced_are_asked_about(standin):
-    with libvmm.Driver("cuda", 0) as driver, \
-            libvmm.Pool(driver, captures_announced=True) as pool:
+    with libvmm.Driver("cuda", 0) as driver, libvmm.Pool(driver, captures_announced=True) as pool:
         stream, graph = driver.create_stream(), ctypes.c_void_p()
         pool.allocate(4096, stream).free()
         for is_announced in (False, True):
@@ -242,8 +251,10 @@ def test_the_budget_and_what_was_short(driver):
     with libvmm.Pool(driver, budget=8 << 20) as pool:
         assert pool.last_shortage() is None
         kept = pool.allocate(6 << 20)
-        with pytest.raises(libvmm.OutOfMemory, match="over_budget: request of 4 MiB exceeds the "
-                                                     "budget: 6 of 8 MiB in use, "):
+        with pytest.raises(
+            libvmm.OutOfMemory,
+            match="over_budget: request of 4 MiB exceeds the budget: 6 of 8 MiB in use, ",
+        ):
             pool.allocate(4 << 20)
         short = pool.last_shortage()
         assert short.request_bytes == 4 << 20 and short.budget_bytes == 8 << 20
@@ -252,8 +263,11 @@ def test_the_budget_and_what_was_short(driver):
 
 
 def test_a_request_that_fails_holds_nothing_and_idle_memory_serves_another_pool():
-    with libvmm.Driver("fake") as driver, libvmm.Pool(driver, report_live=False) as pool, \
-            libvmm.Pool(driver, report_live=False) as other:
+    with (
+        libvmm.Driver("fake") as driver,
+        libvmm.Pool(driver, report_live=False) as pool,
+        libvmm.Pool(driver, report_live=False) as other,
+    ):
         pool.allocate(1 << 20)
         free, total = driver.memory()
         with pytest.raises(libvmm.OutOfMemory, match="exceeds the device's memory"):
@@ -329,9 +343,11 @@ def test_the_library_stays_when_it_is_closed():
     """Its threads and callbacks outlive a dlclose: one that published for vmm-top ended in memory
     that was gone."""
     library = libvmm.loaded_library()
-    program = ("import ctypes, sys, _ctypes\n"
-               "loaded = ctypes.CDLL(sys.argv[1])\n"
-               "_ctypes.dlclose(loaded._handle)\n"
-               "ctypes.CDLL(sys.argv[1], mode=4)\n")  # RTLD_NOLOAD: fails where it is not there
+    program = (
+        "import ctypes, sys, _ctypes\n"
+        "loaded = ctypes.CDLL(sys.argv[1])\n"
+        "_ctypes.dlclose(loaded._handle)\n"
+        "ctypes.CDLL(sys.argv[1], mode=4)\n"
+    )  # RTLD_NOLOAD: fails where it is not there
     done = subprocess.run([sys.executable, "-c", program, library], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@
 back when a peer ends; rights and links of devices are asked and given.
 Method: a forked child borrows over a path and over a socketpair, on the host's memory; the
 simulated devices for rights; every wrong use raises."""
+
 import os
 import select
 import signal
@@ -62,8 +63,11 @@ def test_a_block_is_lent_over_a_path(tmp_path):
     path, secret = tmp_path / "door", share.make_secret()
 
     def borrow():
-        with share.connect(path, secret, timeout_ms=WAIT) as channel, \
-                libvmm.Driver("host") as driver, channel.borrow(driver) as borrowed:
+        with (
+            share.connect(path, secret, timeout_ms=WAIT) as channel,
+            libvmm.Driver("host") as driver,
+            channel.borrow(driver) as borrowed,
+        ):
             info = borrowed.info()
             assert (info.size, info.label, info.parts) == (4 * MIB, b"keys", 2)
             assert driver.read(borrowed.address + 3 * MIB, 5) == b"hello"
@@ -86,9 +90,10 @@ def test_a_block_is_lent_over_a_path(tmp_path):
 
 def test_a_followed_block_moves(ends):
     client, server = ends
-    with libvmm.Driver("host") as driver, \
-            libvmm.Manager(driver, shareable=share.Kind.POSIX_FD,
-                           reservation_bytes=256 * MIB) as owner:
+    with (
+        libvmm.Driver("host") as driver,
+        libvmm.Manager(driver, shareable=share.Kind.POSIX_FD, reservation_bytes=256 * MIB) as owner,
+    ):
         block = owner.allocate(2 * MIB)
         driver.write(block.address, b"old")
         lent = share.export_block(block, followed=True)
@@ -125,6 +130,7 @@ class Lending:
         def finish():
             self.thread.join()
             return self.number
+
         return finish
 
     def __exit__(self, *_):

@@ -5,6 +5,7 @@ names and parameters, memory paused and resumed by tag, a state machine that fai
 Method: a stand-in for PyTorch that has MemPool, use_mem_pool and graph in its words and allocates
 through the functions that it is given. torch_memory_saver's own signatures and vLLM's own base
 class and factory are `./run check adapters`'s."""
+
 import contextlib
 import ctypes
 import os
@@ -48,10 +49,15 @@ class Memory:
             yield
 
         self.torch = types.SimpleNamespace(
-            cuda=types.SimpleNamespace(MemPool=MemPool, use_mem_pool=use_mem_pool, graph=graph,
-                                       current_device=lambda: 0,
-                                       synchronize=self.synchronized.append),
-            _C=types.SimpleNamespace(_cuda_customAllocator=Allocator))
+            cuda=types.SimpleNamespace(
+                MemPool=MemPool,
+                use_mem_pool=use_mem_pool,
+                graph=graph,
+                current_device=lambda: 0,
+                synchronize=self.synchronized.append,
+            ),
+            _C=types.SimpleNamespace(_cuda_customAllocator=Allocator),
+        )
 
     def empty(self, size):
         """The address of what a tensor's segment would be; None is out of memory."""
@@ -63,8 +69,9 @@ class Memory:
 def memory(monkeypatch):
     made = Memory()
     monkeypatch.setitem(sys.modules, "torch", made.torch)
-    monkeypatch.setattr(compat._Impl, "open_driver",
-                        staticmethod(lambda device: libvmm.Driver("host")))
+    monkeypatch.setattr(
+        compat._Impl, "open_driver", staticmethod(lambda device: libvmm.Driver("host"))
+    )
     return made
 
 
@@ -107,8 +114,11 @@ def test_regions_pause_and_resume(saver, memory):
 
 def test_one_tag_with_two_kinds_of_backup(saver, memory, tmp_path):
     saver.set_disk_backup_dir(str(tmp_path / "backups"))
-    kinds = ({"enable_cpu_backup": True}, {"enable_disk_backup": True},
-             {"enable_cpu_backup": True, "cpu_backup_backend": "mmap"})
+    kinds = (
+        {"enable_cpu_backup": True},
+        {"enable_disk_backup": True},
+        {"enable_cpu_backup": True, "cpu_backup_backend": "mmap"},
+    )
     blocks = []
     for number, kind in enumerate(kinds):
         with saver.region(tag="all", **kind):
@@ -188,8 +198,9 @@ def cuda(monkeypatch):
     if not os.path.exists(path):
         pytest.skip("LIBVMM_STANDIN names no stand-in for CUDA's driver")
     monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
-    monkeypatch.setattr(compat._Impl, "open_driver",
-                        staticmethod(lambda device: libvmm.Driver("cuda", device)))
+    monkeypatch.setattr(
+        compat._Impl, "open_driver", staticmethod(lambda device: libvmm.Driver("cuda", device))
+    )
     library, context = ctypes.CDLL(path), ctypes.c_void_p()
     assert library.cuInit(0) == 0
     assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
@@ -249,9 +260,11 @@ def test_frees_reach_the_pool(saver, memory):
 
 
 def test_wrong_use(saver, memory):
-    for wrong in ({"cpu_backup_backend": "mmap"},
-                  {"enable_cpu_backup": True, "cpu_backup_backend": "tape"},
-                  {"enable_cpu_backup": True, "enable_disk_backup": True}):
+    for wrong in (
+        {"cpu_backup_backend": "mmap"},
+        {"enable_cpu_backup": True, "cpu_backup_backend": "tape"},
+        {"enable_cpu_backup": True, "enable_disk_backup": True},
+    ):
         with pytest.raises(ValueError), saver.region(**wrong):
             pass
     saver.hook_mode = "torch"

@@ -4,6 +4,7 @@
 tag, all or nothing, and every wrong use raises.
 Method: on the host's memory and on the simulated device; bytes are written and read through the
 driver, and through numpy where it is there."""
+
 import threading
 
 import pytest

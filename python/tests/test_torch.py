@@ -4,6 +4,7 @@
 compiled, put in and taken out again, without a GPU.
 Method: modules that stand in for PyTorch; a compiler that fails; the real PyTorch where there is
 one (skipped elsewhere). What needs a GPU is python/tests/gpu/run.py's."""
+
 import os
 import subprocess
 import sys
@@ -20,8 +21,9 @@ def stand_in(cuda="13.0", available=False):
     made.__version__ = "2.11.0"
     made.__file__ = "/nowhere/torch/__init__.py"
     made.version = types.SimpleNamespace(cuda=cuda)
-    made.cuda = types.SimpleNamespace(is_available=lambda: available,
-                                      is_initialized=lambda: available)
+    made.cuda = types.SimpleNamespace(
+        is_available=lambda: available, is_initialized=lambda: available
+    )
     made.compiled_with_cxx11_abi = lambda: True
     return made
 
@@ -32,8 +34,9 @@ def test_without_torch(monkeypatch):
         libvmm.torch.enable()
 
 
-@pytest.mark.parametrize("words, reason", [
-    ({"cuda": None}, "without CUDA"), ({}, "no CUDA device")])
+@pytest.mark.parametrize(
+    "words, reason", [({"cuda": None}, "without CUDA"), ({}, "no CUDA device")]
+)
 def test_without_a_gpu(monkeypatch, words, reason):
     monkeypatch.setitem(sys.modules, "torch", stand_in(**words))
     with pytest.raises(libvmm.torch.Refused, match=reason):
@@ -95,6 +98,7 @@ def test_a_torch_with_a_function_that_is_not_forwarded(tmp_path):
 
 def test_what_doctor_says_of_versions():
     from libvmm.torch import _headers
+
     assert "tested on a GPU" in _headers.support("2.11.0+cu130")
     assert "marks of captures" in _headers.support("2.12.1")
     assert _headers.support("2.15.0").endswith("not run on a GPU")
@@ -105,7 +109,7 @@ def test_what_doctor_says_of_versions():
 def compiled_by_a_script(monkeypatch, tmp_path):
     """A torch folder, and a compiler that writes its output."""
     compiler = tmp_path / "compiler"
-    compiler.write_text("#!/bin/sh\nfor last; do :; done\necho made >\"$last\"\n")
+    compiler.write_text('#!/bin/sh\nfor last; do :; done\necho made >"$last"\n')
     compiler.chmod(0o755)
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "cuda_runtime_api.h").write_text("")
@@ -198,10 +202,12 @@ def test_run_says_why_not(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("print('ran')")
     (tmp_path / "torch.py").write_text("class version:\n    cuda = None\n__version__ = '0'\n")
-    said = subprocess.run([sys.executable, "-m", "libvmm", "run", str(script)],
-                          capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": f"{tmp_path}:" +
-                               os.environ.get("PYTHONPATH", "")})
+    said = subprocess.run(
+        [sys.executable, "-m", "libvmm", "run", str(script)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:" + os.environ.get("PYTHONPATH", "")},
+    )
     assert said.returncode == 2 and "without CUDA" in said.stderr
 
 
@@ -220,10 +226,18 @@ def test_run_names_a_wrong_variable_in_a_line(tmp_path):
     script.write_text("print('ran')")
     (tmp_path / "torch.py").write_text(OF_A_GPU)
     paths = f"{tmp_path}:" + os.environ.get("PYTHONPATH", "")
-    said = subprocess.run([sys.executable, "-W", "ignore", "-m", "libvmm", "run", str(script)],
-                          capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": paths, "VMM_POOL_POLICY": "best",
-                               "LIBVMM_CACHE": str(tmp_path / "cache"), "CXX": "no-compiler"})
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "libvmm", "run", str(script)],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": paths,
+            "VMM_POOL_POLICY": "best",
+            "LIBVMM_CACHE": str(tmp_path / "cache"),
+            "CXX": "no-compiler",
+        },
+    )
     assert said.returncode == 2 and said.stdout == ""
     assert said.stderr.startswith("libvmm run: ") and said.stderr.count("\n") == 1, said.stderr
     assert "VMM_POOL_POLICY" in said.stderr
@@ -232,15 +246,21 @@ def test_run_names_a_wrong_variable_in_a_line(tmp_path):
 def test_it_compiles_and_goes_in_and_out(tmp_path):
     """In a process of its own: PyTorch is large, and keeps the allocator."""
     pytest.importorskip("torch")
-    code = ("import ctypes, os, torch, libvmm.torch as ours\n"
-            "from libvmm.torch import _build\n"
-            "if torch.version.cuda is None: raise SystemExit(77)\n"
-            "ours._install_allocator(torch)\n"
-            "assert torch.cuda.get_allocator_backend() == 'vmm'\n"
-            "ours._compiled.vmm_torch_remove()\n"
-            "assert torch.cuda.get_allocator_backend() == 'native'\n")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env={**os.environ, "LIBVMM_CACHE": str(tmp_path)})
+    code = (
+        "import ctypes, os, torch, libvmm.torch as ours\n"
+        "from libvmm.torch import _build\n"
+        "if torch.version.cuda is None: raise SystemExit(77)\n"
+        "ours._install_allocator(torch)\n"
+        "assert torch.cuda.get_allocator_backend() == 'vmm'\n"
+        "ours._compiled.vmm_torch_remove()\n"
+        "assert torch.cuda.get_allocator_backend() == 'native'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LIBVMM_CACHE": str(tmp_path)},
+    )
     if done.returncode == 77:
         pytest.skip("PyTorch is built without CUDA")
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ what is wanted and what was given, and everything is as before.
 Method: every public name is walked, every method and parameter by its signature; each parameter in
 turn gets values of wrong types beside right ones for the others. The tables must have every call
 and every parameter that there is."""
+
 import copy
 import ctypes
 import dataclasses
@@ -92,44 +93,85 @@ WRONG = {
     NUMBERS: [5, "12", b"ab", object(), [1.5], ["1"]],
     RIGHTS: [5, "x", [1], object(), {1: "read"}, {"1": 1}, {1.5: 1}, {(0,): 1}, {True: 1}],
 }
-OUT_OF_RANGE = {NUMBER: [-1, 1 << 64, (1 << 64) + 5], FLAG: [2, 5, -1],
-                TEXT: ["ho\0st"], PAIR: [(7, 0), (0, -1), (0, 1 << 32)],
-                REAL: [float("nan"), float("inf"), -0.5, 1.5], OBJECT: [], FUNCTION: [], BYTES: [],
-                NUMBERS: [[-1], [1 << 70]], RIGHTS: [{-1: 1}, {1: 3}, {1 << 31: 1}, {(7, 0): 1}]}
+OUT_OF_RANGE = {
+    NUMBER: [-1, 1 << 64, (1 << 64) + 5],
+    FLAG: [2, 5, -1],
+    TEXT: ["ho\0st"],
+    PAIR: [(7, 0), (0, -1), (0, 1 << 32)],
+    REAL: [float("nan"), float("inf"), -0.5, 1.5],
+    OBJECT: [],
+    FUNCTION: [],
+    BYTES: [],
+    NUMBERS: [[-1], [1 << 70]],
+    RIGHTS: [{-1: 1}, {1: 3}, {1 << 31: 1}, {(7, 0): 1}],
+}
 
 NONE_TOO = {TEXT, REAL, PAIR, NUMBERS, RIGHTS}  # None is wrong but where the default is None
 
-POOL_OPTIONS = dict(policy=TEXT, budget=NUMBER, capture=NUMBER, page_bytes=NUMBER,
-                    page_count=NUMBER, reservation_bytes=NUMBER, wait_when_short=FLAG, place=PAIR,
-                    read_environment=FLAG, report_live=FLAG, fronts=NUMBER,
-                    captures_announced=FLAG, streams_forgotten=FLAG)
-MANAGER_OPTIONS = dict(policy=TEXT, budget=NUMBER, fragment_ratio=REAL, chunk_bytes=NUMBER,
-                       reservation_bytes=NUMBER, wait_when_short=FLAG, read_environment=FLAG,
-                       report_live=FLAG, shareable=NUMBER, streams_forgotten=FLAG)
+POOL_OPTIONS = dict(
+    policy=TEXT,
+    budget=NUMBER,
+    capture=NUMBER,
+    page_bytes=NUMBER,
+    page_count=NUMBER,
+    reservation_bytes=NUMBER,
+    wait_when_short=FLAG,
+    place=PAIR,
+    read_environment=FLAG,
+    report_live=FLAG,
+    fronts=NUMBER,
+    captures_announced=FLAG,
+    streams_forgotten=FLAG,
+)
+MANAGER_OPTIONS = dict(
+    policy=TEXT,
+    budget=NUMBER,
+    fragment_ratio=REAL,
+    chunk_bytes=NUMBER,
+    reservation_bytes=NUMBER,
+    wait_when_short=FLAG,
+    read_environment=FLAG,
+    report_live=FLAG,
+    shareable=NUMBER,
+    streams_forgotten=FLAG,
+)
 
 # The parameters of each call: their kinds, and right values for those that have no default.
 CALLS = {
-    "drivers": ({}, {}), "loaded_library": ({}, {}), "version": ({}, {}),
+    "drivers": ({}, {}),
+    "loaded_library": ({}, {}),
+    "version": ({}, {}),
     "Driver": (dict(name=TEXT, device=NUMBER), {}),
     "Driver.link": (dict(source=NUMBER, target=NUMBER), dict(source=0, target=0)),
-    "Driver.rights": (dict(address=NUMBER, who=NUMBER),
-                      lambda b: dict(address=b.block.address, who=0)),
+    "Driver.rights": (
+        dict(address=NUMBER, who=NUMBER),
+        lambda b: dict(address=b.block.address, who=0),
+    ),
     "Driver.destroy_stream": (dict(stream=NUMBER), {}),
     "Driver.synchronize": (dict(stream=NUMBER), {}),
     "Driver.order": (dict(first=NUMBER, then=NUMBER), dict(first=0, then=0)),
-    "Driver.write": (dict(target=NUMBER, data=BYTES),
-                     lambda b: dict(target=b.block.address, data=b"x")),
-    "Driver.read": (dict(source=NUMBER, size=NUMBER),
-                    lambda b: dict(source=b.block.address, size=1)),
-    "Driver.fill": (dict(target=NUMBER, value=NUMBER, size=NUMBER, stream=NUMBER),
-                    lambda b: dict(target=b.block.address, value=1, size=1)),
+    "Driver.write": (
+        dict(target=NUMBER, data=BYTES),
+        lambda b: dict(target=b.block.address, data=b"x"),
+    ),
+    "Driver.read": (
+        dict(source=NUMBER, size=NUMBER),
+        lambda b: dict(source=b.block.address, size=1),
+    ),
+    "Driver.fill": (
+        dict(target=NUMBER, value=NUMBER, size=NUMBER, stream=NUMBER),
+        lambda b: dict(target=b.block.address, value=1, size=1),
+    ),
     "Pool": (dict(driver=OBJECT, **POOL_OPTIONS), lambda b: dict(driver=b.driver)),
     "Pool.allocate": (dict(size=NUMBER, stream=NUMBER, alignment=NUMBER), lambda b: dict(size=512)),
     "Pool.allocate_whole": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
-    "Pool.allocate_raw": (dict(size=NUMBER, stream=NUMBER, alignment=NUMBER),
-                          lambda b: dict(size=512)),
+    "Pool.allocate_raw": (
+        dict(size=NUMBER, stream=NUMBER, alignment=NUMBER),
+        lambda b: dict(size=512),
+    ),
     "Pool.free_raw": (dict(address=NUMBER, stream=NUMBER), lambda b: dict(address=b.block.address)),
-    "Pool.pin": (dict(block=OBJECT), {}), "Pool.unpin": (dict(block=OBJECT), {}),
+    "Pool.pin": (dict(block=OBJECT), {}),
+    "Pool.unpin": (dict(block=OBJECT), {}),
     "Pool.forget_stream": (dict(stream=NUMBER), {}),
     "Pool.set_peers": (dict(rights=RIGHTS), {}),
     "Pool.prepare": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
@@ -137,35 +179,51 @@ CALLS = {
     "Pool.subscribe": (dict(callback=FUNCTION), {}),
     "Pool.unsubscribe": (dict(subscription=NUMBER), {}),
     "Manager": (dict(driver=OBJECT, **MANAGER_OPTIONS), lambda b: dict(driver=b.driver)),
-    "Manager.allocate": (dict(size=NUMBER, stream=NUMBER, growth=NUMBER, alignment=NUMBER),
-                         lambda b: dict(size=512)),
-    "Manager.copy": (dict(target=OBJECT, source=OBJECT, size=NUMBER, stream=NUMBER, mode=NUMBER),
-                     lambda b: dict(target=b.range, source=b.range)),
+    "Manager.allocate": (
+        dict(size=NUMBER, stream=NUMBER, growth=NUMBER, alignment=NUMBER),
+        lambda b: dict(size=512),
+    ),
+    "Manager.copy": (
+        dict(target=OBJECT, source=OBJECT, size=NUMBER, stream=NUMBER, mode=NUMBER),
+        lambda b: dict(target=b.range, source=b.range),
+    ),
     "Manager.forget_stream": (dict(stream=NUMBER), {}),
     "Manager.set_peers": (dict(rights=RIGHTS), {}),
     "Manager.trim": (dict(limit=NUMBER), {}),
-    "Block": (dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
-              lambda b: dict(owner=b.pool, address=0, size=0, stream=0)),
+    "Block": (
+        dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
+        lambda b: dict(owner=b.pool, address=0, size=0, stream=0),
+    ),
     "Block.free": (dict(stream=NUMBER), {}),
     "Block.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
     "Block.set_access": (dict(rights=RIGHTS), {}),
-    "Range": (dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
-              lambda b: dict(owner=b.manager, address=0, size=0, stream=0)),
+    "Range": (
+        dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
+        lambda b: dict(owner=b.manager, address=0, size=0, stream=0),
+    ),
     "Range.free": (dict(stream=NUMBER), {}),
     "Range.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
     "Range.set_access": (dict(rights=RIGHTS), {}),
     "Range.resize": (dict(size=NUMBER, growth=NUMBER, in_place=FLAG), lambda b: dict(size=MIB)),
-    "cupy.Functions": (dict(pool=OBJECT, current_stream=FUNCTION),
-                       lambda b: dict(pool=b.pool,
-                                      current_stream=lambda: types.SimpleNamespace(ptr=0))),
-    "cupy.allocator": (dict(pool=OBJECT), {}), "cupy.enable": (dict(pool=OBJECT), {}),
-    "rmm.functions": (dict(pool=OBJECT), {}), "rmm.resource": (dict(pool=OBJECT), {}),
+    "cupy.Functions": (
+        dict(pool=OBJECT, current_stream=FUNCTION),
+        lambda b: dict(pool=b.pool, current_stream=lambda: types.SimpleNamespace(ptr=0)),
+    ),
+    "cupy.allocator": (dict(pool=OBJECT), {}),
+    "cupy.enable": (dict(pool=OBJECT), {}),
+    "rmm.functions": (dict(pool=OBJECT), {}),
+    "rmm.resource": (dict(pool=OBJECT), {}),
     "rmm.stream_number": (dict(stream=NUMBER), {}),
-    "torch.enable": (dict(way=TEXT), {}), "torch.statistics": (dict(device=NUMBER), {}),
+    "torch.enable": (dict(way=TEXT), {}),
+    "torch.statistics": (dict(device=NUMBER), {}),
 }
 # Values that the types allow, and that mean something else than wrong.
-ALLOWED = {("Driver", "device", -1), ("rmm.stream_number", "stream", -1),
-           ("Block.view", "shape", "b'ab'"), ("Manager.copy", "mode", True)}
+ALLOWED = {
+    ("Driver", "device", -1),
+    ("rmm.stream_number", "stream", -1),
+    ("Block.view", "shape", "b'ab'"),
+    ("Manager.copy", "mode", True),
+}
 OF_THE_PACKAGE = {"libvmm", "libvmm.drivers", "libvmm.errors", "libvmm.managers", "libvmm.pools"}
 
 
@@ -192,14 +250,21 @@ def public_calls():
     for module in (libvmm.cupy, libvmm.rmm, libvmm.torch):
         short = module.__name__.split(".")[1]
         for name, thing in vars(module).items():
-            if not name.startswith("_") and getattr(thing, "__module__", "") == module.__name__ \
-                    and not isinstance(thing, type(pytest)):
+            if (
+                not name.startswith("_")
+                and getattr(thing, "__module__", "") == module.__name__
+                and not isinstance(thing, type(pytest))
+            ):
                 yield from walked(f"{short}.{name}", thing)
 
 
-NOT_CHECKED = {"torch.mem_pool": "its options are PyTorch's", "torch.disable": "takes nothing",
-               "torch.way": "takes nothing", "torch.native": "takes nothing",
-               "cupy.Functions.__init__": ""}
+NOT_CHECKED = {
+    "torch.mem_pool": "its options are PyTorch's",
+    "torch.disable": "takes nothing",
+    "torch.way": "takes nothing",
+    "torch.native": "takes nothing",
+    "cupy.Functions.__init__": "",
+}
 
 
 def test_the_table_has_every_call_and_parameter():
@@ -218,8 +283,16 @@ def function_of(label, bench):
         return getattr(getattr(libvmm, owner), method)
     if not method:
         return getattr(libvmm, owner)
-    return getattr({"Driver": bench.driver, "Pool": bench.pool, "Manager": bench.manager,
-                    "Block": bench.block, "Range": bench.range}[owner], method)
+    return getattr(
+        {
+            "Driver": bench.driver,
+            "Pool": bench.pool,
+            "Manager": bench.manager,
+            "Block": bench.block,
+            "Range": bench.range,
+        }[owner],
+        method,
+    )
 
 
 def defaults_to_none(function, parameter):
@@ -259,11 +332,15 @@ def test_values_out_of_range(label, bench):
                 function(**{**good, parameter: value})
 
 
-@pytest.mark.parametrize("options, said", [
-    ({"captures_announced": -1}, "captures_announced: a bool is wanted, and -1 was given"),
-    ({"captures_announced": 2}, "captures_announced: a bool is wanted, and 2 was given"),
-    ({"fronts": -1}, "fronts: one of libvmm.Fronts is wanted, and -1 was given"),
-    ({"fronts": 1 << 70}, f"fronts: one of libvmm.Fronts is wanted, and {1 << 70} was given")])
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"captures_announced": -1}, "captures_announced: a bool is wanted, and -1 was given"),
+        ({"captures_announced": 2}, "captures_announced: a bool is wanted, and 2 was given"),
+        ({"fronts": -1}, "fronts: one of libvmm.Fronts is wanted, and -1 was given"),
+        ({"fronts": 1 << 70}, f"fronts: one of libvmm.Fronts is wanted, and {1 << 70} was given"),
+    ],
+)
 def test_numbers_that_stand_for_none_of_what_is_wanted(bench, options, said):
     with pytest.raises(libvmm.InvalidArgument) as raised:
         libvmm.Pool(bench.driver, **options)
@@ -282,6 +359,7 @@ def test_what_stands_for_an_int_is_taken(bench):
     class Index:
         def __index__(self):
             return 4096
+
     with bench.pool.allocate(Index(), Index().__index__() * 0) as block:
         assert block.size == 4096 and type(block.size) is int
     numpy = pytest.importorskip("numpy")
@@ -327,8 +405,13 @@ def test_what_is_closed_says_so():
     driver = libvmm.Driver("fake")
     pool = libvmm.Pool(driver)
     pool.close()
-    for call in (lambda: pool.allocate(512), lambda: pool.allocate_whole(512), pool.statistics,
-                 pool.trim, pool.validate):
+    for call in (
+        lambda: pool.allocate(512),
+        lambda: pool.allocate_whole(512),
+        pool.statistics,
+        pool.trim,
+        pool.validate,
+    ):
         with pytest.raises(libvmm.InvalidHandle) as raised:
             call()
         assert str(raised.value) == "invalid_handle: the object was closed: make another"
@@ -341,8 +424,15 @@ def test_nothing_that_owns_is_copied(bench):
     """A copy of a block would free it a second time when it goes."""
     growable = libvmm.growable.Growable(bench.manager, 4 << 20)
     suspender = libvmm.suspend.Suspender()
-    for owner in (bench.driver, bench.pool, bench.manager, bench.block, bench.range, growable,
-                  suspender):
+    for owner in (
+        bench.driver,
+        bench.pool,
+        bench.manager,
+        bench.block,
+        bench.range,
+        growable,
+        suspender,
+    ):
         for way in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match=f"a libvmm.{type(owner).__name__} is not copied"):
                 way(owner)

@@ -4,6 +4,7 @@
 Method: the wheel of LIBVMM_BUILD is made and installed with no index; the package runs in that
 environment; what the libraries need is read from their own tables; a CMake project and a compiler
 use what was installed."""
+
 import glob
 import os
 import re
@@ -31,8 +32,12 @@ def run(*words, **named):
 def wheel(tmp_path_factory):
     pytest.importorskip("hatchling")
     out = tmp_path_factory.mktemp("wheel")
-    run(os.path.join(ROOT, "python", "stage.sh"), BUILD, out,
-        env={**os.environ, "VMM_WHEEL_PYTHON": sys.executable})
+    run(
+        os.path.join(ROOT, "python", "stage.sh"),
+        BUILD,
+        out,
+        env={**os.environ, "VMM_WHEEL_PYTHON": sys.executable},
+    )
     made = glob.glob(str(out / "*.whl"))
     assert len(made) == 1
     return made[0]
@@ -50,8 +55,9 @@ def installed(wheel, tmp_path_factory):
 
 
 def clean():
-    return {name: value for name, value in os.environ.items()
-            if name not in ("PYTHONPATH", "LIBVMM")}
+    return {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LIBVMM")
+    }
 
 
 def test_the_tag_is_what_the_libraries_need(wheel, tmp_path):
@@ -66,7 +72,7 @@ def test_the_tag_is_what_the_libraries_need(wheel, tmp_path):
         if os.path.getsize(library) < 4096:  # The linker's script.
             continue
         versions = run(readelf, "--version-info", "--wide", library)
-        versions = versions[versions.index("Version needs section"):]  # not what it defines
+        versions = versions[versions.index("Version needs section") :]  # not what it defines
         needed = run(readelf, "--dynamic", "--wide", library)
         newest = max([newest, *map(int, re.findall(r"Name: GLIBC_2\.(\d+)", versions))])
         for each in re.findall(r"NEEDED.*\[(.*)\]", needed):
@@ -80,23 +86,27 @@ def test_auditwheel_agrees(wheel):
     """It looks for the symbols' versions by itself."""
     pytest.importorskip("auditwheel")
     said = run(sys.executable, "-m", "auditwheel", "show", wheel)
-    found = re.search(r'consistent with\s+the following platform tag:\s+"manylinux_2_(\d+)_',
-                      re.sub(r"\s+", " ", said))
+    found = re.search(
+        r'consistent with\s+the following platform tag:\s+"manylinux_2_(\d+)_',
+        re.sub(r"\s+", " ", said),
+    )
     assert found and int(found.group(1)) <= 28, said
 
 
 def test_it_runs_in_an_empty_environment(installed, tmp_path):
-    code = ("import libvmm\n"
-            "for name in ('host', 'fake'):\n"
-            "    with libvmm.Driver(name) as driver, libvmm.Pool(driver) as pool:\n"
-            "        with pool.allocate(3 << 20) as block:\n"
-            "            driver.write(block.address, b'there')\n"
-            "            assert driver.read(block.address, 5) == b'there'\n"
-            "try:\n"
-            "    libvmm.Driver('cuda')\n"
-            "except libvmm.Unavailable as reason:\n"
-            "    print('missing:', reason)\n"
-            "print(libvmm.__version__)\n")
+    code = (
+        "import libvmm\n"
+        "for name in ('host', 'fake'):\n"
+        "    with libvmm.Driver(name) as driver, libvmm.Pool(driver) as pool:\n"
+        "        with pool.allocate(3 << 20) as block:\n"
+        "            driver.write(block.address, b'there')\n"
+        "            assert driver.read(block.address, 5) == b'there'\n"
+        "try:\n"
+        "    libvmm.Driver('cuda')\n"
+        "except libvmm.Unavailable as reason:\n"
+        "    print('missing:', reason)\n"
+        "print(libvmm.__version__)\n"
+    )
     said = run(installed, "-c", code, env=clean(), cwd=tmp_path)
     said += run(installed, "-m", "libvmm", "doctor", env=clean(), cwd=tmp_path)
     assert "driver host: available" in said and "torch: not installed" in said
@@ -122,51 +132,74 @@ def test_what_is_thrown_inside_is_caught_inside(installed, tmp_path):
         pytest.skip("there is no C compiler")
     (tmp_path / "failing.c").write_text(FAILING_MALLOC)
     run(compiler, "-shared", "-fPIC", "-O1", tmp_path / "failing.c", "-o", tmp_path / "failing.so")
-    code = ("import ctypes, libvmm, sys\n"
-            "from libvmm.suspend import Suspender, _LIBRARY as library\n"
-            "fail_at = ctypes.CDLL(sys.argv[1]).fail_at\n"
-            "fail_at.argtypes = [ctypes.c_long]\n"
-            "driver, answers = libvmm.Driver('fake'), []\n"
-            "for number in range(1, 30):\n"
-            "    with libvmm.Manager(driver) as manager, Suspender() as sleeper:\n"
-            "        block = manager.allocate(4 << 20)\n"
-            "        sleeper.add(manager, 'tag')\n"
-            "        handle = sleeper.handle\n"
-            "        fail_at(number)\n"
-            "        answers.append(library.vmm_suspender_suspend(handle, None, None))\n"
-            "        fail_at(-1)\n"
-            "        sleeper.resume() if answers[-1] == 0 else None\n"
-            "        block.free()\n"
-            "print(sorted(set(answers)), answers.count(4) > 5)\n")
-    said = run(installed, "-c", code, tmp_path / "failing.so",
-               env={**clean(), "LD_PRELOAD": str(tmp_path / "failing.so")}, cwd=tmp_path)
+    code = (
+        "import ctypes, libvmm, sys\n"
+        "from libvmm.suspend import Suspender, _LIBRARY as library\n"
+        "fail_at = ctypes.CDLL(sys.argv[1]).fail_at\n"
+        "fail_at.argtypes = [ctypes.c_long]\n"
+        "driver, answers = libvmm.Driver('fake'), []\n"
+        "for number in range(1, 30):\n"
+        "    with libvmm.Manager(driver) as manager, Suspender() as sleeper:\n"
+        "        block = manager.allocate(4 << 20)\n"
+        "        sleeper.add(manager, 'tag')\n"
+        "        handle = sleeper.handle\n"
+        "        fail_at(number)\n"
+        "        answers.append(library.vmm_suspender_suspend(handle, None, None))\n"
+        "        fail_at(-1)\n"
+        "        sleeper.resume() if answers[-1] == 0 else None\n"
+        "        block.free()\n"
+        "print(sorted(set(answers)), answers.count(4) > 5)\n"
+    )
+    said = run(
+        installed,
+        "-c",
+        code,
+        tmp_path / "failing.so",
+        env={**clean(), "LD_PRELOAD": str(tmp_path / "failing.so")},
+        cwd=tmp_path,
+    )
     assert said.strip() == "[0, 4] True", said
 
 
 def test_the_version_is_the_library_s(installed, tmp_path):
-    code = ("import importlib.metadata, libvmm\n"
-            "print(importlib.metadata.version('libvmm') == libvmm.__version__)")
+    code = (
+        "import importlib.metadata, libvmm\n"
+        "print(importlib.metadata.version('libvmm') == libvmm.__version__)"
+    )
     assert run(installed, "-c", code, env=clean(), cwd=tmp_path).strip() == "True"
 
 
 def test_cmake_finds_the_package(installed, tmp_path):
     if shutil.which("cmake") is None or shutil.which("cc") is None:
         pytest.skip("there is no cmake, or no C compiler")
-    code = ("from importlib.metadata import entry_points\n"
-            "import importlib, os\n"
-            "found = entry_points()\n"
-            "found = found.select(group='cmake.prefix') if hasattr(found, 'select') else "
-            "found['cmake.prefix']\n"
-            "print(os.path.dirname(importlib.import_module(next(iter(found)).value).__file__))")
+    code = (
+        "from importlib.metadata import entry_points\n"
+        "import importlib, os\n"
+        "found = entry_points()\n"
+        "found = found.select(group='cmake.prefix') if hasattr(found, 'select') else "
+        "found['cmake.prefix']\n"
+        "print(os.path.dirname(importlib.import_module(next(iter(found)).value).__file__))"
+    )
     prefix = run(installed, "-c", code, env=clean(), cwd=tmp_path).strip()
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.16)\nproject(user C)\nfind_package(vmm_c REQUIRED)\n"
         f"add_executable(first {ROOT}/tests/c/samples/first.c)\n"
-        "target_link_libraries(first PRIVATE vmm::c)\n")
+        "target_link_libraries(first PRIVATE vmm::c)\n"
+    )
     run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", tmp_path / "build")
     run(tmp_path / "build" / "first")
     # And by hand, which takes the linker's script.
-    run("cc", f"{ROOT}/tests/c/samples/first.c", "-I", f"{prefix}/include", "-L", f"{prefix}/lib",
-        "-lvmm", f"-Wl,-rpath,{prefix}/lib", "-o", tmp_path / "by_hand")
+    run(
+        "cc",
+        f"{ROOT}/tests/c/samples/first.c",
+        "-I",
+        f"{prefix}/include",
+        "-L",
+        f"{prefix}/lib",
+        "-lvmm",
+        f"-Wl,-rpath,{prefix}/lib",
+        "-o",
+        tmp_path / "by_hand",
+    )
     run(tmp_path / "by_hand")

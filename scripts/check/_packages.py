@@ -13,9 +13,17 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 KEPT = os.path.join(ROOT, "build", "packages")
 
 SKIPPED = 77
-NO_NETWORK = ("NewConnectionError", "ConnectionError", "ConnectTimeout", "Name or service not",
-              "Temporary failure in name resolution", "Network is unreachable", "ProxyError",
-              "Read timed out", "Failed to establish a new connection")
+NO_NETWORK = (
+    "NewConnectionError",
+    "ConnectionError",
+    "ConnectTimeout",
+    "Name or service not",
+    "Temporary failure in name resolution",
+    "Network is unreachable",
+    "ProxyError",
+    "Read timed out",
+    "Failed to establish a new connection",
+)
 
 
 def skip(reason):
@@ -48,8 +56,16 @@ def fetch_wheel(requirement, *, sha256=None, options=()):
         return [os.path.join(folder, each) for each in os.listdir(folder) if each.endswith(".whl")]
 
     if not wheels():
-        pip("download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder, *options,
-            requirement)
+        pip(
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--dest",
+            folder,
+            *options,
+            requirement,
+        )
     [path] = wheels()
     if sha256:
         with open(path, "rb") as file:
@@ -62,7 +78,7 @@ def fetch_wheel(requirement, *, sha256=None, options=()):
 
 def unpack(wheel):
     """The folder with the wheel's files, beside it."""
-    folder = wheel[:-len(".whl")]
+    folder = wheel[: -len(".whl")]
     if not os.path.isdir(folder):
         unfinished = folder + ".part"
         with zipfile.ZipFile(wheel) as archive:

@@ -43,9 +43,21 @@ def find_wheel(requirement: str, *platforms: str) -> tuple[str, str]:
     """The version and the URL of the newest wheel that fits."""
     with tempfile.TemporaryDirectory() as into:
         named = [word for each in platforms for word in ("--platform", each)]
-        said = pip("install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet", "--report",
-                   "-", "--only-binary=:all:", "--target", into, *named, requirement)
-    made = json.loads(said[said.index("{"):])["install"][0]
+        said = pip(
+            "install",
+            "--dry-run",
+            "--ignore-installed",
+            "--no-deps",
+            "--quiet",
+            "--report",
+            "-",
+            "--only-binary=:all:",
+            "--target",
+            into,
+            *named,
+            requirement,
+        )
+    made = json.loads(said[said.index("{") :])["install"][0]
     return made["metadata"]["version"], made["download_info"]["url"]
 
 
@@ -74,11 +86,10 @@ class _Remote(io.RawIOBase):
         end = min(self._size, self._at + len(into))
         if self._at >= end:
             return 0
-        wanted = urllib.request.Request(self._url,
-                                        headers={"Range": f"bytes={self._at}-{end - 1}"})
+        wanted = urllib.request.Request(self._url, headers={"Range": f"bytes={self._at}-{end - 1}"})
         with urllib.request.urlopen(wanted) as answer:
             got = answer.read(end - self._at)
-        into[:len(got)] = got
+        into[: len(got)] = got
         self._at += len(got)
         return len(got)
 

@@ -18,9 +18,14 @@ from _wheels import attempt, find_wheel, python, read_members  # noqa: E402
 
 PACKAGES = ("numpy", "pytest", "cupy-cuda13x", "numba-cuda", "rmm-cu13")
 # Files of libraries that need PyTorch: read without it.
-SOURCES = (("vllm", ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64"),
-            "vllm/device_allocator/sleep_mode_backend.py"),
-           ("torch_memory_saver", ("manylinux2014_x86_64",), "torch_memory_saver/entrypoint.py"))
+SOURCES = (
+    (
+        "vllm",
+        ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64"),
+        "vllm/device_allocator/sleep_mode_backend.py",
+    ),
+    ("torch_memory_saver", ("manylinux2014_x86_64",), "torch_memory_saver/entrypoint.py"),
+)
 
 
 def library() -> str:
@@ -47,12 +52,27 @@ def main() -> int:
     missing = [attempt(each, install, each) for each in PACKAGES]
     missing += [attempt(each[0], get_source, *each, sources) for each in SOURCES]
     print(pip("list", "--format=freeze", python=python("adapters")), flush=True)
-    environment = {**os.environ, "LIBVMM": found, "LIBVMM_CHECK_SOURCES": sources,
-                   "PYTHONPATH": os.path.join(ROOT, "python", "src"),
-                   "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "LIBVMM": found,
+        "LIBVMM_CHECK_SOURCES": sources,
+        "PYTHONPATH": os.path.join(ROOT, "python", "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     done = subprocess.run(
-        [python("adapters"), "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *sys.argv[1:],
-         os.path.join(ROOT, "python", "tests", "libraries")], env=environment)
+        [
+            python("adapters"),
+            "-m",
+            "pytest",
+            "-q",
+            "-rs",
+            "-p",
+            "no:cacheprovider",
+            *sys.argv[1:],
+            os.path.join(ROOT, "python", "tests", "libraries"),
+        ],
+        env=environment,
+    )
     for line in filter(None, missing):
         print(f"not checked: {line}")
     return done.returncode

@@ -29,8 +29,13 @@ def interpreters() -> list[str]:
     for minor in range(10, NEWEST):
         for name in (f"python3.{minor}", f"python3.{minor}t"):
             path = shutil.which(name)
-            works = path and subprocess.run([path, "-c", "import venv, ensurepip"],
-                                            capture_output=True, check=False).returncode == 0
+            works = (
+                path
+                and subprocess.run(
+                    [path, "-c", "import venv, ensurepip"], capture_output=True, check=False
+                ).returncode
+                == 0
+            )
             if path and works:
                 found.append(path)
     return found
@@ -56,21 +61,51 @@ def main() -> int:
     known = interpreters()
     if not known:
         skip("no python3.10 or newer with venv and ensurepip is on PATH (python3-venv)")
-    environment = {**os.environ, "LIBVMM": library, "PYTHONDONTWRITEBYTECODE": "1",
-                   "PYTHONPATH": os.path.join(ROOT, "python", "src")}
+    environment = {
+        **os.environ,
+        "LIBVMM": library,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": os.path.join(ROOT, "python", "src"),
+    }
     failed = []
     for each in known:
         made = environment_of(each)
-        versions = subprocess.run([made, "-c", "import numpy, sys; print(sys.version.split()[0], "
-                                   "'NumPy', numpy.__version__)"], capture_output=True, text=True,
-                                  check=True).stdout
+        versions = subprocess.run(
+            [
+                made,
+                "-c",
+                "import numpy, sys; print(sys.version.split()[0], 'NumPy', numpy.__version__)",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         print(f"== Python {versions}", flush=True)
-        runs = ([made, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider",
-                 *(os.path.join(TESTS, name) for name in FILES)],
-                [made, "-W", "ignore", os.path.join(TESTS, "fuzz_lifetimes.py"), "--steps",
-                 str(options.steps)])
-        failed += [versions.strip() for run in runs
-                   if subprocess.run(run, env=environment, check=False).returncode != 0]
+        runs = (
+            [
+                made,
+                "-m",
+                "pytest",
+                "-q",
+                "-rs",
+                "-p",
+                "no:cacheprovider",
+                *(os.path.join(TESTS, name) for name in FILES),
+            ],
+            [
+                made,
+                "-W",
+                "ignore",
+                os.path.join(TESTS, "fuzz_lifetimes.py"),
+                "--steps",
+                str(options.steps),
+            ],
+        )
+        failed += [
+            versions.strip()
+            for run in runs
+            if subprocess.run(run, env=environment, check=False).returncode != 0
+        ]
     if failed:
         print(f"failed under Python {', '.join(failed)}")
     return 1 if failed else 0

@@ -16,10 +16,12 @@ import tempfile
 from _packages import ROOT, fetch_wheel, skip, unpack
 
 PACKAGES = {
-    "nvidia-cuda-runtime-cu12==12.9.79":
-        "25bba2dfb01d48a9b59ca474a1ac43c6ebf7011f1b0b8cc44f54eb6ac48a96c3",
-    "nvidia-cuda-runtime==13.5.37":
-        "df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d",
+    "nvidia-cuda-runtime-cu12==12.9.79": (
+        "25bba2dfb01d48a9b59ca474a1ac43c6ebf7011f1b0b8cc44f54eb6ac48a96c3"
+    ),
+    "nvidia-cuda-runtime==13.5.37": (
+        "df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d"
+    ),
 }
 ABI = os.path.join(ROOT, "backends", "cuda", "abi.h")
 SYMBOLS = os.path.join(ROOT, "tests", "cuda", "standin", "symbols.h")
@@ -48,8 +50,10 @@ def enumerations(text):
     """(type, [(name, first version or 0)])"""
     for name, body in re.findall(r"^enum (\w+) : unsigned \{(.*?)\};", text, re.M | re.S):
         rows = re.findall(r"(\w+) = \d+,?(?:  // (\d+)\.(\d+))?", body)
-        yield name, [(row, int(major or 0) * 1000 + int(minor or 0) * 10)
-                     for row, major, minor in rows]
+        yield (
+            name,
+            [(row, int(major or 0) * 1000 + int(minor or 0) * 10) for row, major, minor in rows],
+        )
 
 
 def structures(text):
@@ -74,28 +78,37 @@ def assertions(text, symbols):
     opaque = re.findall(r"using (\w+) = struct (\w+)\*;", text)
     for alias, tag in opaque:
         translations.append(
-            f"template <> struct translated<::{tag}> {{ using type = ours::{tag}; }};")
+            f"template <> struct translated<::{tag}> {{ using type = ours::{tag}; }};"
+        )
         lines.append(f"static_assert(same<::{alias}, ours::{alias}>);")
     for alias in re.findall(r"^using (CU\w+|cuuint\w+) = (?!struct)", text, re.M):
         lines.append(f"static_assert(same<::{alias}, ours::{alias}>);")
     for name, rows in enumerations(text):
         if not name.endswith("_flags") or f"{name})" in text or f"{name}," in text:
             translations.append(
-                f"template <> struct translated<::{name}> {{ using type = ours::{name}; }};")
+                f"template <> struct translated<::{name}> {{ using type = ours::{name}; }};"
+            )
         for row, version in rows:
-            asserted = (f"static_assert(sizeof(::{row}) == sizeof(ours::{row}) && "
-                        f"static_cast<unsigned>(::{row}) == ours::{row});")
-            lines.append(f"#if CUDA_VERSION >= {version}\n{asserted}\n#endif"
-                         if version else asserted)
+            asserted = (
+                f"static_assert(sizeof(::{row}) == sizeof(ours::{row}) && "
+                f"static_cast<unsigned>(::{row}) == ours::{row});"
+            )
+            lines.append(
+                f"#if CUDA_VERSION >= {version}\n{asserted}\n#endif" if version else asserted
+            )
     for name, fields in structures(text):
         translations.append(
-            f"template <> struct translated<::{name}> {{ using type = ours::{name}; }};")
-        lines.append(f"static_assert(sizeof(::{name}) == sizeof(ours::{name}) && "
-                     f"alignof(::{name}) == alignof(ours::{name}));")
+            f"template <> struct translated<::{name}> {{ using type = ours::{name}; }};"
+        )
+        lines.append(
+            f"static_assert(sizeof(::{name}) == sizeof(ours::{name}) && "
+            f"alignof(::{name}) == alignof(ours::{name}));"
+        )
         for field in fields:
             lines.append(
                 f"static_assert(offsetof(::{name}, {field}) == offsetof(ours::{name}, {field}) && "
-                f"sizeof(::{name}{{}}.{field}) == sizeof(ours::{name}{{}}.{field}));")
+                f"sizeof(::{name}{{}}.{field}) == sizeof(ours::{name}{{}}.{field}));"
+            )
     for name in re.findall(r"^using (PFN_\w+) =", text, re.M):
         lines.append(f"static_assert(same<::{name}, ours::{name}>);")
     exported = dict(re.findall(r"^#define (cu\w+) (cu\w+)$", symbols, re.M))
@@ -110,12 +123,17 @@ def assertions(text, symbols):
 def headers():
     """(what they are, folder)"""
     for package, sha256 in PACKAGES.items():
-        folder = unpack(fetch_wheel(package, sha256=sha256,
-                                    options=("--platform", "manylinux2014_x86_64")))
+        folder = unpack(
+            fetch_wheel(package, sha256=sha256, options=("--platform", "manylinux2014_x86_64"))
+        )
         [header] = glob.glob(os.path.join(folder, "nvidia", "*", "include", "cudaTypedefs.h"))
         yield package, os.path.dirname(header)
-    named = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda",
-             "/opt/cuda"]
+    named = [
+        os.environ.get("CUDA_HOME", ""),
+        os.environ.get("CUDA_PATH", ""),
+        "/usr/local/cuda",
+        "/opt/cuda",
+    ]
     for folder in dict.fromkeys(each for each in named if each):
         if os.path.exists(os.path.join(folder, "include", "cudaTypedefs.h")):
             yield folder, os.path.join(folder, "include")
@@ -136,11 +154,20 @@ def main():
         with open(unit, "w", encoding="utf-8") as file:
             file.write(HEAD % ABI + "\n".join(lines) + "\n")
         for name, folder in headers():
-            command = [compiler, "-std=c++20", "-fsyntax-only", "-Wno-invalid-offsetof", "-isystem",
-                       folder, unit]
+            command = [
+                compiler,
+                "-std=c++20",
+                "-fsyntax-only",
+                "-Wno-invalid-offsetof",
+                "-isystem",
+                folder,
+                unit,
+            ]
             ended = subprocess.run(command, capture_output=True, text=True, check=False)
-            print(f"{name}: {compared} comparisons,",
-                  "all equal" if ended.returncode == 0 else f"not equal:\n{ended.stderr}")
+            print(
+                f"{name}: {compared} comparisons,",
+                "all equal" if ended.returncode == 0 else f"not equal:\n{ended.stderr}",
+            )
             failed = failed or ended.returncode != 0
     return failed
 

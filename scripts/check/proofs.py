@@ -24,13 +24,23 @@ import tarfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # The pages that prove something, each of which has such a line.
-PAGES = ("fidelity-h200", "pair-h200", "pool-proofs", "proofs-h100", "proofs-h200", "schedules",
-         "streams-h200", "thread-safety")
+PAGES = (
+    "fidelity-h200",
+    "pair-h200",
+    "pool-proofs",
+    "proofs-h100",
+    "proofs-h200",
+    "schedules",
+    "streams-h200",
+    "thread-safety",
+)
 
 BEHIND = " **Behind:** it has changed since."
-LINE = re.compile(r"Code: (?P<hash>[0-9a-f]{12}) of (?P<folders>[a-z_0-9/, ]+) at "
-                  r"(?P<commit>[0-9a-f]{7,40}), (?P<day>\d{4}-\d\d-\d\d)\."
-                  r"(?P<behind> \*\*Behind:\*\* it has changed since\.)?")
+LINE = re.compile(
+    r"Code: (?P<hash>[0-9a-f]{12}) of (?P<folders>[a-z_0-9/, ]+) at "
+    r"(?P<commit>[0-9a-f]{7,40}), (?P<day>\d{4}-\d\d-\d\d)\."
+    r"(?P<behind> \*\*Behind:\*\* it has changed since\.)?"
+)
 
 
 @dataclasses.dataclass
@@ -98,8 +108,17 @@ def proofs_of(page, text):
         if not match:
             wrong.append(f"{page}:{at}: this is no line of a proof: {line}")
             continue
-        found.append(Proof(page, at, match["hash"], tuple(match["folders"].split(", ")),
-                           match["commit"], match["day"], match["behind"] is not None))
+        found.append(
+            Proof(
+                page,
+                at,
+                match["hash"],
+                tuple(match["folders"].split(", ")),
+                match["commit"],
+                match["day"],
+                match["behind"] is not None,
+            )
+        )
     return found, wrong
 
 
@@ -117,8 +136,10 @@ def complaints_of(page, text, required, root=ROOT):
         if missing and not each.says_behind:
             wrong.append(f"{where}: there is no folder {missing[0]}")
         elif is_behind and not each.says_behind:
-            wrong.append(f"{where}: the code of {each.commit} has changed since, and the line does "
-                         "not say so: run the proof anew, or ./run check proofs --mark")
+            wrong.append(
+                f"{where}: the code of {each.commit} has changed since, and the line does "
+                "not say so: run the proof anew, or ./run check proofs --mark"
+            )
     return wrong, states
 
 
@@ -148,8 +169,11 @@ def ran(which, commit):
     """Writes a commit into the lines of a page, or the one whose number follows the name."""
     name, _, number = which.partition(":")
     page = f"docs/results/{pathlib.Path(name).stem}.md"
-    chosen = [each for each in proofs_of(page, (ROOT / page).read_text())[0]
-              if not number or each.line == int(number)]
+    chosen = [
+        each
+        for each in proofs_of(page, (ROOT / page).read_text())[0]
+        if not number or each.line == int(number)
+    ]
     if not chosen:
         sys.exit(f"{which}: there is no such line")
     for each in chosen:
@@ -168,8 +192,10 @@ def check():
         for each, is_behind in states:
             count += 1
             behind += is_behind
-            print(f"{'behind' if is_behind else 'as now':7} {each.commit}, {each.day}  "
-                  f"{each.page}:{each.line}")
+            print(
+                f"{'behind' if is_behind else 'as now':7} {each.commit}, {each.day}  "
+                f"{each.page}:{each.line}"
+            )
     print(f"{count} proofs, {behind} of them of code that has changed since")
     print("\n".join(wrong), end="\n" if wrong else "")
     return 1 if wrong else 0
@@ -183,8 +209,10 @@ def main(words):
     elif words[:1] == ["--ran"] and len(words) == 4 and words[2] == "--commit":
         ran(words[1], words[3])
     elif words:
-        print("usage: ./run check proofs [--mark | --ran PAGE[:LINE] [--commit COMMIT]]",
-              file=sys.stderr)
+        print(
+            "usage: ./run check proofs [--mark | --ran PAGE[:LINE] [--commit COMMIT]]",
+            file=sys.stderr,
+        )
         return 2
     return check()
 

@@ -35,7 +35,8 @@ TESTS = os.path.join(ROOT, "python", "tests", "torch_class")
 LIBVMM = os.environ.get("LIBVMM") or os.path.join(ROOT, "build", "release", "c", "libvmm.so.1")
 
 _spec = importlib.util.spec_from_file_location(
-    "_headers", os.path.join(os.path.dirname(SOURCE), "_headers.py"))
+    "_headers", os.path.join(os.path.dirname(SOURCE), "_headers.py")
+)
 assert _spec and _spec.loader
 headers = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(headers)
@@ -44,8 +45,11 @@ _spec.loader.exec_module(headers)
 def checksum(folder: str) -> str:
     """Of the names and contents of all files."""
     what = hashlib.sha256()
-    for path in sorted(os.path.relpath(os.path.join(at, name), folder)
-                       for at, _, names in os.walk(folder) for name in names):
+    for path in sorted(
+        os.path.relpath(os.path.join(at, name), folder)
+        for at, _, names in os.walk(folder)
+        for name in names
+    ):
         with open(os.path.join(folder, path), "rb") as file:
             what.update(path.encode() + b"\0" + hashlib.sha256(file.read()).digest())
     return what.hexdigest()
@@ -75,8 +79,9 @@ def cuda_headers() -> list[str]:
             return [os.path.join(root, "include")]
     folder = os.path.join(KEPT, "cuda")
     if not os.path.isdir(folder):
-        _, url = find_wheel("nvidia-cuda-runtime==13.*", "manylinux2014_x86_64",
-                            "manylinux_2_17_x86_64")
+        _, url = find_wheel(
+            "nvidia-cuda-runtime==13.*", "manylinux2014_x86_64", "manylinux_2_17_x86_64"
+        )
         read_members(url, ("nvidia/",), folder)
     found = [at for at, _, names in os.walk(folder) if "cuda_runtime_api.h" in names]
     return [*found, os.path.join(os.path.dirname(SOURCE), "host")]
@@ -91,11 +96,22 @@ def compile_against(version: str, folders: list[str], *words: str) -> str:
         with open(os.path.join(made, name), "w", encoding="utf-8") as file:
             file.write(text)
         done = subprocess.run(
-            [os.environ.get("CXX", "g++"), "-Wall", "-Werror", "-fPIC",
-             "-std=c++20" if minor >= 12 else "-std=c++17", f"-DVMM_TORCH=2{minor:02}",
-             "-D_GLIBCXX_USE_CXX11_ABI=1", "-I", os.path.join(ROOT, "c", "include"),
-             *(word for each in (*folders, made) for word in ("-isystem", each)), *words],
-            capture_output=True, text=True)
+            [
+                os.environ.get("CXX", "g++"),
+                "-Wall",
+                "-Werror",
+                "-fPIC",
+                "-std=c++20" if minor >= 12 else "-std=c++17",
+                f"-DVMM_TORCH=2{minor:02}",
+                "-D_GLIBCXX_USE_CXX11_ABI=1",
+                "-I",
+                os.path.join(ROOT, "c", "include"),
+                *(word for each in (*folders, made) for word in ("-isystem", each)),
+                *words,
+            ],
+            capture_output=True,
+            text=True,
+        )
     return "" if done.returncode == 0 else done.stderr[-3000:]
 
 
@@ -104,8 +120,9 @@ def run_class(version: str, folders: list[str]) -> str:
     libraries = os.path.join(KEPT, "torch", version + "-libraries")
     if not os.path.isdir(libraries):
         machine = platform.machine()
-        _, url = find_wheel(f"torch=={version}", f"manylinux_2_28_{machine}",
-                            f"manylinux2014_{machine}")
+        _, url = find_wheel(
+            f"torch=={version}", f"manylinux_2_28_{machine}", f"manylinux2014_{machine}"
+        )
         read_members(url, LIBRARIES, libraries)
     lib = os.path.join(libraries, "torch", "lib")
     with open(os.path.join(lib, "libc10_cuda.so"), "rb") as file:
@@ -115,17 +132,41 @@ def run_class(version: str, folders: list[str]) -> str:
         with open(os.path.join(made, "map"), "w", encoding="utf-8") as file:
             file.write(f"{name} {{ global: cuda*; }};\n")
         done = subprocess.run(
-            [os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-o", runtime, f"-Wl,-soname,{name}",
-             f"-Wl,--version-script={made}/map", os.path.join(TESTS, "cudart.c")],
-            capture_output=True, text=True)
+            [
+                os.environ.get("CC", "gcc"),
+                "-shared",
+                "-fPIC",
+                "-o",
+                runtime,
+                f"-Wl,-soname,{name}",
+                f"-Wl,--version-script={made}/map",
+                os.path.join(TESTS, "cudart.c"),
+            ],
+            capture_output=True,
+            text=True,
+        )
         wrong = done.stderr or compile_against(
-            version, folders, "-O0", SOURCE, os.path.join(TESTS, "class_test.cpp"), "-o", program,
-            "-L", lib, "-lc10", "-lc10_cuda", runtime, LIBVMM, "-Wl,--allow-shlib-undefined")
+            version,
+            folders,
+            "-O0",
+            SOURCE,
+            os.path.join(TESTS, "class_test.cpp"),
+            "-o",
+            program,
+            "-L",
+            lib,
+            "-lc10",
+            "-lc10_cuda",
+            runtime,
+            LIBVMM,
+            "-Wl,--allow-shlib-undefined",
+        )
         if wrong:
             return wrong
         paths = ":".join((made, lib, os.path.dirname(LIBVMM)))
-        done = subprocess.run([program], capture_output=True, text=True,
-                              env={**os.environ, "LD_LIBRARY_PATH": paths})
+        done = subprocess.run(
+            [program], capture_output=True, text=True, env={**os.environ, "LD_LIBRARY_PATH": paths}
+        )
     return "" if done.returncode == 0 else f"class_test: {done.returncode}: {done.stderr[-3000:]}"
 
 
@@ -146,8 +187,11 @@ def check(requirement: str, cuda: list[str], known: dict[str, str]) -> tuple[str
     runs = os.path.exists(LIBVMM)
     if not wrong and runs:
         wrong = run_class(version, [include, *cuda])
-    print(f"torch {version}: {count} virtual functions, compiled{', run' if runs else ''}: "
-          f"{'WRONG' if wrong else 'fine'}", flush=True)
+    print(
+        f"torch {version}: {count} virtual functions, compiled{', run' if runs else ''}: "
+        f"{'WRONG' if wrong else 'fine'}",
+        flush=True,
+    )
     return version, found, wrong
 
 
@@ -164,8 +208,10 @@ def main() -> int:
         rows.append(check(f"torch=={pinned.get(str(minor), f'2.{minor}.*')}", cuda, known))
     if "--update" in sys.argv:
         with open(PINS, "w", encoding="utf-8") as file:
-            file.write("# SHA-256 of c10's and headeronly's headers: ./run check torch --update\n"
-                       + "".join(f"{row[0]} {row[1]}\n" for row in rows))
+            file.write(
+                "# SHA-256 of c10's and headeronly's headers: ./run check torch --update\n"
+                + "".join(f"{row[0]} {row[1]}\n" for row in rows)
+            )
         return 0
     if not os.path.exists(LIBVMM):
         print(f"not run: {LIBVMM} is not built (./run wheel)")

@@ -3,6 +3,7 @@
 """A plug-in of pytest (`-p plugin`) for run.py: puts vmm under the library whose tests run, as
 SUITE_WAY names, and appends one line for each test to SUITE_LOG, so that a run that is ended leaves
 the results that it had."""
+
 import os
 
 import pytest
@@ -16,6 +17,7 @@ _kept = []
 def _cupy():
     import libvmm
     import libvmm.cupy
+
     pool = libvmm.Pool(libvmm.Driver("cuda"), capture=libvmm.Capture.PRIVATE)  # as CuPy's own
     _kept.append(libvmm.cupy.enable(pool))
 
@@ -25,6 +27,7 @@ def _rmm():
     import rmm
     import libvmm
     import libvmm.rmm
+
     pool = libvmm.Pool(libvmm.Driver("cuda"))
     plain, begin = rmm.mr.CudaMemoryResource, rmm.reinitialize
 
@@ -49,11 +52,13 @@ def _no_managed_memory():
 
 def _torch():
     import libvmm.torch
+
     libvmm.torch.enable(WAY)
 
 
 if SUITE == "numba":
     import numpy
+
     if not hasattr(numpy, "row_stack"):  # Numba 0.68 compiles no kernel with NumPy 2.5 otherwise
         numpy.row_stack = numpy.vstack
 if SUITE == "rmm":
@@ -80,6 +85,7 @@ def initialize_from_pytest_config(request):
 def pytest_runtest_setup(item):
     if SUITE == "cupy" and WAY == "adapter":  # tests set CuPy's own pool again at their end
         import cupy
+
         cupy.cuda.set_allocator(_kept[0].malloc)
 
 

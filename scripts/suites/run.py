@@ -18,6 +18,7 @@ FOLDER has the tests, which are not part of this project (docs/python.md names t
 A suite whose folder, or library, is missing is left out, and the table says so. --select is
 pytest's -k, beside what is left out here. libvmm is that of wheels/, else of this tree.
 Exit code 1 where a test that passes plain fails with vmm or is lost, or none passes plain."""
+
 import argparse
 import glob
 import importlib.util
@@ -29,30 +30,55 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-                "NVSHMEM_DISABLE_NVLS": "1"}
+NO_MULTICAST = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+}
 # Of each suite: the ways, what pytest is given, what is left out of it.
-NUMBA = [f"numba.cuda.tests.{each}" for each in (
-    "cudadrv", "nrt", "doc_examples", *(f"cudapy.test_{name}" for name in (
-        "array array_args array_methods atomics cooperative_groups cuda_array_interface datetime "
-        "device_array_capture dispatcher forall gufunc laplace matmul multithreads record_dtype "
-        "reduction slicing sm stream_api sync transpose ufuncs vectorize").split()))]
-CUPY = [f"cupy_tests/{each}" for each in (
-    "cuda_tests/test_memory.py cuda_tests/test_memory_hook.py cuda_tests/test_stream.py "
-    "cuda_tests/test_graph.py cuda_tests/test_pinned_memory.py cuda_tests/test_cufft.py "
-    "cuda_tests/test_texture.py core_tests creation_tests indexing_tests sorting_tests "
-    "linalg_tests "
-    "manipulation_tests fft_tests/test_fft.py math_tests/test_matmul.py math_tests/test_sumprod.py "
-    "random_tests/test_random.py").split()]
+NUMBA = [
+    f"numba.cuda.tests.{each}"
+    for each in (
+        "cudadrv",
+        "nrt",
+        "doc_examples",
+        *(
+            f"cudapy.test_{name}"
+            for name in (
+                "array array_args array_methods atomics cooperative_groups cuda_array_interface "
+                "datetime device_array_capture dispatcher forall gufunc laplace matmul "
+                "multithreads record_dtype reduction slicing sm stream_api sync transpose "
+                "ufuncs vectorize"
+            ).split()
+        ),
+    )
+]
+CUPY = [
+    f"cupy_tests/{each}"
+    for each in (
+        "cuda_tests/test_memory.py cuda_tests/test_memory_hook.py cuda_tests/test_stream.py "
+        "cuda_tests/test_graph.py cuda_tests/test_pinned_memory.py cuda_tests/test_cufft.py "
+        "cuda_tests/test_texture.py core_tests creation_tests indexing_tests sorting_tests "
+        "linalg_tests manipulation_tests fft_tests/test_fft.py math_tests/test_matmul.py "
+        "math_tests/test_sumprod.py random_tests/test_random.py"
+    ).split()
+]
 SUITES = {
-    "torch": (("plain", "allocator", "functions"),
-              ["test_cuda.py", "test_cuda_trace.py", "test_cuda_multigpu.py", "test_mempool.py"],
-              "cublas_workspace or huge or large_reduc"),
-    "cupy": (("plain", "adapter"), CUPY,
-             "anaged or large_chunk or jitify or MultiGpu or multi_device or huge or "
-             "argpartition_large"),
-    "numba": (("plain", "adapter"), ["-o", "consider_namespace_packages=true", "--pyargs", *NUMBA],
-              "anaged or linker"),
+    "torch": (
+        ("plain", "allocator", "functions"),
+        ["test_cuda.py", "test_cuda_trace.py", "test_cuda_multigpu.py", "test_mempool.py"],
+        "cublas_workspace or huge or large_reduc",
+    ),
+    "cupy": (
+        ("plain", "adapter"),
+        CUPY,
+        "anaged or large_chunk or jitify or MultiGpu or multi_device or huge or argpartition_large",
+    ),
+    "numba": (
+        ("plain", "adapter"),
+        ["-o", "consider_namespace_packages=true", "--pyargs", *NUMBA],
+        "anaged or linker",
+    ),
     "rmm": (("plain", "adapter"), ["."], "anaged or prefetch"),
     "tms": (("plain", "adapter"), ["test_examples.py"], "xpu or rss or preload_backend"),
 }
@@ -64,9 +90,23 @@ def install(folder, into):
     """The wheels of the folder, apart from the system's packages."""
     wheels = sorted(glob.glob(os.path.join(folder, "wheels", "*.whl")))
     if wheels:
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index",
-                        "--no-deps", "--no-compile", "--upgrade", "--target", into, *wheels],
-                       check=True)
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-index",
+                "--no-deps",
+                "--no-compile",
+                "--upgrade",
+                "--target",
+                into,
+                *wheels,
+            ],
+            check=True,
+        )
         sys.path.insert(0, into)
 
 
@@ -77,8 +117,11 @@ def find_vmm():
         for name in (".gpu/libvmm.so.1", "build/release/c/libvmm.so.1"):
             if os.path.exists(os.path.join(root, name)):
                 os.environ.setdefault("LIBVMM", os.path.join(root, name))
-                os.environ["PYTHONPATH"] = ":".join(filter(None, (
-                    os.path.join(root, "python", "src"), os.environ.get("PYTHONPATH"))))
+                os.environ["PYTHONPATH"] = ":".join(
+                    filter(
+                        None, (os.path.join(root, "python", "src"), os.environ.get("PYTHONPATH"))
+                    )
+                )
                 return
         sys.exit("libvmm is missing: put its wheel (./run wheel) into wheels/")
 
@@ -103,29 +146,54 @@ def face(into, site):
 def job(suite, way, wanted, site, logs):
     """The command, folder and environment of one run."""
     _, paths, left_out = SUITES[suite]
-    words = [sys.executable, "-m", "pytest", "-p", "plugin", "-q", "--tb=line", "-p",
-             "no:cacheprovider", "--continue-on-collection-errors", "-k",
-             f"({wanted.select}) and not ({left_out})" if wanted.select else f"not ({left_out})"]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "plugin",
+        "-q",
+        "--tb=line",
+        "-p",
+        "no:cacheprovider",
+        "--continue-on-collection-errors",
+        "-k",
+        f"({wanted.select}) and not ({left_out})" if wanted.select else f"not ({left_out})",
+    ]
     if importlib.util.find_spec("pytest_timeout"):
         words += ["--timeout=90", "--timeout-method=thread"]
     if importlib.util.find_spec("xdist") and wanted.workers > 1 and suite not in ("rmm", "tms"):
         words += ["-n", str(wanted.workers), "--dist", "loadscope" if suite == "numba" else "load"]
     folder = HERE if suite == "numba" else os.path.join(wanted.folder, suite)
-    found = [each for each in paths if suite in ("numba", "rmm")
-             or os.path.exists(os.path.join(folder, each))]
+    found = [
+        each
+        for each in paths
+        if suite in ("numba", "rmm") or os.path.exists(os.path.join(folder, each))
+    ]
     python_path = [HERE, site]
     if suite == "tms" and way == "adapter":
         python_path.insert(0, face(tempfile.mkdtemp(), site))
     environment = {
-        **os.environ, **NO_MULTICAST, "SUITE_NAME": suite, "SUITE_WAY": way,
-        "SUITE_LOG": os.path.join(logs, f"{suite}-{way}.tsv"), "PYTHONDONTWRITEBYTECODE": "1",
-        "CUPY_TEST_RANDOM_SUBSAMPLE": "1", "_CUPY_TEST_SUBSAMPLE_SEED": "7",
+        **os.environ,
+        **NO_MULTICAST,
+        "SUITE_NAME": suite,
+        "SUITE_WAY": way,
+        "SUITE_LOG": os.path.join(logs, f"{suite}-{way}.tsv"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CUPY_TEST_RANDOM_SUBSAMPLE": "1",
+        "_CUPY_TEST_SUBSAMPLE_SEED": "7",
         "OMP_NUM_THREADS": "2",
-        "PYTHONPATH": ":".join((*python_path, os.environ.get("PYTHONPATH", "")))}
+        "PYTHONPATH": ":".join((*python_path, os.environ.get("PYTHONPATH", ""))),
+    }
     if suite == "numba" and way == "adapter":
         environment["NUMBA_CUDA_MEMORY_MANAGER"] = "libvmm.numba"
-    return {"name": f"{suite}-{way}", "words": words + found, "folder": folder,
-            "environment": environment, "cores": 1 if suite in ("rmm", "tms") else wanted.workers}
+    return {
+        "name": f"{suite}-{way}",
+        "words": words + found,
+        "folder": folder,
+        "environment": environment,
+        "cores": 1 if suite in ("rmm", "tms") else wanted.workers,
+    }
 
 
 def end(running):
@@ -150,8 +218,13 @@ def run_all(jobs, wanted, logs):
             end(each)
             running.remove(each)
             took = f"{time.monotonic() - each['begun']:.0f} s"
-            notes[each["name"]] = f"{took}, time is over" if code is None else \
-                took if code in (0, 1) else f"{took}, ended with {code}"
+            notes[each["name"]] = (
+                f"{took}, time is over"
+                if code is None
+                else took
+                if code in (0, 1)
+                else f"{took}, ended with {code}"
+            )
         for each in list(todo):
             if late:
                 notes[each["name"]] = "not started: time is over"
@@ -160,8 +233,14 @@ def run_all(jobs, wanted, logs):
                 todo.remove(each)
                 with open(os.path.join(logs, each["name"] + ".txt"), "w", encoding="utf-8") as out:
                     each["process"] = subprocess.Popen(
-                        each["words"], cwd=each["folder"], env=each["environment"], stdout=out,
-                        stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+                        each["words"],
+                        cwd=each["folder"],
+                        env=each["environment"],
+                        stdout=out,
+                        stderr=subprocess.STDOUT,
+                        stdin=subprocess.DEVNULL,
+                        start_new_session=True,
+                    )
                 each["begun"] = time.monotonic()
                 running.append(each)
         time.sleep(0.1)
@@ -220,8 +299,11 @@ def main():
         elif suite != "numba" and not os.path.isdir(os.path.join(wanted.folder, suite)):
             left_out.append(f"{suite}: {wanted.folder} has no folder {suite}")
         else:
-            jobs += [job(suite, way, wanted, site, logs) for way in SUITES[suite][0]
-                     if not wanted.ways or way in ("plain", *wanted.ways.split(","))]
+            jobs += [
+                job(suite, way, wanted, site, logs)
+                for way in SUITES[suite][0]
+                if not wanted.ways or way in ("plain", *wanted.ways.split(","))
+            ]
     notes = run_all(jobs, wanted, logs)
     rows, differs = [], 0
     for each in jobs:
@@ -229,12 +311,21 @@ def main():
         count, found = compare(suite, way, logs)
         wrong = found["failed"] + found["error"]
         late = "time is over" in notes[each["name"]]  # else what is not reached was lost in a crash
-        differs += 1 if count == 0 else 0 if way == "plain" else \
-            wrong + (0 if late else found["not reached"])
-        rows.append(f"| {suite} | {way} | {count} | {found['passed']} | {wrong} | "
-                    f"{found['skipped']} | {found['not reached']} | {notes[each['name']]} |")
-    print("\n| suite | way | pass plain | of them passed | failed | skipped | not reached | |\n"
-          "| --- | --- | --- | --- | --- | --- | --- | --- |\n" + "\n".join(rows))
+        differs += (
+            1
+            if count == 0
+            else 0
+            if way == "plain"
+            else wrong + (0 if late else found["not reached"])
+        )
+        rows.append(
+            f"| {suite} | {way} | {count} | {found['passed']} | {wrong} | "
+            f"{found['skipped']} | {found['not reached']} | {notes[each['name']]} |"
+        )
+    print(
+        "\n| suite | way | pass plain | of them passed | failed | skipped | not reached | |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- |\n" + "\n".join(rows)
+    )
     for line in left_out:
         print(f"left out: {line}")
     print(f"logs in {logs}")

@@ -5,6 +5,7 @@ allocators of others: allocate(size, stream) -> int, deallocate(pointer, size, s
 Method: structs by their fields; random allocations and frees on the host's memory through two plain
 functions, whose contents are checked; a callback from C; errors as Python sees them; and the
 library's numbers at the end."""
+
 import ctypes
 import os
 import random
@@ -19,17 +20,44 @@ OUT_OF_ADDRESSES, NOT_ALLOCATED, INVALID_HANDLE = 5, 9, 18
 
 
 class Statistics(ctypes.Structure):
-    _fields_ = [(name, U64) for name in (
-        "struct_size", "reserved_bytes", "mapped_bytes", "live_bytes", "peak_live_bytes",
-        "peak_mapped_bytes", "reusable_bytes", "captured_bytes", "hole_bytes", "zombie_bytes",
-        "live_count", "zombie_count", "pinned_count", "stream_count", "grown_count", "made_count",
-        "moved_count", "moved_bytes", "foreign_count", "wait_count", "mark_count",
-        "blocked_count")]
+    _fields_ = [
+        (name, U64)
+        for name in (
+            "struct_size",
+            "reserved_bytes",
+            "mapped_bytes",
+            "live_bytes",
+            "peak_live_bytes",
+            "peak_mapped_bytes",
+            "reusable_bytes",
+            "captured_bytes",
+            "hole_bytes",
+            "zombie_bytes",
+            "live_count",
+            "zombie_count",
+            "pinned_count",
+            "stream_count",
+            "grown_count",
+            "made_count",
+            "moved_count",
+            "moved_bytes",
+            "foreign_count",
+            "wait_count",
+            "mark_count",
+            "blocked_count",
+        )
+    ]
 
 
 class Notice(ctypes.Structure):
-    _fields_ = [("struct_size", U64), ("epoch", U64), ("base", HANDLE), ("size_bytes", U64),
-                ("kind", U32), ("reserved", U32)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("epoch", U64),
+        ("base", HANDLE),
+        ("size_bytes", U64),
+        ("kind", U32),
+        ("reserved", U32),
+    ]
 
 
 Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(Notice))
@@ -50,13 +78,15 @@ class Pool:
 
     def allocate(self, size, stream=0):
         at = HANDLE()
-        self.check(LIBRARY.vmm_pool_allocate(self.pool, U64(size), HANDLE(stream),
-                                             ctypes.byref(at)))
+        self.check(
+            LIBRARY.vmm_pool_allocate(self.pool, U64(size), HANDLE(stream), ctypes.byref(at))
+        )
         return at.value
 
     def deallocate(self, pointer, size, stream=0):
-        self.check(LIBRARY.vmm_pool_free_sized(self.pool, HANDLE(pointer), U64(size),
-                                               HANDLE(stream)))
+        self.check(
+            LIBRARY.vmm_pool_free_sized(self.pool, HANDLE(pointer), U64(size), HANDLE(stream))
+        )
 
     def statistics(self):
         numbers = Statistics(struct_size=ctypes.sizeof(Statistics))
@@ -110,11 +140,15 @@ class Ctypes(unittest.TestCase):
 
     def test_callback(self):
         seen = []
-        callback = Callback(lambda context, notice: seen.append(
-            (context, notice.contents.kind, notice.contents.size_bytes)))
+        callback = Callback(
+            lambda context, notice: seen.append(
+                (context, notice.contents.kind, notice.contents.size_bytes)
+            )
+        )
         number = U64()
-        self.pool.check(LIBRARY.vmm_pool_subscribe(self.pool.pool, callback, HANDLE(77),
-                                                   ctypes.byref(number)))
+        self.pool.check(
+            LIBRARY.vmm_pool_subscribe(self.pool.pool, callback, HANDLE(77), ctypes.byref(number))
+        )
         self.pool.deallocate(self.pool.allocate(4 << 20), 4 << 20)
         self.pool.check(LIBRARY.vmm_pool_trim(self.pool.pool, U64(0), None))
         self.assertTrue(seen)

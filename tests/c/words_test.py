@@ -26,15 +26,31 @@ NOT_REACHED = {
 
 # Options of the modules that no caller of C sets, by the first word of their text.
 NOT_SET = {
-    "lowest_fit_bytes", "handle_bytes", "fine_handle_bytes", "spend_ns", "headroom", "slack_bytes",
+    "lowest_fit_bytes",
+    "handle_bytes",
+    "fine_handle_bytes",
+    "spend_ns",
+    "headroom",
+    "slack_bytes",
     "small_pool_bytes",
-    "harvest_share", "harvest_bytes", "growth_share", "window_gap_bytes", "zombie_count_max",
-    "host_options::capacity_bytes", "host_options::minimum_bytes",
-    "host_options::recommended_bytes", "cuda_options::device is a device number",
-    "plain memory (cuda_options::memory", "level_zero_options::driver",
-    "level_zero_options::device is a device number", "level_zero_options::loader_library",
-    "memory_options::contents", "memory_options::spill",
-    "capture is one of", "fronts is one of", "policy::on_free",
+    "harvest_share",
+    "harvest_bytes",
+    "growth_share",
+    "window_gap_bytes",
+    "zombie_count_max",
+    "host_options::capacity_bytes",
+    "host_options::minimum_bytes",
+    "host_options::recommended_bytes",
+    "cuda_options::device is a device number",
+    "plain memory (cuda_options::memory",
+    "level_zero_options::driver",
+    "level_zero_options::device is a device number",
+    "level_zero_options::loader_library",
+    "memory_options::contents",
+    "memory_options::spill",
+    "capture is one of",
+    "fronts is one of",
+    "policy::on_free",
     "memory_options::recorder already records",
     "two grants for host()",
 }
@@ -43,14 +59,23 @@ NOT_SET = {
 ASSERTIONS = {"check", "debug_check", "paranoid_check", "static_assert", "audit", "require"}
 
 # Names that are not ours.
-OF_OTHERS = {"AF_ALG", "DVMM_LEVEL_ZERO", "ZE_AFFINITY_MASK", "libze_loader", "max_map_count",
-             "memfd_create", "ZE_ENABLE_ALT_DRIVERS", "cntvct_el0"}
+OF_OTHERS = {
+    "AF_ALG",
+    "DVMM_LEVEL_ZERO",
+    "ZE_AFFINITY_MASK",
+    "libze_loader",
+    "max_map_count",
+    "memfd_create",
+    "ZE_ENABLE_ALT_DRIVERS",
+    "cntvct_el0",
+}
 
 TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<raw>R"\((?P<inside>.*?)\)")
     |"(?P<text>(?:\\.|[^"\\\n])*)"|(?P<char>'(?:\\.|[^'\\\n])+')|(?P<name>[A-Za-z_]\w*)
     |(?P<mark>[^\s])|(?P<space>\s+)""",
-    re.S | re.X)
+    re.S | re.X,
+)
 
 
 def texts(source):
@@ -90,8 +115,11 @@ def is_known(word, headers):
         return word.startswith("vmm_") and word[:-2] in headers
     if "::" in word:
         return False
-    return all(part in headers or part in OF_OTHERS or part.startswith(("VMM_", "VPMM_", "CUDA_"))
-               for part in word.split(".") if "_" in part)
+    return all(
+        part in headers or part in OF_OTHERS or part.startswith(("VMM_", "VPMM_", "CUDA_"))
+        for part in word.split(".")
+        if "_" in part
+    )
 
 
 def error_texts(project):
@@ -110,10 +138,14 @@ def error_texts(project):
 def main():
     project = pathlib.Path(sys.argv[1])
     include = project / "c" / "include"
-    headers = set(re.findall(r"\w+", (include / "vmm.h").read_text()
-                             + (include / "vmm_allocator.h").read_text()))
-    table_texts = [text for text, frames in texts((project / "c/src/words.cpp").read_text())
-                   if " " in text]
+    headers = set(
+        re.findall(
+            r"\w+", (include / "vmm.h").read_text() + (include / "vmm_allocator.h").read_text()
+        )
+    )
+    table_texts = [
+        text for text, frames in texts((project / "c/src/words.cpp").read_text()) if " " in text
+    ]
     table = dict(zip(table_texts[::2], table_texts[1::2], strict=True))
     wrong = []
     seen = set()

@@ -3,6 +3,7 @@
 """Goal: each link of each page leads to a file of the tree, and to a heading of it where it names
 one; each page is reached from the first one; each drawing stands alone. Method: the pages are read,
 nothing is fetched; pages with planted mistakes come first."""
+
 import os
 import re
 import unittest
@@ -34,8 +35,10 @@ class Planted(unittest.TestCase):
         self.assertEqual(len(list(broken("docs/a.md", "![x](pictures/nothing.svg)"))), 1)
 
     def test_links_that_lead_somewhere(self):
-        text = "# A `b`, c\n[x](c.md#rules) [y](#a-b-c) [z](../run) `[n](nowhere.md)`\n" \
-               "[w](http:x)\n```\n[n](nowhere.md)\n```\n"
+        text = (
+            "# A `b`, c\n[x](c.md#rules) [y](#a-b-c) [z](../run) `[n](nowhere.md)`\n"
+            "[w](http:x)\n```\n[n](nowhere.md)\n```\n"
+        )
         self.assertEqual(list(broken("docs/faq.md", text)), [])
 
 
@@ -62,9 +65,13 @@ class Tree(unittest.TestCase):
                     open_pages.append(path)
                 elif path == "docs/decisions":
                     open_pages += [each for each in pages.paths() if each.startswith(path)]
-        lost = [page for page in pages.paths()
-                if page not in seen and not page.startswith("docs/results/")
-                and page != "python/README.md"]
+        lost = [
+            page
+            for page in pages.paths()
+            if page not in seen
+            and not page.startswith("docs/results/")
+            and page != "python/README.md"
+        ]
         self.assertEqual(lost, [])
 
     def test_each_drawing_stands_alone(self):

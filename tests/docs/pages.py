@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """The pages of the documentation, for its tests: their code blocks, links and headings."""
+
 import dataclasses
 import pathlib
 import re
@@ -43,7 +44,7 @@ def blocks_of(text, page):
             end = at + 1
             while not lines[end].startswith(fence.group(1)):
                 end += 1
-            found.append(Block(page, at + 1, fence.group(2), "\n".join(lines[at + 1:end]) + "\n"))
+            found.append(Block(page, at + 1, fence.group(2), "\n".join(lines[at + 1 : end]) + "\n"))
             at = end + 1
             continue
         before = lines[at - 1] if at else ""
@@ -65,8 +66,12 @@ def blocks_of(text, page):
 
 def prose_of(text):
     """A page without its code: fenced, indented and inline."""
-    text = re.sub(r"^(```+|~~~+).*?^\1[ \t]*$", lambda code: "\n" * code.group(0).count("\n"),
-                  text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^(```+|~~~+).*?^\1[ \t]*$",
+        lambda code: "\n" * code.group(0).count("\n"),
+        text,
+        flags=re.MULTILINE | re.DOTALL,
+    )
     return re.sub(r"`[^`\n]+`", "`code`", text)
 
 

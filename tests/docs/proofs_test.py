@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goal: a page of proofs names the code that it was made with, and says so where that has changed
 since. Method: scripts/check/proofs.py over planted pages and folders, then over the tree."""
+
 import pathlib
 import sys
 import tempfile

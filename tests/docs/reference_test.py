@@ -3,6 +3,7 @@
 """Goal: every public name has a comment, and the reference has every public name. Method: texts
 with planted gaps, each beside a clean twin; then the tree, whose exported names are compared with
 the lists that the package's consumer compiles, and the C library's with the list of its symbols."""
+
 import re
 import unittest
 
@@ -17,33 +18,45 @@ def names(text, path="a.hpp"):
 
 
 def gaps(text, path="a.hpp"):
-    return [line.split(": ")[1].split(" ")[0] for line in
-            comments.header_without_comments(text, path)]
+    return [
+        line.split(": ")[1].split(" ")[0] for line in comments.header_without_comments(text, path)
+    ]
 
 
 class Prose(unittest.TestCase):
     def test_code_ends_before_the_bracket_of_its_sentence(self):
-        self.assertEqual(reference.escape("refused (see last_shortage), by f() and vmm::g"),
-                         "refused (see `last_shortage`), by `f()` and `vmm::g`")
+        self.assertEqual(
+            reference.escape("refused (see last_shortage), by f() and vmm::g"),
+            "refused (see `last_shortage`), by `f()` and `vmm::g`",
+        )
 
 
 class Reader(unittest.TestCase):
     def test_names_of_declarations(self):
         self.assertEqual(names("int f(int a = g(1));"), ["f"])
         self.assertEqual(names("auto h() -> int { return 1'000; }\nint i;"), ["h", "i"])
-        self.assertEqual(names("template <class T, class = void>\nstruct s : b<T> { int x; };"),
-                         ["s"])
-        self.assertEqual(names("template <class T>\n[[nodiscard]] void* f(T on, int n = m) "
-                               "const {\n  return g(n);\n}"), ["f"])
-        self.assertEqual(names("class VMM_CAPABILITY(\"mutex\") m {\n int x;\n};"), ["m"])
-        self.assertEqual(names("bool operator==(a x, a y) noexcept { return g(x); }\nint j;"),
-                         ["operator==", "j"])
+        self.assertEqual(
+            names("template <class T, class = void>\nstruct s : b<T> { int x; };"), ["s"]
+        )
+        self.assertEqual(
+            names(
+                "template <class T>\n[[nodiscard]] void* f(T on, int n = m) "
+                "const {\n  return g(n);\n}"
+            ),
+            ["f"],
+        )
+        self.assertEqual(names('class VMM_CAPABILITY("mutex") m {\n int x;\n};'), ["m"])
+        self.assertEqual(
+            names("bool operator==(a x, a y) noexcept { return g(x); }\nint j;"),
+            ["operator==", "j"],
+        )
         self.assertEqual(names("enum { A = 1, B };"), [""])
         self.assertEqual(names("typedef struct x { int a; } y;"), ["y"])
         self.assertEqual(names("typedef void (*callback)(int, void*);"), ["callback"])
         self.assertEqual(names("inline constexpr std::array<int, 3> table{1, 2};"), ["table"])
-        self.assertEqual(names("template <class T>\nconcept c = requires(T t) { t.f(); };\nint g;"),
-                         ["c", "g"])
+        self.assertEqual(
+            names("template <class T>\nconcept c = requires(T t) { t.f(); };\nint g;"), ["c", "g"]
+        )
         self.assertEqual(names("s(int a) : x{a}, y(a) { f(); }\nint k;"), ["s", "k"])
         self.assertEqual(names('#define M "/*"\n#define N(x) x\nint f();'), ["M", "f"])
         self.assertEqual(names('const char* t = "};//";\nint u;'), ["t", "u"])
@@ -51,16 +64,20 @@ class Reader(unittest.TestCase):
     def test_comments_of_declarations(self):
         def said(text):
             return [each.comment for each in comments.read_source(text, "a.hpp")]
+
         self.assertEqual(said("/// One.\n/// Two.\nint f();"), ["One.\nTwo."])
         self.assertEqual(said("/// Far.\n\nint f();"), [""])
         self.assertEqual(said("int f();  // behind\nint g();"), ["behind", "behind"])
-        self.assertEqual(said("/** Of both. */\nint f();\nint g();\n\nint h();"),
-                         ["Of both.", "Of both.", ""])
+        self.assertEqual(
+            said("/** Of both. */\nint f();\nint g();\n\nint h();"), ["Of both.", "Of both.", ""]
+        )
         self.assertEqual(said("// ---- a section ----\nint f();"), [""])
 
     def test_only_what_is_exported(self):
-        unit = "export module m;\nnamespace vmm {\nexport int f();\nint g();\n" \
-               "namespace n { export struct s { int x; }; }\n}\n"
+        unit = (
+            "export module m;\nnamespace vmm {\nexport int f();\nint g();\n"
+            "namespace n { export struct s { int x; }; }\n}\n"
+        )
         found = list(comments._exported(comments.read_source(unit, "a.cppm"), ""))
         self.assertEqual([each.name for each in found], ["f", "n::s"])
 
@@ -78,14 +95,21 @@ class Planted(unittest.TestCase):
         self.assertEqual(gaps("/// Yes.\nint f();"), [])
         self.assertEqual(gaps("#define VMM_X 1 /* yes */\n", "a.h"), [])
         self.assertEqual(gaps("enum { A, /* one */\n B /* two */\n};", "a.h"), [])
-        self.assertEqual(gaps("/// Yes.\nclass c {\n public:\n  c(const c&) = delete;\n  ~c();\n"
-                              " private:\n  void g();\n};"), [])
+        self.assertEqual(
+            gaps(
+                "/// Yes.\nclass c {\n public:\n  c(const c&) = delete;\n  ~c();\n"
+                " private:\n  void g();\n};"
+            ),
+            [],
+        )
         self.assertEqual(gaps("namespace detail { int f(); }"), [])
 
     def test_python(self):
         said, entities, exports = comments.read_python(
             '"""Yes."""\ndef f():\n    pass\nclass c:\n    """Yes."""\n    def g(self): pass\n'
-            'N = 1\n"""Yes."""\n__all__ = ["f"]\n', "a.py")
+            'N = 1\n"""Yes."""\n__all__ = ["f"]\n',
+            "a.py",
+        )
         lines = list(comments.python_without_comments({"m": (said, entities)}))
         self.assertEqual(exports, ["f"])
         self.assertEqual(len(lines), 2, lines)
@@ -99,13 +123,16 @@ class Tree(unittest.TestCase):
     def test_the_reader_sees_every_exported_name(self):
         modules = comments.read_modules(pages.ROOT)
         brought = comments.umbrella(modules)
-        for list_name, is_of in (("names.cpp", lambda name: name in brought),
-                                 ("parts.cpp", lambda name: name not in brought)):
+        for list_name, is_of in (
+            ("names.cpp", lambda name: name in brought),
+            ("parts.cpp", lambda name: name not in brought),
+        ):
             text = (pages.ROOT / "tests/package/consumer" / list_name).read_text()
             said = set(re.findall(r"^using vmm::([\w:]+);", text, flags=re.MULTILINE))
             self.assertTrue(said, list_name)
-            seen = {each.name for name, unit in modules.items() if is_of(name)
-                    for each in unit.entities}
+            seen = {
+                each.name for name, unit in modules.items() if is_of(name) for each in unit.entities
+            }
             self.assertEqual(said - seen, set(), f"{list_name} has these, the reference has not")
 
     def test_the_reader_sees_every_function_of_the_c_library(self):

@@ -8,6 +8,7 @@ planted mistakes.
 
 LIBVMM names the C library that the Python samples use; without it they are compiled only.
 """
+
 import functools
 import json
 import os
@@ -25,15 +26,37 @@ import comments
 ROOT = pages.ROOT
 # Sources of which samples are part, each compiled by the build: the CMake file that says so. The
 # programs of tests are others.
-COMPILED = {"examples": "examples/CMakeLists.txt",
-            "tests/docs/samples": "tests/docs/CMakeLists.txt",
-            "tests/c/samples": "tests/c/CMakeLists.txt"}
+COMPILED = {
+    "examples": "examples/CMakeLists.txt",
+    "tests/docs/samples": "tests/docs/CMakeLists.txt",
+    "tests/c/samples": "tests/c/CMakeLists.txt",
+}
 # A sample that is the outline of something: each of its words is one of these sources'.
 OUTLINES = {("docs/backends.md", "struct mine"): "tests/conformance"}
 # Programs that others bring, and shell's own words.
-ELSEWHERE = {"cc", "nvcc", "ctest", "ninja", "compute-sanitizer", "pip", "program", "./program",
-             "./first", "./first_cu", "for", "do", "done", "export", "cd", "sudo", "apt", "git",
-             "dpkg-deb", "vcpkg", "chroot"}
+ELSEWHERE = {
+    "cc",
+    "nvcc",
+    "ctest",
+    "ninja",
+    "compute-sanitizer",
+    "pip",
+    "program",
+    "./program",
+    "./first",
+    "./first_cu",
+    "for",
+    "do",
+    "done",
+    "export",
+    "cd",
+    "sudo",
+    "apt",
+    "git",
+    "dpkg-deb",
+    "vcpkg",
+    "chroot",
+}
 LIBRARY = os.environ.get("LIBVMM")
 
 
@@ -48,8 +71,9 @@ def sources():
     for folder, list_file in COMPILED.items():
         listed = (ROOT / list_file).read_text()
         for path in sorted((ROOT / folder).iterdir()):
-            if path.suffix in (".c", ".cpp", ".cu") and \
-                    re.search(rf"\b{re.escape(path.stem)}\b", listed):
+            if path.suffix in (".c", ".cpp", ".cu") and re.search(
+                rf"\b{re.escape(path.stem)}\b", listed
+            ):
                 texts[path.relative_to(ROOT).as_posix()] = bare(path.read_text())
     for path in sorted((ROOT / "tests").rglob("*_test.cpp")):  # a program each, or part of one
         texts[path.relative_to(ROOT).as_posix()] = bare(path.read_text())
@@ -67,13 +91,17 @@ def check_compiled(block):
         if block.page == page and mark in block.text:
             known = " ".join(path.read_text() for path in sorted((ROOT / folder).iterdir()))
             code = re.sub(r"//[^\n]*", "", block.text)
-            unknown = {word for word in re.findall(r"[A-Za-z_]\w{3,}", code)
-                       if not re.search(rf"\b{word}\b", known)} - {"mine", "my_driver"}
+            unknown = {
+                word
+                for word in re.findall(r"[A-Za-z_]\w{3,}", code)
+                if not re.search(rf"\b{word}\b", known)
+            } - {"mine", "my_driver"}
             return f"unknown words: {sorted(unknown)}" if unknown else None
     return "it is part of no compiled file"
 
 
 # ---- Python ------------------------------------------------------------------------------------
+
 
 def check_python(block):
     try:
@@ -86,9 +114,14 @@ def check_python(block):
     if "torch" in block.text or not LIBRARY:  # needs PyTorch and a GPU; a release build
         return None
     del code
-    done = subprocess.run([sys.executable, "-B", "-c", block.text], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")},
-                          check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", block.text],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")},
+        check=False,
+        timeout=60,
+    )
     return None if done.returncode == 0 else done.stderr
 
 
@@ -132,39 +165,58 @@ def check_cmake(block):
 
 # ---- shell -------------------------------------------------------------------------------------
 
+
 @functools.cache
 def presets():
-    return {each["name"] for each in
-            json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
+    return {
+        each["name"]
+        for each in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
+    }
 
 
 @functools.cache
 def variables():
-    text = (ROOT / "docs/environment.md").read_text() + \
-        (ROOT / "docs/preload.md").read_text() + (ROOT / "docs/pytorch.md").read_text()
+    text = (
+        (ROOT / "docs/environment.md").read_text()
+        + (ROOT / "docs/preload.md").read_text()
+        + (ROOT / "docs/pytorch.md").read_text()
+    )
     return set(re.findall(r"`([A-Z][A-Z_]+)`", text)) | {
-        "LD_PRELOAD", "ZE_ENABLE_ALT_DRIVERS", "LD_LIBRARY_PATH", "CUDA_HOME", "PYTHONPATH"}
+        "LD_PRELOAD",
+        "ZE_ENABLE_ALT_DRIVERS",
+        "LD_LIBRARY_PATH",
+        "CUDA_HOME",
+        "PYTHONPATH",
+    }
 
 
 @functools.cache
 def cmake_names():
     """Targets and components that the tree's own CMake files name."""
-    text = "".join(path.read_text() for path in sorted(ROOT.rglob("CMakeLists.txt"))
-                   if "build" not in path.relative_to(ROOT).parts)
+    text = "".join(
+        path.read_text()
+        for path in sorted(ROOT.rglob("CMakeLists.txt"))
+        if "build" not in path.relative_to(ROOT).parts
+    )
     text += "".join(path.read_text() for path in sorted((ROOT / "cmake").iterdir()))
     return set(re.findall(r"[\w-]+", text))
 
 
 @functools.cache
 def run_says(words):
-    done = subprocess.run(["bash", str(ROOT / "run"), *words, "--no-install"], capture_output=True,
-                          text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        ["bash", str(ROOT / "run"), *words, "--no-install"],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     return done.returncode, done.stderr
 
 
 def check_run(words):
     """./run with its arguments, which it checks and then, with --no-install, only lists."""
-    words = words[:words.index("--")] if "--" in words else words
+    words = words[: words.index("--")] if "--" in words else words
     code, said = run_says(tuple(word for word in words if "$" not in word))
     return None if code in (0, 1) else f"./run {shlex.join(words)}: {said.splitlines()[0]}"
 
@@ -206,8 +258,9 @@ def check_command(command):
         return None if program.rsplit("/", 1)[-1] in cmake_names() else f"no program {program}"
     if (ROOT / program).is_file():
         return None
-    return None if program in cmake_names() and program.startswith("vmm-") else \
-        f"no program {program}"
+    return (
+        None if program in cmake_names() and program.startswith("vmm-") else f"no program {program}"
+    )
 
 
 def check_python_command(words):
@@ -230,12 +283,20 @@ def check_shell(block):
 
 # What stands without a language and is no command: drawings, messages, reports that a tool wrote.
 def is_text(block):
-    return bool(re.search(r"-{5,}|<--|-->|^ addresses|\.trace:\d+:|^[=\[]", block.text,
-                          flags=re.MULTILINE)) or block.page.startswith("docs/results/")
+    return bool(
+        re.search(r"-{5,}|<--|-->|^ addresses|\.trace:\d+:|^[=\[]", block.text, flags=re.MULTILINE)
+    ) or block.page.startswith("docs/results/")
 
 
-CHECKS = {"cpp": check_compiled, "c": check_compiled, "cuda": check_compiled,
-          "python": check_python, "cmake": check_cmake, "sh": check_shell, "bash": check_shell}
+CHECKS = {
+    "cpp": check_compiled,
+    "c": check_compiled,
+    "cuda": check_compiled,
+    "python": check_python,
+    "cmake": check_cmake,
+    "sh": check_shell,
+    "bash": check_shell,
+}
 
 
 def check(block):

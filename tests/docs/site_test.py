@@ -8,6 +8,7 @@ a network, where there is one.
 
 usage: site_test.py FOLDER
 """
+
 import html.parser
 import os
 import pathlib
@@ -27,8 +28,12 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 
 def sphinx_python():
     for each in ("python3", "/usr/bin/python3"):
-        if subprocess.run([each, "-c", "import sphinx, myst_parser"], capture_output=True,
-                          check=False).returncode == 0:
+        if (
+            subprocess.run(
+                [each, "-c", "import sphinx, myst_parser"], capture_output=True, check=False
+            ).returncode
+            == 0
+        ):
             return each
     return None
 
@@ -62,15 +67,23 @@ def is_elsewhere(address):
 class Site(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.read = {path.relative_to(HTML).as_posix(): Reader(path.read_text())
-                    for path in sorted(HTML.rglob("*.html"))}
+        cls.read = {
+            path.relative_to(HTML).as_posix(): Reader(path.read_text())
+            for path in sorted(HTML.rglob("*.html"))
+        }
 
     def test_there_is_a_page_for_each_page(self):
         self.assertGreater(len(self.read), 60)
         for page in (pages.ROOT / "docs").glob("*.md"):
             self.assertIn(page.stem + ".html", self.read)
-        for page in ("reference/vmm.stream.html", "reference/vmm.h.html", "reference/names.html",
-                     "reference/libvmm.torch.html", "search.html", "changelog.html"):
+        for page in (
+            "reference/vmm.stream.html",
+            "reference/vmm.h.html",
+            "reference/names.html",
+            "reference/libvmm.torch.html",
+            "search.html",
+            "changelog.html",
+        ):
             self.assertIn(page, self.read)
 
     def test_each_link_leads_somewhere(self):
@@ -80,8 +93,9 @@ class Site(unittest.TestCase):
                 path, _, anchor = urllib.parse.unquote(link).partition("#")
                 if is_elsewhere(link):
                     continue
-                target = os.path.normpath(os.path.join(os.path.dirname(page), path)) \
-                    if path else page
+                target = (
+                    os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+                )
                 if not (HTML / target).exists():
                     wrong.append(f"{page}: there is no {link}")
                 elif anchor and target in self.read and anchor not in self.read[target].ids:
@@ -91,12 +105,16 @@ class Site(unittest.TestCase):
     def test_nothing_is_fetched_from_elsewhere(self):
         for page, read in self.read.items():
             for address in read.fetched:
-                self.assertFalse(is_elsewhere(address) and not address.startswith("data:"),
-                                 f"{page} fetches {address}")
+                self.assertFalse(
+                    is_elsewhere(address) and not address.startswith("data:"),
+                    f"{page} fetches {address}",
+                )
         for sheet in HTML.rglob("*.css"):
             for address in re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", sheet.read_text()):
-                self.assertFalse(is_elsewhere(address) or address.startswith("/"),
-                                 f"{sheet.name} fetches {address}")
+                self.assertFalse(
+                    is_elsewhere(address) or address.startswith("/"),
+                    f"{sheet.name} fetches {address}",
+                )
 
     def test_it_is_for_keyboards_and_readers(self):
         for page, read in self.read.items():
@@ -104,18 +122,30 @@ class Site(unittest.TestCase):
             tags = read.tags
             self.assertIn(("a", {"class": "skip", "href": "#content"}), tags, page)
             self.assertTrue(any(tag == "html" and each.get("lang") for tag, each in tags), page)
-            self.assertTrue(any(tag == "input" and each.get("name") == "q" and
-                                each.get("aria-label") for tag, each in tags), page)
+            self.assertTrue(
+                any(
+                    tag == "input" and each.get("name") == "q" and each.get("aria-label")
+                    for tag, each in tags
+                ),
+                page,
+            )
             for tag, each in tags:
-                self.assertNotIn("tabindex" if each.get("tabindex") not in ("-1", "0", None)
-                                 else "no such attribute", each, page)
+                self.assertNotIn(
+                    "tabindex"
+                    if each.get("tabindex") not in ("-1", "0", None)
+                    else "no such attribute",
+                    each,
+                    page,
+                )
 
     def test_dark_is_there(self):
         text = (HTML / "_static" / "site.css").read_text()
         light = re.search(r"\n:root \{(.*?)\n\}", text, flags=re.DOTALL).group(1)
         names = set(re.findall(r"--[\w-]+(?=:)", light))
-        for dark in (r"prefers-color-scheme: dark\) \{\s*:root[^{]*\{(.*?)\}",
-                     r":root\[data-theme=\"dark\"\] \{(.*?)\}"):
+        for dark in (
+            r"prefers-color-scheme: dark\) \{\s*:root[^{]*\{(.*?)\}",
+            r":root\[data-theme=\"dark\"\] \{(.*?)\}",
+        ):
             found = re.search(dark, text, flags=re.DOTALL)
             self.assertEqual(names - set(re.findall(r"--[\w-]+(?=:)", found.group(1))), set())
 
@@ -130,13 +160,29 @@ def dump(address, dark=False):
     folder = OUT / "browser"
     shutil.rmtree(folder, ignore_errors=True)
     done = subprocess.run(
-        [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-         "--no-first-run", "--disable-background-networking", "--disable-component-update",
-         "--host-resolver-rules=MAP * ~NOTFOUND",
-         "--enable-logging=stderr", "--v=0", f"--user-data-dir={folder}",
-         "--virtual-time-budget=8000", *(["--force-dark-mode"] if dark else []), "--dump-dom",
-         (HTML / "index.html").as_uri().removesuffix("index.html") + address],
-        capture_output=True, text=True, check=False, timeout=120)
+        [
+            BROWSER,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--enable-logging=stderr",
+            "--v=0",
+            f"--user-data-dir={folder}",
+            "--virtual-time-budget=8000",
+            *(["--force-dark-mode"] if dark else []),
+            "--dump-dom",
+            (HTML / "index.html").as_uri().removesuffix("index.html") + address,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     said = [line for line in done.stderr.split("\n") if "CONSOLE" in line]
     return done.stdout, said
 
@@ -160,11 +206,11 @@ class Browser(unittest.TestCase):
 if __name__ == "__main__":
     python = sphinx_python()
     if not python:
-        print("skipped: no Python has sphinx and myst_parser (python3-sphinx, "
-              "python3-myst-parser)")
+        print("skipped: no Python has sphinx and myst_parser (python3-sphinx, python3-myst-parser)")
         sys.exit(0)
-    built = subprocess.run([python, "-B", str(pages.ROOT / "docs/site/build.py"), str(OUT)],
-                           check=False)
+    built = subprocess.run(
+        [python, "-B", str(pages.ROOT / "docs/site/build.py"), str(OUT)], check=False
+    )
     if built.returncode:
         sys.exit("the site could not be built without a warning")
     unittest.main()

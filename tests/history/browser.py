@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tab of the distribution's Chromium, without a window and without a network, for what looks at
 the viewer's page: page_test.py and page_frames.py."""
+
 import json
 import os
 import shutil
@@ -9,7 +10,6 @@ import struct
 import subprocess
 import tempfile
 import zlib
-
 
 
 def found_browser():
@@ -70,21 +70,35 @@ class Browser:
             os.dup2(101, 4)
 
         self.process = subprocess.Popen(
-            [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-             "--no-first-run", "--disable-background-networking", "--disable-component-update",
-             "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1300,1000",
-             "--remote-debugging-pipe",
-             "--user-data-dir=" + self.folder, "about:blank"],
-            preexec_fn=give_pipes, close_fds=False, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL)
+            [
+                BROWSER,
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--window-size=1300,1000",
+                "--remote-debugging-pipe",
+                "--user-data-dir=" + self.folder,
+                "about:blank",
+            ],
+            preexec_fn=give_pipes,
+            close_fds=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(to_read)
         os.close(from_write)
         self.buffer, self.number, self.complaints, self.session = b"", 0, [], None
         self.shown = None
         targets = self.call("Target.getTargets")["targetInfos"]
         target = next(each for each in targets if each["type"] == "page")
-        self.session = self.call("Target.attachToTarget", targetId=target["targetId"],
-                                 flatten=True)["sessionId"]
+        self.session = self.call(
+            "Target.attachToTarget", targetId=target["targetId"], flatten=True
+        )["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(domain + ".enable")
 
@@ -123,8 +137,9 @@ class Browser:
             self.complaints.append("the page asks for " + said["request"]["url"])
 
     def ask(self, expression):
-        answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True,
-                           returnByValue=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"])[:600])
         return answer["result"].get("value")
@@ -175,8 +190,8 @@ def pixels(png):
     """The colours of a screenshot with how often each is there."""
     at, data, width = 8, b"", 0
     while at < len(png):
-        size, kind = struct.unpack(">I4s", png[at:at + 8])
-        body = png[at + 8:at + 8 + size]
+        size, kind = struct.unpack(">I4s", png[at : at + 8])
+        body = png[at + 8 : at + 8 + size]
         if kind == b"IHDR":
             width, height, depth, colour = struct.unpack(">IIBB", body[:10])
             channels = {2: 3, 6: 4}[colour]
@@ -188,7 +203,7 @@ def pixels(png):
     counts, before = {}, bytearray(row_bytes)
     for y in range(height):
         start = y * (row_bytes + 1)
-        kind, row = raw[start], bytearray(raw[start + 1:start + 1 + row_bytes])
+        kind, row = raw[start], bytearray(raw[start + 1 : start + 1 + row_bytes])
         for i in range(row_bytes):
             left = row[i - channels] if i >= channels else 0
             up, corner = before[i], before[i - channels] if i >= channels else 0
@@ -200,11 +215,14 @@ def pixels(png):
                 row[i] = row[i] + (left + up >> 1) & 255
             elif kind == 4:
                 guess = left + up - corner
-                nearest = min((abs(guess - left), 0, left), (abs(guess - up), 1, up),
-                              (abs(guess - corner), 2, corner))
+                nearest = min(
+                    (abs(guess - left), 0, left),
+                    (abs(guess - up), 1, up),
+                    (abs(guess - corner), 2, corner),
+                )
                 row[i] = row[i] + nearest[2] & 255
         for i in range(0, row_bytes, channels):
-            key = tuple(row[i:i + 3])
+            key = tuple(row[i : i + 3])
             counts[key] = counts.get(key, 0) + 1
         before = row
     return counts

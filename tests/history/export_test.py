@@ -7,6 +7,7 @@ statistics.
 
 usage: export_test.py VMM_HISTORY WRITE_SAMPLE
 """
+
 import json
 import pathlib
 import pickle
@@ -20,9 +21,11 @@ import unittest
 from made import ALLOCATED, BLOCKED, FREED, GROW, PASSED, SERVED, hostile, made_history
 
 # What the reader of PyTorch's page knows.
-OPCODES = set("""PROTO FRAME MARK STOP NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
+OPCODES = set(
+    """PROTO FRAME MARK STOP NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
 SHORT_BINUNICODE BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 LIST
-DICT APPEND APPENDS SETITEM SETITEMS BINGET LONG_BINGET BINPUT LONG_BINPUT MEMOIZE""".split())
+DICT APPEND APPENDS SETITEM SETITEMS BINGET LONG_BINGET BINPUT LONG_BINPUT MEMOIZE""".split()
+)
 TOOL, SAMPLE = sys.argv[1:3]
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_history_"))
 
@@ -47,8 +50,9 @@ def export(word, name):
 
 
 def facts(name):
-    text = subprocess.run([TOOL, "summary", FOLDER / name], check=True, capture_output=True,
-                          text=True).stdout
+    text = subprocess.run(
+        [TOOL, "summary", FOLDER / name], check=True, capture_output=True, text=True
+    ).stdout
     return dict(line.strip().rsplit(": ", 1) for line in text.splitlines())
 
 
@@ -96,8 +100,7 @@ class Walk:
         begin, whole, stream = segment
         assert merges or (begin, whole) == (at, size), "a segment was made in another size"
         self.segments.remove(segment)
-        for rest in ([begin, at - begin, stream],
-                     [at + size, begin + whole - at - size, stream]):
+        for rest in ([begin, at - begin, stream], [at + size, begin + whole - at - size, stream]):
             if rest[1]:
                 self.segments.append(rest)
         self.segments.sort()
@@ -142,21 +145,37 @@ class MemoryViz(unittest.TestCase):
             self.assertIs(segment["is_expandable"], True)
             self.assertLess(segment["address"] + segment["total_size"], 2**53)
         for event in snapshot["device_traces"][0]:
-            self.assertIn(event["action"], ("alloc", "free_requested", "free_completed",
-                                            "segment_map", "segment_unmap", "oom"))
+            self.assertIn(
+                event["action"],
+                (
+                    "alloc",
+                    "free_requested",
+                    "free_completed",
+                    "segment_map",
+                    "segment_unmap",
+                    "oom",
+                ),
+            )
             self.assertTrue({"size", "stream", "time_us", "frames"} <= set(event))
             self.assertIn("device_free" if event["action"] == "oom" else "addr", event)
             for frame in event["frames"]:
-                self.assertEqual(frame, {"filename": 'train "step".py', "line": 40,
-                                         "name": "forward"})
+                self.assertEqual(
+                    frame, {"filename": 'train "step".py', "line": 40, "name": "forward"}
+                )
         times = [event["time_us"] for event in snapshot["device_traces"][0]]
         self.assertEqual(times, sorted(times))
         kinds = {event["action"] for event in snapshot["device_traces"][0]}
         self.assertEqual(len(kinds), 6, "the sample has every action of a pool")
-        self.assertTrue(any(event.get("user_metadata", "").startswith("moved from 0x")
-                            for event in snapshot["device_traces"][0]))
-        self.assertEqual({event.get("category") for event in snapshot["device_traces"][0]},
-                         {None, "weights", "activations"})
+        self.assertTrue(
+            any(
+                event.get("user_metadata", "").startswith("moved from 0x")
+                for event in snapshot["device_traces"][0]
+            )
+        )
+        self.assertEqual(
+            {event.get("category") for event in snapshot["device_traces"][0]},
+            {None, "weights", "activations"},
+        )
 
     def test_totals_are_the_statistics(self):
         snapshot, said = self.load("pool.history"), facts("pool.history")
@@ -197,8 +216,9 @@ class MemoryViz(unittest.TestCase):
 
     def test_of_a_manager(self):
         snapshot, said = self.load("manager.history"), facts("manager.history")
-        self.assertEqual(sum(each["total_size"] for each in snapshot["segments"]),
-                         int(said["live_bytes"]))
+        self.assertEqual(
+            sum(each["total_size"] for each in snapshot["segments"]), int(said["live_bytes"])
+        )
         self.assertEqual(facts("manager.history")["events left out"], "0")
         walk = Walk(snapshot)
         for event in reversed(snapshot["device_traces"][0]):
@@ -222,9 +242,12 @@ class MemoryViz(unittest.TestCase):
             from torch.cuda import _memory_viz
         except ImportError:
             self.skipTest("there is no PyTorch here")
-        for name, total in (("pool.history", "mapped_bytes"), ("lost.history", "mapped_bytes"),
-                            ("manager.history", "live_bytes"),
-                            ("manager_lost.history", "live_bytes")):
+        for name, total in (
+            ("pool.history", "mapped_bytes"),
+            ("lost.history", "mapped_bytes"),
+            ("manager.history", "live_bytes"),
+            ("manager_lost.history", "live_bytes"),
+        ):
             snapshot = self.load(name)
             self.assertIn("total_reserved", _memory_viz.segsum(snapshot))
             self.assertIn("entries", _memory_viz.trace(snapshot))
@@ -233,17 +256,28 @@ class MemoryViz(unittest.TestCase):
             # What a script that they load from the network would be given.
             for command in (_memory_viz.segments, _memory_viz.memory):
                 lines = command(snapshot, format_flamegraph=str).splitlines()
-                self.assertEqual(sum(int(line.rsplit(" ", 1)[1]) for line in lines),
-                                 int(facts(name)[total]))
-            self.assertEqual(_memory_viz.compare(snapshot["segments"], snapshot["segments"],
-                                                 format_flamegraph=str), "")
+                self.assertEqual(
+                    sum(int(line.rsplit(" ", 1)[1]) for line in lines), int(facts(name)[total])
+                )
+            self.assertEqual(
+                _memory_viz.compare(
+                    snapshot["segments"], snapshot["segments"], format_flamegraph=str
+                ),
+                "",
+            )
 
 
 class Perfetto(unittest.TestCase):
-    FIELDS = {"M": {"name", "args"}, "C": {"name", "ts", "args"},
-              "b": {"cat", "id", "name", "ts", "args"}, "e": {"cat", "id", "name", "ts"},
-              "X": {"name", "ts", "dur"}, "i": {"name", "ts", "s"},
-              "s": {"cat", "id", "name", "ts"}, "f": {"cat", "id", "name", "ts", "bp"}}
+    FIELDS = {
+        "M": {"name", "args"},
+        "C": {"name", "ts", "args"},
+        "b": {"cat", "id", "name", "ts", "args"},
+        "e": {"cat", "id", "name", "ts"},
+        "X": {"name", "ts", "dur"},
+        "i": {"name", "ts", "s"},
+        "s": {"cat", "id", "name", "ts"},
+        "f": {"cat", "id", "name", "ts", "bp"},
+    }
 
     def load(self, name):
         return json.loads(export("perfetto", name))
@@ -303,22 +337,36 @@ class Perfetto(unittest.TestCase):
             self.assertLessEqual(begin["ts"], ends[arrow]["ts"])
 
 
-
 class OddNames(unittest.TestCase):
     """Names are bytes: of any encoding or none, with whatever means something elsewhere."""
-    NAMES = [b'"quoted" \\back', b"\x00\x01\x1b[31m\r\n\x7f", b"\xff\xfe\x80cut \xe2\x82",
-             b"x" * 70000, "gr\u00fc\u00df \u6f22 \U0001f600".encode(),
-             b"</script><script>alert(1)</script>",
-             b"\xed\xa0\x80 \xc0\xaf \xf4\x90\x80\x80", b"/*HISTORIES*/", b""]
+
+    NAMES = [
+        b'"quoted" \\back',
+        b"\x00\x01\x1b[31m\r\n\x7f",
+        b"\xff\xfe\x80cut \xe2\x82",
+        b"x" * 70000,
+        "gr\u00fc\u00df \u6f22 \U0001f600".encode(),
+        b"</script><script>alert(1)</script>",
+        b"\xed\xa0\x80 \xc0\xaf \xf4\x90\x80\x80",
+        b"/*HISTORIES*/",
+        b"",
+    ]
 
     def setUp(self):
         lines = [(i, name, name) for i, name in enumerate(self.NAMES)]
         events = []
         for i in range(len(self.NAMES)):
-            events += [(2 * i, (i + 1) << 21, 512, 0, 500, i + 1, i + 1, ALLOCATED),
-                       (2 * i + 1, (i + 1) << 21, 512, 0, 0, 0, 0, FREED)]
-        made_history(FOLDER / "made.history", events, self.NAMES, lines,
-                     [(b"allocator", b"stream_pool"), (b"odd \x1b]0;title\x07", b"\xc2\x9b\xff\n")])
+            events += [
+                (2 * i, (i + 1) << 21, 512, 0, 500, i + 1, i + 1, ALLOCATED),
+                (2 * i + 1, (i + 1) << 21, 512, 0, 0, 0, 0, FREED),
+            ]
+        made_history(
+            FOLDER / "made.history",
+            events,
+            self.NAMES,
+            lines,
+            [(b"allocator", b"stream_pool"), (b"odd \x1b]0;title\x07", b"\xc2\x9b\xff\n")],
+        )
         self.expected = [name.decode("utf-8", "replace") for name in self.NAMES]
 
     @staticmethod
@@ -330,8 +378,9 @@ class OddNames(unittest.TestCase):
         events = json.loads(export("perfetto", "made.history").decode("utf-8"))
         tags = [each["args"]["tag"] for each in events if each["ph"] == "b"]
         lines = [each["args"]["line"] for each in events if each["ph"] == "b"]
-        self.assertEqual([self.kept(each) for each in tags],
-                         [self.kept(each) for each in self.expected])
+        self.assertEqual(
+            [self.kept(each) for each in tags], [self.kept(each) for each in self.expected]
+        )
         for i, line in enumerate(lines):
             name = self.kept(self.expected[i])
             self.assertEqual(self.kept(line), "%s:%d %s" % (name, i, name))
@@ -339,10 +388,14 @@ class OddNames(unittest.TestCase):
     def test_memory_viz(self):
         snapshot = pickle.loads(export("memory_viz", "made.history"))
         # Each block is gone at the end, so that no event of it is left out.
-        tags = [each.get("category", "") for each in snapshot["device_traces"][0]
-                if each["action"] == "alloc"]
-        self.assertEqual([self.kept(each) for each in tags],
-                         [self.kept(each) for each in self.expected])
+        tags = [
+            each.get("category", "")
+            for each in snapshot["device_traces"][0]
+            if each["action"] == "alloc"
+        ]
+        self.assertEqual(
+            [self.kept(each) for each in tags], [self.kept(each) for each in self.expected]
+        )
 
     def test_page(self):
         page = export("page", "made.history")
@@ -351,10 +404,17 @@ class OddNames(unittest.TestCase):
         self.assertNotIn(b"alert(1)", page)
 
     def test_summary(self):
-        out = subprocess.run([TOOL, "summary", FOLDER / "made.history"], check=True,
-                             capture_output=True).stdout
-        self.assertEqual([byte for byte in out.decode("utf-8") if byte != "\n" and
-                          (byte < " " or "\x7f" <= byte < "\xa0")], [])
+        out = subprocess.run(
+            [TOOL, "summary", FOLDER / "made.history"], check=True, capture_output=True
+        ).stdout
+        self.assertEqual(
+            [
+                byte
+                for byte in out.decode("utf-8")
+                if byte != "\n" and (byte < " " or "\x7f" <= byte < "\xa0")
+            ],
+            [],
+        )
         self.assertIn(b"odd ?]0;title?: ?\xef\xbf\xbd?\n", out)
 
 
@@ -362,10 +422,14 @@ class Pairs(unittest.TestCase):
     """Growths and waits of which the history has one end, or which cross."""
 
     def slices(self, *events):
-        made_history(FOLDER / "made.history",
-                     [(time, 0, 4096, 0, 0, 0, 0, kind) for time, kind in events])
-        return [(each["name"], each["tid"], each["ts"], each["dur"])
-                for each in json.loads(export("perfetto", "made.history")) if each["ph"] == "X"]
+        made_history(
+            FOLDER / "made.history", [(time, 0, 4096, 0, 0, 0, 0, kind) for time, kind in events]
+        )
+        return [
+            (each["name"], each["tid"], each["ts"], each["dur"])
+            for each in json.loads(export("perfetto", "made.history"))
+            if each["ph"] == "X"
+        ]
 
     def test_what_began_before_begins_with_the_history(self):
         grown, waited = self.slices((5_000_000, SERVED), (6_000_000, PASSED))
@@ -387,10 +451,16 @@ class Hostile(unittest.TestCase):
             with self.subTest(name):
                 made_history(FOLDER / "made.history", **parts)
                 json.loads(export("perfetto", "made.history"))
-                self.assertEqual(set(pickle.loads(export("memory_viz", "made.history"))),
-                                 {"segments", "device_traces", "allocator_settings"})
-                said = subprocess.run([TOOL, "summary", FOLDER / "made.history"], check=True,
-                                      capture_output=True, text=True).stdout
+                self.assertEqual(
+                    set(pickle.loads(export("memory_viz", "made.history"))),
+                    {"segments", "device_traces", "allocator_settings"},
+                )
+                said = subprocess.run(
+                    [TOOL, "summary", FOLDER / "made.history"],
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                ).stdout
                 self.assertIn("\nevents left out: ", said)
 
 
@@ -418,34 +488,74 @@ class Torch(unittest.TestCase):
             self.assertEqual(read["live_bytes"], said["live_bytes"])
             self.assertEqual(read["footprint_bytes"], said["mapped_bytes"])
             self.assertEqual(read["events left out"], "0")
-            self.assertEqual(read["allocated"], str(int(said["allocated"]) +
-                                                    int(said.get("captured", 0))))
+            self.assertEqual(
+                read["allocated"], str(int(said["allocated"]) + int(said.get("captured", 0)))
+            )
 
     @staticmethod
     def snapshot():
-        at, page = 0x7f0000000000, 2 << 20
-        line = [{"filename": "??", "line": 0, "name": "malloc"},
-                {"filename": "train.py", "line": 7, "name": "step"}]
+        at, page = 0x7F0000000000, 2 << 20
+        line = [
+            {"filename": "??", "line": 0, "name": "malloc"},
+            {"filename": "train.py", "line": 7, "name": "step"},
+        ]
         block = {"requested_size": 500, "frames": line}
         free = {"requested_size": 0, "frames": [], "state": "inactive"}
-        segment = {"device": 1, "stream": 0, "segment_type": "large", "frames": line,
-                   "segment_pool_id": (0, 0)}
-        steps = [("segment_map", at, 2 * page), ("alloc", at, 512), ("alloc", at + 512, 1024),
-                 ("segment_alloc", at + 64 * page, 5 * page), ("free_requested", at + 512, 1024),
-                 ("free_completed", at + 512, 1024), ("alloc", at + 64 * page, 4096),
-                 ("free_requested", at + 64 * page, 4096), ("segment_unmap", at + page, page),
-                 ("oom", 0, 1 << 40), ("snapshot", 0, 0), ("new_action", 0, 0)]
-        return {"segments": [
-            dict(segment, address=at, total_size=page, is_expandable=True, blocks=[
-                dict(block, address=at, size=512, state="active_allocated"),
-                dict(free, address=at + 512, size=page - 512)]),
-            dict(segment, address=at + 64 * page, total_size=5 * page, is_expandable=False, blocks=[
-                dict(block, address=at + 64 * page, size=4096, state="active_pending_free"),
-                dict(free, address=at + 64 * page + 4096, size=5 * page - 4096)])],
-            "device_traces": [[], [dict(action=what, addr=where, size=size, stream=0,
-                                        time_us=1000 + i, frames=line)
-                                   for i, (what, where, size) in enumerate(steps)]],
-            "allocator_settings": {"ratio": 0.5, "none": None, "negative": -1}}
+        segment = {
+            "device": 1,
+            "stream": 0,
+            "segment_type": "large",
+            "frames": line,
+            "segment_pool_id": (0, 0),
+        }
+        steps = [
+            ("segment_map", at, 2 * page),
+            ("alloc", at, 512),
+            ("alloc", at + 512, 1024),
+            ("segment_alloc", at + 64 * page, 5 * page),
+            ("free_requested", at + 512, 1024),
+            ("free_completed", at + 512, 1024),
+            ("alloc", at + 64 * page, 4096),
+            ("free_requested", at + 64 * page, 4096),
+            ("segment_unmap", at + page, page),
+            ("oom", 0, 1 << 40),
+            ("snapshot", 0, 0),
+            ("new_action", 0, 0),
+        ]
+        return {
+            "segments": [
+                dict(
+                    segment,
+                    address=at,
+                    total_size=page,
+                    is_expandable=True,
+                    blocks=[
+                        dict(block, address=at, size=512, state="active_allocated"),
+                        dict(free, address=at + 512, size=page - 512),
+                    ],
+                ),
+                dict(
+                    segment,
+                    address=at + 64 * page,
+                    total_size=5 * page,
+                    is_expandable=False,
+                    blocks=[
+                        dict(block, address=at + 64 * page, size=4096, state="active_pending_free"),
+                        dict(free, address=at + 64 * page + 4096, size=5 * page - 4096),
+                    ],
+                ),
+            ],
+            "device_traces": [
+                [],
+                [
+                    dict(
+                        action=what, addr=where, size=size, stream=0, time_us=1000 + i, frames=line
+                    )
+                    for i, (what, where, size) in enumerate(steps)
+                ],
+            ],
+            "allocator_settings": {"ratio": 0.5, "none": None, "negative": -1},
+        }
 
     def test_a_snapshot_of_pytorchs_shape(self):
         for protocol in (2, 3, 4, 5):
@@ -455,8 +565,9 @@ class Torch(unittest.TestCase):
             self.assertEqual(read["footprint_bytes"], str(6 * (2 << 20)))
             self.assertEqual(read["device"], "1 of 2")
             self.assertEqual(read["events left out"], "0")
-            self.assertEqual((read["allocated"], read["freed"], read["free_pinned"]),
-                             ("3", "1", "1"))
+            self.assertEqual(
+                (read["allocated"], read["freed"], read["free_pinned"]), ("3", "1", "1")
+            )
             self.assertEqual(read["mapped"], "3", "an expandable segment in parts")
             self.assertEqual(read["short_of_memory"], "1")
 
@@ -475,16 +586,21 @@ class Torch(unittest.TestCase):
         class Calls:
             def __reduce__(self):
                 return (print, ("a pickle was run",))
+
         large = self.snapshot()
         large["segments"][0]["total_size"] = 1 << 52
         overlap = self.snapshot()
         overlap["segments"].append(overlap["segments"][0])
         loop = []
         loop.append(loop)
-        for value, why in ((Calls(), "more than plain data"), ({}, "no segments"),
-                           ([1, 2], "no segments"), (large, "more than a file of its size"),
-                           (overlap, "overlap"),
-                           ({"segments": 3, "device_traces": []}, "no segments")):
+        for value, why in (
+            (Calls(), "more than plain data"),
+            ({}, "no segments"),
+            ([1, 2], "no segments"),
+            (large, "more than a file of its size"),
+            (overlap, "overlap"),
+            ({"segments": 3, "device_traces": []}, "no segments"),
+        ):
             code, _, said = self.summary(self.made(value))
             self.assertEqual(code, 2)
             self.assertIn(why, said)

@@ -6,6 +6,7 @@ are for docs/history.md; nothing is tested.
 
 usage: page_frames.py VMM_HISTORY HISTORY
 """
+
 import json
 import pathlib
 import statistics
@@ -41,8 +42,10 @@ FRAME = "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(p
 
 def figures(name, taken):
     taken.sort()
-    print(f"{name:24s} {len(taken):4d} frames   median {statistics.median(taken):6.1f} ms   "
-          f"95 of 100 within {taken[len(taken) * 95 // 100]:6.1f} ms   longest {taken[-1]:6.1f} ms")
+    print(
+        f"{name:24s} {len(taken):4d} frames   median {statistics.median(taken):6.1f} ms   "
+        f"95 of 100 within {taken[len(taken) * 95 // 100]:6.1f} ms   longest {taken[-1]:6.1f} ms"
+    )
 
 
 def main():
@@ -57,22 +60,31 @@ def main():
             browser.open(page)
             ready = time.monotonic() - began
             events = browser.ask("panes[0].h.n")
-            print(f"{events} events, a page of {page.stat().st_size / 1e6:.1f} MB, "
-                  f"ready in {ready:.1f} s")
+            print(
+                f"{events} events, a page of {page.stat().st_size / 1e6:.1f} MB, "
+                f"ready in {ready:.1f} s"
+            )
             x, y, width, height = browser.ask(BOXES)[0]
             for name, acts in (
-                    ("wheel in", [("wheel", -200)] * 60),
-                    ("dragged, zoomed in", [("drag", 40)] * 60),
-                    ("wheel out", [("wheel", 200)] * 60),
-                    ("dragged, all shown", [("drag", 40)] * 30),
-                    ("along the addresses", [("tall", -200)] * 20 + [("tall", 200)] * 20),
-                    ("keys", [("key", None)] * 60)):
+                ("wheel in", [("wheel", -200)] * 60),
+                ("dragged, zoomed in", [("drag", 40)] * 60),
+                ("wheel out", [("wheel", 200)] * 60),
+                ("dragged, all shown", [("drag", 40)] * 30),
+                ("along the addresses", [("tall", -200)] * 20 + [("tall", 200)] * 20),
+                ("keys", [("key", None)] * 60),
+            ):
                 taken = []
                 for kind, amount in acts:
                     px, py = x + width * 0.6, y + height * 0.4
                     if kind in ("wheel", "tall"):
-                        browser.mouse("mouseWheel", px, py, deltaX=0, deltaY=amount,
-                                      modifiers=8 if kind == "tall" else 0)
+                        browser.mouse(
+                            "mouseWheel",
+                            px,
+                            py,
+                            deltaX=0,
+                            deltaY=amount,
+                            modifiers=8 if kind == "tall" else 0,
+                        )
                     elif kind == "drag":
                         left = {"button": "left", "clickCount": 1}
                         browser.mouse("mousePressed", px, py, **left)
@@ -84,8 +96,13 @@ def main():
                     taken.append(browser.ask(FRAME))
                 figures(name, taken)
             print("from one frame to the next:")
-            for name, count in (("at rest", 60), ("wheel in", 120), ("drag", 120),
-                                ("wheel out", 120), ("drag", 60)):
+            for name, count in (
+                ("at rest", 60),
+                ("wheel in", 120),
+                ("drag", 120),
+                ("wheel out", 120),
+                ("drag", 60),
+            ):
                 figures(name, browser.ask(f"{ANIMATE}({json.dumps(name)}, {count})"))
                 browser.settle()
             if browser.complaints:

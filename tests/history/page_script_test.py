@@ -7,6 +7,7 @@ the history's facts. page_test.py sees the rest of it.
 
 usage: page_script_test.py VMM_HISTORY WRITE_SAMPLE
 """
+
 import json
 import pathlib
 import shutil
@@ -63,8 +64,11 @@ for (const each of page.FILES)
   out.push(look(page.prepare(page.parse(await page.inflate(each.data)))));
 return JSON.stringify(out);
 """
-IN_NODE = ("const text = require('fs').readFileSync(process.argv[1], 'utf8');\n(async () => {" +
-           HARNESS + "})().then(console.log);")
+IN_NODE = (
+    "const text = require('fs').readFileSync(process.argv[1], 'utf8');\n(async () => {"
+    + HARNESS
+    + "})().then(console.log);"
+)
 
 
 TABS = []
@@ -72,8 +76,9 @@ TABS = []
 
 def run_script(page):
     if NODE:
-        done = subprocess.run([NODE, "-e", IN_NODE, page], capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run(
+            [NODE, "-e", IN_NODE, page], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
     if not TABS:
@@ -93,15 +98,19 @@ def tearDownModule():
 
 
 def facts(name):
-    text = subprocess.run([TOOL, "summary", FOLDER / name], check=True, capture_output=True,
-                          text=True).stdout
+    text = subprocess.run(
+        [TOOL, "summary", FOLDER / name], check=True, capture_output=True, text=True
+    ).stdout
     return dict(line.strip().rsplit(": ", 1) for line in text.splitlines())
 
 
 def look(*names):
     out = FOLDER / "page.html"
-    subprocess.run([TOOL, "page", *(FOLDER / name for name in names), "--out", out], check=True,
-                   stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [TOOL, "page", *(FOLDER / name for name in names), "--out", out],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
     return json.loads(run_script(out))
 
 
@@ -129,8 +138,9 @@ class Script(unittest.TestCase):
     def test_every_kind_is_painted(self):
         for name in ("live", "live2", "free", "stranded", "stale", "suspended"):
             self.assertGreater(self.pool["pixels"][name], 50, name)
-        self.assertGreater(self.pool["pixels"]["live"] + self.pool["pixels"]["live2"],
-                           800 * 380 / 20)
+        self.assertGreater(
+            self.pool["pixels"]["live"] + self.pool["pixels"]["live2"], 800 * 380 / 20
+        )
 
     def test_a_suspension_ends_where_the_memory_is_back(self):
         size = 4 << 20
@@ -142,13 +152,19 @@ class Script(unittest.TestCase):
 
     def test_a_resize_changes_the_size_then_and_not_before(self):
         """Against the sums of the Perfetto file, which goes forward through the same events."""
-        for name, pane in (("manager.history", self.manager),
-                           ("manager_lost.history", look("manager_lost.history")[0])):
+        for name, pane in (
+            ("manager.history", self.manager),
+            ("manager_lost.history", look("manager_lost.history")[0]),
+        ):
             out = FOLDER / "trace.json"
-            subprocess.run([TOOL, "perfetto", FOLDER / name, "--out", out], check=True,
-                           stderr=subprocess.DEVNULL)
-            counts = [each["args"]["live"] for each in json.loads(out.read_text())
-                      if each["ph"] == "C"]
+            subprocess.run(
+                [TOOL, "perfetto", FOLDER / name, "--out", out],
+                check=True,
+                stderr=subprocess.DEVNULL,
+            )
+            counts = [
+                each["args"]["live"] for each in json.loads(out.read_text()) if each["ph"] == "C"
+            ]
             self.assertEqual(counts[-1], pane["live"][-1])
             self.assertLessEqual(set(counts[1:]), set(pane["live"]))
             self.assertLessEqual(set(pane["live"]), set(counts), "the first is before all events")
@@ -166,8 +182,11 @@ class Script(unittest.TestCase):
 
     def test_pytorchs_snapshot_beside_ours(self):
         theirs = FOLDER / "torch.pickle"
-        subprocess.run([TOOL, "memory_viz", FOLDER / "pool.history", "--out", theirs], check=True,
-                       stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [TOOL, "memory_viz", FOLDER / "pool.history", "--out", theirs],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
         ours, other = look("pool.history", "torch.pickle")
         self.assertEqual(ours["end"]["live"], other["end"]["live"])
         self.assertEqual(ours["end"]["mapped"], other["end"]["mapped"])

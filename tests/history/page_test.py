@@ -7,6 +7,7 @@ history's facts.
 
 usage: page_test.py VMM_HISTORY WRITE_SAMPLE
 """
+
 import base64
 import pathlib
 import shutil
@@ -27,8 +28,11 @@ FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_page_"))
 
 def page_of(*names):
     out = FOLDER / ("_".join(names) + ".html")
-    subprocess.run([TOOL, "page", *(FOLDER / name for name in names), "--out", out], check=True,
-                   stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [TOOL, "page", *(FOLDER / name for name in names), "--out", out],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
     return out
 
 
@@ -36,8 +40,9 @@ class Page(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         subprocess.run([SAMPLE, FOLDER], check=True)
-        text = subprocess.run([TOOL, "summary", FOLDER / "pool.history"], check=True,
-                              capture_output=True, text=True).stdout
+        text = subprocess.run(
+            [TOOL, "summary", FOLDER / "pool.history"], check=True, capture_output=True, text=True
+        ).stdout
         cls.facts = dict(line.strip().rsplit(": ", 1) for line in text.splitlines())
         cls.browser = Browser()
 
@@ -79,7 +84,8 @@ class Page(unittest.TestCase):
             "(() => { const p = panes[0]; for (let i = 0; i < p.h.n; i += 97) "
             "{ const sums = p.totals(i), each = p.recount(i); "
             "for (const name in each) if (sums[name] !== each[name]) return name + i; } "
-            "return ''; })()")
+            "return ''; })()"
+        )
         self.assertEqual(wrong, "", "the sums are those of the rectangles at every event")
         totals = self.browser.ask("panes[0].totals(panes[0].h.n - 1)")
         self.assertEqual(totals["mapped"], int(self.facts["mapped_bytes"]))
@@ -90,8 +96,9 @@ class Page(unittest.TestCase):
         counts, box = self.shot()
         for name in ("live", "free", "stranded", "stale", "suspended"):
             self.assertGreater(counts.get(self.colour(name), 0), 50, name)
-        self.assertGreater(counts[self.colour("live")] + counts[self.colour("live2")],
-                           box[2] * box[3] / 20)
+        self.assertGreater(
+            counts[self.colour("live")] + counts[self.colour("live2")], box[2] * box[3] / 20
+        )
         self.assertGreater(len(counts), 4)
 
     def test_keys(self):
@@ -172,15 +179,20 @@ class Page(unittest.TestCase):
 
     def test_pytorchs_snapshot_beside_ours(self):
         theirs = FOLDER / "torch.pickle"
-        subprocess.run([TOOL, "memory_viz", FOLDER / "pool.history", "--out", theirs], check=True,
-                       stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [TOOL, "memory_viz", FOLDER / "pool.history", "--out", theirs],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
         self.browser.open(page_of("pool.history", "torch.pickle"))
         ours, other = self.data(0), self.data(1)
         self.assertIn("PyTorch", self.browser.ask("panes[1].el.querySelector('h2').textContent"))
         self.assertEqual(ours["live"], other["live"])
         self.assertEqual(self.browser.ask("panes[1].h.leftOut"), 0)
-        self.assertEqual(self.browser.ask("panes[1].totals(panes[1].h.n - 1).mapped"),
-                         int(self.facts["mapped_bytes"]))
+        self.assertEqual(
+            self.browser.ask("panes[1].totals(panes[1].h.n - 1).mapped"),
+            int(self.facts["mapped_bytes"]),
+        )
 
     def test_a_frame_is_short_and_the_picture_is_the_same(self):
         """However many slices a picture takes, its pixels are those of one that took one."""
@@ -211,14 +223,17 @@ class Page(unittest.TestCase):
                     self.browser.key(key, key if len(key) == 1 else None)
                 self.browser.ask("panes[0].pick({y: 0})")
                 self.assertEqual(self.browser.ask("document.title"), "vmm: memory over time")
-                self.assertEqual(self.browser.ask(
-                    "[document.scripts.length, document.images.length, "
-                    "document.querySelectorAll('section :is(script, img, a, iframe)').length]"),
-                    [1, 0, 0])
+                self.assertEqual(
+                    self.browser.ask(
+                        "[document.scripts.length, document.images.length, "
+                        "document.querySelectorAll('section :is(script, img, a, iframe)').length]"
+                    ),
+                    [1, 0, 0],
+                )
                 self.assertEqual(self.browser.complaints, [])
 
     def test_a_name_is_text(self):
-        odd = FOLDER / "<b>\"x\".history"
+        odd = FOLDER / '<b>"x".history'
         shutil.copy(FOLDER / "manager.history", odd)
         self.browser.open(page_of(odd.name))
         self.assertEqual(self.browser.ask("document.querySelectorAll('section b').length"), 0)

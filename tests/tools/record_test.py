@@ -6,6 +6,7 @@ also played by vmm-replay, the strict reader of traces.
 
     python3 record_test.py FOLDER_OF_RECORDER VMM_REPLAY
 """
+
 import gzip
 import json
 import os
@@ -26,49 +27,79 @@ def ask(address, size, stream=0):
 
 
 def free(address, size=1, stream=0):
-    return [{"action": action, "addr": address, "size": size, "stream": stream}
-            for action in ("free_requested", "free_completed")]
+    return [
+        {"action": action, "addr": address, "size": size, "stream": stream}
+        for action in ("free_requested", "free_completed")
+    ]
 
 
 class Convert(unittest.TestCase):
     def test_gives_the_lowest_free_number(self):
-        history = [ask(10, 100), ask(20, 200), ask(30, 300), *free(20), *free(10), ask(40, 400),
-                   ask(50, 500), ask(60, 600)]
-        self.assertEqual(record.convert(history), [
-            "a 0 100 0", "a 1 200 0", "a 2 300 0", "f 1", "f 0", "a 0 400 0", "a 1 500 0",
-            "a 3 600 0"])
+        history = [
+            ask(10, 100),
+            ask(20, 200),
+            ask(30, 300),
+            *free(20),
+            *free(10),
+            ask(40, 400),
+            ask(50, 500),
+            ask(60, 600),
+        ]
+        self.assertEqual(
+            record.convert(history),
+            [
+                "a 0 100 0",
+                "a 1 200 0",
+                "a 2 300 0",
+                "f 1",
+                "f 0",
+                "a 0 400 0",
+                "a 1 500 0",
+                "a 3 600 0",
+            ],
+        )
 
     def test_takes_a_free_when_it_has_completed(self):
         requested, completed = free(10)
         history = [ask(10, 1), requested, ask(20, 2), completed, ask(10, 3)]
-        self.assertEqual(record.convert(history, counted=(3, 1)),
-                         ["a 0 1 0", "a 1 2 0", "f 0", "a 0 3 0"])
+        self.assertEqual(
+            record.convert(history, counted=(3, 1)), ["a 0 1 0", "a 1 2 0", "f 0", "a 0 3 0"]
+        )
 
     def test_leaves_live_what_has_not_completed(self):
         self.assertEqual(record.convert([ask(10, 1), free(10)[0]], counted=(1, 1)), ["a 0 1 0"])
 
     def test_numbers_streams_as_they_appear_with_the_default_first(self):
         history = [ask(1, 1, 7777), ask(2, 1, 5), ask(3, 1, 0), ask(4, 1, 7777)]
-        self.assertEqual([line.split()[3] for line in record.convert(history)],
-                         ["1", "2", "0", "1"])
+        self.assertEqual(
+            [line.split()[3] for line in record.convert(history)], ["1", "2", "0", "1"]
+        )
 
     def test_puts_what_was_live_before_at_the_head(self):
         before = [{"addr": 90, "size": 9, "stream": 4}, {"addr": 80, "size": 8, "stream": 0}]
         history = [*free(90), ask(90, 1)]
-        self.assertEqual(record.convert(history, [(0, 0)], before, (1, 1)),
-                         ["a 0 8 0", "a 1 9 1", "i 0", "f 1", "a 1 1 0"])
+        self.assertEqual(
+            record.convert(history, [(0, 0)], before, (1, 1)),
+            ["a 0 8 0", "a 1 9 1", "i 0", "f 1", "a 1 1 0"],
+        )
 
     def test_marks_iterations_where_they_began(self):
         requested, completed = free(10)
         history = [ask(10, 1), requested, completed, ask(20, 2), *free(20)]
         marks = [(0, 0), (1, 1), (1, 1), (2, 2)]
-        self.assertEqual(record.convert(history, marks), [
-            "i 0", "a 0 1 0", "f 0", "i 1", "i 2", "a 0 2 0", "f 0", "i 3"])
+        self.assertEqual(
+            record.convert(history, marks),
+            ["i 0", "a 0 1 0", "f 0", "i 1", "i 2", "a 0 2 0", "f 0", "i 3"],
+        )
 
     def test_leaves_out_what_the_allocator_does_for_itself(self):
-        history = [{"action": "segment_alloc", "addr": 10, "size": 2 << 20, "stream": 0},
-                   ask(10, 1), {"action": "snapshot"}, *free(10),
-                   {"action": "segment_free", "addr": 10, "size": 2 << 20, "stream": 0}]
+        history = [
+            {"action": "segment_alloc", "addr": 10, "size": 2 << 20, "stream": 0},
+            ask(10, 1),
+            {"action": "snapshot"},
+            *free(10),
+            {"action": "segment_free", "addr": 10, "size": 2 << 20, "stream": 0},
+        ]
         self.assertEqual(record.convert(history, counted=(1, 1)), ["a 0 1 0", "f 0"])
 
     def test_refuses_what_is_not_whole(self):
@@ -121,9 +152,13 @@ class Write(unittest.TestCase):
             self.assertEqual(packed[0][3:8], bytes(5), "neither a name nor a time")
             self.assertEqual(gzip.decompress(packed[0]), packed[2])
             for path in (paths[0], paths[2]):
-                told = json.loads(subprocess.run(
-                    [REPLAY, path, "--policy", "pool", "--json"], check=True,
-                    capture_output=True).stdout)
+                told = json.loads(
+                    subprocess.run(
+                        [REPLAY, path, "--policy", "pool", "--json"],
+                        check=True,
+                        capture_output=True,
+                    ).stdout
+                )
                 figures = record.figures_of(lines)
                 for key in ("allocations", "frees", "iterations", "peak_live_bytes"):
                     self.assertEqual(told[key], figures[key], key)
@@ -163,9 +198,16 @@ class Run(unittest.TestCase):
             with open(os.path.join(folder, name), "w") as file:
                 file.write(text)
         return subprocess.run(
-            [sys.executable, "-B", os.path.join(FOLDER, "record.py"), out,
-             os.path.join(folder, "program.py")], capture_output=True,
-            env={**os.environ, "PYTHONPATH": folder})
+            [
+                sys.executable,
+                "-B",
+                os.path.join(FOLDER, "record.py"),
+                out,
+                os.path.join(folder, "program.py"),
+            ],
+            capture_output=True,
+            env={**os.environ, "PYTHONPATH": folder},
+        )
 
     def check(self, program, code, lines):
         with tempfile.TemporaryDirectory() as folder:
@@ -194,15 +236,19 @@ class Run(unittest.TestCase):
     def test_says_why_the_trace_cannot_be_written(self):
         program = "import torch\nprint('it ran')\nheld = torch.memory()\n"
         with tempfile.TemporaryDirectory() as folder:
-            for out, code, ran, why in (("no/out.trace", 2, b"", b"No such file or directory"),
-                                        (".", 2, b"", b"Is a directory"),
-                                        ("/dev/full", 1, b"it ran\n", b"No space left on device")):
+            for out, code, ran, why in (
+                ("no/out.trace", 2, b"", b"No such file or directory"),
+                (".", 2, b"", b"Is a directory"),
+                ("/dev/full", 1, b"it ran\n", b"No space left on device"),
+            ):
                 with self.subTest(out):
                     path = os.path.join(folder, out)
                     ended = self.run_record(program, folder, path)
                     self.assertEqual((ended.returncode, ended.stdout), (code, ran), ended.stderr)
-                    self.assertEqual(ended.stderr, b"record: " + path.encode() +
-                                     b": cannot be written: " + why + b"\n")
+                    self.assertEqual(
+                        ended.stderr,
+                        b"record: " + path.encode() + b": cannot be written: " + why + b"\n",
+                    )
 
 
 if __name__ == "__main__":

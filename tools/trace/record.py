@@ -33,8 +33,16 @@ import time
 
 LIVE_UNIT_BYTES = 512
 NO_EVENTS = frozenset(
-    ("segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom", "snapshot",
-     "workspace_snapshot"))
+    (
+        "segment_alloc",
+        "segment_free",
+        "segment_map",
+        "segment_unmap",
+        "oom",
+        "snapshot",
+        "workspace_snapshot",
+    )
+)
 
 
 # ---- from a history to a trace: pure, without PyTorch --------------------------------------------
@@ -102,7 +110,8 @@ def convert(history, marks=(), live_before=(), counted=None):
     if counted is not None and tuple(counted) != tuple(asked):
         raise ValueError(
             f"history: has {asked[0]} allocations and {asked[1]} frees, but {counted[0]} and "
-            f"{counted[1]} were made; was it too short (--max-entries)?")
+            f"{counted[1]} were made; was it too short (--max-entries)?"
+        )
     return made.lines
 
 
@@ -123,8 +132,14 @@ def figures_of(lines):
             frees += 1
         else:
             iterations += 1
-    return {"allocations": allocations, "frees": frees, "iterations": iterations,
-            "streams": len(streams), "peak_live_bytes": most, "end_live_bytes": live}
+    return {
+        "allocations": allocations,
+        "frees": frees,
+        "iterations": iterations,
+        "streams": len(streams),
+        "peak_live_bytes": most,
+        "end_live_bytes": live,
+    }
 
 
 def write_trace(path, lines):
@@ -161,14 +176,20 @@ class Recording:
         for segment in torch.cuda.memory._snapshot()["segments"]:
             if segment["device"] == self.device:
                 self.live_before += [
-                    {"addr": block["address"], "size": block["requested_size"],
-                     "stream": segment["stream"]}
-                    for block in segment["blocks"] if block["state"] != "inactive"]
+                    {
+                        "addr": block["address"],
+                        "size": block["requested_size"],
+                        "stream": segment["stream"],
+                    }
+                    for block in segment["blocks"]
+                    if block["state"] != "inactive"
+                ]
         self.before = self._count()
         torch.cuda.reset_peak_memory_stats()
         if with_history:
             torch.cuda.memory._record_memory_history(
-                enabled="all", context=None, stacks="python", max_entries=max_entries)
+                enabled="all", context=None, stacks="python", max_entries=max_entries
+            )
 
     def _count(self):
         counts = self.cuda.memory_stats_as_nested_dict(self.device).get("allocation")
@@ -253,9 +274,11 @@ def _describe(figures):
     held = figures["torch_peak_reserved_bytes"] / gib
     text = f"PyTorch held at most {held:.3f} GiB"
     if "allocations" in figures:
-        text = (f"{figures['allocations']} allocations, {figures['frees']} frees, "
-                f"{figures['streams']} streams, {figures['iterations']} iterations, at most "
-                f"{figures['peak_live_bytes'] / gib:.3f} GiB live; " + text)
+        text = (
+            f"{figures['allocations']} allocations, {figures['frees']} frees, "
+            f"{figures['streams']} streams, {figures['iterations']} iterations, at most "
+            f"{figures['peak_live_bytes'] / gib:.3f} GiB live; " + text
+        )
     if figures["live_before"]:
         text += f"; {figures['live_before']} blocks were live before, and stand at the head"
     if figures["iterations_seconds"] is not None:

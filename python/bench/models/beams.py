@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """beams.py [STEPS]: many key-value buffers that grow and end at random, each made larger by a new
 one and a copy: holes of every size, and no kernel to hide behind."""
+
 import random
 import sys
 
@@ -20,8 +21,8 @@ class Buffer:
     def grow(self, dice):
         more = min(self.left, dice.randint(1, 4 * CHUNK))
         longer = torch.empty(len(self.rows) + more, WIDTH, dtype=torch.float16, device="cuda")
-        longer[:len(self.rows)] = self.rows
-        longer[len(self.rows):] = dice.randint(0, 9)
+        longer[: len(self.rows)] = self.rows
+        longer[len(self.rows) :] = dice.randint(0, 9)
         self.rows = longer
         self.left -= more
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gpt.py [STEPS]: trains GPT-2 medium of the transformers package from nothing, on random words;
 texts of a batch, and their length, differ in every step."""
+
 import random
 import sys
 
@@ -17,8 +18,15 @@ def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 24
     torch.manual_seed(11)
     dice = random.Random(11)
-    model = GPT2LMHeadModel(GPT2Config(n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS,
-                                       vocab_size=WORDS, n_positions=LENGTH)).to("cuda").train()
+    model = (
+        GPT2LMHeadModel(
+            GPT2Config(
+                n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, vocab_size=WORDS, n_positions=LENGTH
+            )
+        )
+        .to("cuda")
+        .train()
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for _ in range(steps):
         record.iteration()

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """llama.py [STEPS]: a Llama of 1 B with random weights writes: in each step as many texts as the
 dice say, word by word; the key-value cache of the transformers package grows by concatenation."""
+
 import random
 import sys
 
@@ -18,9 +19,15 @@ def main():
     torch.manual_seed(12)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan anew for every length
     dice = random.Random(12)
-    config = LlamaConfig(hidden_size=WIDTH, intermediate_size=HIDDEN, num_hidden_layers=LAYERS,
-                         num_attention_heads=HEADS, num_key_value_heads=KEY_HEADS,
-                         vocab_size=WORDS, max_position_embeddings=4096)
+    config = LlamaConfig(
+        hidden_size=WIDTH,
+        intermediate_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEY_HEADS,
+        vocab_size=WORDS,
+        max_position_embeddings=4096,
+    )
     with torch.device("cuda"):
         torch.set_default_dtype(torch.bfloat16)
         model = LlamaForCausalLM(config).eval()
@@ -31,8 +38,9 @@ def main():
             words = torch.randint(WORDS, (texts, length), device="cuda")
             cache, answer = None, []
             for _ in range(dice.randint(WRITTEN // 2, WRITTEN)):
-                out = model(input_ids=words, past_key_values=cache, use_cache=True,
-                            logits_to_keep=1)
+                out = model(
+                    input_ids=words, past_key_values=cache, use_cache=True, logits_to_keep=1
+                )
                 cache, words = out.past_key_values, out.logits[:, -1].argmax(-1, keepdim=True)
                 answer.append(words)
             torch.cat(answer, 1).cpu()

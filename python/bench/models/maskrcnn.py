@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """maskrcnn.py [STEPS]: trains torchvision's Mask R-CNN from nothing on pictures of random size with
 random boxes: hardly two requests of a run have the same size."""
+
 import random
 import sys
 
@@ -23,17 +24,23 @@ def draw(dice):
     masks = torch.zeros(count, height, width, dtype=torch.uint8, device="cuda")
     for mask, (left, top, right, bottom) in zip(masks, boxes.int().tolist()):
         mask[top:bottom, left:right] = 1
-    return (torch.rand(3, height, width, device="cuda"),
-            {"boxes": boxes, "masks": masks,
-             "labels": torch.randint(1, 91, (count,), device="cuda")})
+    return (
+        torch.rand(3, height, width, device="cuda"),
+        {"boxes": boxes, "masks": masks, "labels": torch.randint(1, 91, (count,), device="cuda")},
+    )
 
 
 def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 14
     torch.manual_seed(13)
     dice = random.Random(13)
-    model = maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=91,
-                                  min_size=SMALLEST).to("cuda").train()
+    model = (
+        maskrcnn_resnet50_fpn(
+            weights=None, weights_backbone=None, num_classes=91, min_size=SMALLEST
+        )
+        .to("cuda")
+        .train()
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
     for _ in range(steps):
         record.iteration()

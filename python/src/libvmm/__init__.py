@@ -19,16 +19,48 @@ try:
 except ImportError as trouble:
     # `python -m libvmm` says it in a line; whoever imports the package gets the exception.
     _words = getattr(_sys, "orig_argv", [])
-    if _sys.argv[:1] == ["-m"] and "libvmm" in _words[_words.index("-m") + 1:][:1]:
+    if _sys.argv[:1] == ["-m"] and "libvmm" in _words[_words.index("-m") + 1 :][:1]:
         _sys.exit(str(trouble))
     raise
-from .drivers import (Driver, DriverEntry, DriverInfo, Feature, Link, PeerLink, Place, Rights,
-                      drivers)
-from .errors import (DeviceLost, Error, InUse, InvalidArgument, InvalidHandle, NotPermitted,
-                     NotSupported, OutOfMemory, Status, Unavailable, UnknownAddress)
+from .drivers import (
+    Driver,
+    DriverEntry,
+    DriverInfo,
+    Feature,
+    Link,
+    PeerLink,
+    Place,
+    Rights,
+    drivers,
+)
+from .errors import (
+    DeviceLost,
+    Error,
+    InUse,
+    InvalidArgument,
+    InvalidHandle,
+    NotPermitted,
+    NotSupported,
+    OutOfMemory,
+    Status,
+    Unavailable,
+    UnknownAddress,
+)
 from .managers import Copy, Manager, ManagerStatistics, Range
-from .pools import (Block, Capture, Fronts, Pool, PoolStatistics, PrepareReport, Region,
-                    RegionKind, RemapKind, RemapNotice, Shortage, TrimReport)
+from .pools import (
+    Block,
+    Capture,
+    Fronts,
+    Pool,
+    PoolStatistics,
+    PrepareReport,
+    Region,
+    RegionKind,
+    RemapKind,
+    RemapNotice,
+    Shortage,
+    TrimReport,
+)
 
 
 def version() -> tuple[int, int, int]:
@@ -45,10 +77,42 @@ def loaded_library() -> str:
 __version__ = ".".join(str(part) for part in version())
 
 __all__ = [
-    "Block", "Capture", "Copy", "DeviceLost", "Driver", "DriverEntry", "DriverInfo", "Error",
-    "Feature", "Fronts", "InUse", "InvalidArgument", "InvalidHandle", "Link", "Manager",
-    "ManagerStatistics", "NotPermitted", "NotSupported", "OutOfMemory", "PeerLink", "Place", "Pool",
-    "PoolStatistics", "PrepareReport", "Range", "Region", "RegionKind", "RemapKind", "RemapNotice",
-    "Rights", "Shortage", "Status", "TrimReport", "Unavailable", "UnknownAddress", "drivers",
-    "loaded_library", "version",
+    "Block",
+    "Capture",
+    "Copy",
+    "DeviceLost",
+    "Driver",
+    "DriverEntry",
+    "DriverInfo",
+    "Error",
+    "Feature",
+    "Fronts",
+    "InUse",
+    "InvalidArgument",
+    "InvalidHandle",
+    "Link",
+    "Manager",
+    "ManagerStatistics",
+    "NotPermitted",
+    "NotSupported",
+    "OutOfMemory",
+    "PeerLink",
+    "Place",
+    "Pool",
+    "PoolStatistics",
+    "PrepareReport",
+    "Range",
+    "Region",
+    "RegionKind",
+    "RemapKind",
+    "RemapNotice",
+    "Rights",
+    "Shortage",
+    "Status",
+    "TrimReport",
+    "Unavailable",
+    "UnknownAddress",
+    "drivers",
+    "loaded_library",
+    "version",
 ]

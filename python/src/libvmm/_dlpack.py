@@ -26,11 +26,18 @@ _TYPES: dict[str, tuple[int, int, int]] = {
     **{f"float{bits}": (2, bits, 1) for bits in (16, 32, 64, 128)},
     "bfloat16": (4, 16, 1),
     **{f"complex{bits}": (5, bits, 1) for bits in (32, 64, 128)},
-    "bool": (6, 8, 1), "bool8": (6, 8, 1),
-    **{f"float8_{name}": (code, 8, 1) for code, name in enumerate(
-        ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"), 7)},
-    "float6_e2m3fn": (15, 6, 1), "float6_e3m2fn": (16, 6, 1),
-    "float4_e2m1fn": (17, 4, 1), "float4_e2m1fn_x2": (17, 4, 2),
+    "bool": (6, 8, 1),
+    "bool8": (6, 8, 1),
+    **{
+        f"float8_{name}": (code, 8, 1)
+        for code, name in enumerate(
+            ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"), 7
+        )
+    },
+    "float6_e2m3fn": (15, 6, 1),
+    "float6_e3m2fn": (16, 6, 1),
+    "float4_e2m1fn": (17, 4, 1),
+    "float4_e2m1fn_x2": (17, 4, 2),
 }
 
 
@@ -47,9 +54,15 @@ class _DataType(ctypes.Structure):
 
 
 class _Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device", _Device), ("ndim", ctypes.c_int32),
-                ("dtype", _DataType), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
 
 
 class _Managed(ctypes.Structure):
@@ -57,8 +70,13 @@ class _Managed(ctypes.Structure):
 
 
 class _ManagedVersioned(ctypes.Structure):
-    _fields_ = [("version", _Version), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-                ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
+    _fields_ = [
+        ("version", _Version),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
 
 
 class _Kept(ctypes.Structure):
@@ -110,8 +128,9 @@ def _leave_at_exit() -> None:
 
 def is_shown(address: int) -> bool:
     """Whether an array shows a block that begins here."""
-    return any(kept[0].address == address for kept in _shown.copy().values()
-               if hasattr(kept[0], "address"))
+    return any(
+        kept[0].address == address for kept in _shown.copy().values() if hasattr(kept[0], "address")
+    )
 
 
 def device_of(driver: Driver) -> tuple[int, int]:
@@ -122,8 +141,10 @@ def device_of(driver: Driver) -> tuple[int, int]:
         return CUDA, info.device
     if info.name == "host" and info.features & Feature.HOST_ACCESSIBLE:
         return CPU, 0
-    raise NotSupported(f"memory of the driver '{info.name}' cannot be shown by DLPack: only that "
-                       "of cuda and of host can")
+    raise NotSupported(
+        f"memory of the driver '{info.name}' cannot be shown by DLPack: only that "
+        "of cuda and of host can"
+    )
 
 
 def type_of(dtype: str) -> tuple[int, int, int]:
@@ -131,9 +152,11 @@ def type_of(dtype: str) -> tuple[int, int, int]:
     _values.text("dtype", dtype)
     found = _TYPES.get(dtype)
     if found is None:
-        raise InvalidArgument(f"'{dtype}' is no type: one of uint8, int32, float16, bfloat16, "
-                              "float32, complex64, bool and their like, float8_e4m3fn, "
-                              "float8_e5m2, float4_e2m1fn (two in a byte) and their like")
+        raise InvalidArgument(
+            f"'{dtype}' is no type: one of uint8, int32, float16, bfloat16, "
+            "float32, complex64, bool and their like, float8_e4m3fn, "
+            "float8_e5m2, float4_e2m1fn (two in a byte) and their like"
+        )
     return found
 
 
@@ -143,8 +166,11 @@ def check_shape(shape: tuple[int, ...], dtype: str, size: int, what: str) -> Non
     _, bits, lanes = type_of(dtype)
     count = math.prod(shape)
     extent = math.prod(max(1, each) for each in shape) * max(1, bits * lanes // 8)
-    if any(each < 0 for each in shape) or (count * bits * lanes + 7) // 8 > size \
-            or extent > _I64_MAX:
+    if (
+        any(each < 0 for each in shape)
+        or (count * bits * lanes + 7) // 8 > size
+        or extent > _I64_MAX
+    ):
         raise InvalidArgument(f"{shape} of {dtype} is no part of {what}")
 
 
@@ -183,8 +209,9 @@ def is_versioned(max_version: Any) -> tuple[int, int] | None:
     return None if major < 1 else (1, min(1, minor) if major == 1 else 1)
 
 
-def capsule_of(owner: Any, lives: tuple[_lifetime.Life, ...], tensor: Any,
-               version: tuple[int, int] | None) -> Any:
+def capsule_of(
+    owner: Any, lives: tuple[_lifetime.Life, ...], tensor: Any, version: tuple[int, int] | None
+) -> Any:
     """A capsule that keeps `owner`, and what it shows: tensor() returns it, called when the memory
     is held. Raises BufferError where a life of `lives` ends."""
     struct: Any = _Kept() if version is None else _KeptVersioned()
@@ -216,8 +243,10 @@ def order(driver: Driver, streams: Sequence[int], consumer: Any) -> None:
     if number == -1:
         return
     if number == 0:
-        raise InvalidArgument("stream: DLPack has 1 for the legacy default stream and 2 for that "
-                              "of the thread; 0 names neither")
+        raise InvalidArgument(
+            "stream: DLPack has 1 for the legacy default stream and 2 for that "
+            "of the thread; 0 names neither"
+        )
     try:
         for stream in streams:
             if number == _PER_THREAD_STREAM:
@@ -225,8 +254,9 @@ def order(driver: Driver, streams: Sequence[int], consumer: Any) -> None:
             else:
                 driver.order(stream, number)
     except Error as refused:
-        raise BufferError(f"the work of the memory's stream cannot be waited for: {refused}") \
-            from refused
+        raise BufferError(
+            f"the work of the memory's stream cannot be waited for: {refused}"
+        ) from refused
 
 
 class View:
@@ -255,8 +285,14 @@ class View:
             raise BufferError("the block has become smaller than its view") from None
         return TensorShape(address, self.__dlpack_device__(), self._type, self.shape)
 
-    def __dlpack__(self, *, stream: int | None = None, max_version: Any = None,
-                   dl_device: Any = None, copy: bool | None = None) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
         """The consumer's `stream` is ordered behind the block's own. An array of it may write to
         the block, where the consumer takes DLPack's version 1."""
         if copy:

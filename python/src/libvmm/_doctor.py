@@ -35,8 +35,11 @@ def mapped_libraries(wanted: re.Pattern[str] = _CUDA_LIBRARY) -> list[str]:
 def preload_library() -> str | None:
     """The preload library: the wheel's own, else one beside the C library that is loaded, where a
     distribution's packages have it."""
-    beside = [os.path.dirname(path) for path in mapped_libraries(_OWN_LIBRARY)
-              if os.path.basename(path).startswith("libvmm.so")]
+    beside = [
+        os.path.dirname(path)
+        for path in mapped_libraries(_OWN_LIBRARY)
+        if os.path.basename(path).startswith("libvmm.so")
+    ]
     for folder in (os.path.join(_native.FOLDER, "lib"), *beside):
         path = os.path.join(folder, "libvmm_preload.so")
         if os.path.exists(path):
@@ -57,8 +60,12 @@ def hooks() -> dict[str, str]:
     import ctypes
 
     class Found(ctypes.Structure):
-        _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
-                    ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+        _fields_ = [
+            ("file", ctypes.c_char_p),
+            ("base", ctypes.c_void_p),
+            ("name", ctypes.c_char_p),
+            ("address", ctypes.c_void_p),
+        ]
 
     process = ctypes.CDLL(None)
     try:
@@ -82,22 +89,32 @@ def hooks() -> dict[str, str]:
 def conflicts(environment: dict[str, str]) -> list[str]:
     """Settings that keep libvmm from working, or that it makes useless."""
     found = []
-    settings = ",".join(environment.get(name, "") for name in
-                        ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    settings = ",".join(
+        environment.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+    )
     if re.search(r"expandable_segments\s*:\s*True", settings):
-        found.append("expandable_segments:True: under the preload library use its mode cache; "
-                     "under libvmm.torch PyTorch's own pools only (graphs, MemPool) have them")
+        found.append(
+            "expandable_segments:True: under the preload library use its mode cache; "
+            "under libvmm.torch PyTorch's own pools only (graphs, MemPool) have them"
+        )
     if re.search(r"backend\s*:\s*cudaMallocAsync", settings):
-        found.append("backend:cudaMallocAsync: PyTorch's graphs and MemPool beside libvmm.torch "
-                     "need its native backend; remove it")
+        found.append(
+            "backend:cudaMallocAsync: PyTorch's graphs and MemPool beside libvmm.torch "
+            "need its native backend; remove it"
+        )
     if environment.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "") not in ("", "0"):
         found.append("PYTORCH_NO_CUDA_MEMORY_CACHING: nothing is pooled; remove it")
     if environment.get("PYTORCH_CUDA_ALLOC_CONF") and environment.get("PYTORCH_ALLOC_CONF"):
         found.append("PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF are both set: one is read")
-    if environment.get("VMM_MODE", "off") not in ("", "off", "monitor") \
-            and "libvmm_preload" in environment.get("LD_PRELOAD", ""):
-        found.append(f"VMM_MODE={environment['VMM_MODE']}: the preload library manages this "
-                     "process's memory; libvmm.torch.enable() would manage it twice")
+    if environment.get("VMM_MODE", "off") not in (
+        "",
+        "off",
+        "monitor",
+    ) and "libvmm_preload" in environment.get("LD_PRELOAD", ""):
+        found.append(
+            f"VMM_MODE={environment['VMM_MODE']}: the preload library manages this "
+            "process's memory; libvmm.torch.enable() would manage it twice"
+        )
     return found
 
 
@@ -108,6 +125,7 @@ def _torch() -> dict[str, Any]:
     loaded = sys.modules.get("torch")
     answer: dict[str, Any] = {"state": "imported" if loaded else "installed", "path": spec.origin}
     from .torch import _build, _headers
+
     answer["version"] = _build.torch_version(spec.origin)
     answer["allocator"] = _headers.support(str(answer["version"]))
     answer["compiler"] = _build.find_compiler() or "none: no allocator can be compiled"
@@ -120,22 +138,29 @@ def report() -> dict[str, Any]:
     return {
         "libvmm": libvmm.__version__,
         "library": libvmm.loaded_library(),
-        "preload_library": (preload_library() or "not in this installation: "
-                            + why_no_preload_library(drivers)),
+        "preload_library": (
+            preload_library() or "not in this installation: " + why_no_preload_library(drivers)
+        ),
         "python": sys.version.split()[0],
-        "drivers": [{"name": each.name, "available": each.available, "reason": each.reason}
-                    for each in drivers],
+        "drivers": [
+            {"name": each.name, "available": each.available, "reason": each.reason}
+            for each in drivers
+        ],
         "mapped": mapped_libraries(),
         "mapped_vmm": mapped_libraries(_OWN_LIBRARY),
         "hooks": hooks(),
         "wrong": _settings.wrong(dict(os.environ)),
         "conflicts": conflicts(dict(os.environ)),
-        "settings": {name: value for name, value in sorted(os.environ.items())
-                     if re.match(r"(VMM_|VPMM_|LIBVMM|LD_PRELOAD$|CUDA_|PYTORCH_|NUMBA_CUDA_)",
-                                 name)},
+        "settings": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if re.match(r"(VMM_|VPMM_|LIBVMM|LD_PRELOAD$|CUDA_|PYTORCH_|NUMBA_CUDA_)", name)
+        },
         "torch": _torch(),
-        "packages": {name: importlib.util.find_spec(name) is not None
-                     for name in ("cupy", "numba", "rmm", "numpy")},
+        "packages": {
+            name: importlib.util.find_spec(name) is not None
+            for name in ("cupy", "numba", "rmm", "numpy")
+        },
     }
 
 
@@ -156,8 +181,13 @@ def _print(found: dict[str, Any]) -> None:
         print(f"libvmm.torch: {torch['allocator']}")
     if "compiler" in torch:
         print(f"compiler for the PyTorch allocator: {torch['compiler']}")
-    print("packages: " + ", ".join(f"{name} {'there' if there else 'not installed'}"
-                                   for name, there in found["packages"].items()))
+    print(
+        "packages: "
+        + ", ".join(
+            f"{name} {'there' if there else 'not installed'}"
+            for name, there in found["packages"].items()
+        )
+    )
     for name, value in found["settings"].items():
         print(f"setting: {name}={value}")
     for each in found["wrong"]:
@@ -168,8 +198,11 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m libvmm doctor", description=__doc__,
-                                     epilog="exit code: 1 with a wrong setting or a conflict")
+    parser = argparse.ArgumentParser(
+        prog="python -m libvmm doctor",
+        description=__doc__,
+        epilog="exit code: 1 with a wrong setting or a conflict",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args(arguments)
     found = report()

@@ -66,8 +66,17 @@ class Life:
     """The life of one object of the C library. Arrays hold it against every end; keepers (the
     Python object, and objects made of it) against its end by itself."""
 
-    __slots__ = ("_state", "_bars", "_keepers", "_parent", "key", "_forks", "_tries",
-                 "has_ended", "name")
+    __slots__ = (
+        "_state",
+        "_bars",
+        "_keepers",
+        "_parent",
+        "key",
+        "_forks",
+        "_tries",
+        "has_ended",
+        "name",
+    )
     ends_at_exit = False
     hinders_parent = True
     """Whether close() of the parent refuses while this lives."""
@@ -107,8 +116,10 @@ class Life:
         if _OPEN in self._state.copy() and not self._bars.copy():
             return
         self.hide(array)
-        raise BufferError(" ".join(self._bars.copy().values()) or
-                          f"the {self.name} was freed or closed, or another call frees or moves it")
+        raise BufferError(
+            " ".join(self._bars.copy().values())
+            or f"the {self.name} was freed or closed, or another call frees or moves it"
+        )
 
     def hide(self, array: Any) -> None:
         """The array has gone."""
@@ -127,8 +138,10 @@ class Life:
         """Raises InUse where arrays show the memory."""
         count = self.arrays()
         if count:
-            raise InUse(f"{count} {'array shows' if count == 1 else 'arrays show'} memory of the "
-                        f"{self.name}: drop what numpy, torch and others made of it first")
+            raise InUse(
+                f"{count} {'array shows' if count == 1 else 'arrays show'} memory of the "
+                f"{self.name}: drop what numpy, torch and others made of it first"
+            )
 
     def forbid(self, key: Any, why: str) -> None:
         """No array can be made from now on, until allow() with the same key."""
@@ -208,8 +221,11 @@ class Life:
         if why:
             self.has_ended = True
             _left.append(self)
-            warnings.warn(f"a libvmm.{self.name} was dropped and stays open until the process "
-                          f"ends: {why}", ResourceWarning, stacklevel=2)
+            warnings.warn(
+                f"a libvmm.{self.name} was dropped and stays open until the process ends: {why}",
+                ResourceWarning,
+                stacklevel=2,
+            )
             return
         self._gone()
 

@@ -35,9 +35,17 @@ def _u64(*names: str) -> list[tuple[str, Any]]:
 
 
 class ErrorInfo(Sized):
-    _fields_ = [("struct_size", U64), ("status", I32), ("reserved", U32), ("native_code", I64),
-                ("name", TEXT), ("call", TEXT), ("native_name", TEXT), ("advice", TEXT),
-                ("text", TEXT)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("status", I32),
+        ("reserved", U32),
+        ("native_code", I64),
+        ("name", TEXT),
+        ("call", TEXT),
+        ("native_name", TEXT),
+        ("advice", TEXT),
+        ("text", TEXT),
+    ]
 
 
 class DriverEntry(ctypes.Structure):
@@ -45,39 +53,96 @@ class DriverEntry(ctypes.Structure):
 
 
 class DriverInfo(Sized):
-    _fields_ = [("struct_size", U64), ("name", TEXT), ("features", U64), ("granularity", U64),
-                ("recommended", U64), ("place", U32), ("device", I32)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("name", TEXT),
+        ("features", U64),
+        ("granularity", U64),
+        ("recommended", U64),
+        ("place", U32),
+        ("device", I32),
+    ]
 
 
 class PoolOptions(Sized):
-    _fields_ = [("struct_size", U64), ("policy", TEXT), ("reservation_bytes", U64),
-                ("page_bytes", U64), ("page_count", U64), ("first_stream", HANDLE),
-                ("budget_bytes", U64), ("wait_when_short", U32), ("capture", U32),
-                ("use_place", U32), ("place", U32), ("place_ordinal", I32),
-                ("read_environment", U32), ("report_live", U32), ("reserved", U32),
-                ("fronts", U32), ("captures_announced", U32),
-                ("streams_forgotten", U32)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("policy", TEXT),
+        ("reservation_bytes", U64),
+        ("page_bytes", U64),
+        ("page_count", U64),
+        ("first_stream", HANDLE),
+        ("budget_bytes", U64),
+        ("wait_when_short", U32),
+        ("capture", U32),
+        ("use_place", U32),
+        ("place", U32),
+        ("place_ordinal", I32),
+        ("read_environment", U32),
+        ("report_live", U32),
+        ("reserved", U32),
+        ("fronts", U32),
+        ("captures_announced", U32),
+        ("streams_forgotten", U32),
+    ]
 
 
 class PoolStatistics(Sized):
-    _fields_ = _u64("struct_size", "reserved_bytes", "mapped_bytes", "live_bytes",
-                    "peak_live_bytes", "peak_mapped_bytes", "reusable_bytes", "captured_bytes",
-                    "hole_bytes", "zombie_bytes", "live_count", "zombie_count", "pinned_count",
-                    "stream_count", "grown_count", "made_count", "moved_count", "moved_bytes",
-                    "foreign_count", "wait_count", "mark_count", "blocked_count",
-                    "suspended_bytes", "front_count", "front_bytes", "held_bytes")
+    _fields_ = _u64(
+        "struct_size",
+        "reserved_bytes",
+        "mapped_bytes",
+        "live_bytes",
+        "peak_live_bytes",
+        "peak_mapped_bytes",
+        "reusable_bytes",
+        "captured_bytes",
+        "hole_bytes",
+        "zombie_bytes",
+        "live_count",
+        "zombie_count",
+        "pinned_count",
+        "stream_count",
+        "grown_count",
+        "made_count",
+        "moved_count",
+        "moved_bytes",
+        "foreign_count",
+        "wait_count",
+        "mark_count",
+        "blocked_count",
+        "suspended_bytes",
+        "front_count",
+        "front_bytes",
+        "held_bytes",
+    )
 
 
 class PoolRegion(ctypes.Structure):
-    _fields_ = [("base", HANDLE), ("size_bytes", U64), ("stream", HANDLE), ("kind", U32),
-                ("reserved", U32 * 3)]
+    _fields_ = [
+        ("base", HANDLE),
+        ("size_bytes", U64),
+        ("stream", HANDLE),
+        ("kind", U32),
+        ("reserved", U32 * 3),
+    ]
 
 
 class Shortage(Sized):
-    _fields_ = [("struct_size", U64), ("request_bytes", U64), ("stream", HANDLE), ("failure", I32),
-                ("trimmed", U32), ("blocked", U32), ("reserved", U32), ("live_bytes", U64),
-                ("reusable_bytes", U64), ("largest_free_bytes", U64), ("held_bytes", U64),
-                ("budget_bytes", U64)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("request_bytes", U64),
+        ("stream", HANDLE),
+        ("failure", I32),
+        ("trimmed", U32),
+        ("blocked", U32),
+        ("reserved", U32),
+        ("live_bytes", U64),
+        ("reusable_bytes", U64),
+        ("largest_free_bytes", U64),
+        ("held_bytes", U64),
+        ("budget_bytes", U64),
+    ]
 
 
 class TrimReport(Sized):
@@ -89,20 +154,39 @@ class PrepareReport(Sized):
 
 
 class RemapNotice(Sized):
-    _fields_ = [("struct_size", U64), ("epoch", U64), ("base", HANDLE), ("size_bytes", U64),
-                ("kind", U32), ("reserved", U32)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("epoch", U64),
+        ("base", HANDLE),
+        ("size_bytes", U64),
+        ("kind", U32),
+        ("reserved", U32),
+    ]
 
 
 REMAP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(RemapNotice))
 
 
 class ManagerOptions(Sized):
-    _fields_ = [("struct_size", U64), ("policy", TEXT), ("fragment_ratio", ctypes.c_double),
-                ("chunk_bytes", U64), ("reservation_bytes", U64), ("budget_bytes", U64),
-                ("wait_when_short", U32), ("shareable", U32), ("compressible", U32),
-                ("rdma_capable", U32), ("use_place", U32), ("place", U32), ("place_ordinal", I32),
-                ("read_environment", U32), ("report_live", U32), ("reserved", U32),
-                ("streams_forgotten", U32)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("policy", TEXT),
+        ("fragment_ratio", ctypes.c_double),
+        ("chunk_bytes", U64),
+        ("reservation_bytes", U64),
+        ("budget_bytes", U64),
+        ("wait_when_short", U32),
+        ("shareable", U32),
+        ("compressible", U32),
+        ("rdma_capable", U32),
+        ("use_place", U32),
+        ("place", U32),
+        ("place_ordinal", I32),
+        ("read_environment", U32),
+        ("report_live", U32),
+        ("reserved", U32),
+        ("streams_forgotten", U32),
+    ]
 
 
 class Grant(ctypes.Structure):
@@ -110,33 +194,75 @@ class Grant(ctypes.Structure):
 
 
 class BlockRequest(Sized):
-    _fields_ = [("struct_size", U64), ("size_bytes", U64), ("growth_bytes", U64),
-                ("alignment_bytes", U64), ("stream", HANDLE)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("size_bytes", U64),
+        ("growth_bytes", U64),
+        ("alignment_bytes", U64),
+        ("stream", HANDLE),
+    ]
 
 
 class ResizeRequest(Sized):
-    _fields_ = [("struct_size", U64), ("at", HANDLE), ("size_bytes", U64), ("growth_bytes", U64),
-                ("in_place", U32), ("reserved", U32)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("at", HANDLE),
+        ("size_bytes", U64),
+        ("growth_bytes", U64),
+        ("in_place", U32),
+        ("reserved", U32),
+    ]
 
 
 class CopyRequest(Sized):
-    _fields_ = [("struct_size", U64), ("target", HANDLE), ("source", HANDLE), ("size_bytes", U64),
-                ("stream", HANDLE), ("mode", U32), ("reserved", U32)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("target", HANDLE),
+        ("source", HANDLE),
+        ("size_bytes", U64),
+        ("stream", HANDLE),
+        ("mode", U32),
+        ("reserved", U32),
+    ]
 
 
 class BlockInfo(Sized):
-    _fields_ = [("struct_size", U64), ("base", HANDLE), ("user_bytes", U64), ("mapped_bytes", U64),
-                ("reserved_bytes", U64), ("stream", HANDLE), ("piece_count", U64)]
+    _fields_ = [
+        ("struct_size", U64),
+        ("base", HANDLE),
+        ("user_bytes", U64),
+        ("mapped_bytes", U64),
+        ("reserved_bytes", U64),
+        ("stream", HANDLE),
+        ("piece_count", U64),
+    ]
 
 
 class ManagerStatistics(Sized):
-    _fields_ = _u64("struct_size", "granularity_bytes", "live_count", "user_bytes", "mapped_bytes",
-                    "held_bytes", "peak_held_bytes", "cached_piece_bytes", "cached_range_bytes",
-                    "retired_bytes", "reserved_bytes", "space_live_bytes",
-                    "space_high_water_bytes", "created_count", "reused_piece_count",
-                    "reused_range_count", "grown_range_count", "unbound_range_count",
-                    "remapped_copy_count", "real_copy_count", "recovery_count",
-                    "suspended_bytes")
+    _fields_ = _u64(
+        "struct_size",
+        "granularity_bytes",
+        "live_count",
+        "user_bytes",
+        "mapped_bytes",
+        "held_bytes",
+        "peak_held_bytes",
+        "cached_piece_bytes",
+        "cached_range_bytes",
+        "retired_bytes",
+        "reserved_bytes",
+        "space_live_bytes",
+        "space_high_water_bytes",
+        "created_count",
+        "reused_piece_count",
+        "reused_range_count",
+        "grown_range_count",
+        "unbound_range_count",
+        "remapped_copy_count",
+        "real_copy_count",
+        "recovery_count",
+        "suspended_bytes",
+    )
 
 
 TENSOR_ENDED = ctypes.CFUNCTYPE(None, U64, ctypes.POINTER(U32))
@@ -262,15 +388,17 @@ def _load(path: str) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(path)
     except OSError as trouble:
-        raise ImportError(f"libvmm: the C library cannot be loaded: {trouble}. "
-                          f"{_advice()}") from trouble
+        raise ImportError(
+            f"libvmm: the C library cannot be loaded: {trouble}. {_advice()}"
+        ) from trouble
     calls = {name: (I32, arguments) for name, arguments in _CALLS.items()} | _OTHERS
     for name, (answer, arguments) in calls.items():
         try:
             function = getattr(library, name)
         except AttributeError:
-            raise ImportError(f"libvmm: {path} is another library, or an older one: it has no "
-                              f"{name}. {_advice()}") from None
+            raise ImportError(
+                f"libvmm: {path} is another library, or an older one: it has no {name}. {_advice()}"
+            ) from None
         function.argtypes, function.restype = arguments, answer
     return library
 

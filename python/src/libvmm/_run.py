@@ -30,11 +30,15 @@ def _fail(text: str) -> int:
 def _run_preloaded(mode: str, script: list[str]) -> int:
     library = preload_library()
     if library is None:
-        return _fail(f"mode {mode} needs libvmm_preload.so, which is neither in this package nor "
-                     "beside its C library; Debian has it in vmm-tools")
+        return _fail(
+            f"mode {mode} needs libvmm_preload.so, which is neither in this package nor "
+            "beside its C library; Debian has it in vmm-tools"
+        )
     if re.search(r"[\s:]", library):
-        return _fail(f"the loader takes blanks and colons in LD_PRELOAD for the end of a name, and "
-                     f"the library is {library}: install libvmm in a folder without them")
+        return _fail(
+            f"the loader takes blanks and colons in LD_PRELOAD for the end of a name, and "
+            f"the library is {library}: install libvmm in a folder without them"
+        )
     before = os.environ.get("LD_PRELOAD", "")
     os.environ["LD_PRELOAD"] = f"{library}:{before}" if before else library
     os.environ["VMM_MODE"] = mode
@@ -43,6 +47,7 @@ def _run_preloaded(mode: str, script: list[str]) -> int:
 
 def _run_torch(script: list[str]) -> int:
     from . import torch
+
     try:
         torch.enable()
     except (ImportError, torch.Refused, Error) as trouble:
@@ -54,8 +59,9 @@ def _run_torch(script: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m libvmm run",
-                                     description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m libvmm run", description=__doc__.split("\n\n")[0]
+    )
     parser.add_argument("--mode", choices=("torch", *_PRELOAD_MODES), default="torch")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)

@@ -15,15 +15,26 @@ from .managers import Manager
 from .pools import Pool
 
 # Read by pools and by managers: the C library is asked.
-POOL = ("VMM_POOL_POLICY", "VMM_POOL_CAPTURE", "VMM_POOL_PAGE_SIZE", "VMM_POOL_PAGES",
-        "VMM_VA_SIZE", "VMM_BUDGET", "VPMM_VA_SIZE", "VPMM_PAGE_SIZE", "VPMM_PAGES")
+POOL = (
+    "VMM_POOL_POLICY",
+    "VMM_POOL_CAPTURE",
+    "VMM_POOL_PAGE_SIZE",
+    "VMM_POOL_PAGES",
+    "VMM_VA_SIZE",
+    "VMM_BUDGET",
+    "VPMM_VA_SIZE",
+    "VPMM_PAGE_SIZE",
+    "VPMM_PAGES",
+)
 MANAGER = ("VMM_POLICY", "VMM_FRAG_RATIO", "VMM_CHUNK_SIZE")
 
 # Read by the preload library, the CUDA driver, and for vmm-top: what each may be, and what they say
 # of others.
 CHOICES = {
-    "VMM_MODE": (("off", "monitor", "vmm", "cache"),
-                 "VMM_MODE takes one of off, monitor, vmm, cache"),
+    "VMM_MODE": (
+        ("off", "monitor", "vmm", "cache"),
+        "VMM_MODE takes one of off, monitor, vmm, cache",
+    ),
     "VMM_REPORT_FORMAT": (("text", "json"), "VMM_REPORT_FORMAT takes one of text, json"),
     "VMM_REPORT_SIGNAL": (("usr1", "off"), "VMM_REPORT_SIGNAL takes one of usr1, off"),
     "VMM_IPC": (("share", "refuse", "plain"), "VMM_IPC takes one of share, refuse, plain"),
@@ -32,13 +43,29 @@ CHOICES = {
     "VMM_CUDA_MEMORY": (("mapped", "plain"), "VMM_CUDA_MEMORY takes one of mapped, plain"),
     "VMM_TOP": (("0", "off", "1", "on"), "VMM_TOP is 0, off, 1 or on"),
 }
-SIZES = {"VMM_KEEP": "VMM_KEEP is a size: a whole number with a unit, such as 512MiB",
-         "VMM_CACHE_LIMIT": "VMM_CACHE_LIMIT is a size: a whole number with a unit, such as 4GiB"}
+SIZES = {
+    "VMM_KEEP": "VMM_KEEP is a size: a whole number with a unit, such as 512MiB",
+    "VMM_CACHE_LIMIT": "VMM_CACHE_LIMIT is a size: a whole number with a unit, such as 4GiB",
+}
 LOG = "VMM_LOG is off, stderr, or the path of a writable file"
-OTHERS = ("VMM_BACKEND", "VMM_LOG", "VMM_CUDA_LIBRARY", "VMM_LEVEL_ZERO_LIBRARY", "VMM_REPORT",
-          "VMM_TRACE", "VMM_DRIVER_VERSION", "VMM_SCHEDULES", "VMM_FIRST_SCHEDULE",
-          "VMM_PRELOAD_PROGRAMS", "VMM_PRELOAD_FIRST", "VMM_KILL_ROUNDS",
-          "VMM_SHARE_KILL_ROUNDS", "VMM_GROWABLE_STEP", "VMM_POOL_ROUNDS", "VMM_PROVE_COUNT")
+OTHERS = (
+    "VMM_BACKEND",
+    "VMM_LOG",
+    "VMM_CUDA_LIBRARY",
+    "VMM_LEVEL_ZERO_LIBRARY",
+    "VMM_REPORT",
+    "VMM_TRACE",
+    "VMM_DRIVER_VERSION",
+    "VMM_SCHEDULES",
+    "VMM_FIRST_SCHEDULE",
+    "VMM_PRELOAD_PROGRAMS",
+    "VMM_PRELOAD_FIRST",
+    "VMM_KILL_ROUNDS",
+    "VMM_SHARE_KILL_ROUNDS",
+    "VMM_GROWABLE_STEP",
+    "VMM_POOL_ROUNDS",
+    "VMM_PROVE_COUNT",
+)
 KNOWN = {*POOL, *MANAGER, *CHOICES, *SIZES, *OTHERS}
 
 _BAD_OPTION = 2
@@ -47,8 +74,7 @@ _BAD_OPTION = 2
 @contextlib.contextmanager
 def _only(**settings: str) -> Iterator[None]:
     """The process's environment with these of vmm's variables, and no other of them."""
-    ours = {name: value for name, value in os.environ.items()
-            if name.startswith(("VMM_", "VPMM_"))}
+    ours = {name: value for name, value in os.environ.items() if name.startswith(("VMM_", "VPMM_"))}
     for name in ours:
         del os.environ[name]
     os.environ.update(settings)

@@ -25,8 +25,10 @@ class OneOwner:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         name = type(self).__name__
-        raise TypeError(f"a libvmm.{name} is not copied or pickled: it owns what it names. Pass "
-                        f"the object itself; libvmm.share lends memory to other processes")
+        raise TypeError(
+            f"a libvmm.{name} is not copied or pickled: it owns what it names. Pass "
+            f"the object itself; libvmm.share lends memory to other processes"
+        )
 
 
 def refuse(name: str, wanted: str, given: object) -> TypeError:
@@ -39,6 +41,7 @@ def refuse(name: str, wanted: str, given: object) -> TypeError:
 
 def _out_of_range(name: str, wanted: str, given: object) -> Exception:
     from .errors import InvalidArgument
+
     return InvalidArgument(f"{name}: {wanted} is wanted, and {given} was given")
 
 
@@ -51,8 +54,7 @@ def _index(name: str, given: Any, wanted: str) -> int:
         raise refuse(name, wanted, given) from None
 
 
-def whole(name: str, given: Any, low: int = 0, high: int = _U64_MAX,
-          wanted: str = "an int") -> int:
+def whole(name: str, given: Any, low: int = 0, high: int = _U64_MAX, wanted: str = "an int") -> int:
     """An int, or what stands for one exactly, as numpy's integers do. A bool is none."""
     number = _index(name, given, wanted)
     if not low <= number <= high:
@@ -127,8 +129,9 @@ def member(name: str, given: Any, members: type[Members]) -> Members:
         raise _out_of_range(name, wanted, value) from None
 
 
-def one_of(name: str, given: Any, made: type[Made] | tuple[type[Made], ...],
-           wanted: str = "") -> Made:
+def one_of(
+    name: str, given: Any, made: type[Made] | tuple[type[Made], ...], wanted: str = ""
+) -> Made:
     """An object of a class."""
     if not isinstance(given, made):
         first = made if isinstance(made, type) else made[0]
@@ -146,8 +149,10 @@ def place(given: Any, members: type[Members], name: str = "place") -> tuple[int,
     """A place and the number of the device or node there."""
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or len(given) != 2:
         raise refuse(name, f"a pair of libvmm.{members.__name__} and an int", given)
-    return (int(member(f"{name}[0]", given[0], members)),
-            whole(f"{name}[1]", given[1], 0, _I32_MAX, "a number of a device or node as an int"))
+    return (
+        int(member(f"{name}[0]", given[0], members)),
+        whole(f"{name}[1]", given[1], 0, _I32_MAX, "a number of a device or node as an int"),
+    )
 
 
 def shape(given: Any) -> tuple[int, ...]:

@@ -88,8 +88,10 @@ class Functions:
     def _check_device(self, device: int) -> None:
         info = self.pool.driver.info
         if info.name == "cuda" and device != info.device:
-            raise ValueError(f"the pool is on device {info.device}, and CuPy's current device is "
-                             f"{device}: make a pool for each device")
+            raise ValueError(
+                f"the pool is on device {info.device}, and CuPy's current device is "
+                f"{device}: make a pool for each device"
+            )
 
 
 def _cupy() -> Any:

@@ -83,8 +83,9 @@ def _location(name: str, given: Any) -> tuple[int, int]:
 def grants_of(given: Any) -> Any:
     """The C library's list of rights: {device or (Place, number): Rights}."""
     if not isinstance(given, Mapping):
-        raise _values.refuse("rights", "a dict of libvmm.Rights by device, or by (Place, number)",
-                             given)
+        raise _values.refuse(
+            "rights", "a dict of libvmm.Rights by device, or by (Place, number)", given
+        )
     made = (_native.Grant * len(given))()
     for grant, (who, rights) in zip(made, given.items()):
         grant.place, grant.device = _location("rights", who)
@@ -105,6 +106,7 @@ class DriverEntry:
 @dataclass(frozen=True)
 class DriverInfo:
     """What a driver is and can do; sizes are bytes."""
+
     name: str
     features: Feature
     granularity: int
@@ -119,8 +121,10 @@ def drivers() -> list[DriverEntry]:
     check(_LIBRARY.vmm_list_drivers(None, 0, ctypes.byref(count)))
     entries = (_native.DriverEntry * count.value)()
     check(_LIBRARY.vmm_list_drivers(entries, count.value, ctypes.byref(count)))
-    return [DriverEntry(_native.text(each.name), bool(each.available), _native.text(each.reason))
-            for each in entries]
+    return [
+        DriverEntry(_native.text(each.name), bool(each.available), _native.text(each.reason))
+        for each in entries
+    ]
 
 
 class _DriverLife(_lifetime.Life):
@@ -141,8 +145,11 @@ class Driver(_values.OneOwner):
 
     def __init__(self, name: str = "", device: int = _native.ANY_DEVICE) -> None:
         self._handle = ctypes.c_void_p()
-        check(_LIBRARY.vmm_driver_open(_values.text("name", name), _values.device(device),
-                                       ctypes.byref(self._handle)))
+        check(
+            _LIBRARY.vmm_driver_open(
+                _values.text("name", name), _values.device(device), ctypes.byref(self._handle)
+            )
+        )
         self._life = _DriverLife(self._handle)
         self._info = self._query()
 
@@ -164,8 +171,14 @@ class Driver(_values.OneOwner):
     def _query(self) -> DriverInfo:
         info = _native.DriverInfo()
         check(_LIBRARY.vmm_driver_query(self._handle, ctypes.byref(info)))
-        return DriverInfo(_native.text(info.name), Feature(info.features), info.granularity,
-                          info.recommended, Place(info.place), info.device)
+        return DriverInfo(
+            _native.text(info.name),
+            Feature(info.features),
+            info.granularity,
+            info.recommended,
+            Place(info.place),
+            info.device,
+        )
 
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of physical memory where the driver makes it."""
@@ -178,9 +191,15 @@ class Driver(_values.OneOwner):
         Raises InvalidArgument for a device that is not there, NotSupported where there are no
         rights for each device."""
         link, flags = ctypes.c_uint32(), ctypes.c_uint32()
-        check(_LIBRARY.vmm_driver_query_peer(
-            self._handle, _values.device(source, "source", 0), _values.device(target, "target", 0),
-            ctypes.byref(link), ctypes.byref(flags)))
+        check(
+            _LIBRARY.vmm_driver_query_peer(
+                self._handle,
+                _values.device(source, "source", 0),
+                _values.device(target, "target", 0),
+                ctypes.byref(link),
+                ctypes.byref(flags),
+            )
+        )
         return PeerLink(Link(link.value), bool(flags.value & 1))
 
     def topology(self) -> list[list[PeerLink]]:
@@ -198,8 +217,15 @@ class Driver(_values.OneOwner):
         """What a device, or a (Place, number), may do with mapped memory."""
         place, number = _location("who", who)
         found = ctypes.c_uint32()
-        check(_LIBRARY.vmm_driver_get_access(self._handle, _values.address("address", address),
-                                             place, number, ctypes.byref(found)))
+        check(
+            _LIBRARY.vmm_driver_get_access(
+                self._handle,
+                _values.address("address", address),
+                place,
+                number,
+                ctypes.byref(found),
+            )
+        )
         return Rights(found.value)
 
     def create_stream(self) -> int:
@@ -219,14 +245,20 @@ class Driver(_values.OneOwner):
     def order(self, first: int, then: int) -> None:
         """Work that stream `then` is given from now on begins after what `first` was given so far;
         the host does not wait."""
-        check(_LIBRARY.vmm_driver_order_streams(self._handle, _values.stream(first, "first"),
-                                                _values.stream(then, "then")))
+        check(
+            _LIBRARY.vmm_driver_order_streams(
+                self._handle, _values.stream(first, "first"), _values.stream(then, "then")
+            )
+        )
 
     def write(self, target: int, data: bytes) -> None:
         """Bytes of the host to the device; returned when they have arrived."""
         content = _values.data("data", data)
-        check(_LIBRARY.vmm_driver_write(self._handle, _values.address("target", target), content,
-                                        len(content)))
+        check(
+            _LIBRARY.vmm_driver_write(
+                self._handle, _values.address("target", target), content, len(content)
+            )
+        )
 
     def read(self, source: int, size: int) -> bytes:
         """Bytes of the device to the host. Waits for no work: synchronize() first."""
@@ -240,9 +272,15 @@ class Driver(_values.OneOwner):
 
     def fill(self, target: int, value: int, size: int, stream: int = 0) -> None:
         """Sets `size` bytes to `value`, in the order of the stream."""
-        check(_LIBRARY.vmm_driver_fill(self._handle, _values.address("target", target),
-                                       _values.whole("value", value, 0, 255, "a byte as an int"),
-                                       _values.size("size", size), _values.stream(stream)))
+        check(
+            _LIBRARY.vmm_driver_fill(
+                self._handle,
+                _values.address("target", target),
+                _values.whole("value", value, 0, 255, "a byte as an int"),
+                _values.size("size", size),
+                _values.stream(stream),
+            )
+        )
 
     def close(self) -> None:
         """Closes the driver; a closed one stays closed. Raises InUse while it has pools."""
@@ -252,8 +290,12 @@ class Driver(_values.OneOwner):
     def __enter__(self) -> Driver:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         _lifetime.leave(self.close, kind)
 
     def __del__(self) -> None:

@@ -91,15 +91,35 @@ class InvalidHandle(Error, ValueError):
 
 _INVALID_HANDLE = 18
 _CLASSES: dict[int, type[Error]] = {
-    1: InvalidArgument, 2: InvalidArgument, 3: OutOfMemory, 4: OutOfMemory, 5: OutOfMemory,
-    6: OutOfMemory, 7: OutOfMemory, 8: UnknownAddress, 9: UnknownAddress, 10: InUse, 11: InUse,
-    12: NotSupported, 13: NotPermitted, 14: Unavailable, 15: DeviceLost,
+    1: InvalidArgument,
+    2: InvalidArgument,
+    3: OutOfMemory,
+    4: OutOfMemory,
+    5: OutOfMemory,
+    6: OutOfMemory,
+    7: OutOfMemory,
+    8: UnknownAddress,
+    9: UnknownAddress,
+    10: InUse,
+    11: InUse,
+    12: NotSupported,
+    13: NotPermitted,
+    14: Unavailable,
+    15: DeviceLost,
     _INVALID_HANDLE: InvalidHandle,
 }
 # Of errors that the package raises itself.
-for _class, _own in {InvalidArgument: 1, OutOfMemory: 3, UnknownAddress: 8, InUse: 11,
-                     NotSupported: 12, NotPermitted: 13, Unavailable: 14, DeviceLost: 15,
-                     InvalidHandle: _INVALID_HANDLE}.items():
+for _class, _own in {
+    InvalidArgument: 1,
+    OutOfMemory: 3,
+    UnknownAddress: 8,
+    InUse: 11,
+    NotSupported: 12,
+    NotPermitted: 13,
+    Unavailable: 14,
+    DeviceLost: 15,
+    InvalidHandle: _INVALID_HANDLE,
+}.items():
     _class.status, _class.status_name = _own, f"VMM_ERROR_{Status(_own).name}"
 _CLOSED = "the object was closed: make another"
 

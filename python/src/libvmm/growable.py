@@ -32,21 +32,44 @@ FEW_HANDLES = (1 << 64) - 1
 
 
 class _Options(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("segment_bytes_max", _U64), ("segment_count", _U64),
-                ("handle_bytes", _U64), ("keep_dirty", _U32), ("reserved", _U32)]
+    _fields_ = [
+        ("struct_size", _U64),
+        ("segment_bytes_max", _U64),
+        ("segment_count", _U64),
+        ("handle_bytes", _U64),
+        ("keep_dirty", _U32),
+        ("reserved", _U32),
+    ]
 
 
 class _Request(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("size_bytes", _U64), ("first_segment", _U64),
-                ("segment_count", _U64), ("stream", _HANDLE), ("change", _U32),
-                ("one_handle", _U32), ("no_wait", _U32), ("reserved", _U32)]
+    _fields_ = [
+        ("struct_size", _U64),
+        ("size_bytes", _U64),
+        ("first_segment", _U64),
+        ("segment_count", _U64),
+        ("stream", _HANDLE),
+        ("change", _U32),
+        ("one_handle", _U32),
+        ("no_wait", _U32),
+        ("reserved", _U32),
+    ]
 
 
 class _Info(_native.Sized):
     _fields_ = [("struct_size", _U64), ("base", _HANDLE)] + [
-        (name, _U64) for name in ("segment_count", "segment_bytes_max", "stride_bytes",
-                                  "handle_bytes", "size_bytes", "physical_bytes", "handle_count",
-                                  "pin_count")]
+        (name, _U64)
+        for name in (
+            "segment_count",
+            "segment_bytes_max",
+            "stride_bytes",
+            "handle_bytes",
+            "size_bytes",
+            "physical_bytes",
+            "handle_count",
+            "pin_count",
+        )
+    ]
 
 
 class _Part(ctypes.Structure):
@@ -116,21 +139,32 @@ class Growable(_values.OneOwner):
     """A range of `segments` segments of `most` bytes each, in a manager, without memory at first.
     Sizes are of each segment. Calls on one range wait for each other; any thread may make them."""
 
-    def __init__(self, manager: Manager, most: int, *, segments: int = 1, handle_bytes: int = 0,
-                 zero_new: bool = True) -> None:
+    def __init__(
+        self,
+        manager: Manager,
+        most: int,
+        *,
+        segments: int = 1,
+        handle_bytes: int = 0,
+        zero_new: bool = True,
+    ) -> None:
         self.manager = manager
         self._handle = ctypes.c_void_p()
         _values.one_of("manager", manager, Manager)
         if not manager.is_open:
             raise InvalidHandle("the manager was closed")
         few = handle_bytes == FEW_HANDLES
-        options = _Options(segment_bytes_max=_number(most, "most"),
-                           segment_count=_number(segments, "segments"),
-                           handle_bytes=(handle_bytes if few
-                                         else _number(handle_bytes, "handle_bytes")),
-                           keep_dirty=not _values.flag("zero_new", zero_new))
-        check(_LIBRARY.vmm_growable_create(manager.handle, ctypes.byref(options),
-                                           ctypes.byref(self._handle)))
+        options = _Options(
+            segment_bytes_max=_number(most, "most"),
+            segment_count=_number(segments, "segments"),
+            handle_bytes=(handle_bytes if few else _number(handle_bytes, "handle_bytes")),
+            keep_dirty=not _values.flag("zero_new", zero_new),
+        )
+        check(
+            _LIBRARY.vmm_growable_create(
+                manager.handle, ctypes.byref(options), ctypes.byref(self._handle)
+            )
+        )
         self._life = _GrowableLife(self._handle, manager)
         self._grown_on: tuple[int, ...] = ()
         info = self._query()
@@ -156,20 +190,40 @@ class Growable(_values.OneOwner):
         check(_LIBRARY.vmm_growable_query(self._handle, ctypes.byref(info)))
         return info
 
-    def _resize(self, size: int, change: int, stream: int, first: int, count: int,
-                one_handle: bool, wait: bool) -> None:
+    def _resize(
+        self,
+        size: int,
+        change: int,
+        stream: int,
+        first: int,
+        count: int,
+        one_handle: bool,
+        wait: bool,
+    ) -> None:
         number = _values.stream(stream)
-        request = _Request(size_bytes=_number(size, "size"), stream=number,
-                           change=change, first_segment=_number(first, "first"),
-                           one_handle=_values.flag("one_handle", one_handle),
-                           segment_count=_number(count, "count"),
-                           no_wait=not _values.flag("wait", wait))
+        request = _Request(
+            size_bytes=_number(size, "size"),
+            stream=number,
+            change=change,
+            first_segment=_number(first, "first"),
+            one_handle=_values.flag("one_handle", one_handle),
+            segment_count=_number(count, "count"),
+            no_wait=not _values.flag("wait", wait),
+        )
         check(_LIBRARY.vmm_growable_resize(self._handle, ctypes.byref(request)))
         if change != _SHRINK:
             self._grown_on = (number,)
 
-    def grow(self, size: int, *, stream: int = 0, first: int = 0, count: int = 0,
-             one_handle: bool = False, wait: bool = True) -> None:
+    def grow(
+        self,
+        size: int,
+        *,
+        stream: int = 0,
+        first: int = 0,
+        count: int = 0,
+        one_handle: bool = False,
+        wait: bool = True,
+    ) -> None:
         """Makes the segments named (`count` 0: all from `first` on) `size` bytes large; new bytes
         are zero. All of them grow, or none. Raises OutOfMemory, and InvalidArgument beyond the
         most or where a segment is larger; with `wait` False InUse, where unfinished work still
@@ -181,8 +235,16 @@ class Growable(_values.OneOwner):
         waits. Raises InUse while a view shows more."""
         self._resize(size, _SHRINK, stream, first, count, False, True)
 
-    def resize(self, size: int, *, stream: int = 0, first: int = 0, count: int = 0,
-               one_handle: bool = False, wait: bool = True) -> None:
+    def resize(
+        self,
+        size: int,
+        *,
+        stream: int = 0,
+        first: int = 0,
+        count: int = 0,
+        one_handle: bool = False,
+        wait: bool = True,
+    ) -> None:
         """Whichever of the two it takes."""
         self._resize(size, _RESIZE, stream, first, count, one_handle, wait)
 
@@ -197,8 +259,11 @@ class Growable(_values.OneOwner):
     def segment(self, index: int = 0) -> tuple[int, int]:
         """Address and size of a segment."""
         base, size = ctypes.c_void_p(), ctypes.c_uint64()
-        check(_LIBRARY.vmm_growable_segment(self._handle, _number(index, "index"),
-                                            ctypes.byref(base), ctypes.byref(size)))
+        check(
+            _LIBRARY.vmm_growable_segment(
+                self._handle, _number(index, "index"), ctypes.byref(base), ctypes.byref(size)
+            )
+        )
         return base.value or 0, size.value
 
     @property
@@ -226,19 +291,34 @@ class Growable(_values.OneOwner):
         number = _number(index, "index")
         check(_LIBRARY.vmm_growable_parts(self._handle, number, None, 0, ctypes.byref(count)))
         there = (_Part * count.value)()
-        check(_LIBRARY.vmm_growable_parts(self._handle, number, there, count.value,
-                                           ctypes.byref(count)))
-        return [Part(each.handle, each.size_bytes) for each in there[:count.value]]
+        check(
+            _LIBRARY.vmm_growable_parts(
+                self._handle, number, there, count.value, ctypes.byref(count)
+            )
+        )
+        return [Part(each.handle, each.size_bytes) for each in there[: count.value]]
 
-    def view(self, dtype: str = "uint8", shape: Sequence[int] | None = None, *,
-             first: int = 0, count: int = 0) -> View:
+    def view(
+        self,
+        dtype: str = "uint8",
+        shape: Sequence[int] | None = None,
+        *,
+        first: int = 0,
+        count: int = 0,
+    ) -> View:
         """The segments named as one tensor [segment][shape...], at their stride, or [shape...]
         where the range has one segment. Without a shape: all bytes that every segment has. It
         holds what it shows while it lives, and so does whoever consumed it by DLPack."""
         return View(self, dtype, shape, first, count, False)
 
-    def full_view(self, dtype: str = "uint8", shape: Sequence[int] | None = None, *,
-                  first: int = 0, count: int = 0) -> View:
+    def full_view(
+        self,
+        dtype: str = "uint8",
+        shape: Sequence[int] | None = None,
+        *,
+        first: int = 0,
+        count: int = 0,
+    ) -> View:
         """The same over all addresses that are reserved, for what is captured once and used while
         the range grows and shrinks. It holds the addresses only: bytes behind a segment's size must
         not be touched."""
@@ -263,8 +343,12 @@ class Growable(_values.OneOwner):
     def __enter__(self) -> Growable:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         _lifetime.leave(self.close, kind)
 
     def __del__(self) -> None:
@@ -274,8 +358,10 @@ class Growable(_values.OneOwner):
     def __repr__(self) -> str:
         if not self._handle:
             return "<libvmm.growable.Growable, closed>"
-        return (f"<libvmm.growable.Growable {self.segments} segments of {self.size} of "
-                f"{self.most} bytes at {self.address:#x}>")
+        return (
+            f"<libvmm.growable.Growable {self.segments} segments of {self.size} of "
+            f"{self.most} bytes at {self.address:#x}>"
+        )
 
 
 class _Shown:
@@ -326,8 +412,15 @@ class View(_values.OneOwner):
     """Segments of a range as one tensor. It holds them, as does each consumer, until release() or
     until it goes."""
 
-    def __init__(self, growable: Growable, dtype: str, shape: Sequence[int] | None, first: int,
-                 count: int, full: bool) -> None:
+    def __init__(
+        self,
+        growable: Growable,
+        dtype: str,
+        shape: Sequence[int] | None,
+        first: int,
+        count: int,
+        full: bool,
+    ) -> None:
         self._own: _Shown | None = None
         self._is_lent = False
         self._type = _dlpack.type_of(dtype)
@@ -339,8 +432,9 @@ class View(_values.OneOwner):
             raise InvalidArgument(f"segments {first} to {first + count} of {growable.segments}")
         stride, rest = divmod(growable.stride * 8, bits * lanes)
         if rest:
-            raise InvalidArgument(f"the stride of {growable.stride} bytes is no multiple of "
-                                  f"{dtype}")
+            raise InvalidArgument(
+                f"the stride of {growable.stride} bytes is no multiple of {dtype}"
+            )
         if full:
             most = growable.most
         elif count == 1:
@@ -354,8 +448,7 @@ class View(_values.OneOwner):
             strides[axis] = strides[axis + 1] * inner[axis + 1]
         whole = growable.segments == 1
         self.shape: tuple[int, ...] = inner if whole else (count, *inner)
-        self.strides: tuple[int, ...] = (tuple(strides) if whole
-                                         else (stride, *strides))
+        self.strides: tuple[int, ...] = tuple(strides) if whole else (stride, *strides)
         """In elements."""
         self.dtype = dtype
         self.growable = growable
@@ -374,29 +467,39 @@ class View(_values.OneOwner):
     def __enter__(self) -> View:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.release()
 
     def _interface(self, device: int) -> dict[str, Any]:
         if self.__dlpack_device__()[0] != device or self._own is None:
             raise AttributeError("the memory is not where this interface shows it")
         kind = {"int": "i", "uint": "u", "float": "f", "complex": "c", "bool": "b"}.get(
-            self.dtype.rstrip("0123456789"))
+            self.dtype.rstrip("0123456789")
+        )
         if kind is None:
             raise AttributeError(f"numpy has no type {self.dtype}")
         item = self._type[1] // 8
-        return {"data": (self.address, False), "shape": self.shape, "version": 3,
-                "strides": tuple(stride * item for stride in self.strides),
-                "typestr": f"<{kind}{item}" if item > 1 else f"|{kind}{item}"}
+        return {
+            "data": (self.address, False),
+            "shape": self.shape,
+            "version": 3,
+            "strides": tuple(stride * item for stride in self.strides),
+            "typestr": f"<{kind}{item}" if item > 1 else f"|{kind}{item}",
+        }
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """For numpy.asarray, on the host's memory: an array that may be written and that holds
         what it shows, also after release()."""
         made = self._interface(_dlpack.CPU)
-        last = sum(stride * (count - 1) for stride, count in zip(made["strides"], self.shape)
-                   if count)
+        last = sum(
+            stride * (count - 1) for stride, count in zip(made["strides"], self.shape) if count
+        )
         data = (ctypes.c_uint8 * (last + self._type[1] // 8)).from_address(self.address)
         data.held = _Base(self.growable, self._pinned)
         made["data"] = data
@@ -412,8 +515,14 @@ class View(_values.OneOwner):
     def __dlpack_device__(self) -> tuple[int, int]:
         return _dlpack.device_of(self.growable.manager.driver)
 
-    def __dlpack__(self, *, stream: int | None = None, max_version: Any = None,
-                   dl_device: Any = None, copy: bool | None = None) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
         """The consumer's `stream` is ordered behind the stream that the range grew on last."""
         if copy:
             raise BufferError("a range is shown as it is, and not copied")
@@ -423,8 +532,9 @@ class View(_values.OneOwner):
             raise BufferError("the view was released")
         version = _dlpack.is_versioned(max_version)
         shown = _Shown(self.growable, *self._pinned)
-        tensor = _dlpack.TensorShape(self.address, self.__dlpack_device__(), self._type,
-                                     self.shape, self.strides)
+        tensor = _dlpack.TensorShape(
+            self.address, self.__dlpack_device__(), self._type, self.shape, self.strides
+        )
         manager = self.growable.manager
         capsule = _dlpack.capsule_of(shown, (manager._life,), lambda: tensor, version)
         _dlpack.order(manager.driver, self.growable._grown_on, stream)

@@ -27,21 +27,26 @@ _U32_MAX = (1 << 32) - 1
 
 
 class _Options(_native.Sized):
-    _fields_ = [("struct_size", _native.U64), ("event_count", _native.U64),
-                ("clock_interval", _native.U32), ("shortage_count_max", _native.U32),
-                ("shortage_path", _native.TEXT)]
+    _fields_ = [
+        ("struct_size", _native.U64),
+        ("event_count", _native.U64),
+        ("clock_interval", _native.U32),
+        ("shortage_count_max", _native.U32),
+        ("shortage_path", _native.TEXT),
+    ]
 
 
 _NUMBER = ctypes.POINTER(_native.U32)
 for _name, _arguments in {
-        "vmm_history_options_init": [ctypes.POINTER(_Options), _native.U64],
-        "vmm_history_start": [_native.HANDLE, _native.I32, ctypes.POINTER(_Options)],
-        "vmm_history_dump": [_native.HANDLE, _native.I32, _native.TEXT],
-        "vmm_history_stop": [_native.HANDLE, _native.I32, _native.TEXT],
-        "vmm_history_tag": [_native.TEXT, _NUMBER],
-        "vmm_history_line": [_native.TEXT, _native.U32, _native.TEXT, _NUMBER],
-        "vmm_history_label": [_native.U32, _native.U32, _NUMBER, _NUMBER],
-        "vmm_top_publish": [_native.U32]}.items():
+    "vmm_history_options_init": [ctypes.POINTER(_Options), _native.U64],
+    "vmm_history_start": [_native.HANDLE, _native.I32, ctypes.POINTER(_Options)],
+    "vmm_history_dump": [_native.HANDLE, _native.I32, _native.TEXT],
+    "vmm_history_stop": [_native.HANDLE, _native.I32, _native.TEXT],
+    "vmm_history_tag": [_native.TEXT, _NUMBER],
+    "vmm_history_line": [_native.TEXT, _native.U32, _native.TEXT, _NUMBER],
+    "vmm_history_label": [_native.U32, _native.U32, _NUMBER, _NUMBER],
+    "vmm_top_publish": [_native.U32],
+}.items():
     getattr(_LIBRARY, _name).argtypes = _arguments
     getattr(_LIBRARY, _name).restype = _native.I32
 
@@ -57,10 +62,16 @@ def _handle_of(owner: Any) -> Any:
     return handle
 
 
-def start(owner: Any, *, device: int = 0, event_count: int | None = None,
-          clock_interval: int | None = None, frames: bool = False,
-          shortage: str | os.PathLike[str] | None = None,
-          shortage_count_max: int | None = None) -> None:
+def start(
+    owner: Any,
+    *,
+    device: int = 0,
+    event_count: int | None = None,
+    clock_interval: int | None = None,
+    frames: bool = False,
+    shortage: str | os.PathLike[str] | None = None,
+    shortage_count_max: int | None = None,
+) -> None:
     """Records what the owner does from now on. `event_count`: the records that there is room for.
     `frames`: each allocation and free by way of the owner bears the line of its caller, which
     takes some microseconds. `shortage`: where the history is written, with ".0" and so on behind
@@ -72,19 +83,20 @@ def start(owner: Any, *, device: int = 0, event_count: int | None = None,
     if clock_interval is not None:
         options.clock_interval = _values.whole("clock_interval", clock_interval, 0, _U32_MAX)
     if shortage_count_max is not None:
-        options.shortage_count_max = _values.whole("shortage_count_max", shortage_count_max, 0,
-                                                   _U32_MAX)
+        options.shortage_count_max = _values.whole(
+            "shortage_count_max", shortage_count_max, 0, _U32_MAX
+        )
     options.shortage_path = _path(shortage)
-    check(_LIBRARY.vmm_history_start(_handle_of(owner), _values.device(device),
-                                     ctypes.byref(options)))
+    check(
+        _LIBRARY.vmm_history_start(_handle_of(owner), _values.device(device), ctypes.byref(options))
+    )
     if frames:
         _add_frames(owner)
 
 
 def dump(owner: Any, path: str | os.PathLike[str], *, device: int = 0) -> None:
     """Writes what was recorded so far, and what lies where now."""
-    check(_LIBRARY.vmm_history_dump(_handle_of(owner), _values.device(device),
-                                    _path(path)))
+    check(_LIBRARY.vmm_history_dump(_handle_of(owner), _values.device(device), _path(path)))
 
 
 def stop(owner: Any, path: str | os.PathLike[str] | None = None, *, device: int = 0) -> None:
@@ -95,8 +107,9 @@ def stop(owner: Any, path: str | os.PathLike[str] | None = None, *, device: int 
 
 
 @contextlib.contextmanager
-def record(owner: Any, path: str | os.PathLike[str], *, device: int = 0,
-           **options: Any) -> Iterator[None]:
+def record(
+    owner: Any, path: str | os.PathLike[str], *, device: int = 0, **options: Any
+) -> Iterator[None]:
     """start(), and at the end of the with, failed or not, stop(). A path that cannot be written is
     an OSError before anything is recorded: what stands there stays until the end."""
     with open(os.fspath(path), "ab"):  # a number is no path
@@ -113,8 +126,11 @@ def record(owner: Any, path: str | os.PathLike[str], *, device: int = 0,
 
 def _swap(tag_number: int, line_number: int) -> tuple[int, int]:
     tag_before, line_before = _native.U32(), _native.U32()
-    check(_LIBRARY.vmm_history_label(tag_number, line_number, ctypes.byref(tag_before),
-                                     ctypes.byref(line_before)))
+    check(
+        _LIBRARY.vmm_history_label(
+            tag_number, line_number, ctypes.byref(tag_before), ctypes.byref(line_before)
+        )
+    )
     return tag_before.value, line_before.value
 
 
@@ -142,10 +158,14 @@ def _line_of_caller() -> int:
     known = _lines.get(key)
     if known is None:
         number = _native.U32()
-        check(_LIBRARY.vmm_history_line(frame.f_code.co_filename.encode("utf-8", "replace"),
-                                        frame.f_lineno,
-                                        frame.f_code.co_name.encode("utf-8", "replace"),
-                                        ctypes.byref(number)))
+        check(
+            _LIBRARY.vmm_history_line(
+                frame.f_code.co_filename.encode("utf-8", "replace"),
+                frame.f_lineno,
+                frame.f_code.co_name.encode("utf-8", "replace"),
+                ctypes.byref(number),
+            )
+        )
         known = _lines[key] = number.value
     return known
 
@@ -159,6 +179,7 @@ def _with_line(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*arguments, **named)
         finally:
             _swap(*before)
+
     return labelled
 
 

@@ -61,15 +61,20 @@ class Range(Block):
         """Changes the size and keeps the data; the address may change unless `in_place`. Raises
         InUse while an array shows it."""
         self._check_live()
-        request = _native.ResizeRequest(size_bytes=_values.size("size", size),
-                                        growth_bytes=_values.size("growth", growth),
-                                        in_place=_values.flag("in_place", in_place))
+        request = _native.ResizeRequest(
+            size_bytes=_values.size("size", size),
+            growth_bytes=_values.size("growth", growth),
+            in_place=_values.flag("in_place", in_place),
+        )
         self._life.alone(self._resize, request)
 
     def _resize(self, request: _native.ResizeRequest) -> None:
         request.at = self._life.at
-        check(_LIBRARY.vmm_manager_resize(self._owner.handle, ctypes.byref(request),
-                                          ctypes.byref(self._life.at)))
+        check(
+            _LIBRARY.vmm_manager_resize(
+                self._owner.handle, ctypes.byref(request), ctypes.byref(self._life.at)
+            )
+        )
         self.size = request.size_bytes
 
     def settle(self) -> None:
@@ -98,11 +103,21 @@ class Manager(_values.OneOwner):
     driver; blocks that are live then are freed. One that is dropped is closed after its last
     block."""
 
-    def __init__(self, driver: Driver, *, policy: str | None = None, budget: int = 0,
-                 fragment_ratio: float | None = None, chunk_bytes: int | None = None,
-                 reservation_bytes: int | None = None, wait_when_short: bool = True,
-                 read_environment: bool = False, report_live: bool = True,
-                 shareable: int = 0, streams_forgotten: bool = False) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        policy: str | None = None,
+        budget: int = 0,
+        fragment_ratio: float | None = None,
+        chunk_bytes: int | None = None,
+        reservation_bytes: int | None = None,
+        wait_when_short: bool = True,
+        read_environment: bool = False,
+        report_live: bool = True,
+        shareable: int = 0,
+        streams_forgotten: bool = False,
+    ) -> None:
         """`shareable`: libvmm.share.Kind of all memory, for libvmm.share.export_block()."""
         self._handle = ctypes.c_void_p()
         _values.one_of("driver", driver, Driver)
@@ -123,8 +138,11 @@ class Manager(_values.OneOwner):
         options.report_live = _values.flag("report_live", report_live)
         options.streams_forgotten = _values.flag("streams_forgotten", streams_forgotten)
         self.driver = driver
-        check(_LIBRARY.vmm_manager_create(driver.handle, ctypes.byref(options),
-                                          ctypes.byref(self._handle)))
+        check(
+            _LIBRARY.vmm_manager_create(
+                driver.handle, ctypes.byref(options), ctypes.byref(self._handle)
+            )
+        )
         self._life = _ManagerLife(self._handle, driver)
 
     @property
@@ -137,14 +155,15 @@ class Manager(_values.OneOwner):
         """Whether close() has not been called."""
         return bool(self._handle)
 
-    def allocate(self, size: int, *, stream: int = 0, growth: int = 0,
-                 alignment: int = 0) -> Range:
+    def allocate(self, size: int, *, stream: int = 0, growth: int = 0, alignment: int = 0) -> Range:
         """`growth` bytes of addresses are kept free behind the block."""
         number = _values.stream(stream)
-        request = _native.BlockRequest(size_bytes=_values.size("size", size),
-                                       growth_bytes=_values.size("growth", growth),
-                                       alignment_bytes=_values.size("alignment", alignment),
-                                       stream=number)
+        request = _native.BlockRequest(
+            size_bytes=_values.size("size", size),
+            growth_bytes=_values.size("growth", growth),
+            alignment_bytes=_values.size("alignment", alignment),
+            stream=number,
+        )
         at = ctypes.c_void_p()
         check(_LIBRARY.vmm_manager_allocate(self._handle, ctypes.byref(request), ctypes.byref(at)))
         return Range(self, at.value or 0, request.size_bytes, number)
@@ -158,17 +177,27 @@ class Manager(_values.OneOwner):
     def _set_access(self, address: int, grants: Any) -> None:
         check(_LIBRARY.vmm_manager_set_access(self._handle, address, grants, len(grants)))
 
-    def copy(self, target: Block, source: Block, size: int | None = None, *, stream: int = 0,
-             mode: Copy = Copy.BYTES) -> None:
+    def copy(
+        self,
+        target: Block,
+        source: Block,
+        size: int | None = None,
+        *,
+        stream: int = 0,
+        mode: Copy = Copy.BYTES,
+    ) -> None:
         """The first `size` bytes of one block into another; all of it without a size. Raises
         UnknownAddress and InvalidArgument for ranges that are not live blocks, and InUse where the
         memory under an array would change: of the target by ALIAS and MOVE, of the source by MOVE,
         after which no array can be made of it."""
         into, of = _values.one_of("target", target, Block), _values.one_of("source", source, Block)
         request = _native.CopyRequest(
-            target=into.address, source=of.address,
+            target=into.address,
+            source=of.address,
             size_bytes=of.size if size is None else _values.size("size", size),
-            stream=_values.stream(stream), mode=int(_values.member("mode", mode, Copy)))
+            stream=_values.stream(stream),
+            mode=int(_values.member("mode", mode, Copy)),
+        )
         if request.mode == Copy.BYTES:
             self._copy(request)
             return
@@ -199,8 +228,11 @@ class Manager(_values.OneOwner):
     def trim(self, limit: int = 0) -> TrimReport:
         """Gives cached memory back until at most `limit` bytes of it are kept."""
         report = _native.TrimReport()
-        check(_LIBRARY.vmm_manager_trim(self._handle, _values.size("limit", limit),
-                                        ctypes.byref(report)))
+        check(
+            _LIBRARY.vmm_manager_trim(
+                self._handle, _values.size("limit", limit), ctypes.byref(report)
+            )
+        )
         return values_of(report, TrimReport)
 
     def statistics(self) -> ManagerStatistics:
@@ -222,8 +254,12 @@ class Manager(_values.OneOwner):
     def __enter__(self) -> Manager:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         _lifetime.leave(self.close, kind)
 
     def __del__(self) -> None:
@@ -234,8 +270,12 @@ class Manager(_values.OneOwner):
         if not self._handle:
             return "<libvmm.Manager, closed>"
         numbers = _native.ManagerStatistics()
-        if not self._life.is_here() or \
-                _LIBRARY.vmm_manager_get_statistics(self._handle, ctypes.byref(numbers)) != 0:
+        if (
+            not self._life.is_here()
+            or _LIBRARY.vmm_manager_get_statistics(self._handle, ctypes.byref(numbers)) != 0
+        ):
             return f"<libvmm.Manager of {self.driver!r}>"
-        return (f"<libvmm.Manager of {self.driver!r}: {numbers.live_count} blocks of "
-                f"{numbers.user_bytes} bytes live, {numbers.held_bytes} bytes held>")
+        return (
+            f"<libvmm.Manager of {self.driver!r}: {numbers.live_count} blocks of "
+            f"{numbers.user_bytes} bytes live, {numbers.held_bytes} bytes held>"
+        )

@@ -85,9 +85,11 @@ class MemoryManager(_Base):
 
     def get_ipc_handle(self, memory: Any) -> Any:
         """Raises NotSupported."""
-        raise NotSupported("memory of libvmm.numba has no legacy IPC handle. libvmm.share sends "
-                           "blocks of a pool to other processes; Numba's own memory manager has "
-                           "such handles")
+        raise NotSupported(
+            "memory of libvmm.numba has no legacy IPC handle. libvmm.share sends "
+            "blocks of a pool to other processes; Numba's own memory manager has "
+            "such handles"
+        )
 
     def reset(self) -> None:
         """Gives all memory of the context back, that of living arrays too, as Numba's own does. The

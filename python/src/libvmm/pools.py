@@ -214,8 +214,10 @@ class Block(_values.OneOwner):
         if self._life.has_ended or not self._life.at.value:
             raise UnknownAddress("the block was freed before")
         if not self._owner.is_open:
-            raise InvalidHandle("the pool or manager that the block is of was closed, and with it "
-                                "went the block's memory")
+            raise InvalidHandle(
+                "the pool or manager that the block is of was closed, and with it "
+                "went the block's memory"
+            )
 
     def set_access(self, rights: Mapping[Any, Rights]) -> None:
         """Rights of this block, by device or (Place, number), until it is freed; they overrule
@@ -241,8 +243,12 @@ class Block(_values.OneOwner):
     def __enter__(self) -> Block:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self.address:
             _lifetime.leave(self.free, kind)
 
@@ -287,12 +293,24 @@ class Pool(_values.OneOwner):
     free has finished. Blocks are multiples of 512 bytes; a stream is its number, 0 the default. A
     pool that is dropped is closed after its last block."""
 
-    def __init__(self, driver: Driver, *, policy: str | None = None, budget: int = 0,
-                 capture: Capture = Capture.REFUSE, page_bytes: int = 0, page_count: int = 0,
-                 reservation_bytes: int | None = None, wait_when_short: bool = True,
-                 place: tuple[Place, int] | None = None, read_environment: bool = False,
-                 report_live: bool = True, fronts: Fronts = Fronts.WAITING,
-                 captures_announced: bool = False, streams_forgotten: bool = False) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        policy: str | None = None,
+        budget: int = 0,
+        capture: Capture = Capture.REFUSE,
+        page_bytes: int = 0,
+        page_count: int = 0,
+        reservation_bytes: int | None = None,
+        wait_when_short: bool = True,
+        place: tuple[Place, int] | None = None,
+        read_environment: bool = False,
+        report_live: bool = True,
+        fronts: Fronts = Fronts.WAITING,
+        captures_announced: bool = False,
+        streams_forgotten: bool = False,
+    ) -> None:
         self._handle = ctypes.c_void_p()
         _values.one_of("driver", driver, Driver)
         options = _native.PoolOptions()
@@ -315,8 +333,11 @@ class Pool(_values.OneOwner):
         options.captures_announced = _values.flag("captures_announced", captures_announced)
         options.streams_forgotten = _values.flag("streams_forgotten", streams_forgotten)
         self.driver = driver
-        check(_LIBRARY.vmm_pool_create(driver.handle, ctypes.byref(options),
-                                       ctypes.byref(self._handle)))
+        check(
+            _LIBRARY.vmm_pool_create(
+                driver.handle, ctypes.byref(options), ctypes.byref(self._handle)
+            )
+        )
         self._life = _PoolLife(self._handle, driver)
 
     @property
@@ -339,9 +360,15 @@ class Pool(_values.OneOwner):
     def allocate_raw(self, size: int, stream: int = 0, *, alignment: int = 512) -> int:
         """An address that the caller frees by free_raw(). Raises as allocate()."""
         at = ctypes.c_void_p()
-        check(_LIBRARY.vmm_pool_allocate_aligned(self._handle, _values.size("size", size),
-                                                 _values.size("alignment", alignment),
-                                                 _values.stream(stream), ctypes.byref(at)))
+        check(
+            _LIBRARY.vmm_pool_allocate_aligned(
+                self._handle,
+                _values.size("size", size),
+                _values.size("alignment", alignment),
+                _values.stream(stream),
+                ctypes.byref(at),
+            )
+        )
         return at.value or 0
 
     def allocate_whole(self, size: int, stream: int = 0) -> Block:
@@ -413,15 +440,22 @@ class Pool(_values.OneOwner):
         where no request waits for it. Before the first request, with the most that will be live,
         it has nearly all of the memory made then. Raises OutOfMemory; what was made stays."""
         report = _native.PrepareReport()
-        check(_LIBRARY.vmm_pool_prepare(self._handle, _values.size("size", size),
-                                        _values.stream(stream), ctypes.byref(report)))
+        check(
+            _LIBRARY.vmm_pool_prepare(
+                self._handle,
+                _values.size("size", size),
+                _values.stream(stream),
+                ctypes.byref(report),
+            )
+        )
         return values_of(report, PrepareReport)
 
     def trim(self, limit: int = 0) -> TrimReport:
         """Gives free memory back until at most `limit` bytes of it are kept."""
         report = _native.TrimReport()
-        check(_LIBRARY.vmm_pool_trim(self._handle, _values.size("limit", limit),
-                                     ctypes.byref(report)))
+        check(
+            _LIBRARY.vmm_pool_trim(self._handle, _values.size("limit", limit), ctypes.byref(report))
+        )
         return values_of(report, TrimReport)
 
     def statistics(self) -> PoolStatistics:
@@ -436,8 +470,10 @@ class Pool(_values.OneOwner):
         check(_LIBRARY.vmm_pool_regions(self._handle, None, 0, ctypes.byref(count)))
         found = (_native.PoolRegion * (count.value + 16))()
         check(_LIBRARY.vmm_pool_regions(self._handle, found, len(found), ctypes.byref(count)))
-        return [Region(each.base or 0, each.size_bytes, each.stream or 0, RegionKind(each.kind))
-                for each in found[:min(count.value, len(found))]]
+        return [
+            Region(each.base or 0, each.size_bytes, each.stream or 0, RegionKind(each.kind))
+            for each in found[: min(count.value, len(found))]
+        ]
 
     def dump(self) -> str:
         """A text for people: statistics, then a line for each region in address order."""
@@ -455,10 +491,18 @@ class Pool(_values.OneOwner):
         check(_LIBRARY.vmm_pool_last_shortage(self._handle, ctypes.byref(found)))
         if found.request_bytes == 0:
             return None
-        return Shortage(found.request_bytes, found.stream or 0, Status(found.failure),
-                        bool(found.trimmed),
-                        bool(found.blocked), found.live_bytes, found.reusable_bytes,
-                        found.largest_free_bytes, found.held_bytes, found.budget_bytes)
+        return Shortage(
+            found.request_bytes,
+            found.stream or 0,
+            Status(found.failure),
+            bool(found.trimmed),
+            bool(found.blocked),
+            found.live_bytes,
+            found.reusable_bytes,
+            found.largest_free_bytes,
+            found.held_bytes,
+            found.budget_bytes,
+        )
 
     def subscribe(self, callback: Callable[[RemapNotice], None]) -> int:
         """Calls back before what lies at an address changes, until unsubscribe(). Of the pool the
@@ -470,10 +514,12 @@ class Pool(_values.OneOwner):
             seen = notice.contents
             _lifetime.thread.callbacks += 1
             try:
-                callback(RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes,
-                                     RemapKind(seen.kind)))
+                callback(
+                    RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes, RemapKind(seen.kind))
+                )
             finally:
                 _lifetime.thread.callbacks -= 1
+
         number = ctypes.c_uint64()
         callbacks, key = self._life.callbacks, object()
         callbacks[key] = told  # before the C library has it
@@ -504,8 +550,12 @@ class Pool(_values.OneOwner):
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         _lifetime.leave(self.close, kind)
 
     def __del__(self) -> None:
@@ -516,12 +566,29 @@ class Pool(_values.OneOwner):
         if not self._handle:
             return "<libvmm.Pool, closed>"
         numbers = _native.PoolStatistics()
-        if not self._life.is_here() or \
-                _LIBRARY.vmm_pool_get_statistics(self._handle, ctypes.byref(numbers)) != 0:
+        if (
+            not self._life.is_here()
+            or _LIBRARY.vmm_pool_get_statistics(self._handle, ctypes.byref(numbers)) != 0
+        ):
             return f"<libvmm.Pool of {self.driver!r}>"
-        return (f"<libvmm.Pool of {self.driver!r}: {numbers.live_count} blocks of "
-                f"{numbers.live_bytes} bytes live, {numbers.mapped_bytes} bytes mapped>")
+        return (
+            f"<libvmm.Pool of {self.driver!r}: {numbers.live_count} blocks of "
+            f"{numbers.live_bytes} bytes live, {numbers.mapped_bytes} bytes mapped>"
+        )
 
 
-__all__ = ["Block", "Capture", "Feature", "Fronts", "Pool", "PoolStatistics", "PrepareReport",
-           "Region", "RegionKind", "RemapKind", "RemapNotice", "Shortage", "TrimReport"]
+__all__ = [
+    "Block",
+    "Capture",
+    "Feature",
+    "Fronts",
+    "Pool",
+    "PoolStatistics",
+    "PrepareReport",
+    "Region",
+    "RegionKind",
+    "RemapKind",
+    "RemapNotice",
+    "Shortage",
+    "TrimReport",
+]

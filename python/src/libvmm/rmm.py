@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pool as an RMM resource, which feeds cuDF, CuPy, Numba and whoever else uses RMM.
 
+To use it:
+
     import libvmm, libvmm.rmm, rmm
     pool = libvmm.Pool(libvmm.Driver("cuda"))
     rmm.mr.set_current_device_resource(libvmm.rmm.resource(pool))

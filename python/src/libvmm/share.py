@@ -43,14 +43,25 @@ _LABEL_BYTES = 32
 
 
 class _Options(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("secret", ctypes.c_uint8 * SECRET_BYTES),
-                ("timeout_ms", _U32), ("reserved", _U32)]
+    _fields_ = [
+        ("struct_size", _U64),
+        ("secret", ctypes.c_uint8 * SECRET_BYTES),
+        ("timeout_ms", _U32),
+        ("reserved", _U32),
+    ]
 
 
 class _Export(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("size_bytes", _U64), ("handle_bytes", _U64),
-                ("kind", _U32), ("followed", _U32), ("one_handle", _U32), ("reserved", _U32),
-                ("label", ctypes.c_uint8 * _LABEL_BYTES)]
+    _fields_ = [
+        ("struct_size", _U64),
+        ("size_bytes", _U64),
+        ("handle_bytes", _U64),
+        ("kind", _U32),
+        ("followed", _U32),
+        ("one_handle", _U32),
+        ("reserved", _U32),
+        ("label", ctypes.c_uint8 * _LABEL_BYTES),
+    ]
 
 
 class _Import(_native.Sized):
@@ -58,14 +69,27 @@ class _Import(_native.Sized):
 
 
 class _Info(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("base", _HANDLE), ("size_bytes", _U64), ("id", _U64),
-                ("epoch", _U64), ("part_count", _U64), ("lent", _U32), ("reserved", _U32),
-                ("label", ctypes.c_uint8 * _LABEL_BYTES)]
+    _fields_ = [
+        ("struct_size", _U64),
+        ("base", _HANDLE),
+        ("size_bytes", _U64),
+        ("id", _U64),
+        ("epoch", _U64),
+        ("part_count", _U64),
+        ("lent", _U32),
+        ("reserved", _U32),
+        ("label", ctypes.c_uint8 * _LABEL_BYTES),
+    ]
 
 
 class _Event(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("id", _U64), ("epoch", _U64), ("kind", _U32),
-                ("reason", _I32)]
+    _fields_ = [
+        ("struct_size", _U64),
+        ("id", _U64),
+        ("epoch", _U64),
+        ("kind", _U32),
+        ("reason", _I32),
+    ]
 
 
 _SECRET = ctypes.POINTER(ctypes.c_uint8)
@@ -181,15 +205,22 @@ def _request(size: int, kind: Kind, label: bytes, **values: int) -> _Export:
     text = _values.data("label", label)
     if len(text) > _LABEL_BYTES:
         raise InvalidArgument(f"a label has {_LABEL_BYTES} bytes at most, not {len(text)}")
-    made.label[:len(text)] = text
+    made.label[: len(text)] = text
     return made
 
 
 def _info(query: Any, handle: ctypes.c_void_p) -> SharedInfo:
     info = _Info()
     check(query(handle, ctypes.byref(info)))
-    return SharedInfo(info.base or 0, info.size_bytes, info.id, info.epoch, info.part_count,
-                      bool(info.lent), bytes(info.label).rstrip(b"\0"))
+    return SharedInfo(
+        info.base or 0,
+        info.size_bytes,
+        info.id,
+        info.epoch,
+        info.part_count,
+        bool(info.lent),
+        bytes(info.label).rstrip(b"\0"),
+    )
 
 
 class _ShareLife(_lifetime.Life):
@@ -222,8 +253,13 @@ class _Handle(_values.OneOwner):
 
     _life: _ShareLife
 
-    def __init__(self, handle: ctypes.c_void_p, end: Any, parent: _lifetime.Life | None = None,
-                 life_type: type[_ShareLife] = _ShareLife) -> None:
+    def __init__(
+        self,
+        handle: ctypes.c_void_p,
+        end: Any,
+        parent: _lifetime.Life | None = None,
+        life_type: type[_ShareLife] = _ShareLife,
+    ) -> None:
         self._handle = handle
         self._life = life_type(f"share.{type(self).__name__}", parent)
         self._life.handle, self._life.call = handle, end
@@ -250,8 +286,12 @@ class _Handle(_values.OneOwner):
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         _lifetime.leave(self.close, kind)
 
     def __del__(self) -> None:
@@ -289,27 +329,56 @@ class Lent(_Handle):
         check(_LIBRARY.vmm_share_moved(self._handle, at))
 
 
-def export(driver: Driver, size: int, *, handle_bytes: int = 0, kind: Kind = Kind.POSIX_FD,
-           label: bytes = b"") -> Lent:
+def export(
+    driver: Driver,
+    size: int,
+    *,
+    handle_bytes: int = 0,
+    kind: Kind = Kind.POSIX_FD,
+    label: bytes = b"",
+) -> Lent:
     """Memory of its own, to be lent; of one handle, or of handles of `handle_bytes`."""
-    request = _request(_values.size("size", size), kind, label,
-                       handle_bytes=_values.size("handle_bytes", handle_bytes))
+    request = _request(
+        _values.size("size", size),
+        kind,
+        label,
+        handle_bytes=_values.size("handle_bytes", handle_bytes),
+    )
     made = ctypes.c_void_p()
-    check(_LIBRARY.vmm_share_export(_values.one_of("driver", driver, Driver).handle,
-                                    ctypes.byref(request), ctypes.byref(made)))
+    check(
+        _LIBRARY.vmm_share_export(
+            _values.one_of("driver", driver, Driver).handle,
+            ctypes.byref(request),
+            ctypes.byref(made),
+        )
+    )
     return Lent(made, driver)
 
 
-def export_block(block: Range, *, followed: bool = False, one_handle: bool = False,
-                 kind: Kind = Kind.POSIX_FD, label: bytes = b"") -> Lent:
+def export_block(
+    block: Range,
+    *,
+    followed: bool = False,
+    one_handle: bool = False,
+    kind: Kind = Kind.POSIX_FD,
+    label: bytes = b"",
+) -> Lent:
     """A block of a manager that was made with `shareable`. Until the export ends, a block that is
     not `followed` is neither freed nor resized (InUse)."""
     owner = _values.one_of("block", block, Range)._owner
-    request = _request(0, kind, label, followed=_values.flag("followed", followed),
-                       one_handle=_values.flag("one_handle", one_handle))
+    request = _request(
+        0,
+        kind,
+        label,
+        followed=_values.flag("followed", followed),
+        one_handle=_values.flag("one_handle", one_handle),
+    )
     made = ctypes.c_void_p()
-    check(_LIBRARY.vmm_share_export_block(owner.handle, block.address, ctypes.byref(request),
-                                          ctypes.byref(made)))
+    check(
+        _LIBRARY.vmm_share_export_block(
+            owner.handle, block.address, ctypes.byref(request), ctypes.byref(made)
+        )
+    )
     return Lent(made, block)
 
 
@@ -412,16 +481,22 @@ class Channel(_Handle):
         what the peer refuses it for."""
         self._check_open()
         number = ctypes.c_uint64()
-        check(_LIBRARY.vmm_share_lend(self._handle, _values.one_of("block", block, Lent).handle,
-                                      ctypes.byref(number)))
+        check(
+            _LIBRARY.vmm_share_lend(
+                self._handle, _values.one_of("block", block, Lent).handle, ctypes.byref(number)
+            )
+        )
         return number.value
 
     def update(self, number: int) -> int:
         """Tells the peer that a followed block has changed; returns its new epoch."""
         self._check_open()
         epoch = ctypes.c_uint64()
-        check(_LIBRARY.vmm_share_update(self._handle, _values.whole("number", number),
-                                        ctypes.byref(epoch)))
+        check(
+            _LIBRARY.vmm_share_update(
+                self._handle, _values.whole("number", number), ctypes.byref(epoch)
+            )
+        )
         return epoch.value
 
     def take_back(self, number: int) -> None:
@@ -439,17 +514,23 @@ class Channel(_Handle):
         reason = error_of(event.reason) if event.kind == What.REFUSED else None
         return Event(What(event.kind), event.id, event.epoch, reason)
 
-    def borrow(self, driver: Driver, *, read_only: bool = False,
-               any_device: bool = False) -> Borrowed:
+    def borrow(
+        self, driver: Driver, *, read_only: bool = False, any_device: bool = False
+    ) -> Borrowed:
         """The oldest block that is offered, waiting for one where none is: imported, mapped and
         accepted. `any_device`: the peer may number devices in another way."""
         self._check_open()
-        request = _Import(read_only=_values.flag("read_only", read_only),
-                          any_device=_values.flag("any_device", any_device))
+        request = _Import(
+            read_only=_values.flag("read_only", read_only),
+            any_device=_values.flag("any_device", any_device),
+        )
         made = ctypes.c_void_p()
         with_driver = _values.one_of("driver", driver, Driver)
-        check(_LIBRARY.vmm_share_borrow(self._handle, with_driver.handle, ctypes.byref(request),
-                                        ctypes.byref(made)))
+        check(
+            _LIBRARY.vmm_share_borrow(
+                self._handle, with_driver.handle, ctypes.byref(request), ctypes.byref(made)
+            )
+        )
         return Borrowed(made, self, with_driver)
 
 
@@ -457,8 +538,11 @@ def connect(path: str | os.PathLike[str], secret: bytes, *, timeout_ms: int = 10
     """To a Listener's path."""
     made = ctypes.c_void_p()
     with _options(secret, timeout_ms) as options:
-        check(_LIBRARY.vmm_share_connect(_values.text("path", os.fspath(path)), options,
-                                         ctypes.byref(made)))
+        check(
+            _LIBRARY.vmm_share_connect(
+                _values.text("path", os.fspath(path)), options, ctypes.byref(made)
+            )
+        )
     return Channel(made)
 
 

@@ -39,25 +39,50 @@ TIERS = ("best", "pinned", "pageable", "file")
 
 
 class _Options(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("directory", ctypes.c_char_p), ("tier", _U32),
-                ("verify", _U32)]
+    _fields_ = [
+        ("struct_size", _U64),
+        ("directory", ctypes.c_char_p),
+        ("tier", _U32),
+        ("verify", _U32),
+    ]
 
 
 class _Request(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("tags", ctypes.POINTER(ctypes.c_char_p)),
-                ("tag_count", _U64), ("streams", ctypes.POINTER(_HANDLE)), ("stream_count", _U64),
-                ("use_contents", _U32), ("contents", _U32)]
+    _fields_ = [
+        ("struct_size", _U64),
+        ("tags", ctypes.POINTER(ctypes.c_char_p)),
+        ("tag_count", _U64),
+        ("streams", ctypes.POINTER(_HANDLE)),
+        ("stream_count", _U64),
+        ("use_contents", _U32),
+        ("contents", _U32),
+    ]
 
 
 class _Report(_native.Sized):
-    _fields_ = [(name, _U64) for name in ("struct_size", "suspended_bytes", "backup_bytes",
-                                          "region_count", "refused_bytes", "cached_bytes",
-                                          "unfinished_bytes", "reserved")]
+    _fields_ = [
+        (name, _U64)
+        for name in (
+            "struct_size",
+            "suspended_bytes",
+            "backup_bytes",
+            "region_count",
+            "refused_bytes",
+            "cached_bytes",
+            "unfinished_bytes",
+            "reserved",
+        )
+    ]
 
 
 class _Info(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("backup_bytes", _U64), ("obstacle", ctypes.c_char_p),
-                ("is_suspended", _U32), ("reserved", _U32)]
+    _fields_ = [
+        ("struct_size", _U64),
+        ("backup_bytes", _U64),
+        ("obstacle", ctypes.c_char_p),
+        ("is_suspended", _U32),
+        ("reserved", _U32),
+    ]
 
 
 _CALLS: dict[str, list[Any]] = {
@@ -136,8 +161,9 @@ class _SuspenderLife(_lifetime.Life):
     def end(self) -> None:
         check(_LIBRARY.vmm_suspender_destroy(self.handle))
         for region, tag, key in list(self.barred):
-            region.forbid(key, f"the memory was lost: the Suspender was closed while '{tag}' was "
-                               "suspended")
+            region.forbid(
+                key, f"the memory was lost: the Suspender was closed while '{tag}' was suspended"
+            )
         for each in list(self.regions):
             self.remove(each)
 
@@ -159,12 +185,20 @@ class Suspender(_values.OneOwner):
     """Suspends and resumes pools and managers by tag. Any thread may call it; calls wait for each
     other. Close it before its pools and managers; what is suspended then loses its contents."""
 
-    def __init__(self, *, tier: str = "best", directory: str | os.PathLike[str] | None = None,
-                 verify: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        tier: str = "best",
+        directory: str | os.PathLike[str] | None = None,
+        verify: bool = False,
+    ) -> None:
         self._handle = ctypes.c_void_p()
         folder = None if directory is None else _values.text("directory", os.fspath(directory))
-        options = _Options(directory=folder, tier=_one_of(tier, TIERS, "tier"),
-                           verify=_values.flag("verify", verify))
+        options = _Options(
+            directory=folder,
+            tier=_one_of(tier, TIERS, "tier"),
+            verify=_values.flag("verify", verify),
+        )
         check(_LIBRARY.vmm_suspender_create(ctypes.byref(options), ctypes.byref(self._handle)))
         self._life = _SuspenderLife(self._handle)
         self._regions: list[tuple[Pool | Manager, str]] = []
@@ -191,8 +225,11 @@ class Suspender(_values.OneOwner):
     def add(self, allocator: Pool | Manager, tag: str, contents: str = "keep") -> None:
         """The pool or manager is a region from now on; several may have one tag."""
         call = self._call(allocator, "add")
-        check(call(self._handle, allocator.handle, _text(tag),
-                   _one_of(contents, CONTENTS, "contents")))
+        check(
+            call(
+                self._handle, allocator.handle, _text(tag), _one_of(contents, CONTENTS, "contents")
+            )
+        )
         allocator._life.keep(self._life.key, "suspend.Suspender")
         self._life.regions[allocator._life] = tag
         self._regions.append((allocator, tag))
@@ -204,8 +241,9 @@ class Suspender(_values.OneOwner):
         self._regions = [each for each in self._regions if each[0] is not allocator]
         self._life.remove(allocator._life)
 
-    def suspend(self, *tags: str, streams: Iterable[int] = (),
-                contents: str | None = None) -> SuspendReport:
+    def suspend(
+        self, *tags: str, streams: Iterable[int] = (), contents: str | None = None
+    ) -> SuspendReport:
         """Gives the memory of the regions with these tags (none: all that are not suspended) back,
         behind the work of their streams and of `streams`. All or none. On `host`, where reading
         suspended memory would end the process, it raises InUse while an array shows it, and no
@@ -213,30 +251,45 @@ class Suspender(_values.OneOwner):
         if isinstance(streams, (str, bytes)) or not isinstance(streams, Iterable):
             raise _values.refuse("streams", "a sequence of streams' numbers", streams)
         named = [_values.stream(stream, "streams") for stream in streams]
-        request = _Request(tags=_texts(tags), tag_count=len(tags),
-                           streams=(_HANDLE * len(named))(*named), stream_count=len(named),
-                           use_contents=contents is not None,
-                           contents=_one_of(contents or "keep", CONTENTS, "contents"))
+        request = _Request(
+            tags=_texts(tags),
+            tag_count=len(tags),
+            streams=(_HANDLE * len(named))(*named),
+            stream_count=len(named),
+            use_contents=contents is not None,
+            contents=_one_of(contents or "keep", CONTENTS, "contents"),
+        )
         report = _Report()
         barred = self._forbid(tags)
         try:
             for life, _, _ in barred:
                 life.check_hidden()
-            check(_LIBRARY.vmm_suspender_suspend(self._handle, ctypes.byref(request),
-                                                 ctypes.byref(report)))
+            check(
+                _LIBRARY.vmm_suspender_suspend(
+                    self._handle, ctypes.byref(request), ctypes.byref(report)
+                )
+            )
         except Error:
             for life, _, key in barred:
                 life.allow(key)
             raise
         self._life.barred.extend(barred)
         self._life.allow(self.is_suspended)  # what another thread has resumed meanwhile
-        return SuspendReport(report.suspended_bytes, report.backup_bytes, report.region_count,
-                             report.refused_bytes, report.cached_bytes, report.unfinished_bytes)
+        return SuspendReport(
+            report.suspended_bytes,
+            report.backup_bytes,
+            report.region_count,
+            report.refused_bytes,
+            report.cached_bytes,
+            report.unfinished_bytes,
+        )
 
     def _forbid(self, tags: tuple[str, ...]) -> list[tuple[_lifetime.Life, str, object]]:
         barred: list[tuple[_lifetime.Life, str, object]] = [
-            (allocator._life, tag, object()) for allocator, tag in list(self._regions)
-            if (not tags or tag in tags) and _is_read_by_host(allocator)]
+            (allocator._life, tag, object())
+            for allocator, tag in list(self._regions)
+            if (not tags or tag in tags) and _is_read_by_host(allocator)
+        ]
         for life, tag, key in barred:
             life.forbid(key, f"the memory is suspended: resume('{tag}') first")
         return barred
@@ -251,8 +304,11 @@ class Suspender(_values.OneOwner):
 
     def _query(self, tag: str | None = None) -> _Info:
         info = _Info()
-        check(_LIBRARY.vmm_suspender_query(self._handle, None if tag is None else _text(tag),
-                                           ctypes.byref(info)))
+        check(
+            _LIBRARY.vmm_suspender_query(
+                self._handle, None if tag is None else _text(tag), ctypes.byref(info)
+            )
+        )
         return info
 
     def is_suspended(self, tag: str) -> bool:
@@ -274,8 +330,11 @@ class Suspender(_values.OneOwner):
         the bytes is not kept: not suspended, or discarded."""
         into = bytearray(_values.size("size", size))
         place = (ctypes.c_char * len(into)).from_buffer(into)
-        check(_LIBRARY.vmm_suspender_read_backup(self._handle, place,
-                                                 _values.address("address", address), len(into)))
+        check(
+            _LIBRARY.vmm_suspender_read_backup(
+                self._handle, place, _values.address("address", address), len(into)
+            )
+        )
         return into
 
     def return_backups(self) -> None:
@@ -291,8 +350,12 @@ class Suspender(_values.OneOwner):
     def __enter__(self) -> Suspender:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         _lifetime.leave(self.close, kind)
 
     def __del__(self) -> None:

@@ -45,8 +45,9 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError as missing:
-        raise ImportError("libvmm.torch_memory_saver needs PyTorch, which is not installed") \
-            from missing
+        raise ImportError(
+            "libvmm.torch_memory_saver needs PyTorch, which is not installed"
+        ) from missing
     return torch
 
 
@@ -57,8 +58,9 @@ class _Region:
         self._saver = saver
         self._driver = saver.driver(device)
         # A segment that a capture needs is the graph's own until PyTorch frees it.
-        self.pool = Pool(self._driver, report_live=False, capture=Capture.PRIVATE,
-                         streams_forgotten=True)  # PyTorch's live as long as the process
+        self.pool = Pool(
+            self._driver, report_live=False, capture=Capture.PRIVATE, streams_forgotten=True
+        )  # PyTorch's live as long as the process
         self._captures: dict[int, int] = {}
         # PyTorch keeps the addresses of both for as long as the process lives, and calls them while
         # Python ends: a reference that is never given back keeps them, and this region, until then.
@@ -72,13 +74,16 @@ class _Region:
     # Called by PyTorch for each segment; a null pointer is its OutOfMemoryError.
     def _allocate(self, size: int, _device: int, stream: int | None) -> int | None:
         try:
-            if self._saver.margin_bytes and \
-                    self._driver.memory()[0] < size + self._saver.margin_bytes:
+            if (
+                self._saver.margin_bytes
+                and self._driver.memory()[0] < size + self._saver.margin_bytes
+            ):
                 return None
             at = self.pool.allocate_raw(size, stream or 0)
             capture = ctypes.c_uint64()
-            status = _native.LIBRARY.vmm_pool_capture_number(self.pool.handle, stream,
-                                                             ctypes.byref(capture))
+            status = _native.LIBRARY.vmm_pool_capture_number(
+                self.pool.handle, stream, ctypes.byref(capture)
+            )
             if status == 0 and capture.value:
                 self._captures[at] = capture.value
             return at
@@ -142,8 +147,11 @@ class _Impl:
 
     def _running(self, backup: str, tags: list[str], is_suspended: bool) -> list[str]:
         own = dict.fromkeys(name for (name, kind, _) in self._regions if kind == backup)
-        return [name for name in own
-                if name in tags and self._suspenders[backup].is_suspended(name) == is_suspended]
+        return [
+            name
+            for name in own
+            if name in tags and self._suspenders[backup].is_suspended(name) == is_suspended
+        ]
 
     def _suspend(self, groups: list[tuple[str, list[str], str | None]]) -> None:
         # What is kept goes first: a later failure brings it back as it was.
@@ -170,8 +178,9 @@ class _Impl:
             for backup in _BACKUPS:
                 own = [name for (name, kind, _) in self._regions if kind == backup and name in tags]
                 # By its name also what is suspended already, which is refused then.
-                named = (self._running(backup, tags, False) if tag is None
-                         else list(dict.fromkeys(own)))
+                named = (
+                    self._running(backup, tags, False) if tag is None else list(dict.fromkeys(own))
+                )
                 groups.append((backup, named, None))
             self._suspend(groups)
 
@@ -180,8 +189,12 @@ class _Impl:
         discarded. Answers the tags."""
         with self._lock:
             tags = self._running("pinned", self.tags(), False)
-            self._suspend([("pinned", [name for name in tags if name in kept], "keep"),
-                           ("pinned", [name for name in tags if name not in kept], "discard")])
+            self._suspend(
+                [
+                    ("pinned", [name for name in tags if name in kept], "keep"),
+                    ("pinned", [name for name in tags if name not in kept], "discard"),
+                ]
+            )
             return tags
 
     def discard(self, named: Iterable[str]) -> list[str]:
@@ -248,11 +261,14 @@ class TorchMemorySaver:
 
     @contextmanager
     def cuda_graph(
-            self,
-            cuda_graph: Any, pool: Any = None, stream: Any = None,
-            capture_error_mode: str = 'global',
-            tag: str = _TAG_DEFAULT, enable_cpu_backup: bool = False,
-            cpu_backup_backend: Optional[CpuBackupBackend] = None,
+        self,
+        cuda_graph: Any,
+        pool: Any = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+        tag: str = _TAG_DEFAULT,
+        enable_cpu_backup: bool = False,
+        cpu_backup_backend: Optional[CpuBackupBackend] = None,
     ) -> Iterator[None]:
         """As torch.cuda.graph; what the capture allocates is the tag's, and a replay after a resume
         finds it at the same addresses. Raises ValueError for a `pool` of the caller's, whose memory
@@ -262,8 +278,12 @@ class TorchMemorySaver:
         backup = _backup_of(enable_cpu_backup, False, cpu_backup_backend)
         impl = self._ensure_initialized()
         mem_pool = impl.region(tag, backup).mem_pool
-        with _torch().cuda.graph(cuda_graph, pool=mem_pool.id, stream=stream,
-                                 capture_error_mode=capture_error_mode), _inside(impl):
+        with (
+            _torch().cuda.graph(
+                cuda_graph, pool=mem_pool.id, stream=stream, capture_error_mode=capture_error_mode
+            ),
+            _inside(impl),
+        ):
             yield
 
     @contextmanager
@@ -334,16 +354,20 @@ class TorchMemorySaver:
         if x.nbytes == 0:
             return torch.empty(x.shape, dtype=x.dtype)
         kept = self._ensure_initialized().backup(x.data_ptr(), x.nbytes)
-        return None if kept is None else \
-            torch.frombuffer(kept, dtype=torch.uint8).view(x.dtype).view(x.shape)
+        return (
+            None
+            if kept is None
+            else torch.frombuffer(kept, dtype=torch.uint8).view(x.dtype).view(x.shape)
+        )
 
     def set_disk_backup_dir(self, path: str) -> None:
         """Where backups of regions with enable_disk_backup lie. Raises RuntimeError where there is
         such a region already."""
         impl = self._ensure_initialized()
         if "disk" in impl._suspenders:
-            raise RuntimeError("set_disk_backup_dir() comes before the first region with a disk "
-                               "backup")
+            raise RuntimeError(
+                "set_disk_backup_dir() comes before the first region with a disk backup"
+            )
         os.makedirs(path, exist_ok=True)
         impl.disk_directory = path
 

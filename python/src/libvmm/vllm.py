@@ -21,8 +21,10 @@ from .torch_memory_saver import _Impl
 
 try:
     from vllm.device_allocator.sleep_mode_backend import (  # type: ignore[import-not-found]
-        SleepModeBackend as _Base)
+        SleepModeBackend as _Base,
+    )
 except ImportError:
+
     class _Base:  # type: ignore[no-redef]
         """Stands in where vLLM is not installed, or has no such backends."""
 
@@ -32,6 +34,7 @@ except ImportError:
         def state(self) -> str:
             """RUNNING, SUSPENDED or RESUMING."""
             return self._state
+
 
 #: What the backend is called on vLLM's command line.
 NAME = "libvmm"
@@ -53,6 +56,7 @@ def _memory() -> _Impl:
 def use_memory_pool(tag: str = "default") -> Iterator[None]:
     """Tensors that this thread makes inside are the tag's, as with CuMemAllocator's method."""
     import torch
+
     with torch.cuda.use_mem_pool(_memory().region(tag, "pinned").mem_pool):
         yield
 
@@ -106,6 +110,7 @@ class VmmBackend(_Base):  # type: ignore[misc,valid-type]
     def is_supported(cls) -> bool:
         """Whether a CUDA driver can be opened."""
         from .drivers import drivers
+
         return any(each.name == "cuda" and each.available for each in drivers())
 
     @classmethod
@@ -134,10 +139,12 @@ def register() -> None:
     it several times in a process."""
     try:
         from vllm.device_allocator.sleep_mode_backend import (  # type: ignore[import-not-found]
-            SleepModeBackendFactory)
+            SleepModeBackendFactory,
+        )
     except ImportError as missing:
-        raise ImportError("libvmm.vllm needs a vLLM that has sleep-mode backends, which is not "
-                          "installed") from missing
+        raise ImportError(
+            "libvmm.vllm needs a vLLM that has sleep-mode backends, which is not installed"
+        ) from missing
     try:
         SleepModeBackendFactory.get_backend_class(NAME)
     except ValueError:

@@ -8,6 +8,7 @@ leaves it as it is, and small types have their names.
 
 Needs PyTorch with CUDA, and libvmm. Prints one line a check; exit code 1 where one does not hold.
 """
+
 import argparse
 import gc
 import sys
@@ -75,8 +76,9 @@ def check_order(pool):
     whole = 8 * MIB
     ordered = [seen_by(pool, source, consumer, lambda block: block) for _ in range(20)]
     tell("a stream of the consumer's waits", ordered == [whole] * 20, f"{set(ordered)}")
-    default = [seen_by(pool, source, torch.cuda.default_stream(), lambda block: block)
-               for _ in range(20)]
+    default = [
+        seen_by(pool, source, torch.cuda.default_stream(), lambda block: block) for _ in range(20)
+    ]
     tell("the default stream waits", default == [whole] * 20, f"{set(default)}")
     own = [seen_by(pool, source, source, lambda block: block) for _ in range(5)]
     tell("the block's own stream needs nothing", own == [whole] * 5, f"{set(own)}")
@@ -94,11 +96,15 @@ def check_holds(driver, rounds):
     tensor, other = torch.from_dlpack(block), torch.from_dlpack(ranges[0])
     tensor.fill_(7)
     other.fill_(9)
-    calls = {"free": block.free, "free_raw": lambda: pool.free_raw(block.address),
-             "pool.close": pool.close, "manager.close": manager.close,
-             "resize": lambda: ranges[0].resize(2 * MIB),
-             "MOVE into": lambda: manager.copy(*ranges, mode=libvmm.Copy.MOVE),
-             "MOVE of": lambda: manager.copy(ranges[1], ranges[0], mode=libvmm.Copy.MOVE)}
+    calls = {
+        "free": block.free,
+        "free_raw": lambda: pool.free_raw(block.address),
+        "pool.close": pool.close,
+        "manager.close": manager.close,
+        "resize": lambda: ranges[0].resize(2 * MIB),
+        "MOVE into": lambda: manager.copy(*ranges, mode=libvmm.Copy.MOVE),
+        "MOVE of": lambda: manager.copy(ranges[1], ranges[0], mode=libvmm.Copy.MOVE),
+    }
     passed = [name for name, call in calls.items() if not refused(call)]
     whole = bool((tensor == 7).all()) and bool((other == 9).all())
     tell("nothing takes memory from under a tensor", not passed and whole, f"passed: {passed}")
@@ -131,8 +137,15 @@ def check_holds(driver, rounds):
 
 def check_types(pool):
     with pool.allocate(64) as block:
-        for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
-                     "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"):
+        for name in (
+            "bfloat16",
+            "float8_e4m3fn",
+            "float8_e5m2",
+            "float8_e4m3fnuz",
+            "float8_e5m2fnuz",
+            "float8_e8m0fnu",
+            "float4_e2m1fn_x2",
+        ):
             wanted = getattr(torch, name, None)
             try:
                 found = torch.from_dlpack(block.view(name)).dtype

@@ -16,6 +16,7 @@ use of CUDA, and have no native(), so that a pool of vmm takes the memory away. 
 needs; on the host's memory (PyTorch needs no CUDA then) kernels, graphs and the trainer are left
 out. Prints one line a check; exit code 1 where one does not hold.
 """
+
 import argparse
 import os
 import subprocess
@@ -56,13 +57,18 @@ class Regions:
         self.sleeper = Suspender()
         self.sleeper.add(self.pools["weights"], "weights", "keep")
         self.sleeper.add(self.pools["cache"], "cache", "discard")
-        self.block_bytes = {"weights": wanted.weights * wanted.unit // 8,
-                            "cache": wanted.cache * wanted.unit // 16}
+        self.block_bytes = {
+            "weights": wanted.weights * wanted.unit // 8,
+            "cache": wanted.cache * wanted.unit // 16,
+        }
         self.blocks = {
             tag: [self.pools[tag].allocate(size) for _ in range(8 if tag == "weights" else 16)]
-            for tag, size in self.block_bytes.items()}
-        self.tensors = {tag: [torch.from_dlpack(block.view("float32")) for block in blocks]
-                        for tag, blocks in self.blocks.items()}
+            for tag, size in self.block_bytes.items()
+        }
+        self.tensors = {
+            tag: [torch.from_dlpack(block.view("float32")) for block in blocks]
+            for tag, blocks in self.blocks.items()
+        }
         for number, each in enumerate(self.tensors["weights"]):
             each.uniform_(-1, 1) if number % 2 else each.normal_()
         self.fill_cache()
@@ -78,8 +84,10 @@ class Regions:
 
     def checksum(self):
         """Of the bits of the weights."""
-        return [int(each.view(self.torch.int32).sum(dtype=self.torch.int64))
-                for each in self.tensors["weights"]]
+        return [
+            int(each.view(self.torch.int32).sum(dtype=self.torch.int64))
+            for each in self.tensors["weights"]
+        ]
 
     def free(self):
         if self.is_device:
@@ -118,9 +126,11 @@ def check_kernels(regions):
     given = regions.driver.memory()[0] - before
     was_running = not done.query()
     asked = sum(block.size for block in regions.blocks["cache"])
-    tell("beside a kernel of others: memory goes back",
-         given >= asked - 2 * MIB * len(regions.blocks["cache"]),
-         f"{given >> 20} MiB of {asked >> 20} in {ms:.0f} ms")
+    tell(
+        "beside a kernel of others: memory goes back",
+        given >= asked - 2 * MIB * len(regions.blocks["cache"]),
+        f"{given >> 20} MiB of {asked >> 20} in {ms:.0f} ms",
+    )
     tell("and that kernel still runs", was_running, "1 s on another stream")
     side.synchronize()
     sleeper.resume("cache")
@@ -129,11 +139,14 @@ def check_kernels(regions):
     last = regions.tensors["cache"][-1]
     with torch.cuda.stream(side):
         torch.cuda._sleep(1_000_000_000)
-        total = last[-(1 << 20):].sum()
+        total = last[-(1 << 20) :].sum()
     sleeper.suspend("cache", streams=[side.cuda_stream])
     side.synchronize()
-    tell("a kernel that reads it is waited for", float(total) == float(
-        (len(regions.tensors["cache"]) - 1) << 20), "it read what was there")
+    tell(
+        "a kernel that reads it is waited for",
+        float(total) == float((len(regions.tensors["cache"]) - 1) << 20),
+        "it read what was there",
+    )
     sleeper.resume("cache")
 
 
@@ -144,24 +157,34 @@ def check_contents(regions):
     regions.checksum()
     start = regions.free()
     report = regions.sleeper.suspend()
-    tell("everything is given back by the report", report.stays_bytes == 0,
-         f"{report.suspended_bytes >> 20} MiB, backup {report.backup_bytes >> 20} MiB")
+    tell(
+        "everything is given back by the report",
+        report.stays_bytes == 0,
+        f"{report.suspended_bytes >> 20} MiB, backup {report.backup_bytes >> 20} MiB",
+    )
     if regions.is_device:
         given = regions.free() - start
-        tell("and by the device's count", given >= report.suspended_bytes - 2 * MIB,
-             f"{given >> 20} MiB")
+        tell(
+            "and by the device's count",
+            given >= report.suspended_bytes - 2 * MIB,
+            f"{given >> 20} MiB",
+        )
     regions.sleeper.resume()
     tell("addresses stay", regions.addresses() == regions.places, hex(regions.places[0]))
     tell("kept bits are the same", regions.checksum() == regions.sums, "by sums of words")
     if regions.is_device:
-        tell("the captured graph replays the same bits",
-             regions.torch.equal(before, regions.replay()), "1024 values")
+        tell(
+            "the captured graph replays the same bits",
+            regions.torch.equal(before, regions.replay()),
+            "1024 values",
+        )
 
 
 def take_all_but(regions, rest_bytes):
     """Memory of somebody else: PyTorch's own, or another pool's where there is no native(). The
     answer is a function that gives it back."""
     import libvmm.torch
+
     size = regions.free() - rest_bytes
     if libvmm.torch.way() == "functions":
         pool = libvmm.Pool(regions.driver)
@@ -170,6 +193,7 @@ def take_all_but(regions, rest_bytes):
         def close():
             block.free()
             pool.close()
+
         return close
     with libvmm.torch.native():
         held = [regions.torch.empty(size, dtype=regions.torch.uint8, device="cuda")]
@@ -177,6 +201,7 @@ def take_all_but(regions, rest_bytes):
     def drop():
         held.clear()
         regions.torch.cuda.empty_cache()
+
     return drop
 
 
@@ -190,8 +215,11 @@ def check_short(regions):
         tell("a resume without memory is refused", False, "it went")
     except libvmm.OutOfMemory as short:
         tell("a resume without memory is refused", True, str(short)[:60])
-    tell("and everything still sleeps", sleeper.is_suspended("cache") and
-         sleeper.is_suspended("weights"), "both tags")
+    tell(
+        "and everything still sleeps",
+        sleeper.is_suspended("cache") and sleeper.is_suspended("weights"),
+        "both tags",
+    )
     give_back()
     sleeper.resume()
     tell("a second resume brings it back", regions.checksum() == regions.sums, "weights")
@@ -217,8 +245,11 @@ def check_cycles(torch, driver, cycles, is_device):
         last = figures()
         what = f"{cycles} cycles of 1 GiB and 32 MiB kept, {seconds / cycles * 1e3:.2f} ms each"
         if is_device:
-            tell("cycles lose no memory of the device", first[0] - last[0] <= 2 * MIB,
-                 f"{(first[0] - last[0]) >> 10} KiB; {what}")
+            tell(
+                "cycles lose no memory of the device",
+                first[0] - last[0] <= 2 * MIB,
+                f"{(first[0] - last[0]) >> 10} KiB; {what}",
+            )
         tell("nor of the host", last[1] - first[1] <= 16 * MIB, f"{(last[1] - first[1]) >> 10} KiB")
         tell("backups are made once", last[2] == first[2], f"{last[2] >> 20} MiB")
         del blocks
@@ -231,6 +262,7 @@ class Trainer:
         import threading
 
         import guest
+
         self.torch, self.failure = torch, None
         self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
         self._left = 0
@@ -278,19 +310,36 @@ def check_trainer(regions, wanted, plain):
         regions.sleeper.resume()
         right = right and torch.equal(before, regions.replay())
     held, live = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
-    tell("a trainer beside it: held / live at most 1.10", held <= 1.10 * live,
-         f"{held / live:.3f} of {live / GIB:.2f} GiB; alone, PyTorch's own: {plain}")
-    tell("and regions are right after each round", right and regions.checksum() == regions.sums,
-         "4 rounds, replays and weights")
+    tell(
+        "a trainer beside it: held / live at most 1.10",
+        held <= 1.10 * live,
+        f"{held / live:.3f} of {live / GIB:.2f} GiB; alone, PyTorch's own: {plain}",
+    )
+    tell(
+        "and regions are right after each round",
+        right and regions.checksum() == regions.sums,
+        "4 rounds, replays and weights",
+    )
     trainer.run(0)
 
 
 def run_plain(wanted):
     """The trainer alone, in a process of its own under PyTorch's own allocator."""
     done = subprocess.run(
-        [sys.executable, os.path.abspath(__file__), "--plain", "--trainer", wanted.trainer,
-         "--iterations", str(wanted.iterations)], capture_output=True, text=True,
-        env=common.environment("native"), timeout=240)
+        [
+            sys.executable,
+            os.path.abspath(__file__),
+            "--plain",
+            "--trainer",
+            wanted.trainer,
+            "--iterations",
+            str(wanted.iterations),
+        ],
+        capture_output=True,
+        text=True,
+        env=common.environment("native"),
+        timeout=240,
+    )
     return done.stdout.strip() if done.returncode == 0 else f"failed: {done.stderr[-300:]}"
 
 
@@ -306,11 +355,15 @@ def main():
     parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     import torch
+
     if wanted.plain:
         torch.cuda.init()
         Trainer(torch, wanted.trainer).run(wanted.iterations)
-        print(f"{torch.cuda.max_memory_reserved() / torch.cuda.max_memory_allocated():.3f} of "
-              f"{torch.cuda.max_memory_allocated() / GIB:.2f} GiB", flush=True)
+        print(
+            f"{torch.cuda.max_memory_reserved() / torch.cuda.max_memory_allocated():.3f} of "
+            f"{torch.cuda.max_memory_allocated() / GIB:.2f} GiB",
+            flush=True,
+        )
         os._exit(0)
     is_device = wanted.driver == "cuda"
     wanted.unit = GIB if is_device else MIB
@@ -320,6 +373,7 @@ def main():
         torch.zeros(1, device="cuda")
     if is_device:
         import libvmm.torch
+
         tell("tensors have vmm's memory", libvmm.torch.way() == wanted.way, wanted.way)
     driver = libvmm.Driver(wanted.driver)
     regions = Regions(torch, driver, wanted)

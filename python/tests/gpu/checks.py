@@ -3,6 +3,7 @@
 """What programs ask of PyTorch's allocator, one function each: it answers a detail, raises Skipped
 with a reason, or fails. Each runs in a process of its own, under the allocator that run.py
 chose."""
+
 import gc
 import os
 import random
@@ -120,8 +121,9 @@ def graph():
 def compiled():
     """torch.compile(mode="reduce-overhead"), forward and backward."""
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(),
-                                torch.nn.Linear(512, 256)).cuda()
+    model = torch.nn.Sequential(
+        torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256)
+    ).cuda()
     fast = torch.compile(model, mode="reduce-overhead")
     for _ in range(6):
         x = torch.randn(32, 256, device="cuda")
@@ -132,6 +134,7 @@ def compiled():
         got.square().mean().backward()
         model.zero_grad()
     from torch._dynamo.utils import counters
+
     skips = counters["inductor"].get("cudagraph_skips", 0)
     assert skips == 0, f"{skips} graphs were skipped"
     return "graphs used"
@@ -165,6 +168,7 @@ def compiled_branches():
             torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
             del got, want
     from torch._inductor.cudagraph_trees import get_container
+
     manager = get_container(0).tree_manager
     assert manager is not None, "no graph was recorded"
     return f"pools set back {manager.debug_checkpointing_counter} times"
@@ -260,7 +264,8 @@ def fills_the_device():
     live = []
     limit = min(free, 16 << 30)
     torch.cuda.set_per_process_memory_fraction(
-        min(1.0, limit / torch.cuda.get_device_properties(0).total_memory))
+        min(1.0, limit / torch.cuda.get_device_properties(0).total_memory)
+    )
     try:
         while True:
             live.append(torch.empty(64 * MIB, device="cuda", dtype=torch.uint8))
@@ -317,8 +322,11 @@ def snapshot():
         assert block["state"] == "active_allocated"
         assert block["requested_size"] == tensor.numel()
         assert any(frame["name"] == "snapshot" for frame in block["frames"])
-    trace = [(entry["action"], entry["addr"]) for entry in found["device_traces"][0]
-             if entry["addr"] == at]
+    trace = [
+        (entry["action"], entry["addr"])
+        for entry in found["device_traces"][0]
+        if entry["addr"] == at
+    ]
     assert [action for action, _ in trace][-3:] == ["alloc", "free_requested", "free_completed"]
     reserved = sum(segment["total_size"] for segment in found["segments"])
     assert reserved == torch.cuda.memory_reserved(), (reserved, torch.cuda.memory_reserved())
@@ -326,8 +334,11 @@ def snapshot():
         path = os.path.join(folder, "snapshot.pickle")
         torch.cuda.memory._dump_snapshot(path)
         for word in ("stats", "trace"):
-            said = subprocess.run([sys.executable, "-m", "torch.cuda._memory_viz", word, path],
-                                  capture_output=True, text=True)
+            said = subprocess.run(
+                [sys.executable, "-m", "torch.cuda._memory_viz", word, path],
+                capture_output=True,
+                text=True,
+            )
             assert said.returncode == 0, said.stderr[-500:]
     torch.cuda.memory._record_memory_history(enabled=None)
     return f"{len(found['segments'])} segments, {reserved >> 20} MiB"
@@ -354,8 +365,9 @@ def autograd_threads():
             with torch.cuda.stream(torch.cuda.Stream()):
                 w = torch.randn(512, 512, device="cuda", generator=maker, requires_grad=True)
                 for _ in range(30):
-                    x = torch.randn(random.Random(seed).randint(10, 900), 512, device="cuda",
-                                    generator=maker)
+                    x = torch.randn(
+                        random.Random(seed).randint(10, 900), 512, device="cuda", generator=maker
+                    )
                     (x @ w).relu().sum().backward()
                 torch.cuda.current_stream().synchronize()
                 assert bool(torch.isfinite(w.grad).all())
@@ -378,11 +390,13 @@ def mem_pool():
     pools = [torch.cuda.MemPool()]
     if is_vmm():
         import libvmm.torch
+
         pools.append(libvmm.torch.mem_pool())
     for pool in pools:
         with torch.cuda.use_mem_pool(pool):
-            inside = [torch.full((5 * MIB,), 3, device="cuda", dtype=torch.uint8)
-                      for _ in range(10)]
+            inside = [
+                torch.full((5 * MIB,), 3, device="cuda", dtype=torch.uint8) for _ in range(10)
+            ]
         outside = torch.zeros(5 * MIB, device="cuda", dtype=torch.uint8)
         assert all(int(each[-1]) == 3 for each in inside) and int(outside[-1]) == 0
         segments = pool.snapshot()
@@ -459,9 +473,11 @@ def raw_allocations():
 def share_with_processes():
     """A CUDA tensor handed to another process."""
     import contextlib
+
     inside = contextlib.nullcontext()
     if is_vmm():
         import libvmm.torch
+
         try:
             torch.empty(MIB, device="cuda").untyped_storage()._share_cuda_()
             raise AssertionError("memory that moves was shared")
@@ -480,6 +496,7 @@ def late():
     if ALLOCATOR != "vmm":
         raise Skipped("vmm only")
     import libvmm.torch
+
     libvmm.torch.disable()
     before = torch.ones(1 << 20, device="cuda")
     assert torch.cuda.get_allocator_backend() == "native"
@@ -524,10 +541,12 @@ def peers():
 def _rank(rank, address):
     import torch.distributed as dist
     import common
+
     common.enable(ALLOCATOR)
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", init_method=address, rank=rank, world_size=2,
-                            device_id=torch.device("cuda", rank))
+    dist.init_process_group(
+        "nccl", init_method=address, rank=rank, world_size=2, device_id=torch.device("cuda", rank)
+    )
     for number in range(50):
         x = torch.full((1 << 20,), float(rank + number), device="cuda")
         work = dist.all_reduce(x, async_op=True)
@@ -558,6 +577,7 @@ def nccl():
     if torch.cuda.device_count() < 2:
         raise Skipped("one device")
     import torch.multiprocessing as processes
+
     with tempfile.TemporaryDirectory() as folder:
         processes.spawn(_rank, args=(f"file://{folder}/meeting",), nprocs=2)
     return "two ranks, registered pool, DDP"
@@ -574,14 +594,16 @@ def training():
     dice = random.Random(7)
     losses = []
     for _ in range(40):
-        x = torch.randn(dice.randint(2, 24), 16 * dice.randint(4, 48), 512, device="cuda",
-                        dtype=torch.bfloat16)
+        x = torch.randn(
+            dice.randint(2, 24), 16 * dice.randint(4, 48), 512, device="cuda", dtype=torch.bfloat16
+        )
         loss = F.mse_loss(model(x).float(), x.float())
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(float(loss).hex())
     import hashlib
+
     digest = hashlib.sha256(" ".join(losses).encode()).hexdigest()[:12]
     ratio = torch.cuda.max_memory_reserved() / torch.cuda.max_memory_allocated()
     return f"losses {digest}, held / live {ratio:.3f}"
@@ -590,6 +612,7 @@ def training():
 @check
 def call_time():
     """torch.empty and its end, in a loop and behind work that fills the caches."""
+
     def measure(between, rounds):
         best = []
         for _ in range(5):

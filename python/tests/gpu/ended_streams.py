@@ -9,6 +9,7 @@ Needs libvmm (a wheel, or LIBVMM and PYTHONPATH for a source tree) and libcuda. 
 part; exit code 1 where a byte is wrong, a call fails, or memory stays. A use of a destroyed stream
 ends the process, as a rule.
 """
+
 import argparse
 import ctypes
 import random
@@ -58,8 +59,13 @@ class Streams:
         self.call("cuStreamDestroy_v2", ctypes.c_void_p(gone))  # with its work unfinished
 
     def fill(self, at, value, size, stream):
-        self.call("cuMemsetD8Async", ctypes.c_uint64(at), ctypes.c_ubyte(value),
-                  ctypes.c_size_t(size), ctypes.c_void_p(stream))
+        self.call(
+            "cuMemsetD8Async",
+            ctypes.c_uint64(at),
+            ctypes.c_ubyte(value),
+            ctypes.c_size_t(size),
+            ctypes.c_void_p(stream),
+        )
 
     def has(self, at, value, size):
         self.call("cuCtxSynchronize")
@@ -113,6 +119,7 @@ def main():
 
     with libvmm.Driver(wish.driver) as driver:
         with libvmm.Pool(driver) as pool:
+
             def take(size, stream):
                 at = pool.allocate_raw(size, stream)
                 return at, at
@@ -131,6 +138,7 @@ def main():
             streams.fill(left.address, 1, 8 * MIB, streams.live[-1])
             streams.close()
         with libvmm.Manager(driver) as manager:
+
             def take_range(size, stream):
                 block = manager.allocate(size, stream=stream)
                 return block.address, block
@@ -139,8 +147,9 @@ def main():
                 if stream is not None:
                     block.free(stream)  # else the block's end frees it, behind all work
 
-            wrong = play(streams, chance, wish.rounds // 10, take_range,
-                         give_range, lambda: manager.trim(0))
+            wrong = play(
+                streams, chance, wish.rounds // 10, take_range, give_range, lambda: manager.trim(0)
+            )
             tell("manager", wrong, f"{wish.rounds // 10} rounds, {wrong} wrong")
             wrong = 0
             for step in range(wish.rounds // 100):

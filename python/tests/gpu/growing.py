@@ -10,6 +10,7 @@ handles, and the same bytes filled with zeros. Needs what run.py needs; on the h
 which PyTorch needs no CUDA, and --gib 1 is enough) graphs, streams and the driver's own calls are
 left out. Prints one line a check; exit code 1 where one does not hold.
 """
+
 import argparse
 import ctypes
 import statistics
@@ -38,14 +39,24 @@ class Bare:
 
     class Property(ctypes.Structure):
         """CUmemAllocationProp: pinned memory of a device."""
-        _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int),
-                    ("location_type", ctypes.c_int), ("device", ctypes.c_int),
-                    ("windows", ctypes.c_void_p), ("flags", ctypes.c_ubyte * 8)]
+
+        _fields_ = [
+            ("type", ctypes.c_int),
+            ("handle_types", ctypes.c_int),
+            ("location_type", ctypes.c_int),
+            ("device", ctypes.c_int),
+            ("windows", ctypes.c_void_p),
+            ("flags", ctypes.c_ubyte * 8),
+        ]
 
     class Access(ctypes.Structure):
         """CUmemAccessDesc."""
-        _fields_ = [("location_type", ctypes.c_int), ("device", ctypes.c_int),
-                    ("rights", ctypes.c_int)]
+
+        _fields_ = [
+            ("location_type", ctypes.c_int),
+            ("device", ctypes.c_int),
+            ("rights", ctypes.c_int),
+        ]
 
     def __init__(self, most, handle_bytes):
         self._cuda = ctypes.CDLL("libcuda.so.1")
@@ -54,8 +65,14 @@ class Bare:
         self._access = self.Access(1, 0, 3)
         self._most, self._handles = most, []
         self.base = ctypes.c_uint64()
-        self._call("cuMemAddressReserve", ctypes.byref(self.base), ctypes.c_size_t(most),
-                   ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0))
+        self._call(
+            "cuMemAddressReserve",
+            ctypes.byref(self.base),
+            ctypes.c_size_t(most),
+            ctypes.c_size_t(0),
+            ctypes.c_uint64(0),
+            ctypes.c_uint64(0),
+        )
 
     def _call(self, name, *words):
         code = getattr(self._cuda, name)(*words)
@@ -66,17 +83,37 @@ class Bare:
         begin = len(self._handles) * self._handle_bytes
         for offset in range(begin, size, self._handle_bytes):
             handle = ctypes.c_uint64()
-            self._call("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(self._handle_bytes),
-                       ctypes.byref(self._property), ctypes.c_uint64(0))
+            self._call(
+                "cuMemCreate",
+                ctypes.byref(handle),
+                ctypes.c_size_t(self._handle_bytes),
+                ctypes.byref(self._property),
+                ctypes.c_uint64(0),
+            )
             self._handles.append(handle)
-            self._call("cuMemMap", ctypes.c_uint64(self.base.value + offset),
-                       ctypes.c_size_t(self._handle_bytes), ctypes.c_size_t(0), handle,
-                       ctypes.c_uint64(0))
+            self._call(
+                "cuMemMap",
+                ctypes.c_uint64(self.base.value + offset),
+                ctypes.c_size_t(self._handle_bytes),
+                ctypes.c_size_t(0),
+                handle,
+                ctypes.c_uint64(0),
+            )
         first = ctypes.c_uint64(self.base.value + begin)
-        self._call("cuMemSetAccess", first, ctypes.c_size_t(size - begin),
-                   ctypes.byref(self._access), ctypes.c_size_t(1))
-        self._call("cuMemsetD8Async", first, ctypes.c_ubyte(0), ctypes.c_size_t(size - begin),
-                   ctypes.c_void_p(0))
+        self._call(
+            "cuMemSetAccess",
+            first,
+            ctypes.c_size_t(size - begin),
+            ctypes.byref(self._access),
+            ctypes.c_size_t(1),
+        )
+        self._call(
+            "cuMemsetD8Async",
+            first,
+            ctypes.c_ubyte(0),
+            ctypes.c_size_t(size - begin),
+            ctypes.c_void_p(0),
+        )
 
     def close(self):
         size = len(self._handles) * self._handle_bytes
@@ -129,7 +166,7 @@ class Watched:
         self.cache.grow(size)
         self.settle()
         seconds = time.perf_counter() - begun
-        new = self.all[old:size // WORD]
+        new = self.all[old : size // WORD]
         is_zero = not bool(new.any())
         places = self.places(old, size // WORD)
         self.all[places] = places + mark
@@ -138,8 +175,11 @@ class Watched:
         return is_zero and is_right, seconds
 
     def places(self, begin, end):
-        return self.torch.linspace(begin, end - 1, 64, dtype=self.torch.float64).to(
-            self.torch.int64).to(self.all.device)
+        return (
+            self.torch.linspace(begin, end - 1, 64, dtype=self.torch.float64)
+            .to(self.torch.int64)
+            .to(self.all.device)
+        )
 
     def still_there(self, steps, mark):
         """Whether the marks of these (begin, end) are what they were, by the graph."""
@@ -157,10 +197,10 @@ def check_order(watched, small):
     side = torch.cuda.Stream()
     total = cache.size // WORD
     torch.cuda.synchronize()
-    want = int(watched.all[total - (64 << 20):total].sum())
+    want = int(watched.all[total - (64 << 20) : total].sum())
     with torch.cuda.stream(side):
         torch.cuda._sleep(1_000_000_000)
-        got = watched.all[total - (64 << 20):total].sum()
+        got = watched.all[total - (64 << 20) : total].sum()
         done = torch.cuda.Event()
         done.record()
     begun = time.perf_counter()
@@ -199,8 +239,11 @@ def check_sequence(watched, wanted):
     again = [size for size in steps if size > small]
     right = [watched.grow(size, 7)[0] for size in again]
     tell("and it grows again: zero, replays right", all(right), f"{len(right)} steps")
-    tell("the address stays to the end", cache.address == watched.base and
-         watched.still_there(kept, 5), f"{cache.size / gib:.1f} units")
+    tell(
+        "the address stays to the end",
+        cache.address == watched.base and watched.still_there(kept, 5),
+        f"{cache.size / gib:.1f} units",
+    )
     watched.cache.validate()
     return statistics.median(times)
 
@@ -229,10 +272,15 @@ def check_cost(torch, driver, wanted):
         cache.close()
         bare.close()
     middle, other = (statistics.median(each) * 1e3 for each in (ours, theirs))
-    print(f"a step of {step >> 20} MiB in handles of 2 MiB: ours {middle:.2f} ms, through ctypes "
-          f"{other:.2f} ms")
-    tell("a step is faster than through ctypes", statistics.median(ratios) < 1.0,
-         f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}, {len(ratios)})")
+    print(
+        f"a step of {step >> 20} MiB in handles of 2 MiB: ours {middle:.2f} ms, through ctypes "
+        f"{other:.2f} ms"
+    )
+    tell(
+        "a step is faster than through ctypes",
+        statistics.median(ratios) < 1.0,
+        f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}, {len(ratios)})",
+    )
 
 
 def main():
@@ -243,6 +291,7 @@ def main():
     wanted = parser.parse_args()
     wanted.unit = GIB
     import torch
+
     is_device = wanted.driver == "cuda"
     if is_device:
         torch.zeros(1, device="cuda")

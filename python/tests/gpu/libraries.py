@@ -8,6 +8,7 @@ arrays, memory that runs short, slices, resources that are replaced.
 Each check is a process of its own. Needs libvmm; a library that is missing skips its checks. Exit
 code 1 where one fails.
 """
+
 import gc
 import subprocess
 import sys
@@ -24,6 +25,7 @@ def cupy_over_vmm(**options):
     import cupy
     import libvmm
     import libvmm.cupy
+
     pool = libvmm.Pool(libvmm.Driver("cuda"), **options)
     libvmm.cupy.enable(pool)
     return cupy, pool
@@ -73,9 +75,11 @@ def cupy_out_of_memory():
 def numba_over_vmm():
     import numpy
     from numba import cuda
+
     if not hasattr(numpy, "row_stack"):  # Numba 0.68 compiles no kernel with NumPy 2.5 otherwise
         numpy.row_stack = numpy.vstack
     import libvmm.numba
+
     libvmm.numba.enable()
     return cuda, lambda: cuda.current_context().memory_manager
 
@@ -84,6 +88,7 @@ def numba_over_vmm():
 def numba_slices():
     """Arrays and slices hold the memory; copies and kernels see it."""
     import numpy
+
     cuda, manager = numba_over_vmm()
 
     @cuda.jit
@@ -114,6 +119,7 @@ def numba_slices():
 def numba_streams():
     """What one stream still writes to is not handed to another."""
     import numpy
+
     cuda, _ = numba_over_vmm()
 
     @cuda.jit
@@ -159,6 +165,7 @@ def rmm_replaced():
     import rmm
     import libvmm
     import libvmm.rmm
+
     pool = libvmm.Pool(libvmm.Driver("cuda"))
     for _ in range(5):
         over = rmm.mr.PoolMemoryResource(libvmm.rmm.resource(pool), initial_pool_size=1 << 20)
@@ -177,8 +184,12 @@ def main():
         return 0
     failed = 0
     for name in sys.argv[1:] or CHECKS:
-        done = subprocess.run([sys.executable, "-X", "faulthandler", __file__, "--one", name],
-                              capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-X", "faulthandler", __file__, "--one", name],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         last = (done.stderr if done.returncode else done.stdout).strip().splitlines()[-1:] or [""]
         missing = done.returncode and "ModuleNotFoundError: No module named" in last[0]
         state = "skipped" if missing else "FAILED" if done.returncode else "ok"

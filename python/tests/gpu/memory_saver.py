@@ -7,6 +7,7 @@ same addresses, kept or not, and a captured graph goes on to replay over it.
 
 Needs what run.py needs. Prints one line a check; exit code 1 where one does not hold.
 """
+
 import argparse
 import sys
 import time
@@ -40,6 +41,7 @@ def captured(torch, saver, tell):
 def main():
     import torch
     from libvmm.torch_memory_saver import torch_memory_saver as saver
+
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--weights", type=int, default=4096)
     parser.add_argument("--cache", type=int, default=8192)
@@ -82,16 +84,22 @@ def main():
     paused = free_mib()
     asked = wanted.weights + wanted.cache
     code_mib = 64  # kernels that are loaded for the checks take memory, too
-    tell("a pause gives the memory back", paused - start >= asked - code_mib,
-         f"{paused - start} MiB of {asked}")
+    tell(
+        "a pause gives the memory back",
+        paused - start >= asked - code_mib,
+        f"{paused - start} MiB of {asked}",
+    )
     taken = torch.zeros(asked * MIB // 2, dtype=torch.uint8, device="cuda")
     tell("others can have it meanwhile", taken.numel() > 0, f"{taken.numel() // MIB} MiB")
     del taken
     torch.cuda.empty_cache()
     saver.resume()
     tell("addresses stay", places == (weights.data_ptr(), cache.data_ptr()), hex(places[0]))
-    tell("what is kept comes back bit by bit",
-         torch.equal(sums, weights.view(-1, MIB).double().sum(1)), f"{wanted.weights} MiB")
+    tell(
+        "what is kept comes back bit by bit",
+        torch.equal(sums, weights.view(-1, MIB).double().sum(1)),
+        f"{wanted.weights} MiB",
+    )
     tell("a captured graph replays the same bits", torch.equal(before, replayed()), "1024 values")
 
     saver.pause()
@@ -115,9 +123,11 @@ def main():
     tell("cycles lose no memory", lost <= 2, f"{wanted.cycles} cycles, {lost} MiB")
     tell("and no contents", torch.equal(sums, weights.view(-1, MIB).double().sum(1)), "")
     half = wanted.cycles // 2
-    print(f"pause {sorted(pauses)[half] * 1e3:.1f} ms, "
-          f"resume {sorted(resumes)[half] * 1e3:.1f} ms: "
-          f"{wanted.weights} MiB kept in host memory, {wanted.cache} MiB discarded")
+    print(
+        f"pause {sorted(pauses)[half] * 1e3:.1f} ms, "
+        f"resume {sorted(resumes)[half] * 1e3:.1f} ms: "
+        f"{wanted.weights} MiB kept in host memory, {wanted.cache} MiB discarded"
+    )
     return int(bool(bad))
 
 

@@ -6,6 +6,7 @@ Ends with 0 where all holds, with 77 and a reason where there is no device.
 
     python3 python/tests/gpu/pools.py [random blocks]
 """
+
 import os
 import random
 import sys
@@ -37,8 +38,10 @@ def aligned(driver, count):
         pool.validate()
         now = pool.statistics()
         assert f"live {now.live_bytes}" in pool.dump().splitlines()
-        print(f"aligned: {count} steps, {now.live_bytes / MIB:.1f} MiB live, "
-              f"{now.mapped_bytes / MIB:.1f} MiB held")
+        print(
+            f"aligned: {count} steps, {now.live_bytes / MIB:.1f} MiB live, "
+            f"{now.mapped_bytes / MIB:.1f} MiB held"
+        )
         del block, live[:]
 
 

@@ -9,6 +9,7 @@ Each check is a process of its own, so that none ends the others. Needs libvmm (
 and PYTHONPATH for a source tree), PyTorch with CUDA and a C++ compiler. Exit codes: 0, no check of
 "vmm" failed; 1 otherwise.
 """
+
 import argparse
 import concurrent.futures
 import json
@@ -28,14 +29,19 @@ def run_one(name, allocator):
     """In the child: one line of JSON."""
     common.enable(allocator)
     import checks
+
     try:
         answer = {"state": "ok", "detail": checks.CHECKS[name]()}
     except checks.Skipped as reason:
         answer = {"state": "skipped", "detail": str(reason)}
     except BaseException as failure:
         import traceback
-        answer = {"state": "FAILED", "detail": f"{type(failure).__name__}: {failure}"[:600],
-                  "trace": traceback.format_exc()[-3000:]}
+
+        answer = {
+            "state": "FAILED",
+            "detail": f"{type(failure).__name__}: {failure}"[:600],
+            "trace": traceback.format_exc()[-3000:],
+        }
     print("ANSWER " + json.dumps(answer), flush=True)
 
 
@@ -45,8 +51,12 @@ def start(name, allocator, seconds):
     try:
         done = subprocess.run(
             [sys.executable, os.path.join(HERE, "run.py"), "--one", name, allocator],
-            capture_output=True, text=True, env=common.environment(allocator), cwd=HERE,
-            timeout=max(5, seconds))
+            capture_output=True,
+            text=True,
+            env=common.environment(allocator),
+            cwd=HERE,
+            timeout=max(5, seconds),
+        )
         lines = [line[7:] for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
         if lines:
             answer = json.loads(lines[-1])
@@ -57,22 +67,26 @@ def start(name, allocator, seconds):
     except subprocess.TimeoutExpired as late:
         answer["detail"] = f"no end after {late.timeout:.0f} s"
     answer.update(check=name, allocator=allocator, seconds=round(time.monotonic() - begun, 1))
-    print(f"{answer['state']:8} {allocator:11} {name:24} {answer['seconds']:6.1f} s  "
-          f"{answer['detail'][:300]}", flush=True)
+    print(
+        f"{answer['state']:8} {allocator:11} {name:24} {answer['seconds']:6.1f} s  "
+        f"{answer['detail'][:300]}",
+        flush=True,
+    )
     return answer
 
 
 def table(answers, names, allocators):
     found = {(each["check"], each["allocator"]): each for each in answers}
-    lines = ["| check | " + " | ".join(allocators) + " |",
-             "| --- |" + " --- |" * len(allocators)]
+    lines = ["| check | " + " | ".join(allocators) + " |", "| --- |" + " --- |" * len(allocators)]
     for name in names:
         cells = []
         for allocator in allocators:
             each = found.get((name, allocator))
-            cells.append("not run" if each is None else
-                         f"{each['state']}: {each['detail']}".replace("|", "/").replace("\n", " ")
-                         [:160])
+            cells.append(
+                "not run"
+                if each is None
+                else f"{each['state']}: {each['detail']}".replace("|", "/").replace("\n", " ")[:160]
+            )
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -81,6 +95,7 @@ def main():
     if sys.argv[1:2] == ["--one"]:
         return run_one(*sys.argv[2:4])
     import checks
+
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--only", default=",".join(checks.CHECKS))
     parser.add_argument("--allocators", default="vmm,native,expandable,functions")
@@ -103,8 +118,10 @@ def main():
 
     answers = []
     if "vmm" in allocators:  # compiles once, before many would
-        subprocess.run([sys.executable, "-c", "import libvmm.torch as t; print(t.enable())"],
-                       env=common.environment("vmm"))
+        subprocess.run(
+            [sys.executable, "-c", "import libvmm.torch as t; print(t.enable())"],
+            env=common.environment("vmm"),
+        )
     pairs = [(name, allocator) for allocator in allocators for name in names]
     alone = [pair for pair in pairs if pair[0] in ALONE]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as workers:

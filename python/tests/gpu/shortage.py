@@ -10,6 +10,7 @@ pool, a manager and a growable range; afterwards the device has as much free mem
 one allocator retains most of the device, and another one requests it. Prints one line a check; exit
 code 1 where one does not hold.
 """
+
 import argparse
 import sys
 import threading
@@ -47,25 +48,36 @@ def fails(name, driver, call, slack):
 
 def failures(driver, slack):
     free, total = driver.memory()
-    with libvmm.Pool(driver, report_live=False) as pool, \
-            libvmm.Manager(driver, report_live=False) as blocks, \
-            Growable(blocks, 4 * total) as cache, Growable(blocks, total, segments=4) as layers:
+    with (
+        libvmm.Pool(driver, report_live=False) as pool,
+        libvmm.Manager(driver, report_live=False) as blocks,
+        Growable(blocks, 4 * total) as cache,
+        Growable(blocks, total, segments=4) as layers,
+    ):
         kept = pool.allocate(64 * MIB), blocks.allocate(64 * MIB)
         cache.grow(64 * MIB)
         layers.grow(4 * MIB)
         free, total = driver.memory()
-        for name, size in (("more than the device", total + (1 << 30)),
-                           ("more than is left", free + (256 << 20))):
+        for name, size in (
+            ("more than the device", total + (1 << 30)),
+            ("more than is left", free + (256 << 20)),
+        ):
             fails(f"a pool's request of {name}", driver, lambda: pool.allocate(size), slack)
             fails(f"a manager's request of {name}", driver, lambda: blocks.allocate(size), slack)
             fails(f"a range's growth to {name}", driver, lambda: cache.grow(size), slack)
-            fails(f"four segments' growth to {name}", driver, lambda: layers.grow(size // 4 + MIB),
-                  slack)
+            fails(
+                f"four segments' growth to {name}",
+                driver,
+                lambda: layers.grow(size // 4 + MIB),
+                slack,
+            )
         tell("segments are as before", all(layers.segment(i)[1] == 4 * MIB for i in range(4)))
         for each in kept:
             each.free()
-    with libvmm.Manager(driver, budget=8 << 30, report_live=False) as blocks, \
-            Growable(blocks, 8 << 30, segments=4) as layers:
+    with (
+        libvmm.Manager(driver, budget=8 << 30, report_live=False) as blocks,
+        Growable(blocks, 8 << 30, segments=4) as layers,
+    ):
         layers.grow(4 * MIB)
         fails("four segments' growth beyond a budget", driver, lambda: layers.grow(3 << 30), slack)
 
@@ -73,9 +85,13 @@ def failures(driver, slack):
 def relief(driver):
     free, _ = driver.memory()
     most = free // 4 * 3
-    with libvmm.Pool(driver, report_live=False) as pool, \
-            libvmm.Pool(driver, report_live=False) as other, \
-            libvmm.Manager(driver, report_live=False) as blocks, Growable(blocks, free) as cache:
+    with (
+        libvmm.Pool(driver, report_live=False) as pool,
+        libvmm.Pool(driver, report_live=False) as other,
+        libvmm.Manager(driver, report_live=False) as blocks,
+        Growable(blocks, free) as cache,
+    ):
+
         def of_pool(which):
             return lambda: which.allocate(most).free()
 
@@ -84,8 +100,12 @@ def relief(driver):
             cache.shrink(0)
             cache.settle()
 
-        kinds = {"pool": of_pool(pool), "other pool": of_pool(other),
-                 "manager": lambda: blocks.allocate(most).free(), "range": of_range}
+        kinds = {
+            "pool": of_pool(pool),
+            "other pool": of_pool(other),
+            "manager": lambda: blocks.allocate(most).free(),
+            "range": of_range,
+        }
         for name, served in kinds.items():
             for source, keep in kinds.items():
                 keep()
@@ -93,8 +113,11 @@ def relief(driver):
                 began = time.perf_counter()
                 try:
                     served()
-                    tell(f"{source} serves {name}", True,
-                         f"{(time.perf_counter() - began) * 1e3:.1f} ms")
+                    tell(
+                        f"{source} serves {name}",
+                        True,
+                        f"{(time.perf_counter() - began) * 1e3:.1f} ms",
+                    )
                 except libvmm.OutOfMemory as error:
                     tell(f"{source} serves {name}", False, str(error))
         done = []
@@ -107,8 +130,10 @@ def relief(driver):
                     pass
             done.append(which)
 
-        threads = [threading.Thread(target=turns, args=(each,), daemon=True)
-                   for each in (kinds["pool"], kinds["other pool"], kinds["manager"])]
+        threads = [
+            threading.Thread(target=turns, args=(each,), daemon=True)
+            for each in (kinds["pool"], kinds["other pool"], kinds["manager"])
+        ]
         for each in threads:
             each.start()
         for each in threads:

@@ -7,6 +7,7 @@ this; each test skips where its library is missing. vLLM and torch_memory_saver,
 are single files of their wheels in LIBVMM_CHECK_SOURCES: vLLM's base class runs beside empty
 modules in PyTorch's place, torch_memory_saver's signatures are read. Kernels, captures and copies
 are scripts/gpu.sh suites's."""
+
 import ast
 import contextlib
 import ctypes
@@ -49,17 +50,21 @@ def cupy():
 def cupy_malloc(cupy, pool, size, device=0):
     """As CuPy calls it, but for the current device, which needs a driver."""
     import libvmm.cupy
+
     made = libvmm.cupy.allocator(pool)
     stream = types.SimpleNamespace(ptr=0)
     made._functions._current_stream = lambda: stream
     made._cuda = types.SimpleNamespace(
-        MemoryPointer=cupy.cuda.MemoryPointer, UnownedMemory=cupy.cuda.UnownedMemory,
-        runtime=types.SimpleNamespace(getDevice=lambda: device))
+        MemoryPointer=cupy.cuda.MemoryPointer,
+        UnownedMemory=cupy.cuda.UnownedMemory,
+        runtime=types.SimpleNamespace(getDevice=lambda: device),
+    )
     return made.malloc(size)
 
 
 def test_cupy_takes_the_allocator(cupy, pool):
     import libvmm.cupy
+
     chosen = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cupy.cuda, "set_allocator", chosen.append)
@@ -83,7 +88,8 @@ def test_cupy_arrays_hold_their_memory(cupy, pool):
 def test_cupy_arrays_in_cycles_give_their_memory_back(cupy, pool):
     for _ in range(3):
         node = types.SimpleNamespace(
-            array=cupy.ndarray((10, 10), "float32", memptr=cupy_malloc(cupy, pool, 4096)))
+            array=cupy.ndarray((10, 10), "float32", memptr=cupy_malloc(cupy, pool, 4096))
+        )
         node.itself = node
     del node
     assert live(pool) == 0
@@ -116,6 +122,7 @@ def numba(monkeypatch):
     """A context of Numba's whose memory manager is ours, on the host's memory."""
     driver = pytest.importorskip("numba.cuda.cudadrv.driver", reason="numba-cuda is not installed")
     from numba.cuda.cudadrv import devices
+
     sys.modules.pop("libvmm.numba", None)
     adapter = importlib.import_module("libvmm.numba")
     monkeypatch.setattr(adapter.MemoryManager, "driver_name", "host")
@@ -132,6 +139,7 @@ def numba(monkeypatch):
 def numba_array(context, count):
     import numpy
     from numba.cuda.cudadrv.devicearray import DeviceNDArray
+
     return DeviceNDArray((count,), (8,), numpy.dtype("f8"), gpu_data=context.memalloc(count * 8))
 
 
@@ -213,6 +221,7 @@ def rmm():
 
 def test_rmm_calls_the_functions(rmm, pool):
     import libvmm.rmm
+
     made = libvmm.rmm.resource(pool)
     blocks = [made.allocate(size) for size in (1, 1000, 3 * MIB)]
     assert live(pool) == 3 and all(at % 256 == 0 for at in blocks)
@@ -226,6 +235,7 @@ def test_rmm_calls_the_functions(rmm, pool):
 
 def test_rmm_adaptors_lie_over_it(rmm, pool):
     import libvmm.rmm
+
     counted = rmm.mr.StatisticsResourceAdaptor(libvmm.rmm.resource(pool))
     limited = rmm.mr.LimitingResourceAdaptor(counted, 1 * MIB)
     at = limited.allocate(5000)
@@ -276,8 +286,12 @@ def vllm(monkeypatch):
         package = types.ModuleType(each)
         package.__path__ = []
         monkeypatch.setitem(sys.modules, each, package)
-    empty = {"torch": {}, "vllm.envs": {}, "vllm.utils.mem_constants": {"GiB_bytes": 1 << 30},
-             "vllm.logger": {"init_logger": lambda _: types.SimpleNamespace(info=print)}}
+    empty = {
+        "torch": {},
+        "vllm.envs": {},
+        "vllm.utils.mem_constants": {"GiB_bytes": 1 << 30},
+        "vllm.logger": {"init_logger": lambda _: types.SimpleNamespace(info=print)},
+    }
     for each, members in empty.items():
         module = types.ModuleType(each)
         vars(module).update(members)
@@ -297,7 +311,8 @@ def test_vllm_makes_the_backend(vllm, monkeypatch):
     vllm.ours.register()
     monkeypatch.setattr(vllm.ours.VmmBackend, "is_supported", classmethod(lambda cls: True))
     made = vllm.SleepModeBackendFactory.create_backend(
-        types.SimpleNamespace(sleep_mode_backend="libvmm"))
+        types.SimpleNamespace(sleep_mode_backend="libvmm")
+    )
     assert isinstance(made, vllm.SleepModeBackend) and made.state() == "RUNNING"
     assert made.preserves_communicators() and made.preserves_compiled_artifacts()
     assert not made.preserves_graphs_with_communicators() and not made.supports_durable_storage()
@@ -312,8 +327,9 @@ def test_vllm_s_methods_are_all_there(vllm):
         assert name in vars(ours), name
         member = inspect.getattr_static(base, name)
         if inspect.isfunction(member):
-            assert (list(inspect.signature(member).parameters)
-                    == list(inspect.signature(vars(ours)[name]).parameters)), name
+            assert list(inspect.signature(member).parameters) == list(
+                inspect.signature(vars(ours)[name]).parameters
+            ), name
 
 
 def test_vllm_discards_and_sleeps(vllm):
@@ -338,8 +354,12 @@ def test_vllm_discards_and_sleeps(vllm):
     assert backend.state() == "RESUMING"
     backend.resume(None)
     assert backend.state() == "RUNNING"
-    assert calls == [("discard", ("kv_cache", "unknown")), ("sleep", ["weights"]),
-                     ("resume", "weights"), ("resume", "kv_cache")]
+    assert calls == [
+        ("discard", ("kv_cache", "unknown")),
+        ("sleep", ["weights"]),
+        ("resume", "weights"),
+        ("resume", "kv_cache"),
+    ]
 
 
 # ---- torch_memory_saver ---------------------------------------------------------------------
@@ -348,8 +368,11 @@ def test_vllm_discards_and_sleeps(vllm):
 def test_torch_memory_saver_s_signatures():
     with open(source("torch_memory_saver", "entrypoint.py"), encoding="utf-8") as file:
         tree = ast.parse(file.read())
-    theirs = next(each for each in tree.body
-                  if isinstance(each, ast.ClassDef) and each.name == "TorchMemorySaver")
+    theirs = next(
+        each
+        for each in tree.body
+        if isinstance(each, ast.ClassDef) and each.name == "TorchMemorySaver"
+    )
     names = set()
     for function in theirs.body:
         if not isinstance(function, ast.FunctionDef) or function.name.startswith("_"):
@@ -363,9 +386,14 @@ def test_torch_memory_saver_s_signatures():
         wanted = [each.arg for each in function.args.args]
         found = inspect.signature(ours).parameters
         assert wanted == list(found), function.name
-        defaults = [found[name].default for name in wanted[-len(function.args.defaults):]
-                    if function.args.defaults]
+        defaults = [
+            found[name].default
+            for name in wanted[-len(function.args.defaults) :]
+            if function.args.defaults
+        ]
         known = {"_TAG_DEFAULT": saver_module._TAG_DEFAULT}
-        assert defaults == [known[each.id] if isinstance(each, ast.Name) else ast.literal_eval(each)
-                            for each in function.args.defaults], function.name
+        assert defaults == [
+            known[each.id] if isinstance(each, ast.Name) else ast.literal_eval(each)
+            for each in function.args.defaults
+        ], function.name
     assert {"region", "cuda_graph", "pause", "resume", "get_cpu_backup"} <= names

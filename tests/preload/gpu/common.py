@@ -12,8 +12,11 @@ import os
 import sys
 import time
 
-for name, value in (("NCCL_NVLS_ENABLE", "0"), ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
-                    ("NVSHMEM_DISABLE_NVLS", "1")):
+for name, value in (
+    ("NCCL_NVLS_ENABLE", "0"),
+    ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
+    ("NVSHMEM_DISABLE_NVLS", "1"),
+):
     if os.environ.get(name) != value:
         raise SystemExit(f"{name} must be {value}: NVLink multicast stays off")
 
@@ -59,8 +62,12 @@ class _Memory(ctypes.Structure):
 
 
 class _Process(ctypes.Structure):
-    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong),
-                ("gpu_instance", ctypes.c_uint), ("compute_instance", ctypes.c_uint)]
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
 
 
 def used_mib():
@@ -72,7 +79,7 @@ def used_mib():
         nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
         count, seen = ctypes.c_uint(128), (_Process * 128)()
         code = nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), seen)
-        for each in seen[:count.value if code == 0 else 0]:
+        for each in seen[: count.value if code == 0 else 0]:
             if each.pid == os.getpid() and each.used < 1 << 50:
                 return f"{each.used >> 20} process"
         nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))

@@ -31,8 +31,11 @@ import time
 
 here = pathlib.Path(__file__).resolve().parent
 modes = ("off", "monitor", "vmm", "cache")
-multicast_off = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-                 "NVSHMEM_DISABLE_NVLS": "1"}
+multicast_off = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+}
 started = time.monotonic()
 
 
@@ -41,8 +44,18 @@ class Program:
     it fills the device or looks at times; `facts`: what it says is shown, not compared; `must`:
     modes in which it has to end well where that is not every mode."""
 
-    def __init__(self, name, words, timed=None, alone=None, facts=False, must=modes, extra=None,
-                 note="", **variables):
+    def __init__(
+        self,
+        name,
+        words,
+        timed=None,
+        alone=None,
+        facts=False,
+        must=modes,
+        extra=None,
+        note="",
+        **variables,
+    ):
         self.name, self.words, self.timed, self.alone = name, words, timed, alone
         self.extra, self.note = extra or {}, note
         self.facts, self.must, self.variables = facts, must, variables
@@ -60,47 +73,86 @@ def programs(folder):
         Program("nvcc static", [static, "work", "20"], timed=(2, 20)),
         Program("nvcc shared", [shared, "work", "20"]),
         Program("nvcc pools", [static, "pools", "40"], timed=(2, 20)),
-        Program("nvcc inflight", [static, "inflight", "10000"],
-                note="10,000 blocks freed beside kernels that write to them, on 19 streams"),
-        Program("nvcc mark", [static, "mark"],
-                note="whether cuCtxRecordEvent waits for every kind of stream"),
+        Program(
+            "nvcc inflight",
+            [static, "inflight", "10000"],
+            note="10,000 blocks freed beside kernels that write to them, on 19 streams",
+        ),
+        Program(
+            "nvcc mark",
+            [static, "mark"],
+            note="whether cuCtxRecordEvent waits for every kind of stream",
+        ),
         Program("nvcc graphs", [static, "graphs", "40"]),
         Program("nvcc fork", [static, "fork"]),
         Program("nvcc ipc", [static, "ipc"]),
         Program("nvcc dmabuf", [static, "dmabuf"]),
-        Program("torch caching", torch, timed=(4, 24),
-                extra={f"plain {i}": {} for i in range(3, 6)}),
-        Program("torch settled", torch + ["settled"],
-                extra={**{f"plain {i}": {} for i in range(3, 6)}, "vmm again": {}},
-                note="the device is waited for before results are read"),
-        Program("torch graph", torch + ["graph"],
-                note="what the graph computes differs between plain runs, too"),
-        Program("torch expandable", torch, timed=(4, 24),
-                PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"),
-        Program("torch uncached", torch + ["uncached"], PYTORCH_NO_CUDA_MEMORY_CACHING="1",
-                extra={**{f"plain {i}": {} for i in range(3, 5)}, "vmm 2": {}, "vmm 3": {},
-                       "vmm 4": {}, "vmm waiting": {"VMM_FREE": "wait"}}),
-        Program("torch uncached settled", torch + ["uncached", "settled"],
-                PYTORCH_NO_CUDA_MEMORY_CACHING="1",
-                extra={"vmm 2": {}, "vmm 3": {}, "vmm 4": {}}),
-        Program("torch uncached deterministic", torch + ["uncached", "deterministic"],
-                PYTORCH_NO_CUDA_MEMORY_CACHING="1", extra={"vmm again": {}}),
-        Program("torch cudaMallocAsync", torch,
-                PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync"),
+        Program(
+            "torch caching", torch, timed=(4, 24), extra={f"plain {i}": {} for i in range(3, 6)}
+        ),
+        Program(
+            "torch settled",
+            torch + ["settled"],
+            extra={**{f"plain {i}": {} for i in range(3, 6)}, "vmm again": {}},
+            note="the device is waited for before results are read",
+        ),
+        Program(
+            "torch graph",
+            torch + ["graph"],
+            note="what the graph computes differs between plain runs, too",
+        ),
+        Program(
+            "torch expandable",
+            torch,
+            timed=(4, 24),
+            PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True",
+        ),
+        Program(
+            "torch uncached",
+            torch + ["uncached"],
+            PYTORCH_NO_CUDA_MEMORY_CACHING="1",
+            extra={
+                **{f"plain {i}": {} for i in range(3, 5)},
+                "vmm 2": {},
+                "vmm 3": {},
+                "vmm 4": {},
+                "vmm waiting": {"VMM_FREE": "wait"},
+            },
+        ),
+        Program(
+            "torch uncached settled",
+            torch + ["uncached", "settled"],
+            PYTORCH_NO_CUDA_MEMORY_CACHING="1",
+            extra={"vmm 2": {}, "vmm 3": {}, "vmm 4": {}},
+        ),
+        Program(
+            "torch uncached deterministic",
+            torch + ["uncached", "deterministic"],
+            PYTORCH_NO_CUDA_MEMORY_CACHING="1",
+            extra={"vmm again": {}},
+        ),
+        Program("torch cudaMallocAsync", torch, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync"),
         Program("torch workers", torch + ["workers"]),
         Program("torch nccl", torch + ["nccl"]),
         Program("cupy pool", cupy),
         Program("cupy none", cupy + ["none"], timed=(2, 16)),
         Program("cupy async", cupy + ["async"]),
-        Program("jax default", jax, timed=(2, 16), XLA_FLAGS=xla,
-                XLA_PYTHON_CLIENT_MEM_FRACTION=".1"),
+        Program(
+            "jax default", jax, timed=(2, 16), XLA_FLAGS=xla, XLA_PYTHON_CLIENT_MEM_FRACTION=".1"
+        ),
         Program("jax platform", jax, XLA_FLAGS=xla, XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
         Program("numba", [python, str(here / "numba_program.py")]),
         Program("fragment", [static, "fragment"], alone=both, facts=True, must=("vmm",)),
-        Program("spread 3 MiB", [static, "spread", "3072"], alone=both, facts=True, must=(),
-                note="the driver rounds 3 MiB to 4, holds a fifth fewer blocks, and has each hole "
-                     "back; the pool lays blocks side by side, and handles that they share with "
-                     "live neighbours cannot move"),
+        Program(
+            "spread 3 MiB",
+            [static, "spread", "3072"],
+            alone=both,
+            facts=True,
+            must=(),
+            note="the driver rounds 3 MiB to 4, holds a fifth fewer blocks, and has each hole "
+            "back; the pool lays blocks side by side, and handles that they share with "
+            "live neighbours cannot move",
+        ),
         Program("spread 100 MiB", [static, "spread", "102400"], alone=both, facts=True, must=()),
         Program("free beside a kernel", [static, "latency"], alone=both, facts=True),
     ]
@@ -132,9 +184,12 @@ class Bench:
                 raise SystemExit(f"{name} must be {value}: NVLink multicast stays off")
         if not mode.startswith("plain"):
             variables.update(program.extra.get(mode, {}))
-            variables.update(LD_PRELOAD=str(self.preload), VMM_MODE=mode.split()[0],
-                             VMM_REPORT=str(self.log(program, tag, "json")),
-                             VMM_REPORT_FORMAT="json")
+            variables.update(
+                LD_PRELOAD=str(self.preload),
+                VMM_MODE=mode.split()[0],
+                VMM_REPORT=str(self.log(program, tag, "json")),
+                VMM_REPORT_FORMAT="json",
+            )
         return variables
 
     def log(self, program, tag, kind):
@@ -150,8 +205,9 @@ class Outcome:
         self.code, self.err, self.report = code, err, report
         lines = out.splitlines()
         self.used = next((line[9:] for line in lines if line.startswith("used_mib ")), "")
-        self.lines = [line for line in lines
-                      if not line.startswith(("used_mib", "ready", "round_ms"))]
+        self.lines = [
+            line for line in lines if not line.startswith(("used_mib", "ready", "round_ms"))
+        ]
 
     def said(self):
         """What stands on stderr, without what differs from run to run."""
@@ -174,15 +230,26 @@ def run(bench, program, mode, tag=None):
     code = -1
     with out.open("wb") as to, err.open("wb") as errors:
         try:
-            code = subprocess.run(program.words, env=bench.environment(program, mode, tag),
-                                  stdout=to, stderr=errors, stdin=subprocess.DEVNULL, cwd=here,
-                                  timeout=max(5, min(120, bench.left())), check=False).returncode
+            code = subprocess.run(
+                program.words,
+                env=bench.environment(program, mode, tag),
+                stdout=to,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                cwd=here,
+                timeout=max(5, min(120, bench.left())),
+                check=False,
+            ).returncode
         except subprocess.TimeoutExpired:
             errors.write(b"run.py: no end within its time\n")
         except OSError as problem:
             errors.write(f"run.py: {problem}\n".encode())
-    return Outcome(code, out.read_text(errors="replace"), err.read_text(errors="replace"),
-                   read_report(bench.log(program, tag, "json")))
+    return Outcome(
+        code,
+        out.read_text(errors="replace"),
+        err.read_text(errors="replace"),
+        read_report(bench.log(program, tag, "json")),
+    )
 
 
 def build(bench, chosen):
@@ -192,8 +259,18 @@ def build(bench, chosen):
     for name, runtime in (("static", "static"), ("shared", "shared")):
         if all(each.words[0] != str(bench.folder / name) for each in chosen):
             continue
-        command = [nvcc, "-O2", "-std=c++17", "-arch=native", "-cudart", runtime,
-                   str(here / "program.cu"), "-o", str(bench.folder / name), "-ldl"]
+        command = [
+            nvcc,
+            "-O2",
+            "-std=c++17",
+            "-arch=native",
+            "-cudart",
+            runtime,
+            str(here / "program.cu"),
+            "-o",
+            str(bench.folder / name),
+            "-ldl",
+        ]
         log = (bench.logs / f"nvcc-{name}.txt").open("wb")
         try:
             making[name] = subprocess.Popen(command, stdout=log, stderr=log)
@@ -211,16 +288,26 @@ def calls_of(outcome):
         for device in report.get("devices", ()):
             for name, counts in device.get("calls", {}).items():
                 total[name] = total.get(name, 0) + counts["count"]
-    memory = ("cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cuMemFreeAsync", "cuMemCreate",
-              "cuMemRelease")
+    memory = (
+        "cuMemAlloc_v2",
+        "cuMemFree_v2",
+        "cuMemAllocAsync",
+        "cuMemFreeAsync",
+        "cuMemCreate",
+        "cuMemRelease",
+    )
     shown = [f"{name} {total[name]}" for name in memory if name in total]
     reused = sum(report.get("handles_reused", 0) for report in outcome.report)
     return ", ".join(shown + [f"of them served by kept handles {reused}"] * (reused != 0))
 
 
 def left_to_the_driver(outcome):
-    return ", ".join(f"{why} {count}" for report in outcome.report
-                     for why, count in report.get("unmanaged", {}).items() if count)
+    return ", ".join(
+        f"{why} {count}"
+        for report in outcome.report
+        for why, count in report.get("unmanaged", {}).items()
+        if count
+    )
 
 
 def parted(one, other):
@@ -247,23 +334,37 @@ def compare(bench, program, seen):
         if mode == "plain again":
             continue
         new = sorted(now.said() - known)
-        word = "facts" if program.facts else "equal" if now.lines == plain.lines else \
-            "DIFFER" if repeats else "differ, as plain runs do"
+        word = (
+            "facts"
+            if program.facts
+            else "equal"
+            if now.lines == plain.lines
+            else "DIFFER"
+            if repeats
+            else "differ, as plain runs do"
+        )
         wrong = not program.facts and (now.code != plain.code or (repeats and word == "DIFFER"))
-        wrong = wrong or (now.code != 0 and mode in program.must) or \
-            any("vmm_preload:" in line for line in new)
+        wrong = (
+            wrong
+            or (now.code != 0 and mode in program.must)
+            or any("vmm_preload:" in line for line in new)
+        )
         if mode == "plain":
             wrong = not program.facts and now.code != 0
         elif plain.code != 0 and not program.facts:
             wrong = False  # one line is enough for a program that does not run
         if wrong:
-            bench.fail(f"{program.name}, {mode}: code {now.code}, {word}: {parted(plain, now)} "
-                       f"stderr {now.err[-1200:]!r}")
+            bench.fail(
+                f"{program.name}, {mode}: code {now.code}, {word}: {parted(plain, now)} "
+                f"stderr {now.err[-1200:]!r}"
+            )
         shown = "; ".join(now.lines[:2]) if program.facts else word
         if mode == "plain" and program.note:
             shown += f" ({program.note})"
-        rows.append(f"| {program.name} | {mode} | {now.code} | {shown} | {len(new)} | "
-                    f"{calls_of(now)} | {left_to_the_driver(now)} |\n")
+        rows.append(
+            f"| {program.name} | {mode} | {now.code} | {shown} | {len(new)} | "
+            f"{calls_of(now)} | {left_to_the_driver(now)} |\n"
+        )
         for line in new[:4]:
             say(f"  new on stderr, {program.name}, {mode}: {line[:200]}")
     return rows
@@ -272,8 +373,12 @@ def compare(bench, program, seen):
 def check_all(bench, chosen, side_by_side):
     """Steps 2 and 3; the rows of their table."""
     seen = {each.name: {} for each in chosen}
-    jobs = [(each, mode) for each in chosen if not each.alone
-            for mode in ("plain", "plain again", *modes, *each.extra)]
+    jobs = [
+        (each, mode)
+        for each in chosen
+        if not each.alone
+        for mode in ("plain", "plain again", *modes, *each.extra)
+    ]
 
     def one(job):
         if bench.left() < 5:
@@ -304,9 +409,16 @@ class Player:
         tag = f"{mode}-turns{number}"
         self.errors = bench.log(program, tag, "err").open("wb")
         self.process = subprocess.Popen(
-            program.words + ["turns"], env=bench.environment(program, mode, tag),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, cwd=here, text=True,
-            bufsize=1, preexec_fn=lambda: os.sched_setaffinity(0, timed_processors()))
+            program.words + ["turns"],
+            env=bench.environment(program, mode, tag),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            cwd=here,
+            text=True,
+            bufsize=1,
+            preexec_fn=lambda: os.sched_setaffinity(0, timed_processors()),
+        )
         self.lines = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -326,7 +438,7 @@ class Player:
             if line is None:
                 return None
             if line.startswith(word):
-                return line[len(word):].strip()
+                return line[len(word) :].strip()
 
     def play(self):
         self.process.stdin.write("go\n")
@@ -399,9 +511,14 @@ def time_all(bench, chosen, results):
                 pairs = [mine / its for mine, its in zip(own, rounds["plain"])]
                 times.setdefault((program.name, mode), []).append((own, pairs))
                 used[program.name, mode] = memory.get(mode)
-            say(f"{program.name}, set {number}: " + ", ".join(
-                f"{mode} {statistics.median(times[program.name, mode][-1][1]):.4f}"
-                for mode in rounds if rounds[mode]))
+            say(
+                f"{program.name}, set {number}: "
+                + ", ".join(
+                    f"{mode} {statistics.median(times[program.name, mode][-1][1]):.4f}"
+                    for mode in rounds
+                    if rounds[mode]
+                )
+            )
     rows = []
     for (name, mode), sets in times.items():
         pairs = [each for _, some in sets for each in some]
@@ -410,28 +527,34 @@ def time_all(bench, chosen, results):
         own = [each for some, _ in sets for each in some]
         results.setdefault("times", {}).setdefault(name, {})[mode] = [some for some, _ in sets]
         middles = [f"{statistics.median(some):.4f}" for _, some in sets if some]
-        rows.append(f"| {name} | {mode} | {statistics.median(own):.3f} | "
-                    f"{statistics.median(pairs):.4f} | {quantile(pairs, .25):.4f} to "
-                    f"{quantile(pairs, .75):.4f} | {', '.join(middles)} | {len(pairs)} | "
-                    f"{used.get((name, mode)) or ''} |\n")
+        rows.append(
+            f"| {name} | {mode} | {statistics.median(own):.3f} | "
+            f"{statistics.median(pairs):.4f} | {quantile(pairs, 0.25):.4f} to "
+            f"{quantile(pairs, 0.75):.4f} | {', '.join(middles)} | {len(pairs)} | "
+            f"{used.get((name, mode)) or ''} |\n"
+        )
     return rows
 
 
 def write_page(path, head, checks, times, failed):
     with path.open("w") as page:
-        page.write(f"# The preload library\n\n{head}\n\nCommand: `scripts/gpu.sh preload`, which "
-                   "runs `tests/preload/gpu/run.py`.\n\n## The same results\n\n"
-                   "Each program once in each mode, the results beside those of the run without "
-                   "the library.\n\n| program | mode | exit code | results | new lines on stderr | "
-                   "calls | left to the driver |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+        page.write(
+            f"# The preload library\n\n{head}\n\nCommand: `scripts/gpu.sh preload`, which "
+            "runs `tests/preload/gpu/run.py`.\n\n## The same results\n\n"
+            "Each program once in each mode, the results beside those of the run without "
+            "the library.\n\n| program | mode | exit code | results | new lines on stderr | "
+            "calls | left to the driver |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+        )
         page.writelines(checks)
-        page.write("\n## Time and memory\n\nOne process a mode, in turns: a round of one, then of "
-                   "the next, all on the same processors. Ratios are to the plain process's round "
-                   "of the same number, which did the same work. A set has processes of its own: "
-                   "what its median differs by from the other sets' is not of the rounds. `off` "
-                   "passes everything on.\n\n| program | mode | ms | ratio, median | middle half | "
-                   "medians of the sets | pairs | MiB at the end, of |\n"
-                   "| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+        page.write(
+            "\n## Time and memory\n\nOne process a mode, in turns: a round of one, then of "
+            "the next, all on the same processors. Ratios are to the plain process's round "
+            "of the same number, which did the same work. A set has processes of its own: "
+            "what its median differs by from the other sets' is not of the rounds. `off` "
+            "passes everything on.\n\n| program | mode | ms | ratio, median | middle half | "
+            "medians of the sets | pairs | MiB at the end, of |\n"
+            "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        )
         page.writelines(times)
         page.write(f"\n## What failed\n\n{len(failed)} of all runs.\n\n")
         page.writelines(f"- {each}\n" for each in failed)
@@ -456,8 +579,9 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="preload-"))
     bench = Bench(given.preload.resolve(), folder, started + given.budget)
     wanted = [each for each in given.only.split(",") if each]
-    chosen = [each for each in programs(folder)
-              if not wanted or any(part in each.name for part in wanted)]
+    chosen = [
+        each for each in programs(folder) if not wanted or any(part in each.name for part in wanted)
+    ]
     build(bench, chosen)
     say("nvcc is done")
     checks, times, results = [], [], {}

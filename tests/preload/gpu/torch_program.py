@@ -30,20 +30,23 @@ class Batches(torch.utils.data.Dataset):
 
 
 def load_batches():
-    loader = torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers=3,
-                                         pin_memory=True, multiprocessing_context="fork")
+    loader = torch.utils.data.DataLoader(
+        Batches(), batch_size=None, num_workers=3, pin_memory=True, multiprocessing_context="fork"
+    )
     return iter(loader)
 
 
 device = torch.device("cuda", 0)
-model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.GELU(),
-                            torch.nn.Linear(4096, 1024)).to(device)
+model = torch.nn.Sequential(
+    torch.nn.Linear(1024, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 1024)
+).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 side = torch.cuda.Stream()
 loaded = load_batches() if "workers" in sys.argv else None
 
 if "nccl" in sys.argv:
     import torch.distributed as dist
+
     dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
 
 
@@ -81,11 +84,13 @@ def step(i):
         reduce_everywhere(copy)
     if "settled" in sys.argv:
         torch.cuda.synchronize()
-    seen = (loss.detach().cpu().numpy().reshape(1),
-            copy[:4, :4].contiguous().cpu().numpy().reshape(-1))
+    seen = (
+        loss.detach().cpu().numpy().reshape(1),
+        copy[:4, :4].contiguous().cpu().numpy().reshape(-1),
+    )
     for each, words in zip(seen, said):
         common.add(each)
-        words.append(f"{zlib.crc32(each.tobytes()) & 0xffff:04x}")
+        words.append(f"{zlib.crc32(each.tobytes()) & 0xFFFF:04x}")
     if i % 10 == 9:
         common.mark(f"step {i}", float(loss.detach()).hex())
     if i % 20 == 19 and "uncached" not in sys.argv and "turns" not in sys.argv:

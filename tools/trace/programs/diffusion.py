@@ -7,6 +7,7 @@ weights, and every eighth step a picture drawn with that average. Hard: height, 
 of the pictures differ in every batch, so that no activation has the size of one before; the
 drawing needs little memory, and leaves its pieces among the large blocks of training.
 """
+
 import random
 import sys
 

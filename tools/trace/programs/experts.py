@@ -5,6 +5,7 @@
 The data decides how many tokens an expert gets. Hard: in every layer of every step sixteen
 experts keep activations of sizes that no other has, freed in the order of the backward pass.
 """
+
 import random
 import sys
 
@@ -79,7 +80,7 @@ def draw_words(dice, maker):
     """Few words are frequent, and each text has favourites, so that experts are busy unevenly."""
     count, length = dice.randint(4, 16), 16 * dice.randint(16, 56)
     ranks = torch.rand(count, length + 1, device="cuda", generator=maker)
-    return ((WORDS ** ranks).long() * dice.randint(1, 97)) % WORDS
+    return ((WORDS**ranks).long() * dice.randint(1, 97)) % WORDS
 
 
 def main():

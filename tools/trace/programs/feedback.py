@@ -8,6 +8,7 @@ like length, its activations computed again in the backward pass. The optimizer'
 the first round. Hard: three habits take turns in one memory, and what one leaves must serve the
 next.
 """
+
 import random
 import sys
 

@@ -8,6 +8,7 @@ again block by block; every fourth step a whole chain is read with attention in 
 grow with the square and the cube of a length that is never the same, so that pieces of one
 step fit nowhere in the next.
 """
+
 import random
 import sys
 
@@ -56,14 +57,14 @@ class Product(nn.Module):
     def forward(self, pair):
         x = self.norm(pair)
         left, right, gate_left, gate_right = self.enter(x).chunk(4, -1)
-        seen = torch.einsum(
-            self.formula, left * gate_left.sigmoid(), right * gate_right.sigmoid())
+        seen = torch.einsum(self.formula, left * gate_left.sigmoid(), right * gate_right.sigmoid())
         return self.leave(self.norm_out(seen)) * self.gate(x).sigmoid()
 
 
 def transition(width):
     return nn.Sequential(
-        nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
+        nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)
+    )
 
 
 class Block(nn.Module):

@@ -6,6 +6,7 @@ Features live on the host; what a batch misses is fetched in one piece, and piec
 device, oldest dropped first, up to 3 GiB. Hard: pieces of any size stay for some dozen steps
 between blocks of one step, whose sizes are the numbers of nodes and edges that were found.
 """
+
 import random
 import sys
 from collections import OrderedDict

@@ -8,6 +8,7 @@ Every fifth step a large scene is labelled three times, turned, with votes for e
 the 27 parts of every convolution each has the size that the data gives it, and no scene is like
 the one before.
 """
+
 import itertools
 import random
 import sys
@@ -28,8 +29,9 @@ def key_of(cells):
 
 
 def cells_of(keys):
-    return torch.stack((
-        keys // REACH ** 3, keys // REACH ** 2 % REACH, keys // REACH % REACH, keys % REACH), 1)
+    return torch.stack(
+        (keys // REACH**3, keys // REACH**2 % REACH, keys // REACH % REACH, keys % REACH), 1
+    )
 
 
 def neighbour_pairs(keys):
@@ -87,10 +89,12 @@ class Model(nn.Module):
         self.enter = nn.Linear(6, WIDTHS[0])
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         for before, after in zip(WIDTHS, WIDTHS[1:]):
-            self.down.append(nn.ModuleList((
-                Unit(before, before), SparseConv(before, after, len(HALVES)))))
-            self.up.append(nn.ModuleList((
-                SparseConv(after, before, len(HALVES)), Unit(2 * before, before))))
+            self.down.append(
+                nn.ModuleList((Unit(before, before), SparseConv(before, after, len(HALVES))))
+            )
+            self.up.append(
+                nn.ModuleList((SparseConv(after, before, len(HALVES)), Unit(2 * before, before)))
+            )
         self.middle = Unit(WIDTHS[-1], WIDTHS[-1])
         self.leave = nn.Linear(WIDTHS[0], CLASSES)
 
@@ -158,8 +162,10 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
     for step in range(steps):
         record.iteration()
-        drawn = [draw_scene(dice, number, dice.randint(60_000, 400_000))
-                 for number in range(dice.randint(2, 4))]
+        drawn = [
+            draw_scene(dice, number, dice.randint(60_000, 400_000))
+            for number in range(dice.randint(2, 4))
+        ]
         places, colours, kinds, scenes = (torch.cat(part) for part in zip(*drawn))
         keys, features, owner = into_cells(turn(places, dice), colours, scenes)
         logits = model(features.bfloat16(), keys)

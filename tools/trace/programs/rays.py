@@ -7,6 +7,7 @@ grid says that there is something, and the number of rays follows from how many 
 step had. Drawing follows the rays piece by piece, and rays end when nothing shines through. Hard:
 the data decides every size, and training's habits change while the scene becomes known.
 """
+
 import random
 import sys
 
@@ -23,9 +24,10 @@ SAMPLES = 1_000_000  # in a step, about
 class Grid(nn.Module):
     def __init__(self):
         super().__init__()
-        self.sides = [int(16 * 1.45 ** level) for level in range(LEVELS)]
+        self.sides = [int(16 * 1.45**level) for level in range(LEVELS)]
         self.tables = nn.ParameterList(
-            torch.rand(CELLS, FEATURES) * 2e-2 - 1e-2 for _ in range(LEVELS))
+            torch.rand(CELLS, FEATURES) * 2e-2 - 1e-2 for _ in range(LEVELS)
+        )
         corners = [[corner >> axis & 1 for axis in range(3)] for corner in range(8)]
         self.register_buffer("corners", torch.tensor(corners))
         self.register_buffer("primes", torch.tensor([1, 2_654_435_761, 805_459_861]))
@@ -70,7 +72,7 @@ def scene(origins, directions):
     centres, radii = balls[:, :3] * 0.8 + 0.1, balls[:, 3] * 0.08 + 0.03
     towards = centres - origins[:, None]
     along = (towards * directions[:, None]).sum(-1)
-    room = radii ** 2 - towards.square().sum(-1) + along ** 2
+    room = radii**2 - towards.square().sum(-1) + along**2
     depth = torch.where((room > 0) & (along > 0), along - room.clamp_min(0).sqrt(), 1e9)
     nearest, ball = depth.min(-1)
     return torch.where((nearest < 1e9)[:, None], balls[ball, 4:], torch.ones_like(origins))

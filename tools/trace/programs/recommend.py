@@ -8,6 +8,7 @@ taken once each, attended to by history, and changed in place. Now and then a la
 scored. Hard: the data decides how many values a bag has and how many rows a gradient, and
 what the second stream makes is freed late, between blocks of the first.
 """
+
 import random
 import sys
 
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 WIDTH, TABLES, DENSE, ITEMS = 64, 10, 13, 4_000_000
-ROWS = tuple(int(20_000 * 1.5 ** table) for table in range(TABLES))
+ROWS = tuple(int(20_000 * 1.5**table) for table in range(TABLES))
 VALUES = 1 << 25  # in the host's pool that batches are cut from
 
 
@@ -52,7 +53,8 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.bags = nn.ModuleList(
-            nn.EmbeddingBag(rows, WIDTH, mode="sum", sparse=True) for rows in ROWS)
+            nn.EmbeddingBag(rows, WIDTH, mode="sum", sparse=True) for rows in ROWS
+        )
         self.dense, self.history = Tower(DENSE, 512, 256, WIDTH), History()
         pairs = (TABLES + 3) * (TABLES + 2) // 2
         self.over = Tower(pairs + WIDTH, 1024, 1024, 512, 256, 1)
@@ -62,8 +64,8 @@ class Model(nn.Module):
         dense = self.dense(batch.dense)
         parts = [dense.float()]
         parts += [bag(*jagged) for bag, jagged in zip(self.bags, batch.jagged)]
-        asked = items.index_select(0, batch.inverse[:len(dense)])
-        seen = items.index_select(0, batch.inverse[len(dense):])
+        asked = items.index_select(0, batch.inverse[: len(dense)])
+        seen = items.index_select(0, batch.inverse[len(dense) :])
         parts += [asked, self.history(seen, batch.lengths, asked)]
         x = torch.stack(parts, dim=1)
         like = torch.bmm(x, x.transpose(1, 2))
@@ -106,7 +108,7 @@ class Loader:
 
     def cut(self, count):
         begin = self.dice.randrange(VALUES - count)
-        return self.pool[begin:begin + count].pin_memory().to("cuda", non_blocking=True)
+        return self.pool[begin : begin + count].pin_memory().to("cuda", non_blocking=True)
 
     def prepare(self, scale=1):
         with torch.cuda.stream(self.stream):
@@ -142,8 +144,10 @@ def main():
     table = torch.randn(ITEMS, WIDTH, device="cuda").mul_(0.05)
     state = torch.zeros(ITEMS, device="cuda")
     dense = [part for name, part in model.named_parameters() if not name.startswith("bags")]
-    optimizers = [torch.optim.Adagrad(model.bags.parameters(), lr=0.02),
-                  torch.optim.AdamW(dense, lr=1e-3, fused=True)]
+    optimizers = [
+        torch.optim.Adagrad(model.bags.parameters(), lr=0.02),
+        torch.optim.AdamW(dense, lr=1e-3, fused=True),
+    ]
     loader = Loader(random.Random(10))
     loader.prepare()
     for step in range(steps):

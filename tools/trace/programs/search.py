@@ -8,6 +8,7 @@ vector a document, those again by every word, the first few again by a model tha
 Hard: nothing is trained, and shards of any size live for some dozen steps between blocks that
 live for a moment.
 """
+
 import random
 import sys
 
@@ -26,11 +27,19 @@ class Encoder(nn.Module):
     def __init__(self, leave):
         super().__init__()
         self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(1024, WIDTH)
-        self.layers = nn.ModuleList(nn.ModuleDict({
-            "norm1": nn.LayerNorm(WIDTH), "mix": nn.Linear(WIDTH, 3 * WIDTH),
-            "out": nn.Linear(WIDTH, WIDTH), "norm2": nn.LayerNorm(WIDTH),
-            "up": nn.Linear(WIDTH, 4 * WIDTH), "down": nn.Linear(4 * WIDTH, WIDTH),
-        }) for _ in range(LAYERS))
+        self.layers = nn.ModuleList(
+            nn.ModuleDict(
+                {
+                    "norm1": nn.LayerNorm(WIDTH),
+                    "mix": nn.Linear(WIDTH, 3 * WIDTH),
+                    "out": nn.Linear(WIDTH, WIDTH),
+                    "norm2": nn.LayerNorm(WIDTH),
+                    "up": nn.Linear(WIDTH, 4 * WIDTH),
+                    "down": nn.Linear(4 * WIDTH, WIDTH),
+                }
+            )
+            for _ in range(LAYERS)
+        )
         self.norm, self.leave = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, leave)
 
     def forward(self, words, lengths):
@@ -42,7 +51,8 @@ class Encoder(nn.Module):
             parts = layer["mix"](layer["norm1"](x)).unflatten(-1, (3, HEADS, -1)).unbind(2)
             query, key, value = (part.transpose(1, 2) for part in parts)
             seen = F.scaled_dot_product_attention(
-                query, key, value, attn_mask=counts[:, None, None])
+                query, key, value, attn_mask=counts[:, None, None]
+            )
             x = x + layer["out"](seen.transpose(1, 2).flatten(2))
             x = x + layer["down"](F.gelu(layer["up"](layer["norm2"](x))))
         return self.leave(self.norm(x)), counts
@@ -64,8 +74,12 @@ class Shard:
 
 
 def join(shards):
-    return Shard(*(torch.cat([getattr(shard, name) for shard in shards])
-                   for name in ("vectors", "lengths", "words")))
+    return Shard(
+        *(
+            torch.cat([getattr(shard, name) for shard in shards])
+            for name in ("vectors", "lengths", "words")
+        )
+    )
 
 
 def draw_lengths(dice, count, most):
@@ -102,11 +116,11 @@ def find(shard, questions, counts, means):
     best = scores.float().topk(min(BEST, len(shard.documents)), dim=-1).indices
     good = []
     for part in range(0, len(best), 32):
-        chosen = best[part:part + 32]
+        chosen = best[part : part + 32]
         vectors, there = gather(shard.vectors, shard.starts[chosen], shard.lengths[chosen])
-        likeness = torch.einsum("qwv,qdtv->qdwt", questions[part:part + 32], vectors)
+        likeness = torch.einsum("qwv,qdtv->qdwt", questions[part : part + 32], vectors)
         likeness = likeness.masked_fill(~there[:, :, None], -1.0).amax(-1).float()
-        good.append((likeness * counts[part:part + 32, None]).sum(-1))
+        good.append((likeness * counts[part : part + 32, None]).sum(-1))
     return torch.cat(good), best
 
 
@@ -120,7 +134,8 @@ def answer(encoder, reader, shards, dice):
     found = [find(shard, questions, counts, means) for shard in shards]
     shard_of = torch.repeat_interleave(
         torch.arange(len(shards), device="cuda"),
-        torch.tensor([best.shape[1] for _, best in found]).to("cuda"))
+        torch.tensor([best.shape[1] for _, best in found]).to("cuda"),
+    )
     top = torch.cat([good for good, _ in found], dim=1).topk(READ, dim=-1)
     documents = torch.cat([best for _, best in found], dim=1).gather(1, top.indices)
     home = shard_of[top.indices]

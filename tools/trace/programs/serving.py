@@ -7,6 +7,7 @@ own in every layer. A step checks sixteen guessed words of every request and kee
 cache that is full is made 128 words longer by concatenation. Hard: sixteen buffers a request grow
 by small steps while those of other requests lie between them, and all end at once.
 """
+
 import random
 import sys
 
@@ -32,14 +33,20 @@ class Layer(nn.Module):
     def forward(self, x, requests, number):
         """x: rows of all requests one after the other; each brings requests[..].rows of them."""
         query, key, value = (
-            part.view(-1, HEADS, WIDTH // HEADS) for part in self.mix(self.norm1(x)).chunk(3, -1))
+            part.view(-1, HEADS, WIDTH // HEADS) for part in self.mix(self.norm1(x)).chunk(3, -1)
+        )
         seen, begin = [], 0
         for request in requests:
             rows = slice(begin, begin + request.rows)
             keys, values = request.add(number, key[rows], value[rows])
-            seen.append(F.scaled_dot_product_attention(
-                query[rows].transpose(0, 1)[None], keys.transpose(0, 1)[None],
-                values.transpose(0, 1)[None], is_causal=request.length == 0)[0].transpose(0, 1))
+            seen.append(
+                F.scaled_dot_product_attention(
+                    query[rows].transpose(0, 1)[None],
+                    keys.transpose(0, 1)[None],
+                    values.transpose(0, 1)[None],
+                    is_causal=request.length == 0,
+                )[0].transpose(0, 1)
+            )
             begin += request.rows
         x = x + self.out(torch.cat(seen).reshape(-1, WIDTH))
         y = self.norm2(x)
@@ -66,7 +73,7 @@ class Request:
                 cache = [torch.cat((part, more)) for part in cache]
         self.caches[number] = cache
         for part, rows in zip(cache, (key, value)):
-            part[self.length:end] = rows
+            part[self.length : end] = rows
         return [part[:end] for part in cache]
 
 

@@ -8,6 +8,7 @@ layers that run both ways over packed sequences, three layers of attention, the 
 lengths are never the same, and a batch is bounded by its seconds, so that it has from
 twenty to forty rows.
 """
+
 import random
 import sys
 
@@ -23,13 +24,17 @@ class Recognizer(nn.Module):
     def __init__(self):
         super().__init__()
         self.convs = nn.Sequential(
-            nn.Conv2d(1, 256, 3, stride=2, padding=1), nn.ReLU(),
-            nn.Conv2d(256, 256, 3, stride=2, padding=1), nn.ReLU())
+            nn.Conv2d(1, 256, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(256, 256, 3, stride=2, padding=1),
+            nn.ReLU(),
+        )
         self.enter = nn.Linear(256 * BANDS // 4, WIDTH)
         self.recurrent = nn.LSTM(WIDTH, WIDTH, num_layers=4, dropout=0.1, bidirectional=True)
         self.narrow = nn.Linear(2 * WIDTH, WIDTH)
         self.attention = nn.ModuleList(
-            nn.TransformerEncoderLayer(WIDTH, 8, 4 * WIDTH, batch_first=True) for _ in range(3))
+            nn.TransformerEncoderLayer(WIDTH, 8, 4 * WIDTH, batch_first=True) for _ in range(3)
+        )
         self.leave = nn.Linear(WIDTH, LETTERS)
 
     def forward(self, x, lengths):
@@ -66,7 +71,7 @@ class Loader:
         sound = torch.zeros(count, sizes[0])
         for row, size in enumerate(sizes):
             begin = self.dice.randrange(len(self.noise) - size)
-            sound[row, :size] = self.noise[begin:begin + size]
+            sound[row, :size] = self.noise[begin : begin + size]
         letters = [int(6 * each) for each in seconds]
         with torch.cuda.stream(self.stream):
             sound = sound.pin_memory().to("cuda", non_blocking=True)

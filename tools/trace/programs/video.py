@@ -8,6 +8,7 @@ back two frames. Now and then a large clip is only looked at, with more correcti
 of the frames, their number and the number of corrections differ in every clip, and so does what
 lives on from one pair of frames to the next.
 """
+
 import random
 import sys
 
@@ -37,9 +38,16 @@ class Residual(nn.Module):
 def encoder(leave):
     """To an eighth of height and width."""
     return nn.Sequential(
-        nn.Conv2d(3, 64, 7, 2, padding=3), nn.InstanceNorm2d(64), nn.ReLU(),
-        Residual(64, 64, 1), Residual(64, 96, 2), Residual(96, 96, 1), Residual(96, 128, 2),
-        Residual(128, 128, 1), nn.Conv2d(128, leave, 1))
+        nn.Conv2d(3, 64, 7, 2, padding=3),
+        nn.InstanceNorm2d(64),
+        nn.ReLU(),
+        Residual(64, 64, 1),
+        Residual(64, 96, 2),
+        Residual(96, 96, 1),
+        Residual(96, 128, 2),
+        Residual(128, 128, 1),
+        nn.Conv2d(128, leave, 1),
+    )
 
 
 class Table:
@@ -48,7 +56,7 @@ class Table:
     def __init__(self, first, second):
         count, width, self.height, self.width = first.shape
         likeness = (first.flatten(2).transpose(1, 2) @ second.flatten(2)).float()
-        likeness = likeness.view(-1, 1, self.height, self.width) * width ** -0.5
+        likeness = likeness.view(-1, 1, self.height, self.width) * width**-0.5
         self.levels = [likeness]
         for _ in range(LEVELS - 1):
             self.levels.append(F.avg_pool2d(self.levels[-1], 2))
@@ -60,10 +68,11 @@ class Table:
         count, height, width, _ = places.shape
         found = []
         for level, likeness in enumerate(self.levels):
-            around = places.reshape(-1, 1, 1, 2) / 2 ** level + self.window
+            around = places.reshape(-1, 1, 1, 2) / 2**level + self.window
             size = around.new_tensor((likeness.shape[3], likeness.shape[2]))
             seen = F.grid_sample(
-                likeness, (around * 2 + 1) / size - 1, padding_mode="zeros", align_corners=False)
+                likeness, (around * 2 + 1) / size - 1, padding_mode="zeros", align_corners=False
+            )
             found.append(seen.view(count, height, width, -1))
         return torch.cat(found, dim=-1).permute(0, 3, 1, 2)
 
@@ -112,9 +121,14 @@ class Model(nn.Module):
         begin, context = self.context(first).chunk(2, dim=1)
         state, context = begin.tanh() if state is None else state, context.relu()
         height, width = context.shape[2:]
-        still = torch.stack(torch.meshgrid(
-            torch.arange(width, device=flow.device), torch.arange(height, device=flow.device),
-            indexing="xy"), dim=-1).float()
+        still = torch.stack(
+            torch.meshgrid(
+                torch.arange(width, device=flow.device),
+                torch.arange(height, device=flow.device),
+                indexing="xy",
+            ),
+            dim=-1,
+        ).float()
         guesses = []
         for _ in range(times):
             flow = flow.detach()
@@ -129,11 +143,14 @@ def draw_clip(dice, scale=1):
     height, width = (8 * dice.randint(24 * scale, 64 * scale) for _ in range(2))
     count = max(1, min(dice.randint(2, 8), PIXELS // (height * width)))
     motion = F.interpolate(
-        torch.randn(count, 2, 4, 4, device="cuda") * 6, (height, width), mode="bilinear")
+        torch.randn(count, 2, 4, 4, device="cuda") * 6, (height, width), mode="bilinear"
+    )
     frames = [F.avg_pool2d(torch.rand(count, 3, height, width, device="cuda"), 5, 1, 2)]
     place = F.affine_grid(
-        torch.eye(2, 3, device="cuda").expand(count, 2, 3), (count, 3, height, width),
-        align_corners=False)
+        torch.eye(2, 3, device="cuda").expand(count, 2, 3),
+        (count, 3, height, width),
+        align_corners=False,
+    )
     moved = motion.permute(0, 2, 3, 1) * 2 / motion.new_tensor((width, height))
     for _ in range(dice.randint(2, 5)):
         frames.append(F.grid_sample(frames[-1], place - moved, align_corners=False))
@@ -159,8 +176,10 @@ def main():
                 guesses, state, flow = model(first, second, state, flow, times)
             if looked:
                 continue
-            losses += [(guess - motion).abs().mean() * 0.8 ** (times - 1 - turn)
-                       for turn, guess in enumerate(guesses)]
+            losses += [
+                (guess - motion).abs().mean() * 0.8 ** (times - 1 - turn)
+                for turn, guess in enumerate(guesses)
+            ]
             if number % BACK == BACK - 1 or number == len(frames) - 2:
                 torch.stack(losses).sum().backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)

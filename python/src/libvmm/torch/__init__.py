@@ -38,13 +38,17 @@ class Refused(RuntimeError):
 
 
 class _Options(_native.Sized):
-    _fields_ = [("struct_size", _native.U64), ("driver", _native.TEXT),
-                ("reservation_bytes", _native.U64), ("capture", _native.U32),
-                ("read_environment", _native.U32)]
+    _fields_ = [
+        ("struct_size", _native.U64),
+        ("driver", _native.TEXT),
+        ("reservation_bytes", _native.U64),
+        ("capture", _native.U32),
+        ("read_environment", _native.U32),
+    ]
 
 
 def way() -> str:
-    """"allocator" or "functions": how enable() did it; "" where it is not enabled."""
+    """How enable() did it: "allocator" or "functions"; "" where it is not enabled."""
     return _way
 
 
@@ -76,8 +80,11 @@ def enable(way: str = "auto") -> str:
             except _build.CannotBuild as reason:
                 if way == "allocator":
                     raise Refused(str(reason)) from reason
-                warnings.warn(f"libvmm plugs plain functions into PyTorch, since {reason}",
-                              RuntimeWarning, stacklevel=2)
+                warnings.warn(
+                    f"libvmm plugs plain functions into PyTorch, since {reason}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         _install_functions(torch)
         _way = "functions"
         return _way
@@ -118,7 +125,8 @@ def mem_pool(**options: Any) -> Any:
     with _lock:
         if _pluggable is None:
             _pluggable = torch.cuda.memory.CUDAPluggableAllocator(
-                _native.PATH, "vmm_plugin_malloc", "vmm_plugin_free")
+                _native.PATH, "vmm_plugin_malloc", "vmm_plugin_free"
+            )
     return torch.cuda.MemPool(_pluggable.allocator(), **options)
 
 
@@ -156,8 +164,9 @@ def _make_allocator() -> ctypes.c_void_p:
 def _install_allocator(torch: Any) -> None:
     global _compiled
     if _compiled is None:
-        path = _build.build(os.path.dirname(torch.__file__), torch.__version__,
-                            torch.compiled_with_cxx11_abi())
+        path = _build.build(
+            os.path.dirname(torch.__file__), torch.__version__, torch.compiled_with_cxx11_abi()
+        )
         try:
             loaded = ctypes.CDLL(path)
         except OSError as trouble:
@@ -166,7 +175,9 @@ def _install_allocator(torch: Any) -> None:
         loaded.vmm_torch_install.argtypes = [_HANDLE]
         loaded.vmm_torch_remove.restype = None
         loaded.vmm_torch_route_native.argtypes, loaded.vmm_torch_route_native.restype = (
-            [ctypes.c_int], None)
+            [ctypes.c_int],
+            None,
+        )
         _compiled = loaded
     refused = _native.text(_compiled.vmm_torch_install(_make_allocator()))
     if refused:
@@ -176,19 +187,25 @@ def _install_allocator(torch: Any) -> None:
 def _install_functions(torch: Any) -> None:
     global _pluggable, _failure
     if torch.cuda.is_initialized():
-        raise Refused("CUDA is initialised already: plain functions are plugged in before the "
-                      "first use of a device")
+        raise Refused(
+            "CUDA is initialised already: plain functions are plugged in before the "
+            "first use of a device"
+        )
     _make_allocator()
-    made = torch.cuda.memory.CUDAPluggableAllocator(_native.PATH, "vmm_plugin_malloc",
-                                                    "vmm_plugin_free")
+    made = torch.cuda.memory.CUDAPluggableAllocator(
+        _native.PATH, "vmm_plugin_malloc", "vmm_plugin_free"
+    )
     inside = made.allocator()
-    for name, function in (("set_record_stream_fn", "vmm_plugin_record_stream"),
-                           ("set_init_fn", "vmm_plugin_init"),
-                           ("set_reset_fn", "vmm_plugin_empty_cache"),
-                           ("set_memory_fraction_fn", "vmm_plugin_memory_fraction"),
-                           ("set_base_alloc_fn", "vmm_plugin_base")):
-        getattr(inside, name)(ctypes.cast(getattr(_native.LIBRARY, function),
-                                          ctypes.c_void_p).value)
+    for name, function in (
+        ("set_record_stream_fn", "vmm_plugin_record_stream"),
+        ("set_init_fn", "vmm_plugin_init"),
+        ("set_reset_fn", "vmm_plugin_empty_cache"),
+        ("set_memory_fraction_fn", "vmm_plugin_memory_fraction"),
+        ("set_base_alloc_fn", "vmm_plugin_base"),
+    ):
+        getattr(inside, name)(
+            ctypes.cast(getattr(_native.LIBRARY, function), ctypes.c_void_p).value
+        )
     # PyTorch's own function that throws: a request that fails raises and answers no null tensor.
     try:
         c10 = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
@@ -199,4 +216,5 @@ def _install_functions(torch: Any) -> None:
     torch.cuda.memory.change_current_allocator(made)
     _pluggable = made
     from ._figures import patch
+
     patch(torch, _allocator)

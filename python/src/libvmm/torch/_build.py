@@ -35,8 +35,9 @@ def find_compiler() -> str | None:
 def torch_version(origin: str | None) -> str:
     """The version of the PyTorch whose __init__.py lies there, without importing it."""
     try:
-        with open(os.path.join(os.path.dirname(origin or ""), "version.py"),
-                  encoding="utf-8") as file:
+        with open(
+            os.path.join(os.path.dirname(origin or ""), "version.py"), encoding="utf-8"
+        ) as file:
             found = re.search(r"__version__\s*=\s*'([^']*)'", file.read())
     except OSError:
         return ""
@@ -46,10 +47,12 @@ def torch_version(origin: str | None) -> str:
 def find_cuda_headers(torch_folder: str) -> str | None:
     """A folder with cuda_runtime_api.h: NVIDIA's wheels beside PyTorch, then the toolkit."""
     wheels = os.path.join(os.path.dirname(torch_folder), "nvidia")
-    folders = [os.path.join(wheels, name, "include") for name in
-               ("cu13", "cuda_runtime", "cu12")]
-    folders += [os.path.join(os.environ[name], "include") for name in ("CUDA_HOME", "CUDA_PATH")
-                if os.environ.get(name)]
+    folders = [os.path.join(wheels, name, "include") for name in ("cu13", "cuda_runtime", "cu12")]
+    folders += [
+        os.path.join(os.environ[name], "include")
+        for name in ("CUDA_HOME", "CUDA_PATH")
+        if os.environ.get(name)
+    ]
     folders += ["/usr/local/cuda/include", "/usr/include"]
     for folder in folders:
         if os.path.exists(os.path.join(folder, "cuda_runtime_api.h")):
@@ -67,15 +70,24 @@ def find_crt(torch_folder: str, cuda: str) -> str | None:
     if nvcc:
         roots.append(os.path.dirname(os.path.dirname(os.path.realpath(nvcc))))
     roots += ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True)]
-    folders = [folder for root in roots if root for folder in (
-        os.path.join(root, "include"), *glob.glob(os.path.join(root, "targets", "*", "include")))]
+    folders = [
+        folder
+        for root in roots
+        if root
+        for folder in (
+            os.path.join(root, "include"),
+            *glob.glob(os.path.join(root, "targets", "*", "include")),
+        )
+    ]
     wheels = os.path.dirname(torch_folder)
     folders += glob.glob(os.path.join(wheels, "nvidia", "*", "include"))
     folders.append(os.path.join(wheels, "triton", "backends", "nvidia", "include"))
     wanted = _major(cuda)
     for folder in folders:
-        if os.path.exists(os.path.join(folder, "crt", "host_config.h")) \
-                and _major(folder) in (wanted, 0):
+        if os.path.exists(os.path.join(folder, "crt", "host_config.h")) and _major(folder) in (
+            wanted,
+            0,
+        ):
             return folder
     return os.path.join(os.path.dirname(SOURCE), "host")
 
@@ -83,8 +95,9 @@ def find_crt(torch_folder: str, cuda: str) -> str | None:
 def _major(folder: str) -> int:
     """The major version of the CUDA headers there; 0: they do not say."""
     try:
-        with open(os.path.join(folder, "cuda_runtime_api.h"), encoding="utf-8",
-                  errors="replace") as file:
+        with open(
+            os.path.join(folder, "cuda_runtime_api.h"), encoding="utf-8", errors="replace"
+        ) as file:
             found = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", file.read())
     except OSError:
         return 0
@@ -94,8 +107,11 @@ def _major(folder: str) -> int:
 def find_vmm_headers() -> str | None:
     """Of the wheel; of the source tree where the package is used from there; of the system."""
     package = _native.FOLDER
-    for folder in (os.path.join(package, "include"),
-                   os.path.join(package, "..", "..", "..", "c", "include"), "/usr/include"):
+    for folder in (
+        os.path.join(package, "include"),
+        os.path.join(package, "..", "..", "..", "c", "include"),
+        "/usr/include",
+    ):
         if os.path.exists(os.path.join(folder, "vmm_allocator.h")):
             return os.path.normpath(folder)
     return None
@@ -117,26 +133,50 @@ def command(torch_folder: str, version: str, new_abi: bool) -> list[str]:
         raise CannotBuild(f"PyTorch {version}: the allocator is for 2.{MINORS[0]} and later")
     unknown = unknown_functions(os.path.join(torch_folder, "include"), SOURCE)
     if unknown:
-        raise CannotBuild(f"PyTorch {version} has functions that this version of libvmm does not "
-                          f"forward: {', '.join(unknown)}. A newer libvmm may")
+        raise CannotBuild(
+            f"PyTorch {version} has functions that this version of libvmm does not "
+            f"forward: {', '.join(unknown)}. A newer libvmm may"
+        )
     compiler = find_compiler()
     cuda = find_cuda_headers(torch_folder)
     vmm = find_vmm_headers()
-    missing = [name for name, found in (
-        ("a C++ compiler (g++; CXX names another)", compiler),
-        ("cuda_runtime_api.h (CUDA_HOME names the toolkit)", cuda),
-        ("vmm_allocator.h", vmm)) if not found]
+    missing = [
+        name
+        for name, found in (
+            ("a C++ compiler (g++; CXX names another)", compiler),
+            ("cuda_runtime_api.h (CUDA_HOME names the toolkit)", cuda),
+            ("vmm_allocator.h", vmm),
+        )
+        if not found
+    ]
     if missing:
         raise CannotBuild("there is no " + ", and no ".join(missing))
     assert compiler and cuda and vmm
     crt = find_crt(torch_folder, cuda)
     library = _native.PATH if os.path.sep in _native.PATH else "-l:" + _native.PATH
-    return [compiler, "-std=c++20" if int(number[2]) >= 12 else "-std=c++17", "-O2", "-fPIC",
-            "-shared", "-fvisibility=hidden", f"-DVMM_TORCH={number[1]}{int(number[2]):02}",
-            f"-D_GLIBCXX_USE_CXX11_ABI={int(new_abi)}", "-I", vmm,
-            "-isystem", os.path.join(torch_folder, "include"), "-isystem", cuda,
-            *(["-idirafter", crt] if crt else []), SOURCE,
-            "-L", os.path.join(torch_folder, "lib"), "-lc10", "-lc10_cuda", library]
+    return [
+        compiler,
+        "-std=c++20" if int(number[2]) >= 12 else "-std=c++17",
+        "-O2",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        f"-DVMM_TORCH={number[1]}{int(number[2]):02}",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(new_abi)}",
+        "-I",
+        vmm,
+        "-isystem",
+        os.path.join(torch_folder, "include"),
+        "-isystem",
+        cuda,
+        *(["-idirafter", crt] if crt else []),
+        SOURCE,
+        "-L",
+        os.path.join(torch_folder, "lib"),
+        "-lc10",
+        "-lc10_cuda",
+        library,
+    ]
 
 
 def _may_be_changed(at: os.stat_result) -> str:
@@ -165,8 +205,10 @@ def _make_private(folder: str) -> None:
     except OSError as trouble:
         raise CannotBuild(f"{trouble}; LIBVMM_CACHE names a folder to write to") from trouble
     if why:
-        raise CannotBuild(f"no library is loaded from {folder}: {where} {why}. LIBVMM_CACHE names "
-                          "a folder of your own (chmod go-w)")
+        raise CannotBuild(
+            f"no library is loaded from {folder}: {where} {why}. LIBVMM_CACHE names "
+            "a folder of your own (chmod go-w)"
+        )
 
 
 def _is_own(path: str) -> bool:

@@ -13,14 +13,21 @@ MINORS = range(7, 16)
 MINORS_ON_A_GPU = (11,)
 
 # The classes of PyTorch whose virtual functions the source overrides, and the headers they are in.
-_CLASSES = (("c10/core/Allocator.h", "Allocator"),
-            ("c10/core/CachingDeviceAllocator.h", "DeviceAllocator"),
-            ("c10/cuda/CUDACachingAllocator.h", "CUDAAllocator"))
+_CLASSES = (
+    ("c10/core/Allocator.h", "Allocator"),
+    ("c10/core/CachingDeviceAllocator.h", "DeviceAllocator"),
+    ("c10/cuda/CUDACachingAllocator.h", "CUDAAllocator"),
+)
 # What the base class does is right for every block.
 _INHERITED = {"is_simple_data_ptr"}
 # What PyTorch's own allocator has since a minor version, and this one with it.
-_SINCE = ((8, "snapshots and empty_cache of one pool"), (9, "torch.accelerator's figures"),
-          (10, "metadata in histories"), (13, "marks of captures"), (14, "annotations of blocks"))
+_SINCE = (
+    (8, "snapshots and empty_cache of one pool"),
+    (9, "torch.accelerator's figures"),
+    (10, "metadata in histories"),
+    (13, "marks of captures"),
+    (14, "annotations of blocks"),
+)
 
 
 def virtual_functions(include: str) -> set[str]:
@@ -32,8 +39,11 @@ def virtual_functions(include: str) -> set[str]:
                 text = re.sub(r"//[^\n]*|/\*.*?\*/", "", file.read(), flags=re.DOTALL)
         except OSError:
             continue
-        body = re.search(rf"\b(?:class|struct)\s+(?:C10_\w+\s+)?{name}\b[^;{{]*{{(.*?)^}};", text,
-                         re.DOTALL | re.MULTILINE)
+        body = re.search(
+            rf"\b(?:class|struct)\s+(?:C10_\w+\s+)?{name}\b[^;{{]*{{(.*?)^}};",
+            text,
+            re.DOTALL | re.MULTILINE,
+        )
         if body:
             found.update(re.findall(r"\bvirtual\s[^;{}=~]*?\b(\w+)\s*\(", body[1]))
     return found
@@ -58,9 +68,14 @@ def support(version: str) -> str:
     if minor < MINORS[0]:
         return f"way 'functions' only: the class is for PyTorch 2.{MINORS[0]} and later"
     if minor > MINORS[-1]:
-        return (f"newer than 2.{MINORS[-1]}: way 'allocator' if its headers have no function that "
-                "libvmm does not forward, else 'functions'")
-    run = ("tested on a GPU" if minor in MINORS_ON_A_GPU
-           else "compiled against this version's headers and not run on a GPU")
+        return (
+            f"newer than 2.{MINORS[-1]}: way 'allocator' if its headers have no function that "
+            "libvmm does not forward, else 'functions'"
+        )
+    run = (
+        "tested on a GPU"
+        if minor in MINORS_ON_A_GPU
+        else "compiled against this version's headers and not run on a GPU"
+    )
     lacks = ", ".join(what for since, what in _SINCE if minor < since)
     return f"way 'allocator', {run}" + (f"; this PyTorch lacks {lacks}" if lacks else "")
