@@ -150,7 +150,7 @@ def _entity_lines(writer, entity, scope, level=2):
     public = [
         each
         for each in entity.members
-        if each.access == "public" and each.kind not in ("using",) and each.name
+        if each.access == "public" and each.kind != "using" and each.name
     ]
     for group in _groups(public):
         lines += [code("cpp", "\n".join(_signature(each.declaration) for each in group)), ""]
@@ -184,7 +184,7 @@ def _unique(entities):
 def module_page(writer, unit, brought):
     how = "`import vmm;` brings it." if unit.name in brought else f"`import {unit.name};`"
     lines = [f"# {unit.name}", "", how, "", writer.prose(_without_title(unit.head)), ""]
-    for name, all_of_it in _unique(unit.entities).items():
+    for all_of_it in _unique(unit.entities).values():
         # A type that is only declared first is shown where it is defined.
         defined = [
             each for each in all_of_it if each.members or each.kind not in ("class", "struct")
@@ -232,7 +232,6 @@ def header_page(writer, path):
         _without_title(comments.head_comment(text)),
         flags=re.MULTILINE,
     )
-    head = "\n\n".join(part if part.startswith("**") else part for part in head.split("\n\n"))
     lines = [f"# {name}", "", _bold_prose(writer, head), ""]
     sections = _sections(text)
     is_c = path.endswith(".h")
@@ -370,8 +369,10 @@ def _index(groups):
     lines = [
         "# Reference",
         "",
-        "These pages are made from the comments in the interfaces. [All names](names.md) "
-        "lists every name.",
+        (
+            "These pages are made from the comments in the interfaces. [All names](names.md) "
+            "lists every name."
+        ),
         "",
     ]
     for title, pages in groups:

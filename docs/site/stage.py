@@ -185,7 +185,7 @@ def write_files(site):
     """A page for each file of the tree that a page links to; those pages may link to more."""
     done = set()
     while site.files - done:
-        path = sorted(site.files - done)[0]
+        path = min(site.files - done)
         done.add(path)
         place = f"files/{path}.md"
         target = site.out / "files" / path

@@ -102,8 +102,10 @@ def asker(servers, lock, allocator, question, end):
 
 def table(found):
     lines = [
-        "| program, limit | largest | allocator | fits | of PyTorch's own | tries | "
-        "held / live there | retries of PyTorch there |",
+        (
+            "| program, limit | largest | allocator | fits | of PyTorch's own | tries | "
+            "held / live there | retries of PyTorch there |"
+        ),
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for (program, allocator), search in found.items():

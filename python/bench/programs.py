@@ -177,8 +177,10 @@ def interval(values):
 
 def crossed_table(found):
     lines = [
-        "| program | beside PyTorch's own: median (lowest to highest, pairs of turns) | "
-        "95 % of the median | all turns together |",
+        (
+            "| program | beside PyTorch's own: median (lowest to highest, pairs of turns) | "
+            "95 % of the median | all turns together |"
+        ),
         "| --- | ---: | ---: | ---: |",
     ]
     for name, (turns, failure) in found.items():
@@ -220,8 +222,10 @@ def spread(values):
 
 def times_table(all_found, allocators):
     lines = [
-        "| program | allocator | iteration, ms | beside PyTorch's own: median (lowest to "
-        "highest, turns) | all turns together | held / live | peak live, GiB | results |",
+        (
+            "| program | allocator | iteration, ms | beside PyTorch's own: median (lowest to "
+            "highest, turns) | all turns together | held / live | peak live, GiB | results |"
+        ),
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for found in all_found:
@@ -244,8 +248,10 @@ def times_table(all_found, allocators):
 
 def calls_table(all_found, allocators):
     lines = [
-        "| program | allocator | calls | allocate, ns: median, mean | free, ns: median, mean "
-        "| calls over 10 us: number, ms of an iteration | clock, ns, in each |",
+        (
+            "| program | allocator | calls | allocate, ns: median, mean | free, ns: median, mean "
+            "| calls over 10 us: number, ms of an iteration | clock, ns, in each |"
+        ),
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for found in all_found:

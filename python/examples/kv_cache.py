@@ -16,9 +16,8 @@ Every page is written when it is handed out and checked when its request ends.
 import argparse
 from collections import deque
 
-import numpy
-
 import libvmm
+import numpy
 from libvmm.growable import Growable
 
 TOKENS_PER_PAGE = 16

@@ -43,8 +43,10 @@ class Outcomes:
         ]
         for module, name, reason in self.skipped:
             lines += [
-                f'    <testcase name={quoteattr(name)} result="skipped" '
-                f"classname={quoteattr(module)}>",
+                (
+                    f'    <testcase name={quoteattr(name)} result="skipped" '
+                    f"classname={quoteattr(module)}>"
+                ),
                 f"      <skipped message={quoteattr(' '.join(reason.split()))}/>",
                 "    </testcase>",
             ]

@@ -16,7 +16,6 @@ A hang prints all stacks and ends with 1. `test_lifetimes.py` runs it in a child
 from __future__ import annotations
 
 import argparse
-import ctypes
 import faulthandler
 import gc
 import itertools
@@ -28,9 +27,8 @@ import threading
 import time
 import warnings
 
-import numpy
-
 import libvmm
+import numpy
 from libvmm.growable import Growable
 from libvmm.suspend import Suspender
 

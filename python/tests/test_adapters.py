@@ -11,11 +11,10 @@ import random
 import sys
 import types
 
-import pytest
-
 import libvmm
 import libvmm.cupy
 import libvmm.rmm
+import pytest
 
 
 @pytest.fixture
@@ -219,7 +218,7 @@ def test_without_the_packages():
 
 
 @pytest.mark.parametrize(
-    "module, call, reason",
+    ("module", "call", "reason"),
     [
         ("cupy", "enable", "needs CuPy"),
         ("rmm", "resource", "needs RMM"),

@@ -8,9 +8,8 @@ wrong use that the header names. Streams are tests/c/device_memory_test.cpp's.""
 import ctypes
 import random
 
-import pytest
-
 import libvmm
+import pytest
 from libvmm import _native
 from libvmm.errors import check
 from libvmm.torch import _figures, _Options

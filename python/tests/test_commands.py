@@ -11,9 +11,8 @@ import shutil
 import subprocess
 import sys
 
-import pytest
-
 import libvmm
+import pytest
 from libvmm import _doctor, _settings
 
 
@@ -54,7 +53,7 @@ def test_doctor_says_why_there_is_no_preload_library():
 
 
 @pytest.mark.parametrize(
-    "settings, words",
+    ("settings", "words"),
     [
         ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64, expandable_segments : True"}, "expandable"),
         ({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, "cudaMallocAsync"),
@@ -168,14 +167,14 @@ WRONG_SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("name, value, said", WRONG_SETTINGS)
+@pytest.mark.parametrize(("name", "value", "said"), WRONG_SETTINGS)
 def test_wrong_settings_are_named(name, value, said):
     found = _settings.wrong({"VMM_IPC": "", "HOME": "/", name: value})
     assert len(found) == 1 and found[0].startswith(f"{name}={value}: ") and said in found[0]
 
 
 @pytest.mark.parametrize(
-    "name, value",
+    ("name", "value"),
     [
         ("VMM_BUDGET", "40GiB"),
         ("VMM_BUDGET", "0"),

@@ -11,9 +11,8 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 import libvmm
+import pytest
 
 numpy = pytest.importorskip("numpy")
 
@@ -128,7 +127,7 @@ def test_arrays_write_to_the_block(pool):
 
 
 @pytest.mark.parametrize(
-    "max_version, name",
+    ("max_version", "name"),
     [
         (None, "dltensor"),
         ((0, 8), "dltensor"),
@@ -176,7 +175,7 @@ def tensor_of(capsule):
 
 # Codes and bits of dlpack.h, 1.1 and newer.
 @pytest.mark.parametrize(
-    "dtype, code, bits, lanes, count",
+    ("dtype", "code", "bits", "lanes", "count"),
     [
         ("float8_e3m4", 7, 8, 1, 64),
         ("float8_e4m3", 8, 8, 1, 64),
@@ -229,7 +228,7 @@ def test_shapes_that_a_consumer_could_not_hold(pool, shape):
 
 
 @pytest.mark.parametrize(
-    "dtype, shape", [("bfloat16", None), ("float8_e4m3fn", None), ("uint8", (1,) * 65)]
+    ("dtype", "shape"), [("bfloat16", None), ("float8_e4m3fn", None), ("uint8", (1,) * 65)]
 )
 def test_a_consumer_that_refuses(pool, dtype, shape):
     """Its own exception is raised, and nothing is shown any more."""

@@ -13,9 +13,8 @@ import subprocess
 import sys
 import threading
 
-import pytest
-
 import libvmm
+import pytest
 from libvmm.growable import FEW_HANDLES, Growable
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -245,7 +244,7 @@ def test_wrong_uses_raise(manager):
     for call in (
         lambda: cache.grow(MIB),
         cache.release,
-        lambda: cache.segment(),
+        cache.segment,
         cache.settle,
         cache.statistics,
         lambda: cache.physical_bytes,
@@ -323,7 +322,7 @@ def test_threads_share_a_manager(on_host):
                     own.resize((1 + (step * 7 + number) % 4) * 512 * KIB)
                     on_host.driver.write(own.address, bytes([number]))
                     assert on_host.driver.read(own.address, 1)[0] == number
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             trouble.append(error)
 
     running = [threading.Thread(target=work, args=(number,)) for number in range(4)]

@@ -7,10 +7,9 @@ format that is written here."""
 import inspect
 import struct
 
-import pytest
-
 import libvmm
 import libvmm.history
+import pytest
 
 ALLOCATED, FREED, SHORT = 1, 2, 37
 
@@ -28,10 +27,10 @@ class File:
             at += 16 + size + -size % 8
         tags = self.texts(sections[4], "t")
         lines = self.texts(sections[5], "ntt")
-        self.facts = {name: value for name, value in self.texts(sections[6], "tt")}
+        self.facts = dict(self.texts(sections[6], "tt"))
         self.lost = struct.unpack_from("<Q", sections[1])[0]
         self.events = []
-        for _, at, size, stream, detail, line, tag, kind, _ in struct.iter_unpack(
+        for _, at, size, _stream, _detail, line, tag, kind, _ in struct.iter_unpack(
             "<QQQQQIHBB", sections[1][8:]
         ):
             self.events.append(

@@ -17,9 +17,8 @@ import sys
 import threading
 import warnings
 
-import pytest
-
 import libvmm
+import pytest
 from libvmm import share
 from libvmm.growable import Growable
 from libvmm.suspend import Suspender

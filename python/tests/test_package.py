@@ -10,9 +10,8 @@ import random
 import subprocess
 import sys
 
-import pytest
-
 import libvmm
+import pytest
 
 
 @pytest.fixture(params=["host", "fake"])

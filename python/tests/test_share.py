@@ -13,9 +13,8 @@ import subprocess
 import sys
 import threading
 
-import pytest
-
 import libvmm
+import pytest
 from libvmm import share
 
 MIB = 1 << 20

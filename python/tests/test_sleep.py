@@ -12,10 +12,9 @@ import os
 import sys
 import types
 
-import pytest
-
 import libvmm
 import libvmm.torch_memory_saver as compat
+import pytest
 from libvmm import vllm as backend_module
 
 MIB = 1 << 20
@@ -364,7 +363,7 @@ def test_one_tag_is_discarded_while_the_rest_runs(engine, memory):
 
 
 def test_a_discard_that_fails_changes_no_state(engine):
-    backend, weight, _ = engine
+    backend, _weight, _ = engine
     region = backend_module._impl.region("kv_cache", "pinned")
     pinned = region.pool.allocate(MIB)
     region.pool.pin(pinned)

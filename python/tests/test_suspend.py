@@ -7,9 +7,8 @@ driver, and through numpy where it is there."""
 
 import threading
 
-import pytest
-
 import libvmm
+import pytest
 from libvmm.suspend import CONTENTS, TIERS, Suspender
 
 MIB = 1 << 20

@@ -10,9 +10,8 @@ import subprocess
 import sys
 import types
 
-import pytest
-
 import libvmm.torch
+import pytest
 from libvmm.torch import _build
 
 
@@ -35,7 +34,7 @@ def test_without_torch(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words, reason", [({"cuda": None}, "without CUDA"), ({}, "no CUDA device")]
+    ("words", "reason"), [({"cuda": None}, "without CUDA"), ({}, "no CUDA device")]
 )
 def test_without_a_gpu(monkeypatch, words, reason):
     monkeypatch.setitem(sys.modules, "torch", stand_in(**words))
@@ -50,7 +49,7 @@ def test_a_way_that_is_none():
     assert str(raised.value) == "way is one of auto, allocator, functions; not 'allocators'"
 
 
-@pytest.mark.parametrize("before, inside", [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize(("before", "inside"), [(True, True), (False, True), (True, False)])
 def test_native_ends_what_it_began(monkeypatch, before, inside):
     """Also where enable() comes inside: a thread that is inside -1 times is never inside again, and
     the allocator then takes a route to a pool for none."""
@@ -142,7 +141,7 @@ def test_a_cache_that_others_can_write_to_is_refused(monkeypatch, tmp_path, mode
 
 
 def test_a_cache_below_a_folder_of_everybody_is_refused(monkeypatch, tmp_path):
-    cache, build = compiled_by_a_script(monkeypatch, tmp_path)
+    _cache, build = compiled_by_a_script(monkeypatch, tmp_path)
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     monkeypatch.setenv("LIBVMM_CACHE", str(tmp_path / "open" / "cache"))

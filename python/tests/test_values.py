@@ -15,14 +15,13 @@ import inspect
 import pickle
 import types
 
-import pytest
-
 import libvmm
 import libvmm.cupy
 import libvmm.growable
 import libvmm.rmm
 import libvmm.suspend
 import libvmm.torch
+import pytest
 
 MIB = 1 << 20
 
@@ -333,7 +332,7 @@ def test_values_out_of_range(label, bench):
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    ("options", "said"),
     [
         ({"captures_announced": -1}, "captures_announced: a bool is wanted, and -1 was given"),
         ({"captures_announced": 2}, "captures_announced: a bool is wanted, and 2 was given"),

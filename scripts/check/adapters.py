@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 # Goal: CuPy, Numba, RMM, torch_memory_saver and vLLM themselves take libvmm's adapters
@@ -13,8 +12,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from _packages import KEPT, ROOT, pip, skip  # noqa: E402
-from _wheels import attempt, find_wheel, python, read_members  # noqa: E402
+from _packages import KEPT, ROOT, pip, skip
+from _wheels import attempt, find_wheel, python, read_members
 
 PACKAGES = ("numpy", "pytest", "cupy-cuda13x", "numba-cuda", "rmm-cu13")
 # Files of libraries that need PyTorch: read without it.

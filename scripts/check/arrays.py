@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 # Goal: arrays of the newest NumPy over blocks, and how they end, under each Python of this machine
@@ -16,7 +15,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from _packages import KEPT, ROOT, pip, skip  # noqa: E402
+from _packages import KEPT, ROOT, pip, skip
 
 TESTS = os.path.join(ROOT, "python", "tests")
 FILES = ("test_dlpack.py", "test_growable.py", "test_lifetimes.py", "test_package.py")

@@ -48,7 +48,9 @@ template <class Theirs, class Ours> constexpr bool same = std::is_same_v<ours_of
 
 def enumerations(text):
     """(type, [(name, first version or 0)])"""
-    for name, body in re.findall(r"^enum (\w+) : unsigned \{(.*?)\};", text, re.M | re.S):
+    for name, body in re.findall(
+        r"^enum (\w+) : unsigned \{(.*?)\};", text, re.MULTILINE | re.DOTALL
+    ):
         rows = re.findall(r"(\w+) = \d+,?(?:  // (\d+)\.(\d+))?", body)
         yield (
             name,
@@ -58,7 +60,7 @@ def enumerations(text):
 
 def structures(text):
     """(type, [field]), those of a structure without a name as OUTER.INNER."""
-    for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", text, re.M | re.S):
+    for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL):
         fields, inner = [], []
         for line in body.splitlines():
             if line.strip() == "struct {":
@@ -68,7 +70,7 @@ def structures(text):
                 inner = []
             else:
                 field = re.search(r"(\w+)(?:\[\d+\])?;$", line)[1]
-                (inner if inner else fields).append(field)
+                (inner or fields).append(field)
         yield name, fields
 
 
@@ -81,7 +83,7 @@ def assertions(text, symbols):
             f"template <> struct translated<::{tag}> {{ using type = ours::{tag}; }};"
         )
         lines.append(f"static_assert(same<::{alias}, ours::{alias}>);")
-    for alias in re.findall(r"^using (CU\w+|cuuint\w+) = (?!struct)", text, re.M):
+    for alias in re.findall(r"^using (CU\w+|cuuint\w+) = (?!struct)", text, re.MULTILINE):
         lines.append(f"static_assert(same<::{alias}, ours::{alias}>);")
     for name, rows in enumerations(text):
         if not name.endswith("_flags") or f"{name})" in text or f"{name}," in text:
@@ -109,10 +111,10 @@ def assertions(text, symbols):
                 f"static_assert(offsetof(::{name}, {field}) == offsetof(ours::{name}, {field}) && "
                 f"sizeof(::{name}{{}}.{field}) == sizeof(ours::{name}{{}}.{field}));"
             )
-    for name in re.findall(r"^using (PFN_\w+) =", text, re.M):
+    for name in re.findall(r"^using (PFN_\w+) =", text, re.MULTILINE):
         lines.append(f"static_assert(same<::{name}, ours::{name}>);")
-    exported = dict(re.findall(r"^#define (cu\w+) (cu\w+)$", symbols, re.M))
-    declared = re.findall(r"^VMM_STANDIN_CALL\((cu\w+), (\d+)\)$", symbols, re.M)
+    exported = dict(re.findall(r"^#define (cu\w+) (cu\w+)$", symbols, re.MULTILINE))
+    declared = re.findall(r"^VMM_STANDIN_CALL\((cu\w+), (\d+)\)$", symbols, re.MULTILINE)
     for name, version in declared:
         symbol = exported.get(name, name)
         lines.append(f"static_assert(same<decltype(&::{symbol}), ours::PFN_{name}_v{version}>);")

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 # Goal: the PyTorch class compiles and runs with each minor version, and forwards all that it has
@@ -21,8 +20,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from _packages import KEPT, ROOT, skip  # noqa: E402
-from _wheels import find_wheel, read_members  # noqa: E402
+from _packages import KEPT, ROOT, skip
+from _wheels import find_wheel, read_members
 
 SOURCE = os.path.join(ROOT, "python", "src", "libvmm", "torch", "allocator.cpp")
 PINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_headers.txt")

@@ -24,9 +24,9 @@ def _cupy():
 
 def _rmm():
     """The adapter's resource wherever the tests make a CudaMemoryResource, which is the default."""
-    import rmm
     import libvmm
     import libvmm.rmm
+    import rmm
 
     pool = libvmm.Pool(libvmm.Driver("cuda"))
     plain, begin = rmm.mr.CudaMemoryResource, rmm.reinitialize

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """Runs libraries' own tests on a GPU, plain and with vmm under them, and prints what differs.
@@ -269,7 +268,7 @@ def compare(suite, way, logs):
     for node in good:
         outcome, text = ours.get(node, ("not reached", ""))
         counts[outcome] += 1
-        if outcome in ("failed", "error") or outcome == "skipped" and way != "plain":
+        if outcome in ("failed", "error") or (outcome == "skipped" and way != "plain"):
             print(f"{outcome.upper()} {suite} {way} {node}\n    {text}")
     return len(good), counts
 

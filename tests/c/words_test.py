@@ -74,7 +74,7 @@ TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<raw>R"\((?P<inside>.*?)\)")
     |"(?P<text>(?:\\.|[^"\\\n])*)"|(?P<char>'(?:\\.|[^'\\\n])+')|(?P<name>[A-Za-z_]\w*)
     |(?P<mark>[^\s])|(?P<space>\s+)""",
-    re.S | re.X,
+    re.DOTALL | re.VERBOSE,
 )
 
 

@@ -9,7 +9,6 @@ import re
 import unittest
 
 import pages  # first: it says where the other lies
-
 import stage
 
 

@@ -7,9 +7,8 @@ the lists that the package's consumer compiles, and the C library's with the lis
 import re
 import unittest
 
-import pages  # first: it says where the others lie
-
 import comments
+import pages  # first: it says where the others lie
 import reference
 
 

@@ -19,9 +19,8 @@ import sys
 import tempfile
 import unittest
 
-import pages  # first: it says where the other lies
-
 import comments
+import pages  # first: it says where the other lies
 
 ROOT = pages.ROOT
 # Sources of which samples are part, each compiled by the build: the CMake file that says so. The

@@ -129,7 +129,7 @@ class Site(unittest.TestCase):
                 ),
                 page,
             )
-            for tag, each in tags:
+            for _tag, each in tags:
                 self.assertNotIn(
                     "tabindex"
                     if each.get("tabindex") not in ("-1", "0", None)

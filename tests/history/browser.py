@@ -151,7 +151,8 @@ class Browser:
         self.complaints.clear()
         if self.shown == (path, os.stat(path).st_mtime_ns):
             self.ask(RESET)
-            return self.settle()
+            self.settle()
+            return
         self.shown = (path, os.stat(path).st_mtime_ns)
         self.call("Page.navigate", url=path.as_uri())
         for _ in range(50):  # the old page may answer first

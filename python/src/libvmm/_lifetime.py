@@ -67,14 +67,14 @@ class Life:
     Python object, and objects made of it) against its end by itself."""
 
     __slots__ = (
-        "_state",
         "_bars",
+        "_forks",
         "_keepers",
         "_parent",
-        "key",
-        "_forks",
+        "_state",
         "_tries",
         "has_ended",
+        "key",
         "name",
     )
     ends_at_exit = False

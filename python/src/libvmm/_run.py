@@ -27,7 +27,7 @@ def _fail(text: str) -> int:
     return 2
 
 
-def _run_preloaded(mode: str, script: list[str]) -> int:
+def _run_preloaded(mode: str, script: list[str]) -> int:  # noqa: RET503 (execv)
     library = preload_library()
     if library is None:
         return _fail(

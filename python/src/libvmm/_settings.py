@@ -86,7 +86,7 @@ def _only(**settings: str) -> Iterator[None]:
         os.environ.update(ours)
 
 
-def _ask(made: type[Pool] | type[Manager], name: str, value: str) -> str:
+def _ask(made: type[Pool | Manager], name: str, value: str) -> str:
     """What the library says of a variable that pools or managers read; "" where it takes it."""
     with _only(**{name: value}), Driver("fake") as driver:
         try:

@@ -145,7 +145,7 @@ def values_of(struct: Any, made: Any) -> Any:
 
 
 class _BlockLife(_lifetime.Life):
-    __slots__ = ("owner", "at", "stream")
+    __slots__ = ("at", "owner", "stream")
     hinders_parent = False
 
     def __init__(self, name: str, owner: Any, at: int, stream: int) -> None:
@@ -266,7 +266,7 @@ class Block(_values.OneOwner):
 
 
 class _PoolLife(_lifetime.Life):
-    __slots__ = ("handle", "callbacks")
+    __slots__ = ("callbacks", "handle")
 
     def __init__(self, handle: ctypes.c_void_p, driver: Driver) -> None:
         super().__init__("Pool", driver._life)

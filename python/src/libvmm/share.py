@@ -224,7 +224,7 @@ def _info(query: Any, handle: ctypes.c_void_p) -> SharedInfo:
 
 
 class _ShareLife(_lifetime.Life):
-    __slots__ = ("handle", "call")
+    __slots__ = ("call", "handle")
     ends_at_exit = True  # paths of sockets, and what the peer waits for
     handle: ctypes.c_void_p
     call: Any

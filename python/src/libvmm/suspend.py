@@ -149,7 +149,7 @@ class SuspendReport:
 
 
 class _SuspenderLife(_lifetime.Life):
-    __slots__ = ("handle", "regions", "barred")
+    __slots__ = ("barred", "handle", "regions")
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
         super().__init__("suspend.Suspender")

@@ -21,7 +21,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 from . import _native
 from .drivers import Driver
@@ -242,7 +242,7 @@ class TorchMemorySaver:
     """As torch_memory_saver's class of the same name, method by method."""
 
     def __init__(self) -> None:
-        self._impl: Optional[_Impl] = None
+        self._impl: _Impl | None = None
 
     @contextmanager
     def region(
@@ -250,7 +250,7 @@ class TorchMemorySaver:
         tag: str = _TAG_DEFAULT,
         enable_cpu_backup: bool = False,
         enable_disk_backup: bool = False,
-        cpu_backup_backend: Optional[CpuBackupBackend] = None,
+        cpu_backup_backend: CpuBackupBackend | None = None,
     ) -> Iterator[None]:
         """Tensors that this thread makes inside are the tag's. Without a backup their contents are
         gone after a pause."""
@@ -268,7 +268,7 @@ class TorchMemorySaver:
         capture_error_mode: str = "global",
         tag: str = _TAG_DEFAULT,
         enable_cpu_backup: bool = False,
-        cpu_backup_backend: Optional[CpuBackupBackend] = None,
+        cpu_backup_backend: CpuBackupBackend | None = None,
     ) -> Iterator[None]:
         """As torch.cuda.graph; what the capture allocates is the tag's, and a replay after a resume
         finds it at the same addresses. Raises ValueError for a `pool` of the caller's, whose memory
@@ -298,12 +298,12 @@ class TorchMemorySaver:
             yield
         del pool
 
-    def pause(self, tag: Optional[str] = None) -> None:
+    def pause(self, tag: str | None = None) -> None:
         """Gives the memory of a tag, or of all, back to the driver, behind all work of its devices.
         A tag that nothing was made under is no error; one that is paused raises InUse."""
         self._ensure_initialized().pause(tag)
 
-    def resume(self, tag: Optional[str] = None) -> None:
+    def resume(self, tag: str | None = None) -> None:
         """Brings it back to the same addresses."""
         self._ensure_initialized().resume(tag)
 

@@ -14,10 +14,8 @@ import gc
 import sys
 
 import common  # noqa: F401  (the variables that keep multicast objects away)
-
-import torch
-
 import libvmm
+import torch
 from libvmm.growable import Growable
 from libvmm.suspend import Suspender
 

@@ -24,7 +24,6 @@ import sys
 import time
 
 import common
-
 import libvmm
 from libvmm.suspend import Suspender
 

@@ -539,8 +539,8 @@ def peers():
 
 
 def _rank(rank, address):
-    import torch.distributed as dist
     import common
+    import torch.distributed as dist
 
     common.enable(ALLOCATOR)
     torch.cuda.set_device(rank)

@@ -16,7 +16,6 @@ import random
 import sys
 
 import common  # noqa: F401  (the variables that keep multicast objects away)
-
 import libvmm
 from libvmm._native import LIBRARY
 from libvmm.errors import check
@@ -126,9 +125,9 @@ def main():
 
             def give(at, stream):
                 if stream is not None:
-                    return pool.free_raw(at, stream)
-                # It has been destroyed: behind all work.
-                check(LIBRARY.vmm_pool_free_after_all(pool.handle, at))
+                    pool.free_raw(at, stream)
+                else:  # it has been destroyed: behind all work
+                    check(LIBRARY.vmm_pool_free_after_all(pool.handle, at))
 
             wrong = play(streams, chance, wish.rounds, take, give, lambda: pool.trim(64 * MIB))
             pool.synchronize()

@@ -18,7 +18,6 @@ import sys
 import time
 
 import common  # noqa: F401  (the variables that keep multicast objects away)
-
 import libvmm
 from libvmm.growable import Growable
 

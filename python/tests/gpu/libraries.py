@@ -162,9 +162,9 @@ def numba_close():
 @check
 def rmm_replaced():
     """A pool of RMM's over the adapter, replaced as the current resource."""
-    import rmm
     import libvmm
     import libvmm.rmm
+    import rmm
 
     pool = libvmm.Pool(libvmm.Driver("cuda"))
     for _ in range(5):

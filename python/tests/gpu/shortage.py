@@ -17,7 +17,6 @@ import threading
 import time
 
 import common  # noqa: F401  (the variables that keep multicast objects away)
-
 import libvmm
 from libvmm.growable import Growable
 

@@ -19,10 +19,9 @@ import subprocess
 import sys
 import types
 
-import pytest
-
 import libvmm
 import libvmm.torch_memory_saver as saver_module
+import pytest
 
 MIB = 1 << 20
 SOURCES = os.environ.get("LIBVMM_CHECK_SOURCES", "")

@@ -54,7 +54,7 @@ class Table:
     """How like each place of one frame is to each of the other, on four levels."""
 
     def __init__(self, first, second):
-        count, width, self.height, self.width = first.shape
+        _count, width, self.height, self.width = first.shape
         likeness = (first.flatten(2).transpose(1, 2) @ second.flatten(2)).float()
         likeness = likeness.view(-1, 1, self.height, self.width) * width**-0.5
         self.levels = [likeness]

@@ -209,7 +209,7 @@ def _install_functions(torch: Any) -> None:
     # PyTorch's own function that throws: a request that fails raises and answers no null tensor.
     try:
         c10 = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
-        _failure = getattr(c10, "_ZN3c106detail14torchCheckFailEPKcS2_jS2_")
+        _failure = c10._ZN3c106detail14torchCheckFailEPKcS2_jS2_
         check(_native.LIBRARY.vmm_plugin_set_failure(ctypes.cast(_failure, ctypes.c_void_p)))
     except (OSError, AttributeError) as trouble:
         raise Refused(f"PyTorch's function for errors is not there: {trouble}") from trouble
