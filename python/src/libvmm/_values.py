@@ -136,7 +136,8 @@ def one_of(
     if not isinstance(given, made):
         first = made if isinstance(made, type) else made[0]
         raise refuse(name, wanted or f"a libvmm.{first.__name__}", given)
-    return given
+    made_object: Made = given
+    return made_object
 
 
 def function(name: str, given: Any) -> Callable[..., Any]:

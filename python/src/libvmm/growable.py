@@ -57,18 +57,17 @@ class _Request(_native.Sized):
 
 
 class _Info(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("base", _HANDLE)] + [
-        (name, _U64)
-        for name in (
-            "segment_count",
-            "segment_bytes_max",
-            "stride_bytes",
-            "handle_bytes",
-            "size_bytes",
-            "physical_bytes",
-            "handle_count",
-            "pin_count",
-        )
+    _fields_ = [
+        ("struct_size", _U64),
+        ("base", _HANDLE),
+        ("segment_count", _U64),
+        ("segment_bytes_max", _U64),
+        ("stride_bytes", _U64),
+        ("handle_bytes", _U64),
+        ("size_bytes", _U64),
+        ("physical_bytes", _U64),
+        ("handle_count", _U64),
+        ("pin_count", _U64),
     ]
 
 

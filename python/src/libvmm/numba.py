@@ -18,6 +18,9 @@ from .pools import Pool
 
 if TYPE_CHECKING:
     _Base: Any = object
+    _driver: Any = None
+    MemoryInfo: Any = None
+    MemoryPointer: Any = None
 else:
     try:
         from numba.cuda.cudadrv import driver as _driver

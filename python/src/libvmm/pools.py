@@ -9,13 +9,14 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from . import _dlpack, _lifetime, _native, _values
 from .drivers import Driver, Feature, Place, Rights, grants_of
 from .errors import Error, InUse, InvalidHandle, Status, UnknownAddress, check
 
 _LIBRARY = _native.LIBRARY
+_Values = TypeVar("_Values")
 
 
 class Capture(enum.IntEnum):
@@ -139,9 +140,10 @@ class RemapNotice:
     kind: RemapKind
 
 
-def values_of(struct: Any, made: Any) -> Any:
+def values_of(struct: Any, made: type[_Values]) -> _Values:
     """The fields of a ctypes struct as the dataclass that has their names."""
-    return made(**{name: getattr(struct, name) for name in made.__dataclass_fields__})
+    fields: Any = made
+    return made(**{name: getattr(struct, name) for name in fields.__dataclass_fields__})
 
 
 class _BlockLife(_lifetime.Life):

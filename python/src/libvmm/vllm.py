@@ -20,7 +20,7 @@ from .errors import Error, InvalidArgument
 from .torch_memory_saver import _Impl
 
 try:
-    from vllm.device_allocator.sleep_mode_backend import (  # type: ignore[import-not-found]
+    from vllm.device_allocator.sleep_mode_backend import (
         SleepModeBackend as _Base,
     )
 except ImportError:
@@ -61,9 +61,11 @@ def use_memory_pool(tag: str = "default") -> Iterator[None]:
         yield
 
 
-class VmmBackend(_Base):  # type: ignore[misc,valid-type]
+class VmmBackend(_Base):
     """RUNNING, by suspend() or discard() SUSPENDED, by resume() RESUMING while some tags are away,
     then RUNNING. A call that fails leaves the state as it was."""
+
+    _state: str
 
     def __init__(self, memory: Any = None) -> None:
         super().__init__()
@@ -138,7 +140,7 @@ def register() -> None:
     """The entry point of `vllm.general_plugins`: tells vLLM's factory of the backend. vLLM may call
     it several times in a process."""
     try:
-        from vllm.device_allocator.sleep_mode_backend import (  # type: ignore[import-not-found]
+        from vllm.device_allocator.sleep_mode_backend import (
             SleepModeBackendFactory,
         )
     except ImportError as missing:
