@@ -427,14 +427,14 @@ print(u.find_spec("torch").submodule_search_locations[0])' 2>/dev/null) || retur
 
 # beside_peers PROGRAM ARGUMENTS...: with PyTorch's allocators, and as a failure without them.
 beside_peers() {
-  local options=() code=0
+  local peers=() code=0
   if build_peers "$scratch/peers.so"; then
-    options=(--peers "$scratch/peers.so")
+    peers=(--peers "$scratch/peers.so")
   else
     printf 'PyTorch is not here or does not build: its allocators are left out\n'
     code=1
   fi
-  "$@" ${options[@]+"${options[@]}"} --head "$(date +%F), $machine" || code=$?
+  "$@" ${peers[@]+"${peers[@]}"} --head "$(date +%F), $machine" || code=$?
   return $code
 }
 
@@ -510,8 +510,8 @@ in_parts() {
   return $code
 }
 
-# sum_of FILES PATTERN: the sum of the numbers before a word.
-sum_of() { grep -ohE "[0-9]+ $2" $1 | awk '{ sum += $1 } END { print sum + 0 }'; }
+# sum_of PATTERN FILE...: the sum of the numbers before a word.
+sum_of() { grep -ohE "[0-9]+ $1" "${@:2}" | awk '{ sum += $1 } END { print sum + 0 }'; }
 
 # Needs no GPU, as host.
 prove() {
@@ -523,9 +523,9 @@ prove() {
   {
     printf '# Schedules\n\n%s, the host of %s: %s cores.\n\n| what | count |\n| --- | --- |\n' \
       "$(date +%F)" "$machine" "$(nproc)"
-    for what in schedules, operations 'of them refused' 'faults injected' \
+    for what in 'schedules,' operations 'of them refused' 'faults injected' \
       'frees after everything' 'requests prepared' suspensions histories 'captured graphs'; do
-      printf '| %s | %s |\n' "${what%,}" "$(sum_of "$scratch/prove.*" "$what")"
+      printf '| %s | %s |\n' "${what%,}" "$(sum_of "$what" "$scratch"/prove.*)"
     done
     printf '| seconds | %s |\n' $((SECONDS - begin))
   } >"$page"
@@ -535,7 +535,7 @@ prove() {
     in_parts $((count * shares[$kind] / 100)) "$scratch/$kind" "$programs/schedule_threads" \
       "$kind" >>"$log" || code=1
     printf '| of threads, %s: all good | %s in %s s |\n' "$kind" \
-      "$(sum_of "$scratch/$kind.*" 'schedules, .* all good')" $((SECONDS - begin)) >>"$page"
+      "$(sum_of 'schedules, .* all good' "$scratch/$kind".*)" $((SECONDS - begin)) >>"$page"
     grep -h -A 1 -E 'choices|wrong|deadlock' "$scratch/$kind".* | head -n 5
   done
   printf '\nCommand: `scripts/gpu.sh prove`, which ended with %s.\n' $code >>"$page"

@@ -64,7 +64,6 @@ build() {
 }
 
 # What is done inside the bare system, where nothing but the packages' own needs is installed.
-# shellcheck disable=SC2016
 inside='set -e
 apt-get install -yq --no-install-recommends /packages/*.deb gcc libc6-dev pkg-config >/dev/null
 cc -std=c11 /packages/first.c -o /tmp/first $(pkg-config --cflags --libs vmm) && /tmp/first
@@ -88,9 +87,7 @@ try() {
   [[ $(id -u) -eq 0 ]] || die "a bare system needs root: debootstrap and chroot"
   command -v debootstrap >/dev/null || die "there is no debootstrap (the package of that name)"
   local suite mirror bare=$2
-  # shellcheck disable=SC1091
   suite=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
-  # shellcheck disable=SC2016
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' \
     "Codename: $suite" | sed -n 1p)
   [[ -e $bare/etc/debian_version ]] || debootstrap --variant=minbase "$suite" "$bare" "$mirror" >&2
@@ -99,7 +96,6 @@ try() {
   cp /etc/apt/apt.conf.d/*proxy* "$bare/etc/apt/apt.conf.d/" 2>/dev/null || true
   chroot "$bare" apt-get update -q >/dev/null
   # /proc in a mount namespace of its own: the host driver asks there how much memory there is.
-  # shellcheck disable=SC2016
   DEBIAN_FRONTEND=noninteractive unshare --mount bash -c \
     'mount -t proc proc "$0/proc" && exec chroot "$0" bash -c "$1"' "$bare" "$inside"
 }

@@ -3,11 +3,14 @@
 #
 # For the checks: packages of the Python package index, fetched with pip and kept in
 # build/packages. Where the index cannot be reached the check is skipped (exit status 77).
+from __future__ import annotations
+
 import hashlib
 import os
 import subprocess
 import sys
 import zipfile
+from typing import NoReturn
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KEPT = os.path.join(ROOT, "build", "packages")
@@ -26,13 +29,13 @@ NO_NETWORK = (
 )
 
 
-def skip(reason):
+def skip(reason: str) -> NoReturn:
     """Ends the check as skipped."""
     print(reason, flush=True)
     sys.exit(SKIPPED)
 
 
-def pip(*arguments, python=sys.executable):
+def pip(*arguments: str, python: str = sys.executable) -> str:
     """Runs pip; ends the check where it fails, as skipped where there is no network."""
     command = [python, "-m", "pip", "--disable-pip-version-check", *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -46,13 +49,13 @@ def pip(*arguments, python=sys.executable):
     sys.exit(f"{' '.join(command)}:\n{said}")
 
 
-def fetch_wheel(requirement, *, sha256=None, options=()):
+def fetch_wheel(requirement: str, *, sha256: str = "", options: tuple[str, ...] = ()) -> str:
     """The path of one wheel, downloaded once. `requirement` is NAME==VERSION, `options` are pip's
     (--platform, --python-version); a wheel of another checksum than `sha256` ends the check."""
     folder = os.path.join(KEPT, requirement.replace("==", "-"))
     os.makedirs(folder, exist_ok=True)
 
-    def wheels():
+    def wheels() -> list[str]:
         return [os.path.join(folder, each) for each in os.listdir(folder) if each.endswith(".whl")]
 
     if not wheels():
@@ -76,7 +79,7 @@ def fetch_wheel(requirement, *, sha256=None, options=()):
     return path
 
 
-def unpack(wheel):
+def unpack(wheel: str) -> str:
     """The folder with the wheel's files, beside it."""
     folder = wheel[: -len(".whl")]
     if not os.path.isdir(folder):

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 import venv
 import zipfile
+from collections.abc import Callable
 
 from _packages import KEPT, SKIPPED, pip, skip
 
@@ -28,7 +29,7 @@ def python(name: str) -> str:
     return os.path.join(folder, "bin", "python")
 
 
-def attempt(what: str, function, *words) -> str:
+def attempt(what: str, function: Callable[..., object], *words: str | tuple[str, ...]) -> str:
     """Calls it. Returns why it failed, or nothing; without a network the check is skipped."""
     try:
         function(*words)
@@ -99,7 +100,8 @@ def read_members(url: str, prefixes: tuple[str, ...], into: str) -> None:
     try:
         with zipfile.ZipFile(io.BufferedReader(_Remote(url), 1 << 22)) as wheel:
             found = [each for each in wheel.infolist() if each.filename.startswith(prefixes)]
-            wheel.extractall(into, sorted(found, key=lambda each: each.header_offset))
+            found.sort(key=lambda each: each.header_offset)
+            wheel.extractall(into, found)
     except urllib.error.URLError as trouble:
         skip(f"{os.path.basename(url)} cannot be read: {trouble}")
     except (OSError, zipfile.BadZipFile) as trouble:

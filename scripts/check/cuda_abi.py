@@ -5,6 +5,8 @@
 # Method: each type, number, field and function of backends/cuda/abi.h, and each symbol of
 # tests/cuda/standin/symbols.h, becomes an assertion of a unit that includes the headers, too. They
 # are those of NVIDIA's packages, and those of a toolkit where this machine has one.
+from __future__ import annotations
+
 import glob
 import os
 import re
@@ -12,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 
 from _packages import ROOT, fetch_wheel, skip, unpack
 
@@ -46,7 +49,7 @@ template <class Theirs, class Ours> constexpr bool same = std::is_same_v<ours_of
 """
 
 
-def enumerations(text):
+def enumerations(text: str) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     """(type, [(name, first version or 0)])"""
     for name, body in re.findall(
         r"^enum (\w+) : unsigned \{(.*?)\};", text, re.MULTILINE | re.DOTALL
@@ -58,10 +61,11 @@ def enumerations(text):
         )
 
 
-def structures(text):
+def structures(text: str) -> Iterator[tuple[str, list[str]]]:
     """(type, [field]), those of a structure without a name as OUTER.INNER."""
     for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL):
-        fields, inner = [], []
+        fields: list[str] = []
+        inner: list[str] = []
         for line in body.splitlines():
             if line.strip() == "struct {":
                 inner = [""]
@@ -69,14 +73,13 @@ def structures(text):
                 fields += [closed[1]] + [f"{closed[1]}.{each}" for each in inner[1:]]
                 inner = []
             else:
-                field = re.search(r"(\w+)(?:\[\d+\])?;$", line)[1]
-                (inner or fields).append(field)
+                (inner or fields).extend(re.findall(r"(\w+)(?:\[\d+\])?;$", line))
         yield name, fields
 
 
-def assertions(text, symbols):
+def assertions(text: str, symbols: str) -> tuple[list[str], int]:
     """The lines of the unit, and how many things they compare."""
-    lines, translations, compared = [], [], 0
+    lines, translations = [], []
     opaque = re.findall(r"using (\w+) = struct (\w+)\*;", text)
     for alias, tag in opaque:
         translations.append(
@@ -118,11 +121,10 @@ def assertions(text, symbols):
     for name, version in declared:
         symbol = exported.get(name, name)
         lines.append(f"static_assert(same<decltype(&::{symbol}), ours::PFN_{name}_v{version}>);")
-    compared = len(lines)
-    return translations + lines, compared
+    return translations + lines, len(lines)
 
 
-def headers():
+def headers() -> Iterator[tuple[str, str]]:
     """(what they are, folder)"""
     for package, sha256 in PACKAGES.items():
         folder = unpack(
@@ -141,7 +143,7 @@ def headers():
             yield folder, os.path.join(folder, "include")
 
 
-def main():
+def main() -> bool:
     with open(ABI, encoding="utf-8") as file:
         text = file.read()
     with open(SYMBOLS, encoding="utf-8") as file:

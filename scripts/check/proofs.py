@@ -12,6 +12,8 @@
 # and does not say so. `--mark` writes these ends. `--ran PAGE[:LINE]` writes the hash, commit and
 # day of HEAD into the lines of a page, or into one; `--commit COMMIT` takes another commit, with
 # its day.
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import io
@@ -20,6 +22,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -50,17 +53,17 @@ class Proof:
     page: str
     line: int  # from 1 on
     hash: str
-    folders: tuple
+    folders: tuple[str, ...]
     commit: str
     day: str
     says_behind: bool
 
-    def text(self):
+    def text(self) -> str:
         end = BEHIND if self.says_behind else ""
         return f"Code: {self.hash} of {', '.join(self.folders)} at {self.commit}, {self.day}.{end}"
 
 
-def hash_of(files):
+def hash_of(files: list[tuple[str, bytes]]) -> str:
     """Of pairs of a path and its bytes, in the order of their paths."""
     whole = hashlib.sha256()
     for path, content in sorted(files):
@@ -68,11 +71,11 @@ def hash_of(files):
     return whole.hexdigest()[:12]
 
 
-def is_source(path):
+def is_source(path: str) -> bool:
     return not any(part.startswith(".") or part == "__pycache__" for part in path.split("/"))
 
 
-def hash_here(folders, root=ROOT):
+def hash_here(folders: tuple[str, ...], root: pathlib.Path = ROOT) -> str:
     """Of what the folders hold now. A folder that is not there holds nothing."""
     files = []
     for folder in folders:
@@ -83,22 +86,23 @@ def hash_here(folders, root=ROOT):
     return hash_of(files)
 
 
-def git(*words):
+def git(*words: str) -> bytes:
     return subprocess.run(["git", "-C", str(ROOT), *words], check=True, capture_output=True).stdout
 
 
-def hash_at(commit, folders):
+def hash_at(commit: str, folders: tuple[str, ...]) -> str:
     """Of what the folders held at a commit."""
     there = [name for name in folders if git("ls-tree", commit, "--", name)]
     files = []
     with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "--", *there))) as archive:
         for each in archive.getmembers():
-            if each.isfile() and is_source(each.name):
-                files.append((each.name, archive.extractfile(each).read()))
+            content = archive.extractfile(each) if each.isfile() else None
+            if content and is_source(each.name):
+                files.append((each.name, content.read()))
     return hash_of(files)
 
 
-def proofs_of(page, text):
+def proofs_of(page: str, text: str) -> tuple[list[Proof], list[str]]:
     """The lines of a page, and complaints about what looks like one."""
     found, wrong = [], []
     for at, line in enumerate(text.split("\n"), 1):
@@ -122,7 +126,9 @@ def proofs_of(page, text):
     return found, wrong
 
 
-def complaints_of(page, text, required, root=ROOT):
+def complaints_of(
+    page: str, text: str, required: bool, root: pathlib.Path = ROOT
+) -> tuple[list[str], list[tuple[Proof, bool]]]:
     """What is wrong with a page's lines, and each line with whether it is behind."""
     found, wrong = proofs_of(page, text)
     if required and not found:
@@ -143,13 +149,13 @@ def complaints_of(page, text, required, root=ROOT):
     return wrong, states
 
 
-def pages(root=ROOT):
+def pages(root: pathlib.Path = ROOT) -> Iterator[tuple[str, str]]:
     """Each page of results with its text."""
     for path in sorted((root / "docs" / "results").glob("*.md")):
         yield path.relative_to(root).as_posix(), path.read_text()
 
 
-def rewrite(page, proofs):
+def rewrite(page: str, proofs: list[Proof]) -> None:
     path = ROOT / page
     lines = path.read_text().split("\n")
     for each in proofs:
@@ -157,7 +163,7 @@ def rewrite(page, proofs):
     path.write_text("\n".join(lines))
 
 
-def mark():
+def mark() -> None:
     for page, text in pages():
         found = proofs_of(page, text)[0]
         for each in found:
@@ -165,7 +171,7 @@ def mark():
         rewrite(page, found)
 
 
-def ran(which, commit):
+def ran(which: str, commit: str) -> None:
     """Writes a commit into the lines of a page, or the one whose number follows the name."""
     name, _, number = which.partition(":")
     page = f"docs/results/{pathlib.Path(name).stem}.md"
@@ -184,8 +190,9 @@ def ran(which, commit):
     rewrite(page, chosen)
 
 
-def check():
-    wrong, behind, count = [], 0, 0
+def check() -> int:
+    wrong: list[str] = []
+    behind = count = 0
     for page, text in pages():
         complaints, states = complaints_of(page, text, pathlib.Path(page).stem in PAGES)
         wrong += complaints
@@ -201,7 +208,7 @@ def check():
     return 1 if wrong else 0
 
 
-def main(words):
+def main(words: list[str]) -> int:
     if words[:1] == ["--mark"] and len(words) == 1:
         mark()
     elif words[:1] == ["--ran"] and len(words) == 2:
