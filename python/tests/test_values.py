@@ -16,9 +16,9 @@ import pickle
 import types
 
 import libvmm
-import libvmm.cupy
+import libvmm.contrib.cupy
+import libvmm.contrib.rmm
 import libvmm.growable
-import libvmm.rmm
 import libvmm.suspend
 import libvmm.torch
 import pytest
@@ -223,6 +223,7 @@ ALLOWED = {
     ("Block.view", "shape", "b'ab'"),
     ("Manager.copy", "mode", True),
 }
+MODULES = {"cupy": libvmm.contrib.cupy, "rmm": libvmm.contrib.rmm, "torch": libvmm.torch}
 OF_THE_PACKAGE = {"libvmm", "libvmm.drivers", "libvmm.errors", "libvmm.managers", "libvmm.pools"}
 
 
@@ -246,8 +247,7 @@ def public_calls():
         thing = getattr(libvmm, name)
         if getattr(thing, "__module__", "libvmm") in OF_THE_PACKAGE:
             yield from walked(name, thing)
-    for module in (libvmm.cupy, libvmm.rmm, libvmm.torch):
-        short = module.__name__.split(".")[1]
+    for short, module in MODULES.items():
         for name, thing in vars(module).items():
             if (
                 not name.startswith("_")
@@ -278,8 +278,8 @@ def test_the_table_has_every_call_and_parameter():
 
 def function_of(label, bench):
     owner, _, method = label.partition(".")
-    if owner in ("cupy", "rmm", "torch"):
-        return getattr(getattr(libvmm, owner), method)
+    if owner in MODULES:
+        return getattr(MODULES[owner], method)
     if not method:
         return getattr(libvmm, owner)
     return getattr(

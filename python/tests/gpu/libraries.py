@@ -24,10 +24,10 @@ def check(function):
 def cupy_over_vmm(**options):
     import cupy
     import libvmm
-    import libvmm.cupy
+    import libvmm.contrib.cupy
 
     pool = libvmm.Pool(libvmm.Driver("cuda"), **options)
-    libvmm.cupy.enable(pool)
+    libvmm.contrib.cupy.enable(pool)
     return cupy, pool
 
 
@@ -78,9 +78,9 @@ def numba_over_vmm():
 
     if not hasattr(numpy, "row_stack"):  # Numba 0.68 compiles no kernel with NumPy 2.5 otherwise
         numpy.row_stack = numpy.vstack
-    import libvmm.numba
+    import libvmm.contrib.numba
 
-    libvmm.numba.enable()
+    libvmm.contrib.numba.enable()
     return cuda, lambda: cuda.current_context().memory_manager
 
 
@@ -163,12 +163,14 @@ def numba_close():
 def rmm_replaced():
     """A pool of RMM's over the adapter, replaced as the current resource."""
     import libvmm
-    import libvmm.rmm
+    import libvmm.contrib.rmm
     import rmm
 
     pool = libvmm.Pool(libvmm.Driver("cuda"))
     for _ in range(5):
-        over = rmm.mr.PoolMemoryResource(libvmm.rmm.resource(pool), initial_pool_size=1 << 20)
+        over = rmm.mr.PoolMemoryResource(
+            libvmm.contrib.rmm.resource(pool), initial_pool_size=1 << 20
+        )
         rmm.mr.set_current_device_resource(over)
         buffer = rmm.DeviceBuffer(size=1000)
         del buffer, over

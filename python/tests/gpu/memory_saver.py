@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""libvmm.torch_memory_saver on a GPU: memory of tensors is given back by tag and comes back at the
-same addresses, kept or not, and a captured graph goes on to replay over it.
+"""The torch_memory_saver adapter on a GPU: memory of tensors is given back by tag and comes back at
+the same addresses, kept or not, and a captured graph goes on to replay over it.
 
     python3 memory_saver.py [--weights MIB] [--cache MIB] [--cycles 20]
 
@@ -40,7 +40,7 @@ def captured(torch, saver, tell):
 
 def main():
     import torch
-    from libvmm.torch_memory_saver import torch_memory_saver as saver
+    from libvmm.contrib.torch_memory_saver import torch_memory_saver as saver
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--weights", type=int, default=4096)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .errors import Error, InvalidArgument
+from ..errors import Error, InvalidArgument
 from .torch_memory_saver import _Impl
 
 try:
@@ -111,7 +111,7 @@ class VmmBackend(_Base):
     @classmethod
     def is_supported(cls) -> bool:
         """Whether a CUDA driver can be opened."""
-        from .drivers import drivers
+        from ..drivers import drivers
 
         return any(each.name == "cuda" and each.available for each in drivers())
 
@@ -145,9 +145,9 @@ def register() -> None:
         )
     except ImportError as missing:
         raise ImportError(
-            "libvmm.vllm needs a vLLM that has sleep-mode backends, which is not installed"
+            "libvmm.contrib.vllm needs a vLLM that has sleep-mode backends, which is not installed"
         ) from missing
     try:
         SleepModeBackendFactory.get_backend_class(NAME)
     except ValueError:
-        SleepModeBackendFactory.register_backend(NAME, "libvmm.vllm", "VmmBackend")
+        SleepModeBackendFactory.register_backend(NAME, "libvmm.contrib.vllm", "VmmBackend")
