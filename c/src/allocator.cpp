@@ -260,7 +260,7 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   // Their streams live as long as the process, and captures of them come unannounced.
   options.streams_forgotten = true;
   // Frameworks run for long: more driver time while a pool grows, for less memory ever after.
-  // docs/decisions/0027 has the figures.
+  // docs/decisions/0006 has the figures.
   options.rules.handle_bytes = std::uint64_t{64} << 20;
   options.rules.headroom = 1.01;
   if (const vmm::status checked = options.validate(); !checked) return fail(checked.error());

@@ -220,7 +220,7 @@ def stage(root, out):
         site,
         "decisions",
         "Decisions",
-        "One page for each choice that is hard to undo: context, options, choice, cost.",
+        "One page for each choice that is hard to undo: what it is, and what it costs.",
     )
     folder_index(site, "results", "Results", "")
     groups = reference.write(root, out / "reference")

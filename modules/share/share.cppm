@@ -8,8 +8,8 @@
 // :memory   exported_block and imported_block: memory that is lent, memory that is borrowed
 // :channel  share_listener and share_channel: sockets, descriptors, leases
 //
-// docs/sharing.md shows the use; docs/decisions/0013-sharing.md has the protocol, the states of
-// both sides and the threat model.
+// docs/sharing.md shows the use and has the threat model; docs/decisions/0013-sharing.md has the
+// reasons.
 export module vmm.share;
 
 export import :channel;

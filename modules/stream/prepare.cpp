@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is made ready beside requests: a free region for one that a program has announced, and
-// addresses. docs/decisions/0026 has the reasons.
+// addresses. docs/decisions/0006 has the reasons.
 //
 // A step maps one handle behind free memory of the stream, or undoes one stale mapping, and has the
 // lock of growth for that only. No stream is made to wait: what moves is the stream's own, or has

@@ -7,8 +7,10 @@ the lists that the package's consumer compiles, and the C library's with the lis
 import re
 import unittest
 
-import comments
 import pages  # first: it says where the others lie
+
+# isort: split
+import comments
 import reference
 
 

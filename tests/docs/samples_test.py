@@ -19,8 +19,10 @@ import sys
 import tempfile
 import unittest
 
+import pages  # first: it says where the others lie
+
+# isort: split
 import comments
-import pages  # first: it says where the other lies
 
 ROOT = pages.ROOT
 # Sources of which samples are part, each compiled by the build: the CMake file that says so. The

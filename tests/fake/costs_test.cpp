@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the virtual clock charges what the real driver was measured to take.
-// Method: the table of docs/decisions/0004, where the measurement is kept, each figure against the
-// clock before and after the call; then the totals for 16 GiB made of smaller handles, which the
+// Method: the file of docs/results/data that has the measurement, each figure against the clock
+// before and after the call; then the totals for 16 GiB made of smaller handles, which the
 // model only comes near.
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <sstream>
@@ -23,25 +24,22 @@ struct row {
   double create, map, set_access, unmap, release;
 };
 
-// The table of the page that says what was measured, and where: "| 16 GiB | 367 | 1.0 | ...".
+// The rows "16 GiB,367,1.0,...", behind the line of the columns.
 std::vector<row> measured() {
   std::vector<row> rows;
-  std::ifstream page{VMM_PRICES_PAGE};
-  bool is_inside = false;
-  for (std::string line; std::getline(page, line);) {
-    if (is_inside && line.empty()) break;
-    std::erase_if(line, [](char c) { return c == '|' || c == ','; });
+  std::ifstream file{VMM_PRICES_FILE};
+  for (std::string line; std::getline(file, line);) {
+    std::ranges::replace(line, ',', ' ');
     std::istringstream words{line};
     row each{};
     std::string unit;
-    if (is_inside && words >> each.size_bytes >> unit >> each.create >> each.map >>
-                         each.set_access >> each.unmap >> each.release) {
+    if (words >> each.size_bytes >> unit >> each.create >> each.map >> each.set_access >>
+        each.unmap >> each.release) {
       each.size_bytes *= unit == "GiB" ? gib : mib;
       rows.push_back(each);
     }
-    is_inside = is_inside || line.starts_with(" one handle of ");
   }
-  EXPECT_EQ(rows.size(), 6u) << VMM_PRICES_PAGE;
+  EXPECT_EQ(rows.size(), 6u) << VMM_PRICES_FILE;
   return rows;
 }
 

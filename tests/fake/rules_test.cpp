@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the fake answers as the real driver did, to the return code: one test for each row of the
-// table of rules in docs/decisions/0004-fake-driver-fidelity.md.
+// Goal: the fake answers as the real driver did, to the return code: one test for each row
+// of docs/results/data/fake-rules.csv.
 // Method: each call as it was tried on the device, and the CUDA code that came back.
 #include <cstdint>
 #include <vector>
