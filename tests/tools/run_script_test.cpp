@@ -4,14 +4,17 @@
 // Goal: ./run says nothing of its own when nothing is to be done, configures again when a folder is
 // new, lists names that can be typed, works through a symbolic link, says what a word needs, and
 // lets no other ./run into a folder in which it builds, counts the tests inside of programs, and
-// installs what only tests need beside the first build, where nobody is asked.
+// installs what only tests need beside the first build, where nobody is asked. Every word of it
+// refuses wrong arguments before anything is installed or built.
 // Method: the script in a folder of its own, with a cmake and a ninja that write down how they are
 // called and programs that say so; and this build's rules, in which no list is made anew.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -32,6 +35,9 @@ class RunScript : public vmm::tests::CommandTest {
     std::filesystem::create_directories(path("elsewhere"));
     for (const char* copied : {"run", "CMakePresets.json"})
       std::filesystem::copy(source + "/" + copied, path(copied));
+    for (const char* linked : {"bench", "examples", "fuzz", "tools", "tests/golden", "tests/plants",
+                               "tests/stream", "tests/threads"})
+      std::filesystem::create_directory_symlink(source + "/" + linked, path(linked));
     file("tests/old/CMakeLists.txt", "");
     script("bin/cmake",
            "if [[ $1 == --version ]]; then echo 'cmake version 3.31.0'; exit; fi\n"
@@ -85,8 +91,80 @@ TEST_F(RunScript, ListsNamesThatCanBeTyped) {
   const finished wrong = ask("./run bench vb");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_EQ(wrong.out, "");
-  EXPECT_EQ(wrong.err, "run: there is no bench 'vb'; NAME is one of: fake va \n");
+  EXPECT_EQ(wrong.err.find("run: there is no bench 'vb'; NAME is one of: fake "), 0u) << wrong.err;
   EXPECT_EQ(ask("./run bench bench_va").out, "va: \n") << "with the program's prefix too";
+}
+
+// A folder of wheel and docs may have any name, and ./run fuzz passes options to libFuzzer.
+TEST_F(RunScript, EachWordRefusesWrongArgumentsBeforeItBuilds) {
+  script("scripts/gpu.sh", "echo '  all '");
+  script("scripts/check/adds.sh", "");
+  script("scripts/plants.sh", "");
+  const finished helped = ask("./run help");
+  std::vector<std::string> words;
+  for (std::size_t at = 0; (at = helped.out.find("\n  ", at)) != std::string::npos; ++at) {
+    const std::size_t begin = at + 3;
+    const std::size_t end = helped.out.find_first_of(" \n", begin);
+    if (end > begin && helped.out[begin] != '-')
+      words.push_back(helped.out.substr(begin, end - begin));
+  }
+  std::vector<std::string> lines;
+  for (const std::string& word : words) {
+    if (word == "help") continue;
+    const bool takes_any = word == "wheel" || word == "docs";
+    if (!takes_any) lines.push_back(word + " nonsense");
+    for (const char* given : {" --nonsense", " -nonsense", " -x"}) lines.push_back(word + given);
+  }
+  for (const char* more :
+       {"replay bench/CMakeLists.txt --nonsense", "view bench/CMakeLists.txt --nonsense=3", "view",
+        "replay", "bench va --nonsense", "example first --nonsense", "trace tables 1 --seed",
+        "threads pool many", "threads pool 3 --nonsense", "prove 3 --nonsense", "wheel a b",
+        "preload vmm no-such-program", "demo --svg x --nonsense"})
+    lines.push_back(more);
+  EXPECT_GE(lines.size(), 60u) << "no words were found in the help";
+  for (const std::string& line : lines) {
+    const finished got = ask("./run " + line);
+    const bool is_missing = line.starts_with("preload vmm");
+    EXPECT_EQ(got.code, is_missing ? 127 : 2) << line << ": " << got.err;
+    EXPECT_EQ(got.out, "") << line;
+    EXPECT_EQ(got.err.find("run: "), 0u) << line << ": " << got.err;
+  }
+  EXPECT_EQ(text_of_file(path("log")), "") << "something was configured or built";
+}
+
+// The shipped scripts name what they need of sources by their places.
+TEST_F(RunScript, RightArgumentsReachThePrograms) {
+  file("a.trace", "a 1 64 0\n");
+  script("bin/ninja",
+         "case \"$*\" in *targets*) for each in vmm-replay vmm-demo vmm-top vmm-trace "
+         "vmm-history prove_schedules schedule_threads golden_test bench_va "
+         "example_first; do echo \"$each: phony\"; done ;;\n"
+         "*' -n '*) echo 'ninja: no work to do.' ;; esac");
+  struct row {
+    const char* line;
+    const char* program;
+    const char* given;
+  };
+  for (const row& each : std::initializer_list<row>{
+           {"replay a.trace --policy pool --jitter -1", "release/tools/vmm-replay",
+            "a.trace --policy pool --jitter -1"},
+           {"replay --policy pool a.trace", "release/tools/vmm-replay", "--policy pool a.trace"},
+           {"demo --up-to 4MiB", "release/tools/vmm-demo", "--up-to 4MiB"},
+           {"demo", "release/tools/vmm-demo", ""},
+           {"top --once", "release/tools/top/vmm-top", "--once"},
+           {"trace tables 3", "release/tools/vmm-trace", "tables 3"},
+           {"view a.trace --out=x", "release/tools/history/vmm-history", "page a.trace --out=x"},
+           {"prove 10 --first 3", "release/tests/stream/prove_schedules", "10 --first 3"},
+           {"threads pool --first 3", "dev/tests/threads/schedule_threads",
+            "pool 1000000 --first 3"},
+           {"golden --show pool 3", "release/tests/golden/golden_test", "--show pool 3"},
+           {"bench va --json", "release/bench/bench_va", "--json"},
+           {"example example_first", "release/examples/example_first", ""},
+       }) {
+    script(std::string("build/") + each.program, "echo \"$*\"");
+    const finished got = ask(std::string("./run ") + each.line);
+    EXPECT_EQ(got.out, std::string(each.given) + "\n") << each.line << ": " << got.err;
+  }
 }
 
 // A second ./run in the same folder waits: neither CMake nor ninja keeps another one out.
