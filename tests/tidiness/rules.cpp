@@ -99,6 +99,7 @@ constexpr std::array layers{
     layer{"vmm.top_tools", 12},
     layer{"vmm.kernels", 12},
     layer{"vmm.replay", 13},
+    layer{"vmm.fit", 14},
 };
 
 std::optional<layer> layer_of(std::string_view module) {

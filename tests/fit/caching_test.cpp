@@ -1,0 +1,343 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the models of PyTorch's two policies hold, split, reuse and release what PyTorch does.
+// Method: requests whose outcome was worked out by hand from the published rules; a published run
+// of expandable segments; the peaks that four recorded programs had on an H200; and random
+// requests, after which the model's own invariants are checked.
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+import vmm.fit;
+import vmm.replay;
+import vmm.trace;
+
+namespace {
+
+using vmm::tools::block_number;
+using vmm::tools::caching_device;
+using vmm::tools::caching_model;
+using vmm::tools::caching_options;
+using vmm::tools::segment_action;
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+constexpr caching_options native{};
+constexpr caching_options expandable{.expandable_segments = true};
+
+block_number take(caching_model& from, std::uint64_t size_bytes, std::uint16_t stream = 0,
+                  std::uint16_t pool = 0) {
+  const block_number got = from.allocate({size_bytes, stream, pool});
+  EXPECT_EQ(from.validate(), "");
+  return got;
+}
+
+// What is held after these requests, in MiB.
+std::uint64_t held(const caching_options& options, const std::vector<std::uint64_t>& sizes) {
+  caching_model model(options);
+  for (const std::uint64_t each : sizes) (void)take(model, each);
+  EXPECT_EQ(model.held_bytes() % mib, 0U);
+  return model.held_bytes() / mib;
+}
+
+std::uint64_t block_bytes(const caching_options& options, std::uint64_t size_bytes) {
+  caching_model model(options);
+  return model.size_bytes(take(model, size_bytes));
+}
+
+TEST(Caching, SegmentsHaveTheSizesOfTheTable) {
+  struct row {
+    std::vector<std::uint64_t> sizes;
+    std::uint64_t native_mib;
+    std::uint64_t expandable_mib;
+  };
+  const std::vector<row> rows = {{{1}, 2, 2},
+                                 {{mib}, 2, 2},
+                                 {{mib + 1}, 20, 20},
+                                 {{10 * mib - 512}, 20, 20},
+                                 {{10 * mib}, 10, 20},
+                                 {{10 * mib + 512}, 12, 20},
+                                 {{11 * mib + mib / 2}, 12, 20},
+                                 {{9 * mib, 9 * mib}, 20, 20},
+                                 {{2 * mib, 30 * mib}, 50, 40},
+                                 {{30 * mib, 2 * mib}, 50, 40}};
+  for (const row& each : rows) {
+    EXPECT_EQ(held(native, each.sizes), each.native_mib) << each.sizes.front();
+    EXPECT_EQ(held(expandable, each.sizes), each.expandable_mib) << each.sizes.front();
+  }
+}
+
+TEST(Caching, ABlockIsSplitWhereEnoughIsLeft) {
+  EXPECT_EQ(block_bytes(native, 10 * mib + 512), 10 * mib + 512);
+  EXPECT_EQ(block_bytes(native, 11 * mib + mib / 2), 12 * mib);
+  EXPECT_EQ(block_bytes(expandable, 11 * mib + mib / 2), 11 * mib + mib / 2);
+  EXPECT_EQ(block_bytes(native, 2 * mib), 2 * mib);
+  for (const caching_options& options : {native, expandable}) {
+    caching_model model(options);
+    model.free(take(model, 5 * mib));
+    const block_number got = take(model, 19 * mib);
+    EXPECT_EQ(model.held_bytes(), 20 * mib);
+    EXPECT_EQ(model.size_bytes(got), options.expandable_segments ? 19 * mib : 20 * mib);
+  }
+}
+
+TEST(Caching, DivisionsOfAPowerOfTwoRoundLargeRequests) {
+  caching_options options;
+  options.roundup_divisions.fill(4);
+  EXPECT_EQ(block_bytes(options, 5000), 5120U);
+  EXPECT_EQ(block_bytes(options, 1200), 1536U);
+  EXPECT_EQ(block_bytes(options, 33 * mib), 40 * mib);
+  EXPECT_EQ(block_bytes(options, 32 * mib), 32 * mib);
+  options.roundup_divisions[0] = 0;
+  EXPECT_EQ(block_bytes(options, 5000), 5120U);  // 512 anyhow
+  EXPECT_EQ(block_bytes(options, 4608), 4608U);
+  options.expandable_segments = true;
+  options.roundup_divisions.fill(4);
+  EXPECT_EQ(block_bytes(options, 5000), 5120U);
+}
+
+TEST(Caching, AnOversizeBlockServesWhatIsNearlyAsLarge) {
+  const caching_options options{.max_split_bytes = 128 * mib};
+  for (const auto& [asked_mib, held_mib] :
+       {std::pair{100, 250}, std::pair{131, 150}, std::pair{130, 280}}) {
+    caching_model model(options);
+    model.free(take(model, 150 * mib));
+    (void)take(model, static_cast<std::uint64_t>(asked_mib) * mib);
+    EXPECT_EQ(model.held_bytes() / mib, static_cast<std::uint64_t>(held_mib)) << asked_mib;
+  }
+}
+
+// One block that is large enough goes, else the largest ones until they are; the 40 stay.
+TEST(Caching, OversizeBlocksAreReleasedBeforeTheCache) {
+  const caching_options options{.max_split_bytes = 128 * mib};
+  for (const auto& [asked_mib, held_mib] : {std::pair{100, 290}, std::pair{200, 240}}) {
+    caching_model model(options, {.limit_bytes = 360 * mib});
+    const block_number first = take(model, 150 * mib);
+    model.free(take(model, 150 * mib));
+    model.free(first);
+    model.free(take(model, 40 * mib));
+    EXPECT_NE(take(model, static_cast<std::uint64_t>(asked_mib) * mib), block_number::none);
+    EXPECT_EQ(model.held_bytes() / mib, static_cast<std::uint64_t>(held_mib));
+    EXPECT_EQ(model.retry_count(), 0U);
+  }
+}
+
+// Waiting for events frees the block, but the pool is not searched again.
+TEST(Caching, WhatAWaitFreesServesTheNextRequest) {
+  caching_model model(native, {.limit_bytes = 40 * mib});
+  model.free(take(model, 40 * mib));
+  const block_number large = take(model, 30 * mib);
+  (void)take(model, 10 * mib);
+  const std::uint64_t pending = model.free_pending(large);
+  EXPECT_EQ(take(model, 30 * mib), block_number::none);
+  EXPECT_NE(take(model, 30 * mib), block_number::none);
+  model.complete(pending);  // has ended already
+  EXPECT_EQ(model.validate(), "");
+}
+
+TEST(Caching, APendingBlockIsReusedOnlyAfterItsCompletion) {
+  caching_model model(native);
+  const std::uint64_t pending = model.free_pending(take(model, 30 * mib));
+  (void)take(model, 30 * mib);
+  EXPECT_EQ(model.held_bytes(), 60 * mib);
+  model.complete(pending);
+  (void)take(model, 30 * mib);
+  EXPECT_EQ(model.held_bytes(), 60 * mib);
+}
+
+TEST(Caching, StreamsAndPrivatePoolsShareNothing) {
+  for (const caching_options& options : {native, expandable}) {
+    caching_model model(options);
+    model.free(take(model, 5 * mib));
+    model.free(take(model, 5 * mib, 1));
+    EXPECT_EQ(model.held_bytes(), 40 * mib);
+    model.free(take(model, 5 * mib, 0, 7));
+    EXPECT_EQ(model.held_bytes(), 60 * mib);
+    model.empty_cache();  // a private pool in use gives nothing back
+    EXPECT_EQ(model.held_bytes(), 20 * mib);
+    EXPECT_EQ(model.validate(), "");
+  }
+}
+
+TEST(Caching, PrivatePoolsHaveNativeSegmentsBefore25) {
+  for (const std::uint32_t minor : {4U, 5U}) {
+    caching_options options = expandable;
+    options.minor_version = minor;
+    caching_model model(options);
+    (void)take(model, 30 * mib, 0, 1);
+    EXPECT_EQ(model.held_bytes() / mib, minor == 4 ? 30U : 40U);
+  }
+}
+
+TEST(Caching, ALargerSegmentIsAnOption) {
+  caching_options options;
+  options.large_segment_bytes = 64 * mib;
+  EXPECT_EQ(held(options, {2 * mib}), 64U);
+  options.expandable_segments = true;
+  EXPECT_EQ(held(options, {2 * mib, 63 * mib}), 128U);
+}
+
+// Held: 30 old, 30 young, 30 live. The threshold of 60 makes the older one go.
+TEST(Caching, GarbageCollectionNeedsAFraction) {
+  for (const double fraction : {1.0, 0.5}) {
+    const caching_options options{.garbage_collection_threshold = 0.5, .memory_fraction = fraction};
+    caching_model model(options, {.device_bytes = 240 * mib});
+    const block_number old = take(model, 30 * mib);
+    (void)take(model, 31 * mib);
+    model.free(old);
+    (void)take(model, 40 * mib);
+    const std::uint64_t gone_mib = fraction < 1 ? 30U : 0U;
+    EXPECT_EQ(model.held_bytes() / mib, 30 + 32 + 40 - gone_mib) << fraction;
+  }
+}
+
+TEST(Caching, AFractionRefusesSegmentsOfBothPolicies) {
+  for (caching_options options : {native, expandable}) {
+    options.memory_fraction = 0.5;
+    caching_model model(options, {.device_bytes = 100 * mib});
+    EXPECT_NE(take(model, 40 * mib), block_number::none);
+    EXPECT_EQ(take(model, 11 * mib), block_number::none);
+    EXPECT_EQ(take(model, 9 * mib), block_number::none);  // a segment of 20 MiB
+    // The segment of native counts, not the pages that are mapped.
+    EXPECT_NE(take(model, 10 * mib), block_number::none);
+    EXPECT_EQ(model.held_bytes() / mib, options.expandable_segments ? 60U : 50U);
+  }
+}
+
+TEST(Caching, ARefusalMayBeFinal) {
+  const caching_options options{.throw_on_refusal = true};
+  caching_model model(options, {.limit_bytes = 50 * mib});
+  model.free(take(model, 30 * mib));
+  EXPECT_EQ(take(model, 40 * mib), block_number::none);
+  EXPECT_EQ(model.held_bytes(), 30 * mib);
+}
+
+// pytorch/pytorch 193400: 64 MiB are kept; each cycle takes 91, 45.5 and 2 MiB, and keeps the last.
+// On a device of 16 GiB, less the context, memory ran out in cycle 115.
+TEST(Caching, ExpandableSegmentsGrowAsInAPublishedRun) {
+  const caching_options options{.expandable_segments = true, .max_split_bytes = 128 * mib};
+  caching_model model(options, {.limit_bytes = 16 * gib - 300 * mib, .device_bytes = 16 * gib});
+  (void)take(model, 64 * mib);
+  std::vector<std::uint64_t> held_mib;
+  std::optional<std::uint64_t> retry_cycle;
+  for (std::uint64_t cycle = 0; cycle <= 115; ++cycle) {
+    const block_number first = model.allocate({91 * mib, 0, 0});
+    const block_number second = model.allocate({45 * mib + mib / 2, 0, 0});
+    ASSERT_NE(model.allocate({2 * mib, 0, 0}), block_number::none);
+    model.free(first);
+    model.free(second);
+    if (cycle % 20 == 0) held_mib.push_back(model.held_bytes() / mib);
+    if (model.retry_count() != 0 && !retry_cycle) retry_cycle = cycle;
+  }
+  EXPECT_EQ(held_mib, (std::vector<std::uint64_t>{220, 2980, 5760, 8520, 11300, 14060}));
+  EXPECT_EQ(retry_cycle, 115U);
+  EXPECT_EQ(model.held_bytes() / mib, 2680U);
+  EXPECT_EQ(model.validate(), "");
+}
+
+// ---- recorded programs ----------------------------------------------------------------
+
+class played_model {
+ public:
+  explicit played_model(const caching_options& options) : model_(options) {}
+  vmm::result<vmm::address> allocate(const vmm::tools::replay_request& request) {
+    const block_number got = model_.allocate({request.size_bytes, request.stream, 0});
+    return vmm::address{static_cast<std::uint64_t>(got)};
+  }
+  vmm::status free(vmm::address at) {
+    model_.free(static_cast<block_number>(at.value));
+    return {};
+  }
+  std::uint64_t held_bytes() const { return model_.held_bytes(); }
+
+ private:
+  caching_model model_;
+};
+
+double ratio_of(const vmm::tools::trace& input, const caching_options& options) {
+  played_model model(options);
+  const auto seen = vmm::tools::replayer(model, input).observe();
+  return static_cast<double>(seen.peak_held_bytes) / static_cast<double>(input.peak_live_bytes);
+}
+
+// Most held over most live, measured with PyTorch 2.11 on an H200. What native holds of beam_kv
+// depends on where the driver puts segments: 1.141 to 1.191 with places at random, 1.177 and 1.200
+// with places that go up and down.
+TEST(Caching, PeaksAreThoseMeasured) {
+  struct row {
+    const char* name;
+    double native_ratio;
+    double expandable_ratio;
+    double native_error = 0.005;
+  };
+  for (const row& each :
+       {row{"gpt_train", 1.201, 1.045}, row{"llama_generate", 1.293, 1.044},
+        row{"maskrcnn_train", 1.921, 1.073}, row{"beam_kv", 1.160, 1.112, 0.02}}) {
+    const std::string path = std::string(VMM_TRACES_FOLDER) + "/" + each.name + ".trace.gz";
+    const vmm::tools::read_outcome input = vmm::tools::read_trace(path);
+    ASSERT_TRUE(input) << vmm::tools::describe(input.trouble);
+    EXPECT_NEAR(ratio_of(*input.value, native), each.native_ratio, each.native_error) << each.name;
+    EXPECT_NEAR(ratio_of(*input.value, expandable), each.expandable_ratio, 0.005) << each.name;
+  }
+}
+
+// ---- random requests ------------------------------------------------------------------
+
+TEST(Caching, InvariantsHoldUnderRandomRequests) {
+  for (std::uint32_t seed = 0; seed < 24; ++seed) {
+    std::mt19937 random(seed);
+    caching_options options;
+    options.expandable_segments = seed % 2 == 1;
+    if (seed % 3 == 0) options.max_split_bytes = 32 * mib;
+    if (seed % 4 == 0) options.garbage_collection_threshold = 0.5;
+    if (seed % 4 == 0) options.memory_fraction = 0.9;
+    caching_model model(options, {.limit_bytes = 120 * mib,
+                                  .device_bytes = 130 * mib,
+                                  .has_descending_addresses = seed % 5 == 0});
+    std::uint64_t told_bytes = 0;
+    model.set_listener([&](const vmm::tools::segment_change& change) {
+      const bool is_more =
+          change.action == segment_action::alloc || change.action == segment_action::map;
+      told_bytes = is_more ? told_bytes + change.size_bytes : told_bytes - change.size_bytes;
+    });
+    std::vector<block_number> live;
+    std::vector<std::uint64_t> pending;
+    for (int step = 0; step < 1500; ++step) {
+      const std::uint32_t dice = random() % 100;
+      if (dice < 52) {
+        const std::uint64_t size_bytes = random() % (std::uint64_t{1} << (random() % 26)) + 1;
+        const block_number got =
+            model.allocate({size_bytes, static_cast<std::uint16_t>(random() % 2),
+                            static_cast<std::uint16_t>(random() % 9 == 0)});
+        if (got != block_number::none) live.push_back(got);
+      } else if (dice < 95 && !live.empty()) {
+        std::swap(live[random() % live.size()], live.back());
+        if (dice < 85) model.free(live.back());
+        if (dice >= 85) pending.push_back(model.free_pending(live.back()));
+        live.pop_back();
+      } else if (dice < 99 && !pending.empty()) {
+        model.complete(pending.front());
+        pending.erase(pending.begin());
+      } else if (dice == 99) {
+        model.empty_cache();
+      }
+      if (step % 16 == 0) {
+        ASSERT_EQ(model.validate(), "") << seed << " " << step;
+      }
+    }
+    EXPECT_EQ(told_bytes, model.held_bytes()) << seed;
+    EXPECT_LE(model.peak_held_bytes(), 120 * mib);
+    EXPECT_GT(model.retry_count(), 0U) << seed;
+    for (const std::uint64_t each : pending) model.complete(each);
+    for (const block_number each : live) model.free(each);
+    EXPECT_EQ(model.validate(), "");
+  }
+}
+
+}  // namespace
