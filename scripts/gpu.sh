@@ -4,8 +4,8 @@
 #
 # scripts/gpu.sh WORD...: what needs a GPU. `build` makes the programs here and puts them into
 # .gpu/, from where they run on a machine with a GPU and without a compiler; every other word runs
-# them there. Results are Markdown files in $OUT (default build/gpu-results), and the last thing
-# printed is one line a word.
+# them there. Results are Markdown files in $OUT (default build/gpu-results), and their tables CSV
+# files in $OUT/data. The last thing printed is one line a word.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -442,7 +442,7 @@ pool() {
   local traces
   mapfile -t traces < <(trace_paths "${later_names[@]}" "${unseen_names[@]}")
   beside_peers "$programs/bench_pool" "${traces[@]}" --rounds "${VMM_POOL_ROUNDS:-3}" \
-    --csv "$results/pool-$slug.csv" --markdown "$results/pool-$slug.md"
+    --csv "$results/data/pool-$slug.csv" --markdown "$results/pool-$slug.md"
 }
 
 sharing() { beside_peers "$programs/bench_sharing" --markdown "$results/sharing-$slug.md"; }
@@ -737,6 +737,16 @@ run_word() {
     $((SECONDS - begin)))")
 }
 
+# The tables of the pages as files for docs/results/data; bench_pool writes its own.
+write_tables() {
+  local page
+  for page in "$results"/*-"$slug".md; do
+    [[ -e $page && $page != */pool-"$slug".md ]] || continue
+    python3 -B "$root/scripts/results.py" --out "$results/data" "$page" >>"$log" 2>&1 ||
+      say "gpu: the tables of $page are not in a file: see $log"
+  done
+}
+
 main() {
   if [[ ${1:-} == suites ]]; then
     [[ -d ${2:-} ]] || { say 'gpu: suites takes a folder with the tests'; exit 2; }
@@ -768,7 +778,7 @@ main() {
     "$programs/vmm-fidelity" about
     exit 2
   fi
-  mkdir -p "$results"
+  mkdir -p "$results/data"
   scratch=$(mktemp -d)
   trap 'rm -rf "$scratch"' EXIT
   slug=$(device_slug)
@@ -776,6 +786,7 @@ main() {
     paste -sd, | sed 's/,/, /')
   machine+=", commit $(cat "$programs/commit" 2>/dev/null || echo unknown)"
   for word in "${words[@]}"; do run_word "$word"; done
+  write_tables
   printf '\n== %s\n' "$machine"
   printf '%s\n' "${summary[@]}"
   printf 'results in %s\n' "$results"

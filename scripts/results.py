@@ -35,6 +35,7 @@ MADE = re.compile(r"# command: (?P<command>.+); (?P<day>\d{4}-\d\d-\d\d), (?P<ma
 
 @dataclasses.dataclass
 class Table:
+    line: int  # of its columns, from 0 on
     heading: str
     columns: list[str]
     rows: list[list[str]]
@@ -58,7 +59,7 @@ def tables_of(text: str) -> list[Table]:
         if found := re.match(r"#{1,6} (.+)", line):
             heading = found[1]
         if re.match(r"\|[ :|-]+\|$", line) and at and lines[at - 1].startswith("|"):
-            table = Table(heading, cells_of(lines[at - 1]), [])
+            table = Table(at - 1, heading, cells_of(lines[at - 1]), [])
             for row in lines[at + 1 :]:
                 if not row.startswith("|"):
                     break
@@ -86,7 +87,7 @@ def split(table: Table) -> Table:
         for row, cell in zip(rows, cells):
             found = pattern.fullmatch(cell) if cell else None
             row += found.groups() if found else [""] * len(ends)
-    return Table(table.heading, columns, rows)
+    return Table(table.line, table.heading, columns, rows)
 
 
 def csv_of(table: Table, made: str) -> str:
@@ -99,13 +100,20 @@ def csv_of(table: Table, made: str) -> str:
     return text.getvalue()
 
 
-def made_by(text: str) -> str:
-    """What the first line says, from the page's line of the day and its last command."""
-    day = re.search(r"^(\d{4}-\d\d-\d\d, .+?)\.?$", text, flags=re.MULTILINE)
-    command = re.findall(r"^Command: `?([^`\n]+?)`?[.,]?(?:, .*)?$", text, flags=re.MULTILINE)
-    if not day or not command:
+def made_by(text: str, line: int) -> str:
+    """The first line of a table's file: the command behind the table, or the page's last one, and
+    the day before it, or the page's first one."""
+    commands, days = [], []
+    for at, said in enumerate(text.split("\n")):
+        if found := re.fullmatch(r"Command: `?([^`]+?)`?[.,]?(?:, .*)?", said):
+            commands.append((at, found[1]))
+        if found := re.fullmatch(r"(\d{4}-\d\d-\d\d, .+?)\.?", said):
+            days.append((at, found[1]))
+    if not commands or not days:
         raise ValueError("the page says no day and machine, or no command")
-    return f"command: {command[-1]}; {day[1]}"
+    command = next((said for at, said in commands if at > line), commands[-1][1])
+    day = next((said for at, said in reversed(days) if at < line), days[0][1])
+    return f"command: {command}; {day}"
 
 
 def write(page: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
@@ -125,7 +133,7 @@ def write(page: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     written = []
     for name, table in files.items():
         written.append(out / f"{name}.csv")
-        written[-1].write_text(csv_of(split(table), made_by(text)))
+        written[-1].write_text(csv_of(split(table), made_by(text, table.line)))
     return written
 
 

@@ -9,9 +9,9 @@
 # The first word is a hash of all files in these folders, then come the commit and the day of the
 # run. Where the folders hold something else now, the line ends with "**Behind:** it has changed
 # since." Without words this prints each line and whether it is behind, and ends with 1 where one is
-# and does not say so. `--mark` writes these ends. `--ran PAGE[:LINE]` writes the hash, commit and
-# day of HEAD into the lines of a page, or into one; `--commit COMMIT` takes another commit, with
-# its day.
+# and does not say so. `--mark` writes these ends. `--ran PAGE:LINE` or `--ran PAGE#HEADING` writes
+# the hash, commit and day of HEAD into a line, or into those under a heading (as links name it);
+# PAGE alone is enough where it has one line. `--commit COMMIT` takes another commit, with its day.
 from __future__ import annotations
 
 import dataclasses
@@ -27,16 +27,7 @@ from collections.abc import Iterator
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # The pages that prove something, each of which has such a line.
-PAGES = (
-    "fidelity-h200",
-    "pair-h200",
-    "pool-proofs",
-    "proofs-h100",
-    "proofs-h200",
-    "schedules",
-    "streams-h200",
-    "thread-safety",
-)
+PAGES = ("driver", "proofs")
 
 BEHIND = " **Behind:** it has changed since."
 LINE = re.compile(
@@ -171,17 +162,31 @@ def mark() -> None:
         rewrite(page, found)
 
 
-def ran(which: str, commit: str) -> None:
-    """Writes a commit into the lines of a page, or the one whose number follows the name."""
-    name, _, number = which.partition(":")
-    page = f"docs/results/{pathlib.Path(name).stem}.md"
-    chosen = [
-        each
-        for each in proofs_of(page, (ROOT / page).read_text())[0]
-        if not number or each.line == int(number)
-    ]
-    if not chosen:
+def heading_of(text: str, line: int) -> str:
+    """The heading over a line of a page, as links name it."""
+    found = re.findall(r"^#+ (.+)$", "\n".join(text.split("\n")[:line]), flags=re.MULTILINE)
+    return re.sub(r"[^\w\- ]", "", found[-1].lower()).replace(" ", "-") if found else ""
+
+
+def choose(which: str, page: str, text: str) -> list[Proof]:
+    """The lines of PAGE, PAGE:LINE or PAGE#HEADING. A run is of one: several lines are refused."""
+    _, mark, place = which.partition("#" if "#" in which else ":")
+    lines = proofs_of(page, text)[0]
+    if mark == "#":
+        lines = [each for each in lines if heading_of(text, each.line) == place]
+    elif mark:
+        lines = [each for each in lines if str(each.line) == place]
+    elif len(lines) > 1:
+        sys.exit(f"{which}: there are {len(lines)} proofs: name a line or a heading")
+    if not lines:
         sys.exit(f"{which}: there is no such line")
+    return lines
+
+
+def ran(which: str, commit: str) -> None:
+    """Writes a commit into the lines that `which` names."""
+    page = f"docs/results/{pathlib.Path(re.split('[:#]', which)[0]).stem}.md"
+    chosen = choose(which, page, (ROOT / page).read_text())
     for each in chosen:
         each.hash = hash_at(commit, each.folders)
         each.commit = git("rev-parse", "--short", commit).decode().strip()
@@ -217,7 +222,7 @@ def main(words: list[str]) -> int:
         ran(words[1], words[3])
     elif words:
         print(
-            "usage: ./run check proofs [--mark | --ran PAGE[:LINE] [--commit COMMIT]]",
+            "usage: ./run check proofs [--mark | --ran PAGE[:LINE | #HEADING] [--commit COMMIT]]",
             file=sys.stderr,
         )
         return 2

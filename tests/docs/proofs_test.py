@@ -50,6 +50,19 @@ class Planted(unittest.TestCase):
         (self.root / "code" / "a.cpp").rename(self.root / "code" / "b.cpp")
         self.assertEqual(len(self.complaints(self.line())), 1)
 
+    def test_a_run_is_of_one_proof(self):
+        two = f"# P\n\n## A run\n\n{self.line()}\n\n## Another, `b`\n\n{self.line()}\n"
+
+        def lines(which, text=two):
+            return [each.line for each in proofs.choose(which, "p", text)]
+
+        self.assertEqual(lines("p:5"), [5])
+        self.assertEqual(lines("p#another-b"), [9])
+        self.assertEqual(lines("p", two.split("## Another")[0]), [5])
+        for which in ("p", "p:6", "p#third"):
+            with self.assertRaises(SystemExit):
+                lines(which)
+
     def test_a_page_without_a_line(self):
         self.assertIn("no line names", self.complaints("# Proof\n")[0])
         self.assertEqual(self.complaints("# Not a proof\n", required=False), [])

@@ -18,6 +18,7 @@ import results
 
 DATA = pages.ROOT / "docs" / "results" / "data"
 DECISION_WORDS = 400
+RESULTS_WORDS = 10000
 
 PAGE = """# Doubling a buffer
 
@@ -85,6 +86,39 @@ class Tree(unittest.TestCase):
             self.assertRegex(made, results.MADE, path.name)
             self.assertGreater(len(rows), 1, path.name)
             self.assertEqual({len(row) for row in rows}, {len(rows[0])}, path.name)
+
+    def test_each_file_is_named_by_a_page_and_the_pages_are_short(self):
+        folder = pages.ROOT / "docs"
+        text = {path: path.read_text() for path in folder.rglob("*.md")}
+        named = {name for each in text.values() for name in re.findall(r"data/([\w-]+\.csv)", each)}
+        self.assertEqual({path.name for path in DATA.glob("*.csv")} - named, set())
+        words = sum(len(each.split()) for path, each in text.items() if path.parent == DATA.parent)
+        self.assertLessEqual(words, RESULTS_WORDS)
+
+    def test_the_figures_of_the_pool_are_those_of_the_file(self):
+        with (DATA / "pool-h100.csv").open(newline="") as file:
+            file.readline()
+            rows = {(row["trace"], row["allocator"]): row for row in csv.DictReader(file)}
+        allocators = (
+            "vmm, pool",
+            "cuMemAllocAsync",
+            "PyTorch caching",
+            "PyTorch expandable segments",
+        )
+        for page in ("README.md", "docs/results/pool.md"):
+            table = next(
+                each
+                for each in results.tables_of((pages.ROOT / page).read_text())
+                if each.columns[0] == "program"
+            )
+            self.assertEqual(len(table.rows), 6, page)
+            for row in table.rows:
+                cells = [cell for cell in row[1:] if "," in cell]
+                for allocator, cell in zip(allocators, cells):
+                    found = rows[row[0], allocator]
+                    said = (round(float(found["warm ns"])), float(found["peak by live"]))
+                    time, held = cell.replace(" ns", "").split(", ")
+                    self.assertEqual((int(time), float(held)), said, f"{page}: {row[0]}")
 
     def test_a_decision_is_short_and_says_what_it_costs(self):
         for path in sorted((pages.ROOT / "docs" / "decisions").glob("*.md")):
