@@ -101,7 +101,7 @@ class Site:
         if path.startswith("docs/") and path.endswith((".md", ".svg")):
             return path.removeprefix("docs/")
         target = self.root / path
-        if path.startswith("docs/") and target.is_dir():
+        if path in ("docs/decisions", "docs/results"):
             return f"{path.removeprefix('docs/')}/index.md"
         if target.is_file() and path.endswith(".md"):
             return f"files/{path}"
