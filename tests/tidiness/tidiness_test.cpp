@@ -350,43 +350,67 @@ TEST(Assertions, AreNotExpectedOfAStatement) {
 
 // ---- words --------------------------------------------------------------------------------------
 
-std::vector<std::string> words_said(const std::string& path, const std::string& text) {
-  const std::vector<tidy::banned_word> words{
-      {"slab", "slot_map", {}},
-      {"view", "mapping", {"string_view"}},
-      {"pool_book", "pool_state", {}},
-  };
-  const std::vector<tidy::exemption> exemptions{{"modules/stream", "slab"}};
-  std::vector<std::string> said;
-  for (const finding& each : tidy::check_words({path, text}, {words, exemptions}))
-    said.push_back(each.what.substr(0, each.what.find(" says")));
-  return said;
+constexpr std::string_view word_columns = "word,instead,scope,allowed,core,adapters,rest\n";
+
+// What is found of the words of a list in files of the library, an adapter and a test.
+std::vector<std::string> words_found(const std::string& list, const std::string& text) {
+  const tidy::word_list read =
+      tidy::read_words({"words.csv", std::string{word_columns} + list + "\n"});
+  const std::vector<file> files{
+      {"modules/va/a.cpp", text}, {"c/src/a.cpp", text}, {"docs/a.md", text}};
+  std::vector<std::string> found;
+  for (const finding& each : tidy::check_words(files, read).found)
+    found.push_back(each.what.substr(0, each.what.find(';')));
+  return found;
 }
 
-TEST(Words, OfAnIdentifierAreTold) {
-  EXPECT_EQ(words_said("modules/va/a.cpp", "int slab; int x;"), rules{"slab"});
-  EXPECT_EQ(words_said("modules/va/a.cpp", "int live_slabs_;"), rules{"live_slabs_"});
-  EXPECT_EQ(words_said("backends/fake/a.cppm", "void slab_of(int);"), rules{"slab_of"});
-  EXPECT_EQ(words_said("modules/va/a.h", "pool_book b; int y = b.view;"),
-            (rules{"view", "pool_book"}));
-  EXPECT_EQ(words_said("modules/va/slabs.cpp", ""), rules{"slabs"}) << "a file's name";
+using sentences = std::vector<std::string>;
+
+TEST(Words, OfNamesAreFoundMoreOftenThanTheListSays) {
+  const std::string list = R"(slab,"a record, or a map",name,,1,0,0)";
+  EXPECT_EQ(words_found(list, "int slab; int x = slab;"),
+            sentences{"slab (name, adapters): 1 where 0 may be"});
+  EXPECT_EQ(words_found(list, "int slab, live_slabs_;"),
+            (sentences{"slab (name, core): 2 where 1 may be",
+                       "slab (name, adapters): 2 where 0 may be"}));
+  EXPECT_EQ(words_found(list, "#define MY_SLAB_X\nint MY_SLAB_X;").size(), 1u);
+  EXPECT_EQ(words_found(list, "int slabby; f(\"slab\");  // slab"), sentences{});
+  EXPECT_EQ(words_found("view,mapping,name,string_view,0,0,9", "std::string_view view_;").size(),
+            2u);
+  EXPECT_EQ(words_found("view,mapping,name,string_view,0,0,9", "std::string_view x;"), sentences{});
+  EXPECT_EQ(words_found("pool_book,state,name,,0,0,9", "int pool; int book;"), sentences{});
 }
 
-TEST(Words, OfOthersAreNot) {
-  EXPECT_EQ(words_said("modules/va/a.cpp", "// slab\nint slabby, preview; f(\"slab\");"), rules{});
-  EXPECT_EQ(words_said("modules/va/a.cpp", "std::string_view name;"), rules{});
-  EXPECT_EQ(words_said("modules/va/a.cpp", "int pool; int book;"), rules{});
-  EXPECT_EQ(words_said("tests/va/a.cpp", "int slab;"), rules{}) << "a test may";
-  EXPECT_EQ(words_said("modules/stream/a.cpp", "int slab;"), rules{}) << "exempt";
-  EXPECT_EQ(words_said("modules/streams/a.cpp", "int slab;"), rules{"slab"}) << "another folder";
+TEST(Words, OfProseAreFoundOutsideOfCode) {
+  const std::string list = "who asks,the caller,prose,,0,9,9";
+  const sentences one{"who asks (prose, core): 1 where 0 may be"};
+  EXPECT_EQ(words_found(list, "// Who asks first.\nint who_asks;"), one);
+  EXPECT_EQ(words_found(list, "/* Of\n * who\n * asks. */"), one) << "a mark between";
+  EXPECT_EQ(words_found(list, "int x = 1'000;  // who\n// asks"), one) << "over two lines";
+  EXPECT_EQ(words_found(list, "f(\"who asks\"); g(R\"(\"who asks\" // who asks)\"); who asks;"),
+            sentences{"who asks (prose, core): 3 where 0 may be"});
+  EXPECT_EQ(words_found(list, "// `who asks` whoever asks, who askst"), sentences{});
 }
 
-TEST(Words, AnExemptionThatNobodyNeedsIsTold) {
-  const std::vector<tidy::banned_word> words{{"slab", "slot_map", {}}};
-  const std::vector<tidy::exemption> exemptions{{"modules/stream", "slab"}};
-  const tidy::word_rules said{words, exemptions};
-  EXPECT_TRUE(tidy::check_exemptions({{"modules/stream/a.cpp", "int slab;"}}, said).empty());
-  EXPECT_EQ(tidy::check_exemptions({{"modules/stream/a.cpp", "int slot;"}}, said).size(), 1u);
+TEST(Words, OfPagesAreThoseOutsideOfCode) {
+  const auto prose = [](const std::string& text) { return tidy::prose_of({"docs/a.md", text}); };
+  EXPECT_EQ(prose("a `b` c\n```\nd\n```\n    e\nf [g](h) i"),
+            "a     c\n   \n \n   \n     \nf [g     i");
+  EXPECT_EQ(tidy::prose_of({"run", "f=1  # told\n"}), "       told\n");
+  EXPECT_EQ(tidy::prose_of({"traces/a.csv", "told"}), "");
+}
+
+TEST(Words, OfAListAreRead) {
+  const tidy::word_list read = tidy::read_words(
+      {"words.csv", "# a comment\n" + std::string{word_columns} +
+                        "a,b,name,c d,1,2,3\na,b,nouns,,1,2,3\nA,b,name,,1,2,3\na,b,prose,,1,2\n"});
+  ASSERT_EQ(read.words.size(), 1u);
+  EXPECT_EQ(read.words[0].allowed, (sentences{"c", "d"}));
+  EXPECT_EQ(read.words[0].limits, (tidy::area_counts{1, 2, 3}));
+  EXPECT_EQ(read.mistakes.size(), 3u);
+  const tidy::word_report report = tidy::check_words({}, read);
+  EXPECT_EQ(report.found.size(), 3u) << "what cannot be read is found";
+  EXPECT_EQ(report.fewer.size(), 3u);
 }
 
 // ---- integers -----------------------------------------------------------------------------------
@@ -588,12 +612,12 @@ TEST(Tree, AllowsMulticastOnTheStandInAlone) {
 
 TEST(Tree, SaysTheFieldsWords) {
   const std::vector<file> files = read_tree();
-  std::vector<finding> found;
-  for (const file& each : files)
-    std::ranges::move(tidy::check_words(each, tidy::house_words()), std::back_inserter(found));
-  EXPECT_TRUE(found.empty()) << report(found);
-  const std::vector<finding> unneeded = tidy::check_exemptions(files, tidy::house_words());
-  EXPECT_TRUE(unneeded.empty()) << report(unneeded);
+  const auto list = std::ranges::find(files, "tests/tidiness/words.csv", &file::path);
+  ASSERT_NE(list, files.end());
+  const tidy::word_report words = tidy::check_words(files, tidy::read_words(*list));
+  EXPECT_TRUE(words.found.empty()) << report(words.found);
+  for (const std::string& each : words.fewer)
+    std::cout << "words.csv can say less: " << each << "\n";
 }
 
 TEST(Tree, TakesNoTwoIntegersSideBySide) {
