@@ -146,10 +146,10 @@ def test_lines_and_tags(driver, tmp_path, kind):
     with kind(driver) as owner:
         with libvmm.history.record(owner, tmp_path / "lines", frames=True):
             with libvmm.history.tag("weights"):
+                line = inspect.currentframe().f_lineno + 1
                 block = owner.allocate(1 << 20)
-                line = inspect.currentframe().f_lineno
+            gone = inspect.currentframe().f_lineno + 1
             block.free()
-            gone = inspect.currentframe().f_lineno
         owner.allocate(1 << 20).free()
         file = File(tmp_path / "lines")
         ((_, _, _, tag, where),) = file.of(ALLOCATED)
@@ -161,8 +161,8 @@ def test_lines_and_tags(driver, tmp_path, kind):
 def test_a_block_of_whole_pages_bears_its_line(driver, tmp_path):
     with libvmm.Pool(driver) as pool:
         with libvmm.history.record(pool, tmp_path / "lines", frames=True):
+            line = inspect.currentframe().f_lineno + 1
             block = pool.allocate_whole(1 << 20)
-            line = inspect.currentframe().f_lineno
             block.free()
         ((_, _, _, _, where),) = File(tmp_path / "lines").of(ALLOCATED)
         assert where[:2] == (line, __file__)

@@ -97,8 +97,8 @@ _END_CAPSULE = ctypes.cast(_native.LIBRARY.vmm_python_end_capsule, ctypes.c_void
 # What is shown, by its number, which is not used again: the owner, the lives that count it, and all
 # that a consumer needs until it calls the deleter, which may be from any thread, and after Python
 # has ended: the dict is never freed.
-_shown: dict[int, list[Any]] = {}
-_numbers = itertools.count(1)
+_shown: dict[int, list[Any]] = _native.once("shown", {})
+_numbers = _native.once("numbers", itertools.count(1))
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_shown))
 
 
@@ -116,7 +116,8 @@ def _end(number: int) -> None:
         _shown.pop(number, None)
 
 
-check(_native.LIBRARY.vmm_python_on_tensor_end(_ended))
+# Of the first copy of the package in the process: the library has one, for the tensors of all.
+check(_native.LIBRARY.vmm_python_on_tensor_end(_native.once("on tensor end", _ended)))
 
 
 @atexit.register
@@ -220,17 +221,18 @@ def capsule_of(
         managed.version = _Version(*version)
     managed.deleter = _END_TENSOR
     number = next(_numbers)
-    while _shown.setdefault(number, kept) is not kept:  # counted by two threads at once
-        number = next(_numbers)
-    struct.number = number
     try:
+        while _shown.setdefault(number, kept) is not kept:  # counted by two threads at once
+            number = next(_numbers)
+        struct.number = number
         for life in lives:
             life.show(number)
         kept.append(_fill(managed.tensor, tensor()))
         name = b"dltensor" if version is None else b"dltensor_versioned"
         return _new_capsule(ctypes.addressof(managed), name, _END_CAPSULE)
     except BaseException:
-        _end(number)
+        if _shown.get(number) is kept:
+            _end(number)
         raise
 
 

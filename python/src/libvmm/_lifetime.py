@@ -7,7 +7,13 @@ There is no lock in here. The garbage collector, a handler of a signal and a con
 in the middle of any Python code, and would wait for a lock that their own thread holds; a forked
 child would wait for a thread that it does not have. Each step is one operation on one dict or
 deque, which is atomic with and without the interpreter's lock, and keys are objects whose hash and
-comparison run no Python code."""
+comparison run no Python code.
+
+I1  Whether a call of the C library was made is read from what the library itself wrote: an address,
+    a handle, or the status in `outcome` (_native.record). The exception of a signal's handler can
+    so leave any step: the call was made and is known, or was not.
+I2  The steps after a call can be repeated. They are made again where such an exception leaves them:
+    in the except block of the same function, or by check() for what is dropped (_Guard)."""
 
 from __future__ import annotations
 
@@ -15,18 +21,20 @@ import atexit
 import os
 import threading
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from . import _native, _values
 from .errors import Error, InUse, UnknownAddress, late
 
 Answer = TypeVar("Answer")
 
-_OPEN = "open"  # a key of a state; the others are arrays
+_CALL = "call"
 _OBJECT = "object"  # the keeper that is the Python object itself
 _TRIES = 16
-_left: list[Life] = []  # what stays open until the process ends
+_left: list[Life] = _native.once("left open", [])  # what stays open until the process ends
 
 
 class _Process:
@@ -41,7 +49,8 @@ class _Thread(threading.local):
     """How many callbacks of the C library this thread is inside of."""
 
 
-process, thread = _Process(), _Thread()
+process: _Process = _native.once("process", _Process())
+thread: _Thread = _native.once("thread", _Thread())
 
 
 def _after_fork() -> None:
@@ -57,44 +66,57 @@ def _at_exit() -> None:
     process.is_ending = True
 
 
-def is_of_this_process(forks: int) -> bool:
-    """Whether what was made after so many forks is this process's own, not its parent's."""
-    return forks == process.forks
-
-
 class Life:
     """The life of one object of the C library. Arrays hold it against every end; keepers (the
     Python object, and objects made of it) against its end by itself."""
 
     __slots__ = (
+        "_arrays",
         "_bars",
+        "_calls",
         "_forks",
+        "_is_left",
         "_keepers",
         "_parent",
-        "_state",
         "_tries",
-        "has_ended",
         "key",
         "name",
+        "outcome",
     )
     ends_at_exit = False
     hinders_parent = True
     """Whether close() of the parent refuses while this lives."""
+    ended_by: frozenset[int] = frozenset({0, 18})
+    """Statuses of a call that ends it after which it is no more: VMM_ERROR_INVALID_HANDLE is that
+    of a handle that was destroyed before."""
 
     def __init__(self, name: str, parent: Life | None = None) -> None:
         self.name = name
-        self.has_ended = False
-        self._state: dict[Any, str] = {_OPEN: ""}
+        self.outcome: list[int] = []
+        """Statuses of the calls that end it, by _native.record()."""
+        self._arrays: dict[Any, None] = {}
         self._bars: dict[Any, str] = {}
+        self._calls: dict[str, object] = {}
         self._keepers: dict[Any, str] = {_OBJECT: ""}
         self._parent, self._forks, self._tries = parent, process.forks, 0
+        self._is_left = False
         self.key = object()
         """What stands for it among an owner's keepers, which so keep nothing of it alive."""
-        if parent is not None:
-            parent.keep(self.key, name if self.hinders_parent else "")
+
+    def begin(self) -> None:
+        """Keeps the parent."""
+        if self._parent is not None:
+            self._parent.keep(self.key, self.name if self.hinders_parent else "")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the C object is no more, or is left open until the process ends."""
+        outcome = self.outcome
+        return self._is_left or (len(outcome) > 0 and outcome[-1] in self.ended_by)
 
     def end(self) -> None:
-        """Ends the C object. Raises Error where it refuses."""
+        """Ends the C object, by a call that is recorded in `outcome`. Raises Error where it
+        refuses."""
         raise NotImplementedError
 
     def stays(self) -> str:
@@ -104,7 +126,7 @@ class Life:
     def is_here(self) -> bool:
         """Whether it is this process's own, and not of a parent, whose locks a child must not
         wait for."""
-        return is_of_this_process(self._forks)
+        return self._forks == process.forks
 
     # ---- arrays ----
     # An array is counted before it looks whether it may be; a call that takes memory away says so
@@ -112,8 +134,8 @@ class Life:
 
     def show(self, array: Any) -> None:
         """Counts an array. Raises BufferError where none can be made."""
-        self._state[array] = ""
-        if _OPEN in self._state.copy() and not self._bars.copy():
+        self._arrays[array] = None
+        if not (self.has_ended or self._calls.copy() or self._bars.copy()):
             return
         self.hide(array)
         raise BufferError(
@@ -123,16 +145,11 @@ class Life:
 
     def hide(self, array: Any) -> None:
         """The array has gone."""
-        self._state.pop(array, None)
-
-    def is_shown(self) -> bool:
-        """Whether there may be arrays; False is certain."""
-        return len(self._state) > 1
+        self._arrays.pop(array, None)
 
     def arrays(self) -> int:
         """How many arrays show the memory."""
-        seen = self._state.copy()
-        return len(seen) - (_OPEN in seen)
+        return len(self._arrays.copy())
 
     def check_hidden(self) -> None:
         """Raises InUse where arrays show the memory."""
@@ -157,29 +174,26 @@ class Life:
         """Calls while no array shows the memory and none can be made. Of several such calls at a
         time one is made, and the others raise."""
         self.check_hidden()
-        state = self._state
-        if state.pop(_OPEN, None) is None:
-            if ends or self.has_ended:
-                raise UnknownAddress(f"the {self.name} was freed before, or another call frees it")
-            raise InUse(f"another call frees or moves the {self.name}")
+        mine = object()
         try:
+            is_first = self._calls.setdefault(_CALL, mine) is mine
+            if self.has_ended or (ends and not is_first):
+                raise UnknownAddress(f"the {self.name} was freed before, or another call frees it")
+            if not is_first:
+                raise InUse(f"another call frees or moves the {self.name}")
             self.check_hidden()
             answer = call(*arguments)
-        except Error:
-            state[_OPEN] = ""  # everything is as it was
-            raise
+            self._after(mine)
         except BaseException:
-            # Of a signal's handler: whether the call was made is not known. Memory that may have
-            # been given back, or moved, is not touched again.
-            if not ends:
-                self.forbid(_OPEN, f"a call that moves the {self.name} was interrupted")
-                state[_OPEN] = ""
+            self._after(mine)
             raise
-        if ends:
-            self._gone()
-        else:
-            state[_OPEN] = ""
         return answer
+
+    def _after(self, mine: object) -> None:
+        if self._calls.get(_CALL) is mine:
+            self._calls.pop(_CALL, None)
+        if self.has_ended:
+            self._gone()
 
     # ---- keepers ----
 
@@ -188,73 +202,112 @@ class Life:
         self._keepers[keeper] = name
 
     def let_go(self, keeper: Any = _OBJECT) -> None:
-        """Ends the object behind its last keeper. For finalizers: it raises nothing."""
+        """Ends the object behind its last keeper. For finalizers: it raises no Error."""
         self._keepers.pop(keeper, None)
-        if not self._keepers:
-            self.end_by_itself()
+        if not self._keepers and not self.settle():
+            late.append(self)
 
     def users(self) -> str:
         """The keepers beside the object itself, in words."""
         names = Counter(name for name in self._keepers.copy().values() if name)
         return ", ".join(f"{count} libvmm.{name}" for name, count in sorted(names.items()))
 
-    def end_by_itself(self) -> None:
-        """In whatever thread dropped the last keeper. A child leaves alone what its parent has, a
-        process that ends what ends with it."""
-        if not self.is_here() or self._state.pop(_OPEN, None) is None:
-            return
-        if process.is_ending and not self.ends_at_exit:
-            return
+    def settle(self) -> bool:
+        """Ends an object that has no keeper, in whatever thread comes by; False where it has to be
+        tried again. A child leaves alone what its parent has, a process that ends what ends with
+        it."""
+        if self.has_ended:
+            if not self._is_left:
+                self._gone()
+            return True
+        if self._keepers or not self.is_here() or (process.is_ending and not self.ends_at_exit):
+            return True
         if thread.callbacks:  # inside a lock of the C library
-            self._later()
-            return
+            return False
         try:
             why = self.stays()
             if not why:
-                self.end()
+                self.alone(self.end, ends=True)
+                return True
         except Error as refused:
             self._tries += 1
             if self._tries < _TRIES:
-                self._later()
-                return
+                return False
             why = str(refused)
-        if why:
-            self.has_ended = True
-            _left.append(self)
-            warnings.warn(
-                f"a libvmm.{self.name} was dropped and stays open until the process ends: {why}",
-                ResourceWarning,
-                stacklevel=2,
-            )
-            return
-        self._gone()
+        self._leave(why)
+        return True
 
-    def _later(self) -> None:
-        self._state[_OPEN] = ""
-        late.append(self)
+    def _leave(self, why: str) -> None:
+        self._is_left = True
+        _left.append(self)
+        warnings.warn(
+            f"a libvmm.{self.name} was dropped and stays open until the process ends: {why}",
+            ResourceWarning,
+            stacklevel=2,
+        )
 
     def _gone(self) -> None:
-        self.has_ended = True
-        parent, self._parent = self._parent, None
+        """What follows the end; it can be repeated."""
+        parent = self._parent
         if parent is not None:
             parent.let_go(self.key)
+            self._parent = None
 
 
-def close(life: Life) -> bool:
-    """What an explicit close() does; False where the object is closed. Raises InUse with what uses
-    it, and then it is as it was."""
+class _Guard(weakref.ref[Any]):
+    """Of an object with a life. Where an exception leaves its __del__, this goes to `late`, by a
+    callback that is no Python code, and check() does what was left."""
+
+    __slots__ = ("life",)
+    life: Life
+
+    def settle(self) -> bool:
+        drop(self.life)
+        return True
+
+
+_guards: dict[object, _Guard] = _native.once("guards", {})
+
+
+def hold(holder: Any, life: Life) -> None:
+    """Begins a life that ends with its holder, whose __del__ calls drop()."""
+    holder._life = life
+    guard = _Guard(holder, late.append)
+    guard.life = life
+    _guards[life.key] = guard
+    life.begin()
+
+
+def drop(life: Life) -> None:
+    """The holder has gone."""
+    life.let_go()
+    _guards.pop(life.key, None)
+
+
+class Held(_values.OneOwner):
+    """A Python object with a life that ends with it at the latest."""
+
+    _life: Life
+
+    def __del__(self) -> None:
+        if hasattr(self, "_life"):
+            drop(self._life)
+
+
+def close(life: Life) -> None:
+    """What an explicit close() does; nothing where the object is closed. Raises InUse with what
+    uses it, and then it is as it was."""
     if life.has_ended:
-        return False
+        return
     try:
         life.alone(life.end, ends=True)
     except UnknownAddress:  # another thread closes it
-        return False
+        return
     except InUse as refused:
         users = life.users()
         if users and not life.arrays():
             refused.args = (f"{refused}; used by {users}",)
         raise
-    return True
 
 
 def leave(end: Callable[[], None], failed: type[BaseException] | None) -> None:

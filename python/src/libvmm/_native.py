@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
 
 HANDLE = ctypes.c_void_p
 U64 = ctypes.c_uint64
@@ -370,6 +372,19 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+def _check_interpreter() -> None:
+    """Raises ImportError in a sub-interpreter: deleters of DLPack and callbacks of ctypes run in the
+    main one, whatever thread calls them."""
+    api = ctypes.pythonapi
+    for function in (api.PyInterpreterState_Get, api.PyInterpreterState_Main):
+        function.restype, function.argtypes = ctypes.c_void_p, []
+    if api.PyInterpreterState_Get() != api.PyInterpreterState_Main():
+        raise ImportError(
+            "libvmm works in the main interpreter of a process alone, and this is a "
+            "sub-interpreter: consumers of its memory call back into the main one"
+        )
+
+
 def _find() -> str:
     named = os.environ.get("LIBVMM")
     if named:
@@ -403,8 +418,37 @@ def _load(path: str) -> ctypes.CDLL:
     return library
 
 
+_check_interpreter()
 PATH = _find()
 LIBRARY = _load(PATH)
+
+
+def _state() -> dict[str, Any]:
+    """What the package keeps for the library that is loaded, in the interpreter's own dict: a copy
+    of the package that is imported or reloaded beside this one finds the same."""
+    api = ctypes.pythonapi
+    api.PyInterpreterState_GetDict.restype = ctypes.c_void_p
+    api.PyInterpreterState_GetDict.argtypes = [ctypes.c_void_p]
+    borrowed = api.PyInterpreterState_GetDict(api.PyInterpreterState_Get())
+    kept: dict[Any, Any] = ctypes.cast(borrowed, ctypes.py_object).value
+    state: dict[str, Any] = kept.setdefault(("libvmm", LIBRARY._handle), {})
+    return state
+
+
+_STATE = _state()
+
+
+def once(name: str, made: Made) -> Made:
+    """`made`, or what was kept under the name before: one for the process."""
+    kept: Made = _STATE.setdefault(name, made)
+    return kept
+
+
+def record(outcome: list[int], function: Any, *arguments: Any) -> None:
+    """Calls a function of the library. Its status stands at the end of `outcome` once it was
+    called: list.extend() and map() run no Python code, so that no handler of a signal runs between
+    the call and the record of it."""
+    outcome.extend(map(function, *((each,) for each in arguments)))
 
 
 def text(value: bytes | None) -> str:

@@ -8,10 +8,10 @@ import ctypes
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
-from . import _lifetime, _native, _values
+from . import _native, _values
+from ._owner import HandleLife, Owner
 from .errors import InvalidArgument, check
 
 _LIBRARY = _native.LIBRARY
@@ -127,36 +127,19 @@ def drivers() -> list[DriverEntry]:
     ]
 
 
-class _DriverLife(_lifetime.Life):
-    __slots__ = ("handle",)
-
-    def __init__(self, handle: ctypes.c_void_p) -> None:
-        super().__init__("Driver")
-        self.handle = handle
-
-    def end(self) -> None:
-        check(_LIBRARY.vmm_driver_close(self.handle))
-
-
-class Driver(_values.OneOwner):
+class Driver(Owner):
     """A driver on one device: "cuda", "level_zero", "host" (plain memory of this machine), "fake"
     (a simulated device), or "" for the first that is available. Close it after its pools; one that
     is dropped closes with the last of them."""
 
     def __init__(self, name: str = "", device: int = _native.ANY_DEVICE) -> None:
-        self._handle = ctypes.c_void_p()
-        check(
-            _LIBRARY.vmm_driver_open(
-                _values.text("name", name), _values.device(device), ctypes.byref(self._handle)
-            )
+        self._create(
+            HandleLife("Driver", _LIBRARY.vmm_driver_close),
+            _LIBRARY.vmm_driver_open,
+            _values.text("name", name),
+            _values.device(device),
         )
-        self._life = _DriverLife(self._handle)
         self._info = self._query()
-
-    @property
-    def handle(self) -> ctypes.c_void_p:
-        """The vmm_driver of the C library."""
-        return self._handle
 
     @property
     def info(self) -> DriverInfo:
@@ -282,26 +265,9 @@ class Driver(_values.OneOwner):
             )
         )
 
-    def close(self) -> None:
-        """Closes the driver; a closed one stays closed. Raises InUse while it has pools."""
-        if _lifetime.close(self._life):
-            self._handle = ctypes.c_void_p()
-
-    def __enter__(self) -> Driver:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _lifetime.leave(self.close, kind)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_life"):
-            self._life.let_go()
-
     def __repr__(self) -> str:
-        state = "" if self._handle else ", closed"
-        return f"<libvmm.Driver {self.name} {self._info.device}{state}>"
+        if not hasattr(self, "_info"):
+            return "<libvmm.Driver, closed>"
+        return (
+            f"<libvmm.Driver {self.name} {self._info.device}{'' if self.is_open else ', closed'}>"
+        )

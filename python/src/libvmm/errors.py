@@ -4,15 +4,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
+import threading
 from collections import deque
 from typing import Any
 
 from . import _native
 
-#: Lives (_lifetime) that could not end where they were dropped: tried again by check().
-late: deque[Any] = deque()
+#: What could not end where it was dropped (_lifetime): settled by check().
+late: deque[Any] = _native.once("late", deque())
+
+
+class _Thread(threading.local):
+    settles = False
+
+
+_thread: _Thread = _native.once("settling", _Thread())
 
 
 class Status(enum.IntEnum):
@@ -145,15 +154,19 @@ def check(status: int) -> None:
     if status != 0:
         raise error_of(status)
     if late:
-        _try_again()
+        _settle_late()
 
 
-def _try_again() -> None:
-    tries: list[Any] = []
+def _settle_late() -> None:
+    if _thread.settles:
+        return
     try:
-        while True:
-            tries.append(late.popleft())
-    except IndexError:
-        pass
-    for each in tries:
-        each.end_by_itself()
+        _thread.settles = True
+        for each in late.copy():
+            if each.settle():
+                with contextlib.suppress(ValueError):  # another thread settled it, too
+                    late.remove(each)
+        _thread.settles = False
+    except BaseException:
+        _thread.settles = False
+        raise

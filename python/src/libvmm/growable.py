@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _dlpack, _lifetime, _native, _values
+from ._owner import HandleLife, Owner
 from .errors import InUse, InvalidArgument, InvalidHandle, check
 from .managers import Manager
 
@@ -123,20 +124,22 @@ class Part:
     size: int
 
 
-class _GrowableLife(_lifetime.Life):
-    __slots__ = ("handle", "last_use")
+class _GrowableLife(HandleLife):
+    __slots__ = ("last_use",)
 
-    def __init__(self, handle: ctypes.c_void_p, manager: Manager) -> None:
-        super().__init__("growable.Growable", manager._life)
-        self.handle, self.last_use = handle, 0
+    def __init__(self, manager: Manager) -> None:
+        super().__init__("growable.Growable", _LIBRARY.vmm_growable_destroy, manager._life)
+        self.last_use = 0
 
-    def end(self) -> None:
-        check(_LIBRARY.vmm_growable_destroy(self.handle, self.last_use))
+    def _destroy(self) -> None:
+        _native.record(self.outcome, self.destroy, self.handle, self.last_use)
 
 
-class Growable(_values.OneOwner):
+class Growable(Owner):
     """A range of `segments` segments of `most` bytes each, in a manager, without memory at first.
     Sizes are of each segment. Calls on one range wait for each other; any thread may make them."""
+
+    _life: _GrowableLife
 
     def __init__(
         self,
@@ -148,7 +151,6 @@ class Growable(_values.OneOwner):
         zero_new: bool = True,
     ) -> None:
         self.manager = manager
-        self._handle = ctypes.c_void_p()
         _values.one_of("manager", manager, Manager)
         if not manager.is_open:
             raise InvalidHandle("the manager was closed")
@@ -159,12 +161,12 @@ class Growable(_values.OneOwner):
             handle_bytes=(handle_bytes if few else _number(handle_bytes, "handle_bytes")),
             keep_dirty=not _values.flag("zero_new", zero_new),
         )
-        check(
-            _LIBRARY.vmm_growable_create(
-                manager.handle, ctypes.byref(options), ctypes.byref(self._handle)
-            )
+        self._create(
+            _GrowableLife(manager),
+            _LIBRARY.vmm_growable_create,
+            manager.handle,
+            ctypes.byref(options),
         )
-        self._life = _GrowableLife(self._handle, manager)
         self._grown_on: tuple[int, ...] = ()
         info = self._query()
         self.address: int = info.base or 0
@@ -173,16 +175,6 @@ class Growable(_values.OneOwner):
         self.stride: int = info.stride_bytes
         self.handle_bytes: int = info.handle_bytes
         """Sizes are rounded up to it."""
-
-    @property
-    def handle(self) -> ctypes.c_void_p:
-        """The vmm_growable of the C library."""
-        return self._handle
-
-    @property
-    def is_open(self) -> bool:
-        """Whether close() has yet to be called."""
-        return bool(self._handle)
 
     def _query(self) -> _Info:
         info = _Info()
@@ -209,6 +201,8 @@ class Growable(_values.OneOwner):
             segment_count=_number(count, "count"),
             no_wait=not _values.flag("wait", wait),
         )
+        if change != _SHRINK:
+            self._grown_on = (*self._grown_on, number)  # also where this is left in the middle
         check(_LIBRARY.vmm_growable_resize(self._handle, ctypes.byref(request)))
         if change != _SHRINK:
             self._grown_on = (number,)
@@ -323,11 +317,6 @@ class Growable(_values.OneOwner):
         not be touched."""
         return View(self, dtype, shape, first, count, True)
 
-    def _pin(self, size: int, first: int, count: int) -> int:
-        number = ctypes.c_uint64()
-        check(_LIBRARY.vmm_growable_pin(self._handle, size, first, count, ctypes.byref(number)))
-        return number.value
-
     def validate(self) -> None:
         """Checks the books of the range against the driver. Raises what is wrong."""
         check(_LIBRARY.vmm_growable_validate(self._handle))
@@ -336,26 +325,10 @@ class Growable(_values.OneOwner):
         """Gives memory and addresses up, behind the work that the stream has been given. Raises
         InUse while a view lives."""
         self._life.last_use = _values.stream(stream)
-        if _lifetime.close(self._life):
-            self._handle = ctypes.c_void_p()
-
-    def __enter__(self) -> Growable:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _lifetime.leave(self.close, kind)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_life"):
-            self._life.let_go()
+        super().close()
 
     def __repr__(self) -> str:
-        if not self._handle:
+        if not self.is_open or not hasattr(self, "most"):
             return "<libvmm.growable.Growable, closed>"
         return (
             f"<libvmm.growable.Growable {self.segments} segments of {self.size} of "
@@ -363,48 +336,70 @@ class Growable(_values.OneOwner):
         )
 
 
-class _Shown:
-    """What a view and each consumer hold: a pin of the range, until it goes."""
+class _PinLife(_lifetime.Life):
+    __slots__ = ("number", "range")
+    hinders_parent = False  # the C library refuses
 
-    def __init__(self, growable: Growable, size: int, first: int, count: int) -> None:
-        self._life, self._key = growable._life, object()
-        self._forks = _lifetime.process.forks
-        self._pins: list[int] = []
-        self._life.keep(self._key)
-        try:
-            self._pins.append(growable._pin(size, first, count))
-        except BaseException:
-            self._life.let_go(self._key)
-            raise
-        self.growable = growable
+    def __init__(self, of: _GrowableLife) -> None:
+        super().__init__("growable.View", of)
+        self.number, self.range = ctypes.c_uint64(), of
 
     def end(self) -> None:
-        """From any thread, as often as it comes: one call has the pin."""
+        if self.number.value:  # is used once: what is refused has gone
+            _LIBRARY.vmm_growable_unpin(self.range.handle, self.number)
+        self.outcome.append(0)
+
+
+class _Shown(_lifetime.Held):
+    """What a view and each consumer hold: a pin of the range, until it goes."""
+
+    _life: _PinLife
+
+    def __init__(self, growable: Growable, size: int, first: int, count: int) -> None:
+        self.growable = growable
+        _lifetime.hold(self, _PinLife(growable._life))
         try:
-            number = self._pins.pop()
-        except IndexError:
-            return
-        if _lifetime.is_of_this_process(self._forks):
-            _LIBRARY.vmm_growable_unpin(self._life.handle, number)
-        self._life.let_go(self._key)
+            number = ctypes.byref(self._life.number)
+            check(_LIBRARY.vmm_growable_pin(growable._handle, size, first, count, number))
+        except BaseException:
+            self.end()
+            raise
 
-    def __del__(self) -> None:
-        self.end()
+    def end(self) -> None:
+        """From any thread, as often as it comes."""
+        self._life.let_go()
 
 
-class _Base:
+class _BaseLife(_lifetime.Life):
+    __slots__ = ("manager", "pin")
+    hinders_parent = False
+
+    def __init__(self, growable: Growable) -> None:
+        self.manager = growable.manager._life
+        super().__init__("growable.View", self.manager)
+        self.pin: _PinLife | None = None
+
+    def end(self) -> None:
+        self.outcome.append(0)
+
+    def _gone(self) -> None:
+        self.manager.hide(self.key)
+        if self.pin is not None:
+            self.pin.let_go()
+        super()._gone()
+
+
+class _Base(_lifetime.Held):
     """What an array by __array_interface__ holds: a pin of its own, and its place among those that
     show the manager's memory."""
 
-    def __init__(self, growable: Growable, pinned: tuple[int, int, int]) -> None:
-        self._shown, self._life, self._key = None, growable.manager._life, object()
-        self._life.show(self._key)
-        self._shown = _Shown(growable, *pinned)
+    _life: _BaseLife
 
-    def __del__(self) -> None:
-        self._life.hide(self._key)
-        if self._shown is not None:
-            self._shown.end()
+    def __init__(self, growable: Growable, pinned: tuple[int, int, int]) -> None:
+        _lifetime.hold(self, _BaseLife(growable))
+        self._life.manager.show(self._life.key)
+        self._shown = _Shown(growable, *pinned)
+        self._life.pin = self._shown._life
 
 
 class View(_values.OneOwner):

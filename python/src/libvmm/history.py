@@ -183,18 +183,23 @@ def _with_line(call: Callable[..., Any]) -> Callable[..., Any]:
     return labelled
 
 
-_CALLS = ("allocate", "allocate_whole", "allocate_raw", "free_raw", "_free", "_free_unnamed")
+# Of a pool or manager, and of its life, which frees the blocks.
+_LINED = (("allocate", "allocate_whole", "allocate_raw", "free_raw"), ("free", "free_unnamed"))
+
+
+def _parts(owner: Any) -> Iterator[tuple[Any, str]]:
+    for part, names in zip((owner, getattr(owner, "_life", None)), _LINED):
+        yield from ((part, name) for name in names if hasattr(part, name))
 
 
 def _add_frames(owner: Any) -> None:
-    for name in _CALLS:
-        if hasattr(owner, name):
-            setattr(owner, name, _with_line(getattr(owner, name)))
+    for part, name in _parts(owner):
+        setattr(part, name, _with_line(getattr(part, name)))
 
 
 def _remove_frames(owner: Any) -> None:
-    for name in _CALLS:
-        vars(owner).pop(name, None)
+    for part, name in _parts(owner):
+        vars(part).pop(name, None)
 
 
 # ---- vmm-top -------------------------------------------------------------------------

@@ -8,13 +8,12 @@ import ctypes
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
-from . import _lifetime, _native, _values
+from . import _native, _values
 from .drivers import Driver, Rights, grants_of
 from .errors import check
-from .pools import Block, TrimReport, _blocks_left, values_of
+from .pools import Allocator, AllocatorLife, Block, TrimReport, values_of
 
 _LIBRARY = _native.LIBRARY
 
@@ -69,39 +68,50 @@ class Range(Block):
         self._life.alone(self._resize, request)
 
     def _resize(self, request: _native.ResizeRequest) -> None:
+        outcome: list[int] = []
+        self._size = self.size
+        self._resized = (request.size_bytes, outcome)
         request.at = self._life.at
-        check(
-            _LIBRARY.vmm_manager_resize(
-                self._owner.handle, ctypes.byref(request), ctypes.byref(self._life.at)
-            )
+        _native.record(
+            outcome,
+            _LIBRARY.vmm_manager_resize,
+            self._owner.handle,
+            ctypes.byref(request),
+            ctypes.byref(self._life.at),
         )
-        self.size = request.size_bytes
+        check(outcome[-1])
+
+    # The latest size that was requested, and what came of it.
+    _resized: tuple[int, list[int]] = (0, [])
+
+    @property
+    def size(self) -> int:
+        """In bytes, as it was requested last."""
+        resized, outcome = self._resized
+        return resized if outcome == [0] else self._size
 
     def settle(self) -> None:
         """Blocks until the host may touch the bytes."""
         check(_LIBRARY.vmm_manager_settle(self._owner.handle, self.address))
 
 
-class _ManagerLife(_lifetime.Life):
-    __slots__ = ("handle",)
+class _ManagerLife(AllocatorLife):
+    numbers = _native.ManagerStatistics
 
-    def __init__(self, handle: ctypes.c_void_p, driver: Driver) -> None:
-        super().__init__("Manager", driver._life)
-        self.handle = handle
+    def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
+        _native.record(outcome, _LIBRARY.vmm_manager_free_on, self.handle, address, stream)
 
-    def end(self) -> None:
-        check(_LIBRARY.vmm_manager_destroy(self.handle))
-
-    def stays(self) -> str:
-        numbers = _native.ManagerStatistics()
-        check(_LIBRARY.vmm_manager_get_statistics(self.handle, ctypes.byref(numbers)))
-        return _blocks_left(numbers.live_count)
+    def free_unnamed(self, address: int, _stream: int, outcome: list[int]) -> None:
+        _native.record(outcome, _LIBRARY.vmm_manager_free, self.handle, address)
 
 
-class Manager(_values.OneOwner):
+class Manager(Allocator):
     """Ranges of whole granules that grow in place and are copied by remapping. Close it before its
     driver; blocks that are live then are freed. One that is dropped is closed after its last
-    block."""
+    block. close() raises InUse while an array shows one of the blocks, or a Growable or a Suspender
+    uses the manager."""
+
+    _held = ("user_bytes", "held_bytes")
 
     def __init__(
         self,
@@ -119,7 +129,6 @@ class Manager(_values.OneOwner):
         streams_forgotten: bool = False,
     ) -> None:
         """`shareable`: libvmm.share.Kind of all memory, for libvmm.share.export_block()."""
-        self._handle = ctypes.c_void_p()
         _values.one_of("driver", driver, Driver)
         options = _native.ManagerOptions()
         check(_LIBRARY.vmm_manager_options_init(ctypes.byref(options), ctypes.sizeof(options)))
@@ -138,41 +147,24 @@ class Manager(_values.OneOwner):
         options.report_live = _values.flag("report_live", report_live)
         options.streams_forgotten = _values.flag("streams_forgotten", streams_forgotten)
         self.driver = driver
-        check(
-            _LIBRARY.vmm_manager_create(
-                driver.handle, ctypes.byref(options), ctypes.byref(self._handle)
-            )
-        )
-        self._life = _ManagerLife(self._handle, driver)
-
-    @property
-    def handle(self) -> ctypes.c_void_p:
-        """The vmm_manager of the C library."""
-        return self._handle
-
-    @property
-    def is_open(self) -> bool:
-        """Whether close() has not been called."""
-        return bool(self._handle)
+        life = _ManagerLife("manager", driver)
+        self._create(life, _LIBRARY.vmm_manager_create, driver.handle, ctypes.byref(options))
 
     def allocate(self, size: int, *, stream: int = 0, growth: int = 0, alignment: int = 0) -> Range:
         """`growth` bytes of addresses are kept free behind the block."""
-        number = _values.stream(stream)
+        block = Range(self, 0, _values.size("size", size), _values.stream(stream))
         request = _native.BlockRequest(
-            size_bytes=_values.size("size", size),
+            size_bytes=block.size,
             growth_bytes=_values.size("growth", growth),
             alignment_bytes=_values.size("alignment", alignment),
-            stream=number,
+            stream=block.stream,
         )
-        at = ctypes.c_void_p()
-        check(_LIBRARY.vmm_manager_allocate(self._handle, ctypes.byref(request), ctypes.byref(at)))
-        return Range(self, at.value or 0, request.size_bytes, number)
-
-    def _free(self, address: int, stream: int) -> None:
-        check(_LIBRARY.vmm_manager_free_on(self._handle, address, stream))
-
-    def _free_unnamed(self, address: int, stream: int) -> None:
-        check(_LIBRARY.vmm_manager_free(self._handle, address))
+        check(
+            _LIBRARY.vmm_manager_allocate(
+                self._handle, ctypes.byref(request), ctypes.byref(block._life.at)
+            )
+        )
+        return block
 
     def _set_access(self, address: int, grants: Any) -> None:
         check(_LIBRARY.vmm_manager_set_access(self._handle, address, grants, len(grants)))
@@ -212,8 +204,16 @@ class Manager(_values.OneOwner):
         check(_LIBRARY.vmm_manager_copy(self._handle, ctypes.byref(request)))
 
     def _move(self, request: _native.CopyRequest, source: Block) -> None:
-        self._copy(request)
-        source._life.forbid(Copy.MOVE, "the memory was moved to another block")
+        outcome: list[int] = []
+        key, call = object(), _LIBRARY.vmm_manager_copy
+        try:
+            source._life.forbid(key, "the memory was moved to another block")
+            _native.record(outcome, call, self._handle, ctypes.byref(request))
+            check(outcome[-1])
+        except BaseException:
+            if outcome != [0]:
+                source._life.allow(key)
+            raise
 
     def set_peers(self, rights: Mapping[Any, Rights]) -> None:
         """Rights of other devices to all blocks, now and later: {1: Rights.READ_WRITE}."""
@@ -244,38 +244,3 @@ class Manager(_values.OneOwner):
     def validate(self) -> None:
         """Checks the manager's own records. Raises Error where they are broken."""
         check(_LIBRARY.vmm_manager_validate(self._handle))
-
-    def close(self) -> None:
-        """Gives everything back, live blocks too, after waiting for their work. Raises InUse while
-        an array shows one of them, or a Growable or a Suspender uses the manager."""
-        if _lifetime.close(self._life):
-            self._handle = ctypes.c_void_p()
-
-    def __enter__(self) -> Manager:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _lifetime.leave(self.close, kind)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_life"):
-            self._life.let_go()
-
-    def __repr__(self) -> str:
-        if not self._handle:
-            return "<libvmm.Manager, closed>"
-        numbers = _native.ManagerStatistics()
-        if (
-            not self._life.is_here()
-            or _LIBRARY.vmm_manager_get_statistics(self._handle, ctypes.byref(numbers)) != 0
-        ):
-            return f"<libvmm.Manager of {self.driver!r}>"
-        return (
-            f"<libvmm.Manager of {self.driver!r}: {numbers.live_count} blocks of "
-            f"{numbers.user_bytes} bytes live, {numbers.held_bytes} bytes held>"
-        )

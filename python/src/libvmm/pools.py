@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
 from . import _dlpack, _lifetime, _native, _values
+from ._owner import HandleLife, Owner
 from .drivers import Driver, Feature, Place, Rights, grants_of
 from .errors import Error, InUse, InvalidHandle, Status, UnknownAddress, check
 
@@ -149,30 +151,28 @@ def values_of(struct: Any, made: type[_Values]) -> _Values:
 class _BlockLife(_lifetime.Life):
     __slots__ = ("at", "owner", "stream")
     hinders_parent = False
+    # UNKNOWN_ADDRESS, NOT_ALLOCATED: free_raw() freed it. INVALID_HANDLE: its owner was closed.
+    ended_by = frozenset({0, 8, 9, 18})
 
-    def __init__(self, name: str, owner: Any, at: int, stream: int) -> None:
-        super().__init__(name, owner._life)
+    def __init__(self, name: str, owner: AllocatorLife, at: int, stream: int) -> None:
+        super().__init__(name, owner)
         self.owner, self.at, self.stream = owner, ctypes.c_void_p(at), stream
 
     def end(self) -> None:
-        try:
-            if self.at.value:
-                self.owner._free_unnamed(self.at.value, self.stream)
-        except (InvalidHandle, UnknownAddress):
-            pass  # its pool was closed meanwhile, or free_raw() freed it
+        if not self.at.value or self.owner.has_ended:
+            self.outcome.append(0)  # nothing was allocated, or the owner took it along
+            return
+        self.owner.free_unnamed(self.at.value, self.stream, self.outcome)
+        if not self.has_ended:
+            check(self.outcome[-1])
 
     def free(self, stream: int) -> None:
-        if self.at.value:
-            self.owner._free(self.at.value, stream)
-
-    def end_by_itself(self) -> None:
-        if self.owner.is_open:
-            super().end_by_itself()
-        else:
-            self._gone()  # the pool took it along
+        """Ends it on a stream. Raises UnknownAddress where the library has no such block."""
+        self.owner.free(self.at.value, stream, self.outcome)
+        check(self.outcome[-1])
 
 
-class Block(_values.OneOwner):
+class Block(_lifetime.Held):
     """Memory of a pool or manager, freed by free(), at the end of a with, or with the object.
 
     It is a DLPack producer: `torch.from_dlpack(block)` and `numpy.from_dlpack(block)` show its
@@ -180,14 +180,21 @@ class Block(_values.OneOwner):
     the block: while such an array lives, free() and the close of the pool raise InUse, and a block
     that is dropped is freed after the last of them."""
 
+    _life: _BlockLife
+
     def __init__(self, owner: Any, address: int, size: int, stream: int) -> None:
         if not hasattr(owner, "_life") or isinstance(owner, type):
             raise _values.refuse("owner", "a libvmm.Pool or libvmm.Manager", owner)
         at, count = _values.address("address", address), _values.size("size", size)
         self._owner = owner
         self.stream = _values.stream(stream)
-        self.size = count
-        self._life = _BlockLife(type(self).__name__, owner, at, self.stream)
+        self._size = count
+        _lifetime.hold(self, _BlockLife(type(self).__name__, owner._life, at, self.stream))
+
+    @property
+    def size(self) -> int:
+        """In bytes, as it was requested."""
+        return self._size
 
     @property
     def address(self) -> int:
@@ -254,46 +261,130 @@ class Block(_values.OneOwner):
         if self.address:
             _lifetime.leave(self.free, kind)
 
-    def __del__(self) -> None:
-        # An array holds the block, so none is left here.
-        if hasattr(self, "_life"):
-            self._life.let_go()
-
     def __repr__(self) -> str:
-        size = getattr(self, "size", 0)
+        size = self.size if hasattr(self, "_life") else 0
         address = self.address if hasattr(self, "_life") else 0
         state = "" if address else ", freed"
         at = f" {address:#x}" if address else ""
         return f"<libvmm.{type(self).__name__}{at} {size} bytes{state}>"
 
 
-class _PoolLife(_lifetime.Life):
-    __slots__ = ("callbacks", "handle")
+class AllocatorLife(HandleLife):
+    """Of a pool or manager. It has none of their Python objects, which the collector would not end
+    then."""
 
-    def __init__(self, handle: ctypes.c_void_p, driver: Driver) -> None:
-        super().__init__("Pool", driver._life)
-        self.handle = handle
-        self.callbacks: dict[Any, Any] = {}
-        """Of subscriptions: the C library calls them for as long as its pool lives."""
+    numbers: Any
+    """The struct of its statistics."""
 
-    def end(self) -> None:
-        check(_LIBRARY.vmm_pool_destroy(self.handle))
-        self.callbacks.clear()
+    def __init__(self, kind: str, driver: Driver) -> None:
+        super().__init__(kind.capitalize(), getattr(_LIBRARY, f"vmm_{kind}_destroy"), driver._life)
+        self._query = getattr(_LIBRARY, f"vmm_{kind}_get_statistics")
+
+    def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
+        """Frees a block on a stream."""
+        raise NotImplementedError
+
+    def free_unnamed(self, address: int, stream: int, outcome: list[int]) -> None:
+        """Frees a block whose stream may have been destroyed."""
+        raise NotImplementedError
+
+    def statistics(self) -> Any:
+        """The library's struct."""
+        found = self.numbers()
+        check(self._query(self.handle, ctypes.byref(found)))
+        return found
 
     def stays(self) -> str:
-        numbers = _native.PoolStatistics()
-        check(_LIBRARY.vmm_pool_get_statistics(self.handle, ctypes.byref(numbers)))
-        return _blocks_left(numbers.live_count)
+        count = self.statistics().live_count if self.handle.value else 0
+        return f"{count} blocks without a libvmm.Block are live; close() it" if count else ""
 
 
-def _blocks_left(count: int) -> str:
-    return f"{count} blocks without a libvmm.Block are live; close() it" if count else ""
+class _Subscribers(dict[object, Callable[[RemapNotice], None]]):
+    """A pool's callbacks, which its Python object holds."""
 
 
-class Pool(_values.OneOwner):
+def _thunk_of(subscribers: weakref.ref[_Subscribers], key: object) -> Any:
+    """The function that the C library calls, for one of the callbacks while it is there."""
+
+    @_native.REMAP_CALLBACK
+    def told(_context: int, notice: Any) -> None:
+        there = subscribers()
+        callback = None if there is None else there.get(key)
+        if callback is None:
+            return
+        seen, inside = notice.contents, _lifetime.thread.callbacks
+        try:
+            _lifetime.thread.callbacks = inside + 1
+            callback(RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes, RemapKind(seen.kind)))
+        finally:
+            _lifetime.thread.callbacks = inside
+
+    return told
+
+
+class _PoolLife(AllocatorLife):
+    numbers = _native.PoolStatistics
+
+    def __init__(self, driver: Driver, subscribers: _Subscribers) -> None:
+        super().__init__("pool", driver)
+        self.subscribers = weakref.ref(subscribers)
+        self.thunks: dict[object, tuple[Any, object]] = {}
+        """By subscription, with the key of the callback. As long as the C library's pool."""
+        self._left: _Subscribers | None = None
+
+    def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
+        _native.record(outcome, _LIBRARY.vmm_pool_free, self.handle, address, stream)
+
+    def free_unnamed(self, address: int, stream: int, outcome: list[int]) -> None:
+        # Behind all work of the device. A block with rights of its own is freed on a stream.
+        _native.record(outcome, _LIBRARY.vmm_pool_free_after_all, self.handle, address)
+        if outcome[-1] not in _BlockLife.ended_by:
+            self.free(address, stream, outcome)
+
+    def _leave(self, why: str) -> None:
+        self._left = self.subscribers()
+        super()._leave(why)
+
+    def _gone(self) -> None:
+        self.thunks.clear()
+        super()._gone()
+
+
+class Allocator(Owner):
+    """What pools and managers have in common."""
+
+    _life: AllocatorLife
+    _held = ("", "")
+    """Fields of the statistics that repr() shows: bytes of blocks, and of memory."""
+    driver: Driver
+
+    def __repr__(self) -> str:
+        name = f"libvmm.{type(self).__name__}"
+        if not self.is_open:
+            return f"<{name}, closed>"
+        try:
+            numbers = self._life.statistics() if self._life.is_here() else None
+        except Error:
+            numbers = None
+        if numbers is None:
+            return f"<{name} of {self.driver!r}>"
+        blocks, memory = (getattr(numbers, each) for each in self._held)
+        return (
+            f"<{name} of {self.driver!r}: {numbers.live_count} blocks of {blocks} bytes live, "
+            f"{memory} bytes {self._held[1].split('_', 1)[0]}>"
+        )
+
+
+class Pool(Allocator):
     """Memory freed on a stream serves that stream again at once, others when the work before the
     free has finished. Blocks are multiples of 512 bytes; a stream is its number, 0 the default. A
-    pool that is dropped is closed after its last block."""
+    pool that is dropped is closed after its last block.
+
+    close() gives everything back, live blocks too, after waiting for their work. It raises InUse
+    while an array shows one of them, or a Suspender has the pool."""
+
+    _life: _PoolLife
+    _held = ("live_bytes", "mapped_bytes")
 
     def __init__(
         self,
@@ -313,7 +404,6 @@ class Pool(_values.OneOwner):
         captures_announced: bool = False,
         streams_forgotten: bool = False,
     ) -> None:
-        self._handle = ctypes.c_void_p()
         _values.one_of("driver", driver, Driver)
         options = _native.PoolOptions()
         check(_LIBRARY.vmm_pool_options_init(ctypes.byref(options), ctypes.sizeof(options)))
@@ -335,71 +425,60 @@ class Pool(_values.OneOwner):
         options.captures_announced = _values.flag("captures_announced", captures_announced)
         options.streams_forgotten = _values.flag("streams_forgotten", streams_forgotten)
         self.driver = driver
-        check(
-            _LIBRARY.vmm_pool_create(
-                driver.handle, ctypes.byref(options), ctypes.byref(self._handle)
-            )
-        )
-        self._life = _PoolLife(self._handle, driver)
-
-    @property
-    def handle(self) -> ctypes.c_void_p:
-        """The vmm_pool of the C library."""
-        return self._handle
-
-    @property
-    def is_open(self) -> bool:
-        """Whether close() has not been called."""
-        return bool(self._handle)
+        self._subscribers = _Subscribers()
+        life = _PoolLife(driver, self._subscribers)
+        self._create(life, _LIBRARY.vmm_pool_create, driver.handle, ctypes.byref(options))
 
     def allocate(self, size: int, stream: int = 0, *, alignment: int = 512) -> Block:
         """A block at a multiple of `alignment`, a power of two up to 2 MiB. Raises OutOfMemory
         after everything was tried, InvalidArgument for 0 bytes or no power of two, NotSupported
         for a larger alignment."""
-        count, number = _values.size("size", size), _values.stream(stream)
-        return Block(self, self.allocate_raw(count, number, alignment=alignment), count, number)
+        block = Block(self, 0, _values.size("size", size), _values.stream(stream))
+        self._allocate(block._life.at, block.size, alignment, block.stream)
+        return block
 
     def allocate_raw(self, size: int, stream: int = 0, *, alignment: int = 512) -> int:
         """An address that the caller frees by free_raw(). Raises as allocate()."""
-        at = ctypes.c_void_p()
+        at, number = ctypes.c_void_p(), _values.stream(stream)
+        try:
+            self._allocate(at, _values.size("size", size), alignment, number)
+            return at.value or 0
+        except BaseException:
+            if at.value:
+                _LIBRARY.vmm_pool_free(self._handle, at, number)
+            raise
+
+    def _allocate(self, into: ctypes.c_void_p, size: int, alignment: int, stream: int) -> None:
+        multiple = _values.size("alignment", alignment)
         check(
             _LIBRARY.vmm_pool_allocate_aligned(
-                self._handle,
-                _values.size("size", size),
-                _values.size("alignment", alignment),
-                _values.stream(stream),
-                ctypes.byref(at),
+                self._handle, size, multiple, stream, ctypes.byref(into)
             )
         )
-        return at.value or 0
 
     def allocate_whole(self, size: int, stream: int = 0) -> Block:
         """A block of whole pages that may have rights of its own: Block.set_access(). Free it on a
         stream that is not being captured, and seldom. Raises as allocate()."""
-        count, number = _values.size("size", size), _values.stream(stream)
-        at = ctypes.c_void_p()
-        check(_LIBRARY.vmm_pool_allocate_whole(self._handle, count, number, ctypes.byref(at)))
-        return Block(self, at.value or 0, count, number)
+        block = Block(self, 0, _values.size("size", size), _values.stream(stream))
+        check(
+            _LIBRARY.vmm_pool_allocate_whole(
+                self._handle, block.size, block.stream, ctypes.byref(block._life.at)
+            )
+        )
+        return block
 
     def free_raw(self, address: int, stream: int = 0) -> None:
         """Frees what allocate_raw() returned. Raises UnknownAddress for any other address, and
         InUse for a block that an array shows."""
         at, number = _values.address("address", address), _values.stream(stream)
-        if self._life.is_shown() and _dlpack.is_shown(at):
+        if self._life.arrays() and _dlpack.is_shown(at):
             raise InUse(f"an array shows the block at {at:#x}")
-        self._free(at, number)
-
-    def _free(self, address: int, stream: int) -> None:
-        check(_LIBRARY.vmm_pool_free(self._handle, address, stream))
+        outcome: list[int] = []
+        self._life.free(at, number, outcome)
+        check(outcome[-1])
 
     def _free_after_all(self, address: int) -> None:
         check(_LIBRARY.vmm_pool_free_after_all(self._handle, address))
-
-    def _free_unnamed(self, address: int, stream: int) -> None:
-        # The block's stream may have been destroyed: behind all work of the device. A block with
-        # rights of its own is freed on a stream.
-        if _LIBRARY.vmm_pool_free_after_all(self._handle, address) != 0:
-            self._free(address, stream)
 
     def _set_access(self, address: int, grants: Any) -> None:
         check(_LIBRARY.vmm_pool_set_access(self._handle, address, grants, len(grants)))
@@ -511,72 +590,33 @@ class Pool(_values.OneOwner):
         callback may only pin, unpin, free and ask."""
         _values.function("callback", callback)
 
-        @_native.REMAP_CALLBACK
-        def told(_context: int, notice: Any) -> None:
-            seen = notice.contents
-            _lifetime.thread.callbacks += 1
-            try:
-                callback(
-                    RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes, RemapKind(seen.kind))
-                )
-            finally:
-                _lifetime.thread.callbacks -= 1
-
-        number = ctypes.c_uint64()
-        callbacks, key = self._life.callbacks, object()
-        callbacks[key] = told  # before the C library has it
+        thunks, key, number = self._life.thunks, object(), ctypes.c_uint64()
         try:
-            check(_LIBRARY.vmm_pool_subscribe(self._handle, told, None, ctypes.byref(number)))
-        except Error:
-            del callbacks[key]
+            self._subscribers[key] = callback
+            thunk = _thunk_of(self._life.subscribers, key)
+            thunks[key] = thunk, key  # before the C library has it
+            check(_LIBRARY.vmm_pool_subscribe(self._handle, thunk, None, ctypes.byref(number)))
+            thunks[number.value] = thunk, key
+            del thunks[key]
+        except BaseException:
+            self._subscribers.pop(key, None)
+            if number.value:
+                _LIBRARY.vmm_pool_unsubscribe(self._handle, number)
+                thunks.pop(number.value, None)
+            thunks.pop(key, None)
             raise
-        callbacks[number.value] = callbacks.pop(key)
         return number.value
 
     def unsubscribe(self, subscription: int) -> None:
         """Ends subscribe(): the callback is not being called afterwards."""
         _values.whole("subscription", subscription)
         check(_LIBRARY.vmm_pool_unsubscribe(self._handle, subscription))
-        self._life.callbacks.pop(subscription, None)
+        _, key = self._life.thunks.pop(subscription, (None, None))
+        self._subscribers.pop(key, None)
 
     def validate(self) -> None:
         """Checks the pool's own records. Raises Error where they are broken."""
         check(_LIBRARY.vmm_pool_validate(self._handle))
-
-    def close(self) -> None:
-        """Gives everything back, live blocks too, after waiting for their work. Raises InUse while
-        an array shows one of them, or a Suspender has the pool."""
-        if _lifetime.close(self._life):
-            self._handle = ctypes.c_void_p()
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _lifetime.leave(self.close, kind)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_life"):
-            self._life.let_go()
-
-    def __repr__(self) -> str:
-        if not self._handle:
-            return "<libvmm.Pool, closed>"
-        numbers = _native.PoolStatistics()
-        if (
-            not self._life.is_here()
-            or _LIBRARY.vmm_pool_get_statistics(self._handle, ctypes.byref(numbers)) != 0
-        ):
-            return f"<libvmm.Pool of {self.driver!r}>"
-        return (
-            f"<libvmm.Pool of {self.driver!r}: {numbers.live_count} blocks of "
-            f"{numbers.live_bytes} bytes live, {numbers.mapped_bytes} bytes mapped>"
-        )
 
 
 __all__ = [

@@ -25,12 +25,12 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from . import _dlpack, _lifetime, _native, _values
+from ._owner import HandleLife, Owner
 from .drivers import Driver
-from .errors import InvalidArgument, InvalidHandle, UnknownAddress, check, error_of
+from .errors import InvalidArgument, UnknownAddress, check, error_of
 from .managers import Range
 
 _LIBRARY = _native.LIBRARY
@@ -223,89 +223,48 @@ def _info(query: Any, handle: ctypes.c_void_p) -> SharedInfo:
     )
 
 
-class _ShareLife(_lifetime.Life):
-    __slots__ = ("call", "handle")
+class _ShareLife(HandleLife):
+    __slots__ = ()
     ends_at_exit = True  # paths of sockets, and what the peer waits for
-    handle: ctypes.c_void_p
-    call: Any
-
-    def end(self) -> None:
-        check(self.call(self.handle))
 
 
 class _BorrowedLife(_ShareLife):
-    __slots__ = ("channel",)
-    channel: _ShareLife
+    __slots__ = ("channel", "told")
+
+    def __init__(self, name: str, destroy: Any, driver: Driver, channel: HandleLife) -> None:
+        super().__init__(name, destroy, driver._life)
+        self.channel = channel
+        self.told: list[int] = []
+        """The status of the call that tells the peer."""
 
     def end(self) -> None:
         self.give_back()
 
     def give_back(self) -> Exception | None:
         """Returns why the peer was not told; the memory is released all the same."""
-        told = _LIBRARY.vmm_share_give_back(self.channel.handle, self.handle)
-        trouble = error_of(told) if told else None
+        trouble = None
+        if self.handle.value and not self.told:
+            call = _LIBRARY.vmm_share_give_back
+            _native.record(self.told, call, self.channel.handle, self.handle)
+            trouble = error_of(self.told[0]) if self.told[0] else None
         super().end()
         return trouble
 
 
-class _Handle(_values.OneOwner):
+class _Shared(Owner):
     """An object of the C library that one call ends."""
 
-    _life: _ShareLife
-
-    def __init__(
-        self,
-        handle: ctypes.c_void_p,
-        end: Any,
-        parent: _lifetime.Life | None = None,
-        life_type: type[_ShareLife] = _ShareLife,
-    ) -> None:
-        self._handle = handle
-        self._life = life_type(f"share.{type(self).__name__}", parent)
-        self._life.handle, self._life.call = handle, end
-
-    @property
-    def handle(self) -> ctypes.c_void_p:
-        """The C library's object."""
-        return self._handle
-
-    @property
-    def is_open(self) -> bool:
-        """Whether close() has not been called."""
-        return bool(self._handle)
-
-    def _check_open(self) -> None:
-        if not self._handle:
-            raise InvalidHandle(f"the {type(self).__name__} was closed")
-
-    def close(self) -> None:
-        """Ends it; what is closed stays closed. Raises InUse where somebody uses it."""
-        if _lifetime.close(self._life):
-            self._handle = ctypes.c_void_p()
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _lifetime.leave(self.close, kind)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_life"):
-            self._life.let_go()
+    def _make(self, destroy: Any, parent: _lifetime.Life | None, create: Any, *given: Any) -> None:
+        self._create(_ShareLife(f"share.{type(self).__name__}", destroy, parent), create, *given)
 
 
-class Lent(_Handle):
+class Lent(_Shared):
     """A block that others may be lent, from export() and export_block(). close() ends it, and
     raises InUse while it is lent."""
 
-    def __init__(self, handle: ctypes.c_void_p, owner: Any) -> None:
-        super().__init__(handle, _LIBRARY.vmm_share_end_export, owner._life)
+    def __init__(self, owner: Any, create: Any, *given: Any) -> None:
         self._owner = owner  # lives as long as its memory
+        self._make(_LIBRARY.vmm_share_end_export, owner._life, create, *given)
 
     def info(self) -> SharedInfo:
         """Where the block lies, how large it is, and whether it is lent now."""
@@ -344,15 +303,8 @@ def export(
         label,
         handle_bytes=_values.size("handle_bytes", handle_bytes),
     )
-    made = ctypes.c_void_p()
-    check(
-        _LIBRARY.vmm_share_export(
-            _values.one_of("driver", driver, Driver).handle,
-            ctypes.byref(request),
-            ctypes.byref(made),
-        )
-    )
-    return Lent(made, driver)
+    handle = _values.one_of("driver", driver, Driver).handle
+    return Lent(driver, _LIBRARY.vmm_share_export, handle, ctypes.byref(request))
 
 
 def export_block(
@@ -373,25 +325,21 @@ def export_block(
         followed=_values.flag("followed", followed),
         one_handle=_values.flag("one_handle", one_handle),
     )
-    made = ctypes.c_void_p()
-    check(
-        _LIBRARY.vmm_share_export_block(
-            owner.handle, block.address, ctypes.byref(request), ctypes.byref(made)
-        )
-    )
-    return Lent(made, block)
+    call = _LIBRARY.vmm_share_export_block
+    return Lent(block, call, owner.handle, block.address, ctypes.byref(request))
 
 
-class Borrowed(_Handle):
+class Borrowed(_Shared):
     """A block of another process, mapped in this one, from Channel.borrow(). A DLPack producer as
     libvmm.Block is. Its bytes stay for as long as it is borrowed, whatever becomes of the peer."""
 
     _life: _BorrowedLife
 
-    def __init__(self, handle: ctypes.c_void_p, channel: Channel, driver: Driver) -> None:
-        super().__init__(handle, _LIBRARY.vmm_share_end_import, driver._life, _BorrowedLife)
+    def __init__(self, channel: Channel, driver: Driver, request: Any) -> None:
         self._channel, self._owner = channel, _Owner(driver)
-        self._life.channel = channel._life
+        name, destroy = "share.Borrowed", _LIBRARY.vmm_share_end_import
+        life = _BorrowedLife(name, destroy, driver, channel._life)
+        self._create(life, _LIBRARY.vmm_share_borrow, channel.handle, driver.handle, request)
 
     @property
     def _lives(self) -> tuple[_lifetime.Life, ...]:
@@ -407,12 +355,12 @@ class Borrowed(_Handle):
     @property
     def address(self) -> int:
         """Where the block lies in this process; 0 once it was given back. May change by apply()."""
-        return self.info().address if self._handle else 0
+        return self.info().address if self.is_open else 0
 
     @property
     def size(self) -> int:
         """In bytes."""
-        return self.info().size if self._handle else 0
+        return self.info().size if self.is_open else 0
 
     def view(self, dtype: str = "uint8", shape: Sequence[int] | None = None) -> _dlpack.View:
         """The bytes as a DLPack producer, as Block.view()."""
@@ -440,13 +388,12 @@ class Borrowed(_Handle):
         Unavailable where the connection has ended: the memory is released all the same."""
         self._check_open()
         trouble = self._life.alone(self._life.give_back, ends=True)
-        self._handle = ctypes.c_void_p()
         if trouble is not None:
             raise trouble
 
     def close(self) -> None:
         """As give_back() where the channel is open, and else the memory's end."""
-        if not self._handle:
+        if not self.is_open:
             return
         if self._channel.is_open:
             self.give_back()
@@ -461,12 +408,12 @@ class _Owner:
         self.driver = driver
 
 
-class Channel(_Handle):
+class Channel(_Shared):
     """A connection to one peer, from connect(), Listener.accept() or adopt(). Both sides may lend.
     Ending it ends every loan on it."""
 
-    def __init__(self, handle: ctypes.c_void_p) -> None:
-        super().__init__(handle, _LIBRARY.vmm_share_close)
+    def __init__(self, create: Any, *given: Any) -> None:
+        self._make(_LIBRARY.vmm_share_close, None, create, *given)
 
     def fileno(self) -> int:
         """For select and poll: readable when next() would not wait; -1 where the connection has
@@ -524,26 +471,14 @@ class Channel(_Handle):
             read_only=_values.flag("read_only", read_only),
             any_device=_values.flag("any_device", any_device),
         )
-        made = ctypes.c_void_p()
-        with_driver = _values.one_of("driver", driver, Driver)
-        check(
-            _LIBRARY.vmm_share_borrow(
-                self._handle, with_driver.handle, ctypes.byref(request), ctypes.byref(made)
-            )
-        )
-        return Borrowed(made, self, with_driver)
+        return Borrowed(self, _values.one_of("driver", driver, Driver), ctypes.byref(request))
 
 
 def connect(path: str | os.PathLike[str], secret: bytes, *, timeout_ms: int = 1000) -> Channel:
     """To a Listener's path."""
-    made = ctypes.c_void_p()
+    at = _values.text("path", os.fspath(path))
     with _options(secret, timeout_ms) as options:
-        check(
-            _LIBRARY.vmm_share_connect(
-                _values.text("path", os.fspath(path)), options, ctypes.byref(made)
-            )
-        )
-    return Channel(made)
+        return Channel(_LIBRARY.vmm_share_connect, at, options)
 
 
 def adopt(end: socket.socket, secret: bytes, *, accepts: bool, timeout_ms: int = 1000) -> Channel:
@@ -552,24 +487,27 @@ def adopt(end: socket.socket, secret: bytes, *, accepts: bool, timeout_ms: int =
     with _options(secret, timeout_ms) as options:
         given = _values.one_of("end", end, socket.socket, "a socket.socket")
         accepting = _values.flag("accepts", accepts)
-        made = ctypes.c_void_p()
-        check(_LIBRARY.vmm_share_adopt(given.detach(), accepting, options, ctypes.byref(made)))
-    return Channel(made)
+        return Channel(_adopt, given, accepting, options)
 
 
-class Listener(_Handle):
+def _adopt(end: socket.socket, accepts: bool, options: Any, into: Any) -> int:
+    """The library takes the descriptor in the operation that takes it from the socket."""
+    outcome: list[int] = []
+    numbers = map(socket.SocketType.detach, (end,))  # no Python code, unlike socket.detach
+    outcome.extend(map(_LIBRARY.vmm_share_adopt, numbers, (accepts,), (options,), (into,)))
+    return outcome[0]
+
+
+class Listener(_Shared):
     """A socket at a path, whose directory is this user's and of mode 0700."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        made = ctypes.c_void_p()
-        check(_LIBRARY.vmm_share_listen(_values.text("path", os.fspath(path)), ctypes.byref(made)))
-        super().__init__(made, _LIBRARY.vmm_share_stop)
+        at = _values.text("path", os.fspath(path))
+        self._make(_LIBRARY.vmm_share_stop, None, _LIBRARY.vmm_share_listen, at)
 
     def accept(self, secret: bytes, *, timeout_ms: int = 1000) -> Channel:
         """Waits for a connection and for the peer's proof. Raises Unavailable when nobody came in
         time, NotPermitted for another user or secret."""
         self._check_open()
-        made = ctypes.c_void_p()
         with _options(secret, timeout_ms) as options:
-            check(_LIBRARY.vmm_share_accept(self._handle, options, ctypes.byref(made)))
-        return Channel(made)
+            return Channel(_LIBRARY.vmm_share_accept, self._handle, options)

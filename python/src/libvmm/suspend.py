@@ -21,11 +21,11 @@ import ctypes
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _dlpack, _lifetime, _native, _values
-from .errors import Error, InvalidArgument, InvalidHandle, NotSupported, check
+from ._owner import HandleLife, Owner
+from .errors import InvalidArgument, InvalidHandle, NotSupported, check
 from .managers import Manager
 from .pools import Pool
 
@@ -148,42 +148,56 @@ class SuspendReport:
         return self.refused_bytes + self.cached_bytes + self.unfinished_bytes
 
 
-class _SuspenderLife(_lifetime.Life):
-    __slots__ = ("barred", "handle", "regions")
+_NOT_CALLED = -1
 
-    def __init__(self, handle: ctypes.c_void_p) -> None:
-        super().__init__("suspend.Suspender")
-        self.handle = handle
+
+class _Bar(NamedTuple):
+    """A region of which no array can be made, as one suspend() says, whose outcome is empty while
+    it goes on."""
+
+    life: _lifetime.Life
+    tag: str
+    key: object
+    outcome: list[int]
+
+
+class _SuspenderLife(HandleLife):
+    __slots__ = ("barred", "regions")
+
+    def __init__(self) -> None:
+        super().__init__("suspend.Suspender", _LIBRARY.vmm_suspender_destroy)
         self.regions: dict[_lifetime.Life, str] = {}
-        self.barred: list[tuple[_lifetime.Life, str, object]] = []
-        """Regions of which no array can be made, as each suspend() of its own key says."""
+        self.barred: list[_Bar] = []
 
-    def end(self) -> None:
-        check(_LIBRARY.vmm_suspender_destroy(self.handle))
-        for region, tag, key in list(self.barred):
-            region.forbid(
-                key, f"the memory was lost: the Suspender was closed while '{tag}' was suspended"
+    def _gone(self) -> None:
+        for bar in list(self.barred):
+            bar.life.forbid(
+                bar.key,
+                f"the memory was lost: the Suspender was closed while '{bar.tag}' was suspended",
             )
         for each in list(self.regions):
             self.remove(each)
+        super()._gone()
 
     def remove(self, region: _lifetime.Life) -> None:
-        self.regions.pop(region, None)
+        """The region is none any more."""
         region.let_go(self.key)
+        self.regions.pop(region, None)
 
     def allow(self, is_suspended: Callable[[str], bool]) -> None:
         """Arrays of what is not suspended can be made again."""
-        for each in list(self.barred):
-            region, tag, key = each
-            if not is_suspended(tag):
-                region.allow(key)
+        for bar in list(self.barred):
+            if bar.outcome and not is_suspended(bar.tag):
+                bar.life.allow(bar.key)
                 with contextlib.suppress(ValueError):
-                    self.barred.remove(each)
+                    self.barred.remove(bar)
 
 
-class Suspender(_values.OneOwner):
+class Suspender(Owner):
     """Suspends and resumes pools and managers by tag. Any thread may call it; calls wait for each
     other. Close it before its pools and managers; what is suspended then loses its contents."""
+
+    _life: _SuspenderLife
 
     def __init__(
         self,
@@ -192,26 +206,14 @@ class Suspender(_values.OneOwner):
         directory: str | os.PathLike[str] | None = None,
         verify: bool = False,
     ) -> None:
-        self._handle = ctypes.c_void_p()
         folder = None if directory is None else _values.text("directory", os.fspath(directory))
         options = _Options(
             directory=folder,
             tier=_one_of(tier, TIERS, "tier"),
             verify=_values.flag("verify", verify),
         )
-        check(_LIBRARY.vmm_suspender_create(ctypes.byref(options), ctypes.byref(self._handle)))
-        self._life = _SuspenderLife(self._handle)
+        self._create(_SuspenderLife(), _LIBRARY.vmm_suspender_create, ctypes.byref(options))
         self._regions: list[tuple[Pool | Manager, str]] = []
-
-    @property
-    def handle(self) -> ctypes.c_void_p:
-        """The vmm_suspender of the C library."""
-        return self._handle
-
-    @property
-    def is_open(self) -> bool:
-        """Whether close() has yet to be called."""
-        return bool(self._handle)
 
     @staticmethod
     def _call(allocator: Pool | Manager, verb: str) -> Any:
@@ -224,20 +226,37 @@ class Suspender(_values.OneOwner):
 
     def add(self, allocator: Pool | Manager, tag: str, contents: str = "keep") -> None:
         """The pool or manager is a region from now on; several may have one tag."""
-        call = self._call(allocator, "add")
-        check(
-            call(
-                self._handle, allocator.handle, _text(tag), _one_of(contents, CONTENTS, "contents")
-            )
-        )
-        allocator._life.keep(self._life.key, "suspend.Suspender")
-        self._life.regions[allocator._life] = tag
-        self._regions.append((allocator, tag))
+        call, life = self._call(allocator, "add"), allocator._life
+        name, how = _text(tag), _one_of(contents, CONTENTS, "contents")
+        region, is_new = (allocator, tag), life not in self._life.regions
+        outcome: list[int] = []
+        try:
+            life.keep(self._life.key, "suspend.Suspender")
+            self._life.regions.setdefault(life, tag)
+            self._regions.append(region)
+            _native.record(outcome, call, self._handle, allocator.handle, name, how)
+            check(outcome[-1])
+        except BaseException:
+            if outcome != [0]:
+                self._regions = [each for each in self._regions if each is not region]
+                if is_new:
+                    self._life.remove(life)
+            raise
 
     def remove(self, allocator: Pool | Manager) -> None:
         """It is a region no more. Raises InUse while it is suspended."""
         call = self._call(allocator, "remove")
-        check(call(self._handle, allocator.handle))
+        outcome: list[int] = []
+        try:
+            _native.record(outcome, call, self._handle, allocator.handle)
+            check(outcome[-1])
+            self._removed(allocator)
+        except BaseException:
+            if outcome == [0]:
+                self._removed(allocator)
+            raise
+
+    def _removed(self, allocator: Pool | Manager) -> None:
         self._regions = [each for each in self._regions if each[0] is not allocator]
         self._life.remove(allocator._life)
 
@@ -260,21 +279,19 @@ class Suspender(_values.OneOwner):
             contents=_one_of(contents or "keep", CONTENTS, "contents"),
         )
         report = _Report()
-        barred = self._forbid(tags)
+        outcome: list[int] = []
         try:
-            for life, _, _ in barred:
-                life.check_hidden()
-            check(
-                _LIBRARY.vmm_suspender_suspend(
-                    self._handle, ctypes.byref(request), ctypes.byref(report)
-                )
-            )
-        except Error:
-            for life, _, key in barred:
-                life.allow(key)
+            for bar in self._forbid(tags, outcome):
+                bar.life.check_hidden()
+            call = _LIBRARY.vmm_suspender_suspend
+            _native.record(outcome, call, self._handle, ctypes.byref(request), ctypes.byref(report))
+            check(outcome[-1])
+            self._life.allow(self.is_suspended)  # what another thread has resumed meanwhile
+        except BaseException:
+            if not outcome:
+                outcome.append(_NOT_CALLED)
+            self._life.allow(self.is_suspended)
             raise
-        self._life.barred.extend(barred)
-        self._life.allow(self.is_suspended)  # what another thread has resumed meanwhile
         return SuspendReport(
             report.suspended_bytes,
             report.backup_bytes,
@@ -284,23 +301,26 @@ class Suspender(_values.OneOwner):
             report.unfinished_bytes,
         )
 
-    def _forbid(self, tags: tuple[str, ...]) -> list[tuple[_lifetime.Life, str, object]]:
-        barred: list[tuple[_lifetime.Life, str, object]] = [
-            (allocator._life, tag, object())
+    def _forbid(self, tags: tuple[str, ...], outcome: list[int]) -> list[_Bar]:
+        made = [
+            _Bar(allocator._life, tag, object(), outcome)
             for allocator, tag in list(self._regions)
             if (not tags or tag in tags) and _is_read_by_host(allocator)
         ]
-        for life, tag, key in barred:
-            life.forbid(key, f"the memory is suspended: resume('{tag}') first")
-        return barred
+        self._life.barred.extend(made)
+        for bar in made:
+            bar.life.forbid(bar.key, f"the memory is suspended: resume('{bar.tag}') first")
+        return made
 
     def resume(self, *tags: str) -> None:
         """Brings the memory of the regions with these tags (none: all that are suspended) back to
         the same addresses, with the contents promised. All or none; can be called again."""
         try:
             check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
-        finally:
             self._life.allow(self.is_suspended)
+        except BaseException:
+            self._life.allow(self.is_suspended)
+            raise
 
     def _query(self, tag: str | None = None) -> _Info:
         info = _Info()
@@ -343,21 +363,5 @@ class Suspender(_values.OneOwner):
 
     def close(self) -> None:
         """Ends it; a second call does nothing."""
-        if _lifetime.close(self._life):
-            self._handle = ctypes.c_void_p()
-            self._regions.clear()
-
-    def __enter__(self) -> Suspender:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _lifetime.leave(self.close, kind)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_life"):
-            self._life.let_go()
+        super().close()
+        self._regions.clear()

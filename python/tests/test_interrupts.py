@@ -1,0 +1,400 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: an operation that the exception of a signal's handler leaves is done, or has no effect, and
+nothing leaks.
+Method: an exception is raised before each instruction of the package in turn, as by a handler that
+runs there. After each, the Python objects agree with the C library, the operation can be repeated,
+and all memory, pools and drivers are given back."""
+
+import contextlib
+import dis
+import gc
+import os
+import socket
+import sys
+
+import libvmm
+import pytest
+from libvmm import share
+from libvmm.growable import Growable
+from libvmm.suspend import Suspender
+
+numpy = pytest.importorskip("numpy")
+KIB, MIB = 1 << 10, 1 << 20
+PACKAGE = os.path.dirname(os.path.abspath(libvmm.__file__))
+
+
+class Interrupt(BaseException):
+    """As KeyboardInterrupt."""
+
+
+class Interrupter:
+    """Raises before the instruction of this number."""
+
+    def __init__(self, number, at_returns=True):
+        self.left, self.has_raised, self.at_returns = number, False, at_returns
+
+    def trace(self, frame, event, _argument):
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        at = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        if event == "opcode" and (self.at_returns or at != "RETURN_VALUE"):
+            self.left -= 1
+            if self.left == 0:
+                self.has_raised = True
+                raise Interrupt
+        return self.trace
+
+    def run(self, operation):
+        """True where it was left by the exception."""
+        before, hook = sys.gettrace(), sys.unraisablehook
+        sys.unraisablehook = lambda what: None  # of a __del__; pytest's keeps the object
+        sys.settrace(self.trace)
+        try:
+            operation()
+        except Interrupt:
+            return True
+        finally:
+            sys.settrace(before)
+            sys.unraisablehook = hook
+        return False
+
+
+class World:
+    """What an operation works on; fields that it sets are the objects that it has made."""
+
+    def __init__(self, driver):
+        self.driver = driver
+        few = {"report_live": False, "reservation_bytes": 256 * MIB}
+        self.pool, self.manager = libvmm.Pool(driver, **few), libvmm.Manager(driver, **few)
+        self.made = self.extra = None
+        self.writes = True
+
+    def agrees_with_the_library(self):
+        """The books of the library and of Python are the same."""
+        objects = [each for each in (self.made, self.extra) if isinstance(each, libvmm.Block)]
+        ranges = int(isinstance(self.made, Growable) and self.made.is_open)
+        for owner in (self.pool, self.manager):
+            if not owner.is_open:
+                continue
+            owner.validate()
+            of = [each for each in objects if each._owner is owner and each.address]
+            count = len(of) + (ranges if owner is self.manager else 0)
+            assert owner.statistics().live_count == count, (owner, of)
+            for each in of if self.writes else ():
+                self.driver.write(each.address + each.size - 1, b"x")
+
+    def ends(self):
+        """Everything can be given back."""
+        self.made = self.extra = None
+        gc.collect()
+        for owner in (self.pool, self.manager):
+            if owner.is_open:
+                assert owner.statistics().live_count == 0
+                owner.trim(0)
+            owner.close()
+            assert not owner.is_open
+
+
+@pytest.fixture(autouse=True)
+def _frozen():
+    gc.collect()
+    gc.freeze()  # the collector looks at what a turn has made
+    yield
+    gc.unfreeze()
+
+
+def sweep(prepare, operate, after=lambda world, interrupted: None):
+    driver, number = libvmm.Driver("host"), 0
+    while True:
+        number += 1
+        world = World(driver)
+        prepare(world)
+        interrupter = Interrupter(number)
+        interrupted = interrupter.run(lambda world=world: operate(world))
+        gc.collect()
+        driver.memory()  # a call of the library: what was left is settled
+        world.agrees_with_the_library()
+        after(world, interrupted)
+        world.ends()
+        if not interrupter.has_raised:
+            break
+    assert number > 5
+    del world
+    driver.close()  # has nothing any more
+    assert not driver.is_open
+
+
+def nothing(_world):
+    pass
+
+
+# ---- blocks ----
+
+
+def set_made(make):
+    def operate(world):
+        world.made = make(world)
+
+    return operate
+
+
+def has_made(world, interrupted):
+    assert (world.made is None) == interrupted
+
+
+ALLOCATIONS = {
+    "pool": lambda world: world.pool.allocate(4 * KIB),
+    "whole": lambda world: world.pool.allocate_whole(4 * KIB),
+    "manager": lambda world: world.manager.allocate(2 * MIB),
+}
+
+
+@pytest.mark.parametrize("kind", ALLOCATIONS)
+def test_allocate(kind):
+    sweep(nothing, set_made(ALLOCATIONS[kind]), has_made)
+
+
+def test_allocate_raw():
+    """The interpreter runs no handler between the last call of a function and its return."""
+    number = 0
+    while True:
+        number += 1
+        with libvmm.Driver("host") as driver, libvmm.Pool(driver) as pool:
+            interrupter, seen = Interrupter(number, at_returns=False), []
+            interrupted = interrupter.run(lambda: seen.append(pool.allocate_raw(4 * KIB)))
+            assert pool.statistics().live_count == len(seen) == (not interrupted)
+            for each in seen:
+                pool.free_raw(each)
+        if not interrupter.has_raised:
+            return
+
+
+@pytest.mark.parametrize("kind", ALLOCATIONS)
+def test_free(kind):
+    def after(world, _interrupted):
+        if world.made.address:
+            world.made.free()
+        with pytest.raises(libvmm.UnknownAddress):
+            world.made.free()
+
+    sweep(set_made(ALLOCATIONS[kind]), lambda world: world.made.free(), after)
+
+
+@pytest.mark.parametrize("kind", ALLOCATIONS)
+def test_drop(kind):
+    def operate(world):
+        world.made = None
+
+    sweep(set_made(ALLOCATIONS[kind]), operate)
+
+
+@pytest.mark.parametrize("kind", ALLOCATIONS)
+def test_with(kind):
+    def operate(world):
+        with ALLOCATIONS[kind](world):
+            pass
+
+    sweep(nothing, operate)
+
+
+def test_resize():
+    def operate(world):
+        world.made.resize(4 * MIB)
+
+    def after(world, interrupted):
+        assert world.made.size in ((2 * MIB, 4 * MIB) if interrupted else (4 * MIB,))
+        info = libvmm._native.BlockInfo()
+        library = libvmm._native.LIBRARY
+        assert library.vmm_manager_find(world.manager.handle, world.made.address, info) == 0
+        assert info.user_bytes == world.made.size
+        world.made.resize(6 * MIB)
+        assert world.made.size == 6 * MIB
+
+    sweep(set_made(ALLOCATIONS["manager"]), operate, after)
+
+
+def test_move():
+    def prepare(world):
+        world.made, world.extra = world.manager.allocate(MIB), world.manager.allocate(MIB)
+        world.writes = False  # the source has no memory afterwards
+        world.driver.write(world.made.address, b"\0" * MIB)
+        world.driver.write(world.extra.address, b"\7" * MIB)
+
+    def operate(world):
+        world.manager.copy(world.made, world.extra, mode=libvmm.Copy.MOVE)
+
+    def after(world, _interrupted):
+        is_moved = world.driver.read(world.made.address, 1) == b"\7"
+        assert (numpy.from_dlpack(world.made)[0] == 7) == is_moved
+        if is_moved:
+            with pytest.raises(BufferError, match="moved"):
+                numpy.from_dlpack(world.extra)
+        else:
+            assert numpy.from_dlpack(world.extra)[0] == 7
+
+    sweep(prepare, operate, after)
+
+
+# ---- arrays ----
+
+
+@pytest.mark.parametrize("kind", ALLOCATIONS)
+def test_an_array(kind):
+    """From its making to its end: no array is counted that has gone."""
+
+    def operate(world):
+        array = numpy.from_dlpack(world.made)
+        del array
+
+    def after(world, _interrupted):
+        assert world.made._life.arrays() == world.made._owner._life.arrays() == 0
+        world.made.free()
+
+    sweep(set_made(ALLOCATIONS[kind]), operate, after)
+
+
+def test_an_array_of_a_dropped_block():
+    def operate(world):
+        numpy.from_dlpack(world.pool.allocate(4 * KIB))
+
+    sweep(nothing, operate)
+
+
+@pytest.mark.parametrize("way", [numpy.asarray, numpy.from_dlpack])
+def test_arrays_of_a_growable_range(way):
+    def prepare(world):
+        world.made = Growable(world.manager, 8 * MIB)
+        world.made.grow(MIB)
+
+    def operate(world):
+        with world.made.view("int32") as view:
+            way(view)
+
+    def after(world, _interrupted):
+        assert world.made.statistics().pin_count == 0
+        assert world.manager._life.arrays() == 0
+        world.made.shrink(0)
+        world.made.close()
+
+    sweep(prepare, operate, after)
+
+
+# ---- owners ----
+
+
+def made_and_closed(make):
+    def operate(world):
+        world.made = make(world)
+        world.made.close()
+
+    return operate
+
+
+OWNERS = {
+    "driver": lambda world: libvmm.Driver("host"),
+    "pool": lambda world: libvmm.Pool(world.driver),
+    "manager": lambda world: libvmm.Manager(world.driver),
+    "growable": lambda world: Growable(world.manager, 8 * MIB),
+    "suspender": lambda world: Suspender(),
+    "lent": lambda world: share.export(world.driver, MIB),
+}
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+def test_made_and_closed(kind):
+    def after(world, interrupted):
+        if world.made is not None:
+            world.made.close()
+            assert not world.made.is_open and not world.made.handle
+        else:
+            assert interrupted
+
+    sweep(nothing, made_and_closed(OWNERS[kind]), after)
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+def test_made_and_dropped(kind):
+    def operate(world):
+        OWNERS[kind](world)
+
+    sweep(nothing, operate)
+
+
+def test_a_close_that_takes_blocks_along():
+    def prepare(world):
+        world.made, world.extra = world.pool.allocate(MIB), world.manager.allocate(MIB)
+
+    def operate(world):
+        world.pool.close()
+        world.manager.close()
+
+    sweep(prepare, operate)
+
+
+def test_subscriptions():
+    seen = []
+
+    def operate(world):
+        world.pool.unsubscribe(world.pool.subscribe(seen.append))
+
+    def after(world, interrupted):
+        world.made = None
+        if not interrupted:
+            seen.clear()
+            world.pool.allocate(MIB).free()
+            world.pool.trim(0)
+            assert not seen
+
+    sweep(nothing, operate, after)
+
+
+# ---- suspension ----
+
+
+def test_suspend_and_resume():
+    def prepare(world):
+        world.made = world.pool.allocate(64 * KIB)
+        world.driver.write(world.made.address, b"\7" * 64 * KIB)
+        world.sleeper, world.writes = Suspender(), False
+
+    def operate(world):
+        world.sleeper.add(world.pool, "x")
+        world.sleeper.suspend()
+        world.sleeper.resume()
+
+    def after(world, _interrupted):
+        if "x" in [tag for _, tag in world.sleeper._regions] and world.sleeper.is_suspended("x"):
+            with pytest.raises(BufferError, match="suspended"):
+                numpy.from_dlpack(world.made)
+            world.sleeper.resume("x")
+        assert (numpy.from_dlpack(world.made) == 7).all()
+        world.sleeper.close()
+
+    sweep(prepare, operate, after)
+
+
+# ---- shares ----
+
+
+def test_a_socket_that_a_channel_adopts():
+    """It is closed once: its number, which others may have by then, is not closed again."""
+    secret = share.make_secret()
+
+    def prepare(world):
+        world.descriptors = len(os.listdir("/proc/self/fd"))
+
+    def operate(world):
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        world.sockets = (here, there)
+        there.close()
+        with contextlib.suppress(libvmm.Error):
+            share.adopt(here, secret, accepts=True, timeout_ms=1)
+
+    def after(world, _interrupted):
+        for each in world.sockets:
+            each.close()
+        assert len(os.listdir("/proc/self/fd")) == world.descriptors
+
+    sweep(prepare, operate, after)
