@@ -9,8 +9,6 @@ import ctypes
 from types import TracebackType
 from typing import Any, TypeVar
 
-from typing_extensions import Self
-
 from . import _lifetime, _native
 from .errors import InvalidHandle, check
 
@@ -73,7 +71,7 @@ class Owner(_lifetime.Held):
         """Ends it; what is closed stays closed. Raises InUse where something uses it."""
         _lifetime.close(self._life)
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Made) -> Made:
         return self
 
     def __exit__(
