@@ -38,7 +38,7 @@ PARTS = (
             "misuse",
         ),
     ),
-    ("Reference", ("environment", "contract", "features", "architecture", "hip", "level_zero")),
+    ("Reference", ("environment", "contract", "architecture", "hip", "level_zero")),
     ("Project", ("support", "compilers", "releasing")),
 )
 # Pages beside README.md, and what they are called on the site.

@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: each feature of tests/features.csv names places and tests that are there. Method: a place is
+a path of the tree; a test is one of its sources, a path, a program or a CTest test of its CMake
+files, or a command that ./run takes."""
+
+import csv
+import functools
+import re
+import unittest
+
+import pages  # first: it says where the others lie
+
+# isort: split
+import samples_test
+
+ROOT = pages.ROOT
+GTEST = re.compile(r"\b(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)")
+
+
+@functools.cache
+def gtest_names():
+    """Suite.Name of each test, and Suite.* and Suite/* of each suite."""
+    sources = [*(ROOT / "tests").rglob("*.cpp"), *(ROOT / "tests").rglob("*.h")]
+    text = "".join(path.read_text() for path in sources)
+    tests = {f"{suite}.{name}" for suite, name in GTEST.findall(text)}
+    suites = {test.split(".")[0] for test in tests}
+    return tests | {f"{suite}.*" for suite in suites} | {f"{suite}/*" for suite in suites}
+
+
+def missing(test):
+    """What is not there, or None."""
+    if test in gtest_names() or (ROOT / test).exists():
+        return None
+    if test.startswith(("./run ", "scripts/")):
+        return samples_test.check_command(test)
+    name = test.removesuffix(".*").split(".")[-1]  # CTest's names are put together of parts
+    if (ROOT / "python" / "tests" / f"test_{name}.py").is_file() and test.startswith("python."):
+        return None
+    return None if name in samples_test.cmake_names() else f"there is no test {test}"
+
+
+class Planted(unittest.TestCase):
+    def test_what_is_not_there(self):
+        for test in (
+            "Pool.NoSuchTest",
+            "NoSuchSuite.*",
+            "tests/nowhere",
+            "./run nothing",
+            "no-such-test",
+        ):
+            self.assertIsNotNone(missing(test), test)
+
+    def test_what_is_there(self):
+        for test in ("Conformance.MapAPart", "Rules.*", "tests/fake", "python.sleep", "docs.site"):
+            self.assertIsNone(missing(test), test)
+
+
+class Tree(unittest.TestCase):
+    def test_each_feature_has_its_place_and_its_tests(self):
+        with (ROOT / "tests" / "features.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertGreater(len(rows), 50)
+        wrong = []
+        for row in rows:
+            tests = [test for test in row["tests"].split("; ") if test]
+            places = [place for place in row["where"].split("; ") if "/" in place]
+            self.assertTrue(row["id"] and row["feature"] and (tests or row["how"]), row)
+            wrong += [f"{row['id']}: {missing(test)}" for test in tests if missing(test)]
+            wrong += [f"{row['id']}: no {each}" for each in places if not (ROOT / each).exists()]
+        self.assertEqual(wrong, [], "\n".join(wrong))
+
+
+if __name__ == "__main__":
+    unittest.main()
