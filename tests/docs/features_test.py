@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """Goal: each feature of tests/features.csv names places and tests that are there. Method: a place
-is a path of the tree; a test is a test of its sources, a path, a program or a CTest test of its CMake
-files, or a command that ./run takes."""
+is a path of the tree; a test is a test of its sources, a path, a program or a CTest test of its
+CMake files, or a command that ./run takes."""
 
 import csv
 import functools
