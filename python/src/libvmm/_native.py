@@ -373,8 +373,8 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def _check_interpreter() -> None:
-    """Raises ImportError in a sub-interpreter: deleters of DLPack and callbacks of ctypes run in the
-    main one, whatever thread calls them."""
+    """Raises ImportError in a sub-interpreter: deleters of DLPack and callbacks of ctypes run in
+    the main one, whatever thread calls them."""
     api = ctypes.pythonapi
     for function in (api.PyInterpreterState_Get, api.PyInterpreterState_Main):
         function.restype, function.argtypes = ctypes.c_void_p, []
