@@ -291,14 +291,14 @@ def test_wrong_use(saver, memory):
 
 @pytest.fixture
 def engine(memory, monkeypatch):
-    monkeypatch.setattr(backend_module, "_impl", None)
+    monkeypatch.setattr(backend_module, "_made", {})
     with backend_module.use_memory_pool("weights"):
         weight = memory.empty(2 * MIB)
     with backend_module.use_memory_pool("kv_cache"):
         cache = memory.empty(2 * MIB)
     write(weight, 3)
     yield backend_module.VmmBackend(), weight, cache
-    backend_module._impl.close()
+    backend_module._memory().close()
 
 
 def test_level_1_keeps_the_weights(engine):
@@ -326,7 +326,7 @@ def test_levels_0_and_2(engine):
     backend.resume()
     assert backend.state() == "RUNNING"
     backend.suspend(level=2)
-    assert backend_module._impl._suspenders["pinned"].backup_bytes == 0
+    assert backend_module._memory()._suspenders["pinned"].backup_bytes == 0
     backend.resume()
     assert backend.state() == "RUNNING"
     with pytest.raises(libvmm.InvalidArgument):
@@ -337,7 +337,10 @@ def test_one_tag_is_discarded_while_the_rest_runs(engine, memory):
     """As /release_kv_cache_memory does: vLLM calls suspend() and resume() as ever afterwards."""
     backend, weight, cache = engine
     backend.discard(("kv_cache", "nothing was made under it"))
-    assert backend.state() == "SUSPENDED" and backend_module._impl.tags() == ["weights", "kv_cache"]
+    assert backend.state() == "SUSPENDED" and backend_module._memory().tags() == [
+        "weights",
+        "kv_cache",
+    ]
     assert read(weight) == bytes([3]) * 64, "the weights are there"
     with backend_module.use_memory_pool("kv_cache"):
         assert memory.empty(MIB) is None, "the cache is away"
@@ -364,7 +367,7 @@ def test_one_tag_is_discarded_while_the_rest_runs(engine, memory):
 
 def test_a_discard_that_fails_changes_no_state(engine):
     backend, _weight, _ = engine
-    region = backend_module._impl.region("kv_cache", "pinned")
+    region = backend_module._memory().region("kv_cache", "pinned")
     pinned = region.pool.allocate(MIB)
     region.pool.pin(pinned)
     with pytest.raises(libvmm.InUse):
@@ -377,7 +380,7 @@ def test_a_discard_that_fails_changes_no_state(engine):
 
 def test_a_call_that_fails_changes_no_state(engine, monkeypatch):
     backend, weight, _ = engine
-    region = backend_module._impl.region("kv_cache", "pinned")
+    region = backend_module._memory().region("kv_cache", "pinned")
     pinned = region.pool.allocate(MIB)
     region.pool.pin(pinned)
     with pytest.raises(libvmm.InUse):

@@ -55,9 +55,9 @@ def test_native_ends_what_it_began(monkeypatch, before, inside):
     the allocator then takes a route to a pool for none."""
     routed = []
     compiled = types.SimpleNamespace(vmm_torch_route_native=routed.append)
-    monkeypatch.setattr(libvmm.torch, "_compiled", compiled if before else None)
+    monkeypatch.setattr(libvmm.torch._state, "compiled", compiled if before else None)
     with libvmm.torch.native():
-        monkeypatch.setattr(libvmm.torch, "_compiled", compiled if inside else None)
+        monkeypatch.setattr(libvmm.torch._state, "compiled", compiled if inside else None)
     assert routed == ([1, -1] if before else [])
 
 

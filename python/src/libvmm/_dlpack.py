@@ -117,14 +117,15 @@ def _end(number: int) -> None:
 
 
 # Of the first copy of the package in the process: the library has one, for the tensors of all.
-check(_native.LIBRARY.vmm_python_on_tensor_end(_native.once("on tensor end", _ended)))
+_on_end = ctypes.cast(_native.once("on tensor end", _ended), ctypes.c_void_p)
+check(_native.LIBRARY.vmm_python_on_tensor_end(_on_end))
 
 
 @atexit.register
 def _leave_at_exit() -> None:
     """A consumer that lives on when Python has ended finds the struct, and a deleter that does
     nothing."""
-    _native.LIBRARY.vmm_python_on_tensor_end(_native.TENSOR_ENDED())
+    _native.LIBRARY.vmm_python_on_tensor_end(None)
 
 
 def is_shown(address: int) -> bool:

@@ -354,7 +354,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_allocator_reset_counts": [HANDLE, I32],
     "vmm_plugin_use": [HANDLE],
     "vmm_plugin_set_failure": [ctypes.c_void_p],
-    "vmm_python_on_tensor_end": [TENSOR_ENDED],
+    "vmm_python_on_tensor_end": [ctypes.c_void_p],
 }
 _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "vmm_last_error_text": (TEXT, []),
@@ -400,8 +400,9 @@ def _advice() -> str:
 
 
 def _load(path: str) -> ctypes.CDLL:
+    known: ctypes.CDLL | None = globals().get("LIBRARY")  # when the module is reloaded
     try:
-        library = ctypes.CDLL(path)
+        library = known or ctypes.CDLL(path)
     except OSError as trouble:
         raise ImportError(
             f"libvmm: the C library cannot be loaded: {trouble}. {_advice()}"
@@ -419,7 +420,7 @@ def _load(path: str) -> ctypes.CDLL:
 
 
 _check_interpreter()
-PATH = _find()
+PATH: str = globals().get("PATH") or _find()
 LIBRARY = _load(PATH)
 
 

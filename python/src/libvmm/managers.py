@@ -96,7 +96,7 @@ class Range(Block):
 
 
 class _ManagerLife(AllocatorLife):
-    numbers = _native.ManagerStatistics
+    numbers = "ManagerStatistics"
 
     def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
         _native.record(outcome, _LIBRARY.vmm_manager_free_on, self.handle, address, stream)

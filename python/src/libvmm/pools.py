@@ -273,8 +273,8 @@ class AllocatorLife(HandleLife):
     """Of a pool or manager. It has none of their Python objects, which the collector would not end
     then."""
 
-    numbers: Any
-    """The struct of its statistics."""
+    numbers = ""
+    """The name of the struct of its statistics."""
 
     def __init__(self, kind: str, driver: Driver) -> None:
         super().__init__(kind.capitalize(), getattr(_LIBRARY, f"vmm_{kind}_destroy"), driver._life)
@@ -290,7 +290,7 @@ class AllocatorLife(HandleLife):
 
     def statistics(self) -> Any:
         """The library's struct."""
-        found = self.numbers()
+        found = getattr(_native, self.numbers)()
         check(self._query(self.handle, ctypes.byref(found)))
         return found
 
@@ -323,7 +323,7 @@ def _thunk_of(subscribers: weakref.ref[_Subscribers], key: object) -> Any:
 
 
 class _PoolLife(AllocatorLife):
-    numbers = _native.PoolStatistics
+    numbers = "PoolStatistics"
 
     def __init__(self, driver: Driver, subscribers: _Subscribers) -> None:
         super().__init__("pool", driver)

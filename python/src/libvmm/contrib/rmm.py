@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import _values
+from .. import _native, _values
 from ..errors import OutOfMemory
 from ..pools import Pool
 
 # RMM calls a resource's functions for memory that outlives the resource's Python object, when the
 # resource of a device is replaced for instance.
-_kept: list[tuple[Callable[..., int], Callable[..., None]]] = []
+_kept: list[tuple[Callable[..., int], Callable[..., None]]] = _native.once("rmm functions", [])
 
 
 def stream_number(stream: Any) -> int:

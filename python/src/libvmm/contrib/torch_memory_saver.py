@@ -404,4 +404,4 @@ def configure_subprocess() -> Iterator[None]:
 
 
 #: The one object that programs use.
-torch_memory_saver = TorchMemorySaver()
+torch_memory_saver: TorchMemorySaver = _native.once("torch_memory_saver", TorchMemorySaver())

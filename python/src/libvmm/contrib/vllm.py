@@ -11,11 +11,11 @@ weights in host memory, level 2 discards them; everything else is discarded at b
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .. import _native
 from ..errors import Error, InvalidArgument
 from .torch_memory_saver import _Impl
 
@@ -39,17 +39,12 @@ except ImportError:
 #: What the backend is called on vLLM's command line.
 NAME = "libvmm"
 
-_lock = threading.Lock()
-_impl: _Impl | None = None
+_made: dict[str, _Impl] = _native.once("vLLM's regions", {})
 
 
 def _memory() -> _Impl:
     """One set of regions for the process, as vLLM's own allocator is one."""
-    global _impl
-    with _lock:
-        if _impl is None:
-            _impl = _Impl()
-        return _impl
+    return _made.get("regions") or _made.setdefault("regions", _Impl())
 
 
 @contextmanager

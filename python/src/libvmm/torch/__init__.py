@@ -25,12 +25,21 @@ from . import _build
 from ._figures import Statistics, statistics_of
 
 _HANDLE = ctypes.c_void_p
-_lock = threading.Lock()
-_way = ""
-_allocator = ctypes.c_void_p()
-_compiled: ctypes.CDLL | None = None
-_pluggable: Any = None
-_failure: Any = None
+
+
+class _State:
+    """What PyTorch has of libvmm: one for the process, like PyTorch's allocator."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.way = ""
+        self.allocator = ctypes.c_void_p()
+        self.compiled: ctypes.CDLL | None = None
+        self.pluggable: Any = None
+        self.failure: Any = None
+
+
+_state = _native.once("torch", _State())
 
 
 class Refused(RuntimeError):
@@ -49,7 +58,7 @@ class _Options(_native.Sized):
 
 def way() -> str:
     """How enable() did it: "allocator" or "functions"; "" where it is not enabled."""
-    return _way
+    return _state.way
 
 
 def enable(way: str = "auto") -> str:
@@ -62,21 +71,20 @@ def enable(way: str = "auto") -> str:
 
     Raises Refused, with the reason; ImportError without PyTorch; what derives from libvmm.Error
     where the library refuses, as it does a VMM_* variable with a value that is wrong."""
-    global _way
     _values.text("way", way)
     if way not in ("auto", "allocator", "functions"):
         raise Refused(f"way is one of auto, allocator, functions; not '{way}'")
     torch = _torch()
-    with _lock:
-        if _way:
-            if way not in ("auto", _way):
-                raise Refused(f"libvmm is enabled already, by way of '{_way}'")
-            return _way
+    with _state.lock:
+        if _state.way:
+            if way not in ("auto", _state.way):
+                raise Refused(f"libvmm is enabled already, by way of '{_state.way}'")
+            return _state.way
         if way != "functions":
             try:
                 _install_allocator(torch)
-                _way = "allocator"
-                return _way
+                _state.way = "allocator"
+                return _state.way
             except _build.CannotBuild as reason:
                 if way == "allocator":
                     raise Refused(str(reason)) from reason
@@ -86,48 +94,47 @@ def enable(way: str = "auto") -> str:
                     stacklevel=2,
                 )
         _install_functions(torch)
-        _way = "functions"
-        return _way
+        _state.way = "functions"
+        return _state.way
 
 
 def disable() -> None:
     """New tensors have PyTorch's own memory again; those that live keep theirs. Raises Refused for
     plain functions, which PyTorch cannot take out."""
-    global _way
-    with _lock:
-        if _way == "functions":
+    with _state.lock:
+        if _state.way == "functions":
             raise Refused("PyTorch cannot take pluggable functions out again")
-        if _way and _compiled is not None:
-            _compiled.vmm_torch_remove()
-        _way = ""
+        if _state.way and _state.compiled is not None:
+            _state.compiled.vmm_torch_remove()
+        _state.way = ""
 
 
 @contextlib.contextmanager
 def native() -> Iterator[None]:
     """Tensors that this thread makes inside have PyTorch's own memory: what is shared with other
     processes by torch.multiprocessing, or registered. Raises Refused under plain functions."""
-    if _way == "functions":
+    if _state.way == "functions":
         raise Refused("plain functions serve every tensor: native() needs the way 'allocator'")
-    routed = _compiled  # enable() may come inside
-    if routed is not None:
-        routed.vmm_torch_route_native(1)
+    routed = _state.compiled  # enable() may come inside
+    done: list[Any] = []
     try:
+        if routed is not None:
+            _native.record(done, routed.vmm_torch_route_native, 1)
         yield
     finally:
-        if routed is not None:
+        if routed is not None and done:
             routed.vmm_torch_route_native(-1)
 
 
 def mem_pool(**options: Any) -> Any:
     """A torch.cuda.MemPool whose segments are vmm's. `options` are MemPool's own."""
     torch = _torch()
-    global _pluggable
-    with _lock:
-        if _pluggable is None:
-            _pluggable = torch.cuda.memory.CUDAPluggableAllocator(
+    with _state.lock:
+        if _state.pluggable is None:
+            _state.pluggable = torch.cuda.memory.CUDAPluggableAllocator(
                 _native.PATH, "vmm_plugin_malloc", "vmm_plugin_free"
             )
-    return torch.cuda.MemPool(_pluggable.allocator(), **options)
+    return torch.cuda.MemPool(_state.pluggable.allocator(), **options)
 
 
 def statistics(device: int | None = None) -> Statistics:
@@ -135,7 +142,7 @@ def statistics(device: int | None = None) -> Statistics:
     if device is not None:
         _values.device(device, low=0)
     number = _torch().cuda.current_device() if device is None else device
-    return statistics_of(_allocator, number)
+    return statistics_of(_state.allocator, number)
 
 
 def _torch() -> Any:
@@ -151,19 +158,18 @@ def _torch() -> Any:
 
 
 def _make_allocator() -> ctypes.c_void_p:
-    if not _allocator:
+    if not _state.allocator:
         library = _native.LIBRARY
         options = _Options()
         check(library.vmm_allocator_options_init(ctypes.byref(options), ctypes.sizeof(options)))
         options.read_environment = 1
-        check(library.vmm_allocator_create(ctypes.byref(options), ctypes.byref(_allocator)))
-        check(library.vmm_plugin_use(_allocator))
-    return _allocator
+        check(library.vmm_allocator_create(ctypes.byref(options), ctypes.byref(_state.allocator)))
+        check(library.vmm_plugin_use(_state.allocator))
+    return _state.allocator
 
 
 def _install_allocator(torch: Any) -> None:
-    global _compiled
-    if _compiled is None:
+    if _state.compiled is None:
         path = _build.build(
             os.path.dirname(torch.__file__), torch.__version__, torch.compiled_with_cxx11_abi()
         )
@@ -178,14 +184,13 @@ def _install_allocator(torch: Any) -> None:
             [ctypes.c_int],
             None,
         )
-        _compiled = loaded
-    refused = _native.text(_compiled.vmm_torch_install(_make_allocator()))
+        _state.compiled = loaded
+    refused = _native.text(_state.compiled.vmm_torch_install(_make_allocator()))
     if refused:
         raise Refused(refused)
 
 
 def _install_functions(torch: Any) -> None:
-    global _pluggable, _failure
     if torch.cuda.is_initialized():
         raise Refused(
             "CUDA is initialised already: plain functions are plugged in before the "
@@ -209,12 +214,12 @@ def _install_functions(torch: Any) -> None:
     # PyTorch's own function that throws: a request that fails raises and answers no null tensor.
     try:
         c10 = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
-        _failure = c10._ZN3c106detail14torchCheckFailEPKcS2_jS2_
-        check(_native.LIBRARY.vmm_plugin_set_failure(ctypes.cast(_failure, ctypes.c_void_p)))
+        _state.failure = c10._ZN3c106detail14torchCheckFailEPKcS2_jS2_
+        check(_native.LIBRARY.vmm_plugin_set_failure(ctypes.cast(_state.failure, ctypes.c_void_p)))
     except (OSError, AttributeError) as trouble:
         raise Refused(f"PyTorch's function for errors is not there: {trouble}") from trouble
     torch.cuda.memory.change_current_allocator(made)
-    _pluggable = made
+    _state.pluggable = made
     from ._figures import patch
 
-    patch(torch, _allocator)
+    patch(torch, _state.allocator)
