@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "../tools/program/usage.hpp"
-#include "must.hpp"
 #include "report.hpp"
 
 import vmm.backend;
@@ -224,11 +223,7 @@ int main(int count, char** words) {
   vmm::tools::answer_help(count, words, usage.data());
   plan wanted;
   report_words report;
-  for (int i = 1; i < count; i += 2) {
-    const std::string_view word = words[i];
-    if (i + 1 == count)
-      stop("'" + std::string(word) + "' is no option, or has no value: --help lists them");
-    const char* const value = words[i + 1];
+  read_options(count, words, [&](std::string_view word, const char* value) {
     if (word == "--backend") {
       wanted.backend = value;
     } else if (word == "--steps") {
@@ -239,10 +234,11 @@ int main(int count, char** words) {
       wanted.handle_bytes = bytes_of(value);
     } else if (word == "--rounds") {
       wanted.rounds = count_of(value);
-    } else if (!report.take(word, value)) {
-      stop("there is no option '" + std::string(word) + "': --help lists them");
+    } else {
+      return report.take(word, value);
     }
-  }
+    return true;
+  });
   vmm::any_backend opened = must(vmm::open_backend(wanted.backend));
   vmm::driver_interface& driver = *opened.get();
   vmm::physical_request like;

@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "../backends/cuda/abi.h"
 #include "../tools/program/usage.hpp"
+
+#include "../tools/program/cuda_calls.hpp"
 #include "device.hpp"
-#include "must.hpp"
 #include "report.hpp"
 
 import vmm.cuda;
@@ -68,11 +68,10 @@ class maker {
 class plain_maker : public maker {
  public:
   explicit plain_maker(vmm::cuda_driver& driver)
-      : allocate_(find<PFN_cuMemAlloc_v3020>(driver, "cuMemAlloc", 3020)),
-        free_(find<PFN_cuMemFree_v3020>(driver, "cuMemFree", 3020)) {
+      : allocate_(call_of<PFN_cuMemAlloc_v3020>(driver, "cuMemAlloc", 3020)),
+        free_(call_of<PFN_cuMemFree_v3020>(driver, "cuMemFree", 3020)) {
     // cuMemAlloc works in the thread's current context.
-    const auto set = find<PFN_cuCtxSetCurrent_v4000>(driver, "cuCtxSetCurrent", 4000);
-    set(reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(driver.native_context())));
+    enter(driver);
   }
   ~plain_maker() override {
     for (const CUdeviceptr at : made_) free_(at);
@@ -85,13 +84,6 @@ class plain_maker : public maker {
   }
 
  private:
-  template <class Function>
-  static Function find(const vmm::cuda_driver& driver, const char* symbol, int version) {
-    void* const found = driver.entry_point(symbol, version);
-    if (found == nullptr) stop(std::string("the driver has no ") + symbol);
-    return reinterpret_cast<Function>(found);
-  }
-
   PFN_cuMemAlloc_v3020 allocate_;
   PFN_cuMemFree_v3020 free_;
   std::vector<CUdeviceptr> made_;

@@ -19,7 +19,6 @@
 
 #include "../tools/program/usage.hpp"
 #include "device.hpp"
-#include "must.hpp"
 #include "report.hpp"
 
 import vmm.cuda;

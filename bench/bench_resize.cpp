@@ -22,10 +22,10 @@
 #include <utility>
 #include <vector>
 
-#include "../backends/cuda/abi.h"
 #include "../tools/program/usage.hpp"
+
+#include "../tools/program/cuda_calls.hpp"
 #include "device.hpp"
-#include "must.hpp"
 #include "report.hpp"
 
 import vmm.backend;
@@ -43,32 +43,22 @@ constexpr std::uint64_t seed = 0x5eed;
 // The driver's calls that vmm does not use.
 struct plain_calls {
   explicit plain_calls(const vmm::cuda_driver& driver)
-      : allocate(find<PFN_cuMemAlloc_v3020>(driver, "cuMemAlloc", 3020)),
-        release(find<PFN_cuMemFree_v3020>(driver, "cuMemFree", 3020)),
-        allocate_async(find<PFN_cuMemAllocAsync_v11020>(driver, "cuMemAllocAsync", 11020)),
-        release_async(find<PFN_cuMemFreeAsync_v11020>(driver, "cuMemFreeAsync", 11020)),
-        set_current(find<PFN_cuCtxSetCurrent_v4000>(driver, "cuCtxSetCurrent", 4000)) {}
-
-  template <class Function>
-  static Function find(const vmm::cuda_driver& driver, const char* symbol, int version) {
-    void* const found = driver.entry_point(symbol, version);
-    if (found == nullptr) stop(std::string("the driver has no ") + symbol);
-    return reinterpret_cast<Function>(found);
-  }
+      : allocate(call_of<PFN_cuMemAlloc_v3020>(driver, "cuMemAlloc", 3020)),
+        release(call_of<PFN_cuMemFree_v3020>(driver, "cuMemFree", 3020)),
+        allocate_async(call_of<PFN_cuMemAllocAsync_v11020>(driver, "cuMemAllocAsync", 11020)),
+        release_async(call_of<PFN_cuMemFreeAsync_v11020>(driver, "cuMemFreeAsync", 11020)) {}
 
   PFN_cuMemAlloc_v3020 allocate;
   PFN_cuMemFree_v3020 release;
   PFN_cuMemAllocAsync_v11020 allocate_async;
   PFN_cuMemFreeAsync_v11020 release_async;
-  PFN_cuCtxSetCurrent_v4000 set_current;
 };
 
 class rig {
  public:
   explicit rig(vmm::cuda_driver& on)
       : driver(on), plain(on), kernels_(load(on)), stream(must(on.create_stream())) {
-    plain.set_current(
-        reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(on.native_context())));
+    enter(on);
     counter_ = plain_allocate(8);
     keep_pool_warm();
   }
@@ -137,8 +127,7 @@ class rig {
   }
   // Gives the asynchronous pool's memory back to the device.
   void empty_pool() {
-    const auto trim =
-        plain_calls::find<PFN_cuMemPoolTrimTo_v11020>(driver, "cuMemPoolTrimTo", 11020);
+    const auto trim = call_of<PFN_cuMemPoolTrimTo_v11020>(driver, "cuMemPoolTrimTo", 11020);
     must(driver.synchronize_stream(stream));
     trim(pool_, 0);
   }
@@ -155,10 +144,10 @@ class rig {
   [[nodiscard]] CUstream native_stream() const { return vmm::native_stream<CUstream>(stream); }
   // The asynchronous pool keeps what is freed: the warm case.
   void keep_pool_warm() {
-    const auto default_pool = plain_calls::find<PFN_cuDeviceGetDefaultMemPool_v11020>(
-        driver, "cuDeviceGetDefaultMemPool", 11020);
+    const auto default_pool =
+        call_of<PFN_cuDeviceGetDefaultMemPool_v11020>(driver, "cuDeviceGetDefaultMemPool", 11020);
     const auto set =
-        plain_calls::find<PFN_cuMemPoolSetAttribute_v11020>(driver, "cuMemPoolSetAttribute", 11020);
+        call_of<PFN_cuMemPoolSetAttribute_v11020>(driver, "cuMemPoolSetAttribute", 11020);
     std::uint64_t all = ~0ull;
     if (default_pool(&pool_, driver.home().ordinal) != CUDA_SUCCESS ||
         set(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all) != CUDA_SUCCESS) {

@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "../tools/program/usage.hpp"
-#include "must.hpp"
 #include "report.hpp"
 
 import vmm.backend;
@@ -492,11 +491,7 @@ std::uint64_t bytes_of(const char* value) {
 
 plan read_plan(int count, char** words, report_words& report) {
   plan wanted;
-  for (int i = 1; i < count; i += 2) {
-    const std::string_view word = words[i];
-    if (i + 1 == count)
-      stop("'" + std::string(word) + "' is no option, or has no value: --help lists them");
-    const char* const value = words[i + 1];
+  read_options(count, words, [&](std::string_view word, const char* value) {
     if (word == "--backend") {
       wanted.backend = value;
     } else if (word == "--bytes") {
@@ -509,10 +504,11 @@ plan read_plan(int count, char** words, report_words& report) {
       wanted.cycles = count_of(value);
     } else if (word == "--rounds") {
       wanted.rounds = count_of(value);
-    } else if (!report.take(word, value)) {
-      stop("there is no option '" + std::string(word) + "': --help lists them");
+    } else {
+      return report.take(word, value);
     }
-  }
+    return true;
+  });
   return wanted;
 }
 

@@ -24,7 +24,8 @@
 #include <vector>
 
 #include "../tools/program/usage.hpp"
-#include "must.hpp"
+
+#include "../tools/program/must.hpp"
 
 inline constexpr std::array<unsigned, 5> thread_counts{1, 2, 4, 8, 16};
 inline constexpr std::size_t live_count = 256;

@@ -15,10 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "../backends/cuda/abi.h"
 #include "peers/peer.h"
 
-#include "must.hpp"
+#include "../tools/program/cuda_calls.hpp"
 
 import vmm.cuda;
 import vmm.stream;
@@ -78,13 +77,13 @@ class driver_pool : public contender {
  public:
   explicit driver_pool(vmm::cuda_driver& driver)
       : contender("cuMemAllocAsync"),
-        allocate_(find<PFN_cuMemAllocAsync_v11020>(driver, "cuMemAllocAsync")),
-        free_(find<PFN_cuMemFreeAsync_v11020>(driver, "cuMemFreeAsync")),
-        trim_(find<PFN_cuMemPoolTrimTo_v11020>(driver, "cuMemPoolTrimTo")),
-        set_(find<PFN_cuMemPoolSetAttribute_v11020>(driver, "cuMemPoolSetAttribute")),
-        get_(find<PFN_cuMemPoolGetAttribute_v11020>(driver, "cuMemPoolGetAttribute")) {
+        allocate_(call_of<PFN_cuMemAllocAsync_v11020>(driver, "cuMemAllocAsync", 11020)),
+        free_(call_of<PFN_cuMemFreeAsync_v11020>(driver, "cuMemFreeAsync", 11020)),
+        trim_(call_of<PFN_cuMemPoolTrimTo_v11020>(driver, "cuMemPoolTrimTo", 11020)),
+        set_(call_of<PFN_cuMemPoolSetAttribute_v11020>(driver, "cuMemPoolSetAttribute", 11020)),
+        get_(call_of<PFN_cuMemPoolGetAttribute_v11020>(driver, "cuMemPoolGetAttribute", 11020)) {
     const auto default_pool =
-        find<PFN_cuDeviceGetDefaultMemPool_v11020>(driver, "cuDeviceGetDefaultMemPool");
+        call_of<PFN_cuDeviceGetDefaultMemPool_v11020>(driver, "cuDeviceGetDefaultMemPool", 11020);
     if (default_pool(&pool_, driver.home().ordinal) != CUDA_SUCCESS) stop("no asynchronous pool");
     set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, ~std::uint64_t{0});
   }
@@ -111,12 +110,6 @@ class driver_pool : public contender {
   }
 
  private:
-  template <class Function>
-  static Function find(const vmm::cuda_driver& driver, const char* symbol) {
-    void* const found = driver.entry_point(symbol, 11020);
-    if (found == nullptr) stop(std::string("the driver has no ") + symbol);
-    return reinterpret_cast<Function>(found);
-  }
   void set(CUmemPool_attribute what, std::uint64_t value) {
     if (set_(pool_, what, &value) != CUDA_SUCCESS) stop("cuMemPoolSetAttribute refuses");
   }
@@ -164,15 +157,6 @@ inline std::vector<std::unique_ptr<contender>> open_peers(const std::string& lib
   std::vector<std::unique_ptr<contender>> all;
   for (int i = 0; i < count; ++i) all.push_back(std::make_unique<peer_allocator>(first[i]));
   return all;
-}
-
-/// Makes the device's primary context current in the calling thread, for allocators that want one.
-inline void enter(const vmm::cuda_driver& driver) {
-  const auto set =
-      reinterpret_cast<PFN_cuCtxSetCurrent_v4000>(driver.entry_point("cuCtxSetCurrent", 4000));
-  const auto context =
-      reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(driver.native_context()));
-  if (set == nullptr || set(context) != CUDA_SUCCESS) stop("no context can be made current");
 }
 
 #endif

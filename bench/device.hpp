@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "must.hpp"
+#include "../tools/program/must.hpp"
 
 import vmm.cuda;
 

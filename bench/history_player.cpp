@@ -17,7 +17,8 @@
 #include <vector>
 
 #include "history_player.hpp"
-#include "must.hpp"
+
+#include "../tools/program/must.hpp"
 
 import vmm.fake;
 import vmm.history;

@@ -19,7 +19,8 @@
 
 #include "../tools/program/output.hpp"
 #include "../tools/program/usage.hpp"
-#include "must.hpp"
+
+#include "../tools/program/must.hpp"
 
 /// The middle value, the upper of two; 0 of none.
 inline double median(std::vector<double> values) {
@@ -47,6 +48,18 @@ struct report_words {
     return word == "--markdown" || word == "--head";
   }
 };
+
+/// Takes each option of a command line with its value, by `take(word, value)`, which returns
+/// whether there is such an option; ends the program where one is wrong.
+template <class Take>
+void read_options(int count, char** words, Take&& take) {
+  for (int i = 1; i < count; i += 2) {
+    const std::string word = words[i];
+    if (i + 1 == count) stop("'" + word + "' is no option, or has no value: --help lists them");
+    if (!take(std::string_view(word), words[i + 1]))
+      stop("there is no option '" + word + "': --help lists them");
+  }
+}
 
 /// A count on a command line; ends the program where it is none.
 inline unsigned count_of(const char* value) {

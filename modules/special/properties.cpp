@@ -44,13 +44,19 @@ result<physical_properties> granted_of(driver_interface& driver,
   return all;
 }
 
-result<physical_properties> granted_of(manager& owner, address at) {
+result<std::vector<memory_segment>> all_segments(manager& owner, address at) {
   const result<range_info> found = owner.find(at);
   if (!found) return found.error();
-  const result<std::vector<memory_segment>> listed =
-      owner.segments({found->base, found->sizes.mapped_bytes});
+  const address_range whole{found->base, found->sizes.mapped_bytes};
+  check(whole.contains({at, 1}) || whole.empty(), "another block is found than was named");
+  result<std::vector<memory_segment>> listed = owner.segments(whole);
+  check(!listed || !listed->empty(), "a block has no memory");
+  return listed;
+}
+
+result<physical_properties> granted_of(manager& owner, address at) {
+  const result<std::vector<memory_segment>> listed = all_segments(owner, at);
   if (!listed) return listed.error();
-  check(!listed->empty(), "a block has no memory");
   return granted_of(owner.driver(), *listed);
 }
 

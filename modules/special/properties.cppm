@@ -27,6 +27,9 @@ export [[nodiscard]] result<physical_properties> probe_memory(driver_interface& 
 export [[nodiscard]] result<physical_properties> granted_of(
     driver_interface& driver, std::span<const memory_segment> segments);
 
+/// All mappings of the manager's block that `at` lies in. Errors: as manager::segments.
+[[nodiscard]] result<std::vector<memory_segment>> all_segments(manager& owner, address at);
+
 /// What the memory of a manager's block has. Errors: as manager::segments and granted_of.
 export [[nodiscard]] result<physical_properties> granted_of(manager& owner, address at);
 

@@ -41,12 +41,8 @@ result<manager_options> registrable_options(driver_interface& driver, const mana
 }
 
 result<registration_report> check_registrable(manager& owner, address at) {
-  const result<range_info> found = owner.find(at);
-  if (!found) return found.error();
-  const result<std::vector<memory_segment>> listed =
-      owner.segments({found->base, found->sizes.mapped_bytes});
+  const result<std::vector<memory_segment>> listed = all_segments(owner, at);
   if (!listed) return listed.error();
-  check(!listed->empty(), "a block has no memory");
   registration_report report;
   report.segment_count = listed->size();
   const result<physical_properties> granted = granted_of(owner.driver(), *listed);
@@ -62,7 +58,7 @@ result<registration_report> check_registrable(manager& owner, address at) {
   const result<granularity> unit = owner.driver().query_granularity(like);
   if (!unit) return unit.error();
   check(unit->recommended_bytes != 0, "a granule has no bytes");
-  report.is_aligned = found->base.value % unit->recommended_bytes == 0;
+  report.is_aligned = listed->front().range.base.value % unit->recommended_bytes == 0;
   for (const memory_segment& each : *listed) {
     if (each.range.size_bytes % unit->recommended_bytes != 0) report.is_aligned = false;
   }

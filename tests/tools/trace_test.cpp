@@ -5,8 +5,6 @@
 // other one which line is wrong, how, and what would be right.
 // Method: hand-written traces with results worked out by hand; each way to be malformed; gzip data
 // cut at every byte; the shipped traces against the counts that their README gives.
-#include <zlib.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +14,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "gzip.hpp"
 
 import vmm.trace;
 
@@ -32,21 +32,6 @@ read_outcome parse(std::string_view text) {
 std::string refusal(std::string_view text) {
   const read_outcome outcome = parse(text);
   return outcome ? "" : vmm::tools::describe(outcome.trouble);
-}
-
-std::string gzip(std::string_view text) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(deflateBound(&stream, static_cast<uLong>(text.size())), '\0');
-  std::string in{text};
-  stream.next_in = reinterpret_cast<Bytef*>(in.data());
-  stream.avail_in = static_cast<uInt>(in.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
 }
 
 constexpr std::string_view small =

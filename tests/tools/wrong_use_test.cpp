@@ -85,6 +85,8 @@ TEST_F(WrongUse, OfReplay) {
            {replay, "@ --svg no/such/x.svg", "", 1,
             "no/such/x.svg: cannot be written: No such file"},
            {replay, "@ --svg .", "", 1, ".: cannot be written: Is a directory"},
+           {replay, "@ --svg -", "", 1, "-: cannot be written: name a file"},
+           {replay, "@ --history=-", "", 1, "-: cannot be written: name a file"},
            {replay, "@ --svg ./tiny.trace", "", 2,
             "./tiny.trace is the trace: --svg takes another"},
            {replay, "@ --history ./tiny.trace", "", 2, "./tiny.trace is the trace or the picture"},

@@ -25,8 +25,9 @@
 #include <utility>
 #include <vector>
 
-#include "../../backends/cuda/abi.h"
 #include "../program/usage.hpp"
+
+#include "../program/cuda_calls.hpp"
 
 import vmm;
 import vmm.kernels;
@@ -38,52 +39,26 @@ constexpr std::size_t known_count = 8;
 constexpr std::size_t reader_count = 8;
 constexpr std::uint64_t late_ns = 30'000;  // a reader reads so much later
 
-[[noreturn]] void stop(const char* text) {
-  std::fprintf(stderr, "vmm-after-all: %s\n", text);
-  std::exit(1);
-}
-void must(const vmm::status& outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()).c_str());
-}
-template <class T>
-T must(vmm::result<T> outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()).c_str());
-  return std::move(*outcome);
-}
-void must(CUresult code, const char* what) {
-  if (code == CUDA_SUCCESS) return;
-  std::fprintf(stderr, "vmm-after-all: %s answered %d\n", what, static_cast<int>(code));
-  std::exit(1);
-}
-
 // The calls beside vmm's own: captures, and the allocators to compare with.
 struct driver_calls {
-  explicit driver_calls(const vmm::cuda_driver& driver) {
-    find(driver, "cuStreamBeginCapture", 10010, begin);
-    find(driver, "cuStreamEndCapture", 10000, end);
-    find(driver, "cuGraphDestroy", 10000, destroy_graph);
-    find(driver, "cuMemAlloc", 3020, allocate);
-    find(driver, "cuMemFree", 3020, free);
-    find(driver, "cuMemAllocAsync", 11020, allocate_async);
-    find(driver, "cuMemFreeAsync", 11020, free_async);
-    PFN_cuCtxPushCurrent_v4000 push = nullptr;
-    find(driver, "cuCtxPushCurrent", 4000, push);
-    must(push(reinterpret_cast<CUcontext>(driver.native_context())), "cuCtxPushCurrent");
-  }
-  template <class Function>
-  static void find(const vmm::cuda_driver& driver, const char* symbol, int version,
-                   Function& into) {
-    into = reinterpret_cast<Function>(driver.entry_point(symbol, version));
-    if (into == nullptr) stop("the driver lacks a call that this program needs");
+  explicit driver_calls(const vmm::cuda_driver& driver)
+      : begin(call_of<PFN_cuStreamBeginCapture_v10010>(driver, "cuStreamBeginCapture", 10010)),
+        end(call_of<PFN_cuStreamEndCapture_v10000>(driver, "cuStreamEndCapture", 10000)),
+        destroy_graph(call_of<PFN_cuGraphDestroy_v10000>(driver, "cuGraphDestroy", 10000)),
+        allocate(call_of<PFN_cuMemAlloc_v3020>(driver, "cuMemAlloc", 3020)),
+        free(call_of<PFN_cuMemFree_v3020>(driver, "cuMemFree", 3020)),
+        allocate_async(call_of<PFN_cuMemAllocAsync_v11020>(driver, "cuMemAllocAsync", 11020)),
+        free_async(call_of<PFN_cuMemFreeAsync_v11020>(driver, "cuMemFreeAsync", 11020)) {
+    enter(driver);
   }
 
-  PFN_cuStreamBeginCapture_v10010 begin = nullptr;
-  PFN_cuStreamEndCapture_v10000 end = nullptr;
-  PFN_cuGraphDestroy_v10000 destroy_graph = nullptr;
-  PFN_cuMemAlloc_v3020 allocate = nullptr;
-  PFN_cuMemFree_v3020 free = nullptr;
-  PFN_cuMemAllocAsync_v11020 allocate_async = nullptr;
-  PFN_cuMemFreeAsync_v11020 free_async = nullptr;
+  PFN_cuStreamBeginCapture_v10010 begin;
+  PFN_cuStreamEndCapture_v10000 end;
+  PFN_cuGraphDestroy_v10000 destroy_graph;
+  PFN_cuMemAlloc_v3020 allocate;
+  PFN_cuMemFree_v3020 free;
+  PFN_cuMemAllocAsync_v11020 allocate_async;
+  PFN_cuMemFreeAsync_v11020 free_async;
 };
 
 CUstream native(vmm::stream_handle stream) { return vmm::native_stream<CUstream>(stream); }

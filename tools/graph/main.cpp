@@ -22,8 +22,9 @@
 #include <utility>
 #include <vector>
 
-#include "../../backends/cuda/abi.h"
 #include "../program/usage.hpp"
+
+#include "../program/cuda_calls.hpp"
 
 import vmm;
 import vmm.kernels;
@@ -35,37 +36,18 @@ constexpr const char* usage =
     "usage: vmm-graph\n"
     "  What captured graphs of a GPU do with the memory of vmm's pool, in a table. No options.\n";
 
-[[noreturn]] void stop(const char* text) {
-  std::fprintf(stderr, "vmm-graph: %s\n", text);
-  std::exit(1);
-}
-void must(const vmm::status& outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()).c_str());
-}
-template <class T>
-T must(vmm::result<T> outcome) {
-  if (!outcome) stop(vmm::describe(outcome.error()).c_str());
-  return std::move(*outcome);
-}
-void must(CUresult code, const char* what) {
-  if (code == CUDA_SUCCESS) return;
-  std::fprintf(stderr, "vmm-graph: %s answered %d\n", what, static_cast<int>(code));
-  std::exit(1);
-}
-
 // The calls that make and play graphs. vmm itself needs none of them.
 class graphs {
  public:
-  explicit graphs(const vmm::cuda_driver& driver) : driver_(driver) {
-    find("cuStreamBeginCapture", 10010, begin_);
-    find("cuStreamEndCapture", 10000, end_);
-    find("cuGraphInstantiateWithFlags", 11040, instantiate_);
-    find("cuGraphLaunch", 10000, launch_);
-    find("cuGraphExecDestroy", 10000, destroy_exec_);
-    find("cuGraphDestroy", 10000, destroy_);
-    PFN_cuCtxPushCurrent_v4000 push = nullptr;
-    find("cuCtxPushCurrent", 4000, push);
-    must(push(reinterpret_cast<CUcontext>(driver.native_context())), "cuCtxPushCurrent");
+  explicit graphs(const vmm::cuda_driver& driver)
+      : begin_(call_of<PFN_cuStreamBeginCapture_v10010>(driver, "cuStreamBeginCapture", 10010)),
+        end_(call_of<PFN_cuStreamEndCapture_v10000>(driver, "cuStreamEndCapture", 10000)),
+        instantiate_(call_of<PFN_cuGraphInstantiateWithFlags_v11040>(
+            driver, "cuGraphInstantiateWithFlags", 11040)),
+        launch_(call_of<PFN_cuGraphLaunch_v10000>(driver, "cuGraphLaunch", 10000)),
+        destroy_exec_(call_of<PFN_cuGraphExecDestroy_v10000>(driver, "cuGraphExecDestroy", 10000)),
+        destroy_(call_of<PFN_cuGraphDestroy_v10000>(driver, "cuGraphDestroy", 10000)) {
+    enter(driver);
   }
   void begin(vmm::stream_handle stream) {
     must(begin_(native(stream), CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
@@ -90,20 +72,14 @@ class graphs {
   void destroy(CUgraphExec what) { must(destroy_exec_(what), "cuGraphExecDestroy"); }
 
  private:
-  template <class Function>
-  void find(const char* symbol, int version, Function& into) {
-    into = reinterpret_cast<Function>(driver_.entry_point(symbol, version));
-    if (into == nullptr) stop("the driver has no graphs");
-  }
   static CUstream native(vmm::stream_handle stream) { return vmm::native_stream<CUstream>(stream); }
 
-  const vmm::cuda_driver& driver_;
-  PFN_cuStreamBeginCapture_v10010 begin_ = nullptr;
-  PFN_cuStreamEndCapture_v10000 end_ = nullptr;
-  PFN_cuGraphInstantiateWithFlags_v11040 instantiate_ = nullptr;
-  PFN_cuGraphLaunch_v10000 launch_ = nullptr;
-  PFN_cuGraphExecDestroy_v10000 destroy_exec_ = nullptr;
-  PFN_cuGraphDestroy_v10000 destroy_ = nullptr;
+  PFN_cuStreamBeginCapture_v10010 begin_;
+  PFN_cuStreamEndCapture_v10000 end_;
+  PFN_cuGraphInstantiateWithFlags_v11040 instantiate_;
+  PFN_cuGraphLaunch_v10000 launch_;
+  PFN_cuGraphExecDestroy_v10000 destroy_exec_;
+  PFN_cuGraphDestroy_v10000 destroy_;
 };
 
 // ---- which calls a capture forbids --------------------------------------------------------------

@@ -72,13 +72,6 @@ END:
 }
 )ptx";
 
-template <class Function>
-Function call_of(const cuda_driver& driver, const char* name, std::int32_t version) {
-  auto* const found = reinterpret_cast<Function>(driver.entry_point(name, version));
-  if (found == nullptr) stop(std::string("the driver lacks ") + name);
-  return found;
-}
-
 // One memory with two views, two streams, and a counter.
 struct rig {
   rig(cuda_driver& on, std::uint64_t size_bytes)

@@ -84,13 +84,6 @@ const char* text_of_exit(int code) {
 
 // ---- copies ------------------------------------------------------------------------
 
-template <class Function>
-Function call_of(const cuda_driver& driver, const char* name, std::int32_t version) {
-  auto* const found = reinterpret_cast<Function>(driver.entry_point(name, version));
-  if (found == nullptr) stop(std::string("the driver lacks ") + name);
-  return found;
-}
-
 CUcontext context_of(const cuda_driver& driver) {
   return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(driver.native_context()));
 }

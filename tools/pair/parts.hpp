@@ -57,6 +57,13 @@ T must(result<T> made, const char* what) {
   return std::move(*made);
 }
 
+template <class Function>
+Function call_of(const cuda_driver& driver, const char* name, std::int32_t version) {
+  auto* const found = reinterpret_cast<Function>(driver.entry_point(name, version));
+  if (found == nullptr) stop(std::string("the driver lacks ") + name);
+  return found;
+}
+
 /// One of the two devices. Ends the part where it is not there.
 inline cuda_driver open_device(std::int32_t device) {
   auto opened = cuda_driver::open({.device = device});

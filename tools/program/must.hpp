@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a benchmark does about what should not have happened: it says so and ends with 2. It imports
+// What a program does about what should not have happened: it says so and ends with 2. It imports
 // what it uses, so it is the last include of a file.
-#ifndef VMM_BENCH_MUST_HPP
-#define VMM_BENCH_MUST_HPP
+#ifndef VMM_TOOLS_PROGRAM_MUST_HPP
+#define VMM_TOOLS_PROGRAM_MUST_HPP
 
 #include <cerrno>
 #include <cstdio>

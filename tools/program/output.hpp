@@ -39,6 +39,7 @@ class output_file {
   /// Empty, or why the file cannot be written.
   [[nodiscard]] std::string open(const std::string& path) {
     path_ = path;
+    if (path == "-") return "-: cannot be written: name a file, such as /dev/stdout";
     descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     is_new_ = descriptor_ >= 0;
     if (!is_new_ && errno == EEXIST) descriptor_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);

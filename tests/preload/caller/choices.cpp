@@ -13,12 +13,6 @@ namespace {
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
-stream_id make_stream(const driver& cu) {
-  stream_id made = nullptr;
-  must(cu.create_stream(&made, non_blocking_stream) == code::success, "a stream");
-  return made;
-}
-
 pool_id pool_of(const driver& cu, device_id device) {
   pool_id pool = nullptr;
   must(cu.default_pool(&pool, device) == code::success, "the default pool");

@@ -13,18 +13,6 @@ namespace {
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
-device_pointer make(const driver& cu, std::size_t size) {
-  device_pointer at = 0;
-  must(cu.allocate(&at, size) == code::success, "memory");
-  return at;
-}
-
-stream_id make_stream(const driver& cu) {
-  stream_id made = nullptr;
-  must(cu.create_stream(&made, non_blocking_stream) == code::success, "a stream");
-  return made;
-}
-
 bool holds(const driver& cu, device_pointer at, std::size_t size, unsigned char value) {
   std::vector<unsigned char> seen(size);
   must(cu.copy_out(seen.data(), at, size, nullptr) == code::success, "a read");

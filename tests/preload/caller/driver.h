@@ -115,4 +115,16 @@ struct driver {
 /// Starts the driver and makes the primary context of a device current.
 context_id start(const driver& cu, device_id device = 0);
 
+/// Memory of cuMemAlloc, and a stream; end the program where there is none.
+[[nodiscard]] inline device_pointer make(const driver& cu, std::size_t size) {
+  device_pointer at = 0;
+  must(cu.allocate(&at, size) == code::success, "memory");
+  return at;
+}
+[[nodiscard]] inline stream_id make_stream(const driver& cu) {
+  stream_id made = nullptr;
+  must(cu.create_stream(&made, non_blocking_stream) == code::success, "a stream");
+  return made;
+}
+
 }  // namespace caller

@@ -18,18 +18,6 @@ constexpr std::size_t mebibyte = std::size_t{1} << 20;
 constexpr int any_thread = 0;  // the mode of capture that forbids most
 constexpr int relaxed = 2;
 
-stream_id make_stream(const driver& cu) {
-  stream_id made = nullptr;
-  must(cu.create_stream(&made, non_blocking_stream) == code::success, "a stream");
-  return made;
-}
-
-device_pointer make(const driver& cu, std::size_t size) {
-  device_pointer at = 0;
-  must(cu.allocate(&at, size) == code::success, "memory");
-  return at;
-}
-
 // A thread that captures a stream of its own when a call of the first thread is in the driver.
 class capturer {
  public:

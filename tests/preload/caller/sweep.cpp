@@ -14,11 +14,7 @@ namespace {
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 constexpr std::size_t size = 3 * mebibyte;
 
-device_pointer make(const driver& cu) {
-  device_pointer at = 0;
-  must(cu.allocate(&at, size) == code::success, "memory");
-  return at;
-}
+device_pointer make(const driver& cu) { return caller::make(cu, size); }
 
 struct setting {
   const driver& cu;

@@ -18,8 +18,7 @@ namespace caller {
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
 inline device_pointer make(const driver& cu, std::size_t size, unsigned char value) {
-  device_pointer at = 0;
-  must(cu.allocate(&at, size) == code::success, "memory");
+  const device_pointer at = make(cu, size);
   must(cu.fill(at, value, size, nullptr) == code::success, "a fill");
   must(cu.synchronize() == code::success, "all work");
   return at;
