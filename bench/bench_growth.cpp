@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>  // see docs/compilers.md, clang 22
+#include <mutex>  // see docs/support.md, clang 22
 #include <optional>
 #include <string>
 #include <string_view>

@@ -15,7 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
-#include <mutex>  // see docs/compilers.md, clang 22
+#include <mutex>  // see docs/support.md, clang 22
 #include <optional>
 #include <source_location>
 #include <span>

@@ -39,7 +39,7 @@ PARTS = (
         ),
     ),
     ("Reference", ("environment", "contract", "architecture", "hip", "level_zero")),
-    ("Project", ("support", "compilers", "releasing")),
+    ("Project", ("support",)),
 )
 # Pages beside README.md, and what they are called on the site.
 BESIDE = {

@@ -6,7 +6,7 @@
 // A unit that includes standard headers carries what they declare, and whoever imports several such
 // units has the compiler merge as many copies: that was three quarters of the time of a build.
 // Units import this module instead. A name that is missing here is added here. The `import std` of
-// C++23 takes its place where the toolchains of docs/compilers.md have it.
+// C++23 takes its place where the toolchains of docs/support.md have it.
 //
 // Macros do not pass: a unit that needs errno, stderr, PRIu64 or va_start includes that C header.
 // Not for users: nothing re-exports it.

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>  // see docs/compilers.md, clang 22
+#include <mutex>  // see docs/support.md, clang 22
 #include <string>
 #include <string_view>
 

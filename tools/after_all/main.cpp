@@ -20,7 +20,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>  // see docs/compilers.md, clang 22
+#include <mutex>  // see docs/support.md, clang 22
 #include <string>
 #include <utility>
 #include <vector>

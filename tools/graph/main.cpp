@@ -16,7 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <mutex>  // see docs/compilers.md, clang 22
+#include <mutex>  // see docs/support.md, clang 22
 #include <span>
 #include <string_view>
 #include <utility>

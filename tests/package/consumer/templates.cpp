@@ -7,7 +7,7 @@
 // shows it when linking, and programs that include <map> hide it.
 #include <cstdio>
 #if defined(__clang_major__) && __clang_major__ >= 22
-#include <mutex>  // see docs/compilers.md, clang 22
+#include <mutex>  // see docs/support.md, clang 22
 #endif
 
 import vmm;
