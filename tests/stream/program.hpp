@@ -80,7 +80,7 @@ class basic_stream_program {
     /// Beside the calls of the first programs, as bytes choose: blocks freed after everything and
     /// used by a stream that the pool does not know; announcements of requests and of captures,
     /// expected limits, suspensions, histories and rights; fronts; blocks aligned up to 2 MiB;
-    /// streams that are destroyed without forget().
+    /// streams that are destroyed without forget(); the policy "off".
     bool every_call = true;
   };
 
@@ -92,6 +92,7 @@ class basic_stream_program {
     if (choice % 8 < 6) begin_all_calls();
     aligned_ = choice / 8 % 2 == 0;
     if (within.every_call) begin_streams_end(choice / 16 % 4);
+    if (within.every_call && choice / 64 == 3) begin_off();
     while (!source_.empty() && operations_ < within.operations_max && wrong_ == nullptr) {
       operation();
       if (operations_ % within.validate_every == 1 % within.validate_every) validate();
@@ -228,6 +229,13 @@ class basic_stream_program {
     options.streams_forgotten = choice == 1;
     pool_ = std::make_unique<pool>(driver_, options);
   }
+  // Each block has mappings of its own and goes back to the driver.
+  void begin_off() {
+    vmm::pool_options options = pool_->options();
+    options.rules = vmm::pool_policy::off();
+    pool_ = std::make_unique<pool>(driver_, options);
+  }
+  [[nodiscard]] bool is_off() const { return pool_->options().rules.keep_none; }
   // What is not among the operations of every program.
   void some_other_call(std::uint32_t choice) {
     const bool faulty = choice % 5 == 0;
@@ -277,8 +285,8 @@ class basic_stream_program {
     if (done.left_bytes > size_bytes + 2 * mib) complain("more is left than was announced");
     check_headroom(size_bytes, done, after);
     if (code == vmm::errc::none) ++done_.prepared;
-    if (done.left_bytes == 0 && code == vmm::errc::none && driver_.faults_struck() == struck_before)
-      take_announced(size_bytes, stream);
+    const bool is_ready = done.left_bytes == 0 && code == vmm::errc::none && !is_off();
+    if (is_ready && driver_.faults_struck() == struck_before) take_announced(size_bytes, stream);
   }
   void check_headroom(std::uint64_t size_bytes, const vmm::prepare_report& done,
                       const vmm::pool_statistics& now) {
@@ -400,7 +408,8 @@ class basic_stream_program {
     const std::uint64_t size_bytes = victim->second.size_bytes;
     bring_back(victim->second);
     const std::uint64_t struck_before = driver_.faults_struck();
-    const bool is_exact = !pool_->options().rules.whole_pages && !victim->second.is_whole;
+    const bool is_exact =
+        !pool_->options().rules.whole_pages && !victim->second.is_whole && !is_off();
     const std::uint64_t live_before = size_bytes > 512 ? pool_->statistics().live_bytes : 0;
     if (!pool_->free(at, stream)) {
       if (driver_.faults_struck() == struck_before) complain("a free is answered wrongly");

@@ -465,6 +465,42 @@ std::vector<scenario<B>> after_all() {
   };
 }
 
+/// Under the policy "off" each block is created and goes back.
+template <class B>
+std::vector<scenario<B>> off() {
+  using w_t = world<B>;
+  const vmm::pool_options options = options_with(vmm::pool_policy::off());
+  const auto used = [](w_t& w) {
+    ASSERT_TRUE(w.add_used(6 * MiB, w.a));
+    ASSERT_TRUE(w.add_used(2 * MiB, w.b));
+  };
+  const auto freed = [used](w_t& w) {
+    used(w);
+    ASSERT_TRUE(w.remove(0));
+  };
+  const auto idle = [used](w_t& w) {
+    used(w);
+    w.finish_work();
+  };
+  return {
+      {"off, allocate", options, used, adding<B>(4 * MiB, 0), true},
+      {"off, allocate beside what work still uses", options, freed, adding<B>(4 * MiB, 1), true},
+      {"off, allocate aligned", options, used,
+       [](w_t& w) {
+         const auto at = w.pool->allocate(3 * MiB, 2 * MiB, w.streams[w.a]);
+         if (at) w.slots.push_back({*at, 3 * MiB, w.a, 0});
+         return at ? vmm::status{} : vmm::status{at.error()};
+       },
+       true},
+      {"off, free", options, idle, [](w_t& w) { return w.remove(0); }, true},
+      {"off, free under work", options, used, [](w_t& w) { return w.remove(0); }, true},
+      {"off, free after everything", options, idle, [](w_t& w) { return w.remove_after_all(0); },
+       true},
+      {"off, short, waiting serves", budgeted(options, 8 * MiB), freed, adding<B>(6 * MiB, 1), true,
+       true},
+  };
+}
+
 /// What a program announces.
 template <class B>
 std::vector<scenario<B>> preparations() {
@@ -497,7 +533,7 @@ template <class B>
 std::vector<scenario<B>> all() {
   std::vector<scenario<B>> list = growths<B>();
   for (const auto& more :
-       {reuses<B>(), shortages<B>(), returns<B>(), after_all<B>(), preparations<B>()})
+       {reuses<B>(), shortages<B>(), returns<B>(), after_all<B>(), off<B>(), preparations<B>()})
     list.insert(list.end(), more.begin(), more.end());
   return list;
 }

@@ -205,6 +205,7 @@ class pool_program {
     forgets_ = out.streams_forgotten || again_;
     if (numbers_.one_in(3)) out.watcher = &watcher_;
     if (fronts_) out.fronts = vmm::front_rule::always;
+    if (!fronts_ && numbers_.one_in(6)) out.rules = vmm::pool_policy::off();
     return out;
   }
 
