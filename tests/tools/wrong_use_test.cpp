@@ -85,8 +85,6 @@ TEST_F(WrongUse, OfReplay) {
            {replay, "@ --svg no/such/x.svg", "", 1,
             "no/such/x.svg: cannot be written: No such file"},
            {replay, "@ --svg .", "", 1, ".: cannot be written: Is a directory"},
-           {replay, "@ --svg -", "", 1, "-: cannot be written: name a file"},
-           {replay, "@ --history=-", "", 1, "-: cannot be written: name a file"},
            {replay, "@ --svg ./tiny.trace", "", 2,
             "./tiny.trace is the trace: --svg takes another"},
            {replay, "@ --history ./tiny.trace", "", 2, "./tiny.trace is the trace or the picture"},
@@ -160,6 +158,16 @@ TEST_F(WrongUse, OfTheDemoAndTheTraceWriter) {
            {trace, "pictures one", "", 2, "a seed is a whole number from 0 on; not 'one'"},
            {trace, "pictures -1", "", 2, "there is no option -1"},
            {trace, "pictures 1 2", "", 2, "one seed at most; '2' is one too many"},
+       }) {
+    expect(each);
+  }
+}
+
+TEST_F(WrongUse, OfAFileThatIsNotOne) {
+  for (const row& each : std::vector<row>{
+           {"tools/vmm-replay", "@ --svg -", "", 1, "-: cannot be written: name a file"},
+           {"tools/vmm-replay", "@ --history=-", "", 1, "-: cannot be written: name a file"},
+           {"tools/vmm-demo", "--trace @ --svg -", "", 1, "-: cannot be written: name a file"},
        }) {
     expect(each);
   }
