@@ -12,7 +12,7 @@
 
 import vmm.cuda;
 
-/// The first device's driver; ends the program where there is none.
+/// The first device's driver; ends the program if it does not open.
 inline vmm::cuda_driver open_device() {
   vmm::result<vmm::cuda_driver> driver = vmm::cuda_driver::open();
   if (!driver) stop("no CUDA device: " + vmm::describe(driver.error()));
