@@ -418,6 +418,7 @@ void machine::resize(program& input) {
   const std::uint8_t more = input.byte();
   request.may_move = (more & 1) == 0;
   if ((more & 2) != 0) request.growth_bytes = (more >> 2) % 4 * granule_;
+  request.names_stream = (more & 64) != 0;
 
   const vmm::range_sizes before = managed_->find(resized->base)->sizes;
   const bool is_empty = before.user_bytes == 0;

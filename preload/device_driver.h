@@ -164,6 +164,9 @@ class device_driver : public cuda_driver {
   [[nodiscard]] status record_all(event_handle event) {
     return has_ended_ ? status{} : cuda_driver::record_all(event);
   }
+  [[nodiscard]] status synchronize_all() {
+    return has_ended_ ? status{} : cuda_driver::synchronize_all();
+  }
   [[nodiscard]] result<bool> query_event(event_handle event) {
     if (has_ended_) return true;
     return cuda_driver::query_event(event);

@@ -83,6 +83,8 @@ export class cuda_driver {
 
   // `all_work_backend`. cuCtxRecordEvent, of CUDA 12.5 and newer: the device's primary context.
   [[nodiscard]] status record_all(event_handle event);
+  // `all_wait_backend`. cuCtxSynchronize, of the device's primary context.
+  [[nodiscard]] status synchronize_all();
 
   // `capture_backend`. A stream of its own needs no context; the default one, which cannot be
   // captured, answers not_permitted while a stream that synchronises with it is captured.

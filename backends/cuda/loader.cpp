@@ -45,6 +45,7 @@ void find_device_calls(finder& find, entry_points& to) noexcept {
   find.require("cuCtxGetCurrent", 4000, to.context_get_current);
   find.require("cuCtxPushCurrent", 4000, to.context_push);
   find.require("cuCtxPopCurrent", 4000, to.context_pop);
+  find.require("cuCtxSynchronize", 2000, to.context_synchronize);
 }
 
 void find_memory_calls(finder& find, entry_points& to) noexcept {

@@ -32,6 +32,7 @@ struct entry_points {
   PFN_cuCtxGetCurrent_v4000 context_get_current = nullptr;
   PFN_cuCtxPushCurrent_v4000 context_push = nullptr;
   PFN_cuCtxPopCurrent_v4000 context_pop = nullptr;
+  PFN_cuCtxSynchronize_v2000 context_synchronize = nullptr;
   // Virtual memory.
   PFN_cuMemGetInfo_v3020 mem_get_info = nullptr;
   PFN_cuMemGetAllocationGranularity_v10020 mem_get_granularity = nullptr;

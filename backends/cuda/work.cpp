@@ -109,6 +109,12 @@ status cuda_driver::record_all(event_handle event) {
   });
 }
 
+status cuda_driver::synchronize_all() {
+  check(state_ != nullptr, cuda::moved_from);
+  return state_->run(call::synchronize_all,
+                     [](const cuda::entry_points& cu) { return cu.context_synchronize(); });
+}
+
 // ---- capture -----------------------------------------------------------------------------------
 
 namespace {

@@ -102,6 +102,7 @@ export class fake_driver {
   // all_work_backend. Every queue of this driver, those of destroyed streams that still run too.
   // While any stream is captured the call is refused, and spoils each capture.
   [[nodiscard]] status record_all(event_handle event);
+  [[nodiscard]] status synchronize_all();
 
   // capture_backend. Asking a stream while nothing is captured and no fault is planned is neither
   // counted nor charged: callers may ask before every call.

@@ -147,6 +147,7 @@ std::span<const native_error> cuda_errors(call where) noexcept {
     case call::query_event:
     case call::wait_event:
     case call::synchronize_event:
+    case call::synchronize_all:
     case call::copy:
     case call::fill: return cuda_stream;
     default: return cuda_common;

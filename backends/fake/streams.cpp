@@ -224,6 +224,20 @@ status fake_driver::synchronize_event(event_handle event) {
   });
 }
 
+status fake_driver::synchronize_all() {
+  check(state_ != nullptr, fake::moved_from);
+  driver_state& s = *state_;
+  return s.run<void>(call::synchronize_all, [&]() -> status {
+    if (!s.emulated.can.streams)
+      return s.refuse_as(call::synchronize_all, refusal::unsupported, no_queues);
+    if (const auto refused = s.refuse_all_captures(call::synchronize_all)) return *refused;
+    s.charge_us(s.emulated.costs.query_event_us);
+    for (std::uint32_t i = 0; i < s.queues.size(); ++i) s.wait_for({i, s.queues[i].tail_seq});
+    check(s.counts.pending_work == 0, "all work was waited for and some is pending");
+    return {};
+  });
+}
+
 // ---- kernels and the manual schedule ----
 
 status fake_driver::launch(stream_handle stream, const fake::kernel& what) {

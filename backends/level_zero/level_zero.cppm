@@ -86,6 +86,9 @@ export class level_zero_driver {
   [[nodiscard]] status wait_event(stream_handle stream, event_handle event);
   [[nodiscard]] status synchronize_event(event_handle event);
 
+  // `all_wait_backend`.
+  [[nodiscard]] status synchronize_all();
+
   // `copy_backend`. read and write use a command list of their own, one call at a time.
   [[nodiscard]] status copy(const copy_request& request);
   [[nodiscard]] status fill(const fill_request& request);

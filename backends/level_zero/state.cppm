@@ -200,6 +200,8 @@ struct driver_state {
                                   point& what);
   void drop_passed_waits(stream_state& stream) noexcept;
   void end_left_streams() noexcept;
+  /// Takes work_lock for moments. Waits for the work of streams that were destroyed.
+  [[nodiscard]] status synchronize_left_streams();
 
   /// Whether there is such an event; takes work_lock for a moment.
   [[nodiscard]] status look_for_event(call where, event_handle event);

@@ -176,6 +176,31 @@ void driver_state::end_left_streams() noexcept {
   }
 }
 
+// By the markers that they left.
+status driver_state::synchronize_left_streams() {
+  std::vector<point*> markers;
+  try {
+    const guard lock(work_lock);
+    markers.reserve(leaving.size());
+    for (auto& [token, each] : leaving) {
+      if (each.marked.empty()) continue;
+      check(each.marked.back().marker != nullptr, "a destroyed stream ends without a marker");
+      points.refer(*each.marked.back().marker);
+      markers.push_back(each.marked.back().marker);
+    }
+  } catch (const std::bad_alloc&) {
+    return no_host_memory(call::synchronize_all);
+  }
+  ze_result_t code = ZE_RESULT_SUCCESS;
+  for (point* const each : markers) {
+    if (code == ZE_RESULT_SUCCESS) code = ze.event_synchronize(each->native, UINT64_MAX);
+    const guard lock(work_lock);
+    points.forget(each);
+  }
+  if (code != ZE_RESULT_SUCCESS) return error_of(call::synchronize_all, code);
+  return {};
+}
+
 status driver_state::check_usable(call where, address_range range) {
   check(context != nullptr, "bytes are asked for before there is a context");
   unlockable lock(memory_lock);
@@ -377,6 +402,30 @@ status level_zero_driver::synchronize_event(event_handle event) {
   s.points.forget(what);
   if (code != ZE_RESULT_SUCCESS) return error_of(call::synchronize_event, code);
   return {};
+}
+
+// Live streams one after the other, and then those that were destroyed, also meanwhile.
+status level_zero_driver::synchronize_all() {
+  check(state_ != nullptr, moved_from);
+  driver_state& s = *state_;
+  if (!s.is_usable()) return s.refuse_unusable(call::synchronize_all);
+  std::vector<std::uint64_t> live;
+  try {
+    const guard lock(s.work_lock);
+    for (const auto& [token, each] : s.streams) live.push_back(token);
+  } catch (const std::bad_alloc&) {
+    return no_host_memory(call::synchronize_all);
+  }
+  check(!live.empty(), "a driver object has no default stream");
+  for (const std::uint64_t token : live) {
+    const status waited = synchronize_stream(static_cast<stream_handle>(token));
+    if (waited) continue;
+    error refused = waited.error();
+    refused.where = call::synchronize_all;
+    const guard lock(s.work_lock);
+    if (s.streams.contains(token)) return refused;
+  }
+  return s.synchronize_left_streams();
 }
 
 // ---- bytes -------------------------------------------------------------------------------------

@@ -389,7 +389,7 @@ VMM_API vmm_status vmm_pool_release_capture(vmm_pool* pool, uint64_t number,
                                             vmm_stream stream) VMM_NOEXCEPT;
 
 /** Blocks until all work before the frees so far has finished. Errors: NOT_PERMITTED (in a
- *  callback), what the driver says. */
+ *  callback, while a capture is announced or a known stream is captured), what the driver says. */
 VMM_API vmm_status vmm_pool_synchronize(vmm_pool* pool) VMM_NOEXCEPT;
 
 /** What giving memory back came to. */
@@ -642,14 +642,17 @@ typedef struct vmm_resize_request {
   uint64_t size_bytes;   /* not 0 */
   uint64_t growth_bytes; /* room to keep behind the block where it has to move */
   uint32_t in_place;     /* 1: keep the address, or fail with OUT_OF_ADDRESSES */
-  uint32_t reserved;     /* 0 */
+  uint32_t names_stream; /* 1: the block's stream exists: work waits on it instead of the caller */
 } vmm_resize_request;
 
 /** Changes a block's size and keeps its data; no byte is copied. Effects: *at is its address now;
  *  unchanged on failure. Where it moved, the old addresses stay mapped until the work given to the
  *  block's stream has finished.
- *  Requires: the block's stream exists. Other streams that use the block are ordered behind that
- *  stream before they use what was added, and before it when it may move or shrink.
+ *  Requires: other streams that use the block are ordered behind its own, or the caller calls
+ *  vmm_manager_settle(), before they use what was added; they are ordered before it when the block
+ *  may move or shrink. With names_stream 0, and without streams_forgotten of the options, the
+ *  block's stream may have been destroyed, no stream is being captured, and the call waits for the
+ *  earlier users of the added memory.
  *  Errors: as vmm_manager_allocate and vmm_manager_free; OUT_OF_ADDRESSES; DEVICE_LOST, after which
  *  the block has no contents and can only be freed. */
 VMM_API VMM_CHECKED vmm_status vmm_manager_resize(vmm_manager* manager,

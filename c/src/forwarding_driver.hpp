@@ -67,6 +67,7 @@ class forwarding_driver : public vmm::driver_interface {
   [[nodiscard]] vmm::status record_all(vmm::event_handle a) override {
     return inside_.record_all(a);
   }
+  [[nodiscard]] vmm::status synchronize_all() override { return inside_.synchronize_all(); }
   [[nodiscard]] vmm::result<bool> query_event(vmm::event_handle a) override {
     return inside_.query_event(a);
   }

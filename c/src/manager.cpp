@@ -86,21 +86,19 @@ vmm_status allocate(manager_object& on, const vmm_block_request& given, void** a
   return VMM_SUCCESS;
 }
 
-vmm_status fail_reserved() noexcept {
-  return fail(VMM_ERROR_INVALID_ARGUMENT, "a reserved member of a request is 0");
-}
-
 vmm_status resize(manager_object& on, const vmm_resize_request& given, void** at) {
   vmm_resize_request request{};
   if (const vmm_status read = read_struct(given, request); read != VMM_SUCCESS) return read;
-  if (request.reserved != 0) return fail_reserved();
-  const vmm_status flags =
-      check_flags(VMM_ERROR_INVALID_ARGUMENT, {{request.in_place, "in_place is 0 or 1"}});
+  const vmm_status flags = check_flags(
+      VMM_ERROR_INVALID_ARGUMENT,
+      {{request.in_place, "in_place is 0 or 1"}, {request.names_stream, "names_stream is 0 or 1"}});
   if (flags != VMM_SUCCESS) return flags;
-  const vmm::result<vmm::address> moved = on.manager.resize({.at = address_of(request.at),
-                                                             .size_bytes = request.size_bytes,
-                                                             .growth_bytes = request.growth_bytes,
-                                                             .may_move = request.in_place == 0});
+  const vmm::result<vmm::address> moved =
+      on.manager.resize({.at = address_of(request.at),
+                         .size_bytes = request.size_bytes,
+                         .growth_bytes = request.growth_bytes,
+                         .may_move = request.in_place == 0,
+                         .names_stream = request.names_stream != 0});
   if (!moved) return fail(moved.error());
   *at = pointer_to(*moved);
   return VMM_SUCCESS;
@@ -109,7 +107,8 @@ vmm_status resize(manager_object& on, const vmm_resize_request& given, void** at
 vmm_status copy(manager_object& on, const vmm_copy_request& given) {
   vmm_copy_request request{};
   if (const vmm_status read = read_struct(given, request); read != VMM_SUCCESS) return read;
-  if (request.reserved != 0) return fail_reserved();
+  if (request.reserved != 0)
+    return fail(VMM_ERROR_INVALID_ARGUMENT, "a reserved member of a request is 0");
   if (request.mode > VMM_COPY_MOVE)
     return fail(VMM_ERROR_INVALID_ARGUMENT, "mode is one of VMM_COPY_*");
   if (!names_stream(on.driver, request.stream)) return fail_stream();

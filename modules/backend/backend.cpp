@@ -70,7 +70,8 @@ const char* name_of(call where) noexcept {
                                                              "query_capture",
                                                              "record_all",
                                                              "query_peer",
-                                                             "export_range"};
+                                                             "export_range",
+                                                             "synchronize_all"};
   const auto index = static_cast<std::size_t>(where);
   return index < names.size() ? names[index] : "unknown call";
 }

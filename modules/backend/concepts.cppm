@@ -135,6 +135,12 @@ concept all_work_backend = stream_backend<B> && requires(B& b, event_handle even
   { b.record_all(event) } -> std::same_as<status>;
 };
 
+/// The host can wait for all work that the device was given, on every stream.
+export template <class B>
+concept all_wait_backend = stream_backend<B> && requires(B& b) {
+  { b.synchronize_all() } -> std::same_as<status>;  // blocks the calling thread
+};
+
 /// Streams can be captured into graphs. The mode is the calling thread's, and asking for it is no
 /// call that can fail.
 export template <class B>

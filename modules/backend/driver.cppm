@@ -65,6 +65,9 @@ export class driver_interface {
   // all_work_backend
   [[nodiscard]] virtual status record_all(event_handle) = 0;
 
+  // all_wait_backend
+  [[nodiscard]] virtual status synchronize_all() = 0;
+
   // capture_backend. Exchanging the mode is no call on a device and cannot fail: without captures
   // the answer is the mode that was given.
   virtual capture_mode exchange_capture_mode(capture_mode) = 0;
@@ -113,11 +116,12 @@ export class driver_interface {
   driver_interface& operator=(const driver_interface&) = default;
 };
 static_assert(backend<driver_interface> && stream_backend<driver_interface> &&
-              all_work_backend<driver_interface> && capture_backend<driver_interface> &&
-              context_backend<driver_interface> && copy_backend<driver_interface> &&
-              retain_backend<driver_interface> && property_backend<driver_interface> &&
-              sharing_backend<driver_interface> && peer_backend<driver_interface> &&
-              range_export_backend<driver_interface> && multicast_backend<driver_interface>);
+              all_work_backend<driver_interface> && all_wait_backend<driver_interface> &&
+              capture_backend<driver_interface> && context_backend<driver_interface> &&
+              copy_backend<driver_interface> && retain_backend<driver_interface> &&
+              property_backend<driver_interface> && sharing_backend<driver_interface> &&
+              peer_backend<driver_interface> && range_export_backend<driver_interface> &&
+              multicast_backend<driver_interface>);
 
 /// No observer.
 struct unobserved {};
@@ -251,6 +255,12 @@ class driver_model : public driver_interface {
     return run<all_work_backend<B>, status>(
         call::record_all, [](auto& d, const auto&... given) { return d.record_all(given...); },
         event);
+  }
+
+  // all_wait_backend
+  [[nodiscard]] status synchronize_all() override {
+    return run<all_wait_backend<B>, status>(call::synchronize_all,
+                                            [](auto& d) { return d.synchronize_all(); });
   }
 
   // capture_backend

@@ -91,9 +91,11 @@ export enum class call : std::uint8_t {
   record_all,
   query_peer,
   export_range,
+  synchronize_all,
 };
 /// How many values `call` has.
-export inline constexpr std::size_t call_count = static_cast<std::size_t>(call::export_range) + 1;
+export inline constexpr std::size_t call_count =
+    static_cast<std::size_t>(call::synchronize_all) + 1;
 
 /// What a shortage is about, in bytes.
 export struct shortage_figures {

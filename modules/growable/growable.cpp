@@ -279,7 +279,7 @@ status growable_range::map_segment(const growable_request& request, block& segme
     return {};
   }
   if (status clear = clear_stale(segment, request.may_wait); !clear) return clear;
-  resize_plan wanted{{request.size_bytes, mapped_bytes, stride_bytes_}, request.stream, {}};
+  resize_plan wanted{{request.size_bytes, mapped_bytes, stride_bytes_}, request.stream, {}, true};
   wanted.handle_bytes = options_.handle_bytes == few_handles ? 0 : handle_bytes_;
   wanted.one_handle = request.one_handle;
   const creation what{mapped_bytes - segment.sizes.mapped_bytes, wanted.handle_bytes};
@@ -473,19 +473,16 @@ growable_range::~growable_range() {
 // The caller names no stream, and the range's own may have been destroyed: an event behind all work
 // ends the segments. What is filled is filled by the default stream.
 status growable_range::close_unnamed() {
-  const bool may_name = memory_->options().streams_forgotten;
-  if (segments_.empty() || may_name || !engine_->time().marks_all()) return close_locked(stream_);
+  if (segments_.empty() || engine_->time().may_name(stream_)) return close_locked(stream_);
   check(!is_closed_, "a closed range has segments");
   check(pins_.empty(), "a range ends under a pin, and nobody closes it");
   timeline& time = engine_->time();
-  const result<ticket_ref> last_use = time.mark_unnamed(stream_, false);
+  const result<ticket_ref> last_use = time.mark_unnamed(stream_);
   if (!last_use) return last_use.error();
   const contents_rule rule = memory_->options().contents;
   if (rule == contents_rule::zero_on_release || rule == contents_rule::poison) {
     constexpr stream_handle filler = stream_handle::default_stream;
-    if (stream_ != filler) {
-      if (status ordered = time.order(filler, *last_use); !ordered) return ordered;
-    }
+    if (status ordered = time.order(filler, *last_use); !ordered) return ordered;
     return close_locked(filler);
   }
   const sync::shared_guard changing(engine_->rooms_mutex());

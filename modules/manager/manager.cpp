@@ -327,7 +327,7 @@ status manager::empty() {
   for (address first = engine_->records().lowest(); first; first = engine_->records().lowest()) {
     const result<block*> claimed = claim(first);
     if (!claimed) return claimed.error();
-    const result<ticket_ref> last_use = end_use(**claimed);
+    const result<ticket_ref> last_use = end_use(**claimed, 0);
     check((*claimed)->base == first, "another block is freed than the lowest");
     const status gone = last_use ? engine_->dissolve(**claimed, *last_use) : last_use.error();
     if (!gone) {
@@ -483,7 +483,7 @@ result<block*> manager::grow_cached(block& cached, const block_request& request)
   const stream_handle old_stream = std::exchange(cached.stream, request.stream);
   const status tracked = engine_->records().insert_claimed(cached);
   check(tracked.has_value(), "a cached range overlaps an allocation");
-  const resize_plan plan{request.sizes, request.stream, cached.last_use};
+  const resize_plan plan{request.sizes, request.stream, cached.last_use, true};
   status grown = engine_->grow_in_place(cached, plan);
   if (!grown && grown.error().code == errc::out_of_addresses) grown = engine_->move(cached, plan);
   if (!grown && (cached.sizes.user_bytes == 0 || cached.locked_count > 0)) {
@@ -546,31 +546,38 @@ status manager::free(address at) {
   const result<block*> claimed = claim(at);
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at, another_block);
-  const result<ticket_ref> last_use = end_use(**claimed);
+  const result<ticket_ref> last_use = end_use(**claimed, 0);
   if (last_use) return free_after(**claimed, *last_use);
   engine_->records().unclaim(**claimed);
   return last_use.error();
 }
 
-// A point behind the work of the block's stream, which no caller names here, and behind the fill of
-// what is freed. The stream may have been destroyed: the default stream fills then.
-result<ticket_ref> manager::end_use(block& gone) {
-  check(gone.claimed, "a block's use ends without a claim");
+// A point behind the work of the block's stream and behind the fill of its bytes from `from_bytes`
+// on, which go. Without `is_named` no caller names the stream.
+result<ticket_ref> manager::end_use(block& used, std::uint64_t from_bytes, bool is_named) {
+  check(used.claimed, "a block's use ends without a claim");
   timeline& time = engine_->time();
-  const bool is_filled = clears_on_release() && gone.sizes.user_bytes != 0;
-  if (!is_filled) return time.mark_unnamed(gone.stream, options_.streams_forgotten);
-  stream_handle filler = gone.stream;
-  if (!options_.streams_forgotten && time.marks_all()) {
-    filler = stream_handle::default_stream;
-    const result<ticket_ref> last_use = time.mark_unnamed(gone.stream, false);
-    if (!last_use) return last_use;
-    check(last_use->get() == nullptr || !last_use->known_passed(), "a new point has passed");
-    if (gone.stream != filler) {
-      if (status ordered = time.order(filler, *last_use); !ordered) return ordered.error();
-    }
-  }
-  if (status filled = fill_released(gone, 0, filler); !filled) return filled.error();
-  return time.mark(filler);
+  const bool is_filled =
+      clears_on_release() && used.sizes.user_bytes != 0 && from_bytes < used.sizes.mapped_bytes;
+  if (!is_filled) return mark_use(used.stream, is_named);
+  const result<stream_handle> filler = choose_filler(used.stream, is_named);
+  if (!filler) return filler.error();
+  if (status filled = fill_released(used, from_bytes, *filler); !filled) return filled.error();
+  return time.mark(*filler);
+}
+
+// The stream that fills behind the work of `stream`: the default stream, ordered behind all work,
+// where `stream` may have been destroyed.
+result<stream_handle> manager::choose_filler(stream_handle stream, bool is_named) {
+  check(options_.contents != contents_rule::none, "a fill is planned where nothing is filled");
+  timeline& time = engine_->time();
+  if (is_named || time.may_name(stream)) return stream;
+  constexpr stream_handle filler = stream_handle::default_stream;
+  const result<ticket_ref> last_use = time.mark_unnamed(stream);
+  if (!last_use) return last_use.error();
+  check(last_use->get() == nullptr || !last_use->known_passed(), "a new point has passed");
+  if (status ordered = time.order(filler, *last_use); !ordered) return ordered.error();
+  return filler;
 }
 
 status manager::free(address at, stream_handle last_use) {
@@ -681,24 +688,27 @@ result<address> manager::resize_claimed(block& resized, const resize_request& re
                   "the block's memory has moved to another: it can only be freed");
   }
   if (status unlocked = engine_->unlock(resized); !unlocked) return unlocked.error();
-  resize_plan plan{*sizes, resized.stream, ticket_ref{}};
+  resize_plan plan{*sizes, resized.stream, ticket_ref{}, request.names_stream};
   status done;
   const range_sizes before = resized.sizes;
   if (sizes->mapped_bytes > resized.sizes.mapped_bytes) {
     done = grow(resized, request, plan);
   } else {
-    if (sizes->mapped_bytes < resized.sizes.mapped_bytes) {
-      done = fill_released(resized, sizes->user_bytes, resized.stream);
-      if (!done) return done.error();
-    }
-    const result<ticket_ref> last_use = engine_->time().mark(resized.stream);
+    const bool is_cut = sizes->mapped_bytes < resized.sizes.mapped_bytes;
+    const result<ticket_ref> last_use =
+        end_use(resized, is_cut ? sizes->user_bytes : resized.sizes.mapped_bytes, plan.is_named);
     if (!last_use) return last_use.error();
+    // What another stream fills reaches into memory that stays.
+    const bool is_filled = is_cut && clears_on_release();
+    if (is_filled && !plan.is_named && !engine_->time().may_name(resized.stream)) {
+      if (status waited = engine_->time().wait(*last_use); !waited) return waited.error();
+    }
     plan.last_use = *last_use;
     done = engine_->shrink(resized, plan);
   }
   if (!done) return done.error();
   (void)engine_->refresh_rights(resized);  // what the driver refuses now, a later call tries again
-  if (status filled = fill_grown(resized, before); !filled) return filled.error();
+  if (status filled = fill_grown(resized, before, plan.is_named); !filled) return filled.error();
   check(resized.sizes.user_bytes == request.size_bytes, "a block is not as large as asked for");
   check(resized.sizes.mapped_bytes >= request.size_bytes, "a block has less memory than bytes");
   return resized.base;
@@ -720,7 +730,7 @@ status manager::grow(block& grown, const resize_request& request, resize_plan pl
         "memory_options::contents: a block that is filled grows in place only; leave room "
         "behind it (allocate_request::growth_bytes)");
   }
-  const result<ticket_ref> last_use = engine_->time().mark(grown.stream);
+  const result<ticket_ref> last_use = mark_use(grown.stream, request.names_stream);
   if (!last_use) return last_use.error();
   check(grown.claimed && grown.base == request.at, another_block);
   plan.last_use = *last_use;
@@ -813,8 +823,8 @@ status manager::remap_claimed(block& target, block& source, const copy_request& 
   // Everything that the streams concerned were given must have finished: the target's addresses
   // change hands now.
   for (const stream_handle stream : {request.stream, target.stream, source.stream}) {
-    const bool is_named = options_.streams_forgotten || stream == request.stream;
-    const result<ticket_ref> last_use = engine_->time().mark_unnamed(stream, is_named);
+    const result<ticket_ref> last_use =
+        engine_->time().mark_unnamed(stream, stream == request.stream);
     if (!last_use) return last_use.error();
     const result<bool> idle = engine_->time().passed(*last_use);
     if (!idle) return idle.error();

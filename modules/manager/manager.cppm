@@ -61,7 +61,8 @@ export struct resize_request {
   address at{};                    ///< what allocate returned
   std::uint64_t size_bytes = 0;    ///< not 0
   std::uint64_t growth_bytes = 0;  ///< room to keep behind the block where it has to move
-  bool may_move = true;  ///< false: grow at the same address or fail with out_of_addresses
+  bool may_move = true;       ///< false: grow at the same address or fail with out_of_addresses
+  bool names_stream = false;  ///< the block's stream exists: work waits on it instead of the caller
 };
 
 /// What a copy may do to its source. [E2, E4]
@@ -232,8 +233,10 @@ export class manager {
   void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                   stream_handle stream) noexcept;
 
-  /// Requires: the block's stream exists. Other streams that use the block are ordered behind it
-  /// before they use what was added, and before it when the block may move or shrink.
+  /// Requires: other streams that use the block are ordered behind its own, or settle() is called,
+  /// before they use what was added; they are ordered before it when the block may move or shrink.
+  /// Without request.names_stream and memory_options::streams_forgotten the block's stream may have
+  /// been destroyed, and no stream is being captured (on a driver with features::record_all).
   /// Effects: changes the size and keeps the data: in place where the addresses behind the block
   /// are free, else by mapping the same memory at a new address, which is returned. No byte is
   /// copied. The old addresses stay mapped until the work given to the block's stream has finished.
@@ -246,7 +249,8 @@ export class manager {
   /// found, and free() is the only call that takes it. What of its memory still stands mapped goes
   /// back with it.
   /// Cost: driver calls by the number of pieces added or moved, not by bytes. Blocks where memory
-  /// is short, and to move a block on a driver without aliases.
+  /// is short, and to move a block on a driver without aliases. Where the block's stream is not
+  /// named, it blocks until the earlier users of the added memory, and fills, have finished.
   [[nodiscard]] result<address> resize(const resize_request& request);
 
   /// Requires: a stream of which no live block is; called before the stream is destroyed. Its work
@@ -458,7 +462,13 @@ export class manager {
   }
   [[nodiscard]] result<block*> claim(address at, pinned_record pinned = pinned_record::refused);
   [[nodiscard]] result<exported_range> describe_export(block& given);
-  [[nodiscard]] result<ticket_ref> end_use(block& gone);
+  [[nodiscard]] result<ticket_ref> end_use(block& used, std::uint64_t from_bytes,
+                                           bool is_named = false);
+  [[nodiscard]] result<stream_handle> choose_filler(stream_handle stream, bool is_named);
+  [[nodiscard]] result<ticket_ref> mark_use(stream_handle stream, bool is_named) {
+    check(engine_ != nullptr, "work is marked before there is memory");
+    return is_named ? engine_->time().mark(stream) : engine_->time().mark_unnamed(stream);
+  }
   [[nodiscard]] status free_after(block& gone, const ticket_ref& last_use);
   void check_made(const block& made, const block_request& wanted) const noexcept;
   [[nodiscard]] result<address> allocate_checked(const block_request& wanted);
@@ -579,9 +589,14 @@ export class manager {
     return options_.contents == contents_rule::zero_on_release ||
            options_.contents == contents_rule::poison;
   }
+  [[nodiscard]] bool clears_on_acquire() const noexcept {
+    return options_.contents == contents_rule::zero_on_acquire ||
+           options_.contents == contents_rule::poison;
+  }
   [[nodiscard]] status finish_made(block& made);
-  [[nodiscard]] status fill_acquired(const block& of, std::uint64_t from_bytes);
-  [[nodiscard]] status fill_grown(block& of, const range_sizes& before);
+  [[nodiscard]] status fill_acquired(const block& of, std::uint64_t from_bytes,
+                                     stream_handle stream);
+  [[nodiscard]] status fill_grown(block& of, const range_sizes& before, bool is_named);
   [[nodiscard]] status fill_released(block& of, std::uint64_t from_bytes, stream_handle stream);
 
   // Between the engine and the history.

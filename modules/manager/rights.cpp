@@ -183,7 +183,7 @@ std::uint64_t manager::spilled_bytes() const noexcept {
 status manager::finish_made(block& made) {
   check(made.claimed, "a block is finished that is not its maker's");
   status finished = engine_->refresh_rights(made);
-  if (finished) finished = fill_acquired(made, 0);
+  if (finished) finished = fill_acquired(made, 0, made.stream);
   if (finished) return finished;
   const result<ticket_ref> last_use = engine_->time().mark(made.stream);
   const ticket_ref until = last_use ? *last_use : made.last_use;
@@ -192,24 +192,27 @@ status manager::finish_made(block& made) {
 }
 
 // Behind the work of those who had the memory before: the block's stream is ordered so.
-status manager::fill_acquired(const block& of, std::uint64_t from_bytes) {
-  if (options_.contents == contents_rule::none ||
-      options_.contents == contents_rule::zero_on_release)
-    return {};
+status manager::fill_acquired(const block& of, std::uint64_t from_bytes, stream_handle stream) {
+  if (!clears_on_acquire()) return {};
   check(from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");
   const std::uint8_t value = options_.contents == contents_rule::poison ? poison_byte : 0;
-  return driver_->fill(
-      {{of.base + from_bytes, of.sizes.mapped_bytes - from_bytes}, value, of.stream});
+  return driver_->fill({{of.base + from_bytes, of.sizes.mapped_bytes - from_bytes}, value, stream});
 }
 
 // Where the driver refuses it, what was added goes again; if it refuses that too, the block stays
-// larger. It is at its address either way.
-status manager::fill_grown(block& of, const range_sizes& before) {
-  if (of.sizes.user_bytes <= before.user_bytes) return {};
-  const status filled = fill_acquired(of, before.user_bytes);
+// larger. It is at its address either way. The thread waits for another stream than the block's.
+status manager::fill_grown(block& of, const range_sizes& before, bool is_named) {
+  if (of.sizes.user_bytes <= before.user_bytes || !clears_on_acquire()) return {};
+  timeline& time = engine_->time();
+  const result<stream_handle> filler = choose_filler(of.stream, is_named);
+  status filled = filler ? fill_acquired(of, before.user_bytes, *filler) : status{filler.error()};
+  if (filled && *filler != of.stream) {
+    const result<ticket_ref> arrived = time.mark(*filler);
+    filled = arrived ? time.wait(*arrived) : status{arrived.error()};
+  }
   if (filled) return filled;
   check(of.claimed && of.sizes.mapped_bytes >= before.mapped_bytes, "a block grew to less");
-  const result<ticket_ref> last_use = engine_->time().mark(of.stream);
+  const result<ticket_ref> last_use = mark_use(of.stream, is_named);
   if (last_use) (void)engine_->shrink(of, {before, of.stream, *last_use});
   return filled;
 }

@@ -155,10 +155,9 @@ status manager::finish_work(std::span<const stream_handle> streams) {
   std::vector<stream_handle> waits;
   if (status room = reserve_more(waits, streams.size() + suspending_.size()); !room) return room;
   waits.insert(waits.end(), streams.begin(), streams.end());
-  const bool may_name = options_.streams_forgotten || !engine_->time().marks_all();
   bool needs_all = false;
   for (const block* each : suspending_) {
-    if (may_name || each->stream == stream_handle::default_stream) {
+    if (engine_->time().may_name(each->stream)) {
       waits.push_back(each->stream);
     } else {
       needs_all = true;

@@ -77,6 +77,7 @@ result<core_plan> plan_core(driver_interface& driver, const memory_options& opti
   plan.options.physical.budget_bytes = options.budget_bytes;
   plan.options.reservation.reservation_bytes = options.reservation_bytes;
   plan.options.grants = grants_for(home, wanted.where);
+  plan.options.streams_forgotten = options.streams_forgotten;
   if (status added = add_peers(driver, options, wanted.where, plan.options.grants); !added)
     return added.error();
   if (options.spill) {

@@ -30,6 +30,7 @@ export struct core_options {
   physical_options physical{};
   reservation_options reservation{};
   grant_list grants{};
+  bool streams_forgotten = false;  ///< memory_options::streams_forgotten
 };
 
 /// What the driver and the options say about a core to be. Its owner decides what granularity its
@@ -60,7 +61,7 @@ export [[nodiscard]] status check_reach(driver_interface& driver, location memor
 /// device.
 export struct device_core {
   device_core(driver_ref driver, const core_options& options)
-      : time(driver),
+      : time(driver, options.streams_forgotten),
         memory(driver, options.physical),
         space(driver, options.reservation),
         remaps(driver, time, memory, options.grants) {

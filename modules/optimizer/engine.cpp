@@ -70,7 +70,9 @@ status engine::map_fresh(block& fresh, const block_request& request) {
   }
   check(size_of(fresh.memories, fresh.memories.size()) == request.sizes.mapped_bytes,
         "the pieces are not what is to be mapped");
-  const remap_outcome mapped = core_.remaps.map(plan_of(fresh));
+  mapping_plan plan = plan_of(fresh);
+  plan.is_named = true;
+  const remap_outcome mapped = core_.remaps.map(plan);
   if (mapped.result) return {};
   drop_holders(fresh.memories, 0, ticket_ref{});
   fresh.has_memory = false;
@@ -127,8 +129,9 @@ status engine::map_tail(block& grown, memory_list& memories, const resize_plan& 
   const std::size_t old_count = grown.memories.size();
   check(memories.size() > old_count, "a block grows without a piece");
   const auto fresh = std::span<physical_memory* const>(memories).subspan(old_count);
-  const remap_outcome mapped = core_.remaps.map(
-      {grown.base + grown.sizes.mapped_bytes, fresh, plan.stream, grown.own_rights.get()});
+  const remap_outcome mapped =
+      core_.remaps.map({grown.base + grown.sizes.mapped_bytes, fresh, plan.stream,
+                        grown.own_rights.get(), plan.is_named});
   range_sizes sizes = plan.sizes;
   sizes.reserved_bytes = std::max(sizes.reserved_bytes, grown.sizes.reserved_bytes);
   if (!mapped.result) {
@@ -420,6 +423,7 @@ status engine::map_elsewhere(block& moved, block& spare, const resize_plan& plan
   if (done) {
     elsewhere = plan_of(spare);
     elsewhere.own_rights = moved.own_rights.get();
+    elsewhere.is_named = plan.is_named;
     mapped =
         may_alias_ ? core_.remaps.map(elsewhere) : core_.remaps.exchange(plan_of(moved), elsewhere);
   }
@@ -507,7 +511,7 @@ status engine::show(block& target, block& source, const show_plan& plan) {
     return ready;
   }
   const mapping_plan shown_plan{target.base, std::span<physical_memory* const>(memories),
-                                target.stream, target.own_rights.get()};
+                                target.stream, target.own_rights.get(), target.stream == plan.user};
   const remap_outcome shown = core_.remaps.exchange(plan_of(target), shown_plan);
   if (!shown.result) return undo_show(target, source, memories, shown);
   place(target, target.sizes, memories);

@@ -115,6 +115,7 @@ export struct resize_plan {
   range_sizes sizes{};
   stream_handle stream = stream_handle::default_stream;
   ticket_ref last_use;
+  bool is_named = false;           ///< the call is passed the stream, which exists
   std::uint64_t handle_bytes = 0;  ///< no piece is larger; 0: as few as the memory at hand allows
   bool one_handle = false;         ///< what is missing is one piece
 };

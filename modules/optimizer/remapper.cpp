@@ -75,7 +75,9 @@ remap_outcome remapper::map(const mapping_plan& plan) {
   check(!plan.memories.empty(), "a mapping plan without pieces");
   check(plan.at.value != 0, "a mapping plan without an address");
   for (const physical_memory* part : plan.memories) {
-    if (status ordered = time_.order(plan.stream, part->last_use); !ordered) return {ordered, 0};
+    const status ordered = plan.is_named ? time_.order(plan.stream, part->last_use)
+                                         : time_.order_unnamed(plan.stream, part->last_use);
+    if (!ordered) return {ordered, 0};
   }
   std::size_t mapped_count = 0;
   address at = plan.at;
@@ -145,8 +147,9 @@ remap_outcome remapper::restore(const mapping_plan& plan, std::size_t standing_c
   if (standing_count == plan.memories.size()) return {status{}, standing_count};
   const mapping_plan standing{plan.at, plan.memories.first(standing_count), plan.stream,
                               plan.own_rights};
-  const mapping_plan missing{plan.at + standing.size_bytes(), plan.memories.subspan(standing_count),
-                             plan.stream, plan.own_rights};
+  mapping_plan missing = plan;
+  missing.at = plan.at + standing.size_bytes();
+  missing.memories = plan.memories.subspan(standing_count);
   remap_outcome again = map(missing);
   for (int left = undo_attempts - 1; left > 0 && !again.result && again.mapped_count == 0; --left)
     again = map(missing);

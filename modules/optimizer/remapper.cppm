@@ -47,6 +47,7 @@ export struct mapping_plan {
   std::span<physical_memory* const> memories;
   stream_handle stream = stream_handle::default_stream;
   const grant_list* own_rights = nullptr;  ///< besides those of everything, which they overrule
+  bool is_named = false;  ///< the call is passed the stream, which exists: see timeline
 
   [[nodiscard]] std::uint64_t size_bytes() const noexcept {
     std::uint64_t sum_bytes = 0;
@@ -97,7 +98,9 @@ export class remapper {
     return version_.load(std::memory_order_acquire);
   }
 
-  /// Maps and gives access. On failure mapped_count is 0 unless undoing failed too.
+  /// Orders the stream behind the earlier users of the pieces, maps and gives access. Blocks where
+  /// the stream is not named (timeline::order_unnamed). On failure mapped_count is 0 unless undoing
+  /// failed too.
   [[nodiscard]] remap_outcome map(const mapping_plan& plan);
 
   /// Undoes the mappings of a plan that nothing uses any more. On failure mapped_count says what

@@ -99,7 +99,9 @@ export class ticket_ref {
 /// Makes and asks tickets on one driver. Outlives every ticket it makes.
 export class timeline {
  public:
-  explicit timeline(driver_ref driver) noexcept : driver_(driver) {}
+  /// `streams_forgotten`: memory_options::streams_forgotten.
+  explicit timeline(driver_ref driver, bool streams_forgotten = false) noexcept
+      : driver_(driver), streams_forgotten_(streams_forgotten) {}
   timeline(const timeline&) = delete;
   timeline& operator=(const timeline&) = delete;
   ~timeline();
@@ -108,12 +110,15 @@ export class timeline {
   /// returns. Errors: out_of_host_memory, and what create_event and record_event answer; nothing is
   /// changed then.
   [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
-  /// The same for a stream that the caller of the allocator does not name, and that may have been
-  /// destroyed: an event behind all work stands for it, so that the stream is not named to the
-  /// driver. Later work on the stream still needs no wait for the ticket. With `may_name`, for the
-  /// default stream and where there is no such event, as mark(); a stream that the driver refuses
-  /// is then covered by such an event too. Errors: as mark() and mark_all().
-  [[nodiscard]] result<ticket_ref> mark_unnamed(stream_handle stream, bool may_name);
+  /// Whether a call that is not passed the stream may name it to the driver all the same.
+  [[nodiscard]] bool may_name(stream_handle stream) const noexcept {
+    return streams_forgotten_ || stream == stream_handle::default_stream || !marks_all();
+  }
+  /// As mark(), for a stream that may have been destroyed: unless the call is passed the stream
+  /// (`is_named`), or may_name() it, an event behind all work stands for it, and the stream is not
+  /// named to the driver. A stream that the driver refuses is covered as by cover_all(). Later work
+  /// on the stream still needs no wait for the ticket. Errors: as mark() and cover_all().
+  [[nodiscard]] result<ticket_ref> mark_unnamed(stream_handle stream, bool is_named = false);
 
   /// Whether one event can stand for the work of all streams: mark_all() may be called.
   [[nodiscard]] bool marks_all() const noexcept {
@@ -124,6 +129,9 @@ export class timeline {
   /// done when a call returns. One event. Requires: marks_all(), and that no stream is captured:
   /// the driver answers not_permitted then and spoils the capture. Errors: as mark().
   [[nodiscard]] result<ticket_ref> mark_all();
+  /// The same, where no event can stand for all work by waiting for it: then the ticket is null.
+  /// Requires: no stream is captured. Errors: as mark_all(), and those of synchronize_all.
+  [[nodiscard]] result<ticket_ref> cover_all();
   /// A ticket that passes when all of `points` have: a stream of this timeline's own waits for them
   /// on the device. For drivers without mark_all(), over a mark of each stream. One thread at a
   /// time. Errors: as mark(), and what create_stream and wait_event answer.
@@ -135,6 +143,10 @@ export class timeline {
   /// Makes later work of `stream` wait, on the device, for the ticket. No call where the order
   /// holds already.
   [[nodiscard]] status order(stream_handle stream, const ticket_ref& point);
+  /// The same for a stream that may have been destroyed, and that the call is not passed. Where
+  /// neither may_name() nor the driver lets the stream wait, the calling thread does. Errors: as
+  /// order() and wait().
+  [[nodiscard]] status order_unnamed(stream_handle stream, const ticket_ref& point);
 
   /// The ticket's stream is going away, and its number may come back for another one: from now on
   /// order() makes that one wait, too. Nobody else looks at the ticket meanwhile.
@@ -149,19 +161,21 @@ export class timeline {
   [[nodiscard]] status wait(const ticket_ref& point);
 
   /// Waits for all that `stream` has been given so far; where the driver refuses the stream, for
-  /// all work of the device, if one event can stand for it. False: the driver has no such stream,
-  /// which it says of the mark and then of the stream itself. Requires: the stream is not being
-  /// captured. Errors: as mark() and wait(), and what synchronize_stream answers.
+  /// all work of the device. False: the driver has no such stream, which it says of the mark and
+  /// then of the stream itself, and no call that waits for all work. Requires: no stream is being
+  /// captured. Errors: as mark_unnamed() and wait(), and what synchronize_stream answers.
   [[nodiscard]] result<bool> finish(stream_handle stream);
 
  private:
   [[nodiscard]] result<ticket_ref> new_ticket(stream_handle stream) noexcept;
   [[nodiscard]] result<ticket_ref> mark_all_for(stream_handle stream);
+  [[nodiscard]] bool is_of(stream_handle stream, const ticket& point) const noexcept;
   [[nodiscard]] bool is_per_thread(stream_handle stream) const noexcept {
     return driver_->feature_set().is_per_thread(stream);
   }
 
   driver_ref driver_;
+  const bool streams_forgotten_;
   ticket_home home_;
   sync::atomic<std::uint64_t> era_ = 0;
   std::optional<stream_handle> gathering_{};  // of mark_behind()

@@ -122,14 +122,25 @@ result<ticket_ref> timeline::mark(stream_handle stream) {
   return point;
 }
 
-result<ticket_ref> timeline::mark_unnamed(stream_handle stream, bool may_name) {
-  const bool is_default = stream == stream_handle::default_stream;
-  if (may_name || is_default || !marks_all()) {
+result<ticket_ref> timeline::mark_unnamed(stream_handle stream, bool is_named) {
+  check(stream != stream_gone, "a point of a stream is marked that was forgotten");
+  if (is_named || may_name(stream)) {
     result<ticket_ref> own = mark(stream);
     const bool is_refused = !own && own.error().code == errc::invalid_argument;
-    if (!is_refused || is_per_thread(stream) || !marks_all()) return own;
+    if (!is_refused || is_per_thread(stream)) return own;
+    if (!marks_all()) {
+      const result<ticket_ref> all = cover_all();
+      return all || all.error().code != errc::not_supported ? all : own;
+    }
   }
   return mark_all_for(stream);
+}
+
+result<ticket_ref> timeline::cover_all() {
+  if (marks_all()) return mark_all();
+  const status waited = driver_->synchronize_all();
+  check(driver_->feature_set().streams, "a driver without streams has work to wait for");
+  return waited ? result<ticket_ref>{ticket_ref{}} : result<ticket_ref>{waited.error()};
 }
 
 result<ticket_ref> timeline::mark_all() { return mark_all_for(stream_gone); }
@@ -187,12 +198,28 @@ result<bool> timeline::finish(stream_handle stream) {
 status timeline::order(stream_handle stream, const ticket_ref& point) {
   if (is_per_thread(stream)) return per_thread_stream;
   if (point.known_passed()) return {};
-  check(point.get()->era <= era_.load(std::memory_order_acquire), "a ticket is of a later era");
-  const bool is_same = point.get()->era == era_.load(std::memory_order_acquire);
-  if (is_same && point.get()->stream == stream) return {};
+  if (is_of(stream, *point.get())) return {};
   const result<bool> finished = passed(point);
   if (!finished) return finished.error();
   return *finished ? status{} : driver_->wait_event(stream, point.get()->event);
+}
+
+status timeline::order_unnamed(stream_handle stream, const ticket_ref& point) {
+  check(stream != stream_gone, "a stream is ordered that was forgotten");
+  if (may_name(stream)) {
+    const status ordered = order(stream, point);
+    if (ordered || ordered.error().code != errc::invalid_argument) return ordered;
+  }
+  if (point.known_passed() || is_of(stream, *point.get())) return {};
+  check(!is_per_thread(stream), "an allocator's own stream is another one in each thread");
+  return wait(point);
+}
+
+// Whether the stream's later work is behind the point anyhow.
+bool timeline::is_of(stream_handle stream, const ticket& point) const noexcept {
+  const std::uint64_t era = era_.load(std::memory_order_acquire);
+  check(point.era <= era, "a ticket is of a later era");
+  return point.era == era && point.stream == stream;
 }
 
 void timeline::orphan(const ticket_ref& point) noexcept {

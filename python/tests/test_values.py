@@ -203,7 +203,10 @@ CALLS = {
     "Range.free": (dict(stream=NUMBER), {}),
     "Range.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
     "Range.set_access": (dict(rights=RIGHTS), {}),
-    "Range.resize": (dict(size=NUMBER, growth=NUMBER, in_place=FLAG), lambda b: dict(size=MIB)),
+    "Range.resize": (
+        dict(size=NUMBER, growth=NUMBER, in_place=FLAG, names_stream=FLAG),
+        lambda b: dict(size=MIB),
+    ),
     "cupy.Functions": (
         dict(pool=OBJECT, current_stream=FUNCTION),
         lambda b: dict(pool=b.pool, current_stream=lambda: types.SimpleNamespace(ptr=0)),

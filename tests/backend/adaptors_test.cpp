@@ -139,6 +139,7 @@ class full_driver : public bare_driver {
     return note(call::record_event, number(e), number(s));
   }
   status record_all(vmm::event_handle e) { return note(call::record_all, number(e)); }
+  status synchronize_all() { return note(call::synchronize_all); }
   vmm::result<bool> query_event(vmm::event_handle e) {
     if (const status written = note(call::query_event, number(e)); !written) return written.error();
     return true;
@@ -274,6 +275,7 @@ void call_refinements(B& b, answer_list& list) {
   list.add(b.destroy_event(vmm::event_handle{122}));
   list.add(b.record_event(vmm::event_handle{123}, vmm::stream_handle{124}));
   list.add(b.record_all(vmm::event_handle{151}));
+  list.add(b.synchronize_all());
   list.add(b.query_event(vmm::event_handle{125}), as_number);
   list.add(b.wait_event(vmm::stream_handle{126}, vmm::event_handle{127}));
   list.add(b.synchronize_event(vmm::event_handle{128}));

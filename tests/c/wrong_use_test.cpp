@@ -614,7 +614,9 @@ TEST_F(WrongUse, FlagsThatAreNeitherYesNorNo) {
   resize.at = block;
   resize.size_bytes = 4096;
   refuses_flags<vmm_resize_request>(
-      resize, VMM_ERROR_INVALID_ARGUMENT, {{"in_place", &vmm_resize_request::in_place}},
+      resize, VMM_ERROR_INVALID_ARGUMENT,
+      {{"in_place", &vmm_resize_request::in_place},
+       {"names_stream", &vmm_resize_request::names_stream}},
       [&](const vmm_resize_request& wrong) { return vmm_manager_resize(manager, &wrong, &block); });
   EXPECT_GOOD(vmm_manager_free(manager, block));
   auto request = sized<vmm_export_request>();

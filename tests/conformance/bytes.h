@@ -199,6 +199,35 @@ TEST_P(Conformance, AStreamThatIsNotCapturedSaysSo) {
   EXPECT_TRUE(fine(driver().destroy_stream(*stream)));
 }
 
+// Streams that were destroyed, too.
+TEST_P(Conformance, AllWorkIsWaitedFor) {
+  if (!has().all_wait || !can().streams) {
+    EXPECT_TRUE(
+        refused(driver().synchronize_all(), vmm::call::synchronize_all, {errc::not_supported}));
+    return;
+  }
+  if (!has().bytes) GTEST_SKIP() << "no bytes";
+  EXPECT_TRUE(fine(driver().synchronize_all()));
+  const auto range = reserved(4);
+  usable(range, created(4));
+  for (std::uint8_t round = 0; round < 8; ++round) {
+    const vmm::stream_handle streams[] = {*driver().create_stream(), *driver().create_stream()};
+    const auto low = slots(range, 0, 2);
+    const auto high = slots(range, 2, 2);
+    ASSERT_TRUE(fine(driver().fill({low, round, streams[0]})));
+    ASSERT_TRUE(fine(driver().fill({high, round, streams[1]})));
+    ASSERT_TRUE(fine(driver().destroy_stream(streams[0])));
+    ASSERT_TRUE(fine(driver().synchronize_all()));
+    std::vector<std::byte> seen(low.size_bytes);
+    for (const vmm::address_range half : {low, high}) {
+      ASSERT_TRUE(fine(driver().read(seen, half.base)));
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), static_cast<std::byte>(round)),
+                static_cast<std::ptrdiff_t>(seen.size()));
+    }
+    ASSERT_TRUE(fine(driver().destroy_stream(streams[1])));
+  }
+}
+
 TEST_P(Conformance, OneEventStandsForAllWork) {
   if (!has().streams || !has().bytes) GTEST_SKIP() << "no streams";
   if (!has().all_work) {

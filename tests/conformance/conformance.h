@@ -51,6 +51,7 @@ struct unseen {
 struct refinements {
   bool streams = false;
   bool all_work = false;
+  bool all_wait = false;
   bool capture = false;
   bool bytes = false;
   bool retain = false;
@@ -117,6 +118,7 @@ tested_backend describe_backend(const char* name) {
   return {.name = name,
           .has = {.streams = vmm::stream_backend<driver>,
                   .all_work = vmm::all_work_backend<driver>,
+                  .all_wait = vmm::all_wait_backend<driver>,
                   .capture = vmm::capture_backend<driver>,
                   .bytes = vmm::copy_backend<driver>,
                   .retain = vmm::retain_backend<driver>,

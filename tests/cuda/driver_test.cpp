@@ -493,6 +493,20 @@ TEST_F(Cuda, OneEventStandsForAllWork) {
   ASSERT_TRUE(driver.destroy_stream(stream));
 }
 
+TEST_F(Cuda, AllWorkIsWaitedForOutsideOfCaptures) {
+  cuda_driver driver = open();
+  const vmm::stream_handle stream = *driver.create_stream();
+  const vmm::stream_handle gone = *driver.create_stream();
+  ASSERT_TRUE(fake().launch(gone, {.duration_us = 1e6}));
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  ASSERT_TRUE(driver.synchronize_all());
+  EXPECT_EQ(fake().resource_counts().pending_work, 0u);
+  ASSERT_TRUE(fake().begin_capture(stream, vmm::capture_mode::relaxed));
+  EXPECT_EQ(driver.synchronize_all().error().code, errc::not_permitted);
+  EXPECT_FALSE(fake().end_capture(stream)) << "the capture was spoiled";
+  ASSERT_TRUE(driver.destroy_stream(stream));
+}
+
 TEST_F(Cuda, ADriverWithoutTheEventForAllWorkSaysSo) {
   standin().hide("cuCtxRecordEvent");
   cuda_driver driver = open();

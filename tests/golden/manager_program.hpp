@@ -202,7 +202,7 @@ class manager_program {
   void resize() {
     block& resized = some_block();
     if (resized.is_given_up) return;
-    vmm::resize_request request{.at = resized.at};
+    vmm::resize_request request{.at = resized.at, .names_stream = true};
     request.size_bytes = (1 + below(12)) * granule_bytes() - below(2) * 8;
     request.growth_bytes = below(4) * granule_bytes();
     request.may_move = below(2) == 0;

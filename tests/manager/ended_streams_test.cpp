@@ -6,9 +6,11 @@
 // give everything back. [R18] Method: streams that are destroyed under running kernels, on a fake
 // driver that ends the process at a use of a destroyed stream and of memory in use; random
 // programs.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -64,6 +66,19 @@ class EndedManager : public testing::Test {
     return at;
   }
 
+  // Another round may open().
+  void end() {
+    ASSERT_TRUE(managed->validate());
+    managed.reset();
+    ASSERT_TRUE(driver.destroy_stream(lasting));
+    ASSERT_TRUE(driver.finish_all());
+    ASSERT_TRUE(driver.check_empty()) << driver.report();
+    lasting = *driver.create_stream();
+  }
+  [[nodiscard]] static bool clears(vmm::contents_rule rule) {
+    return rule == vmm::contents_rule::zero_on_acquire || rule == vmm::contents_rule::poison;
+  }
+
   vmm::fake_driver driver;
   stream_handle lasting{};
   std::unique_ptr<vmm::manager> managed;
@@ -90,10 +105,7 @@ TEST_F(EndedManager, ItsBlockIsFreedAndServesOthersBehindItsWork) {
     use(again, 8 * MiB, lasting);
     ASSERT_TRUE(managed->free(again));
     (void)managed->drain();
-    managed.reset();
-    ASSERT_TRUE(driver.destroy_stream(lasting));
-    ASSERT_TRUE(driver.finish_all());
-    lasting = *driver.create_stream();
+    end();
   }
 }
 
@@ -106,6 +118,100 @@ TEST_F(EndedManager, ABlockOfALastingStreamServesItAgainWithoutAWait) {
   ASSERT_TRUE(managed->free(at));
   EXPECT_EQ(allocate(8 * MiB, lasting), at);
   EXPECT_EQ(driver.calls(call::wait_event), 0u);
+}
+
+// In place, elsewhere and to less, with memory that another stream's unfinished work still uses.
+// What is new may be used at once by any stream.
+TEST_F(EndedManager, ItsBlockIsResized) {
+  for (const vmm::contents_rule rule :
+       {vmm::contents_rule::none, vmm::contents_rule::zero_on_acquire, vmm::contents_rule::poison,
+        vmm::contents_rule::zero_on_release}) {
+    for (const vmm::alias_level alias : {vmm::alias_level::coherent, vmm::alias_level::none}) {
+      vmm::manager_options options;
+      options.contents = rule;
+      vmm::fake::profile plays = vmm::fake::profile::cuda();
+      plays.can.alias = alias;
+      open(options, plays);
+      const address at = block_of_ended(8 * MiB);
+      const address other = allocate(16 * MiB, lasting);
+      use(other, 16 * MiB, lasting);
+      ASSERT_TRUE(managed->free(other));
+      const auto more = managed->resize({.at = at, .size_bytes = 20 * MiB, .may_move = false});
+      ASSERT_FALSE(more) << "the addresses behind it are taken";
+      ASSERT_EQ(more.error().code, errc::out_of_addresses);
+      const auto moved = managed->resize({.at = at, .size_bytes = 20 * MiB});
+      const bool moves = rule == vmm::contents_rule::none;
+      ASSERT_EQ(moved.has_value(), moves);
+      const address now = moves ? *moved : at;
+      if (moves) use(now + 8 * MiB, 12 * MiB, lasting);
+      ASSERT_TRUE(managed->resize({.at = now, .size_bytes = 3 * MiB}));
+      const auto again = managed->resize({.at = now, .size_bytes = 4 * MiB});
+      ASSERT_TRUE(again);
+      if (clears(rule)) use(*again + 3 * MiB, MiB, lasting);
+      ASSERT_TRUE(managed->free(*again));
+      end();
+    }
+  }
+}
+
+TEST_F(EndedManager, ItsBlockGrowsInPlaceIntoMemoryInUse) {
+  for (const vmm::contents_rule rule :
+       {vmm::contents_rule::none, vmm::contents_rule::zero_on_acquire}) {
+    vmm::manager_options options;
+    options.contents = rule;
+    options.budget_bytes = 24 * MiB;
+    open(options);
+    const stream_handle gone = *driver.create_stream();
+    const address at = *managed->allocate({8 * MiB, 64 * MiB, 0, gone});
+    use(at, 8 * MiB, gone);
+    ASSERT_TRUE(driver.destroy_stream(gone));
+    const address other = allocate(16 * MiB, lasting);
+    use(other, 16 * MiB, lasting);
+    ASSERT_TRUE(managed->free(other));
+    const auto grown = managed->resize({.at = at, .size_bytes = 24 * MiB, .may_move = false});
+    ASSERT_TRUE(grown);
+    const stream_handle next = *driver.create_stream();
+    use(at + 8 * MiB, 16 * MiB, next);
+    ASSERT_TRUE(driver.destroy_stream(next));
+    ASSERT_TRUE(managed->free(at));
+    end();
+  }
+}
+
+// With the stream's name the caller does not wait: the stream does.
+TEST_F(EndedManager, AResizeThatNamesALastingStreamDoesNotWait) {
+  vmm::manager_options options;
+  options.budget_bytes = 24 * MiB;
+  open(options);
+  const address at = *managed->allocate({8 * MiB, 64 * MiB, 0, lasting});
+  const stream_handle other = *driver.create_stream();
+  const address used = allocate(16 * MiB, other);
+  use(used, 16 * MiB, other);
+  ASSERT_TRUE(managed->free(used, other));
+  ASSERT_TRUE(
+      managed->resize({.at = at, .size_bytes = 24 * MiB, .may_move = false, .names_stream = true}));
+  EXPECT_EQ(driver.calls(call::wait_event), 1u);
+  EXPECT_EQ(driver.calls(call::synchronize_event), 0u);
+  EXPECT_GT(driver.resource_counts().pending_work, 0u);
+  use(at, 24 * MiB, lasting);
+  ASSERT_TRUE(managed->resize({.at = at, .size_bytes = 2 * MiB, .names_stream = true}));
+  EXPECT_EQ(driver.calls(call::record_all), 0u);
+  ASSERT_TRUE(managed->free(at));
+  ASSERT_TRUE(driver.destroy_stream(other));
+}
+
+// The target's own stream is not the copy's.
+TEST_F(EndedManager, ACopyByRemappingOntoItsBlock) {
+  open();
+  const address to = block_of_ended(16 * MiB);
+  const address from = allocate(8 * MiB, lasting);
+  use(from, 8 * MiB, lasting);
+  ASSERT_TRUE(driver.finish_all());
+  ASSERT_TRUE(managed->copy({to, from, 8 * MiB, lasting}, vmm::copy_mode::move));
+  EXPECT_EQ(managed->statistics().remapped_copy_count, 1u);
+  use(to, 16 * MiB, lasting);
+  ASSERT_TRUE(managed->free(to));
+  ASSERT_TRUE(managed->free(from));
 }
 
 TEST_F(EndedManager, SuspensionWaitsForItsWork) {
@@ -131,11 +237,7 @@ TEST_F(EndedManager, AGrowableRangeEndsWithItsStream) {
       ASSERT_TRUE(driver.destroy_stream(gone));
     }
     (void)managed->drain();
-    managed.reset();
-    EXPECT_EQ(driver.resource_counts().memory_bytes, 0u);
-    ASSERT_TRUE(driver.destroy_stream(lasting));
-    ASSERT_TRUE(driver.finish_all());
-    lasting = *driver.create_stream();
+    end();
   }
 }
 
@@ -153,47 +255,97 @@ TEST_F(EndedManager, WhereStreamsAreNamedARefusalIsCovered) {
   EXPECT_EQ(driver.misuse_count(), driver.misuse_count(vmm::fake::misuse_kind::stale_handle));
 }
 
-TEST_F(EndedManager, AtRandom) {
+class EndedAtRandom : public EndedManager {
+ protected:
+  struct block {
+    address at;
+    std::uint64_t size_bytes;
+    stream_handle stream;    // of its allocation
+    vmm::event_handle done;  // behind all that was given to use it
+  };
+
+  // Orders the block's own stream behind all of its work, unless that stream is gone.
+  bool order_own(const block& of) {
+    const bool lives = std::count(streams.begin(), streams.end(), of.stream) != 0;
+    if (lives) EXPECT_TRUE(driver.wait_event(of.stream, of.done));
+    return lives;
+  }
+  void make(std::uint64_t size_bytes, stream_handle stream) {
+    blocks.push_back({allocate(size_bytes, stream), size_bytes, stream, *driver.create_event()});
+    use(blocks.back().at, size_bytes, stream);
+    ASSERT_TRUE(driver.record_event(blocks.back().done, stream));
+  }
+  // What is new is used by `user`, which is ordered behind the block's work.
+  void resize(block& changed, std::uint64_t size_bytes, stream_handle user) {
+    const bool lives = order_own(changed);
+    const auto at = managed->resize(
+        {.at = changed.at, .size_bytes = size_bytes, .names_stream = lives && random() % 2 == 0});
+    if (!at) {
+      ASSERT_EQ(at.error().code, errc::out_of_addresses) << "only a block that is filled";
+      ASSERT_NE(managed->options().contents, vmm::contents_rule::none);
+      return;
+    }
+    const std::uint64_t before_bytes = std::exchange(changed.size_bytes, size_bytes);
+    changed.at = *at;
+    if (size_bytes <= before_bytes) return;
+    if (user != changed.stream) ASSERT_TRUE(managed->settle(*at));  // its stream may be gone
+    if (lives) ASSERT_TRUE(driver.record_event(changed.done, changed.stream));
+    ASSERT_TRUE(driver.wait_event(user, changed.done));
+    use(*at + before_bytes, size_bytes - before_bytes, user);
+    ASSERT_TRUE(driver.record_event(changed.done, user));
+  }
+  void free(std::size_t index) {
+    (void)order_own(blocks[index]);
+    ASSERT_TRUE(managed->free(blocks[index].at));
+    ASSERT_TRUE(driver.destroy_event(blocks[index].done));
+    blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+  void step(vmm::growable_range& range) {
+    if (streams.size() < 3) streams.push_back(*driver.create_stream());
+    const std::size_t which = random() % streams.size();
+    const std::uint64_t choice = random() % 24;
+    const std::uint64_t size_bytes = (random() % 8 + 1) * MiB;
+    if (choice < 8) {
+      make(size_bytes, streams[which]);
+    } else if (choice < 13 && !blocks.empty()) {
+      free(random() % blocks.size());
+    } else if (choice < 15) {
+      ASSERT_TRUE(driver.destroy_stream(streams[which]));
+      streams.erase(streams.begin() + static_cast<std::ptrdiff_t>(which));
+    } else if (choice < 20 && choice != 15 && !blocks.empty()) {
+      resize(blocks[random() % blocks.size()], size_bytes, streams[which]);
+    } else if (choice >= 20) {  // ordered behind all that has used it
+      ASSERT_TRUE(driver.finish_all());
+      ASSERT_TRUE(range.resize({.size_bytes = size_bytes, .stream = streams[which]}));
+      use(*range.segment(0), size_bytes, streams[which]);
+    } else {
+      (void)managed->drain();
+      ASSERT_TRUE(driver.advance_us(5e4));
+    }
+  }
+
+  std::mt19937_64 random;
+  std::vector<stream_handle> streams;
+  std::vector<block> blocks;
+};
+
+TEST_F(EndedAtRandom, EachCall) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    std::mt19937_64 random(seed);
+    random.seed(seed);
     vmm::manager_options options;
     if (seed % 3 == 0) options.rules = vmm::policy::keep_mapped();
     if (seed % 3 == 1) options.rules = vmm::policy::virtual_caching();
     if (seed % 4 == 0) options.contents = vmm::contents_rule::zero_on_release;
     open(options);
-    std::vector<stream_handle> streams;
-    struct block {
-      address at;
-      std::uint64_t size_bytes;
-    };
-    std::vector<block> blocks;
-    for (int step = 0; step < 300; ++step) {
-      if (streams.size() < 3) streams.push_back(*driver.create_stream());
-      const std::size_t which = random() % streams.size();
-      const std::uint64_t choice = random() % 16;
-      if (choice < 8) {
-        const std::uint64_t size_bytes = (random() % 8 + 1) * MiB;
-        blocks.push_back({allocate(size_bytes, streams[which]), size_bytes});
-        use(blocks.back().at, size_bytes, streams[which]);
-      } else if (choice < 13 && !blocks.empty()) {
-        const std::size_t gone = random() % blocks.size();
-        ASSERT_TRUE(managed->free(blocks[gone].at));
-        blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(gone));
-      } else if (choice < 15) {
-        ASSERT_TRUE(driver.destroy_stream(streams[which]));
-        streams.erase(streams.begin() + static_cast<std::ptrdiff_t>(which));
-      } else {
-        (void)managed->drain();
-        ASSERT_TRUE(driver.advance_us(5e4));
-      }
+    {
+      vmm::growable_range range(*managed, {.segment_bytes_max = 64 * MiB});
+      for (int left = 400; left > 0 && !HasFatalFailure(); --left) step(range);
+      for (const stream_handle each : streams) ASSERT_TRUE(driver.destroy_stream(each));
+      for (const block& each : blocks) ASSERT_TRUE(driver.destroy_event(each.done));
+      streams.clear();
+      blocks.clear();
     }
-    ASSERT_TRUE(managed->validate());
-    managed.reset();
-    for (const stream_handle each : streams) ASSERT_TRUE(driver.destroy_stream(each));
-    ASSERT_TRUE(driver.destroy_stream(lasting));
-    ASSERT_TRUE(driver.finish_all());
-    ASSERT_TRUE(driver.check_empty()) << driver.report();
-    lasting = *driver.create_stream();
+    end();
   }
 }
 

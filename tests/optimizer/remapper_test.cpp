@@ -211,6 +211,7 @@ TEST_F(Remapper, NothingIsMappedWhereTheWaitFails) {
   open();
   keep_busy(*old_pieces[2]);
   fail(call::wait_event);
+  old_plan.is_named = true;
   const remap_outcome done = remaps->map(old_plan);
   EXPECT_EQ(done.result.error().where, call::wait_event);
   EXPECT_EQ(done.mapped_count, 0u);

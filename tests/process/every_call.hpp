@@ -106,6 +106,8 @@ void use_work(Driver& driver, const objects& of) {
   expect_refused(driver.destroy_stream(of.stream), "destroy_stream");
   if constexpr (vmm::all_work_backend<Driver>)
     expect_refused(driver.record_all(of.event), "record_all");
+  if constexpr (vmm::all_wait_backend<Driver>)
+    expect_refused(driver.synchronize_all(), "synchronize_all");
   if constexpr (vmm::capture_backend<Driver>) {
     expect_refused(driver.query_capture(of.stream), "query_capture");
     expect_refused(driver.query_capture(vmm::stream_handle::default_stream), "query_capture");

@@ -61,6 +61,10 @@ class careless_driver : public vmm::fake_driver {
     if (plant_ == plant::do_not_block) return {};
     return fake_driver::synchronize_event(event);
   }
+  [[nodiscard]] vmm::status synchronize_all() {
+    if (plant_ == plant::do_not_block) return {};
+    return fake_driver::synchronize_all();
+  }
   [[nodiscard]] vmm::status record_event(vmm::event_handle event, vmm::stream_handle stream) {
     const bool first = recorded_.insert(event).second;
     if (plant_ == plant::keep_old_mark && !first) return {};

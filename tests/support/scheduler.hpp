@@ -125,6 +125,9 @@ class scheduled_driver : public vmm::fake_driver {
   [[nodiscard]] auto record_all(vmm::event_handle event) {
     return at_step([&] { return fake_driver::record_all(event); });
   }
+  [[nodiscard]] auto synchronize_all() {
+    return at_step([&] { return fake_driver::synchronize_all(); });
+  }
   [[nodiscard]] auto query_event(vmm::event_handle event) {
     return at_step([&] { return fake_driver::query_event(event); });
   }

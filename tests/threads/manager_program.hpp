@@ -246,6 +246,7 @@ class manager_program {
     vmm::resize_request request;
     request.at = changed->at;
     request.size_bytes = (1 + who.numbers.below(6)) * 2 * mib;
+    request.names_stream = who.numbers.one_in(2);
     const auto at = manager_->resize(request);
     if (!at) return expect_refusal(who, at.error().code);
     changed->at = *at;

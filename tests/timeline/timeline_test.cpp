@@ -297,6 +297,46 @@ TEST_F(Timeline, AMarkOfAllWorkThatIsRefusedGivesItsEventBack) {
   EXPECT_TRUE(passed(*all));
 }
 
+// ---- streams that may have been destroyed
+
+TEST_F(Timeline, WhatIsUnnamedIsNotNamedToTheDriver) {
+  driver.set_misuse_fatal(true);
+  driver.set_gone_streams_undefined(true);
+  const stream_handle gone = *driver.create_stream();
+  launch(gone);
+  const ticket_ref before = mark(gone);
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  const auto all = time->mark_unnamed(gone);
+  ASSERT_TRUE(all);
+  EXPECT_FALSE(passed(*all));
+  ASSERT_TRUE(time->order_unnamed(gone, *all)) << "its later work is behind it anyhow";
+  EXPECT_EQ(driver.calls(call::synchronize_event), 0u);
+  launch(first);
+  const ticket_ref others = mark(first);
+  ASSERT_TRUE(time->order_unnamed(gone, others)) << "the thread waits in its place";
+  EXPECT_EQ(driver.calls(call::synchronize_event), 1u);
+  EXPECT_TRUE(others.known_passed());
+}
+
+// Without the event a refused stream is covered by a wait for everything.
+TEST_F(Timeline, WithoutTheEventARefusedStreamIsWaitedFor) {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.can.record_all = false;
+  vmm::fake_driver old(plays);
+  vmm::timeline time_of_old(old);
+  const stream_handle gone = *old.create_stream();
+  ASSERT_TRUE(old.launch(gone, {.name = "work", .duration_us = 1e6}));
+  ASSERT_TRUE(old.destroy_stream(gone));
+  ASSERT_TRUE(time_of_old.may_name(gone));
+  const auto covered = time_of_old.mark_unnamed(gone);
+  ASSERT_TRUE(covered);
+  EXPECT_TRUE(covered->known_passed());
+  EXPECT_EQ(old.resource_counts().pending_work, 0u);
+  EXPECT_EQ(old.calls(call::synchronize_all), 1u);
+  EXPECT_TRUE(time_of_old.finish(gone).value_or(false));
+  EXPECT_EQ(old.calls(call::synchronize_all), 2u);
+}
+
 TEST_F(Timeline, AMarkBehindOthersPassesWithTheLastOfThem) {
   launch(first);
   launch(second);

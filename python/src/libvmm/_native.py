@@ -212,7 +212,7 @@ class ResizeRequest(Sized):
         ("size_bytes", U64),
         ("growth_bytes", U64),
         ("in_place", U32),
-        ("reserved", U32),
+        ("names_stream", U32),
     ]
 
 

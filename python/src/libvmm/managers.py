@@ -56,14 +56,18 @@ class ManagerStatistics:
 class Range(Block):
     """A block of a manager."""
 
-    def resize(self, size: int, *, growth: int = 0, in_place: bool = False) -> None:
+    def resize(
+        self, size: int, *, growth: int = 0, in_place: bool = False, names_stream: bool = False
+    ) -> None:
         """Changes the size and keeps the data; the address may change unless `in_place`. Raises
-        InUse while an array shows it."""
+        InUse while an array shows it. `names_stream`: the block's stream exists, and waits for the
+        earlier users of added memory in place of the caller."""
         self._check_live()
         request = _native.ResizeRequest(
             size_bytes=_values.size("size", size),
             growth_bytes=_values.size("growth", growth),
             in_place=_values.flag("in_place", in_place),
+            names_stream=_values.flag("names_stream", names_stream),
         )
         self._life.alone(self._resize, request)
 

@@ -380,7 +380,7 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
 
 CUresult cuCtxSynchronize() {
   return answer("cuCtxSynchronize", needs::context,
-                [&](vmm::fake_driver& fake) { return standin::code_of(fake.finish_all()); });
+                [&](vmm::fake_driver& fake) { return standin::code_of(fake.synchronize_all()); });
 }
 
 }  // extern "C"

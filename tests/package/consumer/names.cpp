@@ -18,6 +18,7 @@ using vmm::access_grant;
 using vmm::address;
 using vmm::address_range;
 using vmm::alias_level;
+using vmm::all_wait_backend;
 using vmm::all_work_backend;
 using vmm::any_backend;
 using vmm::backend;
