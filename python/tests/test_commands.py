@@ -124,19 +124,123 @@ def test_the_preload_library_beside_the_c_library_is_used(tmp_path):
     assert found["preload_library"] == str(beside)
 
 
-def test_a_folder_that_the_loader_would_split(tmp_path):
-    """It would run the program without the library, and say so in a line that is easily missed."""
-    for name in ("mein Projekt", "a:b"):
-        folder = tmp_path / name
-        folder.mkdir()
-        library = folder / os.path.basename(libvmm.loaded_library())
-        shutil.copy(libvmm.loaded_library(), library)
-        (folder / "libvmm_preload.so").touch()
-        script = tmp_path / "script.py"
-        script.write_text("print('ran')")
-        said = command("run", "--mode", "monitor", str(script), LIBVMM=str(library))
-        assert said.returncode == 2 and "blanks and colons" in said.stderr, said.stderr
-        assert str(folder) in said.stderr and "ran" not in said.stdout
+@pytest.mark.parametrize("name", ["mein Projekt", "a:b", "a$b", "plain"])
+def test_a_folder_that_the_loader_would_split(tmp_path, name):
+    """The library is loaded through a link in a folder of this user alone."""
+    folder = tmp_path / name
+    folder.mkdir()
+    library = folder / os.path.basename(libvmm.loaded_library())
+    shutil.copy(libvmm.loaded_library(), library)
+    (folder / "libvmm_preload.so").touch()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\n"
+        "named = os.environ['LD_PRELOAD'].split(':')[0]\n"
+        "assert not set(named) & set(' :$'), named\n"
+        "print(os.path.realpath(named))"
+    )
+    said = command("run", "--mode", "monitor", str(script), LIBVMM=str(library), LD_PRELOAD="")
+    assert said.stdout.strip() == str(folder / "libvmm_preload.so"), said.stderr
+
+
+def test_mode_off_needs_no_library(tmp_path):
+    library = tmp_path / os.path.basename(libvmm.loaded_library())
+    shutil.copy(libvmm.loaded_library(), library)
+    script = tmp_path / "script.py"
+    script.write_text("import os; print(os.environ['VMM_MODE'])")
+    said = command("run", "--mode", "off", str(script), LIBVMM=str(library))
+    assert said.stdout == "off\n", said.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ([], "0 False False"),
+        (["-O"], "1 False False"),
+        (["-OO", "-B"], "2 True False"),
+        (["-X", "dev", "-B"], "0 True True"),
+        (["-BO"], "1 True False"),
+    ],
+)
+@pytest.mark.parametrize("attached", [False, True])
+def test_options_of_the_interpreter_are_kept(tmp_path, options, shown, attached):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "print(sys.flags.optimize, sys.dont_write_bytecode, sys.flags.dev_mode, sys.argv[1:])"
+    )
+    environment = {**os.environ, "LIBVMM": libvmm.loaded_library()}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    begin = [*options, "-mlibvmm"] if attached else [*options, "-m", "libvmm"]
+    words = [sys.executable, *begin, "run", "--mode", "off", str(script), "--mode", "x", "--"]
+    said = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert said.stdout == f"{shown} ['--mode', 'x', '--']\n", said.stderr
+
+
+@pytest.mark.parametrize("words", [["--"], ["--", "a", "--help"]])
+def test_a_script_with_a_dash(tmp_path, words):
+    script = tmp_path / "-dash.py"
+    script.write_text("import sys; print(sys.argv)")
+    dash, *arguments = words
+    command_words = ["-m", "libvmm", "run", "--mode", "off", dash, "-dash.py", *arguments]
+    said = subprocess.run(
+        [sys.executable, *command_words], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert said.stdout == f"{['-dash.py', *arguments]}\n", said.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["doctor"], ["doctor", "--json"], ["version"], ["help"], ["doctor", "--help"]],
+)
+def test_a_stdout_that_takes_nothing(words):
+    with open("/dev/full", "w") as full:
+        said = subprocess.run(
+            [sys.executable, "-m", "libvmm", *words], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert said.returncode == 1
+    assert said.stderr == "libvmm: stdout cannot be written to: No space left on device\n"
+    with subprocess.Popen(
+        [sys.executable, "-m", "libvmm", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as made:
+        made.stdout.close()
+        assert made.stderr.read() == b""
+
+
+def test_files_that_cannot_be_written(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("x")
+    linked = tmp_path / "linked"
+    linked.symlink_to(own)
+    nowhere = tmp_path / "nowhere"
+    nowhere.symlink_to(tmp_path / "none")
+    twice = tmp_path / "twice"
+    os.link(own, tmp_path / "other")
+    twice.write_text("x")
+    for name, value, said in [
+        ("VMM_TRACE", str(tmp_path), "it is a folder"),
+        ("VMM_TRACE", str(tmp_path / "no" / "trace"), "there is no folder"),
+        ("VMM_TRACE", str(linked), "a symbolic link leads to it"),
+        ("VMM_TRACE", str(nowhere), "leads nowhere"),
+        ("VMM_TRACE", str(own), "has another name"),
+        ("VMM_REPORT", str(tmp_path), "it is a folder"),
+        ("VMM_REPORT", str(tmp_path / "no" / "%p"), "there is no folder"),
+        ("VMM_REPORT", str(own / "x"), "Not a directory"),
+        ("VMM_LOG", str(tmp_path / "no" / "log"), "there is no folder"),
+    ]:
+        (found,) = _settings.wrong({name: value})
+        assert found.startswith(f"{name}={value}: {name} is ") and said in found, found
+    for name, value in [
+        ("VMM_TRACE", str(twice)),
+        ("VMM_TRACE", str(tmp_path / "new.%p")),
+        ("VMM_TRACE", "/dev/null"),
+        ("VMM_REPORT", str(linked)),
+        ("VMM_REPORT", str(own)),
+        ("VMM_REPORT", "off"),
+        ("VMM_REPORT", "stderr"),
+        ("VMM_REPORT", "report.json"),
+    ]:
+        assert _settings.wrong({name: value}) == []
 
 
 # Wrong values, and words of what is said of them. The C library is asked for the first ones.
@@ -190,7 +294,7 @@ def test_wrong_settings_are_named(name, value, said):
         ("VMM_BACKEND", "fake:host"),
         ("VMM_LOG", "stderr"),
         ("VMM_LOG", "log.txt"),
-        ("VMM_REPORT", "/x/y.%p"),
+        ("VMM_REPORT", "y.%p"),
         ("VMM_TRACE", "trace"),
         ("VMM_BUDGET", ""),
         *[(name, each) for name, (choices, _) in _settings.CHOICES.items() for each in choices],

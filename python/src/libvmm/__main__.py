@@ -1,25 +1,49 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""python -m libvmm doctor [--json] | run [--mode MODE] SCRIPT [ARGUMENTS] | version"""
+"""The commands of `python -m libvmm`."""
 
+from __future__ import annotations
+
+import os
 import sys
 
 import libvmm
 
 from . import _doctor, _run
 
+# Not the docstring, which -OO drops.
+_USAGE = "python -m libvmm doctor [--json] | run [--mode MODE] SCRIPT [ARGUMENTS] | version"
+
+
+def _answer(word: str, arguments: list[str]) -> tuple[str, int]:
+    """What goes to stdout, and the exit code."""
+    if word == "doctor":
+        return _doctor.main(arguments)
+    if word == "version":
+        return libvmm.__version__, 0
+    if word in ("help", "-h", "--help"):
+        return f"usage: {_USAGE}", 0
+    print(f"usage: {_USAGE}", file=sys.stderr)
+    return "", 2
+
+
+def _written(text: str, code: int) -> int:
+    """The code, or 1 where stdout does not take the text."""
+    try:
+        print(text, end="\n" if text else "", flush=True)
+    except OSError as trouble:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        if not isinstance(trouble, BrokenPipeError):
+            print(f"libvmm: stdout cannot be written to: {trouble.strerror}", file=sys.stderr)
+        return 1
+    return code
+
 
 def main() -> int:
     word, arguments = (sys.argv[1:2] or ["help"])[0], sys.argv[2:]
-    if word == "doctor":
-        return _doctor.main(arguments)
     if word == "run":
         return _run.main(arguments)
-    if word == "version":
-        print(libvmm.__version__)
-        return 0
-    print(f"usage: {__doc__}", file=sys.stdout if word in ("help", "-h", "--help") else sys.stderr)
-    return 0 if word in ("help", "-h", "--help") else 2
+    return _written(*_answer(word, arguments))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import libvmm
@@ -164,24 +165,24 @@ def report() -> dict[str, Any]:
     }
 
 
-def _print(found: dict[str, Any]) -> None:
-    print(f"libvmm {found['libvmm']}: {found['library']}")
-    print(f"preload library: {found['preload_library']}")
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield (f"libvmm {found['libvmm']}: {found['library']}")
+    yield (f"preload library: {found['preload_library']}")
     for driver in found["drivers"]:
         state = "available" if driver["available"] else f"not available: {driver['reason']}"
-        print(f"driver {driver['name']}: {state}")
-    print("CUDA libraries of this process: " + (", ".join(found["mapped"]) or "none"))
-    print("vmm's libraries of this process: " + ", ".join(found["mapped_vmm"]))
+        yield (f"driver {driver['name']}: {state}")
+    yield ("CUDA libraries of this process: " + (", ".join(found["mapped"]) or "none"))
+    yield ("vmm's libraries of this process: " + ", ".join(found["mapped_vmm"]))
     for name, file in found["hooks"].items():
-        print(f"hook: {name} is {file}")
+        yield (f"hook: {name} is {file}")
     torch = found["torch"]
     words = ", ".join(str(torch[name]) for name in ("state", "version", "path") if torch.get(name))
-    print(f"torch: {words}")
+    yield (f"torch: {words}")
     if "allocator" in torch:
-        print(f"libvmm.torch: {torch['allocator']}")
+        yield (f"libvmm.torch: {torch['allocator']}")
     if "compiler" in torch:
-        print(f"compiler for the PyTorch allocator: {torch['compiler']}")
-    print(
+        yield (f"compiler for the PyTorch allocator: {torch['compiler']}")
+    yield (
         "packages: "
         + ", ".join(
             f"{name} {'there' if there else 'not installed'}"
@@ -189,25 +190,27 @@ def _print(found: dict[str, Any]) -> None:
         )
     )
     for name, value in found["settings"].items():
-        print(f"setting: {name}={value}")
+        yield (f"setting: {name}={value}")
     for each in found["wrong"]:
-        print(f"wrong: {each}")
+        yield (f"wrong: {each}")
     for each in found["conflicts"]:
-        print(f"conflict: {each}")
-    print(f"{len(found['wrong'])} wrong settings, {len(found['conflicts'])} conflicts")
+        yield (f"conflict: {each}")
+    yield (f"{len(found['wrong'])} wrong settings, {len(found['conflicts'])} conflicts")
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> tuple[str, int]:
+    """What is said, and the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m libvmm doctor",
-        description=__doc__,
+        description="What a process has, and what stands in the way.",
+        add_help=False,
         epilog="exit code: 1 with a wrong setting or a conflict",
     )
+    parser.add_argument("-h", "--help", action="store_true", help="this text")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args(arguments)
+    if options.help:  # argparse writes it to stdout itself, and fails where that takes nothing
+        return parser.format_help().rstrip(), 0
     found = report()
-    if options.json:
-        print(json.dumps(found, indent=2))
-    else:
-        _print(found)
-    return 1 if found["wrong"] or found["conflicts"] else 0
+    text = json.dumps(found, indent=2) if options.json else "\n".join(_lines(found))
+    return text, 1 if found["wrong"] or found["conflicts"] else 0

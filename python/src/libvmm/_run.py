@@ -11,9 +11,12 @@ vmm under it.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import runpy
+import stat
+import subprocess
 import sys
 
 from ._doctor import preload_library
@@ -27,22 +30,58 @@ def _fail(text: str) -> int:
     return 2
 
 
+def _loadable(library: str) -> str:
+    """A name of the library for LD_PRELOAD, which is cut at blanks and colons and has variables
+    after a $: where its own path has one of them, a link in a folder of this user, as `./run
+    preload` makes it. Raises OSError where there can be none."""
+    if not re.search(r"[\s:$]", library):
+        return library
+    folder = f"/tmp/vmm-preload-{os.getuid()}"
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        found = os.lstat(folder)
+        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+        if not is_own or stat.S_IMODE(found.st_mode) != 0o700:
+            raise OSError(f"{folder} is not a folder of this user alone") from None
+    name = hashlib.sha256(os.fsencode(library)).hexdigest()[:16]
+    link = f"{folder}/libvmm_preload.{name}.so"
+    os.symlink(library, f"{link}.{os.getpid()}")
+    os.replace(f"{link}.{os.getpid()}", link)
+    return link
+
+
+def _interpreter_options() -> list[str]:
+    """Those before `-m libvmm`."""
+    words = getattr(sys, "orig_argv", [])  # since Python 3.10
+    for at in range(1, len(words)):
+        found = re.fullmatch(r"-([a-zA-Z]*)m(libvmm)?", words[at])
+        if found and (found[2] or words[at + 1 : at + 2] == ["libvmm"]):
+            return [*words[1:at], *([f"-{found[1]}"] if found[1] else [])]
+    made: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return made
+
+
 def _run_preloaded(mode: str, script: list[str]) -> int:  # noqa: RET503 (execv)
     library = preload_library()
-    if library is None:
+    if library is None and mode != "off":
         return _fail(
             f"mode {mode} needs libvmm_preload.so, which is neither in this package nor "
             "beside its C library; Debian has it in vmm-tools"
         )
-    if re.search(r"[\s:]", library):
-        return _fail(
-            f"the loader takes blanks and colons in LD_PRELOAD for the end of a name, and "
-            f"the library is {library}: install libvmm in a folder without them"
-        )
     before = os.environ.get("LD_PRELOAD", "")
-    os.environ["LD_PRELOAD"] = f"{library}:{before}" if before else library
+    if library is not None:
+        try:
+            name = _loadable(library)
+        except OSError as trouble:
+            return _fail(
+                f"LD_PRELOAD takes no path with blanks or colons ({library}), and no link to it "
+                f"can be made: {trouble}"
+            )
+        os.environ["LD_PRELOAD"] = f"{name}:{before}" if before else name
     os.environ["VMM_MODE"] = mode
-    os.execv(sys.executable, [sys.executable, *script])
+    end = ["--"] if script[0].startswith("-") else []
+    os.execv(sys.executable, [sys.executable, *_interpreter_options(), *end, *script])
 
 
 def _run_torch(script: list[str]) -> int:
@@ -60,13 +99,19 @@ def _run_torch(script: list[str]) -> int:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m libvmm run", description=__doc__.split("\n\n")[0]
+        prog="python -m libvmm run",
+        usage="%(prog)s [--mode MODE] [--] SCRIPT [ARGUMENTS]",
+        description="Runs a script as python would, with vmm under it (docs/preload.md).",
+        allow_abbrev=False,
     )
     parser.add_argument("--mode", choices=("torch", *_PRELOAD_MODES), default="torch")
-    parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    options = parser.parse_args(arguments)
-    if not os.path.exists(options.script):
-        return _fail(f"there is no {options.script}")
-    script = [options.script, *options.arguments]
+    at = 0  # of the script: what follows it is its own
+    while at < len(arguments) and re.match("-(?!-?$)", arguments[at]):
+        at += 2 if arguments[at] == "--mode" else 1
+    options = parser.parse_args(arguments[:at])
+    script = arguments[at + 1 :] if arguments[at : at + 1] == ["--"] else arguments[at:]
+    if not script:
+        parser.error("a script is required")
+    if not os.path.exists(script[0]):
+        return _fail(f"there is no {script[0]}")
     return _run_torch(script) if options.mode == "torch" else _run_preloaded(options.mode, script)

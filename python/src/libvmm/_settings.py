@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import stat
 from collections.abc import Iterator
 
 from .drivers import Driver
@@ -47,14 +48,15 @@ SIZES = {
     "VMM_KEEP": "VMM_KEEP is a size: a whole number with a unit, such as 512MiB",
     "VMM_CACHE_LIMIT": "VMM_CACHE_LIMIT is a size: a whole number with a unit, such as 4GiB",
 }
-LOG = "VMM_LOG is off, stderr, or the path of a writable file"
+FILES = {
+    "VMM_LOG": (("off", "stderr"), "VMM_LOG is off, stderr, or the path of a writable file"),
+    "VMM_REPORT": (("off", "stderr"), "VMM_REPORT is off, stderr, or the path of a writable file"),
+    "VMM_TRACE": ((), "VMM_TRACE is the path of a writable file"),
+}
 OTHERS = (
     "VMM_BACKEND",
-    "VMM_LOG",
     "VMM_CUDA_LIBRARY",
     "VMM_LEVEL_ZERO_LIBRARY",
-    "VMM_REPORT",
-    "VMM_TRACE",
     "VMM_DRIVER_VERSION",
     "VMM_SCHEDULES",
     "VMM_FIRST_SCHEDULE",
@@ -66,7 +68,7 @@ OTHERS = (
     "VMM_POOL_ROUNDS",
     "VMM_PROVE_COUNT",
 )
-KNOWN = {*POOL, *MANAGER, *CHOICES, *SIZES, *OTHERS}
+KNOWN = {*POOL, *MANAGER, *CHOICES, *SIZES, *FILES, *OTHERS}
 
 _BAD_OPTION = 2
 
@@ -107,12 +109,33 @@ def _ask_driver(name: str) -> str:
     return ""
 
 
-def _can_be_log(value: str) -> bool:
-    if value in ("off", "stderr"):
-        return True
-    if os.path.isdir(value):
-        return False
-    return os.access(value if os.path.exists(value) else os.path.dirname(value) or ".", os.W_OK)
+def _why_not_written(path: str, is_emptied: bool) -> str:
+    """Why the libraries do not write to a file of this name; "" where they do. What is emptied
+    before must be this user's own file, with no other name and no link that leads to it."""
+    path = path.replace("%p", str(os.getpid()))
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            return f"there is no folder {folder}"
+        return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written to"
+    except OSError as trouble:
+        return trouble.strerror or str(trouble)
+    is_link = stat.S_ISLNK(found.st_mode)
+    if is_link and found.st_uid not in (0, os.geteuid()):
+        return "it is a symbolic link of another user"
+    if is_link and not os.path.exists(path):
+        return "it is a symbolic link that leads nowhere"
+    of = os.stat(path)
+    if stat.S_ISDIR(of.st_mode):
+        return "it is a folder"
+    if is_emptied and stat.S_ISREG(of.st_mode):
+        if is_link:
+            return "a symbolic link leads to it"
+        if of.st_uid != os.geteuid() or of.st_nlink > 1:
+            return "it is another user's, or has another name"
+    return "" if os.access(path, os.W_OK) else "it cannot be written to"
 
 
 def _judge(name: str, value: str) -> str:
@@ -127,8 +150,10 @@ def _judge(name: str, value: str) -> str:
         return SIZES[name] if _ask(Pool, "VMM_BUDGET", value) else ""
     if name == "VMM_BACKEND":
         return _ask_driver(value)
-    if name == "VMM_LOG":
-        return "" if _can_be_log(value) else LOG
+    if name in FILES:
+        words, said = FILES[name]
+        why = "" if value in words else _why_not_written(value, name == "VMM_TRACE")
+        return f"{said}: {why}" if why else ""
     if name in KNOWN:
         return ""
     nearest = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import numbers
 import operator
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -106,6 +107,24 @@ def text(name: str, given: Any) -> bytes:
     if "\0" in given:
         raise _out_of_range(name, "a text without a character 0", repr(given))
     return given.encode("utf-8", "surrogateescape")
+
+
+def path(name: str, given: Any) -> bytes:
+    try:
+        found = os.fsencode(given)
+    except TypeError:
+        raise refuse(name, "a path as a str, bytes or os.PathLike", given) from None
+    if b"\0" in found:
+        raise _out_of_range(name, "a path without a character 0", repr(given))
+    return found
+
+
+def choice(name: str, given: Any, names: Sequence[str]) -> int:
+    """The place of a str among those that there are."""
+    text(name, given)
+    if given not in names:
+        raise _out_of_range(name, f"one of {', '.join(names)}", repr(given))
+    return names.index(given)
 
 
 def data(name: str, given: Any) -> bytes:

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from typing import Any
 
-from . import _native
+from . import _native, _words
 
 #: What could not end where it was dropped (_lifetime): settled by check().
 late: deque[Any] = _native.once("late", deque())
@@ -137,7 +137,7 @@ def error_of(status: int) -> Error:
     """The exception for what the calling thread's latest failing call answered."""
     info = _native.ErrorInfo()
     _native.LIBRARY.vmm_last_error(ctypes.byref(info))
-    made = _CLASSES.get(status, Error)(_native.text(info.text))
+    made = _CLASSES.get(status, Error)(_words.of_python(_native.text(info.text)))
     if status == _INVALID_HANDLE:  # vmm.h's words are about a C program's variables
         made = InvalidHandle(f"invalid_handle: {_CLOSED}")
     made.status = status
@@ -145,7 +145,9 @@ def error_of(status: int) -> Error:
     made.call = _native.text(info.call)
     made.native_code = int(info.native_code)
     made.native_name = _native.text(info.native_name)
-    made.advice = _CLOSED if status == _INVALID_HANDLE else _native.text(info.advice)
+    made.advice = (
+        _CLOSED if status == _INVALID_HANDLE else _words.of_python(_native.text(info.advice))
+    )
     return made
 
 

@@ -51,10 +51,6 @@ for _name, _arguments in {
     getattr(_LIBRARY, _name).restype = _native.I32
 
 
-def _path(path: str | os.PathLike[str] | None) -> bytes | None:
-    return None if path is None else os.fsencode(path)
-
-
 def _handle_of(owner: Any) -> Any:
     handle = getattr(owner, "handle", None)
     if handle is None:
@@ -86,7 +82,8 @@ def start(
         options.shortage_count_max = _values.whole(
             "shortage_count_max", shortage_count_max, 0, _U32_MAX
         )
-    options.shortage_path = _path(shortage)
+    if shortage is not None:
+        options.shortage_path = _values.path("shortage", shortage)
     check(
         _LIBRARY.vmm_history_start(_handle_of(owner), _values.device(device), ctypes.byref(options))
     )
@@ -96,14 +93,19 @@ def start(
 
 def dump(owner: Any, path: str | os.PathLike[str], *, device: int = 0) -> None:
     """Writes what was recorded so far, and what lies where now."""
-    check(_LIBRARY.vmm_history_dump(_handle_of(owner), _values.device(device), _path(path)))
+    check(
+        _LIBRARY.vmm_history_dump(
+            _handle_of(owner), _values.device(device), _values.path("path", path)
+        )
+    )
 
 
 def stop(owner: Any, path: str | os.PathLike[str] | None = None, *, device: int = 0) -> None:
     """Writes it, where a path is given, and records no more."""
     handle = _handle_of(owner)
+    into = None if path is None else _values.path("path", path)
     _remove_frames(owner)
-    check(_LIBRARY.vmm_history_stop(handle, _values.device(device), _path(path)))
+    check(_LIBRARY.vmm_history_stop(handle, _values.device(device), into))
 
 
 @contextlib.contextmanager
@@ -112,7 +114,7 @@ def record(
 ) -> Iterator[None]:
     """start(), and at the end of the with, failed or not, stop(). A path that cannot be written is
     an OSError before anything is recorded: what stands there stays until the end."""
-    with open(os.fspath(path), "ab"):  # a number is no path
+    with open(os.fsdecode(_values.path("path", path)), "ab"):
         pass
     start(owner, device=device, **options)
     try:

@@ -180,7 +180,7 @@ def make_secret() -> bytes:
 def read_secret(path: str | os.PathLike[str]) -> bytes:
     """Of a file of 32 bytes, this user's, of mode 0600. Raises NotPermitted for any other."""
     made = (ctypes.c_uint8 * SECRET_BYTES)()
-    check(_LIBRARY.vmm_share_read_secret(_values.text("path", os.fspath(path)), made))
+    check(_LIBRARY.vmm_share_read_secret(_values.path("path", path), made))
     return bytes(made)
 
 
@@ -191,7 +191,9 @@ def _options(secret: bytes | bytearray, timeout_ms: int) -> Iterator[Any]:
     check(_LIBRARY.vmm_share_options_init(ctypes.byref(made), ctypes.sizeof(made)))
     given = secret if isinstance(secret, (bytes, bytearray)) else _values.data("secret", secret)
     if len(given) != SECRET_BYTES:
-        raise InvalidArgument(f"a secret has {SECRET_BYTES} bytes, and {len(given)} were given")
+        raise InvalidArgument(
+            f"secret: {SECRET_BYTES} bytes are wanted, and {len(given)} were given"
+        )
     made.timeout_ms = _values.whole("timeout_ms", timeout_ms, 0, (1 << 32) - 1)
     made.secret[:] = given
     try:
@@ -204,7 +206,9 @@ def _request(size: int, kind: Kind, label: bytes, **values: int) -> _Export:
     made = _Export(size_bytes=size, kind=int(_values.whole("kind", kind)), **values)
     text = _values.data("label", label)
     if len(text) > _LABEL_BYTES:
-        raise InvalidArgument(f"a label has {_LABEL_BYTES} bytes at most, not {len(text)}")
+        raise InvalidArgument(
+            f"label: at most {_LABEL_BYTES} bytes are wanted, and {len(text)} were given"
+        )
     made.label[: len(text)] = text
     return made
 
@@ -476,7 +480,7 @@ class Channel(_Shared):
 
 def connect(path: str | os.PathLike[str], secret: bytes, *, timeout_ms: int = 1000) -> Channel:
     """To a Listener's path."""
-    at = _values.text("path", os.fspath(path))
+    at = _values.path("path", path)
     with _options(secret, timeout_ms) as options:
         return Channel(_LIBRARY.vmm_share_connect, at, options)
 
@@ -502,7 +506,7 @@ class Listener(_Shared):
     """A socket at a path, whose directory is this user's and of mode 0700."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        at = _values.text("path", os.fspath(path))
+        at = _values.path("path", path)
         self._make(_LIBRARY.vmm_share_stop, None, _LIBRARY.vmm_share_listen, at)
 
     def accept(self, secret: bytes, *, timeout_ms: int = 1000) -> Channel:

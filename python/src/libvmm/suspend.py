@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from . import _dlpack, _lifetime, _native, _values
 from ._owner import HandleLife, Owner
-from .errors import InvalidArgument, InvalidHandle, NotSupported, check
+from .errors import InvalidHandle, NotSupported, check
 from .managers import Manager
 from .pools import Pool
 
@@ -104,24 +104,8 @@ for _name, _arguments in _CALLS.items():
     _function.argtypes, _function.restype = _arguments, _native.I32
 
 
-def _one_of(value: str, names: tuple[str, ...], what: str) -> int:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is a str, not {value!r}")
-    if value not in names:
-        raise InvalidArgument(f"{what} is one of {', '.join(names)}, not {value!r}")
-    return names.index(value)
-
-
-def _text(tag: str) -> bytes:
-    if not isinstance(tag, str):
-        raise TypeError(f"a tag is a str, not {tag!r}")
-    if "\0" in tag:
-        raise InvalidArgument("a tag has no null character")
-    return tag.encode()
-
-
 def _texts(tags: tuple[str, ...]) -> Any:
-    return (ctypes.c_char_p * len(tags))(*(_text(tag) for tag in tags))
+    return (ctypes.c_char_p * len(tags))(*(_values.text("tags", tag) for tag in tags))
 
 
 def _is_read_by_host(allocator: Pool | Manager) -> bool:
@@ -206,10 +190,10 @@ class Suspender(Owner):
         directory: str | os.PathLike[str] | None = None,
         verify: bool = False,
     ) -> None:
-        folder = None if directory is None else _values.text("directory", os.fspath(directory))
+        folder = None if directory is None else _values.path("directory", directory)
         options = _Options(
             directory=folder,
-            tier=_one_of(tier, TIERS, "tier"),
+            tier=_values.choice("tier", tier, TIERS),
             verify=_values.flag("verify", verify),
         )
         self._create(_SuspenderLife(), _LIBRARY.vmm_suspender_create, ctypes.byref(options))
@@ -218,7 +202,7 @@ class Suspender(Owner):
     @staticmethod
     def _call(allocator: Pool | Manager, verb: str) -> Any:
         if not isinstance(allocator, (Pool, Manager)):
-            raise TypeError(f"a region is a Pool or a Manager, not {allocator!r}")
+            raise _values.refuse("allocator", "a libvmm.Pool or libvmm.Manager", allocator)
         if not allocator.is_open:
             raise InvalidHandle("the pool or manager was closed")
         kind = "pool" if isinstance(allocator, Pool) else "manager"
@@ -227,7 +211,7 @@ class Suspender(Owner):
     def add(self, allocator: Pool | Manager, tag: str, contents: str = "keep") -> None:
         """The pool or manager is a region from now on; several may have one tag."""
         call, life = self._call(allocator, "add"), allocator._life
-        name, how = _text(tag), _one_of(contents, CONTENTS, "contents")
+        name, how = _values.text("tag", tag), _values.choice("contents", contents, CONTENTS)
         region, is_new = (allocator, tag), life not in self._life.regions
         outcome: list[int] = []
         try:
@@ -276,7 +260,7 @@ class Suspender(Owner):
             streams=(_HANDLE * len(named))(*named),
             stream_count=len(named),
             use_contents=contents is not None,
-            contents=_one_of(contents or "keep", CONTENTS, "contents"),
+            contents=_values.choice("contents", "keep" if contents is None else contents, CONTENTS),
         )
         report = _Report()
         outcome: list[int] = []
@@ -326,7 +310,7 @@ class Suspender(Owner):
         info = _Info()
         check(
             _LIBRARY.vmm_suspender_query(
-                self._handle, None if tag is None else _text(tag), ctypes.byref(info)
+                self._handle, None if tag is None else _values.text("tag", tag), ctypes.byref(info)
             )
         )
         return info
