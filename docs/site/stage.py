@@ -38,7 +38,7 @@ PARTS = (
             "misuse",
         ),
     ),
-    ("Reference", ("environment", "contract", "architecture", "hip", "level_zero")),
+    ("Reference", ("environment", "contract", "architecture", "level_zero")),
     ("Project", ("support",)),
 )
 # Pages beside README.md, and what they are called on the site.
