@@ -161,7 +161,7 @@ def test_captures_are_announced_in_pairs(driver):
             pool.allocate(4096).free()
             pool.capture_ended()
             pool.capture_ended()
-            with pytest.raises(libvmm.InvalidArgument, match=r"vmm_pool_capture_begins\(\)"):
+            with pytest.raises(libvmm.InvalidArgument, match=r"Pool\.capture_begins\(\)"):
                 pool.capture_ended()
             pool.allocate(4096).free()
 
