@@ -146,6 +146,15 @@ export [[nodiscard]] constexpr error refuse_forked(call where = call::none) noex
                "its own, and leaves what its parent made alone"};
 }
 
+// Room for an error. Success writes no part of it: what a warm call reads and writes of its result
+// is at the front, on one cache line, however long an error is.
+union error_room {
+  constexpr error_room() noexcept {}
+  constexpr error_room(const error& of) noexcept : failure(of) {}
+  error failure;
+};
+static_assert(std::is_trivially_copyable_v<error> && std::is_trivially_destructible_v<error>);
+
 /// A value or an error. Shaped like std::expected<T, error>, which needs C++23.
 export template <class T>
 class [[nodiscard]] result {
@@ -185,7 +194,7 @@ class [[nodiscard]] result {
   /// The error. Requires: failure, else the process ends.
   [[nodiscard]] constexpr const vmm::error& error() const {
     check(!has_value(), "error() of a result that holds a value");
-    return *error_;
+    return error_.failure;
   }
   /// The value, or `otherwise` of a failure.
   [[nodiscard]] constexpr T value_or(T otherwise) const& {
@@ -194,7 +203,7 @@ class [[nodiscard]] result {
 
  private:
   std::optional<T> value_;
-  std::optional<vmm::error> error_;  // success writes no part of one
+  error_room error_;
 };
 
 /// Success, or an error.
@@ -203,21 +212,23 @@ class [[nodiscard]] result<void> {
  public:
   using value_type = void;
 
-  constexpr result() = default;
+  /// Success. A defaulted constructor would clear the room for an error.
+  constexpr result() noexcept {}
   /// Failure. Requires: an error with a code, else the process ends.
-  constexpr result(vmm::error failure) : error_(failure) {
+  constexpr result(vmm::error failure) : has_failed_(true), error_(failure) {
     check(failure.code != errc::none, "a result is made from an error without a code");
   }
 
-  [[nodiscard]] constexpr bool has_value() const noexcept { return !error_.has_value(); }
+  [[nodiscard]] constexpr bool has_value() const noexcept { return !has_failed_; }
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return has_value(); }
   [[nodiscard]] constexpr const vmm::error& error() const {
     check(!has_value(), "error() of a result that holds a value");
-    return *error_;
+    return error_.failure;
   }
 
  private:
-  std::optional<vmm::error> error_;
+  bool has_failed_ = false;
+  error_room error_;
 };
 
 /// What a call answers that has no value to give: success, or an error.

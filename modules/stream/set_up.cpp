@@ -44,6 +44,7 @@ status stream_pool::set_up() {
   if (!gate_watch_.listen())
     return refuse(errc::out_of_host_memory, "no host memory is left to listen for forks");
   check(parts_ != nullptr, "a pool opens without the parts that it works with");
+  check_first_line();
   if (status mapped = map_first_pages(); !mapped) return mapped;  // last: no failure maps twice
   gate_.open(gate_reason::not_set_up);
   check(is_ready(), "a pool was set up and is not ready");
@@ -94,6 +95,14 @@ growth_turn::way_in stream_pool::way_in() const noexcept {
 
 error stream_pool::why_not_ready() const noexcept {
   return gate_.is_here() ? nothing_allocated : refuse_forked();
+}
+
+void stream_pool::check_first_line() const noexcept {
+  constexpr std::uintptr_t line_bytes = 64;
+  const auto first = reinterpret_cast<std::uintptr_t>(&gate_);
+  const auto end = reinterpret_cast<std::uintptr_t>(&state_ + 1);
+  check(first % line_bytes == 0, "what every call reads does not begin a cache line");
+  check(end - first <= line_bytes, "what every call reads is on two cache lines");
 }
 
 status stream_pool::make_parts() {

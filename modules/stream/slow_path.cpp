@@ -128,6 +128,16 @@ result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
   return added;
 }
 
+status stream_pool::free_on_new_stream(pool_state& state, address at, stream_handle stream) {
+  state.settle();
+  if (status named = check_stream(stream); !named) return named;
+  if (status live = locked_blocks(state).check_live(at); !live) return live;
+  const result<std::uint32_t> added = state.add_stream(driver_->feature_set().canonical(stream));
+  if (!added) return added.error();
+  check(state.find_stream(stream) == *added, "a new stream is not found");
+  return state.free_soon(at, *added);
+}
+
 result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream_handle given) {
   const stream_handle stream = driver_->feature_set().canonical(given);
   const result<stream_request> counted = request_for(shape);

@@ -85,9 +85,9 @@ export class stream_pool {
         sees_all_(options.watcher != nullptr || options.contents != contents_rule::none ||
                   options.rules.keep_none),
         watches_((watches_capture_ && !options.captures_announced) || sees_all_),
-        asked_from_(watches_capture_ ? driver->feature_set().capturable_from : never_asked),
         names_streams_(options.streams_forgotten ||
                        (driver->feature_set().streams && !driver->feature_set().record_all)),
+        asked_from_(watches_capture_ ? driver->feature_set().capturable_from : never_asked),
         recorder_(options.recorder),
         options_(options) {}
   stream_pool(const stream_pool&) = delete;
@@ -477,6 +477,8 @@ export class stream_pool {
   [[nodiscard]] inline bool is_ready() const noexcept {
     return !gate_.is_closed_by(gate_reason::not_set_up) && gate_.is_here();
   }
+  // What every call reads is on one cache line.
+  void check_first_line() const noexcept;
   [[nodiscard]] watcher_lock* watcher_turns() const noexcept;  // null where there is no watcher
   [[nodiscard]] growth_turn::way_in way_in() const noexcept;
   [[nodiscard]] status make_parts();
@@ -507,6 +509,8 @@ export class stream_pool {
   };
   [[nodiscard]] result<address> allocate_in_turn(slow_call& call, relief_pass& relief);
   [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream);
+  // Apart, so that what it needs is no part of a free's stack.
+  [[nodiscard]] status free_on_new_stream(pool_state& state, address at, stream_handle stream);
   [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes);
   [[nodiscard]] result<address> reuse(const stream_request& request);
   [[nodiscard]] result<address> reuse_passed(const stream_request& request,
@@ -723,13 +727,13 @@ export class stream_pool {
   driver_ref driver_;
   use_of driver_use_;
   std::unique_ptr<device_core> parts_;  // goes after the state, whose marks are its timeline's
-  // What every call reads, on one cache line: to the state.
+  // What every call reads, on one cache line: from the gate to the state.
   alignas(64) pool_gate gate_;
   const bool watches_capture_;
   const bool sees_all_;             // there is a watcher, or blocks are filled, or nothing is kept
   const bool watches_;              // that, or streams are asked about
-  const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
   const bool names_streams_;        // in any call: those that are known have not been destroyed
+  const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
   sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
   mutable history_use recorder_;
   guarded<pool_state> state_;
@@ -808,15 +812,9 @@ inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
     if (free_at_front(*fronts, at, stream)) return {};
   }
   const auto state = state_.lock_unsettled();
-  std::uint32_t number = state->find_stream(stream);
-  if (number == pool_state::no_stream) [[unlikely]] {
-    state->settle();
-    if (status named = check_stream(stream); !named) return named;
-    if (status live = locked_blocks(*state).check_live(at); !live) return live;
-    const result<std::uint32_t> added = state->add_stream(driver_->feature_set().canonical(stream));
-    if (!added) return added.error();
-    number = *added;
-  }
+  const std::uint32_t number = state->find_stream(stream);
+  if (number == pool_state::no_stream) [[unlikely]]
+    return free_on_new_stream(*state, at, stream);
   debug_check([&] { return number < state->streams().count(); }, "a stream has no record");
   return state->free_soon(at, number);
 }

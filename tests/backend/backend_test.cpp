@@ -3,8 +3,13 @@
 //
 // Goal: the vocabulary of vmm.backend means what its comments say.
 // Method: each conversion and parser against values worked out by hand.
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -24,6 +29,23 @@ TEST(Result, HoldsAValueOrAnError) {
   ASSERT_FALSE(failure.has_value());
   EXPECT_EQ(failure.error().code, vmm::errc::out_of_memory);
   EXPECT_EQ(failure.value_or(3), 3);
+}
+
+// How many bytes at the front a success is: what it writes, and what it is seen by.
+template <class T, class... Value>
+std::size_t success_bytes(Value... value) {
+  alignas(T) std::array<std::byte, sizeof(T)> room;
+  room.fill(std::byte{0xab});
+  new (room.data()) T(value...);
+  const auto written = std::find_if(room.rbegin(), room.rend(),
+                                    [](std::byte each) { return each != std::byte{0xab}; });
+  return static_cast<std::size_t>(room.rend() - written);
+}
+
+TEST(Result, ASuccessWritesItsFrontAlone) {
+  EXPECT_LE(success_bytes<vmm::status>(), 8u);
+  EXPECT_LE(success_bytes<vmm::result<vmm::address>>(vmm::address{7}), 16u);
+  EXPECT_GT(sizeof(vmm::status), sizeof(vmm::error)) << "a longer error is no longer success";
 }
 
 TEST(ResultDeathTest, AskingForWhatIsNotThereDies) {
