@@ -276,7 +276,7 @@ def test_rights_of_a_block_of_a_pool(two_devices):
         whole.set_access({1: libvmm.Rights.READ})
         assert driver.rights(whole.address, 1) == libvmm.Rights.READ
         assert driver.rights(small.address, 1) == libvmm.Rights.NONE
-        with pytest.raises(libvmm.NotSupported, match=r"vmm_pool_allocate_whole\(\)"):
+        with pytest.raises(libvmm.NotSupported, match=r"Pool\.allocate_whole\(\)"):
             small.set_access({1: libvmm.Rights.READ})
         for wrong in ({}, {0: libvmm.Rights.READ}, {99: libvmm.Rights.READ}):
             with pytest.raises(libvmm.InvalidArgument):
