@@ -559,7 +559,7 @@ result<ticket_ref> manager::end_use(block& used, std::uint64_t from_bytes, bool 
   timeline& time = engine_->time();
   const bool is_filled =
       clears_on_release() && used.sizes.user_bytes != 0 && from_bytes < used.sizes.mapped_bytes;
-  if (!is_filled) return mark_use(used.stream, is_named);
+  if (!is_filled) return record_use(used.stream, is_named);
   const result<stream_handle> filler = choose_filler(used.stream, is_named);
   if (!filler) return filler.error();
   if (status filled = fill_released(used, from_bytes, *filler); !filled) return filled.error();
@@ -730,7 +730,7 @@ status manager::grow(block& grown, const resize_request& request, resize_plan pl
         "memory_options::contents: a block that is filled grows in place only; leave room "
         "behind it (allocate_request::growth_bytes)");
   }
-  const result<ticket_ref> last_use = mark_use(grown.stream, request.names_stream);
+  const result<ticket_ref> last_use = record_use(grown.stream, request.names_stream);
   if (!last_use) return last_use.error();
   check(grown.claimed && grown.base == request.at, another_block);
   plan.last_use = *last_use;

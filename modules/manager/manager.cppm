@@ -465,7 +465,7 @@ export class manager {
   [[nodiscard]] result<ticket_ref> end_use(block& used, std::uint64_t from_bytes,
                                            bool is_named = false);
   [[nodiscard]] result<stream_handle> choose_filler(stream_handle stream, bool is_named);
-  [[nodiscard]] result<ticket_ref> mark_use(stream_handle stream, bool is_named) {
+  [[nodiscard]] result<ticket_ref> record_use(stream_handle stream, bool is_named) {
     check(engine_ != nullptr, "work is marked before there is memory");
     return is_named ? engine_->time().mark(stream) : engine_->time().mark_unnamed(stream);
   }

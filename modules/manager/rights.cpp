@@ -212,7 +212,7 @@ status manager::fill_grown(block& of, const range_sizes& before, bool is_named) 
   }
   if (filled) return filled;
   check(of.claimed && of.sizes.mapped_bytes >= before.mapped_bytes, "a block grew to less");
-  const result<ticket_ref> last_use = mark_use(of.stream, is_named);
+  const result<ticket_ref> last_use = record_use(of.stream, is_named);
   if (last_use) (void)engine_->shrink(of, {before, of.stream, *last_use});
   return filled;
 }
