@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Goal: each feature of tests/features.csv names places and tests that are there. Method: a place
-is a path of the tree; a test is a test of its sources, a path, a program or a CTest test of its
-CMake files, or a command that ./run takes."""
+"""Goal: each feature of tests/features.csv, and each rule of tests/preload/rules.csv, names places
+and tests that are there. Method: a place is a path of the tree; a test is a test of its sources, a
+path, a program or a CTest test of its CMake files, or a command that ./run takes."""
 
 import csv
 import functools
@@ -56,19 +56,33 @@ class Planted(unittest.TestCase):
             self.assertIsNone(missing(test), test)
 
 
+def rows_of(path):
+    with (ROOT / path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def tests_of(row):
+    return [test for test in row["tests"].split("; ") if test]
+
+
 class Tree(unittest.TestCase):
     def test_each_feature_has_its_place_and_its_tests(self):
-        with (ROOT / "tests" / "features.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = rows_of("tests/features.csv")
         self.assertGreater(len(rows), 50)
         wrong = []
         for row in rows:
-            tests = [test for test in row["tests"].split("; ") if test]
             places = [place for place in row["where"].split("; ") if "/" in place]
-            self.assertTrue(row["id"] and row["feature"] and (tests or row["how"]), row)
-            wrong += [f"{row['id']}: {missing(test)}" for test in tests if missing(test)]
+            self.assertTrue(row["id"] and row["feature"] and (tests_of(row) or row["how"]), row)
+            wrong += [f"{row['id']}: {each}" for each in map(missing, tests_of(row)) if each]
             wrong += [f"{row['id']}: no {each}" for each in places if not (ROOT / each).exists()]
         self.assertEqual(wrong, [], "\n".join(wrong))
+
+    def test_each_rule_of_the_preload_library_has_its_tests(self):
+        rows = rows_of("tests/preload/rules.csv")
+        self.assertGreater(len(rows), 20)
+        for row in rows:
+            self.assertTrue(tests_of(row), row)
+            self.assertEqual([each for each in map(missing, tests_of(row)) if each], [], row)
 
 
 if __name__ == "__main__":
