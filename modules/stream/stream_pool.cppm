@@ -509,7 +509,7 @@ export class stream_pool {
   };
   [[nodiscard]] result<address> allocate_in_turn(slow_call& call, relief_pass& relief);
   [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream);
-  // Apart, so that what it needs is no part of a free's stack.
+  // Out of line: what it needs is no part of a free's stack.
   [[nodiscard]] status free_on_new_stream(pool_state& state, address at, stream_handle stream);
   [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes);
   [[nodiscard]] result<address> reuse(const stream_request& request);

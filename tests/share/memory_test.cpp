@@ -376,6 +376,28 @@ TEST(Fabric, GoesAsBytes) {
   EXPECT_TRUE(both.exporter.check_empty() && both.importer.check_empty());
 }
 
+// Both sides number the one device there is: another number is another device, or the same one in a
+// process that numbers devices differently.
+TEST(Fabric, AnotherDeviceIsTakenIfTheImporterAllowsIt) {
+  two_fakes both;
+  auto block =
+      exported_block::make(both.exporter, {.size_bytes = 4 * mib, .kind = vmm::share_kind::fabric});
+  ASSERT_TRUE(block);
+  vmm::share_description said = numbered(*block);
+  ASSERT_EQ(said.where, vmm::device(0));
+  said.where = vmm::device(1);
+  const auto received = received_block::of(said, {});
+  ASSERT_TRUE(received);
+  const auto refused = imported_block::import_block(both.importer, *received);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, errc::foreign_error);
+  auto taken = imported_block::import_block(both.importer, *received, {.any_device = true});
+  ASSERT_TRUE(taken) << vmm::describe(taken.error());
+  ASSERT_TRUE(taken->release());
+  ASSERT_TRUE(block->release());
+  EXPECT_TRUE(both.exporter.check_empty() && both.importer.check_empty());
+}
+
 TEST(Fabric, WhereItIsNotPermittedItSaysSo) {
   vmm::fake_driver driver;
   const auto made =

@@ -13,7 +13,7 @@
 import vmm.backend;
 import vmm.fake;
 
-enum class plant : std::uint8_t {
+enum class driver_bug : std::uint8_t {
   none,
   skip_wait,             // a stream is not made to wait
   wait_on_other_stream,  // another stream is made to wait instead
@@ -22,19 +22,19 @@ enum class plant : std::uint8_t {
   keep_old_mark,         // an event recorded once is never recorded anew
   mark_other_stream,     // a mark is made in another stream's work
 };
-inline constexpr plant all_plants[] = {plant::skip_wait,        plant::wait_on_other_stream,
-                                       plant::believe_finished, plant::do_not_block,
-                                       plant::keep_old_mark,    plant::mark_other_stream};
+inline constexpr driver_bug all_driver_bugs[] = {
+    driver_bug::skip_wait,    driver_bug::wait_on_other_stream, driver_bug::believe_finished,
+    driver_bug::do_not_block, driver_bug::keep_old_mark,        driver_bug::mark_other_stream};
 
-[[nodiscard]] inline const char* name_of(plant which) {
+[[nodiscard]] inline const char* name_of(driver_bug which) {
   switch (which) {
-    case plant::none: return "none";
-    case plant::skip_wait: return "skip a wait";
-    case plant::wait_on_other_stream: return "let another stream wait";
-    case plant::believe_finished: return "take unfinished work as finished";
-    case plant::do_not_block: return "do not block the host";
-    case plant::keep_old_mark: return "keep an old mark";
-    case plant::mark_other_stream: return "mark another stream";
+    case driver_bug::none: return "none";
+    case driver_bug::skip_wait: return "skip a wait";
+    case driver_bug::wait_on_other_stream: return "let another stream wait";
+    case driver_bug::believe_finished: return "take unfinished work as finished";
+    case driver_bug::do_not_block: return "do not block the host";
+    case driver_bug::keep_old_mark: return "keep an old mark";
+    case driver_bug::mark_other_stream: return "mark another stream";
   }
   return "";
 }
@@ -42,45 +42,45 @@ inline constexpr plant all_plants[] = {plant::skip_wait,        plant::wait_on_o
 /// Movable while no pool refers to it.
 class careless_driver : public vmm::fake_driver {
  public:
-  explicit careless_driver(const vmm::fake::profile& plays, plant which)
-      : vmm::fake_driver(plays), plant_(which) {}
+  explicit careless_driver(const vmm::fake::profile& plays, driver_bug which)
+      : vmm::fake_driver(plays), bug_(which) {}
 
   /// Turns the bug off: what a test does itself is ordered as it should be.
-  void set_plant(plant which) { plant_ = which; }
+  void set_bug(driver_bug which) { bug_ = which; }
 
   [[nodiscard]] vmm::status wait_event(vmm::stream_handle stream, vmm::event_handle event) {
-    if (plant_ == plant::skip_wait) return {};
-    if (plant_ == plant::wait_on_other_stream) stream = vmm::stream_handle::default_stream;
+    if (bug_ == driver_bug::skip_wait) return {};
+    if (bug_ == driver_bug::wait_on_other_stream) stream = vmm::stream_handle::default_stream;
     return fake_driver::wait_event(stream, event);
   }
   [[nodiscard]] vmm::result<bool> query_event(vmm::event_handle event) {
-    if (plant_ == plant::believe_finished) return true;
+    if (bug_ == driver_bug::believe_finished) return true;
     return fake_driver::query_event(event);
   }
   [[nodiscard]] vmm::status synchronize_event(vmm::event_handle event) {
-    if (plant_ == plant::do_not_block) return {};
+    if (bug_ == driver_bug::do_not_block) return {};
     return fake_driver::synchronize_event(event);
   }
   [[nodiscard]] vmm::status synchronize_all() {
-    if (plant_ == plant::do_not_block) return {};
+    if (bug_ == driver_bug::do_not_block) return {};
     return fake_driver::synchronize_all();
   }
   [[nodiscard]] vmm::status record_event(vmm::event_handle event, vmm::stream_handle stream) {
     const bool first = recorded_.insert(event).second;
-    if (plant_ == plant::keep_old_mark && !first) return {};
-    if (plant_ == plant::mark_other_stream) stream = vmm::stream_handle::default_stream;
+    if (bug_ == driver_bug::keep_old_mark && !first) return {};
+    if (bug_ == driver_bug::mark_other_stream) stream = vmm::stream_handle::default_stream;
     return fake_driver::record_event(event, stream);
   }
   [[nodiscard]] vmm::status record_all(vmm::event_handle event) {
     const bool first = recorded_.insert(event).second;
-    if (plant_ == plant::keep_old_mark && !first) return {};
-    if (plant_ == plant::mark_other_stream)
+    if (bug_ == driver_bug::keep_old_mark && !first) return {};
+    if (bug_ == driver_bug::mark_other_stream)
       return fake_driver::record_event(event, vmm::stream_handle::default_stream);
     return fake_driver::record_all(event);
   }
 
  private:
-  plant plant_;
+  driver_bug bug_;
   std::set<vmm::event_handle> recorded_;
 };
 static_assert(vmm::stream_backend<careless_driver>);
