@@ -101,6 +101,13 @@ double cpu_ns() {
 // ---- the allocators ------------------------------------------------------------------
 
 bool on_created_stream = false;
+bool is_alone = false;
+
+/// What peers play.
+const trace& for_peers(const trace& input) {
+  static const trace nothing;
+  return is_alone ? nothing : input;
+}
 
 class pool_subject {
  public:
@@ -423,6 +430,7 @@ class player {
   [[nodiscard]] double first_ratio() const { return first_ratio_; }
   /// In all passes so far.
   [[nodiscard]] double ratio() const {
+    if (input_.peak_live_bytes == 0) return 0;
     return static_cast<double>(subject_->held_bytes_max()) /
            static_cast<double>(input_.peak_live_bytes);
   }
@@ -454,17 +462,18 @@ struct trace_row {
 trace_row measure(const trace& input) {
   constexpr int pass_count = 40;
   player<pool_subject> pool(input);
-  player<caching_subject> caching(input);
-  player<malloc_subject> plain(input);
-  player<pmr_subject> pooled(input);
+  player<caching_subject> caching(for_peers(input));
+  player<malloc_subject> plain(for_peers(input));
+  player<pmr_subject> pooled(for_peers(input));
   std::vector<double> ns[4];
   std::vector<double> speedups;
   std::uint64_t calls = 0;
   (void)pool.play();
-  (void)caching.play();
+  if (!is_alone) (void)caching.play();
   for (int pass = 2; pass < pass_count; ++pass) {
     ns[0].push_back(pool.play());
     calls += pool.calls();
+    if (is_alone) continue;
     ns[1].push_back(caching.play());
     ns[2].push_back(plain.play());
     ns[3].push_back(pooled.play());
@@ -508,13 +517,14 @@ cold_row measure_cold(const trace& input) {
   constexpr int turns = 3;
   other_work work;
   player<pool_subject> pool(input);
-  player<caching_subject> caching(input);
-  player<malloc_subject> plain(input);
-  player<pmr_subject> pooled(input);
+  player<caching_subject> caching(for_peers(input));
+  player<malloc_subject> plain(for_peers(input));
+  player<pmr_subject> pooled(for_peers(input));
   (void)pool.play();
   std::vector<cold_figure> seen[4];
   for (int turn = 0; turn < turns; ++turn) {
     seen[0].push_back(pool.play_cold(work));
+    if (is_alone) continue;
     seen[1].push_back(caching.play_cold(work));
     seen[2].push_back(plain.play_cold(work));
     seen[3].push_back(pooled.play_cold(work));
@@ -623,9 +633,9 @@ live_row measure_live(std::size_t live_count) {
   const std::size_t counted = std::clamp(round, std::size_t{1'000}, std::size_t{4'000});
   constexpr std::size_t everything = ~std::size_t{0};
   churn<pool_subject> pool(live_count);
-  churn<caching_subject> caching(live_count);
+  churn<caching_subject> caching(is_alone ? 0 : live_count);
   (void)pool.replace(2 * round, everything);
-  (void)caching.replace(2 * round, everything);
+  if (!is_alone) (void)caching.replace(2 * round, everything);
   std::vector<double> ns[4];
   const auto turn = [&](auto& subject, std::size_t reach, std::vector<double>& into) {
     (void)subject.replace(counted / 4 + 1, reach);
@@ -633,9 +643,9 @@ live_row measure_live(std::size_t live_count) {
   };
   for (int i = 0; i < turns; ++i) {
     turn(pool, everything, ns[0]);
-    turn(caching, everything, ns[2]);
+    if (!is_alone) turn(caching, everything, ns[2]);
     turn(pool, recent_count, ns[1]);
-    turn(caching, recent_count, ns[3]);
+    if (!is_alone) turn(caching, recent_count, ns[3]);
   }
   return {live_count, median(ns[0]), median(ns[1]), median(ns[2]), median(ns[3])};
 }
@@ -760,10 +770,12 @@ void print(const report& all, std::string_view part, bool json) {
 }
 
 constexpr const char* usage =
-    "usage: bench_stream [--json] [--created] [--traces | --live | --cold | --lines] [TRACE...]\n"
+    "usage: bench_stream [--json [--alone]] [--created] [--traces | --live | --cold | --lines]\n"
+    "                    [TRACE...]\n"
     "  --traces, --live   only one half\n"
     "  --cold             calls with other work between them, whose caches are cold; nothing else\n"
     "  --lines            the pool's calls between marks, for bench/cache_lines.py; nothing else\n"
+    "  --alone            the pool without its peers, whose figures are 0\n"
     "  --created          the pool's calls on a stream that was created, which may be captured\n"
     "  TRACE              trace files; without one, those of the project\n";
 
@@ -785,6 +797,8 @@ int main(int argc, char** argv) {
       json = true;
     } else if (word == "--created") {
       on_created_stream = true;
+    } else if (word == "--alone") {
+      is_alone = true;
     } else if (word == "--traces" || word == "--live" || word == "--cold" || word == "--lines") {
       if (!part.empty() && part != word) misuse();
       part = word;
@@ -794,6 +808,7 @@ int main(int argc, char** argv) {
       files.emplace_back(word);
     }
   }
+  if (is_alone && !json) misuse();
   if (files.empty()) {
     for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv"})
       files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");

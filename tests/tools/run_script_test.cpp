@@ -118,7 +118,7 @@ TEST_F(RunScript, EachWordRefusesWrongArgumentsBeforeItBuilds) {
        {"replay bench/CMakeLists.txt --nonsense", "view bench/CMakeLists.txt --nonsense=3", "view",
         "replay", "bench va --nonsense", "example first --nonsense", "trace tables 1 --seed",
         "threads pool many", "threads pool 3 --nonsense", "prove 3 --nonsense", "wheel a b",
-        "preload vmm no-such-program", "demo --svg x --nonsense"})
+        "bench compare HEAD --nonsense", "preload vmm no-such-program", "demo --svg x --nonsense"})
     lines.push_back(more);
   EXPECT_GE(lines.size(), 60u) << "no words were found in the help";
   for (const std::string& line : lines) {

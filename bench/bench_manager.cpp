@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// bench_manager - what calls of a manager cost the host, on the fake driver: an allocation and a
+// free of retained memory, a growth at the same address and the resize back, and a resize that
+// moves. Blocks have 2 to 64 MiB. Times are medians of the rounds, in the thread's own processor
+// time, and hold what the fake driver takes. --json prints one object; --rounds N sets the rounds.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../tools/program/usage.hpp"
+#include "report.hpp"
+
+import vmm.fake;
+import vmm.manager;
+
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+constexpr std::size_t block_count = 200;
+
+struct figures {
+  std::vector<double> pair_ns;
+  std::vector<double> grow_ns;
+  std::vector<double> shrink_ns;
+  std::vector<double> move_ns;
+};
+
+double cpu_ns() {
+  timespec now{};
+  if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0) stop("a clock cannot be read");
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+/// Nanoseconds a block of what is done to each.
+template <class Work>
+double time_each(std::vector<vmm::address>& blocks, Work&& work) {
+  const double begin_ns = cpu_ns();
+  for (std::size_t i = 0; i < blocks.size(); ++i) work(blocks[i], 2 * mib << (i % 6));
+  return (cpu_ns() - begin_ns) / static_cast<double>(blocks.size());
+}
+
+void play(vmm::manager& memory, figures& found) {
+  const auto resize = [&](vmm::address& at, std::uint64_t size_bytes, bool may_move) {
+    at = must(memory.resize({.at = at, .size_bytes = size_bytes, .may_move = may_move}));
+  };
+  std::vector<vmm::address> blocks(block_count);
+  const double allocate_ns = time_each(blocks, [&](vmm::address& at, std::uint64_t size_bytes) {
+    at = must(memory.allocate({.size_bytes = size_bytes, .growth_bytes = size_bytes}));
+  });
+  found.grow_ns.push_back(time_each(blocks, [&](vmm::address& at, std::uint64_t size_bytes) {
+    resize(at, 2 * size_bytes, false);
+  }));
+  found.shrink_ns.push_back(time_each(
+      blocks, [&](vmm::address& at, std::uint64_t size_bytes) { resize(at, size_bytes, false); }));
+  found.move_ns.push_back(time_each(blocks, [&](vmm::address& at, std::uint64_t size_bytes) {
+    resize(at, 5 * size_bytes, true);
+  }));
+  const double free_ns =
+      time_each(blocks, [&](vmm::address at, std::uint64_t) { must(memory.free(at)); });
+  found.pair_ns.push_back(allocate_ns + free_ns);
+}
+
+constexpr const char* usage =
+    "usage: bench_manager [--json] [--rounds N]\n"
+    "N is a whole number from 1 on (40 rounds otherwise).\n";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  vmm::tools::answer_help(argc, argv, usage);
+  bool json = false;
+  unsigned rounds = 40;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--json") {
+      json = true;
+    } else if (word == "--rounds" && i + 1 < argc) {
+      rounds = count_of(argv[++i]);
+    } else {
+      std::fputs(usage, stderr);
+      return 2;
+    }
+  }
+  auto plays = vmm::fake::profile::cuda();
+  plays.device_memory_bytes = 256 * 1024 * mib;
+  vmm::fake_driver driver{plays};
+  vmm::manager memory(driver);
+  figures found;
+  play(memory, found);  // not counted: memory is created
+  found = {};
+  for (unsigned round = 0; round < rounds; ++round) play(memory, found);
+  const std::array<std::pair<const char*, double>, 4> rows{{{"pair", median(found.pair_ns)},
+                                                            {"grow", median(found.grow_ns)},
+                                                            {"shrink", median(found.shrink_ns)},
+                                                            {"move", median(found.move_ns)}}};
+  std::printf(json ? "{" : "| call | ns |\n| --- | ---: |\n");
+  for (const auto& [name, ns] : rows) {
+    if (json) {
+      std::printf("%s\"%s_ns\": %.1f", name == rows.front().first ? "" : ", ", name, ns);
+    } else {
+      std::printf("| %s | %.1f |\n", name, ns);
+    }
+  }
+  if (json) std::printf("}\n");
+  return 0;
+}
