@@ -184,7 +184,8 @@ TEST(CarelessDriver, RandomSchedulesFindEach) {
       ++found_count;
       operations += *after;
     }
-    EXPECT_GE(found_count, schedules_max * 7 / 10) << name_of(which);
+    // The policy that keeps nothing, which some schedules play, makes no stream wait.
+    EXPECT_GE(found_count, schedules_max / 2) << name_of(which);
     std::printf("%s: found in %llu of %llu schedules, after %llu operations on average\n",
                 name_of(which), static_cast<unsigned long long>(found_count),
                 static_cast<unsigned long long>(schedules_max),
