@@ -392,6 +392,17 @@ TEST(Words, OfProseAreFoundOutsideOfCode) {
   EXPECT_EQ(words_found(list, "// `who asks` whoever asks, who askst"), sentences{});
 }
 
+TEST(Words, AreSaidWithTheirPlaces) {
+  const std::string list = std::string{word_columns} + "told,notified,prose,,0,0,0\n";
+  const tidy::word_list read = tidy::read_words({"words.csv", list});
+  const std::vector<file> files{{"modules/va/a.cpp", "int a;\n\n// told\nint b;  // is told\n"}};
+  const std::vector<finding> found = tidy::check_words(files, read).found;
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].line, 2) << "of the list";
+  EXPECT_NE(found[0].what.find("modules/va/a.cpp:3 modules/va/a.cpp:4"), std::string::npos)
+      << found[0].what;
+}
+
 TEST(Words, OfPagesAreThoseOutsideOfCode) {
   const auto prose = [](const std::string& text) { return tidy::prose_of({"docs/a.md", text}); };
   EXPECT_EQ(prose("a `b` c\n```\nd\n```\n    e\nf [g](h) i"),

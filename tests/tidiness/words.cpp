@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <span>
+#include <unordered_set>
 #include <utility>
 
 #include "tokens.hpp"
@@ -121,12 +122,16 @@ std::string_view stem_of(std::string_view path) {
 }
 
 // The identifiers of an area in lower case, each with the first place that has it.
-using identifiers = std::map<std::string, place, std::less<>>;
+struct identifiers {
+  std::map<std::string, place, std::less<>> first;
+  std::unordered_set<std::string_view> seen;  // as they are written
+};
 
 void add_identifiers(const file& subject, identifiers& into) {
   if (!is_cpp(subject.path)) return;
   const auto add = [&](std::string_view name, int line) {
-    into.try_emplace(lowered(name), place{subject.path, line, name});
+    if (!into.seen.insert(name).second) return;
+    into.first.try_emplace(lowered(name), place{subject.path, line, name});
   };
   add(stem_of(subject.path), 1);
   const source text = read_source(subject.text);
@@ -137,49 +142,41 @@ void add_identifiers(const file& subject, identifiers& into) {
 
 std::vector<place> find_names(const identifiers& in, const banned_word& rule) {
   std::vector<place> found;
-  for (const auto& [name, first] : in) {
+  for (const auto& [name, first] : in.first) {
     const bool is_allowed = std::ranges::find(rule.allowed, name) != rule.allowed.end();
     if (!is_allowed && says(name, rule.word)) found.push_back(first);
   }
   return found;
 }
 
-// A file's prose in lower case, its lines joined.
+// A file's prose in lower case, one space between words, and where each line of the file begins.
 struct prose {
   std::string_view path;
   std::string text;
-  std::vector<std::size_t> ends;  // of lines, in `text`
+  std::vector<std::size_t> begins;  // in `text`
 };
 
 prose read_prose(const file& subject) {
-  prose read{subject.path, lowered(prose_of(subject)), {}};
-  for (std::size_t at = 0; at < read.text.size(); ++at) {
-    if (read.text[at] != '\n') continue;
-    read.ends.push_back(at);
-    read.text[at] = ' ';
+  prose read{subject.path, {}, {0}};
+  for (const char c : prose_of(subject)) {
+    if (c == '\n') read.begins.push_back(read.text.size());
+    if (c != '\n' && c != ' ') {
+      read.text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    } else if (!read.text.empty() && read.text.back() != ' ') {
+      read.text += ' ';
+    }
   }
   return read;
 }
 
-// The end of `phrase` in `text` from `at` on, where spaces stand for any number of them; 0: it is
-// not there.
-std::size_t match_at(std::string_view text, std::size_t at, std::string_view phrase) {
-  for (const char c : phrase) {
-    if (at >= text.size() || text[at] != c) return 0;
-    ++at;
-    while (c == ' ' && at < text.size() && text[at] == ' ') ++at;
-  }
-  return at == text.size() || !in_word(text[at]) ? at : 0;
-}
-
 void find_phrase(const prose& in, const banned_word& rule, std::vector<place>& into) {
   const std::string_view text = in.text;
-  const std::string_view first = std::string_view{rule.word}.substr(0, rule.word.find(' '));
-  for (std::size_t at = text.find(first); at != std::string_view::npos;
-       at = text.find(first, at + 1)) {
+  for (std::size_t at = text.find(rule.word); at != std::string_view::npos;
+       at = text.find(rule.word, at + 1)) {
+    const std::size_t end = at + rule.word.size();
     if (at > 0 && (in_word(text[at - 1]) || text[at - 1] == '-')) continue;
-    if (match_at(text, at, rule.word) == 0) continue;
-    const auto line = std::ranges::lower_bound(in.ends, at) - in.ends.begin() + 1;
+    if (end < text.size() && in_word(text[end])) continue;
+    const auto line = std::ranges::upper_bound(in.begins, at) - in.begins.begin();
     into.push_back({in.path, static_cast<int>(line), rule.word});
   }
 }
@@ -250,6 +247,10 @@ void blank_marks(std::string& text, std::size_t begin, std::size_t end) {
 std::string prose_of_cpp(const std::string& source) {
   std::string text = source;
   for (std::size_t at = 0; at < source.size();) {
+    const std::size_t begin = std::min(source.find_first_of("/\"'R", at), source.size());
+    blank(text, at, begin);
+    if (begin == source.size()) break;
+    at = begin;
     const std::size_t end = std::max(end_of_piece(source, at), at + 1);
     if (end == at + 1) blank(text, at, end);
     if (source[at] == '/') blank_marks(text, at, end);
