@@ -30,7 +30,6 @@ error no_room(backup_tier tier) noexcept {
 
 backup_tier resolve(backup_tier tier, const features& can) noexcept {
   if (tier != backup_tier::best) return tier;
-  check(tier == backup_tier::best, "a tier that was chosen is chosen again");
   const bool has_pinned = can.streams && (can.host_location || can.host_node_location);
   return has_pinned ? backup_tier::pinned : backup_tier::pageable;
 }

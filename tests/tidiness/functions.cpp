@@ -27,20 +27,6 @@ struct statement {
 constexpr std::array<std::string_view, 5> type_words{"namespace", "class", "struct", "union",
                                                      "enum"};
 
-// The statements of a body, told by their semicolons.
-struct body_count {
-  int parentheses = 0;
-  int outer = 0;
-  int in_arguments = 0;  // of lambdas and of the heads of loops
-
-  void note(const token& next) {
-    if (next.text == "(") ++parentheses;
-    if (next.text == ")") --parentheses;
-    if (next.text == ";") ++(parentheses == 0 ? outer : in_arguments);
-  }
-  [[nodiscard]] int statement_count() const { return outer + std::max(0, in_arguments - 1); }
-};
-
 class walker {
  public:
   std::optional<std::vector<function_extent>> walk(const std::vector<token>& tokens) {
@@ -93,10 +79,7 @@ class walker {
       const bool member_value = now_.has_initializers && (is_word(previous_) || previous_ == ">");
       kind = member_value ? brace::value : brace::function;
     }
-    if (kind == brace::function) {
-      inside_function_ = 1;
-      body_ = {};
-    }
+    if (kind == brace::function) inside_function_ = 1;
     open_.push_back({kind, now_});
     if (kind == brace::scope) now_ = {};
     return true;
@@ -111,10 +94,9 @@ class walker {
   }
 
   bool take_in_function(const token& next) {
-    body_.note(next);
     if (next.text == "{") ++inside_function_;
     if (next.text == "}" && --inside_function_ == 0) {
-      found_.push_back({open_.back().before.first_line, next.line, body_.statement_count()});
+      found_.push_back({open_.back().before.first_line, next.line});
       open_.pop_back();
       now_ = {};
     }
@@ -132,7 +114,6 @@ class walker {
   std::string_view previous_;
   int parentheses_ = 0;
   int inside_function_ = 0;
-  body_count body_;
 };
 
 }  // namespace

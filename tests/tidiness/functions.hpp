@@ -14,9 +14,6 @@ namespace tidy {
 struct function_extent {
   int first_line = 0;  ///< of the declaration
   int last_line = 0;   ///< of the closing brace
-  /// Statements of the body. A lambda that is an argument belongs to the statement around it,
-  /// unless it has more than one of its own.
-  int statement_count = 0;
 };
 
 /// The functions of a source with a body, outermost only (a lambda counts as part of its function).

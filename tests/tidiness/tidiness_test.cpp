@@ -9,7 +9,6 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <iomanip>
 #include <iostream>
 #include <iterator>
 #include <string>
@@ -18,12 +17,13 @@
 
 #include <gtest/gtest.h>
 
-#include "assertions.hpp"
+#include "checks.hpp"
 #include "comments.hpp"
 #include "exports.hpp"
 #include "functions.hpp"
 #include "integers.hpp"
 #include "rules.hpp"
+#include "sizes.hpp"
 #include "tokens.hpp"
 #include "words.hpp"
 
@@ -283,69 +283,118 @@ TEST(Planted, NameThatTheUmbrellaBrings) {
       << "a module of parts that the umbrella brings";
 }
 
-// ---- assertions ---------------------------------------------------------------------------------
+// ---- checks -------------------------------------------------------------------------------------
 
-// The counts of `text` as the only file of a folder.
-tidy::assertion_count counted(const std::string& text) {
-  const auto counts = tidy::count_assertions({{"modules/va/a.cpp", text}});
-  return counts.size() == 1 ? counts.front() : tidy::assertion_count{};
+std::vector<std::string> redundancies(const std::string& body) {
+  std::vector<std::string> found;
+  for (const finding& each :
+       tidy::check_redundancy({"modules/va/a.cpp", "void f() {\n" + body + "\n}\n"}))
+    found.push_back(each.what);
+  return found;
 }
 
-TEST(Assertions, AreCalls) {
-  const auto all = counted(
-      "void f() { check(x, \"a\"); vmm::check(y, \"b\"); if (z) check(z, \"c\"); }\n"
-      "void g() { debug_check([] { return true; }, \"d\"); }\n"
-      "int h() { return x ? 1 : 2; }\n"
-      "void k() { if (a) { } else check(b, \"e\"); paranoid_check([this] { return g(); }, \"f\"); "
-      "}");
-  EXPECT_EQ(all.function_count, 4);
-  EXPECT_EQ(all.site_count, 6);
-  EXPECT_DOUBLE_EQ(all.ratio(), 1.5);
+TEST(Checks, OfWhatAnIfHasReturnedForAreFound) {
+  const rules by_if{"an if that returns says it"};
+  EXPECT_EQ(redundancies("if (a == nullptr) return;\ncheck(a != nullptr, \"\");"), by_if);
+  EXPECT_EQ(redundancies("if (g.empty()) return;\nfor (x : g) { h(x); }\ncheck(!g.empty(), \"\");"),
+            by_if);
+  EXPECT_EQ(redundancies("if (!a || b == 0) { return 1; }\ndebug_check(b != 0, \"\");"), by_if);
+  EXPECT_EQ(redundancies("if (a == 0) return;\na = g();\ncheck(a != 0, \"\");"), rules{})
+      << "it changes";
+  EXPECT_EQ(redundancies("if (a.b == 0) return;\na.g();\ncheck(a.b != 0, \"\");"), rules{});
+  EXPECT_EQ(redundancies("if (a_ == 0) return;\ncheck(a_ != 0, \"\");"), rules{}) << "a member";
+  EXPECT_EQ(redundancies("if (c) { if (a == 0) return; }\ncheck(a != 0, \"\");"), rules{});
+  EXPECT_EQ(redundancies("if (a == 0) g();\ncheck(a != 0, \"\");"), rules{});
+  EXPECT_EQ(redundancies("if (a == 0) return;\ncheck(a != b, \"\");"), rules{});
+  EXPECT_EQ(redundancies("if (a == 0) return;\n" + lines(11) + "check(a != 0, \"\");"), rules{})
+      << "far away";
 }
 
-TEST(Assertions, AreNotWhatOnlyHasTheName) {
-  EXPECT_EQ(counted("void check(bool x) { f(x); }").site_count, 0) << "a definition";
-  EXPECT_EQ(counted("void f() { a.check(x); b->check(y); other::check(z); }").site_count, 0);
-  EXPECT_EQ(counted("void f() { check_backend(x); recheck(y); check; }").site_count, 0);
-  EXPECT_EQ(counted("void f() { g(\"check(x)\"); } // check(y)").site_count, 0) << "text";
-  EXPECT_EQ(counted("export void check(bool condition);\nvoid f() {}").site_count, 0);
-  EXPECT_EQ(counted("static_assert(check(1));\nvoid f() {}").site_count, 0) << "in no function";
+TEST(Checks, OfTheLoopAndTheAssignmentBeforeAreFound) {
+  EXPECT_EQ(redundancies("while (a != b) {\n  check(a != b, \"\");\n}"),
+            rules{"the condition of the loop says it"});
+  EXPECT_EQ(redundancies("for (int i = 0; i < n; ++i) { check(i < n, \"\"); }"),
+            rules{"the condition of the loop says it"});
+  EXPECT_EQ(redundancies("for (int i = 0; i < n; ++i) { check(i < m, \"\"); }"), rules{});
+  EXPECT_EQ(redundancies("a.b = c;\ncheck(a.b == c, \"\");"),
+            rules{"the assignment before it says it"});
+  EXPECT_EQ(redundancies("a.b = c;\ncheck(a.b == d, \"\");"), rules{});
 }
 
-TEST(Assertions, AreCountedByFolder) {
-  const std::vector<file> files{{"modules/va/a.cpp", "void f() { check(x, \"\"); }"},
-                                {"modules/va/b.cppm", "struct s { int g() { return 1; } };"},
-                                {"backends/fake/c.cpp", "void f() { check(x, \"\"); }"},
-                                {"modules/va/d.md", "void f() { check(x, \"\"); }"},
-                                {"tests/va/e.cpp", "void f() { check(x, \"\"); }"}};
-  const auto counts = tidy::count_assertions(files);
-  ASSERT_EQ(counts.size(), 2u);
-  EXPECT_EQ(counts[0].folder, "backends/fake");
-  EXPECT_EQ(counts[0].site_count, 1);
-  EXPECT_EQ(counts[1].folder, "modules/va");
-  EXPECT_EQ(counts[1].function_count, 2);
-  EXPECT_EQ(counts[1].long_function_count, 0);
-  EXPECT_DOUBLE_EQ(counts[1].ratio(), 0.5);
-  const auto sum = tidy::sum_of(counts, "all");
-  EXPECT_EQ(sum.function_count, 3);
-  EXPECT_EQ(sum.site_count, 2);
-  EXPECT_EQ(sum.plain_count, 1);
-  EXPECT_EQ(counted("void f() {\n\n\n\n}").long_function_count, 0);
-  EXPECT_EQ(counted("void f() {\n\n\n\n\n}").long_function_count, 1);
+TEST(Checks, OfTwoConditionsAreCounted) {
+  const auto count = [](const std::string& check) {
+    return tidy::count_double_checks({"modules/va/a.cpp", "void f() {\n" + check + "\n}\n"});
+  };
+  EXPECT_EQ(count("check(a != 0 && b != 0, \"\");"), 1);
+  EXPECT_EQ(count("check(a != 0 || (b && c), \"\");"), 0);
+  EXPECT_EQ(count("debug_check([&] { return a && b; }, \"\");"), 0) << "a whole structure";
 }
 
-TEST(Assertions, AreNotExpectedOfAStatement) {
-  EXPECT_EQ(counted("int f() { return g(); }").plain_count, 1);
-  EXPECT_EQ(counted("s::s() {}").plain_count, 1);
-  EXPECT_EQ(counted("void f() { run([](int a) { return g(a); }, b); }").plain_count, 1);
-  EXPECT_EQ(counted("void f() { check(x, \"a\"); }").plain_count, 0) << "it has one";
-  EXPECT_EQ(counted("void f() { g(); h(); }").plain_count, 0);
-  EXPECT_EQ(counted("void f() { if (x) { g(); } else { h(); } }").plain_count, 0);
-  EXPECT_EQ(counted("void f() { for (int i = 0; i < n; ++i) g(i); }").plain_count, 0);
-  EXPECT_EQ(counted("void f() { run([](int a) { g(a); h(a); }, b); }").plain_count, 0);
-  const auto both = counted("int f() { return 1; }\nint g() { check(x, \"\"); return 2; }");
-  EXPECT_DOUBLE_EQ(both.ratio(), 0.5);
-  EXPECT_DOUBLE_EQ(both.ratio_of_others(), 1.0);
+TEST(Checks, NameTheInvariantsOfTheHeads) {
+  const std::vector<file> files{
+      {"modules/va/bins.cppm",
+       "// I1  A bin is a list.\n// I2  It is short.\n// I3, of a record.\n"},
+      {"modules/va/bins.cpp", "void f() { check(x, \"I1: a bin is not a list\"); }\n"},
+      {"modules/va/map.cpp",
+       "const char* g() { return \"bins I2: it is long\"; }\n"
+       "void h() { check(x, \"I2: x\"); check(y, \"bins I4: y\"); }\n"}};
+  const auto report = tidy::read_invariants(files);
+  ASSERT_EQ(report.all.size(), 2u) << "a comment of one function is not a head";
+  EXPECT_TRUE(report.all[0].is_named);
+  EXPECT_TRUE(report.all[1].is_named) << "from another file of the folder";
+  ASSERT_EQ(report.unknown.size(), 2u);
+  EXPECT_TRUE(report.unknown[0].what.starts_with("no head of modules/va/map has I2"));
+  EXPECT_TRUE(report.unknown[1].what.starts_with("no head of modules/va/bins has I4"));
+}
+
+// ---- sizes --------------------------------------------------------------------------------------
+
+TEST(Sizes, OfClassesAreTheFunctionsThatTheyDeclare) {
+  const std::string text = R"(
+namespace vmm {
+export class [[nodiscard]] VMM_CAPABILITY("x") pool : public base<int> {
+ public:
+  explicit pool(int x) : a_{x}, b_(f(x)) { g(); }
+  pool(const pool&) = delete;
+  ~pool();
+  [[nodiscard]] int f(int x) const noexcept VMM_REQUIRES(lock_) { return x; }
+  template <class T>
+  void g(T x);
+  bool operator==(const pool& other) const;
+  struct inner {
+    int h() const { return 1; }
+    int value = k();
+  };
+  friend void swap(pool& a, pool& b);
+
+ private:
+  std::function<void(int)> callback_;
+  int a_{3}, b_ = f(1);
+};
+enum class kind { a, b };
+void free_function();
+})";
+  const auto found = tidy::functions_of_classes(text);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].name, "inner");
+  EXPECT_EQ(found[0].value, 1);
+  EXPECT_EQ(found[1].name, "pool");
+  EXPECT_EQ(found[1].value, 5);
+}
+
+TEST(Sizes, OnlyGetBetter) {
+  const auto said = [](int value, const std::string& table) {
+    std::vector<std::string> found;
+    for (const finding& each : tidy::compare_sizes({{"modules", value}}, tidy::read_table(table)))
+      found.push_back(each.what);
+    return found;
+  };
+  EXPECT_EQ(said(3, "# a table\n3 modules\n"), rules{});
+  EXPECT_EQ(said(4, "3 modules\n"),
+            rules{"modules: 4, and the table has 3: worse; a commit that takes it up says why"});
+  EXPECT_EQ(said(2, "3 modules\n").size(), 1u) << "the table is taken down";
+  EXPECT_EQ(said(3, "").size(), 1u) << "no row";
+  EXPECT_EQ(said(3, "3 modules\n9 functions of pool\n").size(), 1u) << "a row too many";
 }
 
 // ---- words --------------------------------------------------------------------------------------
@@ -494,7 +543,7 @@ bool is_walked(const std::filesystem::path& folder) {
          !name.starts_with("build");
 }
 
-std::vector<file> read_tree() {
+std::vector<file> read_files() {
   namespace fs = std::filesystem;
   const fs::path root = VMM_SOURCE_DIR;
   std::vector<file> files;
@@ -511,6 +560,11 @@ std::vector<file> read_tree() {
   return files;
 }
 
+const std::vector<file>& read_tree() {
+  static const std::vector<file> files = read_files();
+  return files;
+}
+
 std::string report(const std::vector<finding>& found) {
   std::string text;
   for (const finding& each : found) {
@@ -521,7 +575,7 @@ std::string report(const std::vector<finding>& found) {
 }
 
 TEST(Tree, KeepsItsRules) {
-  const std::vector<file> files = read_tree();
+  const std::vector<file>& files = read_tree();
   ASSERT_GT(files.size(), 10u) << "this is not the tree";
   std::vector<finding> found;
   for (const file& each : files)
@@ -529,47 +583,34 @@ TEST(Tree, KeepsItsRules) {
   EXPECT_TRUE(found.empty()) << report(found);
 }
 
-void print(const tidy::assertion_count& count) {
-  std::cout << count.folder << ": " << count.site_count << " assertions in " << count.function_count
-            << " functions (" << count.long_function_count
-            << " of more than five lines): " << std::fixed << std::setprecision(2) << count.ratio()
-            << " each; " << count.ratio_of_others() << " for each of the "
-            << count.function_count - count.plain_count << " that are more than a statement\n";
+TEST(Tree, ChecksWhatNothingElseSays) {
+  const std::vector<file>& files = read_tree();
+  std::vector<finding> found = tidy::read_invariants(files).unknown;
+  for (const file& each : files) {
+    if (each.path.starts_with("modules/stream/")) continue;
+    std::ranges::move(tidy::check_redundancy(each), std::back_inserter(found));
+  }
+  EXPECT_TRUE(found.empty()) << report(found);
 }
 
-// The least that a folder has for each function that is more than a statement. Raised with what is
-// reached; lowered only where new code has brought fewer, and then to be made good. A folder that
-// is not named has no floor of its own.
-struct assertion_floor {
-  std::string_view folder;
-  double least;
-};
-constexpr std::array<assertion_floor, 26> floors{
-    {{"backends/cuda", 1.2},       {"backends/fake", 1.4},       {"backends/host", 1.25},
-     {"backends/level_zero", 1.2}, {"modules/backend", 0.85},    {"modules/backends", 0.85},
-     {"modules/buffer", 1.35},     {"modules/environment", 1.1}, {"modules/intrusive", 1.6},
-     {"modules/manager", 1.4},     {"modules/nvtx", 1.15},       {"modules/optimizer", 1.4},
-     {"modules/options", 1.0},     {"modules/physical", 1.9},    {"modules/pmr", 1.0},
-     {"modules/reservation", 1.3}, {"modules/share", 1.25},      {"modules/stream", 1.4},
-     {"modules/timeline", 1.5},    {"modules/tracker", 1.7},     {"modules/va", 1.5},
-     {"modules/vector", 1.5},      {"modules/growable", 1.05},   {"modules/history", 1.0},
-     {"modules/special", 1.1},     {"modules/top", 1.15}}};
+constexpr const char* table_path = VMM_SOURCE_DIR "/tests/tidiness/sizes.txt";
+bool updates_table = false;  // main() sets it
 
-TEST(Tree, HasItsAssertions) {
-  constexpr double floor_of_all = 1.0;
-  constexpr double floor_of_others = 1.3;
-  const auto counts = tidy::count_assertions(read_tree());
-  ASSERT_GT(counts.size(), 10u) << "this is not the tree";
-  for (const auto& each : counts) print(each);
-  const auto all = tidy::sum_of(counts, "modules and backends");
-  print(all);
-  EXPECT_GE(all.ratio(), floor_of_all);
-  EXPECT_GE(all.ratio_of_others(), floor_of_others);
-  for (const assertion_floor& each : floors) {
-    const auto found = std::ranges::find(counts, each.folder, &tidy::assertion_count::folder);
-    ASSERT_NE(found, counts.end()) << each.folder;
-    EXPECT_GE(found->ratio_of_others(), each.least) << each.folder;
+TEST(Tree, OnlyGetsBetter) {
+  const std::vector<tidy::size> now = tidy::sizes_of(read_tree());
+  ASSERT_GT(now.size(), 9u) << "this is not the tree";
+  std::ifstream stream(table_path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(stream)),
+                         std::istreambuf_iterator<char>());
+  for (const tidy::size& each : now) std::cout << each.value << ' ' << each.name << '\n';
+  if (updates_table) {
+    std::ofstream table(table_path, std::ios::binary);
+    table << text.substr(0, text.find("\n\n")) << "\n\n";
+    for (const tidy::size& each : now) table << each.value << ' ' << each.name << '\n';
+    return;
   }
+  const std::vector<finding> found = tidy::compare_sizes(now, tidy::read_table(text));
+  EXPECT_TRUE(found.empty()) << report(found);
 }
 
 // What users can call. The machinery, which `import vmm;` does not bring, explains itself in the
@@ -622,7 +663,7 @@ TEST(Tree, AllowsMulticastOnTheStandInAlone) {
 }
 
 TEST(Tree, SaysTheFieldsWords) {
-  const std::vector<file> files = read_tree();
+  const std::vector<file>& files = read_tree();
   const auto list = std::ranges::find(files, "tests/tidiness/words.csv", &file::path);
   ASSERT_NE(list, files.end());
   const tidy::word_report words = tidy::check_words(files, tidy::read_words(*list));
@@ -639,7 +680,7 @@ TEST(Tree, TakesNoTwoIntegersSideBySide) {
 }
 
 TEST(Tree, EveryExportedNameIsSaidWithoutHeaders) {
-  const std::vector<file> files = read_tree();
+  const std::vector<file>& files = read_tree();
   const auto list_at = [&](const std::string& name) {
     const auto found = std::ranges::find(files, "tests/package/consumer/" + name, &file::path);
     EXPECT_NE(found, files.end()) << name;
@@ -656,3 +697,10 @@ TEST(Tree, EveryExportedNameIsSaidWithoutHeaders) {
 }
 
 }  // namespace
+
+// tidiness_test --update writes the table of sizes.
+int main(int count, char** words) {
+  testing::InitGoogleTest(&count, words);
+  updates_table = count > 1 && std::string_view{words[1]} == "--update";
+  return RUN_ALL_TESTS();
+}
