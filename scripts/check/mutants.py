@@ -22,6 +22,8 @@
 # mutant that does not fit, does not build or is not found fails the run; so does a test that fails
 # without a mutant. The output of each test is kept in build/mutants/NAME.log. --check verifies,
 # without a build, that the files are whole and that each text is there once.
+from __future__ import annotations
+
 import dataclasses
 import os
 import pathlib
@@ -30,6 +32,7 @@ import shutil
 import subprocess
 import sys
 import time
+from typing import NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MUTANTS = ROOT / "tests" / "mutants"
@@ -50,18 +53,18 @@ class Unfit(Exception):
     """A mutant that is not whole or has no place in the sources."""
 
 
-def dense(text):
+def dense(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
 @dataclasses.dataclass
 class Mutant:
     name: str
-    head: dict
-    blocks: list  # of a text and its replacement
+    head: dict[str, str]
+    blocks: list[tuple[str, str]]  # of a text and its replacement
 
     @classmethod
-    def read(cls, path):
+    def read(cls, path: pathlib.Path) -> Mutant:
         head, *parts = re.split(r"^--- (find|replace)$", path.read_text(), flags=re.MULTILINE)
         fields = dict(re.findall(r"^(\w+): *(\S.*)$", head, flags=re.MULTILINE))
         if missing := [each for each in FIELDS if each not in fields]:
@@ -80,7 +83,7 @@ class Mutant:
 class Sources:
     """The text of each file of the scope, in a folder."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
         self.text = {
             path.relative_to(folder): path.read_text()
@@ -90,7 +93,7 @@ class Sources:
         }
         self.dense = {path: dense(text) for path, text in self.text.items()}
 
-    def place_of(self, find):
+    def place_of(self, find: str) -> tuple[pathlib.Path, int, int]:
         """The file, and where the text begins and ends in it."""
         wanted = dense(find)
         found = [(path, text.count(wanted)) for path, text in self.dense.items() if wanted in text]
@@ -104,9 +107,9 @@ class Sources:
         kept = [i for i, letter in enumerate(self.text[path]) if not letter.isspace()]
         return path, kept[at], kept[at + len(wanted) - 1] + 1
 
-    def mutate(self, mutant):
+    def mutate(self, mutant: Mutant) -> dict[pathlib.Path, str]:
         """The files that it changes, with their new text."""
-        changed = {}
+        changed: dict[pathlib.Path, str] = {}
         places = [(*self.place_of(find), replacement) for find, replacement in mutant.blocks]
         for path, begin, end, replacement in sorted(places, reverse=True, key=lambda each: each[1]):
             text = changed.get(path, self.text[path])
@@ -114,12 +117,12 @@ class Sources:
         return changed
 
 
-def die(why, code=1):
+def die(why: str, code: int = 1) -> NoReturn:
     print(f"mutants: {why}", file=sys.stderr)
     sys.exit(code)
 
 
-def chosen(words):
+def chosen(words: list[str]) -> list[pathlib.Path]:
     paths = sorted(MUTANTS.glob("*.mutant"))
     for word in words:
         if not any(word in path.stem for path in paths):
@@ -127,9 +130,10 @@ def chosen(words):
     return [path for path in paths if not words or any(word in path.stem for word in words)]
 
 
-def read_all(paths, sources):
+def read_all(paths: list[pathlib.Path], sources: Sources) -> list[Mutant]:
     """All of them; ends the program where one does not fit."""
-    mutants, bad = [], 0
+    mutants: list[Mutant] = []
+    bad = 0
     for path in paths:
         try:
             mutants.append(Mutant.read(path))
@@ -145,7 +149,7 @@ def read_all(paths, sources):
 # ---- builds and tests --------------------------------------------------------------------------
 
 
-def copy_sources():
+def copy_sources() -> pathlib.Path:
     """Copies what differs, so that little is built, and deletes what is gone."""
     source = WORK / "src"
     listed = subprocess.run(
@@ -155,26 +159,26 @@ def copy_sources():
         names = listed.stdout.splitlines()
     else:
         names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()]
-    names = {each for each in names if not re.match("traces/|fuzz/corpus/|build/", each)}
-    for name in names:
+    kept = {each for each in names if not re.match("traces/|fuzz/corpus/|build/", each)}
+    for name in kept:
         origin, copy = ROOT / name, source / name
         if not origin.is_file() or (copy.exists() and copy.read_bytes() == origin.read_bytes()):
             continue
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(origin, copy)
     for copy in source.rglob("*"):
-        if copy.is_file() and str(copy.relative_to(source)) not in names:
+        if copy.is_file() and str(copy.relative_to(source)) not in kept:
             copy.unlink()
     return source
 
 
-def configure(flavour):
+def configure(flavour: str) -> None:
     folder = WORK / flavour
     if (folder / "build.ninja").exists():
         return
     sanitizers, level, more = FLAVOURS[flavour]
     # Without warnings: a mutant is no good code. Tests of threads need the schedule points.
-    command = [
+    command: list[str | pathlib.Path] = [
         "cmake",
         "-S",
         WORK / "src",
@@ -197,7 +201,7 @@ def configure(flavour):
         die(f"cmake could not configure the copy:\n{done.stdout[-2000:]}")
 
 
-def build(flavour, targets):
+def build(flavour: str, targets: list[str]) -> str:
     """What failed, or nothing."""
     jobs = ["-j", os.environ["JOBS"]] if os.environ.get("JOBS") else []
     done = subprocess.run(
@@ -209,7 +213,7 @@ def build(flavour, targets):
     return done.stdout[-2000:] if done.returncode != 0 else ""
 
 
-def run_test(head, log):
+def run_test(head: dict[str, str], log: pathlib.Path) -> int | None:
     """Its exit status; none where it ran out of time."""
     folder = WORK / head["Flavour"] / "tests"
     program = next(
@@ -225,7 +229,12 @@ def run_test(head, log):
     options = os.environ.get("ASAN_OPTIONS", "")
     environment = dict(os.environ)
     environment["ASAN_OPTIONS"] = f"{options}:detect_invalid_pointer_pairs=2".lstrip(":")
-    command = [program, "--gtest_brief=1", "--gtest_fail_fast", f"--gtest_filter={head['Filter']}"]
+    command = [
+        str(program),
+        "--gtest_brief=1",
+        "--gtest_fail_fast",
+        f"--gtest_filter={head['Filter']}",
+    ]
     with open(log, "w", encoding="utf-8") as out:
         try:
             return subprocess.run(
@@ -235,7 +244,7 @@ def run_test(head, log):
             return None
 
 
-def see_clean(mutants):
+def see_clean(mutants: list[Mutant]) -> None:
     """Builds everything that this run needs; each test passes without a mutant."""
     for flavour in FLAVOURS:
         targets = sorted({m.head["Test"] for m in mutants if m.head["Flavour"] == flavour})
@@ -256,7 +265,7 @@ def see_clean(mutants):
             die(f"{' '.join(run)} fails or takes {LIMIT_S} s without a mutant")
 
 
-def outcome_of(mutant, sources):
+def outcome_of(mutant: Mutant, sources: Sources) -> str:
     changed = sources.mutate(mutant)
     for path, text in changed.items():
         (sources.folder / path).write_text(text)
@@ -276,7 +285,7 @@ def outcome_of(mutant, sources):
     return "found" if code != 0 else "NOT FOUND"
 
 
-def main(words):
+def main(words: list[str]) -> int:
     if words == ["--check"]:
         paths = chosen([])
         if len(paths) < COUNT_MIN:
