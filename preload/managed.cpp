@@ -904,7 +904,7 @@ answer hand_out(device_pools& pools, const freed_block& made, waiting_list&& ent
   entry.front().block = made;
   live_block block{made.size, number, &pools, made.home, std::move(entry)};
   if (!add_block(made.at, std::move(block))) {
-    hand_back(pools, std::move(block.entry));
+    hand_back(pools, std::move(block.entry));  // NOLINT(bugprone-use-after-move): not added
     return {0, unmanaged_reason::refused};
   }
   pools.note_live(made.size);

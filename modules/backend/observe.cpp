@@ -113,7 +113,7 @@ result<std::shared_ptr<call_log>> call_log::open(std::string_view destination) n
     (void)std::setvbuf(file.get(), nullptr, _IOLBF, BUFSIZ);
     auto made = std::make_shared<call_log>(*file);
     check(made->sink_ == file.get() && !made->owned_, "a log writes to another file");
-    file.release();
+    (void)file.release();
     made->owned_ = true;
     return made;
   } catch (const std::bad_alloc&) {

@@ -54,7 +54,8 @@ const peer_info& peer_topology::link(location from, location to) const noexcept 
   check(from.kind == place::device && to.kind == place::device, "a link of the host is not kept");
   check(from.ordinal >= 0 && from.ordinal < device_count_, "no such device reaches anything");
   check(to.ordinal >= 0 && to.ordinal < device_count_, "no such device is reached");
-  return links_[static_cast<std::size_t>(from.ordinal * device_count_ + to.ordinal)];
+  return links_[static_cast<std::size_t>(from.ordinal) * static_cast<std::size_t>(device_count_) +
+                static_cast<std::size_t>(to.ordinal)];
 }
 
 result<std::vector<location>> peer_topology::peers_of(location memory_at) const {

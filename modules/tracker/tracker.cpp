@@ -41,7 +41,7 @@ tracked_range* tracker::containing(address at) const noexcept {
 
 // Looks at everything after as many changes as there are records: amortised O(1).
 void tracker::audit() noexcept {
-  check((by_base_.size() == 0) == (totals_.reserved_bytes == 0), "sizes are counted of no record");
+  check(by_base_.empty() == (totals_.reserved_bytes == 0), "sizes are counted of no record");
   check(sizes_fit(totals_) || by_base_.empty(), "the sums of all sizes contradict one another");
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= by_base_.size()) return;
