@@ -102,7 +102,7 @@ status plain_memory::add(address_range range, address origin) noexcept {
   try {
     const bool is_new =
         reservations_.emplace(range.base.value, reservation{range.size_bytes, origin}).second;
-    check(is_new, "the driver gave memory that it had given before");
+    check(is_new, "I5: the driver gave memory that it had given before");
   } catch (const std::bad_alloc&) {
     return no_host_memory(call::reserve);
   }
@@ -151,7 +151,7 @@ void plain_memory::put_back(reservation_table::node_type&& record) noexcept {
   check(!record.empty(), "a record is put back that was never taken out");
   const lock locked(mutex_);
   const auto put = reservations_.insert(std::move(record));
-  check(put.inserted, "the driver gave memory that it did not take back");
+  check(put.inserted, "I5: the driver gave memory that it did not take back");
   paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
 }
 
@@ -199,7 +199,7 @@ result<physical_handle> plain_memory::create(const physical_request& request) {
     return no_host_memory(call::create);
   }
   created_bytes_ += request.size_bytes;
-  check(created_bytes_ <= limits_.device_bytes, "more was created than the device has");
+  check(created_bytes_ <= limits_.device_bytes, "I2: more was created than the device has");
   ++last_handle_;
   paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
   return physical_handle{last_handle_};
@@ -293,7 +293,7 @@ status plain_memory::unmap(address_range range) {
   const auto end = mappings_.lower_bound(range.end().value);
   for (auto each = begin; each != end; ++each) {
     const auto behind = memories_.find(each->second.of);
-    check(behind != memories_.end() && behind->second.is_mapped, "a mapping has no memory");
+    check(behind != memories_.end() && behind->second.is_mapped, "I1: a mapping has no memory");
     behind->second.is_mapped = false;
   }
   mappings_.erase(begin, end);

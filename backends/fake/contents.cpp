@@ -55,7 +55,7 @@ contents::runs& contents::make_overlay(std::uint64_t granule) {
 // ---- the runs of one granule
 
 std::size_t contents::run_at(const runs& of, std::uint64_t inside) noexcept {
-  check(!of.empty() && of.front().begin == 0, "the runs of a granule are not all of it");
+  check(!of.empty() && of.front().begin == 0, "I1: the runs of a granule are not all of it");
   const auto behind =
       std::upper_bound(of.begin(), of.end(), inside,
                        [](std::uint64_t at, const run& each) { return at < each.begin; });
@@ -70,7 +70,7 @@ std::size_t contents::cut(runs& of, std::uint64_t inside) const {
   if (inside == granule_bytes_) return of.size();
   const std::size_t index = run_at(of, inside);
   if (of[index].begin == inside) return index;
-  check(!of[index].bytes, "a page of bytes is cut");
+  check(!of[index].bytes, "I2: a page of bytes is cut");
   run rest;
   rest.begin = inside;
   rest.pattern = of[index].pattern;

@@ -263,7 +263,7 @@ class boundary_cut {
 
   void mend(std::uint64_t at) noexcept {
     const auto right = mappings_.find(at);
-    check(right != mappings_.end() && right != mappings_.begin(), "a cut mapping lost a half");
+    check(right != mappings_.end() && right != mappings_.begin(), "I4: a cut mapping lost a half");
     check(std::prev(right)->second.behind == right->second.behind, "halves of two mappings meet");
     std::prev(right)->second.size_bytes += right->second.size_bytes;
     mappings_.erase(right);
@@ -322,7 +322,7 @@ bool host_driver::state::all_mapped(address_range range) const noexcept {
 memory* host_driver::state::find(physical_handle handle) const noexcept {
   const auto found = handles.find(static_cast<std::uint64_t>(handle));
   if (found == handles.end()) return nullptr;
-  check(found->second != nullptr && found->second->handles != 0, "a handle has no memory");
+  check(found->second != nullptr && found->second->handles != 0, "I2: a handle has no memory");
   return found->second;
 }
 
@@ -330,7 +330,7 @@ const mapping* host_driver::state::mapping_at(address at) const noexcept {
   const auto after = mappings.upper_bound(at.value);
   if (after == mappings.begin()) return nullptr;
   const auto& [base, last] = *std::prev(after);
-  check(base <= at.value && last.behind != nullptr, "a mapping has no memory");
+  check(base <= at.value && last.behind != nullptr, "I2: a mapping has no memory");
   return at.value - base < last.size_bytes ? &last : nullptr;
 }
 
@@ -352,7 +352,7 @@ status host_driver::state::usable(call where, address_range range, access wanted
 
 status host_driver::state::check_room(std::uint64_t size_bytes) const noexcept {
   const std::uint64_t capacity = options.capacity_bytes;
-  check(capacity == 0 || created_bytes <= capacity, "more was created than there may be");
+  check(capacity == 0 || created_bytes <= capacity, "I3: more was created than there may be");
   if (capacity != 0 && size_bytes > capacity - created_bytes) {
     return bad_call(call::create, errc::out_of_memory,
                     "host_options::capacity_bytes would be exceeded");
@@ -568,7 +568,7 @@ result<memory_info> host_driver::query_memory(location where) noexcept {
   const std::uint64_t capacity = state_->options.capacity_bytes;
   if (capacity == 0) return info;
   const std::shared_lock<std::shared_mutex> locked(state_->guard);
-  check(state_->created_bytes <= capacity, "more was created than there may be");
+  check(state_->created_bytes <= capacity, "I3: more was created than there may be");
   info.free_bytes = std::min(info.free_bytes, capacity - state_->created_bytes);
   info.total_bytes = capacity;
   return info;
@@ -834,7 +834,7 @@ status host_driver::set_access(address_range range, std::span<const access_grant
   cut.keep();
   for (auto next = state_->mappings.find(range.base.value);
        next != state_->mappings.end() && next->first < range.end().value; ++next) {
-    check(next->second.behind != nullptr, "a mapping has no memory");
+    check(next->second.behind != nullptr, "I2: a mapping has no memory");
     next->second.rights = rights;
   }
   debug_check(

@@ -81,7 +81,7 @@ bool accounts::put_back(reservation_table::node_type which) noexcept {
   const address_range range{{which.key()}, which.mapped().size_bytes};
   if (overlaps_reservation(range)) return false;
   const bool is_new = reservations_.insert(std::move(which)).inserted;
-  check(is_new, "a reservation begins where another one does");
+  check(is_new, "I4: a reservation begins where another one does");
   look_over();
   return true;
 }
@@ -113,9 +113,9 @@ void accounts::add_memory(memory_table::node_type which) noexcept {
   check(made.page_bytes != 0 && made.size_bytes % made.page_bytes == 0,
         "a memory is made of whole pages");
   created_bytes_ += made.size_bytes;
-  check(created_bytes_ >= made.size_bytes, "more memory was made than can be counted");
+  check(created_bytes_ >= made.size_bytes, "I5: more memory was made than can be counted");
   const bool is_new = memories_.insert(std::move(which)).inserted;
-  check(is_new, "a handle has the number of another one");
+  check(is_new, "I3: a handle has the number of another one");
   look_over();
 }
 
@@ -173,7 +173,7 @@ status accounts::map(const map_request& request) noexcept {
   try {
     const mapping made{.size_bytes = request.size_bytes, .handle = handle, .native = behind.native};
     const bool is_new = mappings_.emplace(request.at.value, made).second;
-    check(is_new, "a mapping begins where another one does");
+    check(is_new, "I1: a mapping begins where another one does");
   } catch (const std::bad_alloc&) {
     return no_host_memory(call::map);
   }
@@ -208,7 +208,7 @@ bool accounts::is_in_transit(const run& which) noexcept {
 mapping& accounts::depart(const run& which) noexcept {
   for (auto each = which.first; each != std::next(which.final); ++each) {
     mapping& here = each->second;
-    check(!here.is_in_transit, "a mapping has one holder");
+    check(!here.is_in_transit, "I6: a mapping has one holder");
     here.is_in_transit = true;
     here.is_switched = false;
     here.at = each->first;
@@ -231,7 +231,7 @@ void accounts::unmap(const run& which) noexcept {
   const auto behind_all = std::next(which.final);
   for (auto each = which.first; each != behind_all; ++each) {
     check(each->second.rights == access::none, "what the driver still maps is forgotten");
-    check(!each->second.is_in_transit, "a mapping goes while it is in transit");
+    check(!each->second.is_in_transit, "I6: a mapping goes while it is in transit");
     const auto behind = memories_.find(each->second.handle);
     check(behind != memories_.end() && behind->second.is_mapped, "a mapping without its memory");
     behind->second.is_mapped = false;

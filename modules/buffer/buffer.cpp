@@ -30,7 +30,7 @@ result<device_buffer> device_buffer::allocate(allocator_ref memory, std::uint64_
   check(static_cast<bool>(*at), "an allocator gave a block at no address");
   check(at->value % alignment_bytes == 0, "an allocator gave a block at another alignment");
   made.block_ = {*at, size_bytes};
-  check(made.owns_block(), "a buffer was made without its block");
+  check(made.owns_block(), "I1: a buffer was made without its block");
   return made;
 }
 
@@ -38,7 +38,7 @@ void device_buffer::reset() noexcept {
   check(is_whole(), half_block);
   const address_range gone = std::exchange(block_, address_range{});
   if (!gone.empty()) memory_.deallocate(gone.base, gone.size_bytes, alignment_bytes_, stream_);
-  check(!owns_block(), "a buffer has the block that it has freed");
+  check(!owns_block(), "I1: a buffer has the block that it has freed");
 }
 
 status device_buffer::resize(std::uint64_t size_bytes) {

@@ -196,7 +196,7 @@ status growable_range::check_segment(const growable_request& request,
                                      std::uint64_t index) const noexcept {
   check(index < segments_.size(), "a segment is asked about that is not there");
   const range_sizes& now = segments_[index]->sizes;
-  check(now.user_bytes <= now.mapped_bytes, "a segment has more bytes than memory");
+  check(now.user_bytes <= now.mapped_bytes, "I1: a segment has more bytes than memory");
   if (request.change == growable_change::grow && request.size_bytes < now.user_bytes)
     return refuse(errc::invalid_argument, "a growth makes a segment smaller: use shrink or resize");
   if (request.change == growable_change::shrink && request.size_bytes > now.user_bytes)
@@ -343,7 +343,7 @@ status growable_range::fill_released(const block& segment, std::uint64_t kept_by
   if (rule != contents_rule::zero_on_release && rule != contents_rule::poison) return {};
   const std::uint64_t end_bytes = rounded(segment.sizes.user_bytes);
   if (segment.sizes.user_bytes <= kept_bytes) return {};
-  check(end_bytes <= segment.sizes.mapped_bytes, "a segment has more bytes than memory");
+  check(end_bytes <= segment.sizes.mapped_bytes, "I1: a segment has more bytes than memory");
   const std::uint8_t value = rule == contents_rule::poison ? poison_byte : 0;
   return memory_->driver().fill(
       {{segment.base + kept_bytes, end_bytes - kept_bytes}, value, stream});
@@ -475,7 +475,7 @@ growable_range::~growable_range() {
 status growable_range::close_unnamed() {
   if (segments_.empty() || engine_->time().may_name(stream_)) return close_locked(stream_);
   check(!is_closed_, "a closed range has segments");
-  check(pins_.empty(), "a range ends under a pin, and nobody closes it");
+  check(pins_.empty(), "I4: a range ends under a pin, and nobody closes it");
   timeline& time = engine_->time();
   const result<ticket_ref> last_use = time.mark_unnamed(stream_);
   if (!last_use) return last_use.error();
@@ -563,7 +563,7 @@ growable_statistics growable_range::statistics() const {
     numbers.physical_bytes += each->sizes.mapped_bytes;
     numbers.handle_count += each->memories.size();
   }
-  check(numbers.size_bytes <= numbers.physical_bytes, "segments have more bytes than memory");
+  check(numbers.size_bytes <= numbers.physical_bytes, "I1: segments have more bytes than memory");
   return numbers;
 }
 
@@ -580,7 +580,7 @@ status growable_range::validate() const {
     if (each.sizes.user_bytes > each.sizes.mapped_bytes || each.sizes.mapped_bytes > stride_bytes_)
       return refuse(errc::internal, "a segment's sizes contradict one another");
     if (each.sizes.user_bytes < pinned(index))
-      return refuse(errc::internal, "a segment has less than is pinned of it");
+      return refuse(errc::internal, "I4: a segment has less than is pinned of it");
   }
   return {};
 }

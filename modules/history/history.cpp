@@ -314,9 +314,9 @@ status history_use::attach() noexcept {
 }
 
 void history_use::begin(std::unique_ptr<history_ring> own) noexcept {
-  check(own != nullptr && get() == nullptr, "two histories of one allocator are recorded");
+  check(own != nullptr && get() == nullptr, "I2: two histories of one allocator are recorded");
   const status attached = own->attach();
-  check(attached.has_value(), "a new ring records another allocator");
+  check(attached.has_value(), "I2: a new ring records another allocator");
   own_ = std::move(own);
   is_attached_ = true;
   ring_.store(own_.get(), std::memory_order_relaxed);

@@ -61,13 +61,13 @@ bool ordered_index::in_order(const index_node& node) const noexcept {
 }
 
 void ordered_index::insert(index_node& node, std::uint64_t key) noexcept {
-  check(!node.linked, "a node is inserted into an index twice");
+  check(!node.linked, "I1: a node is inserted into an index twice");
   node.key = key;
   node.linked = true;
   tree::insert_equal_lower_bound(&header_, &node, key_order{});
   ++count_;
   check(count_ > 0, "an index has more nodes than can be counted");
-  debug_check([&] { return in_order(node); }, "a node is linked out of order");
+  debug_check([&] { return in_order(node); }, "I2: a node is linked out of order");
   audit();
 }
 

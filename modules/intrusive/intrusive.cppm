@@ -83,7 +83,7 @@ class object_pool {
   ~object_pool() {
     check(live_count_ == 0, "an object pool goes away while objects of it are in use");
     paranoid_check([this] { return count_free() == object_count_; },
-                   "an object pool lost an object");
+                   "I3: an object pool lost an object");
     while (chunks_ != nullptr) {
       chunk* const next = chunks_->next;
       delete chunks_;
@@ -96,7 +96,7 @@ class object_pool {
     if (free_ == nullptr && !refill()) return nullptr;
     T* const object = free_;
     check(object != nullptr && live_count_ < object_count_,
-          "an object pool has fewer than it made");
+          "I3: an object pool has fewer than it made");
     free_ = object->next_free;
     object->next_free = nullptr;
     ++live_count_;
@@ -105,7 +105,7 @@ class object_pool {
 
   void release(T& object) noexcept {
     check(live_count_ > 0, "an object is released to a pool that handed none out");
-    check(object.next_free == nullptr && &object != free_, "an object is released twice");
+    check(object.next_free == nullptr && &object != free_, "I3: an object is released twice");
     paranoid_check([&] { return owns(object); },
                    "an object is released to a pool that is not its own");
     object.next_free = free_;

@@ -125,7 +125,8 @@ void range_cache::audit() noexcept {
 }
 
 void range_cache::put(block& freed) noexcept {
-  check(!freed.linked && is_cacheable(freed), "a range is cached that is in use, or not whole");
+  check(!freed.linked && is_cacheable(freed),
+        "cache I1: a range is cached that is in use, or not whole");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   by_size_.insert(freed, freed.sizes.mapped_bytes);
   size_bytes_ += freed.sizes.mapped_bytes;
@@ -206,7 +207,7 @@ status range_cache::validate_all() const noexcept {
   for (const index_node* node = by_size_.first(); node != nullptr; node = by_size_.next(*node)) {
     const auto& cached = static_cast<const block&>(*node);
     if (cached.key != cached.sizes.mapped_bytes || !is_cacheable(cached))
-      return refuse(errc::internal, "a cached range is not what the cache takes it for");
+      return refuse(errc::internal, "cache I1: a cached range is not what the cache takes it for");
     sum_bytes += cached.sizes.mapped_bytes;
   }
   if (sum_bytes != size_bytes_)

@@ -51,7 +51,7 @@ nvtxMemVirtualRangeDesc_t native(address_range range) noexcept {
 }  // namespace
 
 void nvtx_declarer::state::declare_region(const heap& in, address_range part) {
-  check(in.handle != nullptr, "a region is declared in a heap that no tool has taken note of");
+  check(in.handle != nullptr, "I1: a region is declared in a heap that no tool has taken note of");
   check(!part.empty() && !regions.contains(part.base.value),
         "a region is declared twice, or empty");
   const nvtxMemVirtualRangeDesc_t range = native(part);

@@ -323,7 +323,7 @@ status engine::split_rooms(extent space, const room_request& request, std::span<
 
 status engine::cut_rooms(std::span<room_cut> cuts, const ticket_ref& last_use) {
   for (room_cut& cut : cuts) {
-    check(cut.spare == nullptr, "a room is cut twice");
+    check(cut.spare == nullptr, "I5: a room is cut twice");
     const status ready = prepare_cut(cut);
     if (ready) continue;
     for (room_cut& undone : cuts) {
@@ -669,7 +669,7 @@ void engine::discard(block& gone, const ticket_ref& last_use) noexcept {
 // A range whose addresses wait for its last use. Its pieces move on at once where they may be
 // mapped twice.
 void engine::retire(block& range, const ticket_ref& last_use) noexcept {
-  check(!range.linked && !range.claimed, "a range is retired while it is tracked or cached");
+  check(!range.linked && !range.claimed, "I4: a range is retired while it is tracked or cached");
   check(range.where.range.empty() == (range.inside != nullptr),
         "a range without addresses is retired");
   const std::uint64_t size_bytes =
@@ -686,7 +686,7 @@ unmap_answer engine::ask(block& range) {
   if (range.stale_count.load(std::memory_order_acquire) != 0) return unmap_answer::waits;
   const result<bool> idle = core_.time.passed(range.last_use);
   if (!idle || !*idle) return unmap_answer::waits;
-  check(range.last_use.known_passed(), "a range is unmapped before its work has finished");
+  check(range.last_use.known_passed(), "I2: a range is unmapped before its work has finished");
   return unmap_range(range) ? unmap_answer::unmapped : unmap_answer::refused;
 }
 
@@ -716,7 +716,7 @@ bool engine::reap_waiting() {
 
 // On failure the range keeps what stands mapped.
 status engine::unmap_range(block& range) {
-  check(!range.linked && range.base.value != 0, "a range is unmapped while it is tracked");
+  check(!range.linked && range.base.value != 0, "I4: a range is unmapped while it is tracked");
   const remap_outcome undone = core_.remaps.unmap(plan_of(range));
   check(undone.mapped_count <= range.memories.size(), "more pieces stand mapped than a range has");
   check(!undone.result || undone.mapped_count == 0, "a range that was unmapped stands");
@@ -758,7 +758,7 @@ void engine::finish(block& range) noexcept {
   blocks_.release(range);
   if (room == nullptr) return;
   const std::uint32_t before = room->stale_count.fetch_sub(1, std::memory_order_acq_rel);
-  check(before > 0, "a room gave up less than has gone");
+  check(before > 0, "I5: a room gave up less than has gone");
 }
 
 status engine::empty() {

@@ -11,7 +11,8 @@ import vmm.timeline;
 namespace vmm {
 
 remap_outcome remapper::checked(const mapping_plan& plan, const remap_outcome& outcome) noexcept {
-  check(outcome.mapped_count <= plan.memories.size(), "more pieces stand mapped than there are");
+  check(outcome.mapped_count <= plan.memories.size(),
+        "I3: more pieces stand mapped than there are");
   check(!outcome.of_new || outcome.lost, "a new plan stands though nothing was lost");
   return outcome;
 }
@@ -94,7 +95,7 @@ remap_outcome remapper::map(const mapping_plan& plan) {
   const grant_list given = effective(plan.own_rights).granted();
   const status allowed = driver_->set_access({plan.at, plan.size_bytes()}, given.all());
   if (!allowed) return undo(plan, mapped_count, allowed);
-  check(mapped_count == plan.memories.size(), "a piece of a plan was not mapped");
+  check(mapped_count == plan.memories.size(), "I1: a piece of a plan was not mapped");
   return checked(plan, {status{}, mapped_count});
 }
 
@@ -143,7 +144,7 @@ remap_outcome remapper::exchange(const mapping_plan& old_plan, const mapping_pla
 }
 
 remap_outcome remapper::restore(const mapping_plan& plan, std::size_t standing_count) {
-  check(standing_count <= plan.memories.size(), "more pieces stand mapped than there are");
+  check(standing_count <= plan.memories.size(), "I3: more pieces stand mapped than there are");
   if (standing_count == plan.memories.size()) return {status{}, standing_count};
   const mapping_plan standing{plan.at, plan.memories.first(standing_count), plan.stream,
                               plan.own_rights};
@@ -159,7 +160,7 @@ remap_outcome remapper::restore(const mapping_plan& plan, std::size_t standing_c
 remap_outcome remapper::undo(const mapping_plan& plan, std::size_t mapped_count,
                              const status& cause) {
   check(!cause, "a plan that was mapped is undone");
-  check(mapped_count <= plan.memories.size(), "more pieces stand mapped than there are");
+  check(mapped_count <= plan.memories.size(), "I3: more pieces stand mapped than there are");
   std::size_t left_count = mapped_count;
   for (int attempt = 0; attempt < undo_attempts && left_count > 0; ++attempt) {
     const mapping_plan left{plan.at, plan.memories.first(left_count), plan.stream, nullptr};

@@ -20,7 +20,7 @@ mapping_plan plan_of(const suspension_part& part) noexcept {
 }
 
 status attach(device_core& core, suspension_part& part) {
-  check(part.memory->handle != physical_handle::none, "a part is mapped that has no memory");
+  check(part.memory->handle != physical_handle::none, "I1: a part is mapped that has no memory");
   const status done = part.is_attached() ? core.remaps.give_access(part.range(), part.own_rights)
                                          : core.remaps.map(plan_of(part)).result;
   part.is_bare = !done && part.is_attached();

@@ -41,7 +41,7 @@ void unmap_list::unlink(unmap_entry& range) noexcept {
 }
 
 void unmap_list::push(unmap_entry& range, std::uint64_t size_bytes) noexcept {
-  check(range.is == unmap_entry::place::outside, "a range waits twice to be unmapped");
+  check(range.is == unmap_entry::place::outside, "I1: a range waits twice to be unmapped");
   check(size_bytes > 0, "a range without addresses waits to be unmapped");
   range.waiting_bytes = size_bytes;
   link_last(range);
@@ -63,7 +63,7 @@ unmap_entry* unmap_list::take_oldest() noexcept {
 }
 
 void unmap_list::put_back(unmap_entry& kept) noexcept {
-  check(kept.is == unmap_entry::place::asked, "a range is put back that was not taken");
+  check(kept.is == unmap_entry::place::asked, "I3: a range is put back that was not taken");
   check(asked_count_ > 0, "a range is put back and none was taken");
   --asked_count_;
   link_last(kept);
@@ -104,7 +104,7 @@ status unmap_list::validate() const noexcept {
     before = range;
   }
   if (before != last_ || seen_count + asked_count_ != count_)
-    return refuse(errc::internal, "the count of ranges to unmap is wrong");
+    return refuse(errc::internal, "I1: the count of ranges to unmap is wrong");
   if (sum_bytes > size_bytes_ || (asked_count_ == 0 && sum_bytes != size_bytes_))
     return refuse(errc::internal, "the bytes of ranges to unmap are wrong");
   return {};
@@ -124,7 +124,7 @@ unmap_entry* unmap_queue::take_oldest() noexcept {
 
 void unmap_queue::settle(unmap_entry& asked, unmap_answer answer) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(asked.is == unmap_entry::place::asked, "an answer is given about a range nobody took");
+  check(asked.is == unmap_entry::place::asked, "I2: an answer is given about a range nobody took");
   if (answer == unmap_answer::refused) ++refused_count_;
   if (answer == unmap_answer::unmapped) {
     list_.remove(asked);

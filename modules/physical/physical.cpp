@@ -47,7 +47,7 @@ bool memory_store::sums_fit() const noexcept {
 
 // Looks at everything after as many changes as there are pieces: amortised O(1).
 void memory_store::audit() noexcept {
-  check(sums_fit(), "the sums of held and cached pieces contradict one another");
+  check(sums_fit(), "I1: the sums of held and cached pieces contradict one another");
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= numbers_.cached_count) return;
     unaudited_count_ = 0;
@@ -235,7 +235,7 @@ void memory_store::released(physical_memory& gone) noexcept {
 
 void memory_store::put_back(physical_memory& kept) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(kept.holder_count == 0, "a piece that is held is put back into the cache");
+  check(kept.holder_count == 0, "I2: a piece that is held is put back into the cache");
   check(kept.mapping_count == 0 && kept.handle != physical_handle::none,
         "a piece is put back that could not be released");
   cache_if_idle(kept);
@@ -378,7 +378,8 @@ void memory_store::drop_holder(physical_memory& memory, const ticket_ref& last_u
     memory.last_use.reset();
   }
   cache_if_idle(memory);
-  check(memory.linked || memory.mapping_count > 0, "a piece is neither held nor cached nor mapped");
+  check(memory.linked || memory.mapping_count > 0,
+        "I1: a piece is neither held nor cached nor mapped");
 }
 
 void memory_store::add_mapping(physical_memory& mapped) noexcept {
@@ -429,7 +430,7 @@ void memory_store::cache_if_idle(physical_memory& memory) noexcept {
 
 physical_statistics memory_store::statistics() const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(sums_fit(), "the sums of held and cached pieces contradict one another");
+  check(sums_fit(), "I1: the sums of held and cached pieces contradict one another");
   check(numbers_.peak_footprint_bytes >= numbers_.footprint_bytes, "more is held than ever was");
   return numbers_;
 }
@@ -585,7 +586,8 @@ trim_report physical_pool::release_created(std::uint64_t mark) noexcept {
     physical_memory& gone = *next;
     next = std::exchange(gone.next_free, nullptr);
     const std::uint64_t size_bytes = gone.size_bytes;
-    check(gone.number > mark && gone.mapping_count == 0, "memory is released that others created");
+    check(gone.number > mark && gone.mapping_count == 0,
+          "I8: memory is released that others created");
     const status released =
         report.failure.code == errc::none ? driver_->release(gone.handle) : status{report.failure};
     if (!released) {

@@ -20,12 +20,12 @@ status reservation_space::close() {
   while (!reserved_.empty()) {
     if (status freed = driver_->free_reservation(reserved_.back().range); !freed) return freed;
     const result<address_range> removed = space_.remove_range(reserved_.back().id);
-    check(removed.has_value(), "a range without extents is in use");
+    check(removed.has_value(), "I2: a range without extents is in use");
     check(*removed == reserved_.back().range, "another range is removed than was freed");
     reserved_.pop_back();
     check(sums_fit(), "the ranges held are not those of the address space");
   }
-  check(space_.statistics().reserved_bytes == 0, "a range is left that nobody holds");
+  check(space_.statistics().reserved_bytes == 0, "I2: a range is left that nobody holds");
   return {};
 }
 
@@ -177,7 +177,7 @@ status reservation_space::add(address_range range) noexcept {
   }
   const result<reservation_id> id = space_.add_range(range);
   if (!id) return id.error();
-  check(!is_reserved(range), "a driver reserves addresses twice");
+  check(!is_reserved(range), "I1: a driver reserves addresses twice");
   reserved_.push_back({*id, range});
   check(sums_fit(), "the ranges held are not those of the address space");
   return {};

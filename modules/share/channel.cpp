@@ -151,7 +151,7 @@ share_channel& share_channel::operator=(share_channel&& other) noexcept {
 void share_channel::close() noexcept {
   session_.close();
   check(descriptor_ >= 0 || !made_in_.is_here() || loans_.empty(),
-        "a closed channel has something lent");
+        "I3: a closed channel has something lent");
   if (descriptor_ < 0) return;
   const int descriptor = std::exchange(descriptor_, -1);
   if (!made_in_.is_here()) return;  // the fork has closed this copy
@@ -169,7 +169,7 @@ error share_channel::fail(const error& why) noexcept {
                     (why.code == errc::unavailable && why.native != ETIMEDOUT) ||
                     session_.is_closed();
   if (ends) close();
-  check(!ends || descriptor_ < 0, "a channel stays open to a peer that broke its word");
+  check(!ends || descriptor_ < 0, "I5: a channel stays open to a peer that broke its word");
   return why;
 }
 
@@ -207,7 +207,7 @@ result<share_channel> share_channel::open(int descriptor, share_role role,
   result<share_channel> made = begin(descriptor, role, options);
   if (!made) return made;
   if (const status shaken = made->shake_hands(); !shaken) return shaken.error();
-  check(made->is_open(), "two sides shook hands and the session is not open");
+  check(made->is_open(), "I1: two sides shook hands and the session is not open");
   return made;
 }
 
@@ -338,7 +338,7 @@ result<share_channel::incoming> share_channel::receive(std::int64_t deadline_ns)
   for (std::size_t i = 0; i < came.descriptor_count; ++i)
     taken.block.descriptors_[i] = descriptors[i];
   taken.block.descriptor_count_ = came.descriptor_count;
-  check(came.descriptor_count <= share_parts_max, "more descriptors came than a block has");
+  check(came.descriptor_count <= share_parts_max, "I2: more descriptors came than a block has");
   taken.block.owns_ = true;
   watch(share_step::received, message->kind);
   return taken;
@@ -665,7 +665,7 @@ result<bool> share_listener::listen_to(newcomer& one) noexcept {
   if (!taken) return taken.error();
   if (!std::exchange(one.has_greeted, true)) return false;
   if (const status proved = one.channel.prove(); !proved) return proved.error();
-  check(one.channel.is_open(), "two sides shook hands and the session is not open");
+  check(one.channel.is_open(), "I1: two sides shook hands and the session is not open");
   return true;
 }
 

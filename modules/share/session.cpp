@@ -118,7 +118,7 @@ status share_session::validate() const noexcept {
 // ---- sending -------------------------------------------------------------------------
 
 share_message share_session::make(share_message_kind kind) noexcept {
-  check(!is_closed(), "a session that has ended says something");
+  check(!is_closed(), "I3: a session that has ended says something");
   share_message message;
   message.kind = kind;
   message.sequence = sent_count_++;
@@ -136,7 +136,7 @@ share_message share_session::hello() noexcept {
 
 // Over the side that proves, its nonce and the peer's.
 result<share_digest> share_session::proof_of(share_role whose) const noexcept {
-  check(!is_same_digest(nonce_, peer_nonce_), "both sides have one nonce");
+  check(!is_same_digest(nonce_, peer_nonce_), "I2: both sides have one nonce");
   std::array<std::byte, proof_text.size() + 1 + 2 * sizeof(share_digest)> text{};
   const share_digest& first = whose == role_ ? nonce_ : peer_nonce_;
   const share_digest& second = whose == role_ ? peer_nonce_ : nonce_;
@@ -169,7 +169,7 @@ result<share_message> share_session::offer(share_description& block) noexcept {
   numbered.id = last_lent_ + 1;
   numbered.epoch = 0;
   if (const status fits = check_share_description(numbered); !fits) return fits.error();
-  check(place->state == loan_state::none && numbered.id > last_lent_, "a number serves twice");
+  check(place->state == loan_state::none && numbered.id > last_lent_, "I5: a number serves twice");
   last_lent_ = numbered.id;
   *place = {.id = numbered.id, .state = loan_state::offered};
   paranoid_check([this] { return validate().has_value(); }, "an offer breaks a table");
@@ -309,7 +309,7 @@ result<share_session::meaning> share_session::prove(const share_message& message
   }
   if (!first) enter(stage::open);
   check(stage_ != stage::open || has_proved_,
-        "a session is open before both sides have proved themselves");
+        "I1: a session is open before both sides have proved themselves");
   return meaning::proved;
 }
 
@@ -324,7 +324,7 @@ result<share_session::meaning> share_session::take_from_exporter(
       return ends(broken("a block is offered with a number that is not the next one"));
     loan* const place = find(borrowed_, 0);
     if (place == nullptr) return ends(broken("more blocks are offered than a connection may have"));
-    check(place->state == loan_state::none && found == nullptr, "a number serves twice");
+    check(place->state == loan_state::none && found == nullptr, "I5: a number serves twice");
     last_borrowed_ = id;
     *place = {.id = id, .state = loan_state::offered};
     return meaning::told;

@@ -57,7 +57,7 @@ void put(share_bytes& to, std::size_t offset, T value) noexcept {
 
 template <class T>
 T get(std::span<const std::byte> from, std::size_t offset) noexcept {
-  check(offset + sizeof(T) <= from.size(), "a field is read past the end of a message");
+  check(offset + sizeof(T) <= from.size(), "I2: a field is read past the end of a message");
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < sizeof(T); ++i)
     value |= std::uint64_t{std::to_integer<std::uint8_t>(from[offset + i])} << (8 * i);
@@ -291,7 +291,7 @@ result<share_message> decode_message(std::span<const std::byte> bytes) noexcept 
   if (!block) return block.error();
   message.block = *block;
   debug_check([&] { return is_encoding(message, bytes); },
-              "a message is taken whose bytes are not its own");
+              "I1: a message is taken whose bytes are not its own");
   return message;
 }
 

@@ -134,7 +134,7 @@ status aliased_memory::state::close() {
   if (memory == physical_handle::none) return {};
   status released = insist([&] { return driver->release(memory); });
   if (released) memory = physical_handle::none;
-  check(mappings.empty() && unmapped.empty(), "memory goes while it is mapped");
+  check(mappings.empty() && unmapped.empty(), "I2: memory goes while it is mapped");
   return released;
 }
 

@@ -207,7 +207,7 @@ status multicast_team::state::unmap() {
     mapped = false;
   }
   if (where.empty()) return {};
-  check(!mapped, "addresses go while something is mapped there");
+  check(!mapped, "I2: addresses go while something is mapped there");
   status freed = driver->free_reservation(where);
   if (freed) where = {};
   return freed;

@@ -98,11 +98,11 @@ void pool_registrations::before_change(const remap_notice& notice) noexcept {
 }
 
 void pool_registrations::after_change(const remap_notice& notice) noexcept {
-  check(notice.kind == remap_kind::mapped, "a change is told late");
+  check(notice.kind == remap_kind::mapped, "I1: a change is told late");
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
     const auto made = ranges_.emplace(notice.range.base.value, notice.range.size_bytes);
-    check(made.second, "a mapping is registered twice");
+    check(made.second, "I2: a mapping is registered twice");
     if (hooks_.enter(hooks_.context, notice.range)) return;
     ranges_.erase(made.first);
   } catch (const std::bad_alloc&) {  // counted: the range stays unregistered
@@ -157,7 +157,7 @@ status registered_blocks::enter(address at) {
   check(found->base == at, "a block is registered from its base on");
   try {
     const auto made = ranges_.emplace(at.value, found->sizes.mapped_bytes);
-    check(made.second, "a block is registered twice");
+    check(made.second, "I2: a block is registered twice");
     if (is_away_) return {};
     const status entered = hooks_.enter(hooks_.context, {at, found->sizes.mapped_bytes});
     if (!entered) ranges_.erase(made.first);
@@ -190,7 +190,7 @@ result<address> registered_blocks::resize(const resize_request& request) {
   leave(request.at);
   const result<address> resized = owner_.resize(request);
   const address now = resized ? *resized : request.at;
-  check(!is_registered(now), "a block is registered while it changes");
+  check(!is_registered(now), "I1: a block is registered while it changes");
   if (was_registered) (void)enter(now);
   return resized;
 }

@@ -77,7 +77,8 @@ void see_fork() noexcept {
       if (fork_listener* const who = place.load(std::memory_order_acquire)) who->forked();
     }
   }
-  check(forks_passed.load(std::memory_order_relaxed) != 0, "a child takes itself for its parent");
+  check(forks_passed.load(std::memory_order_relaxed) != 0,
+        "I1: a child takes itself for its parent");
 }
 
 // Registered before main: no driver can be older than the handler.

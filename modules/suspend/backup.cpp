@@ -103,7 +103,7 @@ result<backup_space*> backup_arena::take(const wanted& given) {
 }
 
 void backup_arena::give_back(backup_space& done) noexcept {
-  check(done.is_taken, "a space is given back that nobody has");
+  check(done.is_taken, "I1: a space is given back that nobody has");
   done.is_taken = false;
 }
 
@@ -157,7 +157,7 @@ status backup_arena::make_pinned(const wanted& want, backup_space& into) {
 }
 
 status backup_arena::end(backup_space& gone) noexcept {
-  check(!gone.is_taken, "a space ends while a region has it");
+  check(!gone.is_taken, "I1: a space ends while a region has it");
   gone.is_whole = false;
   if (gone.bytes != nullptr) backup_os::unmap(std::exchange(gone.bytes, nullptr), gone.size_bytes);
   if (gone.driver == nullptr) return {};

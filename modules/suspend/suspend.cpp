@@ -331,7 +331,7 @@ status attach(suspended_region& of, bool is_verified) {
     const status given = of.core().remaps.give_access(part.range(), part.own_rights);
     if (!given) return given;
   }
-  check(are_attached(of.parts), "a region is resumed without its memory");
+  check(are_attached(of.parts), "I1: a region is resumed without its memory");
   return {};
 }
 
@@ -557,7 +557,7 @@ void suspender::abandon(const region_list& regions) noexcept {
     if (!each->is_begun) continue;
     const relaxed_capture quiet(each->driver);
     const bool is_back = try_to_attach(each->core(), each->parts);
-    check(!is_back || are_attached(each->parts), "a region is back without its memory");
+    check(!is_back || are_attached(each->parts), "I1: a region is back without its memory");
     if (is_back) each->announce(remap_kind::mapped);
     each->is_intact = !is_back;
     forget_backup(*each);

@@ -37,7 +37,7 @@ std::uint32_t stream_progress::look_up(stream_handle stream) noexcept {
 void stream_progress::find_last(stream_handle handle, std::uint32_t stream) noexcept {
   if (last_stream_ != no_stream) {
     std::uint64_t& kept = records_[last_stream_]->last_epoch;
-    check(kept <= last_epoch_ && last_epoch_ <= clock_, "a stream's epoch goes back");
+    check(kept <= last_epoch_ && last_epoch_ <= clock_, "I1: a stream's epoch goes back");
     kept = last_epoch_;
   }
   last_handle_ = handle;
@@ -157,7 +157,7 @@ void stream_progress::leave_table(stream_handle stream) noexcept {
 void stream_progress::leave(std::uint32_t stream) noexcept {
   stream_record& record = *records_[stream];
   check(record.phase == stream_phase::active, "a stream is forgotten twice");
-  check(all_marked(stream), "a stream is forgotten without a mark for its last work");
+  check(all_marked(stream), "I2: a stream is forgotten without a mark for its last work");
   leave_table(record.handle);
   record.phase = stream_phase::retired;
   check(active_count_ > 0 && retired_.size() < retired_.capacity(),
@@ -182,7 +182,7 @@ void stream_progress::retire_marked(std::uint32_t stream, ticket_ref mark) noexc
   record.marks[record.mark_count++] = {{stream, last_epoch(stream)}, std::move(mark)};
   record.phase = stream_phase::retired;
   retired_.push_back(stream);
-  check(all_marked(stream), "a mark of all work does not cover what was freed before it");
+  check(all_marked(stream), "I2: a mark of all work does not cover what was freed before it");
 }
 
 std::uint32_t stream_progress::next_retired() noexcept {
@@ -198,7 +198,7 @@ void stream_progress::recycle(std::uint32_t stream) noexcept {
   stream_record& record = *records_[stream];
   check(record.phase == stream_phase::retired || record.phase == stream_phase::capture,
         "the record of a stream in use is given back");
-  check(stream != last_stream_, "the stream found last has no record any more");
+  check(stream != last_stream_, "I5: the stream found last has no record any more");
   if (record.phase == stream_phase::retired) std::erase(retired_, stream);
   for (std::size_t i = 0; i < record.mark_count; ++i) record.marks[i] = known_mark{};
   record.mark_count = 0;
@@ -214,7 +214,7 @@ stream_point stream_progress::last_point(std::uint32_t stream) const noexcept {
   const stream_record& record = *records_[stream];
   const bool waited_for =
       record.phase == stream_phase::active || record.phase == stream_phase::retired;
-  check(last_epoch(stream) <= clock_, "a stream's last epoch is to come");
+  check(last_epoch(stream) <= clock_, "I1: a stream's last epoch is to come");
   return {stream, waited_for ? last_epoch(stream) : 0};
 }
 
@@ -310,7 +310,7 @@ std::uint32_t stream_progress::next_unmarked(std::uint32_t from) const noexcept 
 
 void stream_progress::pass_for_ever(std::uint32_t stream) noexcept {
   check(phase_of(stream) == stream_phase::shared, "a stream's own memory is given to everyone");
-  check(records_[stream]->mark_count == 0, "a record with marks passes for ever");
+  check(records_[stream]->mark_count == 0, "I4: a record with marks passes for ever");
   check(stream != last_stream_, "a stream's own record passes for ever");
   records_[stream]->last_epoch = 0;
   records_[stream]->passed_epoch = std::numeric_limits<std::uint64_t>::max();

@@ -127,7 +127,7 @@ class top_file {
     check(place < top_slot_count && is_open_, "a sample is written to no slot");
     const std::size_t at = sizeof(top_head) + place * sizeof(top_slot);
     const std::uint64_t before = std::exchange(sequences_[place], sequences_[place] + 2);
-    check(before % 2 == 0, "two write one slot");
+    check(before % 2 == 0, "top I1: two write one slot");
     const bool is_written = put(at, before + 1) &&
                             put(at + __builtin_offsetof(top_slot, words), encode_sample(what)) &&
                             put(at, before + 2);

@@ -59,7 +59,7 @@ bool tracker::overlaps_other(address_range range, const tracked_range* self) con
 }
 
 status tracker::insert_claimed(tracked_range& range) noexcept {
-  check(sizes_fit(range.sizes), "a record's sizes contradict one another");
+  check(sizes_fit(range.sizes), "I1: a record's sizes contradict one another");
   check(range.base.value != 0, "a record has no address");
   check(!range.linked && !range.claimed, "a record is tracked twice");
   const sync::lock_guard<sync::shared_mutex> lock(mutex_);
@@ -106,7 +106,7 @@ result<tracked_range*> tracker::claim(address base, pinned_record pinned) noexce
 
 void tracker::pin(tracked_range& range) noexcept {
   const sync::lock_guard<sync::shared_mutex> lock(mutex_);
-  check(range.claimed && range.linked, "a record is pinned that was not claimed");
+  check(range.claimed && range.linked, "I3: a record is pinned that was not claimed");
   check(range.pin_count < std::numeric_limits<std::uint32_t>::max(), "a record has too many pins");
   ++range.pin_count;
 }
@@ -150,10 +150,10 @@ void tracker::erase(tracked_range& range) noexcept {
 
 status tracker::relocate(tracked_range& range, const placement& to,
                          memory_list& memories) noexcept {
-  check(sizes_fit(to.sizes), "a record's sizes contradict one another");
+  check(sizes_fit(to.sizes), "I1: a record's sizes contradict one another");
   check(&memories != &range.memories, "a record exchanges its pieces with itself");
   const sync::lock_guard<sync::shared_mutex> lock(mutex_);
-  check(range.claimed && range.linked, "a record is moved that was not claimed");
+  check(range.claimed && range.linked, "I3: a record is moved that was not claimed");
   if (overlaps_other({to.base, to.sizes.reserved_bytes}, &range)) {
     return refuse(errc::overlap, "the range overlaps an allocation that is already tracked");
   }
@@ -173,9 +173,9 @@ status tracker::relocate(tracked_range& range, const placement& to,
 }
 
 void tracker::cut(tracked_range& range, const range_sizes& sizes, std::size_t keep_count) noexcept {
-  check(sizes_fit(sizes), "a record's sizes contradict one another");
+  check(sizes_fit(sizes), "I1: a record's sizes contradict one another");
   const sync::lock_guard<sync::shared_mutex> lock(mutex_);
-  check(range.claimed && range.linked, "a record is cut that was not claimed");
+  check(range.claimed && range.linked, "I3: a record is cut that was not claimed");
   check(keep_count <= range.memories.size(), "a record keeps more pieces than it has");
   count(sizes, range.sizes);
   range.sizes = sizes;

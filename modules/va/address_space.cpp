@@ -261,10 +261,10 @@ status address_space::validate() const noexcept {
     const slot& in = slots_[index];
     if (!in.blocks.has_value()) return refuse(errc::internal, "a range by address is not in use");
     if (in.blocks->count_granules() != in.range.size_bytes / granularity_bytes_) {
-      return refuse(errc::internal, "a range's blocks do not cover it");
+      return refuse(errc::internal, "I2: a range's blocks do not cover it");
     }
     if (before != nullptr && before->range.base + (before->range.size_bytes - 1) >= in.range.base) {
-      return refuse(errc::internal, "ranges overlap or are out of order");
+      return refuse(errc::internal, "I1: ranges overlap or are out of order");
     }
     const status valid = in.blocks->validate();
     if (!valid) return valid;

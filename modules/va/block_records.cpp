@@ -85,15 +85,15 @@ const char* block_records::broken_block(std::uint32_t block) const noexcept {
   const block_state state = states_[block];
   if (record.size == 0) return state == block_state::none ? nullptr : "a spare record is a block";
   if (is_live(block)) return nullptr;
-  if (record.place == 0 || record.place >= used_holes_) return "a free block has no hole";
+  if (record.place == 0 || record.place >= used_holes_) return "I1: a free block has no hole";
   const hole_record& hole = holes_[record.place];
   if (hole.block != block || hole.size() != record.size)
-    return "a free block and its hole disagree";
+    return "I1: a free block and its hole disagree";
   return nullptr;
 }
 
 const char* block_records::broken_invariant(std::uint32_t free_count) const noexcept {
-  if (is_live(0)) return "the record at the ends is live";
+  if (is_live(0)) return "I3: the record at the ends is live";
   for (std::uint32_t block = 1; block < used_blocks_; ++block) {
     if (const char* broken = broken_block(block); broken != nullptr) return broken;
   }

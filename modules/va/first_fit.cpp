@@ -121,7 +121,7 @@ const char* first_fit::broken_invariant(std::uint32_t place_count) const noexcep
             std::count_if(words, words + fanout, [](std::uint32_t size) { return size != 0; }));
       }
       if (!top && *above < largest_of(words))
-        return "a word above is smaller than one of those below it";
+        return "I1: a word above is smaller than one of those below it";
     }
     nodes /= fanout;
   }

@@ -119,11 +119,11 @@ const char* first_region_by_page::broken_invariant() const noexcept {
     const std::uint32_t end = std::min(first + 64, group_count_);
     if (bits == 0) {  // most are: 1,024 records at a look
       if (any_nonzero(firsts_ + first * group_pages, (end - first) * group_pages))
-        return "a group's bit disagrees with its records";
+        return "I1: a group's bit disagrees with its records";
       continue;
     }
     for (std::uint32_t group = first; group < end; ++group) {
-      if (is_marked(group) != has_any(group)) return "a group's bit disagrees with its records";
+      if (is_marked(group) != has_any(group)) return "I1: a group's bit disagrees with its records";
     }
   }
   for (std::uint32_t page = page_count_; page < group_count_ * group_pages; ++page) {
@@ -134,16 +134,16 @@ const char* first_region_by_page::broken_invariant() const noexcept {
     for (std::uint32_t word = 0; word < words; ++word) {
       const bool marked = (above[word / 64] >> (word % 64) & 1) != 0;
       if (marked != (bits_[begin_[level] + word] != 0))
-        return "a bit above disagrees with the word below it";
+        return "I1: a bit above disagrees with the word below it";
     }
     // Behind them every word is 0, and so is every bit.
     const std::uint32_t rest = words % 64;
     if (rest != 0 && above[words / 64] >> rest != 0)
-      return "a bit above disagrees with the word below it";
+      return "I1: a bit above disagrees with the word below it";
     words = words / 64 + (rest != 0 ? 1 : 0);
     if (any_nonzero(reinterpret_cast<const std::uint32_t*>(above + words),
                     std::size_t{count_[level + 1] - words} * 2))
-      return "a bit above disagrees with the word below it";
+      return "I1: a bit above disagrees with the word below it";
   }
   return nullptr;
 }

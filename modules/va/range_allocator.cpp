@@ -221,7 +221,7 @@ result<block_id> range_allocator::take_aligned(granule_request request) noexcept
   }
   offer(kept);
   debug_check([&] { return !is_free(table_[kept].before) && !is_free(table_[kept].after); },
-              "two free blocks are neighbours");
+              "I2: two free blocks are neighbours");
   audit();
 }
 
@@ -346,10 +346,10 @@ const char* range_allocator::broken_block(std::uint32_t index, std::uint32_t bef
   if (index >= table_.used_blocks()) return "a neighbour link leads outside the records";
   const block_record& record = table_[index];
   if (record.before != before) return "neighbour links disagree";
-  if (table_.offset(index) != offset || record.size == 0) return "blocks do not tile the range";
-  if (is_free(index) && is_free(before)) return "two free blocks are neighbours";
+  if (table_.offset(index) != offset || record.size == 0) return "I1: blocks do not tile the range";
+  if (is_free(index) && is_free(before)) return "I2: two free blocks are neighbours";
   if (has(table_.state(index), block_state::behind_hole) != is_free(before))
-    return "a block's state is wrong about the block before it";
+    return "I5: a block's state is wrong about the block before it";
   return nullptr;
 }
 
@@ -368,11 +368,11 @@ const char* range_allocator::broken_chain(std::uint32_t& block_count,
     if (block_count >= table_.used_blocks()) return "neighbour links form a circle";
   }
   if (offset != state_.count_granules || table_[0].before != before)
-    return "blocks do not fill the range";
+    return "I1: blocks do not fill the range";
   if (block_count - free_count != state_.live_blocks) return "the count of live blocks is wrong";
   if (free_granules != state_.free_granules) return "the count of free granules is wrong";
   if (state_.end != (is_free(before) ? before : 0))
-    return "the end block is not the free last block";
+    return "I3: the end block is not the free last block";
   return nullptr;
 }
 
@@ -384,7 +384,7 @@ status range_allocator::validate() const noexcept {
   if (broken == nullptr)
     broken = state_.holes.broken_invariant(free_count - (state_.end != 0 ? 1 : 0));
   if (broken == nullptr && 1 + block_count + table_.spare_blocks() != table_.used_blocks())
-    broken = "a record is neither a block nor spare";
+    broken = "I4: a record is neither a block nor spare";
   if (broken != nullptr) return refuse(errc::internal, broken);
   return {};
 }

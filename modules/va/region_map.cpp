@@ -167,24 +167,24 @@ const char* region_map::broken_chain(std::uint32_t& region_count) const noexcept
     if (index >= used_ || ++region_count >= used_) return "neighbour links lead astray";
     const region_record& node = nodes_[index];
     if (node.before != before) return "neighbour links disagree";
-    if (node.offset != offset || node.size() == 0) return "regions do not tile the range";
+    if (node.offset != offset || node.size() == 0) return "I1: regions do not tile the range";
     const region_kind noted = note_of(index).kind;
     if (node.is_unlisted() != (noted == region_kind::unlisted) ||
         kind(static_cast<region_id>(index)) != noted)
-      return "a region's kind disagrees with its mark";
+      return "I2: a region's kind disagrees with its mark";
     const std::uint32_t page = offset >> page_shift_;
     for (; page_next < page; ++page_next) {
       if (starts_.at(page_next) != 0) return "a page has a region that begins elsewhere";
     }
     if (page_next == page) {
-      if (starts_.at(page) != index) return "a page's first region is not written down";
+      if (starts_.at(page) != index) return "I3: a page's first region is not written down";
       ++page_next;
     }
     offset += node.size();
     before = index;
   }
   if (offset != count_granules_ || nodes_[0].before != before)
-    return "regions do not fill the range";
+    return "I1: regions do not fill the range";
   return starts_.broken_invariant();
 }
 
@@ -195,7 +195,7 @@ const char* region_map::broken_large(const kind_state& state, region_kind kind) 
     if (note_of(index).kind != kind || !is_large(node.size())) continue;
     const std::uint32_t slot = node.offset >> slot_shift_;
     if (state.large.size_at(slot) != node.size() || state.large_regions[slot] != index)
-      return "a large region is not in the index of large places";
+      return "I2: a large region is not in the index of large places";
     ++large_count;
   }
   return state.large.broken_invariant(large_count);

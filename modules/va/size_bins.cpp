@@ -280,8 +280,9 @@ template <class Record>
 const char* size_bins<Record>::broken_bin(std::uint32_t bin,
                                           std::uint32_t& seen_count) const noexcept {
   const bool marked = (words_[bin / 64] >> (bin % 64) & 1) != 0;
-  if (marked != (bins_[bin].head != 0)) return "a bin's bit disagrees with its head";
-  if (bin < exact_bins && bins_[bin].load != exact_load) return "an exact bin's load has changed";
+  if (marked != (bins_[bin].head != 0)) return "I1: a bin's bit disagrees with its head";
+  if (bin < exact_bins && bins_[bin].load != exact_load)
+    return "I3: an exact bin's load has changed";
   if (!marked && bin >= exact_bins && bins_[bin].load != 0) return "an empty bin has a load";
   if (!marked) return nullptr;
   const bool trie = is_trie(bin);
@@ -295,7 +296,7 @@ const char* size_bins<Record>::broken_invariant(std::uint32_t expected_count) co
     const std::uint32_t last = std::min(first + 64, bin_count_);
     const std::uint64_t word = words_[first / 64];
     if ((summary_ >> (first / 64) & 1) != (word != 0 ? 1u : 0u))
-      return "a summary bit disagrees with its word";
+      return "I1: a summary bit disagrees with its word";
     const auto* const entries = reinterpret_cast<const std::uint32_t*>(bins_ + first);
     constexpr std::size_t entry_words = sizeof(bin_entry) / sizeof(std::uint32_t);
     static_assert(exact_bins % 64 == 0 && 64 * entry_words == empty_exact_bins.size());
@@ -319,18 +320,18 @@ const char* size_bins<Record>::broken_list(std::uint32_t bin,
                                            std::uint32_t& seen_count) const noexcept {
   const bool exact = bin < exact_bins;
   const std::uint32_t expected = exact ? ~0u : static_cast<std::uint32_t>(bins_[bin].load);
-  if (!exact && bins_[bin].load > list_limit) return "a bin's list is too long";
+  if (!exact && bins_[bin].load > list_limit) return "I4: a bin's list is too long";
   std::uint32_t length = 0;
   std::uint32_t previous = 0;
   for (std::uint32_t index = bins_[bin].head; index != 0; index = nodes_[index].links.next) {
     const Record& node = nodes_[index];
-    if ((node.size_word & ring_bit) != 0) return "a block in a list is marked as a ring's";
-    if (bin_of(node.size()) != bin) return "a block is in the list of another size's bin";
+    if ((node.size_word & ring_bit) != 0) return "I5: a block in a list is marked as a ring's";
+    if (bin_of(node.size()) != bin) return "I2: a block is in the list of another size's bin";
     if (previous != 0 && node.links.previous != previous) return "a list's links disagree";
     previous = index;
     if (++length > expected) break;
   }
-  if (!exact && length != expected) return "a bin's load disagrees with its list";
+  if (!exact && length != expected) return "I3: a bin's load disagrees with its list";
   seen_count += length;
   return nullptr;
 }
@@ -352,8 +353,8 @@ const char* size_bins<Record>::broken_trie(std::uint32_t bin,
     const Record& node = nodes_[at.vertex];
     if (bin_of(node.size()) != bin) return "a block is in the trie of another size's bin";
     if ((node.size() & ~at.open_bits) != at.path)
-      return "a trie vertex is not where its size leads";
-    if ((node.size_word & ring_bit) != 0) return "a trie vertex is marked as a ring's";
+      return "I4: a trie vertex is not where its size leads";
+    if ((node.size_word & ring_bit) != 0) return "I5: a trie vertex is marked as a ring's";
     const char* const broken = broken_ring(at.vertex, seen_count);
     if (broken != nullptr) return broken;
     const std::uint32_t below = at.open_bits >> 1;
@@ -376,9 +377,9 @@ const char* size_bins<Record>::broken_ring(std::uint32_t vertex,
   do {
     const Record& node = nodes_[member];
     const std::uint32_t next = node.links.next;
-    if (node.size() != size) return "a ring holds two sizes";
+    if (node.size() != size) return "I4: a ring holds two sizes";
     if (member != vertex && (node.size_word & ring_bit) == 0)
-      return "a ring's member is not marked";
+      return "I5: a ring's member is not marked";
     if (nodes_[next].links.previous != member) return "a ring's links disagree";
     ++seen_count;
     member = next;

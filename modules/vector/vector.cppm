@@ -159,7 +159,7 @@ class vector {
       return refuse(errc::invalid_argument, "the elements asked for reach past the vector's end");
     }
     if (target.empty()) return {};
-    check(static_cast<bool>(base_), "a vector has elements and no memory");
+    check(static_cast<bool>(base_), "I1: a vector has elements and no memory");
     if (status made = finish_fills(first, first + target.size()); !made) return made;
     return driver_->read(std::as_writable_bytes(target), place(first));
   }
@@ -284,7 +284,7 @@ class vector {
           "this backend's memory is not for the host: use read() and append()");
   }
   [[nodiscard]] address place(std::uint64_t index) const noexcept {
-    check(index <= capacity_, "an element lies behind the vector's memory");
+    check(index <= capacity_, "I1: an element lies behind the vector's memory");
     return base_ + index * sizeof(T);
   }
   [[nodiscard]] T* pointer(std::uint64_t index) const noexcept {
@@ -345,7 +345,7 @@ class vector {
   // by side: the point itself remembers that it has passed.
   [[nodiscard]] status finish_fills(std::uint64_t first, std::uint64_t end) const {
     check(fills_.begin <= fills_.end, "a vector's zeros end before they begin");
-    check(first <= end && end <= capacity_, "the host looks behind the vector's memory");
+    check(first <= end && end <= capacity_, "I4: the host looks behind the vector's memory");
     if (first >= fills_.end || end <= fills_.begin) return {};
     if (fills_.is_marked) return memory_->wait(fills_.point);
     return driver_->feature_set().streams ? driver_->synchronize_stream(stream_) : status{};
