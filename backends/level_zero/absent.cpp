@@ -68,6 +68,7 @@ status level_zero_driver::record_event(event_handle, stream_handle) { return abs
 result<bool> level_zero_driver::query_event(event_handle) { return absent(); }
 status level_zero_driver::wait_event(stream_handle, event_handle) { return absent(); }
 status level_zero_driver::synchronize_event(event_handle) { return absent(); }
+status level_zero_driver::synchronize_all() { return absent(); }
 status level_zero_driver::copy(const copy_request&) { return absent(); }
 status level_zero_driver::fill(const fill_request&) { return absent(); }
 status level_zero_driver::write(address, std::span<const std::byte>) { return absent(); }
