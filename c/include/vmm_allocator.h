@@ -102,7 +102,7 @@ VMM_API vmm_status vmm_allocator_set_limit(vmm_allocator* allocator, int32_t dev
                                            uint64_t limit_bytes) VMM_NOEXCEPT;
 
 /** Lets another device read and write a device's memory, that which comes later too.
- *  Errors: what the driver says. */
+ *  Errors: NOT_SUPPORTED (it does not reach the memory), those of the driver. */
 VMM_API vmm_status vmm_allocator_add_peer(vmm_allocator* allocator, int32_t device,
                                           int32_t peer) VMM_NOEXCEPT;
 

@@ -445,7 +445,9 @@ vmm_status vmm_allocator_add_peer(vmm_allocator* allocator, int32_t device,
     device_memory* there = nullptr;
     if (const vmm_status got = need_device(on, device, there); got != VMM_SUCCESS) return got;
     if (peer < 0 || peer >= devices_max) return fail_device();
-    return answer(there->driver().add_peer(vmm::device(peer)));
+    if (peer == device) return VMM_SUCCESS;
+    const vmm::access_grant grant{vmm::device(peer), vmm::access::read_write};
+    return answer(there->pool().set_peers({&grant, 1}));
   });
 }
 

@@ -60,13 +60,18 @@ class block_index {
     return true;
   }
 
-  // Takes the block out that begins at the address. False: none does.
-  [[nodiscard]] bool take(std::uint64_t at, live_block& taken) noexcept {
-    if (buckets_.empty() || at == 0) return false;
+  enum class take_outcome { absent, refused, taken };
+  // Takes the block out that begins at the address, where `may_take(users)` returns true of the
+  // number of its users.
+  template <class MayTake>
+  [[nodiscard]] take_outcome take(std::uint64_t at, live_block& taken,
+                                  MayTake&& may_take) noexcept {
+    if (buckets_.empty() || at == 0) return take_outcome::absent;
     for (std::size_t home = home_of(at);; home = next(home)) {
       bucket& in = buckets_[home];
       for (std::size_t slot = 0; slot < slot_count; ++slot) {
         if (address_in(in[slot]) != at) continue;
+        if (!may_take(count_users(in[slot]))) return take_outcome::refused;
         read(in[slot], taken);
         if (is_rare(in[slot])) [[unlikely]]
           take_rare(taken);
@@ -75,9 +80,9 @@ class block_index {
         --count_;
         if (was_full) [[unlikely]]
           fill_gap(home);
-        return true;
+        return take_outcome::taken;
       }
-      if (!is_full(in)) return false;
+      if (!is_full(in)) return take_outcome::absent;
     }
   }
 
@@ -164,6 +169,10 @@ class block_index {
       return nullptr;
     const auto found = rare_.find(address_in(of));
     return found == rare_.end() ? nullptr : &found->second;
+  }
+  [[nodiscard]] std::size_t count_users(const entry& of) const noexcept {
+    const rare* const more = rare_of(of);
+    return more == nullptr || more->users == nullptr ? 0 : more->users->size();
   }
   [[nodiscard]] bool add_rare(std::uint64_t at, std::uint64_t stream) noexcept {
     try {

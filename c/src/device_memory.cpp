@@ -5,16 +5,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
+#include <limits>
 #include <memory>
 #include <new>
-#include <span>
 #include <utility>
 #include <vector>
 
 import vmm.backend;
+import vmm.optimizer;
 import vmm.stream;
+import vmm.support;
 import vmm.sync;
+import vmm.timeline;
 
 namespace vmm_c {
 namespace {
@@ -44,20 +46,6 @@ void reset_count(vmm_level& level) noexcept {
 block_counts::sizes sizes_of(const live_block& block) noexcept {
   return {block.size_bytes(), block.requested_bytes};
 }
-
-// Calls about events that spoil no capture, announced or not: no event of ours is in one.
-class relaxed_calls {
- public:
-  explicit relaxed_calls(device_driver& driver) noexcept
-      : driver_(driver), before_(driver.exchange_capture_mode(vmm::capture_mode::relaxed)) {}
-  ~relaxed_calls() { (void)driver_.exchange_capture_mode(before_); }
-  relaxed_calls(const relaxed_calls&) = delete;
-  relaxed_calls& operator=(const relaxed_calls&) = delete;
-
- private:
-  device_driver& driver_;
-  const vmm::capture_mode before_;
-};
 
 vmm::stream_handle stream_in(const live_block& block) noexcept {
   return vmm::stream_handle{block.stream};
@@ -102,59 +90,6 @@ vmm::status device_driver::release(vmm::physical_handle handle) {
   return outcome;
 }
 
-vmm::status device_driver::map(const vmm::map_request& request) {
-  const vmm::status outcome = forwarding_driver::map(request);
-  if (!outcome) return outcome;
-  const guard lock(lock_);
-  try {
-    mappings_[request.at.value] = request.size_bytes;
-  } catch (const std::bad_alloc&) {
-    (void)forwarding_driver::unmap({request.at, request.size_bytes});
-    return no_host_memory(vmm::call::map);
-  }
-  return outcome;
-}
-
-vmm::status device_driver::unmap(vmm::address_range range) {
-  const vmm::status outcome = forwarding_driver::unmap(range);
-  if (!outcome) return outcome;
-  const guard lock(lock_);
-  mappings_.erase(mappings_.lower_bound(range.base.value),
-                  mappings_.lower_bound(range.end().value));
-  return outcome;
-}
-
-vmm::status device_driver::set_access(vmm::address_range range,
-                                      std::span<const vmm::access_grant> grants) {
-  const guard lock(lock_);
-  if (peers_.empty()) return forwarding_driver::set_access(range, grants);
-  try {
-    std::vector<vmm::access_grant> all(grants.begin(), grants.end());
-    all.insert(all.end(), peers_.begin(), peers_.end());
-    return forwarding_driver::set_access(range, all);
-  } catch (const std::bad_alloc&) {
-    return no_host_memory(vmm::call::set_access);
-  }
-}
-
-vmm::status device_driver::add_peer(vmm::location who) {
-  const guard lock(lock_);
-  const vmm::access_grant grant{who, vmm::access::read_write};
-  for (const vmm::access_grant& each : peers_) {
-    if (each.who == who) return {};
-  }
-  peers_.reserve(peers_.size() + 1);
-  for (const auto& [base, size_bytes] : mappings_) {
-    if (const vmm::status granted =
-            forwarding_driver::set_access({{base}, size_bytes}, {&grant, 1});
-        !granted) {
-      return granted;
-    }
-  }
-  peers_.push_back(grant);
-  return {};
-}
-
 void device_driver::set_limit(std::uint64_t limit_bytes) noexcept {
   const guard lock(lock_);
   limit_bytes_ = limit_bytes;
@@ -182,17 +117,19 @@ void device_driver::reset_counts() noexcept {
 // ---- blocks ------------------------------------------------------------------------------------
 
 device_memory::~device_memory() {
-  if (!made_in_.is_here()) return;
-  for (waiting_block& each : waiting_) {
-    (void)has_passed(each, true);
-    spare_events_.insert(spare_events_.end(), each.events.begin(), each.events.end());
+  if (!made_in_.is_here()) {
+    vmm::leave_behind(clock_.release());
+    return;
   }
-  for (const vmm::event_handle each : spare_events_) (void)driver_.destroy_event(each);
+  const auto points = pending_.points();
+  if (points) {
+    for (const vmm::ticket_ref& each : *points) (void)clock_->wait(each);
+  }
 }
 
 vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
                                                   vmm::stream_handle stream, bool captures) {
-  if (has_waiting_.load(std::memory_order_relaxed)) collect(captures);
+  if (has_pending_.load(std::memory_order_relaxed)) collect(captures);
   vmm::result<vmm::address> got = pool_.allocate(size_bytes, stream);
   if (!got && vmm::is_shortage(got.error().code)) [[unlikely]] {
     if (wait_for_frees(captures)) got = pool_.allocate(size_bytes, stream);
@@ -214,25 +151,35 @@ vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
   return no_host_memory(vmm::call::none);
 }
 
+// A free that has to wait makes its entry before the block leaves the table: what comes then needs
+// no host memory. [I1]
 vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
   live_block gone;
+  frees::owner entry;
   bool waits = false;
-  {
-    const short_guard lock(lock_);
-    if (!blocks_.take(at, gone)) return false;
-    waits = captures || gone.users != nullptr;
-    counts_.remove(sizes_of(gone), waits);
+  for (bool is_taken = false; !is_taken;) {
+    std::size_t users = 0;
+    {
+      const short_guard lock(lock_);
+      const auto outcome = blocks_.take(at, gone, [&](std::size_t count) {
+        users = count;
+        waits = captures || count != 0;
+        return !waits || (entry != nullptr && count <= entry->points.capacity());
+      });
+      if (outcome == block_index::take_outcome::absent) return false;
+      is_taken = outcome == block_index::take_outcome::taken;
+      if (is_taken) counts_.remove(sizes_of(gone), waits);
+    }
+    if (is_taken) break;
+    vmm::result<frees::owner> made = frees::make(users);
+    if (!made) return made.error();
+    entry = std::move(*made);
   }
-  if (!waits) [[likely]] {
-    give_back(std::move(gone));
-    return true;
-  }
-  const relaxed_calls relaxed(driver_);
-  {
-    const guard lock(wait_lock_);
-    retire(std::move(gone));
-  }
-  if (gone.at != 0) give_back(std::move(gone));
+  if (!waits) [[likely]]
+    return give_back(std::move(gone), nullptr);
+  const vmm::relaxed_capture relaxed(driver_);
+  entry->block = std::move(gone);
+  (void)retire(std::move(entry));
   return true;
 }
 
@@ -241,33 +188,24 @@ vmm::result<bool> device_memory::record(std::uint64_t at, vmm::stream_handle str
   return blocks_.add_user(at, static_cast<std::uint64_t>(stream));
 }
 
-void device_memory::end_wait(const live_block& block) noexcept {
-  const short_guard lock(lock_);
-  counts_.end_wait(sizes_of(block));
+bool device_memory::end_wait(frees::owner&& gone) {
+  live_block block = std::move(gone->block);
+  {
+    const short_guard lock(lock_);
+    counts_.end_wait(sizes_of(block));
+  }
+  return give_back(std::move(block), std::move(gone)).has_value();
 }
 
-// What a block that is freed now must wait for. Where it must not wait it is left in `gone`.
-void device_memory::retire(live_block&& gone) {
-  if (is_in_capture(gone)) {
-    held_back_.push_back(std::move(gone));
-    gone.at = 0;
-    return;
+// True: the block needed no wait, and is the pool's again.
+bool device_memory::retire(frees::owner&& gone) {
+  if (is_in_capture(gone->block) || !record_users(*gone)) {
+    pending_.defer(std::move(gone));
+    return false;
   }
-  if (gone.users == nullptr) {
-    end_wait(gone);
-    return;
-  }
-  waiting_block waits;
-  waits.block = std::move(gone);
-  gone.at = 0;
-  if (mark_users(waits)) {
-    waiting_.push_back(std::move(waits));
-    has_waiting_.store(true, std::memory_order_relaxed);
-  } else {
-    // A stream that takes no event is gone.
-    for (const vmm::event_handle each : waits.events) spare_events_.push_back(each);
-    held_back_.push_back(std::move(waits.block));
-  }
+  if (gone->points.empty()) return end_wait(std::move(gone));
+  pending_.push(std::move(gone));
+  return false;
 }
 
 bool device_memory::is_in_capture(const live_block& block) {
@@ -281,114 +219,83 @@ bool device_memory::is_in_capture(const live_block& block) {
          std::any_of(block.users->begin(), block.users->end(), is_captured);
 }
 
-vmm::result<vmm::event_handle> device_memory::take_event() {
-  if (spare_events_.empty()) return driver_.create_event();
-  const vmm::event_handle event = spare_events_.back();
-  spare_events_.pop_back();
-  return event;
-}
-
-vmm::status device_memory::mark_users(waiting_block& waits) {
-  if (!driver_.feature_set().streams) return {};
-  for (const std::uint64_t stream : *waits.block.users) {
-    const vmm::result<vmm::event_handle> event = take_event();
-    if (!event) return event.error();
-    waits.events.push_back(*event);
-    if (const vmm::status marked = driver_.record_event(*event, vmm::stream_handle{stream});
-        !marked) {
-      return marked;
+// A point for each stream that was recorded. False: one takes no event now.
+bool device_memory::record_users(frees::entry& gone) {
+  gone.points.clear();
+  if (gone.block.users == nullptr) return true;
+  for (const std::uint64_t user : *gone.block.users) {
+    vmm::result<vmm::ticket_ref> point = clock_->mark(vmm::stream_handle{user});
+    if (!point) {
+      gone.points.clear();
+      return false;
     }
-  }
-  return {};
-}
-
-bool device_memory::has_passed(waiting_block& waits, bool may_block) {
-  while (!waits.events.empty()) {
-    const vmm::event_handle event = waits.events.back();
-    if (may_block && !driver_.synchronize_event(event)) return false;
-    const vmm::result<bool> passed = driver_.query_event(event);
-    if (!passed || !*passed) return false;
-    spare_events_.push_back(event);
-    waits.events.pop_back();
+    if (!point->known_passed()) gone.points.push_back(std::move(*point));
   }
   return true;
 }
 
-// Moves what has waited long enough to `done`. The oldest come first; two that have not passed are
-// taken for a sign that the others have not either.
-void device_memory::complete(std::vector<live_block>& done) {
-  constexpr int misses_max = 2;
-  int misses = 0;
-  for (auto each = waiting_.begin(); each != waiting_.end() && misses < misses_max;) {
-    if (has_passed(*each, false)) {
-      done.push_back(std::move(each->block));
-      each = waiting_.erase(each);
-    } else {
-      ++misses;
-      ++each;
-    }
-  }
-  has_waiting_.store(!waiting_.empty(), std::memory_order_relaxed);
-  for (const live_block& each : done) end_wait(each);
+// The oldest come first; two that have not passed are taken for a sign that the others have not
+// either. True: any block went back.
+bool device_memory::collect_finished(std::size_t misses_max) {
+  frees::list done = pending_.take_finished(misses_max, [&](const vmm::ticket_ref& point) {
+    const vmm::result<bool> passed = clock_->passed(point);
+    return passed && *passed;
+  });
+  bool any = false;
+  for (frees::owner each = done.take_first(); each != nullptr; each = done.take_first())
+    any = end_wait(std::move(each)) || any;
+  return any;
 }
 
-// Blocks that were held back for captures, of which none is announced any more.
-void device_memory::release_held(std::vector<live_block>& done) {
-  std::vector<live_block> held;
-  held.swap(held_back_);
-  for (live_block& each : held) {
-    retire(std::move(each));
-    if (each.at != 0) done.push_back(std::move(each));
-  }
+// Blocks that were deferred for captures, of which none is announced any more.
+bool device_memory::retire_deferred() {
+  frees::list deferred = pending_.take_deferred();
+  bool any = false;
+  for (frees::owner each = deferred.take_first(); each != nullptr; each = deferred.take_first())
+    any = retire(std::move(each)) || any;
+  return any;
 }
 
 void device_memory::collect(bool captures) {
-  const relaxed_calls relaxed(driver_);
-  std::vector<live_block> done;
-  {
-    const guard lock(wait_lock_);
-    if (!captures) release_held(done);
-    std::vector<live_block> passed;
-    complete(passed);
-    std::move(passed.begin(), passed.end(), std::back_inserter(done));
-  }
-  for (live_block& each : done) give_back(std::move(each));
+  const vmm::relaxed_capture relaxed(driver_);
+  constexpr std::size_t misses_max = 2;
+  if (!captures) (void)retire_deferred();
+  (void)collect_finished(misses_max);
 }
 
 // The last step before memory is called short: true where anything came of it.
 bool device_memory::wait_for_frees(bool captures) {
-  const relaxed_calls relaxed(driver_);
-  std::vector<live_block> done;
-  {
-    const guard lock(wait_lock_);
-    if (!captures) release_held(done);
-    std::vector<live_block> passed;
-    for (waiting_block& each : waiting_) {
-      if (has_passed(each, true)) passed.push_back(std::move(each.block));
-    }
-    std::erase_if(waiting_, [](const waiting_block& each) { return each.block.at == 0; });
-    has_waiting_.store(!waiting_.empty(), std::memory_order_relaxed);
-    for (const live_block& each : passed) end_wait(each);
-    std::move(passed.begin(), passed.end(), std::back_inserter(done));
+  const vmm::relaxed_capture relaxed(driver_);
+  bool any = !captures && retire_deferred();
+  if (const auto points = pending_.points(); points) {
+    for (const vmm::ticket_ref& each : *points) (void)clock_->wait(each);
   }
-  {
-    const short_guard lock(lock_);
-    ++wait_count_;
-  }
-  const bool any = !done.empty();
-  for (live_block& each : done) give_back(std::move(each));
+  any = collect_finished(std::numeric_limits<std::size_t>::max()) || any;
+  const short_guard lock(lock_);
+  ++wait_count_;
   return any;
 }
 
-// What the pool does not take now, it takes when captures have ended.
-void device_memory::give_back(live_block&& gone) {
-  if (pool_.free({gone.at}, stream_in(gone))) return;
+// What the pool does not take now, it takes when captures have ended. Without an entry, and host
+// memory for one, the block stays live.
+vmm::result<bool> device_memory::give_back(live_block&& gone, frees::owner&& entry) {
+  const vmm::status freed = pool_.free({gone.at}, stream_in(gone));
+  if (freed) return true;
+  if (entry == nullptr) {
+    vmm::result<frees::owner> made = frees::make(0);
+    if (made) entry = std::move(*made);
+  }
   {
     const short_guard lock(lock_);
+    if (entry == nullptr) {
+      if (blocks_.add(gone.at, gone.requested_bytes, gone.stream)) counts_.add(sizes_of(gone));
+      return freed.error();
+    }
     counts_.wait_again(sizes_of(gone));
   }
-  const guard lock(wait_lock_);
-  held_back_.push_back(std::move(gone));
+  entry->block = std::move(gone);
+  pending_.defer(std::move(entry));
+  return true;
 }
 
 // ---- numbers -----------------------------------------------------------------------------------
@@ -458,15 +365,11 @@ bool device_memory::find(std::uint64_t at, std::int32_t device, vmm_allocation& 
 
 void device_memory::list(std::int32_t device, std::vector<vmm_allocation>& out) {
   {
-    const guard waits(wait_lock_);
-    {
-      const short_guard lock(lock_);
-      out.reserve(out.size() + blocks_.count() + waiting_.size() + held_back_.size());
-      blocks_.for_each([&](const live_block& each) { out.push_back(shown(each, device, false)); });
-    }
-    for (const waiting_block& each : waiting_) out.push_back(shown(each.block, device, true));
-    for (const live_block& each : held_back_) out.push_back(shown(each, device, true));
+    const short_guard lock(lock_);
+    out.reserve(out.size() + blocks_.count());
+    blocks_.for_each([&](const live_block& each) { out.push_back(shown(each, device, false)); });
   }
+  pending_.visit([&](const live_block& each) { out.push_back(shown(each, device, true)); });
   std::sort(out.begin(), out.end(), [](const vmm_allocation& left, const vmm_allocation& right) {
     return reinterpret_cast<std::uint64_t>(left.base) < reinterpret_cast<std::uint64_t>(right.base);
   });

@@ -4,11 +4,11 @@
 // One device of an allocator: its driver, its pool, its blocks, and the frees that wait for other
 // streams. It imports what it uses, so it is the last include of a file.
 //
-// I1  A block is in the table, or waits for events, or waits for captures to end; the pool has it
-//     in each of these cases.
-// I2  The table and the counts change under lock_; what waits, under wait_lock_, which comes first.
-//     The pool and the driver are called outside of both. Under lock_ the table asks for host
-//     memory when it doubles, and for the few blocks that have more than it has room for.
+// I1  A block is in the table, or pending behind work of other streams, or deferred until captures
+//     end; the pool has it in each of these cases. A free that fails leaves it in the table.
+// I2  The table and the counts change under lock_, which comes before the lock of pending frees.
+//     The pool and the driver are called outside of it. Under lock_ the table asks for host memory
+//     when it doubles, and for the few blocks that have more than it has room for.
 //
 // Threads: all of it. Cost: the pool's, and a spin lock over three lines of cache: one of its own,
 // one of the table and one of the counts.
@@ -18,7 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <span>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -32,10 +32,11 @@
 import vmm.backend;
 import vmm.stream;
 import vmm.sync;
+import vmm.timeline;
 
 namespace vmm_c {
 
-// A driver whose physical memory is counted and limited, and open to other devices.
+// A driver whose physical memory is counted and limited.
 class device_driver final : public forwarding_driver {
  public:
   using forwarding_driver::forwarding_driver;
@@ -43,11 +44,6 @@ class device_driver final : public forwarding_driver {
   [[nodiscard]] vmm::result<vmm::physical_handle> create(
       const vmm::physical_request& request) override;
   [[nodiscard]] vmm::status release(vmm::physical_handle handle) override;
-  [[nodiscard]] vmm::status map(const vmm::map_request& request) override;
-  [[nodiscard]] vmm::status unmap(vmm::address_range range) override;
-  [[nodiscard]] vmm::status set_access(vmm::address_range range,
-                                       std::span<const vmm::access_grant> grants) override;
-  [[nodiscard]] vmm::status add_peer(vmm::location who);
 
   void set_limit(std::uint64_t limit_bytes) noexcept;
   void write_levels(vmm_allocator_statistics& out) const noexcept;
@@ -57,8 +53,6 @@ class device_driver final : public forwarding_driver {
  private:
   mutable vmm::sync::mutex lock_;
   std::map<vmm::physical_handle, std::uint64_t> sizes_;
-  std::map<std::uint64_t, std::uint64_t> mappings_;
-  std::vector<vmm::access_grant> peers_;
   vmm_level held_{};
   vmm_level handles_{};
   std::uint64_t limit_bytes_ = 0;
@@ -70,7 +64,8 @@ class device_memory {
       : is_cuda_(opened.name() == "cuda"),
         backend_(std::move(opened)),
         driver_(*backend_.get()),
-        pool_(driver_, options) {}
+        pool_(driver_, options),
+        clock_(std::make_unique<vmm::timeline>(driver_)) {}
   ~device_memory();
   device_memory(const device_memory&) = delete;
   device_memory& operator=(const device_memory&) = delete;
@@ -99,27 +94,20 @@ class device_memory {
   void reset_counts() noexcept;
 
  private:
-  struct waiting_block {
-    live_block block;
-    std::vector<vmm::event_handle> events;
-  };
-
-  using wait_guard = vmm::sync::lock_guard<vmm::sync::mutex>;
+  using frees = vmm::pending_frees<live_block, vmm::ticket_ref>;
 
   [[nodiscard]] bool is_in_capture(const live_block& block);
-  [[nodiscard]] vmm::result<vmm::event_handle> take_event();
-  [[nodiscard]] vmm::status mark_users(waiting_block& waits);
-  void end_wait(const live_block& block) noexcept;
-  void retire(live_block&& gone);
-  void release_held(std::vector<live_block>& done);
-  [[nodiscard]] bool has_passed(waiting_block& waits, bool may_block);
-  void complete(std::vector<live_block>& done);
-  void give_back(live_block&& gone);
+  [[nodiscard]] bool record_users(frees::entry& gone);
+  [[nodiscard]] bool end_wait(frees::owner&& gone);
+  [[nodiscard]] bool retire(frees::owner&& gone);
+  [[nodiscard]] bool retire_deferred();
+  [[nodiscard]] bool collect_finished(std::size_t misses_max);
+  [[nodiscard]] vmm::result<bool> give_back(live_block&& gone, frees::owner&& entry);
 
   // What a call reads first, on one line.
   alignas(64) const made_here made_in_;
   const bool is_cuda_;
-  std::atomic<bool> has_waiting_ = false;
+  std::atomic<bool> has_pending_ = false;
   vmm::sync::spin_lock lock_;
   block_index blocks_;
   block_counts counts_;
@@ -131,10 +119,8 @@ class device_memory {
   device_driver driver_;
   vmm::stream_pool pool_;
 
-  vmm::sync::mutex wait_lock_;
-  std::vector<waiting_block> waiting_;
-  std::vector<live_block> held_back_;  // freed while their streams are being captured
-  std::vector<vmm::event_handle> spare_events_;
+  std::unique_ptr<vmm::timeline> clock_;
+  frees pending_{has_pending_};
 };
 
 }  // namespace vmm_c

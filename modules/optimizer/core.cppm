@@ -80,6 +80,25 @@ export struct device_core {
   remapper remaps;
 };
 
+/// While it lives, driver calls of the calling thread neither disturb captures that are under way
+/// nor fail because of them. Cost: two driver calls where the driver can capture, else none.
+export class relaxed_capture {
+ public:
+  explicit relaxed_capture(driver_interface& driver, bool is_needed = true)
+      : driver_(is_needed && driver.feature_set().capture ? &driver : nullptr) {
+    if (driver_ != nullptr) before_ = driver_->exchange_capture_mode(capture_mode::relaxed);
+  }
+  ~relaxed_capture() {
+    if (driver_ != nullptr) (void)driver_->exchange_capture_mode(before_);
+  }
+  relaxed_capture(const relaxed_capture&) = delete;
+  relaxed_capture& operator=(const relaxed_capture&) = delete;
+
+ private:
+  driver_interface* const driver_;
+  capture_mode before_ = capture_mode::any_thread;
+};
+
 /// A fault that strikes the end once must not leave a trace; one that stays cannot be outwaited.
 export inline constexpr int close_attempts = 3;
 

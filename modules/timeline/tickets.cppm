@@ -110,6 +110,10 @@ export class timeline {
   /// returns. Errors: out_of_host_memory, and what create_event and record_event answer; nothing is
   /// changed then.
   [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
+  /// The same behind work that was queued and cannot be taken back: where no event is to be had,
+  /// waits for the stream, and returns null. Errors: as mark(), where the driver refuses the wait,
+  /// too.
+  [[nodiscard]] result<ticket_ref> record_or_wait(stream_handle stream);
   /// Whether a call that is not passed the stream may name it to the driver all the same.
   [[nodiscard]] bool may_name(stream_handle stream) const noexcept {
     return streams_forgotten_ || stream == stream_handle::default_stream || !marks_all();

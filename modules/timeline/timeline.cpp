@@ -122,6 +122,13 @@ result<ticket_ref> timeline::mark(stream_handle stream) {
   return point;
 }
 
+result<ticket_ref> timeline::record_or_wait(stream_handle stream) {
+  result<ticket_ref> point = mark(stream);
+  if (point || is_per_thread(stream)) return point;
+  check(driver_->feature_set().streams, "no event is to be had on a driver that needs none");
+  return driver_->synchronize_stream(stream) ? result<ticket_ref>{ticket_ref{}} : point;
+}
+
 result<ticket_ref> timeline::mark_unnamed(stream_handle stream, bool is_named) {
   check(stream != stream_gone, "a point of a stream is marked that was forgotten");
   if (is_named || may_name(stream)) {
