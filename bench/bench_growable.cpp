@@ -30,7 +30,6 @@
 import vmm.backend;
 import vmm.backends;
 import vmm.environment;
-import vmm.growable;
 import vmm.manager;
 
 namespace {

@@ -14,7 +14,6 @@ export import vmm.backends;
 export import vmm.buffer;
 export import vmm.cuda;
 export import vmm.fake;
-export import vmm.growable;
 export import vmm.host;
 export import vmm.level_zero;
 export import vmm.manager;

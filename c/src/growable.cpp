@@ -14,7 +14,6 @@
 #include "manager_object.hpp"
 #include "objects.hpp"
 
-import vmm.growable;
 import vmm.manager;
 
 namespace vmm_c {

@@ -1,8 +1,5 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// A manager whose blocks' memory is suspended: every live block is claimed while it is taken away
-// and while it is brought back, and can be freed in between.
 module;
 #include "../sync/thread_annotations.h"
 
@@ -21,39 +18,28 @@ import vmm.tracker;
 
 namespace vmm {
 
-status manager::refuse_suspended() noexcept { return memory_suspended; }
+namespace {
 
-// The phase before; where it was `from`, the calling thread is the one that changes it, and has
-// changing_mutex_ until end_change(): that of another call, which the analysis does not follow.
-suspension_phase manager::change_phase(suspension_phase from) {
-  check(from != suspension_phase::changing, "two threads suspend or resume one manager");
-  {
-    const sync::lock_guard<sync::mutex> lock(suspension_mutex_);
-    const suspension_phase before = suspension_.load(std::memory_order_acquire);
-    if (before != from) return before;
-    suspension_.store(suspension_phase::changing, std::memory_order_release);
-  }
-  changing_mutex_.lock();
-  return from;
-}
+constexpr int claim_rounds = 16;  // threads that move blocks faster are given up on
 
-void manager::end_change(suspension_phase next) noexcept {
-  check(next != suspension_phase::changing, "a change of the phase does not end");
+}  // namespace
+
+void manager_suspension::end_change(suspension_phase next) noexcept {
+  check(next != suspension_phase::changing, "I1: a suspension ends half-way");
   unclaim_all();
-  suspension_.store(next, std::memory_order_release);
-  changing_mutex_.unlock();
+  phases_.end(next);
 }
 
 // ---- listeners ------------------------------------------------------------------------
 
-void manager::listen(suspension_listener& to) noexcept {
+void manager_suspension::listen(suspension_listener& to) noexcept {
   const sync::lock_guard<sync::mutex> lock(listeners_mutex_);
   check(to.next_ == nullptr && listeners_ != &to, "a listener is added twice");
   to.next_ = listeners_;
   listeners_ = &to;
 }
 
-void manager::ignore(suspension_listener& gone) noexcept {
+void manager_suspension::ignore(suspension_listener& gone) noexcept {
   const sync::lock_guard<sync::mutex> lock(listeners_mutex_);
   suspension_listener** at = &listeners_;
   while (*at != nullptr && *at != &gone) at = &(*at)->next_;
@@ -61,12 +47,12 @@ void manager::ignore(suspension_listener& gone) noexcept {
   *at = std::exchange(gone.next_, nullptr);
 }
 
-void manager::announce(suspension_phase what) noexcept {
-  check(what != suspension_phase::changing, "a change is announced that has no end");
+void manager_suspension::announce(const suspension_list&, suspension_phase next) {
+  check(next != suspension_phase::changing, "a change is announced that has no end");
   const relief_pause pause;
   const sync::lock_guard<sync::mutex> lock(listeners_mutex_);
   for (suspension_listener* each = listeners_; each != nullptr; each = each->next_) {
-    if (what == suspension_phase::suspended) {
+    if (next == suspension_phase::suspended) {
       each->memory_leaves();
     } else {
       each->memory_returned();
@@ -74,59 +60,97 @@ void manager::announce(suspension_phase what) noexcept {
   }
 }
 
+// ---- what vmm.suspend works on -------------------------------------------------------
+
+device_core& manager_suspension::core() noexcept {
+  check(base_.blocks != nullptr, "a manager that was not set up has no memory");
+  return base_.blocks->core();
+}
+
+user_count& manager_suspension::users() noexcept { return of_.users(); }
+
+std::uint64_t manager_suspension::take_from_others(std::uint64_t size_bytes) {
+  return of_.relief_.relieve(size_bytes);
+}
+
 // ---- claims --------------------------------------------------------------------------
 
-void manager::unclaim_all() noexcept {
-  check(suspension_.load(std::memory_order_relaxed) == suspension_phase::changing,
+void manager_suspension::unclaim_all() noexcept {
+  check(phases_.phase() == suspension_phase::changing,
         "blocks are given up that nobody suspends or resumes");
   for (block* each : suspending_) {
     check(each->claimed, "a block is given up that nobody claimed");
-    engine_->records().unclaim(*each);
+    base_.blocks->records().unclaim(*each);
   }
   suspending_.clear();
 }
 
-status manager::claim_to_suspend() {
-  check(suspending_.empty(), "blocks are suspended twice");
-  std::vector<address> bases;
-  const std::size_t count_max = engine_->records().size() + 1;
-  if (status room = reserve_more(bases, count_max); !room) return room;
+// The blocks that are not claimed for the suspension yet. After the first round they are those that
+// moved, or were made, while others were claimed.
+status manager_suspension::list_unclaimed(std::vector<address>& out) {
+  std::vector<const block*> known;
+  if (status room = reserve_more(known, suspending_.size()); !room) return room;
+  known.assign(suspending_.begin(), suspending_.end());
+  std::sort(known.begin(), known.end());
+  const std::size_t count_max = base_.blocks->records().size() + 1;
+  out.clear();
+  if (status room = reserve_more(out, count_max); !room) return room;
   if (status room = reserve_more(suspending_, count_max); !room) return room;
   bool has_owned = false;
   bool has_exported = false;
-  engine_->records().visit([&](const tracked_range& range) {
+  base_.blocks->records().visit([&](const tracked_range& range) {
     has_owned = has_owned || (range.owned && !range.memories.empty());
     has_exported = has_exported || range.pin_count != 0;
-    if (!range.owned && bases.size() < count_max) bases.push_back(range.base);
+    const block* const each = &static_cast<const block&>(range);
+    const auto found = std::lower_bound(known.begin(), known.end(), each);
+    if (range.owned || (found != known.end() && *found == each)) return;
+    if (out.size() < count_max) out.push_back(range.base);
   });
+  check(out.size() <= count_max && suspending_.size() == known.size(),
+        "I1: blocks are claimed while they are listed");
   if (has_exported) return refuse(errc::in_use, "a block is exported: end its exports first");
   if (has_owned) {
     return refuse(errc::in_use,
                   "a growable range has memory of the manager: release it, or use another manager");
   }
-  for (const address base : bases) {
-    const result<block*> claimed = claim(base);
-    if (!claimed && is_wrong_address(claimed.error().code)) continue;  // freed meanwhile
-    if (!claimed) return claimed.error();
-    check(suspending_.size() < suspending_.capacity(), "a block has no room in a list");
-    check(!(*claimed)->is_suspended, "a block is suspended while its manager is not");
-    suspending_.push_back(*claimed);
-    if (status unlocked = engine_->unlock(**claimed); !unlocked) return unlocked;
-  }
   return {};
 }
 
-status manager::claim_suspended() {
+// A block that is not where it was listed was freed meanwhile, or has moved: it is listed again.
+status manager_suspension::claim_to_suspend() {
+  check(suspending_.empty(), "blocks are suspended twice");
+  std::vector<address> bases;
+  bool is_whole = false;
+  for (int round = 0; !is_whole && round < claim_rounds; ++round) {
+    if (status listed = list_unclaimed(bases); !listed) return listed;
+    is_whole = true;
+    for (const address base : bases) {
+      const result<block*> claimed = claim_block(base_, base);
+      const bool is_elsewhere = !claimed && is_wrong_address(claimed.error().code);
+      is_whole = is_whole && !is_elsewhere;
+      if (is_elsewhere) continue;
+      if (!claimed) return claimed.error();
+      check(suspending_.size() < suspending_.capacity(), "a block has no room in a list");
+      check(!(*claimed)->is_suspended, "a block is suspended while its manager is not");
+      suspending_.push_back(*claimed);
+      if (status unlocked = base_.blocks->unlock(**claimed); !unlocked) return unlocked;
+    }
+  }
+  if (is_whole) return {};
+  return refuse(errc::in_use, "other threads free and move blocks of the manager: try again");
+}
+
+status manager_suspension::claim_suspended() {
   check(suspending_.empty(), "blocks are resumed twice");
   std::vector<address> bases;
-  const std::size_t count_max = engine_->records().size() + 1;
+  const std::size_t count_max = base_.blocks->records().size() + 1;
   if (status room = reserve_more(bases, count_max); !room) return room;
   if (status room = reserve_more(suspending_, count_max); !room) return room;
-  engine_->records().visit([&](const tracked_range& range) {
+  base_.blocks->records().visit([&](const tracked_range& range) {
     if (range.is_suspended && bases.size() < count_max) bases.push_back(range.base);
   });
   for (const address base : bases) {
-    const result<block*> claimed = claim(base);
+    const result<block*> claimed = claim_block(base_, base);
     if (!claimed && is_wrong_address(claimed.error().code)) continue;  // freed meanwhile
     if (!claimed) return claimed.error();
     check((*claimed)->is_suspended, "a block got memory while it was suspended");
@@ -138,34 +162,34 @@ status manager::claim_suspended() {
 // ---- work ----------------------------------------------------------------------------
 
 // False: the driver has no such stream.
-result<bool> manager::finish_stream(stream_handle stream) {
-  check(engine_ != nullptr, "a manager that is not set up waits for work");
-  if (can_capture(driver_->feature_set(), stream)) {
-    const result<capture_info> seen = driver_->query_capture(stream);
+result<bool> manager_suspension::finish_stream(stream_handle stream) {
+  check(base_.blocks != nullptr, "a manager that is not set up waits for work");
+  if (can_capture(base_.driver->feature_set(), stream)) {
+    const result<capture_info> seen = base_.driver->query_capture(stream);
     if (!seen && seen.error().code != errc::invalid_argument) return seen.error();
     if (seen && seen->state != capture_state::none)
       return refuse(errc::in_use, "a stream is captured that is to be waited for");
   }
-  return engine_->time().finish(stream);
+  return base_.blocks->time().finish(stream);
 }
 
 // What the blocks' streams were given, what those who had their memory before were, and then what
 // waits to be unmapped and what is cached.
-status manager::finish_work(std::span<const stream_handle> streams) {
+status manager_suspension::finish_work(std::span<const stream_handle> streams) {
   std::vector<stream_handle> waits;
   if (status room = reserve_more(waits, streams.size() + suspending_.size()); !room) return room;
   waits.insert(waits.end(), streams.begin(), streams.end());
   bool needs_all = false;
   for (const block* each : suspending_) {
-    if (engine_->time().may_name(each->stream)) {
+    if (base_.blocks->time().may_name(each->stream)) {
       waits.push_back(each->stream);
     } else {
       needs_all = true;
     }
   }
   if (needs_all) {
-    const result<ticket_ref> all = engine_->time().mark_all();
-    const status waited = all ? engine_->time().wait(*all) : status{all.error()};
+    const result<ticket_ref> all = base_.blocks->time().mark_all();
+    const status waited = all ? base_.blocks->time().wait(*all) : status{all.error()};
     if (!waited) return waited;
   }
   std::sort(waits.begin(), waits.end());
@@ -181,29 +205,29 @@ status manager::finish_work(std::span<const stream_handle> streams) {
   }
   for (const block* each : suspending_) {
     check(each->claimed, "a block is waited for without a claim");
-    if (status settled = engine_->settle(*each); !settled) return settled;
+    if (status settled = base_.blocks->settle(*each); !settled) return settled;
   }
-  (void)give_back(0);  // what the driver refuses stays cached, and is reported
+  (void)ranges_.give_back(0);  // what the driver refuses stays cached, and is reported
   // Blocks that were freed behind work that goes on.
   bool goes_on = true;
-  for (std::uint64_t left = engine_->retired().size(); left != 0 && goes_on; --left)
-    goes_on = engine_->reap_waiting();
-  (void)give_back(0);
+  for (std::uint64_t left = base_.blocks->retired().size(); left != 0 && goes_on; --left)
+    goes_on = base_.blocks->reap_waiting();
+  (void)ranges_.give_back(0);
   return {};
 }
 
 // ---- suspending ----------------------------------------------------------------------
 
 // Between the two calls the handles of these blocks change, and find() does not read them.
-void manager::set_all_suspended(bool suspended) noexcept {
+void manager_suspension::set_all_suspended(bool suspended) noexcept {
   for (block* each : suspending_) {
     check(each->claimed, "a block is suspended without a claim");
     const bool has_memory = each->sizes.user_bytes != 0 && each->has_memory;
-    engine_->records().set_suspended(*each, suspended && has_memory);
+    base_.blocks->records().set_suspended(*each, suspended && has_memory);
   }
 }
 
-status manager::list_parts(suspension_list& out) {
+status manager_suspension::list_parts(suspension_list& out) {
   std::size_t count = 0;
   for (const block* each : suspending_) count += each->memories.size();
   if (status room = reserve_more(out, count); !room) return room;
@@ -211,7 +235,7 @@ status manager::list_parts(suspension_list& out) {
     if (each->sizes.user_bytes == 0 || !each->has_memory) continue;
     address at = each->base;
     for (physical_memory* part : each->memories) {
-      if (!engine_->memory().may_be_suspended(*part)) {
+      if (!base_.blocks->memory().may_be_suspended(*part)) {
         return refuse(errc::in_use,
                       "a block's memory is another process's or another block's too, or is still "
                       "mapped where the block was before");
@@ -229,11 +253,13 @@ status manager::list_parts(suspension_list& out) {
   return {};
 }
 
-status manager::begin_suspend(std::span<const stream_handle> streams, suspension_list& out) {
-  if (status ready = set_up(); !ready) return ready;
+status manager_suspension::begin_suspend(std::span<const stream_handle> streams,
+                                         suspension_list& out) {
+  if (status ready = of_.set_up(); !ready) return ready;
   check(out.empty(), "memory is listed behind other memory");
-  if (change_phase(suspension_phase::running) != suspension_phase::running)
+  if (phases_.try_begin(suspension_phase::running) != suspension_phase::running)
     return refuse(errc::in_use, "the manager's memory is suspended already");
+  assume_locked(manager_lock::change);
   status done = claim_to_suspend();
   if (done) done = finish_work(streams);
   if (done) done = list_parts(out);
@@ -246,29 +272,30 @@ status manager::begin_suspend(std::span<const stream_handle> streams, suspension
   return done;
 }
 
-void manager::end_suspend(const suspension_list& parts, bool done) noexcept {
+void manager_suspension::end_suspend(const suspension_list& parts, bool done) noexcept {
+  assume_locked(manager_lock::change);
   check(done || are_attached(parts), "a manager goes on without its memory");
   for (const suspension_part& part : parts) {
     if (!done) part.memory->is_suspended = false;
-    if (done) note({history_kind::suspended, part.range()});
+    if (done) history_.note({history_kind::suspended, part.range()});
   }
   if (!done) set_all_suspended(false);
-  if (done && recorder_) note_footprint();
+  if (done && history_.is_recorded()) history_.note_footprint();
   end_change(done ? suspension_phase::suspended : suspension_phase::running);
 }
 
 // ---- resuming ------------------------------------------------------------------------
 
-status manager::begin_resume(suspension_list& out) {
-  if (!made_in_.is_here()) return refuse_forked();
+status manager_suspension::begin_resume(suspension_list& out) {
+  if (!base_.made_in.is_here()) return refuse_forked();
   check(out.empty(), "memory is listed behind other memory");
-  check(engine_ != nullptr ||
-            suspension_.load(std::memory_order_acquire) == suspension_phase::running,
+  check(base_.blocks != nullptr || phases_.is_running(),
         "a manager is suspended that was not set up");
-  const suspension_phase was = change_phase(suspension_phase::suspended);
+  const suspension_phase was = phases_.try_begin(suspension_phase::suspended);
   if (was == suspension_phase::changing) return memory_suspended;
   if (was == suspension_phase::running)
     return refuse(errc::invalid_argument, "the manager's memory is not suspended");
+  assume_locked(manager_lock::change);
   status done = claim_suspended();
   if (done) done = list_parts(out);
   if (done) return done;
@@ -277,14 +304,15 @@ status manager::begin_resume(suspension_list& out) {
   return done;
 }
 
-void manager::end_resume(const suspension_list& parts, bool done) noexcept {
+void manager_suspension::end_resume(const suspension_list& parts, bool done) noexcept {
+  assume_locked(manager_lock::change);
   check(!done || are_attached(parts), "a manager goes on without its memory");
   for (const suspension_part& part : parts) {
     if (done) part.memory->is_suspended = false;
-    if (done) note({history_kind::resumed, part.range()});
+    if (done) history_.note({history_kind::resumed, part.range()});
   }
   if (done) set_all_suspended(false);
-  if (done && recorder_) note_footprint();
+  if (done && history_.is_recorded()) history_.note_footprint();
   end_change(done ? suspension_phase::running : suspension_phase::suspended);
 }
 

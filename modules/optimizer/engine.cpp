@@ -15,13 +15,6 @@ import vmm.va;
 
 namespace vmm {
 
-namespace {
-
-constexpr error too_many_grants =
-    refuse(errc::invalid_argument, "rights for more locations than a list takes");
-
-}  // namespace
-
 // ---- coming --------------------------------------------------------------------------
 
 result<block*> engine::build(const block_request& request) {
@@ -321,22 +314,31 @@ status engine::split_rooms(extent space, const room_request& request, std::span<
   return done;
 }
 
-status engine::cut_rooms(std::span<room_cut> cuts, const ticket_ref& last_use) {
+status engine::reserve_cuts(std::span<room_cut> cuts) noexcept {
   for (room_cut& cut : cuts) {
     check(cut.spare == nullptr, "I5: a room is cut twice");
-    const status ready = prepare_cut(cut);
+    const status ready = reserve_cut(cut);
     if (ready) continue;
-    for (room_cut& undone : cuts) {
-      if (block* const spare = std::exchange(undone.spare, nullptr)) blocks_.release(*spare);
-    }
+    drop_cuts(cuts);
     return ready;
   }
-  for (room_cut& cut : cuts) apply_cut(cut, last_use);
   return {};
 }
 
+void engine::drop_cuts(std::span<room_cut> cuts) noexcept {
+  for (room_cut& cut : cuts) {
+    if (block* const spare = std::exchange(cut.spare, nullptr)) blocks_.release(*spare);
+    check(cut.room->claimed, "a cut is given up of a room that has no owner");
+  }
+}
+
+void engine::cut_rooms(std::span<room_cut> cuts, const ticket_ref& last_use) noexcept {
+  check(!cuts.empty(), "no room is cut");
+  for (room_cut& cut : cuts) apply_cut(cut, last_use);
+}
+
 // What cutting needs of host memory: the record of what is cut off, with its pieces.
-status engine::prepare_cut(room_cut& cut) noexcept {
+status engine::reserve_cut(room_cut& cut) noexcept {
   const block& room = *cut.room;
   check_block(room);
   check(room.is_room && cut.user_bytes <= cut.mapped_bytes, "a block is cut that is no room");
@@ -588,12 +590,11 @@ void engine::lose(block& lost, std::size_t standing_count, memory_list* instead)
 status engine::set_own_rights(block& of, std::span<const access_grant> grants) {
   check(of.claimed && !grants.empty(), "rights are given to a block that nobody has claimed");
   if (status unlocked = unlock(of); !unlocked) return unlocked;
-  grant_list own = of.own_rights != nullptr ? *of.own_rights : grant_list{};
-  for (const access_grant& each : grants) {
-    if (!own.set(each)) return too_many_grants;
-  }
-  if (!core_.remaps.fits(&own)) return too_many_grants;
-  std::unique_ptr<grant_list> kept{new (std::nothrow) grant_list(own)};
+  const grant_list own = of.own_rights != nullptr ? *of.own_rights : grant_list{};
+  const result<own_rights_change> change =
+      own_rights_change::make(own, core_.remaps.rights(), grants);
+  if (!change) return change.error();
+  std::unique_ptr<grant_list> kept{new (std::nothrow) grant_list(change->after)};
   if (kept == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for a block's rights");
   const std::uint64_t version = core_.remaps.rights_version();

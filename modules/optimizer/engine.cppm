@@ -127,7 +127,7 @@ export struct room_request {
   stream_handle stream = stream_handle::default_stream;
 };
 
-/// A room, and what is to stay of it. The spare belongs to cut_rooms().
+/// A room, and what is to stay of it. The spare belongs to reserve_cuts().
 export struct room_cut {
   block* room = nullptr;
   std::uint64_t user_bytes = 0;
@@ -167,6 +167,13 @@ export class engine {
   [[nodiscard]] status grow_in_place(block& grown, const resize_plan& plan);
   /// Takes whole pieces off the block's end, as many as the new size leaves unused.
   [[nodiscard]] status shrink(block& shrunk, const resize_plan& plan);
+  /// Sets how many of the block's bytes are its user's; its memory stays. Cannot fail.
+  void set_user_bytes(block& of, std::uint64_t user_bytes) noexcept {
+    range_sizes sizes = of.sizes;
+    check(user_bytes <= sizes.mapped_bytes, "a block is to have more bytes than memory");
+    sizes.user_bytes = user_bytes;
+    records_.cut(of, sizes, of.memories.size());
+  }
   /// Maps the block's pieces, and more behind them, at new addresses, and retires the old ones.
   /// Blocks the calling thread only where the backend allows no alias and work on the block is
   /// unfinished.
@@ -176,9 +183,12 @@ export class engine {
   /// fill `rooms`. Errors: out_of_addresses, out_of_host_memory, what reserve answers.
   [[nodiscard]] status build_rooms(const room_request& request, std::span<block*> rooms);
   /// Takes whole pieces off the rooms' ends, as many as the new sizes leave unused; they are
-  /// unmapped after `last_use`, by reap(). All or nothing, and no driver call. Errors:
-  /// out_of_host_memory.
-  [[nodiscard]] status cut_rooms(std::span<room_cut> cuts, const ticket_ref& last_use);
+  /// unmapped after `last_use`, by reap(). No driver call. Requires: reserve_cuts() of these.
+  void cut_rooms(std::span<room_cut> cuts, const ticket_ref& last_use) noexcept;
+  /// What cut_rooms() needs of host memory. The rooms do not change before it, or before
+  /// drop_cuts(). Errors: out_of_host_memory; nothing is prepared.
+  [[nodiscard]] status reserve_cuts(std::span<room_cut> cuts) noexcept;
+  void drop_cuts(std::span<room_cut> cuts) noexcept;
   /// Whether ranges inside of the room wait to be unmapped: it cannot grow.
   [[nodiscard]] static bool is_stale(const block& room) noexcept {
     check(room.is_room, "a block that is no room has no addresses to keep");
@@ -238,9 +248,6 @@ export class engine {
   [[nodiscard]] physical_pool& memory() noexcept { return core_.memory; }
   [[nodiscard]] reservation_space& space() noexcept { return core_.space; }
   [[nodiscard]] tracker& records() noexcept { return records_; }
-  /// Held, with others, by whoever owns rooms while it changes them; alone by whoever gives rights
-  /// to all of them, before any lock of the engine's own.
-  [[nodiscard]] sync::shared_mutex& rooms_mutex() noexcept { return rooms_mutex_; }
   [[nodiscard]] const unmap_queue& retired() const noexcept { return retired_; }
   /// Whether any of the block's pieces is held by another block too. O(pieces).
   [[nodiscard]] bool is_shared(const block& range) const noexcept {
@@ -271,7 +278,7 @@ export class engine {
                               memory_list& memories);
   [[nodiscard]] status split_rooms(extent space, const room_request& request,
                                    std::span<block*> rooms);
-  [[nodiscard]] status prepare_cut(room_cut& cut) noexcept;
+  [[nodiscard]] status reserve_cut(room_cut& cut) noexcept;
   void apply_cut(room_cut& cut, const ticket_ref& last_use) noexcept;
   void keep_leading(block& cut, memory_list& memories, std::size_t keep_count,
                     const resize_plan& plan) noexcept;
@@ -312,7 +319,6 @@ export class engine {
   unmap_queue retired_;
   block_listener* const listener_;
   bool may_alias_;
-  sync::shared_mutex rooms_mutex_;
 };
 
 }  // namespace vmm

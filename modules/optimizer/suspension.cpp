@@ -34,6 +34,11 @@ status detach(device_core& core, const suspension_part& part) {
 
 }  // namespace
 
+std::uint64_t calling_thread() noexcept {
+  thread_local const char mark = 0;
+  return reinterpret_cast<std::uintptr_t>(&mark);
+}
+
 bool are_attached(std::span<const suspension_part> parts) noexcept {
   return std::all_of(parts.begin(), parts.end(),
                      [](const suspension_part& each) { return each.is_attached(); });

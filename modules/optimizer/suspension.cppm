@@ -13,13 +13,19 @@
 // I2  Where a function fails, the parts that it changed are as before, unless the driver refuses
 //     the undoing, too, each time; even then no piece is lost and no address is given away.
 //
+// I3  Between try_begin() and end() of suspension_phases one thread has the phase, and its lock.
+//
 // Thread safety: all of it, for parts that one thread works on. Cost: driver calls by parts.
+module;
+#include "../sync/thread_annotations.h"
+
 export module vmm.optimizer:suspension;
 
 import vmm.backend;
 import vmm.physical;
 import vmm.std;
 import vmm.support;
+import vmm.sync;
 import vmm.timeline;
 import :core;
 
@@ -56,6 +62,90 @@ export struct suspension_part {
 /// The parts of one allocator.
 export using suspension_list = std::vector<suspension_part>;
 
+// A number of the calling thread, not 0.
+[[nodiscard]] std::uint64_t calling_thread() noexcept;
+
+/// The phase of one allocator, and the lock of the thread that changes it. A call whose work must
+/// not meet a suspension half-way holds that lock, too: see may_fill_here().
+export class suspension_phases {
+ public:
+  suspension_phases() = default;
+  suspension_phases(const suspension_phases&) = delete;
+  suspension_phases& operator=(const suspension_phases&) = delete;
+
+  [[nodiscard]] suspension_phase phase() const noexcept {
+    return shown(state_.load(std::memory_order_acquire));
+  }
+  [[nodiscard]] bool is_running() const noexcept { return phase() == suspension_phase::running; }
+
+  /// Effects: where the phase is `from`, it is `changing` from now on, and this thread has the lock
+  /// until end(). `publish(phase)` is called before the lock is waited for. Returns the phase
+  /// before. The analysis does not follow a lock from one call to another.
+  template <class Publish>
+  [[nodiscard]] suspension_phase try_begin(suspension_phase from,
+                                           Publish&& publish) VMM_NOT_ANALYSED {
+    check(from != suspension_phase::changing, "two threads suspend or resume one allocator");
+    {
+      const sync::lock_guard<sync::mutex> lock(mutex_);
+      const suspension_phase before = phase();
+      if (before != from) return before;
+      state_.store(from == suspension_phase::running ? state::suspending : state::resuming,
+                   std::memory_order_release);
+      publish(suspension_phase::changing);
+    }
+    change_.lock();
+    check(changer_.load(std::memory_order_relaxed) == 0, "I3: two threads change one allocator");
+    changer_.store(calling_thread(), std::memory_order_relaxed);
+    return from;
+  }
+  [[nodiscard]] suspension_phase try_begin(suspension_phase from) {
+    return try_begin(from, [](suspension_phase) {});
+  }
+  /// Requires: try_begin() of this thread returned `from`. Effects: the phase is `next`;
+  /// `publish(next)` is called first.
+  template <class Publish>
+  void end(suspension_phase next, Publish&& publish) noexcept VMM_NOT_ANALYSED {
+    check(next != suspension_phase::changing, "a change of the phase ends in another");
+    check(changer_.load(std::memory_order_relaxed) == calling_thread(),
+          "I3: a change ends on another thread than its own");
+    {
+      const sync::lock_guard<sync::mutex> lock(mutex_);
+      check(phase() == suspension_phase::changing, "a change ends that was not begun");
+      publish(next);
+      state_.store(next == suspension_phase::running ? state::running : state::suspended,
+                   std::memory_order_release);
+    }
+    changer_.store(0, std::memory_order_relaxed);
+    change_.unlock();
+  }
+
+  void end(suspension_phase next) noexcept {
+    end(next, [](suspension_phase) {});
+  }
+
+  /// Requires: the lock. Whether blocks have their memory, and keep it until the lock is given up:
+  /// a thread that is to suspend them waits for the lock, and has changed nothing yet. In a
+  /// callback of the change itself part of the memory may be gone.
+  [[nodiscard]] bool may_fill_here() const noexcept {
+    const state now = state_.load(std::memory_order_acquire);
+    if (changer_.load(std::memory_order_relaxed) == calling_thread()) return false;
+    return now == state::running || now == state::suspending;
+  }
+  [[nodiscard]] sync::recursive_mutex& change_mutex() noexcept { return change_; }
+
+ private:
+  enum class state : std::uint8_t { running, suspending, suspended, resuming };
+  [[nodiscard]] static suspension_phase shown(state of) noexcept {
+    if (of == state::running) return suspension_phase::running;
+    return of == state::suspended ? suspension_phase::suspended : suspension_phase::changing;
+  }
+
+  sync::mutex mutex_;  // around a change of the phase
+  sync::atomic<state> state_ = state::running;
+  sync::recursive_mutex change_;
+  std::atomic<std::uint64_t> changer_ = 0;  // no step of a test's schedule; 0: no thread
+};
+
 /// Unmaps what is mapped. Requires: no unfinished work uses it. Errors: what unmap answers; all is
 /// mapped again, if the driver takes it.
 export [[nodiscard]] status detach_parts(device_core& core, std::span<suspension_part> parts);
@@ -70,6 +160,52 @@ export [[nodiscard]] status provide_parts(device_core& core,
 /// their pieces keep their handles, for attach_parts().
 export [[nodiscard]] std::uint64_t release_parts(device_core& core,
                                                  std::span<const suspension_part> parts) noexcept;
+/// An allocator, as vmm.suspend sees it: its calls come in pairs of a begin and its end.
+export class suspendable {
+ public:
+  suspendable() = default;
+  suspendable(const suspendable&) = delete;
+  suspendable& operator=(const suspendable&) = delete;
+
+  /// Requires: begin_suspend or begin_resume has succeeded, or the memory is suspended.
+  [[nodiscard]] virtual device_core& core() noexcept = 0;
+  [[nodiscard]] virtual driver_interface& driver() noexcept = 0;
+  [[nodiscard]] virtual user_count& users() noexcept = 0;
+  /// Requires: no work is given to any stream that uses the memory, until it is resumed.
+  /// Effects: nothing is allocated from now on. Waits for the work of the allocator's streams and
+  /// of `streams`; free memory goes back to the driver. Then `out` has the memory of the live
+  /// blocks, unchanged, and no other thread can change those blocks.
+  /// Errors: in_use (suspended already, or a block or a stream that cannot be suspended), driver
+  /// errors; all is as before. Cost: blocks until the work has finished; a trim.
+  [[nodiscard]] virtual status begin_suspend(std::span<const stream_handle> streams,
+                                             suspension_list& out) = 0;
+  /// Requires: what begin_suspend listed. Effects: with `done` the allocator is suspended: its
+  /// blocks are live and can be freed, and nothing else. Else it goes on, and all parts are mapped.
+  virtual void end_suspend(const suspension_list& parts, bool done) noexcept = 0;
+  /// Effects: `out` has what is to be mapped again, without the blocks that were freed meanwhile.
+  /// Errors: invalid_argument (it is not suspended), in_use, out_of_host_memory, driver errors.
+  [[nodiscard]] virtual status begin_resume(suspension_list& out) = 0;
+  /// Requires: what begin_resume listed. Effects: with `done` the allocator goes on; else it stays
+  /// suspended.
+  virtual void end_resume(const suspension_list& parts, bool done) noexcept = 0;
+  /// Requires: between a begin and its end. Effects: calls the listeners: with `suspended`, before
+  /// the memory of the parts goes; with `running`, when it is back.
+  virtual void announce(const suspension_list& parts, suspension_phase next) = 0;
+  /// Requires: between begin_resume and its end, with all parts mapped. Effects: fills free memory
+  /// whose bytes are to be gone, in the order of `stream`. Errors: out_of_host_memory, those
+  /// of fill.
+  [[nodiscard]] virtual status clear_freed(stream_handle stream) {
+    (void)stream;
+    return {};
+  }
+  [[nodiscard]] virtual bool clears_freed() const noexcept { return false; }
+  /// Effects: trims other allocators of the device by `size_bytes`. Returns the bytes given back.
+  virtual std::uint64_t take_from_others(std::uint64_t size_bytes) = 0;
+
+ protected:
+  ~suspendable() = default;
+};
+
 /// Tries as often as a fault needs that strikes once: for whoever undoes. Whether all is mapped.
 export bool try_to_attach(device_core& core, std::span<suspension_part> parts) noexcept;
 /// Whether nothing is mapped.

@@ -696,7 +696,14 @@ status physical_pool::resume(physical_memory& suspended) {
     request.where = *store_.options().spill;
     request.compressible = false;
   }
-  const result<physical_handle> handle = driver_->create(request);
+  result<physical_handle> handle = driver_->create(request);
+  if (!handle && handle.error().code == errc::out_of_memory && !suspended.spilled && may_spill() &&
+      store_.options().spill) {
+    request.where = *store_.options().spill;
+    request.compressible = false;
+    handle = driver_->create(request);
+    if (handle) store_.mark_spilled(suspended);
+  }
   if (handle) {
     store_.resumed(suspended, *handle);
     return {};

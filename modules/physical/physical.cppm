@@ -300,13 +300,15 @@ export class physical_pool {
   /// Errors: what release answers. Cost: a release.
   [[nodiscard]] status suspend(physical_memory& given_up);
   /// Requires: as suspend, and no handle. Effects: new memory for the piece, with unspecified
-  /// contents. Errors: over_budget, what create answers; nothing is changed. Cost: a create.
+  /// contents; where a spill_permit lives and the device has none, at options().spill.
+  /// Errors: over_budget, what create answers; nothing is changed. Cost: a create, or two.
   [[nodiscard]] status resume(physical_memory& suspended);
   /// Requires: as suspend. Effects: the range that held the piece has gone: what memory it has goes
   /// to the cache. Errors: none.
   void end_suspended(physical_memory& gone) noexcept;
 
   /// Whether memory may be made at options().spill now: see spill_permit.
+  [[nodiscard]] bool has_spill() const noexcept { return store_.options().spill.has_value(); }
   [[nodiscard]] bool may_spill() const noexcept {
     return spill_permits_.load(std::memory_order_relaxed) != 0;
   }

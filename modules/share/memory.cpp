@@ -170,7 +170,7 @@ status mapped_parts::close() noexcept {
 export_state::~export_state() {
   if (owner == nullptr || rule != export_rule::pinned || !own.is_here()) return;
   check(owner_use.has_value() && at, "I4: a manager's block does not keep its manager");
-  if (const status ended = owner->end_export(at); !ended)
+  if (const status ended = owner->exports().end(at); !ended)
     report_left("an exported block", ended.error());
 }
 
@@ -179,7 +179,7 @@ result<share_description> export_state::refresh() noexcept {
         "I4: a manager's block does not keep its manager");
   if (!own.is_here()) return refuse_forked(call::export_handle);
   if (owner == nullptr || rule == export_rule::pinned) return block;
-  result<exported_range> now = owner->begin_export(at, export_rule::followed, number);
+  result<exported_range> now = owner->exports().begin(at, export_rule::followed, number);
   if (!now) return now.error();
   share_description next = block;
   next.size_bytes = now->size_bytes;
@@ -314,7 +314,7 @@ result<exported_block> exported_block::from(manager& owner, address at,
   }
   std::shared_ptr<export_state> state = try_make_shared<export_state>(driver_ref(owner.driver()));
   if (state == nullptr) return refuse(errc::out_of_host_memory, no_block_memory);
-  result<exported_range> made = owner.begin_export(at, how.rule);
+  result<exported_range> made = owner.exports().begin(at, how.rule);
   if (!made) return made.error();
   check(made->base == at && !made->parts.empty(), "another block is exported than was named");
   // From here on the state ends the export.
@@ -372,7 +372,7 @@ status exported_block::release() noexcept {
   if (state_->owner == nullptr) {
     if (status closed = state_->own.close(); !closed) return closed;
   } else if (state_->rule == export_rule::pinned) {
-    if (status ended = state_->owner->end_export(state_->at); !ended) return ended;
+    if (status ended = state_->owner->exports().end(state_->at); !ended) return ended;
     state_->owner = nullptr;
   }
   check(state_->own.parts().empty() && !state_->own.is_mapped(), "a block ended in part");

@@ -97,7 +97,7 @@ class export_state {
   export_state& operator=(const export_state&) = delete;
   ~export_state();
 
-  /// The block as it is now, and its handles. Errors: as begin_export.
+  /// The block as it is now, and its handles. Errors: as manager::exports().begin().
   [[nodiscard]] result<share_description> refresh() noexcept;
 
   mapped_parts own;          // memory of the block's own
@@ -123,8 +123,8 @@ export class exported_block {
   [[nodiscard]] static result<exported_block> make(driver_ref driver,
                                                    const export_request& request) noexcept;
   /// A manager's block. Requires: the manager outlives the block and its loans. Errors: as
-  /// manager::begin_export; not_supported (the kind), invalid_argument (too many handles, or more
-  /// than one where one was asked for).
+  /// manager::exports().begin(); not_supported (the kind), invalid_argument (too many handles, or
+  /// more than one where one was asked for).
   [[nodiscard]] static result<exported_block> from(manager& owner, address at,
                                                    const block_export& how = {}) noexcept;
 
@@ -146,7 +146,7 @@ export class exported_block {
 
   /// Where resize() of the manager has put a followed block. share_channel::update tells it.
   /// Errors: invalid_argument (a block that is not followed), not_allocated (another block lies
-  /// there: this one was freed), as begin_export.
+  /// there: this one was freed), as manager::exports().begin().
   [[nodiscard]] status moved_to(address at) noexcept;
 
   /// Ends the block now. Errors: in_use (it is lent), not_permitted (a forked child), what the

@@ -27,25 +27,6 @@ constexpr std::uint64_t sum_factor = 0x100000001b3;
 constexpr error no_list_memory =
     refuse(errc::out_of_host_memory, "no host memory is left for a list of regions");
 
-// For its life the calling thread's driver calls do not disturb captures that are under way.
-class relaxed_capture {
- public:
-  explicit relaxed_capture(driver_interface& driver)
-      : driver_(driver.feature_set().capture ? &driver : nullptr) {
-    if (driver_ != nullptr) before_ = driver_->exchange_capture_mode(capture_mode::relaxed);
-    check(driver_ != nullptr || !driver.feature_set().capture, "a capture may be disturbed");
-  }
-  ~relaxed_capture() {
-    if (driver_ != nullptr) (void)driver_->exchange_capture_mode(before_);
-  }
-  relaxed_capture(const relaxed_capture&) = delete;
-  relaxed_capture& operator=(const relaxed_capture&) = delete;
-
- private:
-  driver_interface* driver_;
-  capture_mode before_ = capture_mode::any_thread;
-};
-
 std::uint64_t add_to_sum(std::uint64_t sum, std::span<const std::byte> bytes) noexcept {
   for (const std::byte each : bytes) sum = (sum ^ static_cast<std::uint64_t>(each)) * sum_factor;
   return sum;
@@ -55,25 +36,54 @@ std::uint64_t add_to_sum(std::uint64_t sum, std::span<const std::byte> bytes) no
 
 // ---- regions -------------------------------------------------------------------------
 
-// One allocator, whichever it is.
+// A pool as an allocator that is suspended.
+class suspended_pool final : public suspendable {
+ public:
+  explicit suspended_pool(stream_pool& of) noexcept : pool_(of) {}
+
+  [[nodiscard]] device_core& core() noexcept override { return pool_.core(); }
+  [[nodiscard]] driver_interface& driver() noexcept override { return pool_.driver(); }
+  [[nodiscard]] user_count& users() noexcept override { return pool_.users(); }
+  [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams,
+                                     suspension_list& out) override {
+    return pool_.begin_suspend(streams, out);
+  }
+  void end_suspend(const suspension_list& parts, bool done) noexcept override {
+    pool_.end_suspend(parts, done);
+  }
+  [[nodiscard]] status begin_resume(suspension_list& out) override {
+    return pool_.begin_resume(out);
+  }
+  void end_resume(const suspension_list& parts, bool done) noexcept override {
+    pool_.end_resume(parts, done);
+  }
+  void announce(const suspension_list& parts, suspension_phase next) override {
+    pool_.announce(parts,
+                   next == suspension_phase::suspended ? remap_kind::released : remap_kind::mapped);
+  }
+  [[nodiscard]] status clear_freed(stream_handle stream) override {
+    return pool_.clear_freed(stream);
+  }
+  [[nodiscard]] bool clears_freed() const noexcept override { return pool_.clears_on_release(); }
+  std::uint64_t take_from_others(std::uint64_t size_bytes) override {
+    return pool_.take_from_others(size_bytes);
+  }
+
+ private:
+  stream_pool& pool_;
+};
+
 struct suspended_region {
-  suspended_region(stream_pool& of, driver_interface& through)
-      : driver(through),
-        pool(&of),
-        allocator(&of),
-        use(of),
-        driver_use(driver_ref(through).use()) {}
-  suspended_region(manager& of, driver_interface& through)
-      : driver(through),
-        blocks(&of),
-        allocator(&of),
-        use(of),
-        driver_use(driver_ref(through).use()) {}
+  explicit suspended_region(manager& of) : suspended_region(of.suspension(), &of) {}
+  explicit suspended_region(std::unique_ptr<suspended_pool>&& of, const void* pool)
+      : suspended_region(*of, pool) {
+    wrapped = std::move(of);
+  }
 
   driver_interface& driver;
-  stream_pool* pool = nullptr;
-  manager* blocks = nullptr;
-  const void* allocator;
+  suspendable* allocator;
+  const void* object;  // the pool or manager
+  std::unique_ptr<suspended_pool> wrapped{};
   use_of use;
   use_of driver_use;
   std::string tag;
@@ -95,51 +105,39 @@ struct suspended_region {
   bool is_announced = false;
   suspension_list parts;
 
-  [[nodiscard]] device_core& core() noexcept {
-    check((pool == nullptr) != (blocks == nullptr), "a region is of no allocator, or of two");
-    return pool != nullptr ? pool->core() : blocks->core();
-  }
+  [[nodiscard]] device_core& core() noexcept { return allocator->core(); }
   [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams) {
     check(!is_begun && parts.empty(), "a region is begun twice");
-    const status begun = pool != nullptr ? pool->begin_suspend(streams, parts)
-                                         : blocks->begin_suspend(streams, parts);
+    const status begun = allocator->begin_suspend(streams, parts);
     is_begun = begun.has_value();
     return begun;
   }
   void end_suspend(bool done) noexcept {
     check(is_begun, "a region ends that was not begun");
-    if (pool != nullptr) pool->end_suspend(parts, done);
-    if (blocks != nullptr) blocks->end_suspend(parts, done);
+    allocator->end_suspend(parts, done);
     end(done);
   }
   [[nodiscard]] status begin_resume() {
     check(!is_begun && parts.empty(), "a region is begun twice");
-    const status begun = pool != nullptr ? pool->begin_resume(parts) : blocks->begin_resume(parts);
+    const status begun = allocator->begin_resume(parts);
     is_begun = begun.has_value();
     return begun;
   }
   void end_resume(bool done) noexcept {
     check(is_begun, "a region ends that was not begun");
-    if (pool != nullptr) pool->end_resume(parts, done);
-    if (blocks != nullptr) blocks->end_resume(parts, done);
+    allocator->end_resume(parts, done);
     end(!done);
   }
   // What other allocators of the device give back for a resumption that was short of memory.
   [[nodiscard]] std::uint64_t take_from_others() {
     check(!is_begun, "others give memory back while an allocator is being changed");
-    const std::uint64_t size_bytes = core().memory.statistics().suspended_bytes;
-    return pool != nullptr ? pool->take_from_others(size_bytes)
-                           : blocks->take_from_others(size_bytes);
+    return allocator->take_from_others(core().memory.statistics().suspended_bytes);
   }
-  void announce(remap_kind what) {
+  void announce(suspension_phase next) {
     check(is_begun, "a change is announced that is not under way");
-    const bool is_told = what == remap_kind::released || is_announced || is_suspended;
-    if (is_told && pool != nullptr) pool->announce(parts, what);
-    if (is_told && blocks != nullptr) {
-      blocks->announce(what == remap_kind::released ? suspension_phase::suspended
-                                                    : suspension_phase::running);
-    }
-    is_announced = what == remap_kind::released;
+    const bool is_told = next == suspension_phase::suspended || is_announced || is_suspended;
+    if (is_told) allocator->announce(parts, next);
+    is_announced = next == suspension_phase::suspended;
   }
   [[nodiscard]] status provide_stream();
   [[nodiscard]] status finish_copies() {
@@ -148,6 +146,12 @@ struct suspended_region {
   }
 
  private:
+  suspended_region(suspendable& of, const void* of_object)
+      : driver(of.driver()),
+        allocator(&of),
+        object(of_object),
+        use(&of.users()),
+        driver_use(driver_ref(driver).use()) {}
   void end(bool suspended) noexcept {
     check(is_begun, "a region ends that was not begun");
     is_suspended = suspended;
@@ -299,10 +303,10 @@ status restore(suspended_region& of, bool is_verified) {
 
 // What was freed meanwhile, of a pool whose frees promise to clear.
 status clear_freed(suspended_region& of) {
-  if (of.pool == nullptr || !of.pool->clears_on_release() || of.parts.empty()) return {};
+  if (!of.allocator->clears_freed() || of.parts.empty()) return {};
   if (status provided = of.provide_stream(); !provided) return provided;
   check(of.is_begun, "memory is cleared of a region that is not resumed");
-  const status cleared = of.pool->clear_freed(of.stream);
+  const status cleared = of.allocator->clear_freed(of.stream);
   const status finished = of.finish_copies();
   return cleared ? finished : cleared;
 }
@@ -390,7 +394,7 @@ status suspender::add_region(std::unique_ptr<suspended_region>&& fresh, const su
   if (how.contents != suspend_contents::discard && !fresh->driver.feature_set().copy)
     return refuse(errc::not_supported, "this driver cannot copy: discard is all that it can do");
   for (const auto& each : regions_) {
-    if (each->allocator == fresh->allocator)
+    if (each->object == fresh->object)
       return refuse(errc::in_use, "the allocator is a region of this suspender already");
   }
   fresh->tag = how.tag;
@@ -404,7 +408,8 @@ status suspender::add(stream_pool& pool, const suspend_region& how) {
   if (!made_in_.is_here()) return refuse_forked();
   const sync::lock_guard<sync::mutex> lock(mutex_);
   try {
-    return add_region(std::make_unique<suspended_region>(pool, pool.driver()), how);
+    return add_region(
+        std::make_unique<suspended_region>(std::make_unique<suspended_pool>(pool), &pool), how);
   } catch (const std::bad_alloc&) {
     return no_list_memory;
   }
@@ -414,7 +419,7 @@ status suspender::add(manager& blocks, const suspend_region& how) {
   if (!made_in_.is_here()) return refuse_forked();
   const sync::lock_guard<sync::mutex> lock(mutex_);
   try {
-    return add_region(std::make_unique<suspended_region>(blocks, blocks.driver()), how);
+    return add_region(std::make_unique<suspended_region>(blocks), how);
   } catch (const std::bad_alloc&) {
     return no_list_memory;
   }
@@ -423,11 +428,11 @@ status suspender::add(manager& blocks, const suspend_region& how) {
 status suspender::remove(const stream_pool& pool) { return remove_region(&pool); }
 status suspender::remove(const manager& blocks) { return remove_region(&blocks); }
 
-status suspender::remove_region(const void* allocator) {
+status suspender::remove_region(const void* object) {
   if (!made_in_.is_here()) return refuse_forked();
   const sync::lock_guard<sync::mutex> lock(mutex_);
   const auto found = std::find_if(regions_.begin(), regions_.end(),
-                                  [&](const auto& each) { return each->allocator == allocator; });
+                                  [&](const auto& each) { return each->object == object; });
   if (found == regions_.end())
     return refuse(errc::invalid_argument, "the allocator is no region of this suspender");
   suspended_region& gone = **found;
@@ -445,8 +450,7 @@ status suspender::remove_region(const void* allocator) {
   }
   if (obstacle_ == &gone) obstacle_ = nullptr;
   regions_.erase(found);
-  check(obstacle_ == nullptr || obstacle_->allocator != allocator,
-        "a region that is gone is named");
+  check(obstacle_ == nullptr || obstacle_->object != object, "a region that is gone is named");
   return {};
 }
 
@@ -543,7 +547,7 @@ status suspender::detach(const region_list& regions) {
     check(each->is_begun, "a region is taken away that was not begun");
     obstacle_ = each;
     const relaxed_capture quiet(each->driver);
-    each->announce(remap_kind::released);
+    each->announce(suspension_phase::suspended);
     if (status detached = detach_parts(each->core(), each->parts); !detached) return detached;
   }
   obstacle_ = nullptr;
@@ -558,7 +562,7 @@ void suspender::abandon(const region_list& regions) noexcept {
     const relaxed_capture quiet(each->driver);
     const bool is_back = try_to_attach(each->core(), each->parts);
     check(!is_back || are_attached(each->parts), "I1: a region is back without its memory");
-    if (is_back) each->announce(remap_kind::mapped);
+    if (is_back) each->announce(suspension_phase::running);
     each->is_intact = !is_back;
     forget_backup(*each);
     each->end_suspend(!is_back);
@@ -605,19 +609,21 @@ status suspender::resume(std::span<const std::string_view> tags) {
   region_list regions;
   try {
     if (status chosen = choose(tags, true, regions); !chosen) return chosen;
-    status done = bring_back(regions);
-    if (!done) take_again(regions);
-    if (!done && is_device_shortage(done.error().code) && relieve(regions)) {
-      done = bring_back(regions);
-      if (!done) take_again(regions);
-    }
+    status done = try_to_bring_back(regions, spilling::no);
+    if (!done && is_device_shortage(done.error().code) && relieve(regions))
+      done = try_to_bring_back(regions, spilling::no);
+    const bool can_spill = std::any_of(regions.begin(), regions.end(), [](suspended_region* each) {
+      return each->core().memory.has_spill();
+    });
+    if (!done && done.error().code == errc::out_of_memory && can_spill)
+      done = try_to_bring_back(regions, spilling::yes);
     if (!done) return done;
   } catch (const std::bad_alloc&) {
     take_again(regions);
     return no_list_memory;
   }
   for (suspended_region* each : regions) {
-    each->announce(remap_kind::mapped);
+    each->announce(suspension_phase::running);
     each->end_resume(true);
     each->is_intact = false;
     forget_backup(*each);
@@ -634,15 +640,25 @@ bool suspender::relieve(const region_list& regions) {
   return given_bytes != 0;
 }
 
-status suspender::bring_back(const region_list& regions) {
+status suspender::try_to_bring_back(const region_list& regions, spilling spills) {
+  status done = bring_back(regions, spills);
+  if (!done) take_again(regions);
+  check(done || done.error().code != errc::none, "a resumption fails without a reason");
+  return done;
+}
+
+status suspender::bring_back(const region_list& regions, spilling spills) {
   for (suspended_region* each : regions) {
     obstacle_ = each;
+    check(each->is_suspended, "a region comes back that is not suspended");
     if (status begun = each->begin_resume(); !begun) return begun;
   }
   for (suspended_region* each : regions) {
     obstacle_ = each;
     check(each->is_begun, "a region comes back that was not begun");
     const relaxed_capture quiet(each->driver);
+    std::optional<spill_permit> permit;
+    if (spills == spilling::yes) permit.emplace(each->core().memory);
     if (status provided = provide_parts(each->core(), each->parts); !provided) return provided;
   }
   for (suspended_region* each : regions) {

@@ -73,7 +73,7 @@ export struct suspend_request {
 export enum class stay_reason : std::uint8_t {
   refused,     // the driver did not take it back: the next resume maps it again
   cached,      // the driver did not take back what was free
-  unfinished,  // it waits for work, or belongs to blocks that other threads were just making
+  unfinished,  // it waits for work
 };
 
 /// Memory that stays.
@@ -135,7 +135,9 @@ export class suspender {
   [[nodiscard]] result<suspend_report> suspend(const suspend_request& request = {});
   /// Effects: the regions' memory is there again, at the same addresses, with the contents promised
   /// and with the rights of all who were granted any; when it returns, any stream may use it. No
-  /// tags: every region that is suspended. Listeners of pools hear `mapped`.
+  /// tags: every region that is suspended. Listeners of pools hear `mapped`. Where the device is
+  /// short of memory, other allocators are trimmed; what is missing then is made at the regions'
+  /// memory_options::spill.
   /// Errors: invalid_argument (a tag that no region has, or no suspended one), in_use (another
   /// thread frees a block), out_of_memory, over_budget, internal (options().verify: other contents
   /// than promised), driver errors. All regions stay suspended, and a later call tries again.
@@ -165,7 +167,7 @@ export class suspender {
 
   [[nodiscard]] status add_region(std::unique_ptr<suspended_region>&& fresh,
                                   const suspend_region& how) VMM_REQUIRES(mutex_);
-  [[nodiscard]] status remove_region(const void* allocator);
+  [[nodiscard]] status remove_region(const void* object);
   [[nodiscard]] status choose(std::span<const std::string_view> tags, bool is_suspended,
                               region_list& out) VMM_REQUIRES(mutex_);
   [[nodiscard]] status prepare(const suspend_request& request, const region_list& regions)
@@ -174,7 +176,10 @@ export class suspender {
   [[nodiscard]] status detach(const region_list& regions) VMM_REQUIRES(mutex_);
   void abandon(const region_list& regions) noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] suspend_report finish(const region_list& regions) VMM_REQUIRES(mutex_);
-  [[nodiscard]] status bring_back(const region_list& regions) VMM_REQUIRES(mutex_);
+  enum class spilling : bool { no, yes };
+  [[nodiscard]] status bring_back(const region_list& regions, spilling spills) VMM_REQUIRES(mutex_);
+  [[nodiscard]] status try_to_bring_back(const region_list& regions, spilling spills)
+      VMM_REQUIRES(mutex_);
   [[nodiscard]] bool relieve(const region_list& regions) VMM_REQUIRES(mutex_);
   void take_again(const region_list& regions) noexcept VMM_REQUIRES(mutex_);
   void forget_backup(suspended_region& of) noexcept VMM_REQUIRES(mutex_);

@@ -14,6 +14,7 @@
 
 #define VMM_CAPABILITY(name) VMM_THREAD_ATTRIBUTE(capability(name))
 #define VMM_SCOPED_CAPABILITY VMM_THREAD_ATTRIBUTE(scoped_lockable)
+#define VMM_ACQUIRED_BEFORE(...) VMM_THREAD_ATTRIBUTE(acquired_before(__VA_ARGS__))
 #define VMM_GUARDED_BY(lock) VMM_THREAD_ATTRIBUTE(guarded_by(lock))
 #define VMM_POINTEE_GUARDED_BY(lock) VMM_THREAD_ATTRIBUTE(pt_guarded_by(lock))
 #define VMM_REQUIRES(...) VMM_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
@@ -24,4 +25,5 @@
 #define VMM_RELEASE(...) VMM_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
 #define VMM_RELEASE_SHARED(...) VMM_THREAD_ATTRIBUTE(release_shared_capability(__VA_ARGS__))
 #define VMM_TRY_ACQUIRE(...) VMM_THREAD_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
+#define VMM_ASSERT_HELD(...) VMM_THREAD_ATTRIBUTE(assert_capability(__VA_ARGS__))
 #define VMM_NOT_ANALYSED VMM_THREAD_ATTRIBUTE(no_thread_safety_analysis)

@@ -22,7 +22,6 @@
 #include "../contents/queued_host.hpp"
 
 import vmm.backend;
-import vmm.growable;
 import vmm.manager;
 
 namespace {

@@ -15,7 +15,6 @@
 
 import vmm.backend;
 import vmm.cuda;
-import vmm.growable;
 import vmm.manager;
 
 namespace {

@@ -21,7 +21,6 @@
 
 import vmm.backend;
 import vmm.fake;
-import vmm.growable;
 import vmm.host;
 import vmm.manager;
 
@@ -163,7 +162,7 @@ TEST_F(GrowableOnHost, AManagerDoesNotTouchSegments) {
   EXPECT_EQ(code_of(managed->free(base)), errc::in_use);
   EXPECT_EQ(code_of(managed->free_idle(base)), errc::in_use);
   EXPECT_EQ(code_of(managed->resize({.at = base, .size_bytes = unit})), errc::in_use);
-  EXPECT_EQ(code_of(managed->end_export(base)), errc::in_use);
+  EXPECT_EQ(code_of(managed->exports().end(base)), errc::in_use);
   const auto found = managed->find(base + 1);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->sizes.user_bytes, unit);

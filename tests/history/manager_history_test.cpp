@@ -78,8 +78,8 @@ TEST(ManagerHistory, GrowthsWaitsPinsAndRemappedCopiesAreToldFromStartToStop) {
     ASSERT_TRUE(blocks.settle(source));
     ASSERT_TRUE(blocks.copy({.target = target, .source = source, .size_bytes = 4 * mib},
                             vmm::copy_mode::alias));
-    ASSERT_TRUE(blocks.begin_export(before, vmm::export_rule::pinned));
-    ASSERT_TRUE(blocks.end_export(before));
+    ASSERT_TRUE(blocks.exports().begin(before, vmm::export_rule::pinned));
+    ASSERT_TRUE(blocks.exports().end(before));
     blocks.record({history_kind::suspended, {target, 4 * mib}});
     blocks.record({history_kind::resumed, {target, 4 * mib}});
     const vmm::history taken = *blocks.stop_history();

@@ -521,8 +521,8 @@ class ManagerModel : public Model {
       case 2: return fail_somewhere();
       case 3: (void)blocks->settle(live[which]); return;
       case 4:
-        if (blocks->begin_export(live[which], vmm::export_rule::pinned))
-          (void)blocks->end_export(live[which]);
+        if (blocks->exports().begin(live[which], vmm::export_rule::pinned))
+          (void)blocks->exports().end(live[which]);
         return;
       case 5:
         (void)blocks->copy({.target = live[which], .source = live.back(), .size_bytes = 2 * mib},

@@ -19,7 +19,6 @@
 
 import vmm.backend;
 import vmm.fake;
-import vmm.growable;
 import vmm.manager;
 import vmm.optimizer;
 
@@ -218,9 +217,9 @@ TEST_F(EndedManager, SuspensionWaitsForItsWork) {
   open();
   const address at = block_of_ended(8 * MiB);
   vmm::suspension_list parts;
-  ASSERT_TRUE(managed->begin_suspend({}, parts));
+  ASSERT_TRUE(managed->suspension().begin_suspend({}, parts));
   EXPECT_EQ(driver.resource_counts().pending_work, 0u);
-  managed->end_suspend(parts, false);
+  managed->suspension().end_suspend(parts, false);
   ASSERT_TRUE(managed->free(at));
 }
 

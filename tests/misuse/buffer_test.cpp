@@ -62,10 +62,10 @@ TEST_F(ManagerDeallocateMisuseDeathTest, BlockInUse) {
   options.shareable = vmm::share_kind::posix_fd;
   fake_manager memory(driver, options);
   const address at = memory.allocate({.size_bytes = 4 * MiB, .stream = a}).value();
-  ASSERT_TRUE(memory.begin_export(at, vmm::export_rule::pinned));
+  ASSERT_TRUE(memory.exports().begin(at, vmm::export_rule::pinned));
   EXPECT_DEATH(memory.deallocate(at, 4 * MiB, 256, a), text) << "exported";
   EXPECT_EQ(code_of(memory.free(at, a)), vmm::errc::in_use) << "free answers";
-  ASSERT_TRUE(memory.end_export(at));
+  ASSERT_TRUE(memory.exports().end(at));
   memory.deallocate(at, 4 * MiB, 256, a);
   EXPECT_EQ(memory.statistics().live_count, 0u);
 }

@@ -15,7 +15,7 @@
 
 #include "fixture.hpp"
 
-import vmm.growable;
+import vmm.manager;
 
 namespace misuse {
 
@@ -102,7 +102,7 @@ TEST_F(GrowableMisuse, SegmentGivenToItsManager) {
   EXPECT_EQ(code_of(manager->free(at)), errc::in_use);
   EXPECT_EQ(code_of(manager->resize({.at = at, .size_bytes = MiB})), errc::in_use);
   EXPECT_EQ(code_of(manager->free(at + MiB)), errc::invalid_argument);
-  EXPECT_EQ(code_of(manager->begin_export(at, vmm::export_rule::pinned)), errc::in_use);
+  EXPECT_EQ(code_of(manager->exports().begin(at, vmm::export_rule::pinned)), errc::in_use);
   expect_unchanged();
 }
 

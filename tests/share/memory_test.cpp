@@ -193,7 +193,7 @@ TEST_F(HostMemory, APinnedBlockStaysAsItIs) {
   ASSERT_TRUE(twice->release());
   stays();
   ASSERT_TRUE(block->release());
-  EXPECT_EQ(owner.end_export(at).error().code, errc::invalid_argument);
+  EXPECT_EQ(owner.exports().end(at).error().code, errc::invalid_argument);
   EXPECT_TRUE(owner.free(at));
   EXPECT_TRUE(owner.validate());
 }

@@ -24,7 +24,6 @@
 
 import vmm.backend;
 import vmm.fake;
-import vmm.growable;
 import vmm.manager;
 import vmm.stream;
 

@@ -20,7 +20,6 @@
 
 import vmm.backend;
 import vmm.fake;
-import vmm.growable;
 import vmm.manager;
 
 namespace {

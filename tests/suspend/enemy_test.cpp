@@ -70,6 +70,27 @@ TEST_F(SuspendBeside, RightsThatAreGivenWhileAPoolIsBeingResumed) {
   fine(sleeper->resume(kv));
 }
 
+// Another program has taken the memory that a suspension gave back: what is missing is spilled.
+TEST_F(SuspendBeside, MemoryThatOthersHaveTakenIsSpilled) {
+  pool_options.spill = manager_options.spill = vmm::host_node(0);
+  open();
+  const address block = in_pool(4 * MiB);
+  const address other = in_blocks(4 * MiB);
+  write(block, 4 * MiB, 5);
+  write(other, 4 * MiB, 6);
+  suspend({});
+  const std::uint64_t free_bytes = driver.query_memory(vmm::device(0))->free_bytes;
+  const std::uint64_t whole_bytes = free_bytes / (2 * MiB) * (2 * MiB);
+  const auto taken = driver.create({.size_bytes = whole_bytes, .where = vmm::device(0)});
+  ASSERT_TRUE(taken);
+  fine(sleeper->resume());
+  EXPECT_EQ(driver.read_tag(block).value_or(0), 5u);
+  EXPECT_EQ(driver.read_tag(other).value_or(0), 6u);
+  EXPECT_EQ(blocks->spilled_bytes(), 4 * MiB);
+  EXPECT_GE(pool->spilled_bytes(), 4 * MiB);
+  fine(driver.release(*taken));
+}
+
 // A block's bytes are gone when it is freed, also where it had no memory then.
 TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsClearedWhenItComesBack) {
   pool_options.contents = vmm::contents_rule::zero_on_release;

@@ -12,7 +12,7 @@
 
 #include "regions.hpp"
 
-import vmm.growable;
+import vmm.manager;
 
 namespace {
 
@@ -120,10 +120,10 @@ TEST_F(SuspendMisuse, ExportedMemoryStays) {
   manager_options.shareable = vmm::share_kind::posix_fd;
   open();
   const address block = in_blocks(4 * MiB);
-  ASSERT_TRUE(blocks->begin_export(block, vmm::export_rule::pinned));
+  ASSERT_TRUE(blocks->exports().begin(block, vmm::export_rule::pinned));
   refused(sleeper->suspend(), errc::in_use);
   expect_running("weights");
-  fine(blocks->end_export(block));
+  fine(blocks->exports().end(block));
   refused(sleeper->suspend(), errc::in_use);  // another process may still use it
   fine(blocks->free(block));
   expect_works();

@@ -18,7 +18,6 @@
 #include "../stream/pool_fixture.h"
 
 import vmm.backend;
-import vmm.growable;
 import vmm.host;
 import vmm.manager;
 import vmm.suspend;

@@ -95,23 +95,14 @@ class manager_program {
     const char* wrong = nullptr;
   };
 
-  // An allocation that had begun before the suspension may have the memory now: then blocks are
-  // freed until the rest comes back.
+  // No allocation keeps memory that a suspension gave back.
   void wake() {
     if (!driver_.finish_all()) complain("work could not finish");
-    while (is_asleep_) {
-      const vmm::status awake = sleeper_->resume();
-      is_asleep_ = !awake;
-      if (awake) return;
-      const auto owner = std::find_if(actors_.begin(), actors_.end(),
-                                      [](const actor& each) { return !each.blocks.empty(); });
-      if (awake.error().code != vmm::errc::out_of_memory || owner == actors_.end()) {
-        detail_ += vmm::describe(awake.error()) + "; ";
-        return complain("the manager could not be resumed at the end");
-      }
-      note(*owner, manager_->free(owner->blocks.back().at), "a block could not be freed");
-      owner->blocks.pop_back();
-    }
+    const vmm::status awake = sleeper_->resume();
+    is_asleep_ = !awake;
+    if (awake) return;
+    detail_ += vmm::describe(awake.error()) + "; ";
+    complain("the manager could not be resumed at the end");
   }
 
   [[nodiscard]] static vmm::fake::profile machine(number_source& numbers) {

@@ -16,6 +16,7 @@
 
 import vmm.manager;
 import vmm.optimizer;
+import vmm.suspend;
 
 namespace {
 
@@ -180,6 +181,7 @@ struct shown_machine {
   scheduled_driver driver;
   std::unique_ptr<vmm::manager> managed;
   vmm::address live{};
+  bool has_begun = false;  // a suspension
 };
 
 // Plays every schedule of `other`, which is at all blocks, beside the owner of one who lets it go:
@@ -222,10 +224,102 @@ TEST(ManagerThreads, ABlockThatIsJustSuspendedCanBeDeallocated) {
   play_beside_a_deallocate("suspended", [](void* context) {
     auto& own = *static_cast<shown_machine*>(context);
     vmm::suspension_list parts;
-    const vmm::status begun = own.managed->begin_suspend({}, parts);
+    const vmm::status begun = own.managed->suspension().begin_suspend({}, parts);
     EXPECT_TRUE(begun || begun.error().code == vmm::errc::in_use);
-    if (begun) own.managed->end_suspend(parts, false);
+    if (begun) own.managed->suspension().end_suspend(parts, false);
   });
+}
+
+// A block moves, since another one is behind it, while all of the manager is suspended: the
+// suspension is refused, or has the block's memory.
+TEST(ManagerThreads, ABlockThatJustMovesIsSuspendedOrRefused) {
+  constexpr std::uint32_t preemptions_max = 2;
+  schedule::crew crew;
+  crew.describe("moves");
+  const observed_locks observed;
+  schedule::enumeration all(preemptions_max);
+  bool good = true;
+  std::uint64_t begun_count = 0;
+  do {
+    shown_machine world;
+    const vmm::address behind = world.managed->allocate(2 * mib).value();
+    std::array<schedule::body, 2> bodies{};
+    bodies[0] = {[](void* context) {
+                   auto& own = *static_cast<shown_machine*>(context);
+                   const auto at = own.managed->resize({.at = own.live, .size_bytes = 4 * mib});
+                   EXPECT_TRUE(at || at.error().code == vmm::errc::in_use);
+                   if (at) own.live = *at;
+                 },
+                 &world};
+    bodies[1] = {[](void* context) {
+                   auto& own = *static_cast<shown_machine*>(context);
+                   vmm::suspension_list parts;
+                   const vmm::status begun = own.managed->suspension().begin_suspend({}, parts);
+                   EXPECT_TRUE(begun || begun.error().code == vmm::errc::in_use);
+                   if (!begun) return;
+                   own.has_begun = true;
+                   EXPECT_EQ(vmm::sum_of(parts), own.managed->statistics().mapped_bytes);
+                   own.managed->suspension().end_suspend(parts, false);
+                 },
+                 &world};
+    crew.play(bodies.data(), 2, all.next());
+    begun_count += world.has_begun ? 1 : 0;
+    EXPECT_TRUE(world.managed->free(world.live));
+    EXPECT_TRUE(world.managed->free(behind));
+    good = world.end();
+    if (!good) ADD_FAILURE() << "schedule " << all.count() + 1 << ", choices " << crew.choices();
+  } while (good && all.advance(crew));
+  EXPECT_GT(begun_count, 0u);
+  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
+}
+
+// A growable range grows while all of the manager is suspended: one of the two is refused, and a
+// suspended manager holds no memory.
+TEST(ManagerThreads, ARangeThatJustGrowsKeepsNoMemoryOfASuspension) {
+  constexpr std::uint32_t preemptions_max = 2;
+  struct sleeping : shown_machine {
+    vmm::suspender sleeper;
+    std::unique_ptr<vmm::growable_range> range;
+    bool is_asleep = false;
+  };
+  schedule::crew crew;
+  crew.describe("grows");
+  const observed_locks observed;
+  schedule::enumeration all(preemptions_max);
+  bool good = true;
+  std::uint64_t asleep_count = 0;
+  do {
+    sleeping world;
+    const vmm::growable_options options{.segment_bytes_max = 4 * mib, .zero_new = false};
+    world.range = std::make_unique<vmm::growable_range>(*world.managed, options);
+    EXPECT_TRUE(world.range->reserve());
+    EXPECT_TRUE(world.sleeper.add(*world.managed, {.tag = "all"}));
+    std::array<schedule::body, 2> bodies{};
+    bodies[0] = {[](void* context) {
+                   auto& own = *static_cast<sleeping*>(context);
+                   const vmm::status grown = own.range->grow(2 * mib);
+                   EXPECT_TRUE(grown || grown.error().code == vmm::errc::in_use);
+                 },
+                 &world};
+    bodies[1] = {[](void* context) {
+                   auto& own = *static_cast<sleeping*>(context);
+                   own.is_asleep = own.sleeper.suspend().has_value();
+                 },
+                 &world};
+    crew.play(bodies.data(), 2, all.next());
+    if (world.is_asleep) {
+      ++asleep_count;
+      EXPECT_EQ(world.range->statistics().physical_bytes, 0u);
+      EXPECT_TRUE(world.sleeper.resume());
+    }
+    EXPECT_TRUE(world.managed->free(world.live));
+    EXPECT_TRUE(world.sleeper.remove(*world.managed));
+    world.range.reset();
+    good = world.end();
+    if (!good) ADD_FAILURE() << "schedule " << all.count() + 1 << ", choices " << crew.choices();
+  } while (good && all.advance(crew));
+  EXPECT_GT(asleep_count, 0u);
+  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
 }
 
 TEST(ManagerThreads, MemoryThatIsJustGivenBackIsNotMissed) { play_all(vmm::policy::va_pool()); }

@@ -86,7 +86,6 @@ constexpr std::array layers{
     layer{"vmm.special", 7},
     layer{"vmm.nvtx", 7},
     layer{"vmm.vector", 7},
-    layer{"vmm.growable", 7},
     layer{"vmm.suspend", 7},
     layer{"vmm.buffer", 7},
     layer{"vmm.pmr", 8},

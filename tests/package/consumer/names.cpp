@@ -141,7 +141,7 @@ using vmm::fake::resource_counts;
 using vmm::fake::trap_set;
 }  // namespace fake
 
-// vmm.growable
+// vmm.manager, ranges that grow
 using vmm::few_handles;
 using vmm::growable_change;
 using vmm::growable_options;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.growable - a range that reserves its most and commits memory as it grows. [M3]
+// vmm.manager:growable - a range that reserves its most and commits memory as it grows. [M3]
 //
 // A range has segments of one size of addresses, side by side, so that one tensor with strides
 // shows them all (a key-value cache: one segment a layer). Each segment has memory from its begin
@@ -14,7 +14,9 @@
 //     that it created back to the driver: all of its segments grow, or none. Where the driver
 //     refuses to unmap it, or host memory is out, it stays mapped behind a size; that counts in
 //     physical_bytes, and the next resize takes it or gives it back. Where the manager's contents
-//     rule fills on release, bytes that a failed call was to give up may have been filled.
+//     rule fills on release, bytes that were to go are filled before the last steps of the call:
+//     they are lost where the driver then refuses a further fill each time, or both the event and
+//     the wait for the stream.
 // I3  What a call gives up is unmapped when the work that the call's stream had been given has
 //     finished, and no call waits for that but one that grows over the same addresses, or that
 //     fails and finds no event to tell it.
@@ -24,20 +26,22 @@
 //
 // Thread safety: all of it; calls on one range wait for each other. Cost: driver calls by pieces of
 // memory, never by bytes kept, and a fill for each segment that grows; host work O(pieces of the
-// segments named). Elsewhere: blocks and their memory (vmm.manager, vmm.optimizer).
+// segments named). Elsewhere: blocks and their memory (:facade, vmm.optimizer).
 module;
 #include "../sync/thread_annotations.h"
 
-export module vmm.growable;
+export module vmm.manager:growable;
 
-export import vmm.backend;
-export import vmm.manager;
+import vmm.backend;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
 import vmm.support;
 import vmm.sync;
 import vmm.timeline;
+import :facade;
+import :locks;
+import :types;
 
 namespace vmm {
 
@@ -149,7 +153,12 @@ export class growable_range {
  public:
   /// Requires: a manager that outlives the range. Effects: none yet. Cost: no driver call.
   growable_range(manager& memory, const growable_options& options) noexcept
-      : memory_(&memory), memory_use_(memory), options_(options) {}
+      : memory_(&memory),
+        memory_use_(memory),
+        options_(options),
+        acquired_(memory.driver(),
+                  options.zero_new ? contents_rule::zero_on_acquire : memory.options().contents),
+        released_(memory.driver(), memory.options().contents) {}
   growable_range(const growable_range&) = delete;
   growable_range& operator=(const growable_range&) = delete;
   /// Requires: no pin lives, else the process ends. Effects: as close(), behind all work
@@ -274,13 +283,14 @@ export class growable_range {
   [[nodiscard]] status fill_segments(const growable_request& request, change_plan& changes)
       VMM_REQUIRES(mutex_);
   [[nodiscard]] status fill_released(const block& segment, std::uint64_t kept_bytes,
-                                     stream_handle stream) VMM_REQUIRES(mutex_);
+                                     stream_handle stream, bool& has_filled) VMM_REQUIRES(mutex_);
+  [[nodiscard]] result<ticket_ref> record_released(stream_handle stream, bool has_filled)
+      VMM_REQUIRES(mutex_);
   [[nodiscard]] status cut_segments(stream_handle stream, std::span<room_cut> cuts)
       VMM_REQUIRES(mutex_);
-  void set_size(block& segment, std::uint64_t size_bytes) noexcept VMM_REQUIRES(mutex_);
   void reap_behind(const ticket_ref& point, std::size_t count) VMM_REQUIRES(mutex_);
   void undo(stream_handle stream, change_plan& changes) noexcept VMM_REQUIRES(mutex_);
-  [[nodiscard]] ticket_ref mark_or_wait(stream_handle stream) noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] ticket_ref record_or_wait(stream_handle stream) noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] status close_locked(stream_handle stream) VMM_REQUIRES(mutex_);
   [[nodiscard]] status close_unnamed() VMM_REQUIRES(mutex_);
   void end_segments(const ticket_ref& point) VMM_REQUIRES(mutex_);
@@ -295,6 +305,8 @@ export class growable_range {
   manager* memory_;
   use_of memory_use_;
   const growable_options options_;
+  const content_filler acquired_;  // of bytes that a growth adds
+  const content_filler released_;
   const process_mark made_in_;
   mutable sync::mutex mutex_;
   engine* engine_ VMM_GUARDED_BY(mutex_) = nullptr;

@@ -3,11 +3,10 @@
 module;
 #include "../sync/thread_annotations.h"
 
-module vmm.growable;
+module vmm.manager;
 
 import vmm.backend;
 import vmm.intrusive;
-import vmm.manager;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
@@ -170,7 +169,7 @@ status growable_range::resize_once(const growable_request& request, std::uint64_
                                    relief_pass& pass) {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (status ready = open(); !ready) return ready;
-  const sync::shared_guard changing(engine_->rooms_mutex());
+  const rank_share changing(manager_lock::growable, memory_->base_.growable_mutex);
   change_plan changes;
   changes.pass = &pass;
   if (status planned = plan(request, changes); !planned) return planned;
@@ -228,7 +227,7 @@ status growable_range::plan(const growable_request& request, change_plan& change
     block& segment = *segments_[index];
     const std::uint64_t size_bytes = segment.sizes.user_bytes;
     const bool grows = request.size_bytes > size_bytes;
-    // Memory that a failed call has left behind the size is no part of a single handle.
+    // Memory that a failed call has left behind the size does not belong to a single handle.
     const bool has_surplus = segment.sizes.mapped_bytes > rounded(size_bytes);
     const bool cuts =
         request.size_bytes < size_bytes || (has_surplus && (!grows || request.one_handle));
@@ -263,6 +262,11 @@ status growable_range::grow_segments(const growable_request& request, change_pla
       changes.grown.resize(i);
       return mapped;
     }
+    // A suspension that begins behind this look finds the memory of the segment.
+    if (!memory_->suspension_.is_running()) {
+      changes.grown.resize(i + 1);
+      return memory_suspended;
+    }
   }
   return {};
 }
@@ -275,7 +279,7 @@ status growable_range::map_segment(const growable_request& request, block& segme
   if (status unlocked = engine_->unlock(segment); !unlocked) return unlocked;
   if (mapped_bytes <= segment.sizes.mapped_bytes) {
     if (status ordered = engine_->order(request.stream, segment); !ordered) return ordered;
-    set_size(segment, request.size_bytes);
+    engine_->set_user_bytes(segment, request.size_bytes);
     return {};
   }
   if (status clear = clear_stale(segment, request.may_wait); !clear) return clear;
@@ -289,15 +293,6 @@ status growable_range::map_segment(const growable_request& request, block& segme
       memory_->recover(what, *changes.pass, [&] { return parts->grow_in_place(segment, wanted); });
   check(!grown || segment.sizes.mapped_bytes >= mapped_bytes, "a segment grew to less than asked");
   return grown;
-}
-
-// The size alone: memory stays as it is.
-void growable_range::set_size(block& segment, std::uint64_t size_bytes) noexcept {
-  range_sizes sizes = segment.sizes;
-  check(size_bytes <= sizes.mapped_bytes, "a segment is to have more bytes than memory");
-  check(segment.is_room, "a block gets a segment's size");
-  sizes.user_bytes = size_bytes;
-  engine_->records().cut(segment, sizes, segment.memories.size());
 }
 
 // Nothing is mapped over addresses that unfinished work may use.
@@ -320,33 +315,36 @@ status growable_range::clear_stale(const block& segment, bool may_wait) {
 }
 
 status growable_range::fill_segments(const growable_request& request, change_plan& changes) {
-  const contents_rule rule = memory_->options().contents;
-  const bool is_poisoned = !options_.zero_new && rule == contents_rule::poison;
-  if (!options_.zero_new && !is_poisoned && rule != contents_rule::zero_on_acquire) return {};
-  const std::uint8_t value = is_poisoned ? poison_byte : 0;
+  if (!acquired_.fills_on_acquire()) return {};
   for (const room_cut& each : changes.grown) {
     check(each.user_bytes < request.size_bytes, "no byte of a segment that grew is new");
     changes.has_fills = true;
     const address_range added{each.room->base + each.user_bytes,
                               request.size_bytes - each.user_bytes};
-    if (status filled = memory_->driver().fill({added, value, request.stream}); !filled)
-      return filled;
+    if (status filled = acquired_.on_acquire(added, request.stream); !filled) return filled;
   }
   return {};
 }
 
-// What memory_options::contents asks of bytes that go: from `kept_bytes` to the segment's size, and
-// to the end of its last piece.
+// Fills bytes that go, where memory_options::contents does: from `kept_bytes` to the segment's
+// size, and to the end of its last piece. Once a call has filled any, `has_filled`, it cannot give
+// them back: a fault that strikes once does not make it fail then. [I2]
 status growable_range::fill_released(const block& segment, std::uint64_t kept_bytes,
-                                     stream_handle stream) {
-  const contents_rule rule = memory_->options().contents;
-  if (rule != contents_rule::zero_on_release && rule != contents_rule::poison) return {};
+                                     stream_handle stream, bool& has_filled) {
   const std::uint64_t end_bytes = rounded(segment.sizes.user_bytes);
-  if (segment.sizes.user_bytes <= kept_bytes) return {};
+  if (!released_.fills_on_release() || segment.sizes.user_bytes <= kept_bytes) return {};
   check(end_bytes <= segment.sizes.mapped_bytes, "I1: a segment has more bytes than memory");
-  const std::uint8_t value = rule == contents_rule::poison ? poison_byte : 0;
-  return memory_->driver().fill(
-      {{segment.base + kept_bytes, end_bytes - kept_bytes}, value, stream});
+  const auto fill = [&] {
+    return released_.on_release({segment.base + kept_bytes, end_bytes - kept_bytes}, stream);
+  };
+  const status filled = has_filled ? try_to_close(fill) : fill();
+  has_filled = has_filled || filled.has_value();
+  return filled;
+}
+
+result<ticket_ref> growable_range::record_released(stream_handle stream, bool has_filled) {
+  check(engine_ != nullptr, "memory is given up before there is any");
+  return has_filled ? engine_->time().record_or_wait(stream) : engine_->time().mark(stream);
 }
 
 status growable_range::order_behind(stream_handle stream, std::span<const room_cut> cuts) {
@@ -362,11 +360,18 @@ status growable_range::cut_segments(stream_handle stream, std::span<room_cut> cu
   if (cuts.empty()) return {};
   if (status room = reserve_more(given_up_, 1); !room) return room;
   if (status ordered = order_behind(stream, cuts); !ordered) return ordered;
+  if (status ready = engine_->reserve_cuts(cuts); !ready) return ready;
+  status filled;
+  bool has_filled = false;
   for (const room_cut& each : cuts)
-    if (status filled = fill_released(*each.room, each.user_bytes, stream); !filled) return filled;
-  const result<ticket_ref> point = engine_->time().mark(stream);
-  if (!point) return point.error();
-  if (status cut = engine_->cut_rooms(cuts, *point); !cut) return cut;
+    if (filled) filled = fill_released(*each.room, each.user_bytes, stream, has_filled);
+  const result<ticket_ref> point =
+      filled ? record_released(stream, has_filled) : result<ticket_ref>{filled.error()};
+  if (!point) {
+    engine_->drop_cuts(cuts);
+    return point.error();
+  }
+  engine_->cut_rooms(cuts, *point);
   remember(*point);
   check(cuts.front().spare == nullptr, "what was cut off is still somebody's");
   reap_behind(*point, cuts.size());
@@ -392,8 +397,9 @@ void growable_range::remember(const ticket_ref& point) noexcept {
 void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
   if (changes.grown.empty()) return;
   ticket_ref point;
-  if (changes.has_fills) point = mark_or_wait(stream);
-  if (engine_->cut_rooms(changes.grown, point)) {
+  if (changes.has_fills) point = record_or_wait(stream);
+  if (engine_->reserve_cuts(changes.grown)) {
+    engine_->cut_rooms(changes.grown, point);
     remember(point);
     engine_->reap_all();  // what goes back to the driver is mapped nowhere
     return;
@@ -401,16 +407,16 @@ void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
   (void)engine_->time().wait(point);  // what stays must be idle
   for (const room_cut& each : changes.grown) {
     check(each.spare == nullptr, "a cut that failed has a record");
-    set_size(*each.room, each.user_bytes);
+    engine_->set_user_bytes(*each.room, each.user_bytes);
   }
 }
 
 // A point behind zeros that are on their way into memory that goes. Where none can be marked the
 // stream is waited for, as the last resort: then they have arrived, and there is no point.
-ticket_ref growable_range::mark_or_wait(stream_handle stream) noexcept {
+ticket_ref growable_range::record_or_wait(stream_handle stream) noexcept {
   check(engine_ != nullptr, "zeros are on their way and there is no memory");
   if (reserve_more(given_up_, 1)) {
-    result<ticket_ref> marked = engine_->time().mark(stream);
+    result<ticket_ref> marked = engine_->time().record_or_wait(stream);
     if (marked) return std::move(*marked);
   }
   if (memory_->driver().feature_set().streams) (void)memory_->driver().synchronize_stream(stream);
@@ -436,13 +442,14 @@ status growable_range::close_locked(stream_handle stream) {
     is_closed_ = true;
     return {};
   }
-  const sync::shared_guard changing(engine_->rooms_mutex());
+  const rank_share changing(manager_lock::growable, memory_->base_.growable_mutex);
   for (const block* const each : segments_) {
     if (status ordered = engine_->order(stream, *each); !ordered) return ordered;
   }
+  bool has_filled = false;
   for (const block* const each : segments_)
-    if (status filled = fill_released(*each, 0, stream); !filled) return filled;
-  const result<ticket_ref> point = engine_->time().mark(stream);
+    if (status filled = fill_released(*each, 0, stream, has_filled); !filled) return filled;
+  const result<ticket_ref> point = record_released(stream, has_filled);
   if (!point) return point.error();
   end_segments(*point);
   return {};
@@ -466,7 +473,7 @@ growable_range::~growable_range() {
   if (is_closed_) return;
   const status gone = try_to_close([this]() VMM_NOT_ANALYSED { return close_unnamed(); });
   if (gone) return;
-  const sync::shared_guard changing(engine_->rooms_mutex());
+  const rank_share changing(manager_lock::growable, memory_->base_.growable_mutex);
   for (block* const each : segments_) engine_->abandon(*each);
 }
 
@@ -479,13 +486,12 @@ status growable_range::close_unnamed() {
   timeline& time = engine_->time();
   const result<ticket_ref> last_use = time.mark_unnamed(stream_);
   if (!last_use) return last_use.error();
-  const contents_rule rule = memory_->options().contents;
-  if (rule == contents_rule::zero_on_release || rule == contents_rule::poison) {
+  if (released_.fills_on_release()) {
     constexpr stream_handle filler = stream_handle::default_stream;
     if (status ordered = time.order(filler, *last_use); !ordered) return ordered;
     return close_locked(filler);
   }
-  const sync::shared_guard changing(engine_->rooms_mutex());
+  const rank_share changing(manager_lock::growable, memory_->base_.growable_mutex);
   end_segments(*last_use);
   return {};
 }

@@ -1,10 +1,5 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// What a manager writes into its history, and what it adds when the history is taken. A manager has
-// no lock over all of its blocks: each block remembers, under the lock of the history, what the
-// history says of it, and a look lists that. So what is listed fits the events before it, whatever
-// other threads do meanwhile. [N1]
 module;
 #include "../sync/thread_annotations.h"
 
@@ -72,23 +67,23 @@ void add_places(const std::vector<extent_info>& extents, const region_list& live
 
 // ---- writing -------------------------------------------------------------------------
 
-void manager::record(const history_note& what) noexcept {
+void manager_history::record(const history_note& what) noexcept {
   check(what.kind != history_kind::none, "an event of no kind is recorded");
-  const bool is_recorded = recorder_ && is_set_up_.load(std::memory_order_acquire);
-  check(!is_recorded || engine_ != nullptr, "a manager is set up and has no engine");
-  if (is_recorded && made_in_.is_here()) note(what);  // before, the ring may be another's
+  const bool is_recorded = recorder_ && base_.is_set_up.load(std::memory_order_acquire);
+  check(!is_recorded || base_.blocks != nullptr, "a manager is set up and has no engine");
+  if (is_recorded && base_.made_in.is_here()) note(what);  // before, the ring may be another's
 }
 
-void manager::note(const history_note& what) noexcept {
+void manager_history::note(const history_note& what) noexcept {
   if (!recorder_) return;
-  const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
+  const rank_guard lock(manager_lock::events, event_lock_);
   check(what.kind != history_kind::none, "an event of no kind is noted");
   if (recorder_) recorder_->note(what);
 }
 
-void manager::note_pin(history_kind what, const block& of) noexcept {
+void manager_history::note_pin(history_kind what, const block& of) noexcept {
   if (!recorder_) return;
-  const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
+  const rank_guard lock(manager_lock::events, event_lock_);
   check(of.claimed, "a block is pinned that nobody claimed");
   if (recorder_)
     recorder_->note_block(what, {of.base, of.sizes.mapped_bytes}, of.sizes.user_bytes, of.stream);
@@ -96,7 +91,7 @@ void manager::note_pin(history_kind what, const block& of) noexcept {
 
 // The block is its user's from now on, or no more. Where there is a history, under its lock: a look
 // between this and the event would find a block that no event tells of.
-void manager::note_block(history_kind kind, block& of) noexcept {
+void manager_history::note_block(history_kind kind, block& of) noexcept {
   const bool is_live = kind == history_kind::allocated;
   check(is_live || kind == history_kind::freed, "a block neither comes nor goes");
   if (!recorder_) {
@@ -104,84 +99,76 @@ void manager::note_block(history_kind kind, block& of) noexcept {
     return;
   }
   {
-    const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
+    const rank_guard lock(manager_lock::events, event_lock_);
     of.is_handed_out.store(is_live, std::memory_order_relaxed);
     check(of.sizes.user_bytes <= of.sizes.mapped_bytes, "a block is larger than its memory");
     if (!recorder_) return;
     check(static_cast<bool>(of.base), "an event is of a block at no address");
     const address_range where{of.base, of.sizes.mapped_bytes};
     recorder_->note_block(kind, where, of.sizes.user_bytes, of.stream);
-    of.told = {history_number_, where, is_live};
+    of.told = {number_, where, is_live};
   }
   note_footprint();
 }
 
 // Before the addresses that the block gives up can be another's: nobody is told of that one first.
-void manager::note_changed(block& now, address before) noexcept {
+void manager_history::changed(block& now, address before) noexcept {
   if (!recorder_ || !now.is_handed_out.load(std::memory_order_relaxed)) return;
-  const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
+  const rank_guard lock(manager_lock::events, event_lock_);
   check(now.claimed, "a block has changed that nobody has claimed");
   if (!recorder_) return;
   const address_range where{now.base, now.sizes.mapped_bytes};
   recorder_->note({history_kind::resized, where, now.stream, before.value});
-  now.told = {history_number_, where, true};
+  now.told = {number_, where, true};
 }
 
 // Where it has changed since it was noted last. It is read again behind the event: another thread
 // may have noted a newer one in between, and what was read before would be the last word.
-void manager::note_footprint() noexcept {
-  check(engine_ != nullptr, "memory is counted before there is any");
+void manager_history::note_footprint() noexcept {
+  check(base_.blocks != nullptr, "memory is counted before there is any");
   for (bool is_noted = true; is_noted;) {
-    const std::uint64_t now_bytes = engine_->memory().statistics().footprint_bytes;
-    const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
+    const std::uint64_t now_bytes = base_.blocks->memory().statistics().footprint_bytes;
+    const rank_guard lock(manager_lock::events, event_lock_);
     is_noted = recorder_ && std::exchange(noted_footprint_bytes_, now_bytes) != now_bytes;
     if (is_noted) recorder_->note({history_kind::footprint, {{}, now_bytes}});
   }
 }
 
-void manager::note_failure(const block_request& wanted, const error& why) noexcept {
+void manager_history::note_failure(const block_request& wanted, const error& why) noexcept {
   if (!recorder_) return;
   note_footprint();  // also of another failure: what was given back on the way stays given back
   if (!is_shortage(why.code)) return;
-  const manager_statistics now = statistics();
+  const manager_statistics now = manager_report(base_).statistics();
   check(now.footprint_bytes >= now.cached_memory_bytes, "more is cached than there is");
   const std::uint64_t code = static_cast<std::uint64_t>(why.code);
   check(wanted.sizes.user_bytes <= wanted.sizes.mapped_bytes, "a block is larger than its room");
   note({history_kind::short_of_memory,
         {{code}, wanted.sizes.mapped_bytes},
         wanted.stream,
-        options_.budget_bytes});
+        base_.options.budget_bytes});
   note({history_kind::short_live,
         {{}, now.mapped_bytes},
         wanted.stream,
         now.cached_memory_bytes + now.cached_range_bytes});
   note({history_kind::short_free, {{}, 0}, wanted.stream, now.footprint_bytes});
-  const sync::lock_guard<sync::mutex> lock(history_lock_);
+  const rank_guard lock(manager_lock::history, history_mutex_);
   if (!recorder_ || !recorder_->wants_shortage()) return;
   std::unique_ptr<history_ring> ended;
   if (const result<history> taken = take(history_end::stays, ended))
     recorder_->write_shortage(*taken);
 }
 
-void manager::note_resize_failed(const resize_request& request, stream_handle stream,
-                                 const error& why) noexcept {
-  if (!recorder_) return;
-  check(why.code != errc::none, "a resize fails without a reason");
-  const result<range_sizes> sizes = sizes_for(request.size_bytes, request.growth_bytes);
-  check(!sizes || sizes->user_bytes == request.size_bytes, "another size fails than was asked for");
-  if (sizes) note_failure({*sizes, 0, stream}, why);
-}
-
 // ---- taking --------------------------------------------------------------------------
 
 // Under the lock of the history. A room of somebody who keeps it claimed writes no events: it is as
 // it is now. False where the list has no room for all of them.
-bool manager::list_told(std::vector<history_region>& out) const noexcept {
-  check(out.empty() && engine_ != nullptr, "live blocks are listed behind others");
+bool manager_history::list_told(std::vector<history_region>& out) const noexcept {
+  check(out.empty() && base_.blocks != nullptr, "live blocks are listed behind others");
   bool is_whole = true;
-  engine_->records().visit([&](const tracked_range& range) {
+  const std::uint64_t number = number_;
+  base_.blocks->records().visit([&](const tracked_range& range) {
     const block& each = static_cast<const block&>(range);
-    const bool is_told = each.told.history_number == history_number_;
+    const bool is_told = each.told.history_number == number;
     const bool is_out = each.is_handed_out.load(std::memory_order_relaxed);
     const bool is_live = is_told ? each.told.is_live : range.owned || is_out;
     if (!is_live || !is_whole) return;
@@ -194,8 +181,8 @@ bool manager::list_told(std::vector<history_region>& out) const noexcept {
 }
 
 // What was listed under the lock is there already: the live blocks, and nothing else.
-status manager::describe(const std::vector<extent_info>& extents, history& into) const {
-  const manager_statistics now = statistics();
+status manager_history::describe(const std::vector<extent_info>& extents, history& into) const {
+  const manager_statistics now = manager_report(base_).statistics();
   try {
     region_list live = std::move(into.regions);
     std::sort(live.begin(), live.end(), is_before);
@@ -209,8 +196,8 @@ status manager::describe(const std::vector<extent_info>& extents, history& into)
       into.facts.push_back({name, std::to_string(value)});
     };
     into.facts.push_back({"allocator", "manager"});
-    into.facts.push_back({"policy", options_.rules.name});
-    fact("page_bytes", unit_bytes_);
+    into.facts.push_back({"policy", base_.options.rules.name});
+    fact("page_bytes", base_.unit_bytes);
     fact("live_bytes", live_bytes);
     fact("user_bytes", now.user_bytes);
     fact("live_count", live.size());
@@ -221,55 +208,55 @@ status manager::describe(const std::vector<extent_info>& extents, history& into)
   }
 }
 
-result<history> manager::take_history() {
-  if (!made_in_.is_here()) return refuse_forked();
+result<history> manager_history::take() {
+  if (!base_.made_in.is_here()) return refuse_forked();
   std::unique_ptr<history_ring> ended;
-  const sync::lock_guard<sync::mutex> lock(history_lock_);
+  const rank_guard lock(manager_lock::history, history_mutex_);
   result<history> taken = take(history_end::stays, ended);
   check(ended == nullptr, "a history ends that is only looked at");
   return taken;
 }
 
-status manager::start_history(const history_options& how) {
-  if (status ready = set_up(); !ready) return ready;
+status manager_history::start(const history_options& how) {
   result<std::unique_ptr<history_ring>> made = history_ring::make(how);
   if (!made) return made.error();
-  const sync::lock_guard<sync::mutex> lock(history_lock_);
-  const sync::lock_guard<sync::spin_lock> writing(recorder_lock_);
+  const rank_guard lock(manager_lock::history, history_mutex_);
+  const rank_guard writing(manager_lock::events, event_lock_);
   check(*made != nullptr, "a ring is made that is none");
   if (recorder_) return refuse(errc::in_use, "the manager's history is being recorded already");
   recorder_.begin(std::move(*made));
-  ++history_number_;
+  check(is_recorded(), "a history begins and is not recorded");
+  ++number_;
   noted_footprint_bytes_ = 0;
   return {};
 }
 
-result<history> manager::stop_history() {
-  if (!made_in_.is_here()) return refuse_forked();
+result<history> manager_history::stop() {
+  if (!base_.made_in.is_here()) return refuse_forked();
   std::unique_ptr<history_ring> ended;  // goes after the lock
-  const sync::lock_guard<sync::mutex> lock(history_lock_);
+  const rank_guard lock(manager_lock::history, history_mutex_);
   result<history> taken = take(history_end::ends, ended);
   check(!taken || !recorder_, "a history that has ended is recorded");
   return taken;
 }
 
-result<history> manager::take(history_end how, std::unique_ptr<history_ring>& ended) {
+result<history> manager_history::take(history_end how, std::unique_ptr<history_ring>& ended) {
   if (!recorder_)
     return refuse(
         errc::invalid_argument,
         "nobody records the manager's history: give it a memory_options::recorder, or start "
         "its history");
-  if (!is_set_up_.load(std::memory_order_acquire))
+  if (!base_.is_set_up.load(std::memory_order_acquire))
     return refuse(errc::invalid_argument, "the manager has allocated nothing");
   check(recorder_.get() != nullptr, "a history is taken that nobody records");
   note_footprint();  // what calls have changed that write no event
-  const result<std::vector<extent_info>> listed = extents();
+  const result<std::vector<extent_info>> listed = manager_report(base_).extents();
   if (!listed) return listed.error();
   result<history> taken = no_room;
   // Threads that allocate faster than twice what there is are given up on.
   bool is_whole = false;
   for (std::size_t tries = 1; !is_whole && tries <= 16; ++tries) {
-    taken = take_once({how, engine_->records().size() << tries}, ended, is_whole);
+    taken = take_once({how, base_.blocks->records().size() << tries}, ended, is_whole);
     if (!taken) return taken;
   }
   if (!is_whole) return no_room;
@@ -278,8 +265,8 @@ result<history> manager::take(history_end how, std::unique_ptr<history_ring>& en
 }
 
 // The events with what is live behind the last of them, where there is room for so many blocks.
-result<history> manager::take_once(const take_plan& plan, std::unique_ptr<history_ring>& ended,
-                                   bool& is_whole) {
+result<history> manager_history::take_once(const take_plan& plan,
+                                           std::unique_ptr<history_ring>& ended, bool& is_whole) {
   region_list live;
   if (status room = reserve_more(live, plan.room_count + 64); !room) return room.error();
   check(live.empty(), "a history begins with blocks that were not looked at");
@@ -287,10 +274,11 @@ result<history> manager::take_once(const take_plan& plan, std::unique_ptr<histor
   result<history> taken = take_from(
       *recorder_.get(),
       [this](auto&& work) {
-        const sync::lock_guard<sync::spin_lock> lock(recorder_lock_);
+        const rank_guard lock(manager_lock::events, event_lock_);
         work();
       },
       [&](history&) {
+        assume_locked(manager_lock::events);
         is_whole = list_told(live);
         footprint_bytes = noted_footprint_bytes_;
         if (is_whole && plan.how == history_end::ends) ended = recorder_.end();

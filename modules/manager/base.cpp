@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.manager;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.optimizer;
+import vmm.reservation;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.tracker;
+
+namespace vmm {
+
+result<block*> claim_block(manager_base& base, address at, pinned_record pinned) {
+  if (!base.made_in.is_here()) return refuse_forked();
+  if (!base.is_set_up.load(std::memory_order_acquire)) {
+    return refuse(errc::unknown_address,
+                  "the address is not of this manager, which has not allocated anything");
+  }
+  const result<tracked_range*> claimed = base.blocks->records().claim(at, pinned);
+  if (claimed) {
+    check((*claimed)->claimed && (*claimed)->base == at,
+          "another block was claimed than was named");
+    debug_check([&] { return base.blocks->space().contains(at); },
+                "a block lies in no reservation");
+    return &block_of(**claimed);
+  }
+  if (claimed.error().code == errc::not_allocated && !base.blocks->space().contains(at)) {
+    return refuse(errc::unknown_address,
+                  "the address is not of this manager: free it where it was allocated");
+  }
+  return claimed.error();
+}
+
+}  // namespace vmm

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:exports - blocks whose handles are given to others. [S7]
+//
+// Thread safety: all of it. Cost: O(log n + pieces).
+export module vmm.manager:exports;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.std;
+import vmm.support;
+import :base;
+import :history;
+import :types;
+
+namespace vmm {
+
+/// A manager's exports.
+///
+/// Every call: Thread safety: any thread.
+class manager_exports {
+ public:
+  manager_exports(manager_base& base, manager_history& history) noexcept
+      : base_(base), history_(history) {}
+  manager_exports(const manager_exports&) = delete;
+  manager_exports& operator=(const manager_exports&) = delete;
+
+  /// Requires: manager_options::shareable. For vmm.share, and for whoever hands handles to others.
+  /// Effects: returns what the block is made of. Its memory serves no other block any more: when it
+  /// is freed, it goes back to the driver, since the receivers may still use it. A block
+  /// exported as pinned is refused with in_use by free, resize and remapping copies until
+  /// end() was called as often. With a number, only the block whose exported_range has it.
+  /// Errors: as free; not_allocated (another number's), not_supported (memory that was not made
+  /// shareable), invalid_argument (the block's memory is gone), out_of_host_memory, what
+  /// get_properties and unmap answer. Cost: O(log n + pieces), one driver call.
+  [[nodiscard]] result<exported_range> begin(address at, export_rule rule,
+                                             std::uint64_t number = 0);
+  /// Ends one export that was pinned. Errors: as free; invalid_argument (the block is not pinned).
+  [[nodiscard]] status end(address at);
+
+ private:
+  [[nodiscard]] result<exported_range> describe(block& given);
+
+  manager_base& base_;
+  manager_history& history_;
+};
+
+}  // namespace vmm

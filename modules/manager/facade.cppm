@@ -1,0 +1,415 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:facade - the manager as its users see it: allocate, free, resize, rights; memory that
+// is short. [F1, F2]
+//
+// A manager turns requests into operations of the engine by its policy, and when memory is short it
+// gives back what is kept and tries again. It is set up on its first allocation; making one costs
+// nothing and calls no driver.
+//
+// I1  Whatever fails, every allocation and its contents are as before the call. Memory that was in
+//     a cache may have gone back to the driver. Under a contents rule that fills on release, a free
+//     or a shrink loses bytes where the driver, after it has filled them, refuses both the event
+//     and the wait for the stream.
+// I2  Physical bytes held = behind allocations + behind cached ranges + cached pieces (+ waiting
+//     for unfinished work).
+// I3  Addresses are unmapped only when the work that may use them has finished; the host waits for
+//     it only when memory is short and the options allow it, or to move a block without aliases.
+// I4  A block's stream is ordered behind the work of those who had its memory before. The host is
+//     when a wait for the block has succeeded.
+//
+// I5  In a forked child every call is refused with not_permitted (or answers nothing, where there
+//     is no error to answer), takes no lock, and destroying the child's copy changes nothing.
+//
+// Thread safety: all of it. No driver call is made under a lock that another allocation needs, but
+// allocations for which memory is short recover one after the other.
+// Cost: bookkeeping O(log n); driver calls by the number of pieces. With keep_mapped, a request of
+// a cached size makes no driver call but for events.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.manager:facade;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.top;
+import vmm.tracker;
+import :base;
+import :copy;
+import :exports;
+import :history;
+import :locks;
+import :policy;
+import :report;
+import :reuse;
+import :suspension;
+import :types;
+
+namespace vmm {
+
+export class growable_range;
+
+/// Blocks of whole granules that can be resized, copied by remapping and given room to grow.
+///
+/// Every call: Thread safety: any thread, but for the destructor. In a forked child it answers
+/// not_permitted, or nothing where there is no error to answer. Where no errors are named, besides
+/// those of set_up, "driver errors" are what the calls of docs/contract.md answer. Where the device
+/// is short of memory, idle memory of the other pools and managers of the driver goes back to it:
+/// see stream_pool.
+export class manager {
+ public:
+  /// Requires: the driver outlives the manager and stays where it is.
+  /// Effects: none yet; the first allocation sets the manager up. Cost: no driver call.
+  explicit manager(driver_ref driver, const manager_options& options = {}) noexcept
+      : base_(driver, options) {}
+  manager(const manager&) = delete;
+  manager& operator=(const manager&) = delete;
+  /// Requires: no vector or buffer uses the manager, and no thread calls it.
+  /// Effects: options().at_end is called where blocks are live. They are freed, their work is
+  /// waited for, and everything goes back to the driver. What the driver does not take back stays
+  /// with the process, and a line on stderr says so. Cost: blocks until the work has finished.
+  ~manager();
+  /// The vectors and buffers over this manager; it does not go while there are any.
+  [[nodiscard]] user_count& users() noexcept { return users_; }
+
+  /// Effects: checks the options, first among themselves (manager_options::validate), then against
+  /// the device's granularity. The first allocation does it where no call has.
+  /// Errors: bad_option (the detail names the option and its range; every later call answers the
+  /// same), not_supported (the backend's contents_stay), out_of_host_memory, what
+  /// query_granularity answers; after these a later call tries again.
+  /// Cost: one driver call, the first time.
+  [[nodiscard]] status set_up();
+
+  /// Requires: other streams than request.stream are ordered behind it before they use the block;
+  /// the host calls settle() before it does.
+  /// Effects: a block, whose bytes are not specified. Its stream is ordered, on the device, behind
+  /// the work of those who had its memory before. [F1]
+  /// Errors: invalid_argument (no bytes, more than any address space has, an alignment that is no
+  /// power of two or above 2^31 granules), out_of_memory (after the caches were drained),
+  /// over_budget (both at once where the live blocks and the request exceed the device or the
+  /// budget), out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and not_supported
+  /// as set_up, driver errors. No more memory is held than before.
+  /// Cost: O(log n) and driver calls by the number of pieces; none for a cached range of this size
+  /// (keep_mapped). Blocks only when memory is short and the options allow it.
+  [[nodiscard]] result<address> allocate(const allocate_request& request);
+  [[nodiscard]] result<address> allocate(std::uint64_t size_bytes) {
+    return allocate(allocate_request{size_bytes});
+  }
+  /// The same in the field's shape. Requires: an alignment that is a power of two, 1 or more.
+  /// Errors: as above; invalid_argument for any other alignment.
+  [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, std::uint64_t alignment_bytes,
+                                         stream_handle stream);
+
+  /// Requires: other streams that use the block are ordered before the stream that it is freed
+  /// behind: `last_use`, which exists, or the block's own, which may have been destroyed where
+  /// memory_options::streams_forgotten is unset.
+  /// Effects: the block is freed behind the work that the stream has been given so far.
+  /// Errors: unknown_address, not_allocated (freed before), invalid_argument (inside a block),
+  /// in_use (another thread is at it), driver errors; the block is as before.
+  /// Cost: O(log n), one event and, where the work has finished, the unmapping. Never waits.
+  [[nodiscard]] status free(address at);
+  [[nodiscard]] status free(address at, stream_handle last_use);
+  /// Requires: no unfinished work of the caller's uses the block. Work of those who had its memory
+  /// before may be unfinished.
+  /// Effects: frees at once. Errors: as free. Cost: as free, without an event.
+  [[nodiscard]] status free_idle(address at);
+  /// For owners that cannot answer an error. Requires: as free(at, stream); a live block of this
+  /// manager, which no other thread changes, with the size and alignment of its allocation.
+  /// Effects: as free(at, stream). The size and the alignment are not looked at. An address that is
+  /// no live block, a stream that is not there, and a block that free() refuses with in_use (it is
+  /// exported, a segment of a growable range, or named by another thread's call) end the process.
+  /// Any other failure (host memory, the driver, a forked child) leaves the block live until the
+  /// manager goes, which tells options().at_end. Errors: none. Cost: as free; waits for set_peers
+  /// where that is at the block.
+  void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
+                  stream_handle stream) noexcept;
+
+  /// Requires: other streams that use the block are ordered behind its own, or settle() is called,
+  /// before they use what was added; they are ordered before it when the block may move or shrink.
+  /// Without request.names_stream and memory_options::streams_forgotten the block's stream may have
+  /// been destroyed, and no stream is being captured (on a driver with features::record_all).
+  /// Effects: changes the size and keeps the data: in place where the addresses behind the block
+  /// are free, else by mapping the same memory at a new address, which is returned. No byte is
+  /// copied. The old addresses stay mapped until the work given to the block's stream has finished.
+  /// [E1, B3]
+  /// Errors: as allocate and free; invalid_argument (a size of 0, or the block's memory is gone);
+  /// out_of_addresses when the block may not move and cannot grow. The block is as before, but for
+  /// device_lost: where a driver maps no memory twice (alias_level::none), the old mapping is
+  /// undone before the new one is made, and a driver that refuses the new one and then the old one
+  /// again, each time, leaves the block without contents. Its address and sizes.user_bytes = 0 are
+  /// found, and free() is the only call that takes it. What of its memory still stands mapped goes
+  /// back with it.
+  /// Cost: driver calls by the number of pieces added or moved, not by bytes. Blocks where memory
+  /// is short, and to move a block on a driver without aliases. Where the block's stream is not
+  /// named, it blocks until the earlier users of the added memory, and fills, have finished.
+  [[nodiscard]] result<address> resize(const resize_request& request);
+
+  /// Requires: a stream of which no live block is; called before the stream is destroyed. Its work
+  /// may be unfinished.
+  /// Effects: memory that was freed behind the stream is no longer taken for another stream that
+  /// gets its number. Errors: none.
+  /// Cost: no driver call; later, for memory that is in use when it serves again, an event query
+  /// and a wait on the device.
+  void forget(stream_handle stream) noexcept;
+
+  /// Requires: the caller's own work on the block is ordered by the caller.
+  /// Effects: blocks the calling thread until the host may touch the block's bytes: until the work
+  /// of those who had its memory before has finished. To be called after allocate, and after a
+  /// resize that added memory, before the host's first write or read there.
+  /// Errors: unknown_address, not_allocated, in_use, invalid_argument (inside a block, or its
+  /// memory is gone), what synchronize_event answers; a later call tries again.
+  /// Cost: O(pieces); a driver call only for work that is not known to have finished.
+  [[nodiscard]] status settle(address at);
+
+  /// Requires: the manager outlives the point. `import vmm.timeline;` names its type.
+  /// Effects: a point behind all that `stream` has been given so far. Errors: as set_up;
+  /// out_of_host_memory, what create_event and record_event answer. Cost: one event.
+  [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
+  /// Requires: a point of this manager.
+  /// Effects: blocks the calling thread until the work before it has finished. Errors: what
+  /// synchronize_event answers. Cost: no driver call where that is known.
+  [[nodiscard]] status wait(const ticket_ref& point);
+
+  /// Requires: request.stream is ordered behind the streams of both blocks. Source and target do
+  /// not overlap.
+  /// Effects: copies in the order of that stream. alias and move remap where both ends are whole,
+  /// idle blocks that fit, and copy bytes otherwise; only the time tells. [E2-E4]
+  /// Errors: not_allocated (outside of a block), not_supported where bytes must be copied and the
+  /// backend cannot; driver errors; device_lost as resize, for either block.
+  /// Cost: that of the copy, or driver calls by the number of pieces.
+  [[nodiscard]] status copy(const copy_request& request, copy_mode mode = copy_mode::copy);
+
+  /// Effects: none; answers what is known of the block that `at` lies in. While its memory is
+  /// suspended, from the begin of the suspension to the end of the resumption, its sizes are as
+  /// before and each of its handles is `none`. [D1]
+  /// Errors: unknown_address, not_allocated, out_of_host_memory. Cost: O(log n + pieces).
+  [[nodiscard]] result<range_info> find(address at);
+
+  /// For vmm.share. Cost: O(1).
+  [[nodiscard]] manager_exports& exports() noexcept { return exports_; }
+
+  /// Requires: work of the locations whose rights become less has finished with the block.
+  /// Effects: each location named has these rights to the block; the others keep theirs. They hold
+  /// until the block is freed, wherever it moves and however it grows. A location that the block's
+  /// memory is not within reach of is refused. [I2]
+  /// Errors: as free; invalid_argument (no grants, or more locations than a list takes),
+  /// out_of_host_memory, what set_access answers; the block is as before.
+  /// Cost: O(log n), one set-access, which the driver charges for each mapping and device.
+  [[nodiscard]] status set_access(address at, std::span<const access_grant> grants);
+  /// Requires: as set_access, of all blocks.
+  /// Effects: the same for every block, live and to come: several devices in one call, and later
+  /// ones. Rights of a block's own stay. Where a freed block waits to be unmapped, its addresses
+  /// keep the rights that they had.
+  /// Errors: invalid_argument (no grants, the home or the placement, more locations than a list
+  /// takes), in_use (another thread is changing a block), not_supported (a device does not reach
+  /// the memory, or the driver has no features::peers), out_of_host_memory, what set_up, query_peer
+  /// and set_access answer; all is as before, as far as the driver lets it.
+  /// Cost: a question for each grant, one set-access for each block.
+  [[nodiscard]] status set_peers(std::span<const access_grant> grants);
+  /// Effects: none; answers the mappings that the range touches, in address order, for whoever
+  /// registers memory by segments. They change with resize and copies by remapping.
+  /// Errors: as free; invalid_argument (not inside the bytes of one block), out_of_host_memory.
+  /// Cost: O(log n + pieces).
+  [[nodiscard]] result<std::vector<memory_segment>> segments(address_range range);
+  /// What of the footprint lies at options().spill. Cost: O(1).
+  [[nodiscard]] std::uint64_t spilled_bytes() const noexcept {
+    return manager_report(base_).spilled_bytes();
+  }
+
+  /// For vmm.suspend. Cost: O(1).
+  [[nodiscard]] suspendable& suspension() noexcept { return suspension_; }
+  /// Requires: the listener is the manager's until ignore(). Effects: it is told from now on.
+  /// Cost: O(1), of ignore() O(listeners); both wait for one that is being told.
+  void listen(suspension_listener& to) noexcept { suspension_.listen(to); }
+  void ignore(suspension_listener& gone) noexcept { suspension_.ignore(gone); }
+
+  /// Effects: gives cached memory back until at most `limit_bytes` of it are kept. [C4]
+  /// Errors: in the report. Cost: a release for each piece; waits for no work, only for another
+  /// thread that gives memory back.
+  [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
+  [[nodiscard]] trim_report drain() { return trim(0); }
+
+  /// Effects: none. Errors: none. Cost: O(1).
+  [[nodiscard]] manager_statistics statistics() const { return manager_report(base_).statistics(); }
+  /// Effects: none; answers all of the address space in address order up to the last extent in use.
+  /// Errors: out_of_host_memory. Cost: O(extents).
+  [[nodiscard]] result<std::vector<extent_info>> extents() const {
+    return manager_report(base_).extents();
+  }
+  /// The events that options().recorder, or the ring of start_history(), has of this manager, and
+  /// what lies where after the last of them, as far as other threads let that be known. `import
+  /// vmm.history;` names its type. [N1]
+  /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
+  /// Cost: O(events + extents).
+  [[nodiscard]] result<history> take_history() { return history_.take(); }
+  /// Effects: sets the manager up, and records what it does from now on, into a ring of its own.
+  /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: a lock. [N1]
+  [[nodiscard]] status start_history(const history_options& how);
+  /// Effects: as take_history(), and nothing is recorded any more; a ring of the options is let go.
+  /// Errors: as take_history(); where host memory ran out, recording may have ended all the same.
+  /// Cost: as take_history().
+  [[nodiscard]] result<history> stop_history() { return history_.stop(); }
+  /// Requires: the kind is not one of a block's, `allocated` to `unpinned`.
+  /// Effects: an event of whoever stands on the manager (its memory is suspended, say) in the
+  /// history, where the manager is set up and recorded; else nothing. Errors: none. Cost: a branch,
+  /// or a lock and two records. [N1]
+  void record(const history_note& what) noexcept { history_.record(what); }
+  [[nodiscard]] const manager_options& options() const noexcept { return base_.options; }
+  /// What the manager works through.
+  [[nodiscard]] driver_interface& driver() const noexcept { return *base_.driver; }
+  /// Sizes are multiples of it. 0 before set_up.
+  [[nodiscard]] std::uint64_t granularity_bytes() const noexcept {
+    const bool is_ready = base_.is_set_up.load(std::memory_order_acquire);
+    check(!is_ready || base_.unit_bytes > 0, "a manager is set up and has no granularity");
+    return is_ready ? base_.unit_bytes : 0;
+  }
+  /// Effects: none; asks every validator of every part, each by itself: other threads may go on.
+  /// Errors: internal, with what is broken. Cost: O(everything).
+  [[nodiscard]] status validate() const;
+
+ private:
+  friend class growable_range;
+  friend class manager_suspension;
+
+  static constexpr std::uint64_t size_bytes_max = std::uint64_t{1} << 56;
+  // The second time finds what threads that were short together had gathered in vain.
+  static constexpr int recovery_attempts = 2;
+  static constexpr std::size_t reap_count =
+      8;  // retired ranges looked at before each request: bounds its cost
+
+  [[nodiscard]] result<core_options> plan_engine();
+  [[nodiscard]] result<range_sizes> sizes_for(std::uint64_t size_bytes,
+                                              std::uint64_t growth_bytes) const;
+  [[nodiscard]] result<ticket_ref> end_use(block& used, std::uint64_t from_bytes,
+                                           bool is_named = false);
+  [[nodiscard]] result<stream_handle> choose_filler(stream_handle stream, bool is_named);
+  [[nodiscard]] result<ticket_ref> record_use(stream_handle stream, bool is_named) {
+    check(base_.blocks != nullptr, "work is marked before there is memory");
+    return is_named ? base_.blocks->time().mark(stream) : base_.blocks->time().mark_unnamed(stream);
+  }
+  [[nodiscard]] status free_after(block& gone, const ticket_ref& last_use);
+  void check_made(const block& made, const block_request& wanted) const noexcept;
+  [[nodiscard]] result<address> allocate_checked(const block_request& wanted);
+  [[nodiscard]] result<address> resize_claimed(block& resized, const resize_request& request);
+  [[nodiscard]] status grow(block& grown, const resize_request& request, resize_plan plan);
+  [[nodiscard]] status shrink(block& shrunk, resize_plan plan);
+  [[nodiscard]] status empty();
+  void report_live() noexcept;
+  void note_resize_failed(const resize_request& request, stream_handle stream,
+                          const error& why) noexcept;
+
+  // ---- of growable ranges: their segments are blocks of the manager's ----
+  // The engine. Errors: as set_up.
+  [[nodiscard]] result<engine*> parts();
+  // Runs `operation`, which answers a status; where memory is short, gives back what is kept and
+  // runs it again, as allocate does. Requires: parts() has answered. Errors: in_use (the manager's
+  // memory is suspended), those of the operation.
+  template <class Operation>
+  [[nodiscard]] status recover(const creation& what, relief_pass& pass, Operation&& operation) {
+    if (!suspension_.is_running()) return memory_suspended;
+    return with_recovery(what, pass, std::forward<Operation>(operation));
+  }
+  // with_relief() of `attempt(relief_pass&)`. Where that fails, what it created goes back to the
+  // driver, and its error gets its figures. Requires: no lock is held. Errors: the attempt's.
+  template <class Attempt>
+  [[nodiscard]] status with_others(const std::uint64_t& size_bytes, Attempt&& attempt) {
+    const std::uint64_t mark = creation_mark();
+    const status done = with_relief(relief_, size_bytes, std::forward<Attempt>(attempt));
+    return done ? done : status{end_failed(mark, size_bytes, done.error())};
+  }
+
+  // ---- memory that is short ----
+  // Refuses memory that exceeds, together with the live blocks, the budget or the device. Errors:
+  // over_budget, out_of_memory. Cost: O(1), at most one query_memory.
+  [[nodiscard]] status check_can_fit(const creation& what);
+  // Runs `operation`; when memory is short, gives back what is kept and runs it again, then waits
+  // for unfinished work on freed memory, oldest first, until it succeeds or nothing is left to wait
+  // for. One thread recovers at a time: memory that another is just giving back is not missed. [F2]
+  template <class Operation>
+  [[nodiscard]] auto with_recovery(const creation& what, relief_pass& pass, Operation&& operation)
+      VMM_EXCLUDES(manager_lock::recovery) {
+    auto outcome = operation();
+    if (outcome || !is_shortage(outcome.error().code)) return outcome;
+    check(base_.blocks != nullptr, "a manager that is not set up is short of memory");
+    const bool stops_early =
+        pass.stops_early && is_device_shortage(outcome.error().code) && relief_.has_others();
+    const relief_pause pause;
+    const rank_guard recovering(manager_lock::recovery, recovery_mutex_);
+    base_.counts.recovery_count.fetch_add(1, std::memory_order_relaxed);
+    recovery so_far{.what = what, .pass = stops_early ? &pass : nullptr};
+    return retry_while_short(std::move(outcome), operation, [&] { return relieve(so_far); });
+  }
+  // The same, and where the device has no memory left, once more with the memory of
+  // options().spill.
+  template <class Operation>
+  [[nodiscard]] auto with_spill(const creation& what, relief_pass& pass, Operation&& operation) {
+    auto outcome = with_recovery(what, pass, operation);
+    if (outcome || outcome.error().code != errc::out_of_memory || !base_.options.spill)
+      return outcome;
+    if (pass.has_stopped) return outcome;
+    check(base_.blocks != nullptr, "a manager that is not set up is short of memory");
+    const spill_permit permit(base_.blocks->memory());
+    return operation();
+  }
+  // All of that, with what other allocators can give back.
+  template <class Operation>
+  [[nodiscard]] auto create_memory(const creation& what, Operation&& operation) {
+    return with_relief(relief_, what.size_bytes,
+                       [&](relief_pass& pass) { return with_spill(what, pass, operation); });
+  }
+  struct recovery {
+    creation what{};
+    relief_pass* pass = nullptr;  // where it stops before it waits
+    int drains_left = recovery_attempts;
+  };
+  // False when nothing is left to give back or to wait for.
+  [[nodiscard]] bool relieve(recovery& so_far);
+  [[nodiscard]] bool relieve_once(recovery& so_far);
+  [[nodiscard]] std::uint64_t creation_mark() const noexcept;
+  [[nodiscard]] error end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why);
+  [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes);
+
+  // ---- rights.cpp ----
+  // What set_peers() gives rights to: blocks, and the rooms of growable ranges, whose owners wait.
+  struct peers_list {
+    std::vector<address> blocks;
+    std::vector<block*> rooms;
+  };
+  [[nodiscard]] status list_all(peers_list& out) VMM_REQUIRES(manager_lock::growable);
+  [[nodiscard]] status check_room(const peers_list& listed, const grant_list& after)
+      VMM_REQUIRES(manager_lock::growable);
+  [[nodiscard]] status refresh_all(const peers_list& listed) VMM_REQUIRES(manager_lock::growable);
+  [[nodiscard]] status finish_made(block& made);
+  [[nodiscard]] status fill_acquired(const block& of, std::uint64_t from_bytes,
+                                     stream_handle stream);
+  [[nodiscard]] status fill_grown(block& of, const range_sizes& before, bool is_named);
+  [[nodiscard]] bool fills_released(const block& of) const noexcept {
+    return base_.contents.fills_on_release() && of.sizes.user_bytes != 0 && of.has_memory &&
+           !of.is_suspended;
+  }
+  [[nodiscard]] status fill_released(block& of, std::uint64_t from_bytes, stream_handle stream);
+  [[nodiscard]] result<ticket_ref> record_released(block& of, std::uint64_t from_bytes,
+                                                   stream_handle stream);
+
+  manager_base base_;
+  manager_history history_{base_};
+  range_reuse ranges_{base_, history_};
+  remap_copier copier_{base_, history_};
+  manager_exports exports_{base_, history_};
+  manager_suspension suspension_{*this, base_, history_, ranges_};
+  sync::mutex set_up_mutex_;
+  sync::mutex recovery_mutex_;
+  sync::mutex peers_mutex_;
+  top_use top_;
+  relief_member relief_;
+  user_count users_{used_object::manager};
+};
+
+}  // namespace vmm

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:history - what a manager writes into its history, and what it adds when the history
+// is taken. [N1]
+//
+// A manager has no lock over all of its blocks: each block remembers, under the lock of events,
+// what the history says of it, and a look lists that. So what is listed fits the events before it,
+// whatever other threads do meanwhile.
+//
+// I1  A block's event is written while its record is claimed: before its addresses, or its memory,
+//     can be another block's.
+//
+// Thread safety: all of it. Cost: a branch where there is no recorder.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.manager:history;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import :base;
+import :locks;
+import :report;
+import :types;
+
+namespace vmm {
+
+class manager_history final : public block_listener {
+ public:
+  explicit manager_history(manager_base& base) noexcept
+      : base_(base), recorder_(base.options.recorder) {}
+  manager_history(const manager_history&) = delete;
+  manager_history& operator=(const manager_history&) = delete;
+
+  /// Before the first event. Errors: bad_option (the ring records another allocator).
+  [[nodiscard]] status attach() noexcept { return recorder_.attach(); }
+  [[nodiscard]] bool is_recorded() const noexcept { return static_cast<bool>(recorder_); }
+
+  void record(const history_note& what) noexcept;
+  void note(const history_note& what) noexcept VMM_EXCLUDES(manager_lock::events);
+  void note_block(history_kind kind, block& of) noexcept VMM_EXCLUDES(manager_lock::events);
+  void note_pin(history_kind what, const block& of) noexcept VMM_EXCLUDES(manager_lock::events);
+  void note_footprint() noexcept VMM_EXCLUDES(manager_lock::events);
+  void note_failure(const block_request& wanted, const error& why) noexcept
+      VMM_EXCLUDES(manager_lock::history);
+  /// Of the engine, for each block that its user has.
+  void changed(block& now, address before) noexcept override VMM_EXCLUDES(manager_lock::events);
+
+  [[nodiscard]] result<history> take() VMM_EXCLUDES(manager_lock::history);
+  [[nodiscard]] status start(const history_options& how) VMM_EXCLUDES(manager_lock::history);
+  [[nodiscard]] result<history> stop() VMM_EXCLUDES(manager_lock::history);
+
+ private:
+  enum class history_end : std::uint8_t { stays, ends };
+  struct take_plan {
+    history_end how = history_end::stays;
+    std::size_t room_count = 0;  // of live blocks
+  };
+  [[nodiscard]] result<history> take(history_end how, std::unique_ptr<history_ring>& ended)
+      VMM_REQUIRES(manager_lock::history);
+  [[nodiscard]] result<history> take_once(const take_plan& plan,
+                                          std::unique_ptr<history_ring>& ended, bool& is_whole)
+      VMM_REQUIRES(manager_lock::history);
+  [[nodiscard]] bool list_told(std::vector<history_region>& out) const noexcept
+      VMM_REQUIRES(manager_lock::events);
+  [[nodiscard]] status describe(const std::vector<extent_info>& extents, history& into) const;
+
+  manager_base& base_;
+  history_use recorder_;
+  sync::mutex history_mutex_;  // the ring stays
+  sync::spin_lock event_lock_;
+  std::uint64_t noted_footprint_bytes_ VMM_GUARDED_BY(manager_lock::events) = 0;
+  std::uint64_t number_ VMM_GUARDED_BY(manager_lock::events) = 1;  // of the recording that there is
+};
+
+}  // namespace vmm

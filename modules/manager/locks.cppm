@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:locks - the ranks of a manager's locks, and their guards. Not exported.
+//
+// A rank stands for one lock of every manager, as vmm.stream:locks says of a pool's. The lock of a
+// growable range comes between `peers` and `growable`, those of an engine's parts after `events`.
+//
+// I1  Locks are taken in the order of their ranks, outermost first: change, peers, growable,
+//     recovery, release, history, events.
+//
+// Thread safety: what it is for. Cost: that of the locks.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.manager:locks;
+
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+
+namespace vmm {
+
+class VMM_CAPABILITY("rank") manager_rank {};
+
+namespace manager_lock {
+
+inline manager_rank events;                                  // an event is written
+inline manager_rank history VMM_ACQUIRED_BEFORE(events);     // from taking a history to its end
+inline manager_rank release VMM_ACQUIRED_BEFORE(history);    // memory goes back to the driver
+inline manager_rank recovery VMM_ACQUIRED_BEFORE(release);   // memory is short
+inline manager_rank growable VMM_ACQUIRED_BEFORE(recovery);  // rooms change, or all get rights
+inline manager_rank peers VMM_ACQUIRED_BEFORE(growable);     // all blocks get rights
+inline manager_rank change VMM_ACQUIRED_BEFORE(peers);       // all memory goes, or comes back
+
+}  // namespace manager_lock
+
+/// Inside a lambda that is called under a lock of its maker, and between the begin and the end of a
+/// suspension. Effects: none.
+inline void assume_locked(const manager_rank& rank) noexcept VMM_ASSERT_HELD(rank) { (void)rank; }
+
+/// Holds a lock of this rank for its life.
+template <class Lock>
+class VMM_SCOPED_CAPABILITY rank_guard {
+ public:
+  rank_guard(manager_rank& rank, Lock& lock) noexcept VMM_ACQUIRE(rank) VMM_NOT_ANALYSED
+      : lock_(lock) {
+    (void)rank;
+    lock_.lock();
+  }
+  ~rank_guard() VMM_RELEASE() VMM_NOT_ANALYSED { lock_.unlock(); }
+  rank_guard(const rank_guard&) = delete;
+  rank_guard& operator=(const rank_guard&) = delete;
+
+ private:
+  Lock& lock_;
+};
+
+/// Holds it together with others that do not change the same.
+class VMM_SCOPED_CAPABILITY rank_share {
+ public:
+  rank_share(manager_rank& rank, sync::shared_mutex& lock) noexcept
+      VMM_ACQUIRE_SHARED(rank) VMM_NOT_ANALYSED : lock_(lock) {
+    (void)rank;
+    lock_.lock_shared();
+  }
+  ~rank_share() VMM_RELEASE() VMM_NOT_ANALYSED { lock_.unlock_shared(); }
+  rank_share(const rank_share&) = delete;
+  rank_share& operator=(const rank_share&) = delete;
+
+ private:
+  sync::shared_mutex& lock_;
+};
+
+}  // namespace vmm

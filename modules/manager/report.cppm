@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:report - a manager's numbers, and the layout of its addresses. Not exported.
+//
+// A view made for a call. Thread safety: all of it. Cost: O(1); extents() O(extents).
+export module vmm.manager:report;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.top;
+import :base;
+import :types;
+
+namespace vmm {
+
+class manager_report {
+ public:
+  explicit manager_report(const manager_base& base) noexcept : base_(base) {}
+
+  [[nodiscard]] manager_statistics statistics() const;
+  [[nodiscard]] result<std::vector<extent_info>> extents() const;
+  [[nodiscard]] std::uint64_t spilled_bytes() const noexcept;
+  /// For vmm-top, from a thread of its own.
+  void sample(top_sample& out) const noexcept;
+  /// An error of a request for `size_bytes` with how much memory, or addresses, there was.
+  [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes) const;
+
+ private:
+  const manager_base& base_;
+};
+
+}  // namespace vmm

@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:reuse - freed memory that serves again: cached ranges whole, grown or unmapped; and
+// how it goes back to the driver. Not exported. [B4, H1]
+//
+// I1  A range that is not served, or not unmapped, is back in the cache, or is retired.
+//
+// Thread safety: all of it. Cost: O(log n); driver calls by the pieces that are mapped or go.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.manager:reuse;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import :base;
+import :history;
+import :locks;
+
+namespace vmm {
+
+class range_reuse {
+ public:
+  range_reuse(manager_base& base, manager_history& history) noexcept
+      : base_(base), history_(history) {}
+  range_reuse(const range_reuse&) = delete;
+  range_reuse& operator=(const range_reuse&) = delete;
+
+  /// A tracked and claimed block. Errors: as engine::build.
+  [[nodiscard]] result<block*> obtain(const block_request& request);
+  /// Unmaps a range that the cache has given up. Errors: as engine::dissolve; it is cached then.
+  [[nodiscard]] status unbind(block& cached);
+  /// Gives cached memory back until `limit_bytes` of it are kept. What another thread is just
+  /// giving back has gone when this returns: a thread that is short of memory does not miss it.
+  [[nodiscard]] trim_report give_back(std::uint64_t limit_bytes)
+      VMM_EXCLUDES(manager_lock::release);
+  /// The same of pieces that no range has.
+  [[nodiscard]] trim_report release_cached(std::uint64_t limit_bytes)
+      VMM_EXCLUDES(manager_lock::release);
+  /// The same of pieces that were created since.
+  [[nodiscard]] trim_report release_created(std::uint64_t mark) VMM_EXCLUDES(manager_lock::release);
+
+ private:
+  [[nodiscard]] result<block*> build(const block_request& request);
+  [[nodiscard]] result<block*> reuse_exact(block& cached, const block_request& request);
+  [[nodiscard]] result<block*> grow_cached(block& cached, const block_request& request);
+  void uncache_failed(block& cached) noexcept;
+  [[nodiscard]] status drain_ranges(std::uint64_t limit_bytes) VMM_REQUIRES(manager_lock::release);
+
+  manager_base& base_;
+  manager_history& history_;
+  sync::mutex release_mutex_;
+};
+
+}  // namespace vmm

@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:types - requests of a manager, and its reports.
+export module vmm.manager:types;
+
+import vmm.backend;
+import vmm.std;
+
+namespace vmm {
+
+/// A block as asked for.
+export struct allocate_request {
+  std::uint64_t size_bytes = 0;  ///< not 0; rounded up to the granularity
+  std::uint64_t growth_bytes =
+      0;  ///< address space kept free behind the block, so that it can grow in place [B3]
+  std::uint64_t alignment_bytes = 0;  ///< a power of two; below the granularity it costs nothing;
+                                      ///< kept when the block moves
+  stream_handle stream = stream_handle::default_stream;  ///< the stream that uses the block first
+};
+
+/// A live block, and the size that it is to have.
+export struct resize_request {
+  address at{};                    ///< what allocate returned
+  std::uint64_t size_bytes = 0;    ///< not 0
+  std::uint64_t growth_bytes = 0;  ///< room to keep behind the block where it has to move
+  bool may_move = true;       ///< false: grow at the same address or fail with out_of_addresses
+  bool names_stream = false;  ///< the block's stream exists: work waits on it instead of the caller
+};
+
+/// What a copy may do to its source. [E2, E4]
+export enum class copy_mode : std::uint8_t {
+  copy,   // bytes are copied; source and target are independent afterwards
+  alias,  // both addresses may show the same memory until one of them is freed: write to neither
+  // before that, and before the work that the freed one was given has finished. What the target
+  // held behind the copied bytes is unspecified afterwards
+  move,  // the source is given up: its memory may move to the target; only free it afterwards.
+         // What the target held behind the copied bytes is unspecified afterwards
+};
+
+/// Numbers of one manager. Bytes but where the name says otherwise. [G8 of the manager]
+export struct manager_statistics {
+  std::uint64_t live_count = 0;
+  std::uint64_t user_bytes = 0;  ///< as asked for, of live allocations
+  std::uint64_t mapped_bytes =
+      0;  ///< behind live allocations; an aliased piece counts at each address
+  std::uint64_t footprint_bytes =
+      0;  ///< physical memory that the driver has given and not got back
+  std::uint64_t peak_footprint_bytes = 0;
+  std::uint64_t cached_memory_bytes = 0;  ///< held, unmapped or waiting to be, free for any request
+  std::uint64_t cached_range_bytes = 0;   ///< held and still mapped, free for requests of its size
+  std::uint64_t retired_bytes = 0;        ///< address space that waits for unfinished work
+  std::uint64_t reserved_bytes = 0;       ///< address space reserved
+  std::uint64_t space_live_bytes = 0;     ///< address space handed out
+  std::uint64_t space_high_water_bytes = 0;
+  std::uint64_t created_count = 0;  ///< pieces made by the driver
+  std::uint64_t reused_memory_count = 0;
+  std::uint64_t reused_range_count =
+      0;  ///< requests served by a cached range of their size (case 2)
+  std::uint64_t grown_range_count = 0;    ///< by growing one (case 3)
+  std::uint64_t unbound_range_count = 0;  ///< ranges taken apart (case 4)
+  std::uint64_t remapped_copy_count = 0;
+  std::uint64_t real_copy_count = 0;
+  std::uint64_t recovery_count = 0;  ///< times that memory ran short and caches were drained [F2]
+  std::uint64_t refused_unmap_count = 0;  ///< times that the driver kept a range that nothing used
+  std::uint64_t suspended_bytes =
+      0;  ///< of the mapped bytes: given back to the driver until they are resumed
+};
+
+/// How a block is exported. [S7]
+export enum class export_rule : std::uint8_t {
+  pinned,    // it is neither freed nor resized nor remapped until end_export()
+  followed,  // it may change; who exported it asks again what it is made of
+};
+
+/// One driver's handle of a block.
+export struct block_part {
+  physical_handle handle = physical_handle::none;  ///< the manager's: not to be released
+  std::uint64_t size_bytes = 0;
+};
+
+/// What a block is made of while it is exported.
+export struct exported_range {
+  address base{};
+  std::uint64_t size_bytes = 0;  ///< whole granules: what is mapped
+  share_kind shareable = share_kind::none;
+  physical_properties granted{};
+  std::vector<block_part> parts;  ///< in address order
+  std::uint64_t number = 0;       ///< of the allocation: no other one of the manager has it
+};
+
+/// Told when the memory behind all of a manager's blocks goes, and when it is back, by a
+/// suspension: for whoever registers it elsewhere. Neither function may call the manager.
+export class suspension_listener {
+ public:
+  suspension_listener() = default;
+  suspension_listener(const suspension_listener&) = delete;
+  suspension_listener& operator=(const suspension_listener&) = delete;
+  /// Before the first block loses its memory.
+  virtual void memory_leaves() noexcept = 0;
+  /// When each block that lives has memory at its address again.
+  virtual void memory_returned() noexcept = 0;
+
+ protected:
+  ~suspension_listener() = default;
+
+ private:
+  friend class manager_suspension;
+  suspension_listener* next_ = nullptr;
+};
+
+/// A stretch of the address space, as the picture of it shows it.
+export enum class extent_kind : std::uint8_t { live, cached, retired, hole };
+/// One of these stretches, with the memory behind it.
+export struct extent_info {
+  address_range where{};
+  std::uint64_t mapped_bytes = 0;
+  extent_kind kind = extent_kind::hole;
+};
+
+}  // namespace vmm

@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.optimizer;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+
+namespace vmm {
+
+status check_grants(const rights_scope& scope, std::span<const access_grant> grants) {
+  if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
+  check(scope.remaps.rights().of(scope.driver.home()) == access::read_write,
+        "the home may not use an allocator's memory");
+  for (const access_grant& each : grants) {
+    if (each.who == scope.driver.home() || each.who == scope.placement) {
+      return refuse(errc::invalid_argument,
+                    "the home and the placement read and write: name other locations");
+    }
+  }
+  return {};
+}
+
+result<grant_list> add_grants(const grant_list& before, std::span<const access_grant> grants) {
+  grant_list after = before;
+  for (const access_grant& each : grants) {
+    if (each.rights == access::none && after.of(each.who) == access::none) continue;
+    if (!after.set(each)) return too_many_grants;
+  }
+  check(after.all().size() >= before.all().size(), "a location has lost its rights");
+  return after;
+}
+
+result<own_rights_change> own_rights_change::make(const grant_list& own, const grant_list& all,
+                                                  std::span<const access_grant> grants) {
+  own_rights_change change{own, own};
+  for (const access_grant& each : grants) {
+    const bool is_new = std::none_of(own.all().begin(), own.all().end(),
+                                     [&](const access_grant& b) { return b.who == each.who; });
+    if (!change.after.set(each)) return too_many_grants;
+    if (is_new) (void)change.undo.set({each.who, all.of(each.who)});
+  }
+  if (!remapper::fit(all, &change.after)) return too_many_grants;
+  check(change.undo.all().size() >= own.all().size(), "an undoing takes a right away");
+  return change;
+}
+
+}  // namespace vmm

@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: under a contents rule, a call that fails leaves a block's size and bytes as they were:
+// bytes are filled only by a call that then succeeds, and a block whose new bytes could not be
+// filled is no larger than before. [G8]
+// Method: each call of a manager and of a growable range that fills, with each driver call that it
+// makes failing once, on the fake driver, whose memory remembers a tag; work is finished by time,
+// or by the test. The result of the call decides which bytes are expected.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "../support/fake_fixture.h"
+
+import vmm.backend;
+import vmm.fake;
+import vmm.manager;
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::call;
+using vmm::contents_rule;
+
+constexpr std::uint64_t tag = 7;
+constexpr std::uint64_t nth_max = 64;
+
+struct world {
+  world(contents_rule rule, bool is_manual) {
+    driver.set_manual(is_manual);
+    stream = driver.create_stream().value();
+    vmm::manager_options options;
+    options.contents = rule;
+    managed = std::make_unique<vmm::manager>(driver, options);
+  }
+  ~world() {
+    driver.clear_faults();
+    EXPECT_TRUE(driver.finish_all());
+    EXPECT_TRUE(managed->validate());
+    range.reset();
+    managed.reset();
+    EXPECT_TRUE(driver.destroy_stream(stream));
+    EXPECT_TRUE(driver.check_empty()) << driver.report();
+    EXPECT_EQ(driver.misuse_count(), 0u);
+  }
+  world(const world&) = delete;
+  world& operator=(const world&) = delete;
+
+  // A block, or a range of two segments, whose bytes have the tag.
+  void open_block(std::uint64_t size_bytes) {
+    const vmm::allocate_request wanted{
+        .size_bytes = size_bytes, .growth_bytes = 16 * MiB, .stream = stream};
+    at = managed->allocate(wanted).value();
+    EXPECT_TRUE(driver.finish_all());
+    EXPECT_TRUE(driver.write_tag({at, size_bytes}, tag));
+  }
+  void open_range(std::uint64_t size_bytes) {
+    const vmm::growable_options options{
+        .segment_bytes_max = 16 * MiB, .segment_count = 2, .zero_new = false};
+    range = std::make_unique<vmm::growable_range>(*managed, options);
+    EXPECT_TRUE(range->grow(size_bytes, stream));
+    EXPECT_TRUE(driver.finish_all());
+    for (std::uint64_t i = 0; i < 2; ++i)
+      EXPECT_TRUE(driver.write_tag({range->segment(i).value(), size_bytes}, tag));
+  }
+  void expect_tag(address from, std::uint64_t size_bytes, const std::string& when) {
+    for (std::uint64_t offset = 0; offset < size_bytes; offset += 2 * MiB)
+      ASSERT_EQ(driver.read_tag(from + offset).value_or(~std::uint64_t{0}), tag)
+          << when << ", at " << offset / MiB << " MiB of " << size_bytes / MiB;
+  }
+  void expect_block(std::uint64_t size_bytes, std::uint64_t tagged_bytes, const std::string& when) {
+    const auto found = managed->find(at);
+    ASSERT_TRUE(found) << when;
+    EXPECT_EQ(found->sizes.user_bytes, size_bytes) << when;
+    expect_tag(at, tagged_bytes, when);
+  }
+  void expect_range(std::uint64_t size_bytes, const std::string& when) {
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      ASSERT_EQ(range->size_bytes(i).value_or(0), size_bytes) << when;
+      expect_tag(range->segment(i).value(), size_bytes, when);
+    }
+  }
+
+  vmm::fake_driver driver{vmm::fake::profile::cuda()};
+  vmm::stream_handle stream{};
+  std::unique_ptr<vmm::manager> managed;
+  std::unique_ptr<vmm::growable_range> range;
+  address at{};
+};
+
+struct trial {
+  const char* name = "";
+  contents_rule rule = contents_rule::zero_on_release;
+  std::function<void(world&)> open;
+  std::function<vmm::status(world&)> run;
+  std::function<void(world&, bool, const std::string&)> look;  // whether the call succeeded
+  bool fill_fails = false;  // beside the other fault, the first fill
+};
+
+// Each driver call of a kind in its turn, until there are no more.
+void fail_each(const trial& of, call kind, bool is_manual) {
+  for (std::uint64_t nth = 1; nth <= nth_max; ++nth) {
+    world in(of.rule, is_manual);
+    of.open(in);
+    if (of.fill_fails) in.driver.fail({call::fill, 1, false, {vmm::errc::internal, 78, "FILL"}});
+    in.driver.fail({kind, nth, false, {vmm::errc::internal, 77, "INJECTED"}});
+    const std::uint64_t planned = of.fill_fails ? 2 : 1;
+    const vmm::status done = of.run(in);
+    const bool has_struck = in.driver.faults_struck() == planned;
+    in.driver.clear_faults();
+    EXPECT_TRUE(in.driver.finish_all());
+    of.look(in, done.has_value(),
+            std::string(of.name) + ", " + vmm::name_of(kind) + " " + std::to_string(nth) +
+                (done ? ", done" : std::string(", ") + done.error().detail));
+    if (!has_struck || testing::Test::HasFailure()) return;
+  }
+  ADD_FAILURE() << of.name << " makes more than " << nth_max << " calls of a kind";
+}
+
+void fail_each_kind(const trial& of) {
+  for (const bool is_manual : {false, true}) {
+    for (const call kind : {call::create_event, call::record_event, call::query_event,
+                            call::wait_event, call::fill, call::map, call::unmap, call::set_access,
+                            call::create, call::record_all, call::synchronize_event}) {
+      fail_each(of, kind, is_manual);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+trial free_by(const char* name, std::function<vmm::status(world&)> how) {
+  return {name, contents_rule::zero_on_release, [](world& in) { in.open_block(8 * MiB); },
+          std::move(how),
+          [](world& in, bool is_done, const std::string& when) {
+            if (!is_done) return in.expect_block(8 * MiB, 8 * MiB, when);
+            EXPECT_EQ(in.managed->statistics().live_count, 0u) << when;
+          }};
+}
+
+TEST(KeptContents, OfABlockThatIsFreed) {
+  fail_each_kind(free_by("free", [](world& in) { return in.managed->free(in.at); }));
+  fail_each_kind(free_by("free behind a stream",
+                         [](world& in) { return in.managed->free(in.at, in.stream); }));
+  fail_each_kind(free_by("free idle", [](world& in) { return in.managed->free_idle(in.at); }));
+}
+
+TEST(KeptContents, OfABlockThatShrinks) {
+  fail_each_kind({"shrink", contents_rule::zero_on_release,
+                  [](world& in) { in.open_block(8 * MiB); },
+                  [](world& in) -> vmm::status {
+                    const auto at = in.managed->resize({.at = in.at, .size_bytes = 4 * MiB});
+                    return at ? vmm::status{} : vmm::status{at.error()};
+                  },
+                  [](world& in, bool is_done, const std::string& when) {
+                    in.expect_block(is_done ? 4 * MiB : 8 * MiB, is_done ? 4 * MiB : 8 * MiB, when);
+                    // Memory that stayed does not keep the block from any other size.
+                    EXPECT_TRUE(in.managed->resize({.at = in.at, .size_bytes = 6 * MiB})) << when;
+                    EXPECT_TRUE(in.managed->resize({.at = in.at, .size_bytes = 2 * MiB})) << when;
+                  }});
+}
+
+// The fill of what was added is refused, and then what undoes the growth.
+TEST(KeptContents, OfABlockThatCannotBeFilled) {
+  fail_each_kind({"grow", contents_rule::zero_on_acquire, [](world& in) { in.open_block(4 * MiB); },
+                  [](world& in) -> vmm::status {
+                    const auto at = in.managed->resize({.at = in.at, .size_bytes = 8 * MiB});
+                    return at ? vmm::status{} : vmm::status{at.error()};
+                  },
+                  [](world& in, bool is_done, const std::string& when) {
+                    in.expect_block(is_done ? 8 * MiB : 4 * MiB, 4 * MiB, when);
+                    EXPECT_TRUE(in.managed->resize({.at = in.at, .size_bytes = 12 * MiB})) << when;
+                    EXPECT_TRUE(in.driver.finish_all());
+                    if (!is_done) EXPECT_EQ(in.driver.read_tag(in.at + 4 * MiB).value_or(1), 0u);
+                  },
+                  true});
+}
+
+TEST(KeptContents, OfARangeThatShrinks) {
+  fail_each_kind({"shrink of a range", contents_rule::zero_on_release,
+                  [](world& in) { in.open_range(8 * MiB); },
+                  [](world& in) { return in.range->shrink(2 * MiB, in.stream); },
+                  [](world& in, bool is_done, const std::string& when) {
+                    in.expect_range(is_done ? 2 * MiB : 8 * MiB, when);
+                  }});
+}
+
+TEST(KeptContents, OfARangeThatIsClosed) {
+  fail_each_kind({"close", contents_rule::zero_on_release,
+                  [](world& in) { in.open_range(8 * MiB); },
+                  [](world& in) { return in.range->close(in.stream); },
+                  [](world& in, bool is_done, const std::string& when) {
+                    if (!is_done) return in.expect_range(8 * MiB, when);
+                    EXPECT_EQ(in.managed->statistics().mapped_bytes, 0u) << when;
+                  }});
+}
+
+}  // namespace
