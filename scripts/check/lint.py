@@ -4,8 +4,8 @@
 # Goal: clang-format, ruff, mypy, shellcheck and clang-tidy find nothing; --fix formats
 # Method: the first four, in the versions of lint.txt beside this file, read every file that git
 # lists, which takes ten seconds. clang-tidy reads the sources of the library as build/dev compiles
-# them. With --changed it reads those that differ from the branch that this one follows or, if none
-# does, from the commit before; with --sources, none.
+# them. --sources leaves it out. --changed runs nothing else, over the sources that differ from the
+# branch that this one follows or, if none does, from the commit before.
 from __future__ import annotations
 
 import json
@@ -111,7 +111,9 @@ def main(words: list[str]) -> int:
     if set(words) - {"--fix", "--changed", "--sources"}:
         print("usage: ./run check lint [--fix] [--changed | --sources]", file=sys.stderr)
         return 2
-    outcomes = [run(*each) for each in commands(tools(), "--fix" in words)]
+    outcomes = []
+    if "--changed" not in words:
+        outcomes = [run(*each) for each in commands(tools(), "--fix" in words)]
     if "--sources" in words:
         pass
     elif not os.path.exists(DATABASE):
