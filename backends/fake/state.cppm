@@ -597,6 +597,7 @@ struct driver_state {
   std::uint64_t last_capture = 0;
   slot_map<graph_record> graphs;
   std::atomic<bool> fault_or_capture_pending = false;  // a capture is under way, or a fault planned
+  std::atomic<bool> gone_streams_undefined = false;    // see fake_driver
 
   std::array<std::uint64_t, call_count> call_counts{};
   std::vector<planned_fault> faults;
@@ -605,7 +606,6 @@ struct driver_state {
   std::uint64_t misuse_total = 0;
   std::array<std::uint64_t, 32> misuse_counts{};
   bool misuse_fatal = false;
-  std::atomic<bool> gone_streams_undefined = false;  // see fake_driver
   std::uint64_t now_ns = 0;
   std::uint64_t busy_ns = 0;
   resource_counts counts{};
