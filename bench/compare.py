@@ -138,7 +138,8 @@ def build(commit, programs, own):
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
         (folder / ".unpacked").touch()
     if not own:
-        shutil.copytree(ROOT / "bench", folder / "bench", False, None, copy_if_other, True, True)
+        for part in ("bench", "tools/program"):
+            shutil.copytree(ROOT / part, folder / part, False, None, copy_if_other, True, True)
     configure = ["cmake", "--preset", "release", "-DVMM_BUILD_TESTS=OFF", "-DVMM_INSTALL=OFF"]
     for step in (configure, ["ninja", "-C", "build/release", *programs]):
         if subprocess.run(step, cwd=folder, stdout=sys.stderr).returncode != 0:
