@@ -4,8 +4,8 @@
 from under an array, or loses memory.
 Method: threads do random operations on drivers, pools, managers, growable ranges and arrays of
 numpy, which are freed, closed, put into cycles and dropped in any order. The collector runs at
-nearly every allocation, a signal's handler drops arrays in the middle of any code, and forked
-children drop all that they inherited. Each array reads the bytes of its own block until it is
+nearly every allocation, a signal's handler drops arrays in the middle of any code and leaves the
+operation by an exception, and forked children drop all that they inherited. Each array reads the bytes of its own block until it is
 dropped; each block is freed once; at the end everything has ended.
 
     python3 python/tests/fuzz_lifetimes.py [--seed 1] [--steps 4000] [--threads 3]
@@ -44,6 +44,13 @@ frees: dict[int, int] = {}
 def fail(what: str) -> None:
     failures.append(what)
     print(f"fuzz: {what}", file=sys.stderr, flush=True)
+
+
+class Stop(BaseException):
+    """Of the signal's handler, as KeyboardInterrupt."""
+
+    may_come = False
+    count = 0
 
 
 class Cycle:
@@ -242,6 +249,7 @@ class Worker:
             except ALLOWED:
                 pass
 
+        Stop.may_come = False  # threads of Python's own library do not bear it
         other = threading.Thread(target=once)
         other.start()
         once()
@@ -388,10 +396,13 @@ class Worker:
         for _ in range(steps):
             name = self.random.choice(self.operations)
             done[name] = done.get(name, 0) + 1
+            is_main = threading.current_thread() is threading.main_thread()
             try:
+                Stop.may_come = Stop.may_come or is_main
                 getattr(self, name)()
-            except ALLOWED:  # addresses run short, too, where machines have few
-                pass
+                Stop.may_come = Stop.may_come and not is_main
+            except (Stop, *ALLOWED):  # addresses run short, too, where machines have few
+                Stop.may_come = Stop.may_come and not is_main
             except Exception as trouble:
                 fail(f"{name}: {type(trouble).__name__}: {trouble}")
 
@@ -412,6 +423,10 @@ def on_signal(world: World):
             except (IndexError, *ALLOWED):
                 pass
         signal.setitimer(signal.ITIMER_REAL, 0.003)  # the next one, not inside of this one
+        if Stop.may_come and chooser.random() < 0.3:
+            Stop.may_come = False
+            Stop.count += 1
+            raise Stop
 
     return handler
 
@@ -440,7 +455,9 @@ def main() -> int:
     )
     faulthandler.enable()
     faulthandler.dump_traceback_later(HANG_SECONDS + options.steps // 100, exit=True)
-    sys.unraisablehook = lambda what: fail(f"unraisable: {what.exc_type} {what.exc_value}")
+    sys.unraisablehook = lambda what: (
+        what.exc_type is Stop or fail(f"unraisable: {what.exc_type} {what.exc_value}")
+    )
     threading.excepthook = lambda what: fail(f"thread: {what.exc_type} {what.exc_value}")
     sys.setswitchinterval(2e-5)
     world = World()
@@ -465,7 +482,8 @@ def main() -> int:
     if missing and options.steps >= 2000:
         fail(f"these were never done: {', '.join(sorted(missing))}")
     print(
-        f"{sum(done.values())} operations, {len(lives)} objects, {len(failures)} failures, "
+        f"{sum(done.values())} operations, {len(lives)} objects, {Stop.count} interrupted, "
+        f"{len(failures)} failures, "
         f"{time.monotonic() - begin:.1f} s",
         flush=True,
     )

@@ -24,22 +24,39 @@ KIB, MIB = 1 << 10, 1 << 20
 PACKAGE = os.path.dirname(os.path.abspath(libvmm.__file__))
 
 
+# Instructions of an except clause behind and before its body: what it names is looked up and
+# compared, and the exception is stored.
+_LEAVING = ("COPY", "POP_EXCEPT", "RERAISE")
+_MATCHED = ("NOP",)
+_MATCHING = ("LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE", "CHECK_EXC_MATCH", "EXTENDED_ARG")
+_MATCHING += ("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_IF_FALSE", "NOT_TAKEN", "CACHE", *_MATCHED)
+
+
 class Interrupt(BaseException):
     """As KeyboardInterrupt."""
 
 
 class Interrupter:
-    """Raises before the instruction of this number."""
+    """Raises before the instruction of this number. Those between an exception and the body of the
+    except clause that takes it are not counted: the interpreter runs no handler there."""
 
     def __init__(self, number, at_returns=True):
         self.left, self.has_raised, self.at_returns = number, False, at_returns
+        self.catching = ()
 
     def trace(self, frame, event, _argument):
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         at = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-        if event == "opcode" and (self.at_returns or at != "RETURN_VALUE"):
+        if event != "opcode":
+            return self.trace
+        if at == "PUSH_EXC_INFO":
+            self.catching = _MATCHING
+        elif at in ("POP_TOP", "STORE_FAST") and self.catching is _MATCHING:
+            self.catching = _MATCHED
+        elif at not in (*self.catching, *_LEAVING) and (self.at_returns or at != "RETURN_VALUE"):
+            self.catching = ()
             self.left -= 1
             if self.left == 0:
                 self.has_raised = True
@@ -66,21 +83,30 @@ class World:
 
     def __init__(self, driver):
         self.driver = driver
-        few = {"report_live": False, "reservation_bytes": 256 * MIB}
-        self.pool, self.manager = libvmm.Pool(driver, **few), libvmm.Manager(driver, **few)
+        self.owners = {}
         self.made = self.extra = None
         self.writes = True
+
+    def owner(self, kind):
+        """One that is made when an operation is prepared, or in a call of none of its objects."""
+        if kind not in self.owners:
+            made = kind(self.driver, report_live=False, reservation_bytes=256 * MIB)
+            self.owners[kind] = made
+        return self.owners[kind]
+
+    pool = property(lambda self: self.owner(libvmm.Pool))
+    manager = property(lambda self: self.owner(libvmm.Manager))
 
     def agrees_with_the_library(self):
         """The books of the library and of Python are the same."""
         objects = [each for each in (self.made, self.extra) if isinstance(each, libvmm.Block)]
         ranges = int(isinstance(self.made, Growable) and self.made.is_open)
-        for owner in (self.pool, self.manager):
+        for owner in self.owners.values():
             if not owner.is_open:
                 continue
             owner.validate()
             of = [each for each in objects if each._owner is owner and each.address]
-            count = len(of) + (ranges if owner is self.manager else 0)
+            count = len(of) + (ranges if isinstance(owner, libvmm.Manager) else 0)
             assert owner.statistics().live_count == count, (owner, of)
             for each in of if self.writes else ():
                 self.driver.write(each.address + each.size - 1, b"x")
@@ -89,7 +115,7 @@ class World:
         """Everything can be given back."""
         self.made = self.extra = None
         gc.collect()
-        for owner in (self.pool, self.manager):
+        for owner in self.owners.values():
             if owner.is_open:
                 assert owner.statistics().live_count == 0
                 owner.trim(0)
@@ -105,10 +131,10 @@ def _frozen():
     gc.unfreeze()
 
 
-def sweep(prepare, operate, after=lambda world, interrupted: None):
+def sweep(prepare, operate, after=lambda world, interrupted: None, step=1):
     driver, number = libvmm.Driver("host"), 0
     while True:
-        number += 1
+        number += step
         world = World(driver)
         prepare(world)
         interrupter = Interrupter(number)
@@ -128,6 +154,11 @@ def sweep(prepare, operate, after=lambda world, interrupted: None):
 
 def nothing(_world):
     pass
+
+
+def owner_of(kind):
+    """Prepares the owner of what is made in the operation."""
+    return lambda world: world.manager if kind in ("manager", "growable") else world.pool
 
 
 # ---- blocks ----
@@ -153,7 +184,7 @@ ALLOCATIONS = {
 
 @pytest.mark.parametrize("kind", ALLOCATIONS)
 def test_allocate(kind):
-    sweep(nothing, set_made(ALLOCATIONS[kind]), has_made)
+    sweep(owner_of(kind), set_made(ALLOCATIONS[kind]), has_made)
 
 
 def test_allocate_raw():
@@ -196,7 +227,7 @@ def test_with(kind):
         with ALLOCATIONS[kind](world):
             pass
 
-    sweep(nothing, operate)
+    sweep(owner_of(kind), operate)
 
 
 def test_resize():
@@ -234,7 +265,7 @@ def test_move():
         else:
             assert numpy.from_dlpack(world.extra)[0] == 7
 
-    sweep(prepare, operate, after)
+    sweep(prepare, operate, after, step=3)
 
 
 # ---- arrays ----
@@ -252,14 +283,14 @@ def test_an_array(kind):
         assert world.made._life.arrays() == world.made._owner._life.arrays() == 0
         world.made.free()
 
-    sweep(set_made(ALLOCATIONS[kind]), operate, after)
+    sweep(set_made(ALLOCATIONS[kind]), operate, after, step=2)
 
 
 def test_an_array_of_a_dropped_block():
     def operate(world):
         numpy.from_dlpack(world.pool.allocate(4 * KIB))
 
-    sweep(nothing, operate)
+    sweep(owner_of("pool"), operate, step=3)
 
 
 @pytest.mark.parametrize("way", [numpy.asarray, numpy.from_dlpack])
@@ -277,6 +308,95 @@ def test_arrays_of_a_growable_range(way):
         assert world.manager._life.arrays() == 0
         world.made.shrink(0)
         world.made.close()
+
+    sweep(prepare, operate, after, step=3)
+
+
+# ---- calls that are refused ----
+
+
+def refused_under_an_array(call):
+    """The refusal's own clean-up is interrupted: afterwards the call can be made."""
+
+    def prepare(world):
+        world.made, world.extra = world.pool.allocate(MIB), world.manager.allocate(2 * MIB)
+        world.arrays = [numpy.from_dlpack(each) for each in (world.made, world.extra)]
+
+    def operate(world):
+        with contextlib.suppress(libvmm.InUse):
+            call(world)
+
+    def after(world, _interrupted):
+        del world.arrays
+        gc.collect()
+        assert [each._life.arrays() for each in world.owners.values()] == [0, 0]
+        call(world)
+
+    sweep(prepare, operate, after, step=3)
+
+
+KNOWN_PLACES = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="the interpreter runs handlers at other places"
+)
+
+
+@KNOWN_PLACES
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda world: world.made.free(),
+        lambda world: world.extra.free(),
+        lambda world: world.extra.resize(4 * MIB),
+        lambda world: world.pool.close(),
+    ],
+)
+def test_refused(call):
+    refused_under_an_array(call)
+
+
+@KNOWN_PLACES
+def test_refused_by_the_library():
+    """The library refuses an end that nothing of the package forbids."""
+
+    def operate(world):
+        with contextlib.suppress(libvmm.InUse):
+            world.driver.close()
+
+    sweep(owner_of("pool"), operate)
+
+
+@KNOWN_PLACES
+def test_an_array_that_is_refused():
+    def prepare(world):
+        world.made = world.pool.allocate(MIB)
+        world.made._life.forbid("test", "a bar")
+
+    def operate(world):
+        with contextlib.suppress(BufferError):
+            numpy.from_dlpack(world.made)
+
+    def after(world, _interrupted):
+        world.made._life.allow("test")
+        assert world.made._life.arrays() == world.pool._life.arrays() == 0
+        assert libvmm._dlpack._shown == {}
+        world.made.free()
+
+    sweep(prepare, operate, after)
+
+
+@KNOWN_PLACES
+def test_a_move_that_is_refused():
+    def prepare(world):
+        world.writes = False
+        world.made, world.extra = world.manager.allocate(MIB), world.manager.allocate(MIB)
+
+    def operate(world):
+        with contextlib.suppress(libvmm.Error):
+            world.manager.copy(world.made, world.extra, 1 << 62, mode=libvmm.Copy.MOVE)
+
+    def after(world, _interrupted):
+        for each in (world.made, world.extra):
+            assert numpy.from_dlpack(each).size == MIB
 
     sweep(prepare, operate, after)
 
@@ -311,7 +431,7 @@ def test_made_and_closed(kind):
         else:
             assert interrupted
 
-    sweep(nothing, made_and_closed(OWNERS[kind]), after)
+    sweep(owner_of(kind), made_and_closed(OWNERS[kind]), after)
 
 
 @pytest.mark.parametrize("kind", OWNERS)
@@ -319,7 +439,7 @@ def test_made_and_dropped(kind):
     def operate(world):
         OWNERS[kind](world)
 
-    sweep(nothing, operate)
+    sweep(owner_of(kind), operate)
 
 
 def test_a_close_that_takes_blocks_along():
@@ -347,7 +467,7 @@ def test_subscriptions():
             world.pool.trim(0)
             assert not seen
 
-    sweep(nothing, operate, after)
+    sweep(owner_of("pool"), operate, after)
 
 
 # ---- suspension ----
@@ -372,7 +492,7 @@ def test_suspend_and_resume():
         assert (numpy.from_dlpack(world.made) == 7).all()
         world.sleeper.close()
 
-    sweep(prepare, operate, after)
+    sweep(prepare, operate, after, step=3)
 
 
 # ---- shares ----

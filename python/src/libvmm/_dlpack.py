@@ -108,9 +108,10 @@ def _ended(number: int, is_done: Any) -> None:
     is_done[0] = 1
 
 
-def _end(number: int) -> None:
+def _end(number: int, made: list[Any] | None = None) -> None:
+    """What is shown by the number, where it is what was `made`, is shown no more."""
     kept = _shown.get(number)
-    if kept is not None:
+    if kept is not None and (made is None or kept is made):
         for life in kept[1]:
             life.hide(number)
         _shown.pop(number, None)
@@ -232,8 +233,11 @@ def capsule_of(
         name = b"dltensor" if version is None else b"dltensor_versioned"
         return _new_capsule(ctypes.addressof(managed), name, _END_CAPSULE)
     except BaseException:
-        if _shown.get(number) is kept:
-            _end(number)
+        try:
+            _end(number, kept)
+        except BaseException:  # of a signal's handler, behind an error
+            _end(number, kept)
+            raise
         raise
 
 

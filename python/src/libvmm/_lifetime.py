@@ -185,7 +185,11 @@ class Life:
             answer = call(*arguments)
             self._after(mine)
         except BaseException:
-            self._after(mine)
+            try:
+                self._after(mine)
+            except BaseException:  # of a handler, behind an error of the call
+                self._after(mine)
+                raise
             raise
         return answer
 

@@ -215,9 +215,17 @@ class Manager(Allocator):
             _native.record(outcome, call, self._handle, ctypes.byref(request))
             check(outcome[-1])
         except BaseException:
-            if outcome != [0]:
-                source._life.allow(key)
+            try:
+                self._after_move(source, key, outcome)
+            except BaseException:  # of a signal's handler, behind an error of the call
+                self._after_move(source, key, outcome)
+                raise
             raise
+
+    @staticmethod
+    def _after_move(source: Block, key: object, outcome: list[int]) -> None:
+        if outcome != [0]:
+            source._life.allow(key)
 
     def set_peers(self, rights: Mapping[Any, Rights]) -> None:
         """Rights of other devices to all blocks, now and later: {1: Rights.READ_WRITE}."""
