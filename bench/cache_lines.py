@@ -46,7 +46,10 @@ PARTS = [
     ),
     (r"region_map|note_of|mark_of|kind_of|region_record", "regions: records, notes, kinds"),
     (r"segment@|segment::|_M_ptr|operator-", "segment: where its parts are"),
-    (r"stream_pool|spin_lock|history_use|guarded|__atomic_base", "pool: gate, lock, flags"),
+    (
+        r"stream_pool|spin_lock|history_use|state_cell|warm_lock|table_lock|__atomic_base",
+        "pool: gate, lock, flags",
+    ),
 ]
 STACK_FROM = 0x1FFE000000  # where valgrind puts the stack of a 64-bit program
 

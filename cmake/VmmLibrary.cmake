@@ -36,6 +36,10 @@ function(vmm_library_defaults target)
   target_compile_definitions(${target} PUBLIC VMM_CHECK_LEVEL=${VMM_CHECK_LEVEL}
                              VMM_SCHEDULE_POINTS=$<BOOL:${VMM_SCHEDULE_POINTS}>)
   vmm_warnings(${target})
+  if(PROJECT_IS_TOP_LEVEL)  # the order of locks
+    target_compile_options(
+      ${target} PRIVATE "$<BUILD_INTERFACE:$<$<CXX_COMPILER_ID:Clang>:-Wthread-safety-beta>>")
+  endif()
 endfunction()
 
 # Warnings are ours to keep at none with Clang, the compiler that this is written for; GCC's own are

@@ -54,7 +54,7 @@ bool stream_pool::may_mark_all() {
   for (std::uint32_t stream = 0;; ++stream) {
     stream_handle handle{};
     {
-      const auto state = state_.lock();
+      const table_lock state(state_);
       stream = state->progress().next_unmarked(stream);
       if (stream == pool_state::no_stream) break;
       handle = state->progress().active_handle(stream);
@@ -70,22 +70,22 @@ bool stream_pool::may_mark_all() {
     if (!is_gone && (!captured || *captured)) return false;
   }
   if (!needs_all || !parts_->time.marks_all()) return !needs_all;
-  const sync::lock_guard<mark_lock> marking(mark_lock_);
-  return check_nothing_captured().has_value();
+  const events_guard marking(events_lock_);
+  return check_nothing_captured(named_).has_value();
 }
 
 // A stream that is seen in a capture is not asked about later: it may have been destroyed. Where no
 // host memory is left for a note there is none.
 void stream_pool::note_capture(stream_handle stream, std::uint64_t id) {
   check(watches_capture_, "a capture is seen, and nothing asks for it");
-  const sync::lock_guard<mark_lock> marking(mark_lock_);
+  const events_guard marking(events_lock_);
   std::erase_if(seen_captures_, [&](const seen_capture& each) { return each.stream == stream; });
   if (reserve_more(seen_captures_, 1)) seen_captures_.push_back({stream, id});
   has_seen_capture_.store(!seen_captures_.empty(), std::memory_order_relaxed);
 }
 
 void stream_pool::end_seen_capture(std::uint64_t id) {
-  const sync::lock_guard<mark_lock> marking(mark_lock_);
+  const events_guard marking(events_lock_);
   check(watches_capture_ || seen_captures_.empty(), "a capture is seen, and nothing asks for it");
   std::erase_if(seen_captures_, [&](const seen_capture& each) { return each.id == id; });
   has_seen_capture_.store(!seen_captures_.empty(), std::memory_order_relaxed);
@@ -94,7 +94,7 @@ void stream_pool::end_seen_capture(std::uint64_t id) {
 void stream_pool::note_uncaptured(stream_handle stream) {
   if (!has_seen_capture_.load(std::memory_order_relaxed)) return;
   check(watches_capture_, "a capture has ended that was not watched for");
-  const sync::lock_guard<mark_lock> marking(mark_lock_);
+  const events_guard marking(events_lock_);
   std::erase_if(seen_captures_, [&](const seen_capture& each) { return each.stream == stream; });
   has_seen_capture_.store(!seen_captures_.empty(), std::memory_order_relaxed);
 }
@@ -126,12 +126,12 @@ result<address> stream_pool::allocate_captured(const block_shape& shape, stream_
 
 result<address> stream_pool::allocate_captured_in_turn(slow_call& call, const capture_info& seen) {
   check(seen.state == capture_state::active, "a graph allocates that is not being captured");
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   const named_stream named(named_, driver_->feature_set().canonical(call.stream));
   if (is_suspended()) return memory_suspended;
   stream_request& request = call.request;
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     const result<std::uint32_t> record = locked_blocks(*state).enter_capture(seen.id, call.stream);
     if (!record) return record.error();
     request.stream = *record;
@@ -140,7 +140,7 @@ result<address> stream_pool::allocate_captured_in_turn(slow_call& call, const ca
   if (!at) return at;
   check(at->value != 0, "a graph is given nothing");
   check(request.stream != pool_state::no_stream, "a graph's block is nobody's");
-  const auto state = state_.lock();
+  const table_lock state(state_);
   if (status given = locked_blocks(*state).give_to_capture(*at, request.stream); !given)
     return given.error();
   if (recorder_)
@@ -157,11 +157,15 @@ result<address> stream_pool::take_for_capture(const stream_request& request, slo
   if (pause.took_any()) at = reuse(request);
   if (!at || *at) return at;
   growth_effort exactly{.may_move = false, .use_all_free = true};
-  const auto grow_once = [&] { return try_growth(request, exactly); };
+  const auto grow_once = [&] {
+    assume_held(rank::growth);
+    return try_growth(request, exactly);
+  };
   bool is_drained = false;
   note_growth(request, history_kind::grow, {});
   mark_created(call);
   const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
+    assume_held(rank::growth);
     if (std::exchange(is_drained, true)) return false;
     reap(stale_count());
     if (status given = unmap_idle(request.size_bytes()); !given) return given.error();
@@ -179,7 +183,7 @@ status stream_pool::free_captured(address at, stream_handle stream, const captur
   if (status named = check_stream(stream); !named) return named;
   if (seen.state == capture_state::active) note_capture(stream, seen.id);
   if (status allowed = refuse_capture(seen); !allowed) return allowed;
-  const auto state = state_.lock();
+  const table_lock state(state_);
   const result<std::uint32_t> record = locked_blocks(*state).enter_capture(seen.id, stream);
   if (!record) return record.error();
   return locked_blocks(*state).free_in_capture(at, *record);
@@ -202,7 +206,7 @@ result<std::uint64_t> stream_pool::capture_number(stream_handle stream) {
 status stream_pool::release_capture(std::uint64_t number, stream_handle stream) {
   if (status named = check_stream(stream); !named) return named;
   if (!is_ready()) return nothing_to_do();
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   const named_stream named(named_, driver_->feature_set().canonical(stream));
   check(may_name(named_), "a graph is released on a stream that cannot be named");
   const result<bool> captured = is_captured(stream);
@@ -215,7 +219,7 @@ status stream_pool::release_capture(std::uint64_t number, stream_handle stream) 
   if (!owner) return owner.error();
   stream_point freed;
   for (bool done = false; !done;) {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     check(!state->streams().is_capture(*owner), "a graph's memory goes to a graph");
     freed = state->progress().advance(*owner);
     done = locked_blocks(*state).release_capture(number, freed);

@@ -46,19 +46,19 @@ segment* pool_state::segment_around(address at) noexcept {
   return nullptr;
 }
 
-// Since free_soon() the clock has not gone on: nobody else has had the lock.
+// Since free_deferring() the clock has not gone on: nobody else has had the lock.
 void pool_state::finish_free() noexcept {
-  debug_check([this] { return put_off_ != region_id::none; }, "no free is put off");
-  const region_id block = std::exchange(put_off_, region_id::none);
-  const stream_point freed{put_off_for_, streams_.progress().clock()};
+  debug_check([this] { return deferred_ != region_id::none; }, "no free is deferred");
+  const region_id block = std::exchange(deferred_, region_id::none);
+  const stream_point freed{deferred_for_, streams_.progress().clock()};
   debug_check([&] { return streams_.progress().last_epoch(freed.stream) == freed.epoch; },
-              "something was freed since a free was put off");
+              "something was freed since a free was deferred");
   first_segment_->release_live(block, freed, mappings_);
   first_segment_->make_free(block, freed, streams_);
 }
 
 status pool_state::free(address at, std::uint32_t stream) noexcept {
-  debug_check([this] { return put_off_ == region_id::none; }, "a free goes before an earlier one");
+  debug_check([this] { return deferred_ == region_id::none; }, "a free goes before an earlier one");
   segment* const in = segment_around(at);
   if (in == nullptr)
     return refuse(errc::unknown_address, "no block of this pool begins or began here");

@@ -29,6 +29,7 @@ namespace {
 
 // Batches whose marks have not passed: behind so many, frees wait together for the next one.
 constexpr std::uint32_t batches_in_flight_max = 4;
+constexpr int batches_max = 2;  // of one call: one that an earlier mark failed for, the open one
 
 }  // namespace
 
@@ -121,19 +122,18 @@ status stream_pool::free(address at) {
     if (status freed = free_into_batch(at); !freed) return freed;
   } else {
     board_.check_not_watching();
-    const watched_turn turn(watcher_turns());
+    const observer_guard observed(entry_);
     const bool is_locked =
         state_.with([&](auto& state) { return locked_blocks(state).is_locked(at); });
     if (status freed = free_into_batch(at); !freed) return freed;
     if (!is_locked) tell([&](block_watcher& who) { who.freed(at); });
   }
-  if (parts_->time.marks_all() && !was_refused_.load(std::memory_order_relaxed))
-    (void)mark_few_batches();
+  if (!was_refused_.load(std::memory_order_relaxed)) try_mark_batches();
   return {};
 }
 
 status stream_pool::free_into_batch(address at) {
-  const auto state = state_.lock();
+  const table_lock state(state_);
   std::uint32_t batch = state->streams().open_batch();
   if (batch == pool_state::no_stream) [[unlikely]] {
     if (status live = locked_blocks(*state).check_live(at); !live) return live;
@@ -152,7 +152,7 @@ status stream_pool::free_into_batch(address at) {
 status stream_pool::capture_begins() {
   if (status idle = nothing_to_do(); !idle) return idle;
   board_.check_not_telling();
-  const sync::lock_guard<mark_lock> marking(mark_lock_);
+  const events_guard marking(events_lock_);
   ++captures_announced_;
   check(captures_announced_ != 0, "more captures are announced than can be counted");
   if (options_.captures_announced && captures_announced_ == 1) gate_.close(gate_reason::captured);
@@ -163,7 +163,7 @@ status stream_pool::capture_ended() {
   if (status idle = nothing_to_do(); !idle) return idle;
   board_.check_not_telling();
   {
-    const sync::lock_guard<mark_lock> marking(mark_lock_);
+    const events_guard marking(events_lock_);
     if (captures_announced_ == 0)
       return refuse(errc::invalid_argument, "no capture was announced with capture_begins()");
     --captures_announced_;
@@ -173,15 +173,15 @@ status stream_pool::capture_ended() {
     if (captures_announced_ == 0) seen_captures_.clear();
     has_seen_capture_.store(!seen_captures_.empty(), std::memory_order_relaxed);
   }
-  if (is_ready() && parts_->time.marks_all()) (void)mark_few_batches();
+  if (is_ready()) try_mark_batches();
   return {};
 }
 
 // Through the default stream, of all streams that synchronise with it; where streams may be named,
 // of those that are known. Under the lock of marks, so that none of them is forgotten, and gone,
 // meanwhile. A capture that a call has seen puts events off as one that was announced, but where
-// memory is short: its end may never be seen.
-status stream_pool::check_nothing_captured() {
+// memory is short: its end may never be seen. `own`: the stream that the call names.
+status stream_pool::check_nothing_captured(stream_handle own) {
   if (captures_announced_ != 0) return stream_captured;
   if (!watches_capture_) return {};
   const bool is_ending = gate_.is_closed_by(gate_reason::goes_away);
@@ -189,9 +189,8 @@ status stream_pool::check_nothing_captured() {
   check(has_seen_capture_.load(std::memory_order_relaxed) == !seen_captures_.empty(),
         "captures were seen of which calls hear nothing, or the reverse");
   if (!names_streams_ && !seen_captures_.empty() && !is_pressing) return stream_captured;
-  const bool is_own =
-      std::any_of(seen_captures_.begin(), seen_captures_.end(),
-                  [this](const seen_capture& each) { return each.stream == named_; });
+  const bool is_own = std::any_of(seen_captures_.begin(), seen_captures_.end(),
+                                  [own](const seen_capture& each) { return each.stream == own; });
   if (is_own && !is_ending) return stream_captured;  // a call does not spoil its own capture
   const result<bool> any = is_captured(stream_handle::default_stream);
   if (!any) return any.error();
@@ -206,7 +205,7 @@ status stream_pool::check_known_not_captured() {
   for (std::uint32_t next = 0; next != pool_state::no_stream;) {
     std::size_t count = 0;
     {
-      const auto state = state_.lock();
+      const table_lock state(state_);
       const stream_progress& progress = state->progress();
       for (; next < progress.count() && count < looks_max; ++next) {
         if (progress.phase_of(next) != stream_phase::active) continue;
@@ -228,45 +227,73 @@ status stream_pool::check_known_not_captured() {
 
 // ---- marks ---------------------------------------------------------------------------
 
-// Where few are on their way; what cannot be marked now can be later. Whether anything was. After
-// the driver itself refused, since a stream is captured that nobody announced, only a call that
-// needs memory tries.
-bool stream_pool::mark_few_batches() {
-  const bool is_wanted = state_.with([](auto& state) {
+bool stream_pool::has_unmarked_batch() {
+  return state_.with([](auto& state) { return state.streams().has_unmarked(); });
+}
+
+// Where few are on their way.
+bool stream_pool::wants_batch_mark() {
+  return state_.with([](auto& state) {
     const stream_table& streams = state.streams();
     return streams.has_unmarked() && streams.marked_batch_count() < batches_in_flight_max;
   });
-  return is_wanted && mark_batches().has_value();
 }
 
-// Records marks for all that was freed after everything so far. Under the lock of growth where
-// known streams are marked one by one. Errors: see is_put_off(); driver errors.
+// What cannot be marked now can be later. Whether anything was.
+bool stream_pool::mark_few_batches() { return wants_batch_mark() && mark_batches().has_value(); }
+
+// For calls that need no memory: after the driver itself refused, since a stream is captured that
+// nobody announced, only a call that needs some tries.
+void stream_pool::try_mark_batches() {
+  if (parts_->time.marks_all() && wants_batch_mark())
+    (void)mark_batches_by_event(stream_handle::default_stream);
+}
+
+// Records marks for all that was freed after everything so far. Errors: see is_put_off(); driver
+// errors.
 status stream_pool::mark_batches() {
-  constexpr int batches_max = 2;  // one that an earlier mark failed for, and the open one
-  for (int batch = 0; batch < batches_max; ++batch) {
-    if (!state_.with([](auto& state) { return state.streams().has_unmarked(); })) return {};
-    const sync::lock_guard<mark_lock> marking(mark_lock_);
+  if (parts_->time.marks_all()) return mark_batches_by_event(named_);
+  for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
+    const events_guard marking(events_lock_);
     const undisturbed capture(*driver_, watches_capture_);
-    if (status marked = mark_batch(); !marked) return marked;
+    const result<bool> closed = close_batch(named_);
+    if (!closed) return closed.error();
+    if (!*closed) continue;
+    if (status marked = end_batch(mark_known_streams()); !marked) return marked;
   }
   return {};
 }
 
-status stream_pool::mark_batch() {
-  if (status quiet = check_nothing_captured(); !quiet) return quiet;
-  {
-    const auto state = state_.lock();
-    if (!state->streams().has_unmarked()) return {};
-    if (state->streams().closed_batch() == pool_state::no_stream) {
-      if (status closed = state->close_batch(); !closed) return closed;
-    }
+// The same on drivers that have an event behind all work. `own`: the stream that the call names.
+status stream_pool::mark_batches_by_event(stream_handle own) {
+  check(parts_->time.marks_all(), "an event of all streams is recorded, and there is none");
+  for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
+    const events_guard marking(events_lock_);
+    const undisturbed capture(*driver_, watches_capture_);
+    const result<bool> closed = close_batch(own);
+    if (!closed) return closed.error();
+    if (!*closed) continue;
+    check(captures_announced_ == 0, "an event of all streams is recorded in a capture");
+    result<ticket_ref> mark = parts_->time.mark_all();
+    was_refused_.store(!mark && is_put_off(mark.error()), std::memory_order_relaxed);
+    if (status marked = end_batch(std::move(mark)); !marked) return marked;
   }
-  const bool is_one_event = parts_->time.marks_all();
-  check(captures_announced_ == 0, "an event of all streams is recorded in a capture");
-  result<ticket_ref> mark = is_one_event ? parts_->time.mark_all() : mark_known_streams();
-  was_refused_.store(!mark && is_put_off(mark.error()) && is_one_event, std::memory_order_relaxed);
+  return {};
+}
+
+// Whether there is a closed batch to record a mark for.
+result<bool> stream_pool::close_batch(stream_handle own) {
+  if (status quiet = check_nothing_captured(own); !quiet) return quiet.error();
+  const table_lock state(state_);
+  if (!state->streams().has_unmarked()) return false;
+  if (state->streams().closed_batch() != pool_state::no_stream) return true;
+  const status closed = state->close_batch();
+  return closed ? result<bool>{true} : closed.error();
+}
+
+status stream_pool::end_batch(result<ticket_ref>&& mark) {
   if (!mark) return mark.error();
-  const auto state = state_.lock();
+  const table_lock state(state_);
   check(state->streams().closed_batch() != pool_state::no_stream, "a mark is for no batch");
   ++state->totals().mark_count;
   state->streams().retire_batch(std::move(*mark));
@@ -282,7 +309,7 @@ result<ticket_ref> stream_pool::mark_known_streams() {
   for (std::uint32_t stream = 0; stream < count; ++stream) {
     point_answer answer;
     {
-      const auto state = state_.lock();
+      const table_lock state(state_);
       const std::uint32_t closed = state->streams().closed_batch();
       check(closed != pool_state::no_stream, "streams are marked that no batch waits for");
       const bool is_active = state->progress().phase_of(stream) == stream_phase::active;
@@ -292,7 +319,9 @@ result<ticket_ref> stream_pool::mark_known_streams() {
       answer = state->progress().ask(last);
       if (answer.is == point_answer::kind::passed) continue;
     }
-    result<ticket_ref> mark = mark_for(std::move(answer));
+    result<ticket_ref> mark = answer.is == point_answer::kind::unmarked
+                                  ? record_by_name(std::move(answer.order))
+                                  : std::move(answer.mark);
     if (!mark) return mark;
     check(marks.size() < marks.capacity(), "a mark has no room");
     marks.push_back(std::move(*mark));

@@ -38,7 +38,7 @@ result<std::unique_ptr<front>> front::create(address_range where,
 address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   const std::uint32_t count = sizes_.granules_for(size_bytes);
   if (count == 0) return {};
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   debug_check([&]() VMM_NOT_ANALYSED { return has_stream_ || !is_open_; },
               "a front is open that is nobody's");
   if (!is_open_ || stream_ != stream) return {};
@@ -61,7 +61,7 @@ address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
 
 bool front::give(stream_handle stream, address at) noexcept {
   debug_check([&] { return !where_.empty(); }, "a front has no addresses");
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   if (!is_open_ || stream_ != stream || regions_.listed_count(free_kind) >= free_count_max)
     return false;
   return give_here(at);
@@ -69,7 +69,7 @@ bool front::give(stream_handle stream, address at) noexcept {
 
 bool front::keep(address at) noexcept {
   check(where_.contains(at), "a block is kept that lies elsewhere");
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   return give_here(at);
 }
 
@@ -117,14 +117,14 @@ void front::make_hole(region_id region) noexcept {
 // ---- for the pool --------------------------------------------------------------------
 
 void front::set_stream(stream_handle stream) noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   check(!has_stream_ && !is_open_ && blocks_.count() == 0, "a front is another stream's");
   has_stream_ = true;
   stream_ = stream;
 }
 
 void front::end_stream() noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   check(has_stream_ && !is_open_, "a front ends that is open, or nobody's");
   check(blocks_.count() == 0 && regions_.listed_count(free_kind) == 0,
         "a front ends while memory is lent to it");
@@ -133,7 +133,7 @@ void front::end_stream() noexcept {
 }
 
 bool front::lend(granule_range what) noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   check(has_stream_ && what.count != 0, "nothing is lent, or to a front that is nobody's");
   if (!regions_.provide(2)) return false;
   region_id region = regions_.find(what.offset);
@@ -148,19 +148,19 @@ bool front::lend(granule_range what) noexcept {
 }
 
 void front::close() noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   check(has_stream_, "a front is closed that is nobody's");
   is_open_ = false;
 }
 
 bool front::end_frees() noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   check(!is_open_, "the frees of a front end that is open");
   return std::exchange(has_freed_, false);
 }
 
 granule_range front::take_free() noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   check(!is_open_, "memory is taken back from a front that is open");
   const region_id free = regions_.best_fit(free_kind, 1);
   if (free == region_id::none) return {};
@@ -173,7 +173,7 @@ granule_range front::take_free() noexcept {
 
 granule_range front::begin_leaving(std::uint32_t least, std::uint32_t most) noexcept {
   check(least != 0 && least <= most, "nothing is taken from a front, or less than is needed");
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   const std::uint32_t largest = regions_.largest(free_kind);
   if (largest < least || !regions_.provide(1)) return {};
   const region_id free = regions_.best_fit(free_kind, largest);
@@ -191,7 +191,7 @@ granule_range front::begin_leaving(std::uint32_t least, std::uint32_t most) noex
 }
 
 void front::end_leaving(granule_range what, bool goes) noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   const region_id region = regions_.find(what.offset);
   check(regions_.where(region) == what && regions_.tag(region) == leaving_tag,
         "memory leaves a front that stays");
@@ -201,12 +201,12 @@ void front::end_leaving(granule_range what, bool goes) noexcept {
 
 std::uint64_t front::idle_granules(std::uint32_t least) const noexcept {
   check(least != 0, "a front is asked for nothing");
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   return regions_.largest(free_kind) < least ? 0 : regions_.listed_granules(free_kind);
 }
 
 front_place front::look(std::uint32_t offset) const noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   check(offset < regions_.count_granules(), "an offset leaves its front");
   return look_here(offset);
 }
@@ -218,7 +218,7 @@ front_place front::look_here(std::uint32_t offset) const noexcept {
 }
 
 granule_range front::take_block(std::uint32_t offset, front_place& place) noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   const region_id block = blocks_.take(offset);
   place = block == region_id::none ? look_here(offset) : front_place::begins;
   if (block == region_id::none) return {};
@@ -230,7 +230,7 @@ granule_range front::take_block(std::uint32_t offset, front_place& place) noexce
 }
 
 status front::list_blocks(std::vector<std::uint32_t>& out) const noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   if (status room = reserve_more(out, blocks_.count()); !room) return room;
   blocks_.each([&](region_id block)
                    VMM_NOT_ANALYSED { out.push_back(regions_.where(block).offset); });
@@ -239,7 +239,7 @@ status front::list_blocks(std::vector<std::uint32_t>& out) const noexcept {
 }
 
 void front::list(granule_range within, std::vector<front_part>& out) const {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   std::uint32_t at = within.offset;
   for (region_id r = regions_.find(at); at < within.end(); r = regions_.after(r)) {
     const granule_range where = regions_.where(r);
@@ -251,14 +251,14 @@ void front::list(granule_range within, std::vector<front_part>& out) const {
 }
 
 front_numbers front::numbers() const noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   check(live_granules_ <= regions_.count_granules(), "more is live in a front than there is");
   const std::uint64_t free_granules = regions_.listed_granules(free_kind) + leaving_granules_;
   return {live_granules_, free_granules, blocks_.count()};
 }
 
 const char* front::broken_invariant() const noexcept {
-  const sync::lock_guard<sync::spin_lock> held(lock_);
+  const arena_guard held(lock_);
   if (!regions_.validate()) return "the regions of a front are broken";
   if (const char* broken = blocks_.broken_invariant(); broken != nullptr) return broken;
   std::uint64_t live_count = 0;

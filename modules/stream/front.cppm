@@ -30,6 +30,7 @@ import vmm.sync;
 import vmm.va;
 import :block_table;
 import :geometry;
+import :locks;
 
 namespace vmm {
 
@@ -103,7 +104,7 @@ class alignas(128) front {
   /// Each region that is no hole, in address order, under the front's lock.
   template <class Visitor>
   void for_each_lent(Visitor&& visitor) const noexcept {
-    const sync::lock_guard<sync::spin_lock> held(lock_);
+    const arena_guard held(lock_);
     for (region_id r = regions_.first(); r != region_id::none; r = regions_.after(r)) {
       if (!is_hole(r)) visitor(regions_.where(r));
     }
@@ -120,29 +121,30 @@ class alignas(128) front {
 
   front(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept;
 
-  [[nodiscard]] inline bool is_hole(region_id region) const noexcept VMM_REQUIRES(lock_) {
+  [[nodiscard]] inline bool is_hole(region_id region) const noexcept VMM_REQUIRES(rank::arena) {
     return region != region_id::none && regions_.kind(region) == region_kind::unlisted &&
            regions_.tag(region) == hole_tag;
   }
-  [[nodiscard]] inline bool is_live(region_id region) const noexcept VMM_REQUIRES(lock_) {
+  [[nodiscard]] inline bool is_live(region_id region) const noexcept VMM_REQUIRES(rank::arena) {
     return regions_.kind(region) == region_kind::unlisted && regions_.tag(region) == live_tag;
   }
-  [[nodiscard]] front_place look_here(std::uint32_t offset) const noexcept VMM_REQUIRES(lock_);
-  [[nodiscard]] bool give_here(address at) noexcept VMM_REQUIRES(lock_);
-  void make_free(region_id region) noexcept VMM_REQUIRES(lock_);
-  void make_hole(region_id region) noexcept VMM_REQUIRES(lock_);
+  [[nodiscard]] front_place look_here(std::uint32_t offset) const noexcept
+      VMM_REQUIRES(rank::arena);
+  [[nodiscard]] bool give_here(address at) noexcept VMM_REQUIRES(rank::arena);
+  void make_free(region_id region) noexcept VMM_REQUIRES(rank::arena);
+  void make_hole(region_id region) noexcept VMM_REQUIRES(rank::arena);
 
-  mutable sync::spin_lock lock_;
-  bool is_open_ VMM_GUARDED_BY(lock_) = false;
-  bool has_stream_ VMM_GUARDED_BY(lock_) = false;
-  bool has_freed_ VMM_GUARDED_BY(lock_) = false;  // since end_frees(), live again or not
-  stream_handle stream_ VMM_GUARDED_BY(lock_) = stream_handle::default_stream;
+  mutable arena_lock lock_;
+  bool is_open_ VMM_GUARDED_BY(rank::arena) = false;
+  bool has_stream_ VMM_GUARDED_BY(rank::arena) = false;
+  bool has_freed_ VMM_GUARDED_BY(rank::arena) = false;  // since end_frees(), live again or not
+  stream_handle stream_ VMM_GUARDED_BY(rank::arena) = stream_handle::default_stream;
   const address_range where_;
   const pool_geometry sizes_;
-  region_map regions_ VMM_GUARDED_BY(lock_);
-  live_block_table blocks_ VMM_GUARDED_BY(lock_){};
-  std::uint64_t live_granules_ VMM_GUARDED_BY(lock_) = 0;
-  std::uint64_t leaving_granules_ VMM_GUARDED_BY(lock_) = 0;
+  region_map regions_ VMM_GUARDED_BY(rank::arena);
+  live_block_table blocks_ VMM_GUARDED_BY(rank::arena){};
+  std::uint64_t live_granules_ VMM_GUARDED_BY(rank::arena) = 0;
+  std::uint64_t leaving_granules_ VMM_GUARDED_BY(rank::arena) = 0;
 };
 
 /// What the pool knows of a front. Under the lock of the pool's state.

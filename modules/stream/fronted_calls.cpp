@@ -21,7 +21,7 @@ address stream_pool::allocate_at_front(const front_set& fronts, std::uint64_t si
   if (const address at = own->take(stream, size_bytes)) return at;
   if (size_bytes > front_lending::request_bytes_max) return {};
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     const address at = front_lending(*state).lend_and_take(stream, size_bytes);
     debug_check([&] { return at.value % granule_bytes == 0; }, "a block begins inside a granule");
     if (at || !state->has_nothing_to_tidy()) return at;
@@ -34,12 +34,12 @@ address stream_pool::allocate_at_front(const front_set& fronts, std::uint64_t si
 address stream_pool::allocate_between_fronts(std::uint64_t size_bytes,
                                              stream_handle stream) noexcept {
   if (options_.captures_announced) return {};
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   if (!own_rights_.empty()) return {};
   stream_request request;
   transfer_under_way moving;
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     // Another thread may have freed memory of the stream.
     const address at = front_lending(*state).lend_and_take(stream, size_bytes);
     if (at || !state->has_nothing_to_tidy()) return at;
@@ -64,8 +64,11 @@ result<address> stream_pool::reuse_from_front(const stream_request& request, str
   if (request.size_bytes() > front_lending::request_bytes_max) return address{};
   if (request.is_aligned()) return address{};  // fronts give what comes first
   check(request.count_granules != 0, "no granule is looked for");
-  transfer_under_way moving =
-      state_.with([&](auto& state) { return begin_transfer(state, request); });
+  transfer_under_way moving;
+  {
+    const table_lock state(state_);
+    moving = begin_transfer(*state, request);
+  }
   return finish_transfer(std::move(moving), request, stream);
 }
 
@@ -87,7 +90,7 @@ result<address> stream_pool::finish_transfer(transfer_under_way&& moving,
   mark_order& order = moving.answer.order;
   const result<fresh_mark> mark = make_mark(order.handle());
   const result<bool> passed = mark ? parts_->time.passed(mark->ticket) : result<bool>{mark.error()};
-  const auto state = state_.lock();
+  const table_lock state(state_);
   const bool has_passed = passed && *passed;
   if (mark) ++state->totals().mark_count;
   if (has_passed) state->progress().note_passed(moving.what.freed);
@@ -143,7 +146,7 @@ void stream_pool::provide_front(const stream_request& request, stream_handle str
   if (!wished.is_wanted) return;
   const pool_geometry sizes = state_.with([](auto& state) { return state.sizes(); });
   result<std::unique_ptr<front>> made = front::create(wished.where, sizes);
-  const auto state = state_.lock();
+  const table_lock state(state_);
   const bool is_added = made && state->add_front(stream, record, std::move(*made)).has_value();
   state->end_want(is_added);
   check(!is_added || state->fronts()->find(stream) != nullptr, "a new front is not found");

@@ -280,10 +280,9 @@ const char* front_lending::broken_invariant(const pool_state& state) noexcept {
 
 // ---- pauses --------------------------------------------------------------------------
 
-lending_pause::lending_pause(guarded<pool_state>& state, front_memory what) noexcept
-    : state_(state) {
+lending_pause::lending_pause(state_cell& state, front_memory what) noexcept : state_(state) {
   for (bool is_more = true; is_more;) {
-    const auto held = state_.lock();
+    const table_lock held(state_);
     if (held->fronts() == nullptr) return;
     if (!is_pausing_) is_pausing_ = held->pause_lending();
     if (what == front_memory::stays) return;
@@ -296,7 +295,7 @@ lending_pause::lending_pause(guarded<pool_state>& state, front_memory what) noex
 
 lending_pause::~lending_pause() {
   if (!is_pausing_) return;
-  const auto state = state_.lock();
+  const table_lock state(state_);
   state->end_pause();
   check(state->fronts() != nullptr, "the fronts of a pool went while it grew");
 }

@@ -16,12 +16,16 @@
 //
 // Thread safety: none of its own; under the lock of the pool's state, and it takes those of fronts.
 // Cost: O(1), but for remove() and validation.
+module;
+#include "../sync/thread_annotations.h"
+
 export module vmm.stream:lending;
 
 import vmm.backend;
 import :front;
 import :geometry;
-import :guarded;
+import :locks;
+import :state_lock;
 import :pool_state;
 import :segment;
 import vmm.std;
@@ -98,16 +102,16 @@ enum class front_memory : std::uint8_t {
 /// For its life nothing is lent. Under the lock of growth; one at a time takes effect.
 class lending_pause {
  public:
-  explicit lending_pause(guarded<pool_state>& state,
-                         front_memory what = front_memory::comes_back) noexcept;
-  ~lending_pause();
+  explicit lending_pause(state_cell& state, front_memory what = front_memory::comes_back) noexcept
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  ~lending_pause() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   lending_pause(const lending_pause&) = delete;
   lending_pause& operator=(const lending_pause&) = delete;
   /// Whether anything was free in a front.
   [[nodiscard]] bool took_any() const noexcept { return took_any_; }
 
  private:
-  guarded<pool_state>& state_;
+  state_cell& state_;
   bool is_pausing_ = false;
   bool took_any_ = false;
 };

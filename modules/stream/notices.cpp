@@ -65,7 +65,7 @@ void remap_board::check_not_telling() const noexcept {
 
 result<remap_subscription> remap_board::add(remap_listener& told) noexcept {
   check_not_telling();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const notices_guard lock(lock_);
   try {
     listeners_.push_back({&told, last_number_ + 1});
   } catch (const std::bad_alloc&) {
@@ -81,7 +81,7 @@ result<remap_subscription> remap_board::add(remap_listener& told) noexcept {
 
 status remap_board::remove(remap_subscription gone) noexcept {
   check_not_telling();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const notices_guard lock(lock_);
   const auto found = std::find_if(listeners_.begin(), listeners_.end(), [&](const listener& each) {
     return each.number == static_cast<std::uint64_t>(gone);
   });
@@ -96,7 +96,7 @@ status remap_board::remove(remap_subscription gone) noexcept {
 
 void remap_board::tell(const remap_notice& notice) noexcept {
   const relief_pause pause;
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const notices_guard lock(lock_);
   check(telling_.load(std::memory_order_relaxed) == 0, "a change is told while another one is");
   telling_.store(this_thread(), std::memory_order_relaxed);
   const bool is_after = notice.kind == remap_kind::mapped;

@@ -22,6 +22,7 @@ import vmm.backend;
 import vmm.std;
 import vmm.support;
 import vmm.sync;
+import :locks;
 
 namespace vmm {
 
@@ -95,9 +96,9 @@ class remap_board {
     std::uint64_t number = 0;
   };
   const process_mark made_in_;
-  sync::mutex mutex_;  // held over the callbacks
-  std::vector<listener> listeners_ VMM_GUARDED_BY(mutex_);
-  std::uint64_t last_number_ VMM_GUARDED_BY(mutex_) = 0;
+  notices_lock lock_;  // held over the callbacks
+  std::vector<listener> listeners_ VMM_GUARDED_BY(rank::notices);
+  std::uint64_t last_number_ VMM_GUARDED_BY(rank::notices) = 0;
   sync::atomic<std::size_t> count_ = 0;
   sync::atomic<std::uint64_t> telling_ = 0;  // the thread
 };

@@ -16,8 +16,9 @@
 //     names it.
 // I5  What a growth or a trim claims is listed nowhere until it is committed or given back.
 // I6  What is lent to fronts is live in I1; how much of it is live there is :lending's to say.
-// I7  One free at most is put off: its block is in no table, its region still a block's, and its
-//     point the last that the clock has shown. Nobody sees that but find_stream() and free_soon().
+// I7  Between two holds of the lock one free at most is deferred: its block is in no table, its
+//     region still a block's, and its point the last that the clock has shown. Only warm_lock's
+//     calls see that.
 //
 // Growth is the growth_planner's, pins and captured graphs are locked_blocks': both are made for a
 // call over the state.
@@ -78,7 +79,7 @@ class alignas(64) pool_state {
   pool_state(const pool_state&) = delete;
   pool_state& operator=(const pool_state&) = delete;
 
-  /// For guarded<pool_state>, which takes it.
+  /// For warm_lock and table_lock, which take it.
   [[nodiscard]] inline sync::spin_lock& own_lock() const noexcept { return lock_; }
 
   // ---- owners ----
@@ -168,13 +169,13 @@ class alignas(64) pool_state {
   [[nodiscard]] result<address> allocate_own(const stream_request& request) noexcept;
   /// Errors: unknown_address, not_allocated, invalid_argument (inside a block).
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
-  /// The same, and what is left to do is put off to the next call: the record of a block that was
-  /// freed at random is in no cache, and comes meanwhile. [I7]
-  [[nodiscard]] inline status free_soon(address at, std::uint32_t stream) noexcept;
-  /// Does what free_soon() has put off. guarded calls it for whoever takes the lock. [I7]
-  inline void settle() noexcept {
-    if (put_off_ != region_id::none) finish_free();
-    debug_check([this] { return put_off_ == region_id::none; }, "a free is still put off");
+  /// The same, and the next call does what is left to do: the record of a block that was freed at
+  /// random is in no cache, and comes meanwhile. [I7]
+  [[nodiscard]] inline status free_deferring(address at, std::uint32_t stream) noexcept;
+  /// Does what free_deferring() has left, before a table is seen. [I7]
+  inline void finish_deferred_free() noexcept {
+    if (deferred_ != region_id::none) finish_free();
+    debug_check([this] { return deferred_ == region_id::none; }, "a free is still deferred");
   }
   /// An unlisted live region that is in no table becomes free for the stream.
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
@@ -379,10 +380,10 @@ class alignas(64) pool_state {
   mutable sync::spin_lock lock_;
   bool looks_closer_ = false;  // whether a request may have to take the slow path
   suspension_phase suspension_ = suspension_phase::running;
-  std::uint16_t put_off_for_ = 0;        // the stream of the block that is put off
-  region_id put_off_ = region_id::none;  // it, in the first segment [I7]
-  std::uint32_t plain_granules_max_;     // as sizes_ has it in bytes, where a part is as a whole
-  address_range first_range_{};          // of the first segment, which most pools need alone
+  std::uint16_t deferred_for_ = 0;        // the stream of the block whose free is deferred
+  region_id deferred_ = region_id::none;  // it, in the first segment [I7]
+  std::uint32_t plain_granules_max_;      // as sizes_ has it in bytes, where a part is as a whole
+  address_range first_range_{};           // of the first segment, which most pools need alone
   segment* first_segment_ = nullptr;
   history_ring* recorder_ = nullptr;
   mappings mappings_;
@@ -403,20 +404,20 @@ class alignas(64) pool_state {
   std::unique_ptr<front_set> fronts_;
 };
 
-inline status pool_state::free_soon(address at, std::uint32_t stream) noexcept {
+inline status pool_state::free_deferring(address at, std::uint32_t stream) noexcept {
   static_assert(stream_progress::max_records <= std::numeric_limits<std::uint16_t>::max());
   const std::uint64_t offset_bytes = at.value - first_range_.base.value;
   const bool is_plain = offset_bytes < first_range_.size_bytes &&
                         offset_bytes % granule_bytes == 0 && !(has_history && recorder_ != nullptr);
   if (!is_plain) [[unlikely]] {
-    settle();
+    finish_deferred_free();
     return free(at, stream);
   }
   debug_check([this] { return first_segment_ != nullptr; }, "addresses lie in no segment");
   segment& in = *first_segment_;
   const std::uint32_t offset = granules_in(offset_bytes);
   in.fetch_ahead(offset);
-  settle();
+  finish_deferred_free();
   const region_id block = in.take_block(offset);
   if (block == region_id::none) [[unlikely]]
     return free(at, stream);
@@ -424,8 +425,8 @@ inline status pool_state::free_soon(address at, std::uint32_t stream) noexcept {
   debug_check([&] { return in.address_of(in.range(block).offset) == at; },
               "a block does not begin where it is found");
   (void)streams_.progress().advance(stream);
-  put_off_ = block;
-  put_off_for_ = static_cast<std::uint16_t>(stream);
+  deferred_ = block;
+  deferred_for_ = static_cast<std::uint16_t>(stream);
   return {};
 }
 

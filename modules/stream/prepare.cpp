@@ -165,7 +165,7 @@ result<bool> stream_pool::is_served(const stream_request& request) {
   std::array<stream_point, handles_max> others;
   std::size_t count = 0;
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     bool is_found = false;
     state->for_each_segment([&](const segment& in) {
       is_found = is_found || in.find_free(request) != region_id::none;
@@ -185,7 +185,7 @@ result<bool> stream_pool::is_served(const stream_request& request) {
 // two steps.
 result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report) {
   check(work.count_granules != 0, "no granule is announced");
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   const named_stream named(named_, driver_->feature_set().canonical(work.stream));
   if (is_suspended()) return memory_suspended;
   check(may_name(named_), "a request that is announced does not name its stream");
@@ -222,7 +222,10 @@ result<bool> stream_pool::map_ahead(growth_plan& plan, prepare_report& report) {
     release_created(mark);
     return mapped.error();
   }
-  state_.with([&](auto& state) { growth_planner(state).commit_ahead(plan); });
+  {
+    const table_lock state(state_);
+    growth_planner(*state).commit_ahead(plan);
+  }
   report.created_bytes += plan.create_granules * granule_bytes;
   report.moved_bytes += plan.moved_granules * granule_bytes;
   return true;
@@ -232,7 +235,7 @@ result<bool> stream_pool::map_ahead(growth_plan& plan, prepare_report& report) {
 void stream_pool::unmap_ahead(prepare_report& report) {
   constexpr std::uint32_t steps_max = 256;
   for (std::uint32_t step = 0; step < steps_max; ++step) {
-    const growth_turn turn(way_in());
+    const growth_guard growing(entry_);
     const std::uint64_t before = stale_count();
     if (is_suspended() || before <= options_.rules.zombie_count_max / 2) return;
     reap(1);
@@ -276,13 +279,13 @@ prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stre
     (void)trim(free_bytes - std::min(free_bytes, report.created_bytes));
     report.created_bytes = 0;
   }
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   report.failure = with_figures(report.failure, size_bytes);
   return report;
 }
 
 std::uint64_t stream_pool::missing_bytes(const preparation& work) {
-  const auto state = state_.lock();
+  const table_lock state(state_);
   const std::uint32_t number = state->find_stream(work.stream);
   std::uint32_t largest = 0;
   if (number != pool_state::no_stream) {

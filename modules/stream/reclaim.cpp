@@ -90,7 +90,7 @@ void stream_pool::reap(std::size_t count_max) {
     if (oldest == nullptr) return;
     check(oldest->is == unmap_entry::place::asked, "a mapping was taken that others may take");
     const bool unmapped = unmap_if_passed(*oldest);
-    const auto state = state_.lock();
+    const table_lock state(state_);
     if (unmapped) {
       state->stale_unmapped(*oldest);
     } else {
@@ -113,7 +113,7 @@ bool stream_pool::unmap_if_passed(mapping& taken) {
 void stream_pool::reap_in_steps() {
   constexpr std::uint64_t step = 64;
   for (std::uint64_t left = stale_count(); left != 0; left -= std::min(left, step)) {
-    const growth_turn turn(way_in());
+    const growth_guard growing(entry_);
     if (is_suspended()) return;
     reap(std::min(left, step));
   }
@@ -143,7 +143,10 @@ status stream_pool::unmap_idle(std::uint64_t size_bytes) {
     const status unmapped = outcome ? unmap_handle(*gone) : outcome;
     if (unmapped) continue;
     if (outcome) outcome = unmapped;
-    state_.with([&](auto& state) { state.handle_stays(*gone); });
+    {
+      const table_lock state(state_);
+      state->handle_stays(*gone);
+    }
   }
   return outcome;
 }
@@ -158,7 +161,10 @@ status stream_pool::unmap_handle(handle_record& gone) {
           "a mapping is unmapped that somebody asks about");
     if (status unmapped = unmap(*gone.stale_mappings, remap_kind::unmapped); !unmapped)
       return unmapped;
-    state_.with([&](auto& state) { state.stale_unmapped(*gone.stale_mappings); });
+    {
+      const table_lock state(state_);
+      state->stale_unmapped(*gone.stale_mappings);
+    }
   }
   const bool is_suspended = gone.memory->is_suspended;
   if (!is_suspended || gone.memory->mapping_count != 0) {
@@ -183,7 +189,7 @@ result<bool> stream_pool::trim_step(std::uint64_t limit_bytes) {
   const auto numbers = [this] {
     return state_.with([](auto& state) { return state.statistics(); });
   };
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   if (is_suspended()) return false;  // nothing is free that has memory
   const lending_pause pause(state_);
   const pool_statistics before = numbers();
@@ -202,7 +208,7 @@ trim_report stream_pool::trim(std::uint64_t limit_bytes) {
   if (!is_ready()) return report;
   result<bool> unmapped = true;
   {
-    const growth_turn turn(way_in());
+    const growth_guard growing(entry_);
     const lending_pause pause(state_);
     if (status marked = mark_batches(); !marked && !is_put_off(marked.error()))
       unmapped = marked.error();

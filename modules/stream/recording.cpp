@@ -71,9 +71,8 @@ void pool_state::note_block_now(history_kind kind, const segment& in, region_id 
 void stream_pool::note(const history_note& what) noexcept {
   if (!recorder_) return;
   check(what.kind != history_kind::none, "an event of no kind is noted");
-  state_.with([&](auto&) {
-    if (recorder_) recorder_->note(what);
-  });
+  const table_lock state(state_);
+  if (recorder_) recorder_->note(what);
 }
 
 void stream_pool::record(const history_note& what) noexcept {
@@ -106,7 +105,7 @@ void stream_pool::note_growth(const stream_request& request, history_kind what,
                               address at) noexcept {
   if (!recorder_) return;
   check(what == history_kind::grow || at.value % granule_bytes == 0, "a growth serves no block");
-  const auto state = state_.lock();
+  const table_lock state(state_);
   if (!recorder_) return;
   recorder_->note(
       {what, {at, request.block_bytes()}, state->progress().shown_handle(request.stream)});
@@ -117,7 +116,7 @@ result<address> stream_pool::note_served(const stream_request& request, std::uin
   if (!recorder_ || !served) return served;
   check(served->value != 0, "a request is served with nothing");
   check(request.block_bytes() >= asked_bytes, "a block is smaller than was asked for");
-  const auto state = state_.lock();
+  const table_lock state(state_);
   if (!recorder_) return served;
   recorder_->note_block(history_kind::allocated, {*served, request.block_bytes()}, asked_bytes,
                         state->progress().shown_handle(request.stream));
@@ -212,9 +211,9 @@ status stream_pool::start_history(const history_options& how) {
   result<std::unique_ptr<history_ring>> made = history_ring::make(how);
   if (!made) return made.error();
   check(*made != nullptr, "a ring is made that is none");
-  const growth_turn turn(way_in());
-  const sync::lock_guard<sync::mutex> lock(history_lock_);
-  const auto state = state_.lock();
+  const growth_guard growing(entry_);
+  const history_guard lock(history_lock_);
+  const table_lock state(state_);
   if (recorder_) return refuse(errc::in_use, "the pool's history is being recorded already");
   recorder_.begin(std::move(*made));
   state->set_recorder(recorder_.get());
@@ -225,7 +224,7 @@ status stream_pool::start_history(const history_options& how) {
 result<history> stream_pool::stop_history() {
   if (status idle = nothing_to_do(); !idle) return idle.error();
   std::unique_ptr<history_ring> ended;  // goes after the locks
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   result<history> taken = take(history_end::ends, ended);
   check(!taken || !recorder_, "a history that has ended is recorded");
   // Until now frees are written to the ring that has ended, and that nobody reads any more.
@@ -234,7 +233,7 @@ result<history> stream_pool::stop_history() {
 }
 
 result<history> stream_pool::take(history_end how, std::unique_ptr<history_ring>& ended) const {
-  const sync::lock_guard<sync::mutex> lock(history_lock_);
+  const history_guard lock(history_lock_);
   if (!recorder_)
     return refuse(errc::invalid_argument,
                   "nobody records the pool's history: give it a memory_options::recorder, or start "
@@ -244,7 +243,7 @@ result<history> stream_pool::take(history_end how, std::unique_ptr<history_ring>
   const history_ring& ring = *recorder_.get();
   const pool_state* looked_at = nullptr;
   const auto with_lock = [&](auto&& work) {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     looked_at = &*state;
     work();
   };

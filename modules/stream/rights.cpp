@@ -38,12 +38,11 @@ status stream_pool::list_mapped(std::vector<address_range>& out) {
     }
   };
   try {
-    state_.with([&](auto& state) {
-      state.for_each_segment([&](const segment& in) {
-        const region_map& regions = in.regions();
-        for (region_id r = regions.first(); r != region_id::none; r = regions.after(r))
-          add_region(in, in.range(r));
-      });
+    const table_lock state(state_);
+    state->for_each_segment([&](const segment& in) {
+      const region_map& regions = in.regions();
+      for (region_id r = regions.first(); r != region_id::none; r = regions.after(r))
+        add_region(in, in.range(r));
     });
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a list of mappings");
@@ -76,7 +75,7 @@ status stream_pool::check_peers(std::span<const access_grant> grants) const {
 status stream_pool::set_peers(std::span<const access_grant> grants) {
   if (status ready = set_up(); !ready) return ready;
   if (status valid = check_peers(grants); !valid) return valid;
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   // Before and after a suspension or resumption, what is mapped then gets its rights then.
   const suspension_phase phase = state_.with([](auto& state) { return state.suspension(); });
   if (phase == suspension_phase::changing) return memory_suspended;
@@ -101,13 +100,16 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
   if (given) return given;
   const status undone = parts_->remaps.set_rights(before);
   check(undone.has_value(), "rights that were in force do not fit into their list");
-  if (try_to_close([&] { return give_access(mapped); })) parts_->remaps.forget_others(before);
+  const status taken_back = try_to_close([&] {
+    assume_held(rank::growth);
+    return give_access(mapped);
+  });
+  if (taken_back) parts_->remaps.forget_others(before);
   return given;
 }
 
 // ---- rights of one block -------------------------------------------------------------
 
-// Under the lock of growth, as all that is about own_rights_.
 const grant_list* stream_pool::rights_of(address at) const noexcept {
   const auto found = std::find_if(own_rights_.begin(), own_rights_.end(),
                                   [at](const auto& each) { return each->range.contains(at); });
@@ -170,7 +172,7 @@ status stream_pool::set_access(address at, std::span<const access_grant> grants)
                   "memory_options::contents fills what is freed: give rights to all of the pool's "
                   "memory");
   }
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   if (is_suspended()) return memory_suspended;
   end_freed_rights();
   const result<std::size_t> held = keep_block(at);
@@ -179,7 +181,10 @@ status stream_pool::set_access(address at, std::span<const access_grant> grants)
   check(of.range.base == at, "another block is held than was named");
   const status given = give_own_rights(of, grants);
   if (given || !of.rights.empty()) return given;
-  state_.with([&](auto& state) { (void)locked_blocks(state).let_go(at); });
+  {
+    const table_lock state(state_);
+    (void)locked_blocks(*state).let_go(at);
+  }
   own_rights_.erase(own_rights_.begin() + static_cast<std::ptrdiff_t>(*held));
   return given;
 }
@@ -187,7 +192,7 @@ status stream_pool::set_access(address at, std::span<const access_grant> grants)
 // Whether a freed block's work has finished, and it has the rights of all again, and is free.
 bool stream_pool::take_rights_away(own_rights& of) {
   if (!of.is_freed) {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     const std::uint32_t owner = locked_blocks(*state).freed_by(of.range.base);
     if (owner == pool_state::no_stream) return false;
     of.last_use = state->streams().free_point(owner);
@@ -216,7 +221,10 @@ bool stream_pool::take_rights_away(own_rights& of) {
 // What the driver refuses, or is still in use, is tried again by a later call.
 void stream_pool::end_freed_rights() {
   if (own_rights_.empty()) return;
-  std::erase_if(own_rights_, [this](const auto& each) { return take_rights_away(*each); });
+  std::erase_if(own_rights_, [this](const auto& each) {
+    assume_held(rank::growth);
+    return take_rights_away(*each);
+  });
 }
 
 // ---- blocks of whole mappings ----------------------------------------------------------
@@ -235,7 +243,7 @@ result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_han
   }
   const result<address> at = [&] {
     if (options_.watcher == nullptr) return allocate_mappings({size_bytes}, stream);
-    const watched_turn turn(watcher_turns());
+    const observer_guard observed(entry_);
     const result<address> made = allocate_mappings({size_bytes}, stream);
     if (made) tell([&](block_watcher& who) { who.allocated({*made, size_bytes}); });
     return made;
@@ -264,7 +272,7 @@ result<address> stream_pool::allocate_mappings(const block_shape& shape, stream_
 }
 
 result<address> stream_pool::allocate_mappings_in_turn(slow_call& call, relief_pass& relief) {
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   const named_stream named(named_, driver_->feature_set().canonical(call.stream));
   if (is_suspended()) return memory_suspended;
   check(may_name(named_), "a request of whole mappings does not name its stream");
@@ -294,8 +302,12 @@ result<address> stream_pool::allocate_apart(const stream_request& request, relie
   growth_effort effort{.may_move = false, .use_all_free = true, .apart = true};
   growth_attempt attempt{.request = request, .relief = &relief};
   shortage_ladder ladder;
-  const auto grow_once = [&] { return try_growth(request, effort); };
+  const auto grow_once = [&] {
+    assume_held(rank::growth);
+    return try_growth(request, effort);
+  };
   const auto give_back = [&]() -> result<bool> {
+    assume_held(rank::growth);
     const pressing_turn pressing(is_pressing_);
     const result<bool> more = relieve(attempt, ladder);
     if (!more || !*more) return more;
@@ -340,10 +352,9 @@ result<std::vector<memory_segment>> stream_pool::segments(address_range range) {
   };
   status done = refuse(errc::unknown_address, "the address is not of this pool");
   try {
-    state_.with([&](auto& state) {
-      state.for_each_segment([&](const segment& in) {
-        if (in.where().range.contains(range.base)) done = list(in);
-      });
+    const table_lock state(state_);
+    state->for_each_segment([&](const segment& in) {
+      if (in.where().range.contains(range.base)) done = list(in);
     });
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a list of segments");
@@ -375,8 +386,15 @@ result<address_range> stream_pool::whole_block(address at) {
   });
 }
 
+// A suspension that began after the block was made waits, or has the block's memory already: then
+// the block goes back.
 result<address> stream_pool::fill_acquired(address at, stream_handle stream) {
   if (options_.contents == contents_rule::zero_on_release) return at;
+  const change_guard changing(&change_lock_);
+  if (!may_fill()) {
+    (void)free_told(at, stream);
+    return memory_suspended;
+  }
   const result<address_range> whole = whole_block(at);
   check(whole.has_value(), "a block is not live that was just made");
   const std::uint8_t value = options_.contents == contents_rule::poison ? poison_byte : 0;
@@ -389,8 +407,8 @@ result<address> stream_pool::fill_acquired(address at, stream_handle stream) {
 // Whether blocks have their memory. A thread that is to change that waits for a lock that this one
 // has, and has changed nothing yet; in a callback of the change itself part of it may be gone.
 bool stream_pool::may_fill() {
-  check(clears_on_release(), "it is asked in vain whether a block may be filled");
-  const auto state = state_.lock();
+  check(options_.contents != contents_rule::none, "a block is filled that keeps its bytes");
+  const table_lock state(state_);
   const suspension_phase phase = state->suspension();
   if (phase != suspension_phase::changing) return phase == suspension_phase::running;
   if (changer_.load(std::memory_order_relaxed) == this_thread()) return false;

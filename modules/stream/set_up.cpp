@@ -35,7 +35,7 @@ constexpr std::uint64_t segment_bytes_max = std::uint64_t{max_range_granules} * 
 status stream_pool::set_up() {
   if (!gate_.is_here()) return refuse_forked();
   if (is_ready()) return {};
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   if (is_ready()) return {};
   if (parts_ == nullptr) {
     if (status made = make_parts(); !made) return made;
@@ -82,15 +82,6 @@ status stream_pool::free_closed(address at, stream_handle stream) {
   if (status entered = enter_closed_to_free(); !entered) return entered;
   check(is_ready(), "a pool frees before it is set up");
   return watches_closed(stream) ? free_watched(at, stream) : free_uncaptured(at, stream);
-}
-
-watcher_lock* stream_pool::watcher_turns() const noexcept {
-  check(options_.watcher == nullptr || watches_, "a watcher is there and not looked for");
-  return options_.watcher == nullptr ? nullptr : &watcher_lock_;
-}
-
-growth_turn::way_in stream_pool::way_in() const noexcept {
-  return {board_, watcher_turns(), growth_lock_, *driver_, watches_capture_};
 }
 
 error stream_pool::why_not_ready() const noexcept {
@@ -170,7 +161,10 @@ status stream_pool::map_first_pages() {
     release_created(mark);
     return is_shortage(mapped.error().code) ? with_figures(mapped.error(), size_bytes) : mapped;
   }
-  state_.with([&](auto& state) { growth_planner(state).commit_free(*plan); });
+  {
+    const table_lock state(state_);
+    growth_planner(*state).commit_free(*plan);
+  }
   return {};
 }
 
@@ -182,6 +176,7 @@ stream_pool::~stream_pool() {
   status closed = nothing_to_do();
   if (closed && parts_ != nullptr) {
     gate_.close(gate_reason::goes_away);
+    const ending_guard alone(gate_);
     end_all_rights();
     report_live();
     closed = close();
@@ -217,12 +212,22 @@ void stream_pool::report_live() noexcept {
 status stream_pool::finish_streams() {
   check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
   if (parts_->time.marks_all()) {
-    if (status marked = try_to_close([&] { return mark_batches(); }); !marked) return marked;
+    const status marked = try_to_close([&] {
+      assume_held(rank::growth);
+      return mark_batches();
+    });
+    if (!marked) return marked;
   }
-  if (!names_streams_) return try_to_close([&] { return finish_all_work(); });
+  if (!names_streams_) {
+    return try_to_close([&] {
+      assume_held(rank::growth);
+      return finish_all_work();
+    });
+  }
   const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
   for (std::uint32_t stream = 0; stream < streams; ++stream) {
     const status waited = try_to_close([&] {
+      assume_held(rank::growth);
       const result<bool> finished = finish_stream(stream);
       return finished ? status{} : status{finished.error()};
     });
@@ -237,7 +242,7 @@ result<bool> stream_pool::finish_stream(std::uint32_t stream) {
   stream_point last;
   bool is_active = false;
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     is_active = state->progress().phase_of(stream) == stream_phase::active;
     if (is_active) handle = state->progress().active_handle(stream);
     last = state->progress().last_point(stream);
@@ -262,9 +267,13 @@ status stream_pool::close() {
   const undisturbed capture(*driver_, watches_capture_);
   fronts_.store(nullptr, std::memory_order_release);  // remap callbacks may free
   if (status finished = finish_streams(); !finished) return finished;
-  state_.with([](auto& state) { state.release_all(); });
+  {
+    const table_lock state(state_);
+    state->release_all();
+  }
   bool has_addresses = true;
   return close_core(*parts_, [&]() -> status {
+    assume_held(rank::growth);
     if (status unmapped = unmap_all(); !unmapped) return unmapped;
     if (std::exchange(has_addresses, false)) give_addresses_back();
     return {};

@@ -64,7 +64,7 @@ result<address> stream_pool::allocate_aligned_uncaptured(const block_shape& shap
   if (!counted) return counted.error();
   if (!counted->is_aligned()) return allocate_uncaptured(shape.size_bytes, stream);
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     stream_request request = *counted;
     request.stream = state->find_stream(stream);
     bool starved = false;

@@ -47,10 +47,13 @@ result<address> stream_pool::grow_short(growth_attempt& attempt, const error& ca
   if (!attempt.was_refused) attempt.may_wait = may_mark_all();  // beside captures that were seen
   shortage_ladder ladder;
   const auto again = [&] {
+    assume_held(rank::growth);
     return ladder.waits_begun == 0 ? grow_from_passed(attempt) : grow_after_wait(attempt);
   };
-  const result<address> grown =
-      retry_while_short(result<address>{cause}, again, [&] { return relieve(attempt, ladder); });
+  const result<address> grown = retry_while_short(result<address>{cause}, again, [&] {
+    assume_held(rank::growth);
+    return relieve(attempt, ladder);
+  });
   check(grown || ladder.has_asked, "a request is given up before anything was tried");
   if (!grown && attempt.relief != nullptr && attempt.relief->has_stopped) return grown;
   if (!grown && grown.error().code == errc::out_of_memory && options_.spill) {
@@ -145,6 +148,7 @@ result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
   check(may_alias_ || !effort.may_move, "memory moves that can be mapped only once");
   const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
   const auto grow_once = [&]() -> result<address> {
+    assume_held(rank::growth);
     const result<address> grown = try_growth(attempt.request, effort);
     if (grown || !attempt.request.is_aligned() || !is_shortage(grown.error().code)) return grown;
     growth_effort apart = effort;
@@ -163,7 +167,7 @@ result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
 
 // What another thread is just releasing is gone when this returns: it is not missed.
 trim_report stream_pool::release_cached() {
-  const sync::lock_guard<release_lock> releasing(release_lock_);
+  const release_guard releasing(release_lock_);
   const trim_report released = parts_->memory.trim(0);
   check((released.released_count == 0) == (released.released_bytes == 0),
         "bytes went back in no handle");
@@ -192,7 +196,7 @@ void stream_pool::mark_created(slow_call& call) const noexcept {
 // Under the lock of growth.
 void stream_pool::release_created(std::uint64_t mark) {
   check(parts_ != nullptr, "memory is released before there is a pool");
-  const sync::lock_guard<release_lock> releasing(release_lock_);
+  const release_guard releasing(release_lock_);
   const trim_report released = parts_->memory.release_created(mark);
   if (released.released_bytes == 0) return;
   note({history_kind::trimmed, {{}, released.released_bytes}});
@@ -220,7 +224,7 @@ status stream_pool::check_can_fit(const slow_call& call) {
   std::uint64_t live_bytes =
       state_.with([](auto& state) { return state.live_granules(); }) * granule_bytes;
   if (!exceeds(budget_bytes, live_bytes) && !exceeds(device_bytes, live_bytes)) return {};
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   if (is_suspended()) return memory_suspended;
   live_bytes = state_.with([](auto& state) {
     return state.statistics().live_bytes - waiting_granules(state) * granule_bytes;
@@ -241,7 +245,7 @@ result<address> stream_pool::end_failed(const slow_call& call, const error& why)
   check(why.code != errc::none, "a request that succeeded is taken for a failure");
   const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
   if (!call.created_mark && !is_short) return why;
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   if (call.created_mark) release_created(*call.created_mark);
   return is_short ? with_figures(why, call.size_bytes) : why;
 }
@@ -293,7 +297,10 @@ void stream_pool::report_shortage(growth_attempt& attempt, const error& cause) {
   attempt.tried.failure = cause.code;
   attempt.tried.held_bytes = parts_->memory.statistics().footprint_bytes;
   attempt.tried.budget_bytes = options_.budget_bytes;
-  state_.with([&](auto& state) { state.write_shortage(attempt.request, attempt.tried); });
+  {
+    const table_lock state(state_);
+    state->write_shortage(attempt.request, attempt.tried);
+  }
   note_shortage();
 }
 

@@ -49,7 +49,7 @@ result<address> stream_pool::allocate_told(const block_shape& shape, stream_hand
   if (options_.watcher != nullptr) [[unlikely]] {
     board_.check_not_watching();
     return with_relief(relief_, shape.size_bytes, [&](relief_pass&) -> result<address> {
-      const watched_turn turn(watcher_turns());
+      const observer_guard observed(entry_);
       const result<address> at = check_capture_and_allocate(shape, stream);
       if (at) tell([&](block_watcher& who) { who.allocated({*at, shape.size_bytes}); });
       return at;
@@ -85,9 +85,7 @@ status stream_pool::free_filled(address at, stream_handle stream) {
   check(watches_ || watches_capture_, "a call that nobody watches takes the slow way");
   if (!clears_on_release()) [[likely]]
     return free_told(at, stream);
-  // A callback's thread has the lock of growth: nobody else suspends memory meanwhile.
-  if (board_.is_telling_here()) return fill_and_free(at, stream);
-  const sync::lock_guard<sync::recursive_mutex> changing(changing_mutex_);
+  const change_guard changing(board_.is_telling_here() ? nullptr : &change_lock_);
   return fill_and_free(at, stream);
 }
 
@@ -108,7 +106,7 @@ status stream_pool::free_told(address at, stream_handle stream) {
       return free_captured(at, stream, *seen);
   }
   if (options_.watcher != nullptr) [[unlikely]] {
-    const watched_turn turn(watcher_turns());
+    const observer_guard observed(entry_);
     const bool is_locked =
         state_.with([&](auto& state) { return locked_blocks(state).is_locked(at); });
     const status freed = free_uncaptured(at, stream);
@@ -120,7 +118,7 @@ status stream_pool::free_told(address at, stream_handle stream) {
 
 result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
   if (status named = check_stream(stream); !named) return named.error();
-  const auto state = state_.lock();
+  const table_lock state(state_);
   const std::uint32_t known = state->find_stream(stream);
   if (known != pool_state::no_stream) return known;
   const result<std::uint32_t> added = state->add_stream(driver_->feature_set().canonical(stream));
@@ -129,13 +127,12 @@ result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
 }
 
 status stream_pool::free_on_new_stream(pool_state& state, address at, stream_handle stream) {
-  state.settle();
   if (status named = check_stream(stream); !named) return named;
   if (status live = locked_blocks(state).check_live(at); !live) return live;
   const result<std::uint32_t> added = state.add_stream(driver_->feature_set().canonical(stream));
   if (!added) return added.error();
   check(state.find_stream(stream) == *added, "a new stream is not found");
-  return state.free_soon(at, *added);
+  return state.free(at, *added);
 }
 
 result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream_handle given) {
@@ -152,7 +149,7 @@ result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream
 
 result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& relief) {
   check(call.request.count_granules != 0, "no granule is asked for");
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   const named_stream named(named_, call.stream);
   if (is_suspended()) return memory_suspended;
   poll_retired_streams();
@@ -200,7 +197,7 @@ result<std::uint32_t> stream_pool::count_granules(std::uint64_t size_bytes) {
 
 status stream_pool::pin(address at) {
   if (!is_ready()) return why_not_ready();
-  const auto state = state_.lock();
+  const table_lock state(state_);
   if (state->suspension() != suspension_phase::running) return memory_suspended;
   return locked_blocks(*state).pin(at);
 }
@@ -219,7 +216,7 @@ result<address> stream_pool::reuse(const stream_request& request) {
   std::array<stream_point, others_count_max> others;
   std::size_t count = 0;
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     const result<address> own = state->allocate_own(request);
     if (!own || *own) return own;
     count = state->other_stream_candidates(request, others);
@@ -235,7 +232,7 @@ result<address> stream_pool::reuse_passed(const stream_request& request,
   for (const stream_point& point : others) {
     if (status asked = poll_events(point); !asked) return asked.error();
   }
-  const auto state = state_.lock();
+  const table_lock state(state_);
   const result<other_stream_claim> claim = state->claim_from_other(request, {.passed_only = true});
   if (!claim) return claim.error();
   if (claim->region == region_id::none) return address{};
@@ -283,7 +280,7 @@ result<address> stream_pool::reuse_behind_wait(const growth_attempt& attempt,
   if (claim->region == region_id::none) return address{};
   check(claim->last_use.stream != attempt.request.stream, "a stream waits for itself");
   const status ordered = order_behind(claim->last_use, attempt.request.stream);
-  const auto state = state_.lock();
+  const table_lock state(state_);
   if (ordered) return state->settle_claim(*claim);
   state->return_claim(*claim);
   return ordered.error();
@@ -324,7 +321,10 @@ result<address> stream_pool::try_growth(const stream_request& request, growth_ef
   result<growth_plan> plan = plan_growth(request, effort);
   if (!plan) return plan.error();
   if (!may_succeed(*plan, effort)) {
-    state_.with([&](auto& state) { growth_planner(state).abandon(*plan, 0); });
+    {
+      const table_lock state(state_);
+      growth_planner(*state).abandon(*plan, 0);
+    }
     return *effort.refusal;
   }
   if (const status mapped = map_planned(*plan); !mapped) {
@@ -353,7 +353,10 @@ status stream_pool::map_planned(growth_plan& plan) {
   check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
   check(!outcome.done || !plan.slots.empty(), "a target is mapped that has no slot");
   if (outcome.done) return {};
-  state_.with([&](auto& state) { growth_planner(state).abandon(plan, outcome.standing_count); });
+  {
+    const table_lock state(state_);
+    growth_planner(*state).abandon(plan, outcome.standing_count);
+  }
   parts_->memory.give_back(outcome.fresh, 0);
   return outcome.done;
 }
@@ -375,7 +378,7 @@ result<growth_plan> stream_pool::plan_growth(const stream_request& request, grow
   for (int tries = 0; tries < tries_max; ++tries) {
     std::uint64_t stale = 0;
     {
-      const auto state = state_.lock();
+      const table_lock state(state_);
       result<growth_plan> planned = growth_planner(*state).plan(request, effort);
       check(!planned || planned->at.value != 0, "a growth has no address");
       if (planned || planned.error().code != errc::out_of_addresses) return planned;

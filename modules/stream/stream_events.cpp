@@ -25,7 +25,7 @@ status stream_pool::poll_events(const stream_point& point) {
   std::size_t count = 0;
   point_answer answer;
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     answer = state->progress().ask(point);
     if (answer.is == point_answer::kind::passed) return {};
     count = state->progress().marks_of(point.stream, marks);
@@ -43,7 +43,10 @@ status stream_pool::poll_events(const stream_point& point) {
     const result<bool> finished = parts_->time.passed(marks[i].mark);
     if (!finished) return finished.error();
     if (!*finished) return {};
-    state_.with([&](auto& state) { state.progress().note_passed(marks[i].at); });
+    {
+      const table_lock state(state_);
+      state->progress().note_passed(marks[i].at);
+    }
   }
   return {};
 }
@@ -70,13 +73,13 @@ void stream_pool::poll_retired_streams() {
   for (; looks != 0; --looks) {
     stream_point last;
     {
-      const auto state = state_.lock();
+      const table_lock state(state_);
       const std::uint32_t stream = state->progress().next_retired();
       if (stream == pool_state::no_stream) return;
       last = state->progress().last_point(stream);
     }
     if (!poll_events(last)) continue;
-    const auto state = state_.lock();
+    const table_lock state(state_);
     check(state->streams().phase_of(last.stream) == stream_phase::retired,
           "a stream in use is taken as forgotten");
     if (state->progress().passed(last)) state->clear_retired(last.stream);
@@ -85,15 +88,25 @@ void stream_pool::poll_retired_streams() {
 
 // ---- marks -------------------------------------------------------------------------
 
-// Records the event that a point wants. Under the lock of growth, so that the stream is not
+// Records the event that a point wants. With the lock of growth, so that the stream is not
 // forgotten meanwhile.
 result<ticket_ref> stream_pool::record(mark_order&& order) {
   const result<fresh_mark> fresh = make_mark(order.handle());
   if (!fresh) return fresh.error();
-  const auto state = state_.lock();
+  const table_lock state(state_);
   ++state->totals().mark_count;
   note_mark(*state, std::move(order), *fresh);
   return fresh->ticket;
+}
+
+// The same where no event stands for the stream's work.
+result<ticket_ref> stream_pool::record_by_name(mark_order&& order) {
+  const result<ticket_ref> own = mark_by_name(order.handle());
+  if (!own) return own;
+  const table_lock state(state_);
+  ++state->totals().mark_count;
+  note_mark(*state, std::move(order), {*own, false});
+  return own;
 }
 
 void stream_pool::note_mark(pool_state& state, mark_order&& order,
@@ -111,14 +124,9 @@ result<stream_pool::fresh_mark> stream_pool::make_mark(stream_handle stream) {
   const bool has_event_of_all = parts_->time.marks_all();
   check(has_event_of_all || names_streams_, "a stream is neither named nor covered");
   if (may_name(stream)) {
-    const result<ticket_ref> own = mark_stream(stream);
+    const result<ticket_ref> own = has_event_of_all ? mark_stream(stream) : mark_by_name(stream);
     if (own) return fresh_mark{*own, false};
-    if (own.error().code != errc::invalid_argument) return own.error();
-    if (!has_event_of_all) {
-      error refused = own.error();  // with the driver's code
-      if (stream != named_) refused.detail = stream_lost.detail;
-      return refused;
-    }
+    if (own.error().code != errc::invalid_argument || !has_event_of_all) return own.error();
   }
   check(has_event_of_all, "a stream is not named, and no event stands for its work");
   const result<ticket_ref> all = mark_everything();
@@ -126,11 +134,21 @@ result<stream_pool::fresh_mark> stream_pool::make_mark(stream_handle stream) {
   return fresh_mark{*all, true};
 }
 
+// The same where no event stands for the stream's work.
+result<ticket_ref> stream_pool::mark_by_name(stream_handle stream) {
+  check(may_name(stream) && !parts_->time.marks_all(), "a stream is named that need not be");
+  const result<ticket_ref> own = mark_stream(stream);
+  if (own || own.error().code != errc::invalid_argument || stream == named_) return own;
+  error refused = own.error();  // with the driver's code
+  refused.detail = stream_lost.detail;
+  return refused;
+}
+
 // Behind all work of the device, where no capture is known that the event would spoil. The driver's
 // own refusal is that of a capture.
 result<ticket_ref> stream_pool::mark_everything() {
-  const sync::lock_guard<mark_lock> marking(mark_lock_);
-  if (status quiet = check_nothing_captured(); !quiet) return quiet.error();
+  const events_guard marking(events_lock_);
+  if (status quiet = check_nothing_captured(named_); !quiet) return quiet.error();
   check(captures_announced_ == 0, "an event of all streams is recorded in a capture");
   check(parts_->time.marks_all(), "an event of all streams is recorded, and there is none");
   result<ticket_ref> all = parts_->time.mark_all();
@@ -145,7 +163,7 @@ status stream_pool::finish_all_work() {
   if (!all) return all.error();
   if (status waited = parts_->time.wait(*all); !waited) return waited;
   check(all->known_passed(), "all work was waited for and goes on");
-  const auto state = state_.lock();
+  const table_lock state(state_);
   for (std::uint32_t stream = 0; stream < state->progress().count(); ++stream) {
     const stream_phase phase = state->progress().phase_of(stream);
     if (phase == stream_phase::active || phase == stream_phase::retired)
@@ -187,7 +205,7 @@ status stream_pool::order_behind(const stream_point& point, std::uint32_t stream
   if (!mark) return mark.error();
   stream_handle handle{};
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     if (state->progress().passed(point)) return {};
     check(point.stream != stream, "a stream waits for itself");
     handle = state->progress().active_handle(stream);
@@ -204,7 +222,7 @@ result<bool> stream_pool::wait_for(const stream_point& point) {
   point_answer answer;
   stream_handle handle{};
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     check(point.stream < state->progress().count(), "a record is waited for that is not there");
     answer = state->progress().ask(point);
     if (answer.is == point_answer::kind::passed) return false;
@@ -216,7 +234,10 @@ result<bool> stream_pool::wait_for(const stream_point& point) {
   const status waited = mark ? parts_->time.wait(*mark) : status{mark.error()};
   note({history_kind::passed, {}, handle});
   if (!waited) return waited.error();
-  state_.with([&](auto& state) { state.progress().note_passed(point); });
+  {
+    const table_lock state(state_);
+    state->progress().note_passed(point);
+  }
   return true;
 }
 
@@ -230,7 +251,10 @@ status stream_pool::synchronize() {
   for (const known_mark& each : marks) {
     waited = parts_->time.wait(each.mark);
     if (!waited) break;
-    state_.with([&](auto& state) { state.progress().note_passed(each.at); });
+    {
+      const table_lock state(state_);
+      state->progress().note_passed(each.at);
+    }
   }
   if (!marks.empty()) note({history_kind::passed});
   return waited;
@@ -239,7 +263,7 @@ status stream_pool::synchronize() {
 // Marks for what streams have not finished. Waiting for them needs no lock: others grow meanwhile,
 // and streams may be forgotten.
 status stream_pool::mark_all(std::vector<known_mark>& out) {
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   const lending_pause pause(state_);  // what was freed in fronts is freed for all to see
   if (status marked = mark_batches(); !marked) return marked;
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
@@ -248,7 +272,7 @@ status stream_pool::mark_all(std::vector<known_mark>& out) {
     stream_point last;
     point_answer answer;
     {
-      const auto state = state_.lock();
+      const table_lock state(state_);
       last = state->progress().last_point(stream);
       answer = state->progress().ask(last);
       if (answer.is == point_answer::kind::passed) continue;
@@ -267,13 +291,13 @@ status stream_pool::mark_all(std::vector<known_mark>& out) {
 status stream_pool::forget(stream_handle stream) {
   if (status named = check_stream(stream); !named) return named;
   if (!is_ready()) return nothing_to_do();
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   const named_stream named(named_, driver_->feature_set().canonical(stream));
   note_uncaptured(stream);
   check(may_name(named_), "a stream that is forgotten cannot be named");
   stream_point last;
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     const std::uint32_t number = state->find_stream(stream);
     if (number == pool_state::no_stream) return {};
     if (status removed = front_lending(*state).remove(stream); !removed) return removed;
@@ -282,8 +306,8 @@ status stream_pool::forget(stream_handle stream) {
   }
   if (status asked = poll_events(last); !asked) return asked;
   {
-    const sync::lock_guard<mark_lock> no_mark(mark_lock_);  // which would ask about the stream
-    const auto state = state_.lock();
+    const events_guard no_mark(events_lock_);  // which would ask about the stream
+    const table_lock state(state_);
     if (!state->progress().all_marked(last.stream))
       return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");
     if (status provided = state->provide_shared(); !provided) return provided;

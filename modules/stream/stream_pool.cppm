@@ -23,7 +23,7 @@
 // driver in calls that name it (docs/decisions/0028).
 //
 // Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
-// of its own, and no driver call is made under the short one (vmm.stream:guarded has the order).
+// of its own, and no driver call is made under the short one (vmm.stream:locks has the order).
 // Cost: allocate and free on one stream make no event and no driver call, but for asking whether
 // the stream is being captured where the options want that and the stream can be; their bookkeeping
 // is O(1) but for a search of fixed depth. Growth costs driver calls by handles moved and created.
@@ -40,14 +40,15 @@ import :captures;
 import :front;
 import :gate;
 import :geometry;
+import :growth_entry;
 import :growth_planner;
-import :guarded;
 import :lending;
 import :locked;
+import :locks;
 import :mappings;
 import :pool_state;
 import :segment;
-import :turns;
+import :state_lock;
 import vmm.history;
 import vmm.optimizer;
 import vmm.std;
@@ -89,7 +90,8 @@ export class stream_pool {
                        (driver->feature_set().streams && !driver->feature_set().record_all)),
         asked_from_(watches_capture_ ? driver->feature_set().capturable_from : never_asked),
         recorder_(options.recorder),
-        options_(options) {}
+        options_(options),
+        entry_(*driver_, board_, options.watcher != nullptr, watches_capture_) {}
   stream_pool(const stream_pool&) = delete;
   stream_pool& operator=(const stream_pool&) = delete;
   /// Requires: no buffer uses the pool, and no thread calls it. No stream is being captured, and
@@ -158,7 +160,7 @@ export class stream_pool {
   [[nodiscard]] status capture_ended();
   /// Announcements that have not ended. Cost: waits for a record that is under way.
   [[nodiscard]] std::uint32_t announced_capture_count() const noexcept {
-    const sync::lock_guard<mark_lock> marking(mark_lock_);
+    const events_guard marking(events_lock_);
     return captures_announced_;
   }
 
@@ -460,46 +462,55 @@ export class stream_pool {
 
   // ---- shapes.cpp ----
   [[nodiscard]] static status check_alignment(std::uint64_t alignment_bytes) noexcept;
-  [[nodiscard]] result<address> allocate_aligned(const block_shape& shape, stream_handle stream);
+  [[nodiscard]] result<address> allocate_aligned(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<address> allocate_aligned_uncaptured(const block_shape& shape,
-                                                            stream_handle stream);
-  [[nodiscard]] result<stream_request> request_for(const block_shape& shape);
+                                                            stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] result<stream_request> request_for(const block_shape& shape)
+      VMM_EXCLUDES(rank::state);
   static void check_left_live(const error& failure) noexcept;
 
   // ---- set_up.cpp ----
   // The slow entries, where the gate is closed: each finds out why, and whether that is a reason
   // for this call. What the gate learns to be closed by is asked about here.
-  [[nodiscard]] status enter_closed_to_allocate();
-  [[nodiscard]] status enter_closed_to_free();
-  [[nodiscard]] result<address> allocate_closed(std::uint64_t size_bytes, stream_handle stream);
-  [[nodiscard]] status free_closed(address at, stream_handle stream);
+  [[nodiscard]] status enter_closed_to_allocate() VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] status enter_closed_to_free() VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> allocate_closed(std::uint64_t size_bytes, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] status free_closed(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
   // Whether there is anything to look at or to give back, in this process.
   [[nodiscard]] inline bool is_ready() const noexcept {
     return !gate_.is_closed_by(gate_reason::not_set_up) && gate_.is_here();
   }
   // What every call reads is on one cache line.
   void check_first_line() const noexcept;
-  [[nodiscard]] watcher_lock* watcher_turns() const noexcept;  // null where there is no watcher
-  [[nodiscard]] growth_turn::way_in way_in() const noexcept;
-  [[nodiscard]] status make_parts();
-  [[nodiscard]] status map_first_pages();
-  [[nodiscard]] result<bool> finish_stream(std::uint32_t stream);
-  [[nodiscard]] status finish_streams();
-  [[nodiscard]] status close();
-  [[nodiscard]] status unmap_all();
-  void give_addresses_back();
-  void end_all_rights();
+  [[nodiscard]] status make_parts() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status map_first_pages() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<bool> finish_stream(std::uint32_t stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status finish_streams() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status close() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status unmap_all() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  void give_addresses_back() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  void end_all_rights() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   void report_live() noexcept;
 
   // ---- slow_path.cpp: other ways of allocate and free, other streams' memory, growth ----
+  // Out of line: what it needs is no part of a free's stack.
+  [[nodiscard]] status free_on_new_stream(pool_state& state, address at, stream_handle stream)
+      VMM_REQUIRES(rank::state);
   [[nodiscard]] result<address> allocate_uncaptured(std::uint64_t size_bytes, stream_handle stream);
   [[nodiscard]] inline status free_uncaptured(address at, stream_handle stream);
-  [[nodiscard]] result<address> allocate_watched(const block_shape& shape, stream_handle stream);
+  [[nodiscard]] result<address> allocate_watched(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<address> check_capture_and_allocate(const block_shape& shape,
-                                                           stream_handle stream);
-  [[nodiscard]] status free_watched(address at, stream_handle stream);
-  [[nodiscard]] status free_filled(address at, stream_handle stream);
-  [[nodiscard]] result<address> allocate_slow_path(const block_shape& shape, stream_handle stream);
+                                                           stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] status free_watched(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status free_filled(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> allocate_slow_path(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::state);
   // A request that the fast path did not serve, over its attempts.
   struct slow_call {
     std::uint64_t size_bytes = 0;
@@ -507,31 +518,45 @@ export class stream_pool {
     stream_request request{};                     // its stream's record once that is entered
     std::optional<std::uint64_t> created_mark{};  // before its first growth
   };
-  [[nodiscard]] result<address> allocate_in_turn(slow_call& call, relief_pass& relief);
-  [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream);
-  // Out of line: what it needs is no part of a free's stack.
-  [[nodiscard]] status free_on_new_stream(pool_state& state, address at, stream_handle stream);
-  [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes);
-  [[nodiscard]] result<address> reuse(const stream_request& request);
+  [[nodiscard]] result<address> allocate_in_turn(slow_call& call, relief_pass& relief)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> reuse(const stream_request& request) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> reuse_passed(const stream_request& request,
-                                             std::span<const stream_point> others);
-  [[nodiscard]] bool is_placed_among_all(const stream_request& request);
-  [[nodiscard]] result<address> reuse_gathered(const stream_request& request);
+                                             std::span<const stream_point> others)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool is_placed_among_all(const stream_request& request) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> reuse_gathered(const stream_request& request)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> reuse_behind_wait(const growth_attempt& attempt,
-                                                  const other_stream_search& how);
-  [[nodiscard]] result<address> grow(const slow_call& call, relief_pass& relief);
-  [[nodiscard]] result<address> grow_by_steps(growth_attempt& attempt);
+                                                  const other_stream_search& how)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> grow(const slow_call& call, relief_pass& relief)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> grow_by_steps(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
   [[nodiscard]] std::uint64_t limit_bytes() const noexcept;
-  [[nodiscard]] result<growth_plan> plan_growth(const stream_request& request,
-                                                growth_effort effort);
-  [[nodiscard]] result<address> try_growth(const stream_request& request, growth_effort& effort);
-  [[nodiscard]] bool may_succeed(const growth_plan& plan, const growth_effort& effort);
-  [[nodiscard]] status map_planned(growth_plan& plan);
-  [[nodiscard]] growth_outcome carry_out(growth_plan& plan);
-  [[nodiscard]] status carry_out_into(growth_plan& plan, growth_outcome& so_far);
-  [[nodiscard]] status add_segment(std::uint64_t needed_bytes);
-  void announce_moves(const growth_plan& plan);
-  void announce_mapped(const growth_plan& plan);
+  [[nodiscard]] result<growth_plan> plan_growth(const stream_request& request, growth_effort effort)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> try_growth(const stream_request& request, growth_effort& effort)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool may_succeed(const growth_plan& plan, const growth_effort& effort)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status map_planned(growth_plan& plan) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] growth_outcome carry_out(growth_plan& plan) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status carry_out_into(growth_plan& plan, growth_outcome& so_far)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status add_segment(std::uint64_t needed_bytes) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  void announce_moves(const growth_plan& plan) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  void announce_mapped(const growth_plan& plan) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
 
   // ---- prepare.cpp ----
   // A request that was announced, and how far its preparation has come.
@@ -542,33 +567,41 @@ export class stream_pool {
     bool has_asked = false;     // what every stream has finished is known
     bool has_reserved = false;  // addresses, for this
   };
-  [[nodiscard]] result<bool> is_served(const stream_request& request);
-  [[nodiscard]] result<bool> prepare_step(preparation& work, prepare_report& report);
-  [[nodiscard]] result<bool> map_ahead(growth_plan& plan, prepare_report& report);
-  void unmap_ahead(prepare_report& report);
-  [[nodiscard]] std::uint64_t missing_bytes(const preparation& work);
+  [[nodiscard]] result<bool> is_served(const stream_request& request) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<bool> prepare_step(preparation& work, prepare_report& report)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] result<bool> map_ahead(growth_plan& plan, prepare_report& report)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  void unmap_ahead(prepare_report& report) VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] std::uint64_t missing_bytes(const preparation& work) VMM_EXCLUDES(rank::state);
 
   // ---- fronted_calls.cpp ----
   // No address, and false: the pool is to do it, or to say why it cannot.
   [[nodiscard]] address allocate_at_front(const front_set& fronts, std::uint64_t size_bytes,
-                                          stream_handle stream) noexcept;
+                                          stream_handle stream) noexcept VMM_EXCLUDES(rank::state);
   [[nodiscard]] static bool free_at_front(const front_set& fronts, address at,
                                           stream_handle stream) noexcept;
   [[nodiscard]] address allocate_between_fronts(std::uint64_t size_bytes,
-                                                stream_handle stream) noexcept;
+                                                stream_handle stream) noexcept
+      VMM_EXCLUDES(rank::growth, rank::state);
   struct transfer_under_way {
     front_transfer what{};
     point_answer answer{};  // with leave to mark when it was freed
   };
   [[nodiscard]] result<address> reuse_from_front(const stream_request& request,
-                                                 stream_handle stream);
+                                                 stream_handle stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
   [[nodiscard]] static transfer_under_way begin_transfer(pool_state& state,
-                                                         const stream_request& request) noexcept;
+                                                         const stream_request& request) noexcept
+      VMM_REQUIRES(rank::state);
   [[nodiscard]] result<address> finish_transfer(transfer_under_way&& moving,
-                                                const stream_request& request,
-                                                stream_handle stream);
-  [[nodiscard]] result<address> reuse_taken_back(const stream_request& request);
-  void provide_front(const stream_request& request, stream_handle stream) noexcept;
+                                                const stream_request& request, stream_handle stream)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> reuse_taken_back(const stream_request& request)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  void provide_front(const stream_request& request, stream_handle stream) noexcept
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
   // ---- shortage.cpp ----
   // Where a request stands that memory is short for.
@@ -577,15 +610,23 @@ export class stream_pool {
     std::uint32_t stream_count = 0;  // streams to wait for, from the first wait on
     std::uint32_t waits_begun = 0;
   };
-  [[nodiscard]] result<address> grow_short(growth_attempt& attempt, const error& cause);
-  [[nodiscard]] result<bool> relieve(growth_attempt& attempt, shortage_ladder& ladder);
-  [[nodiscard]] result<bool> wait_for_next(growth_attempt& attempt, shortage_ladder& ladder);
-  [[nodiscard]] result<address> grow_from_passed(growth_attempt& attempt);
-  [[nodiscard]] result<address> grow_after_wait(growth_attempt& attempt);
-  [[nodiscard]] status give_stale_back(const stream_request& request);
-  [[nodiscard]] result<address> reuse_merged(const stream_request& request);
-  [[nodiscard]] result<address> grow_from_all(growth_attempt& attempt);
-  trim_report release_cached();
+  [[nodiscard]] result<address> grow_short(growth_attempt& attempt, const error& cause)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<bool> relieve(growth_attempt& attempt, shortage_ladder& ladder)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<bool> wait_for_next(growth_attempt& attempt, shortage_ladder& ladder)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> grow_from_passed(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> grow_after_wait(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status give_stale_back(const stream_request& request) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> reuse_merged(const stream_request& request)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> grow_from_all(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  trim_report release_cached() VMM_EXCLUDES(rank::release, rank::state);
   // Runs pass(call, relief), also with memory that others give back. A request that fails gives
   // back what it created, and its error gets figures.
   template <class Pass>
@@ -597,29 +638,38 @@ export class stream_pool {
   }
   [[nodiscard]] bool stops_for_others(growth_attempt& attempt, const error& cause) const noexcept;
   void mark_created(slow_call& call) const noexcept;
-  [[nodiscard]] status check_can_fit(const slow_call& call);
-  [[nodiscard]] result<address> end_failed(const slow_call& call, const error& why);
-  [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes);
-  void release_created(std::uint64_t mark);
-  [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes);
-  void report_shortage(growth_attempt& attempt, const error& cause);
+  [[nodiscard]] status check_can_fit(const slow_call& call) VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] result<address> end_failed(const slow_call& call, const error& why)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes)
+      VMM_EXCLUDES(rank::state);
+  void release_created(std::uint64_t mark) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  void report_shortage(growth_attempt& attempt, const error& cause) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
 
   // ---- suspension.cpp ----
-  [[nodiscard]] suspension_phase change_phase(suspension_phase from) VMM_NOT_ANALYSED;
-  void end_change(suspension_phase next) noexcept VMM_NOT_ANALYSED;
-  [[nodiscard]] status finish_for_suspension(std::span<const stream_handle> streams);
-  [[nodiscard]] status check_no_capture();
-  [[nodiscard]] status finish_other_streams(std::span<const stream_handle> streams);
-  [[nodiscard]] status list_parts(suspension_list& out);
-  void set_in_use(const suspension_list& parts) noexcept;
-  [[nodiscard]] status drop_freed();
-  [[nodiscard]] bool is_suspended() const {
+  [[nodiscard]] suspension_phase change_phase(suspension_phase from) VMM_NOT_ANALYSED
+      VMM_EXCLUDES(rank::growth, rank::state);
+  void end_change(suspension_phase next) noexcept VMM_NOT_ANALYSED VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status finish_for_suspension(std::span<const stream_handle> streams)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status check_no_capture() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status finish_other_streams(std::span<const stream_handle> streams)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status list_parts(suspension_list& out) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  void set_in_use(const suspension_list& parts) noexcept VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool is_suspended() const VMM_EXCLUDES(rank::state) {
     return state_.with(
         [](const auto& state) { return state.suspension() != suspension_phase::running; });
   }
 
   // ---- rights.cpp ----
-  [[nodiscard]] status list_mapped(std::vector<address_range>& out);
+  [[nodiscard]] status list_mapped(std::vector<address_range>& out) VMM_EXCLUDES(rank::state);
   // A block with rights of its own, which is held until they have been taken away.
   struct own_rights {
     address_range range{};
@@ -628,40 +678,55 @@ export class stream_pool {
     bool is_freed = false;
     bool was_pinned = false;  // then: its memory is free later than that
   };
-  [[nodiscard]] status give_access(std::span<const address_range> ranges);
-  [[nodiscard]] const grant_list* rights_of(address at) const noexcept;
+  [[nodiscard]] status give_access(std::span<const address_range> ranges) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] const grant_list* rights_of(address at) const noexcept VMM_REQUIRES(rank::growth);
   [[nodiscard]] status check_peers(std::span<const access_grant> grants) const;
-  [[nodiscard]] result<std::size_t> keep_block(address at);
-  [[nodiscard]] status give_own_rights(own_rights& of, std::span<const access_grant> grants);
-  [[nodiscard]] bool take_rights_away(own_rights& of);
-  void end_freed_rights();
-  [[nodiscard]] result<address> allocate_apart(const stream_request& request, relief_pass& relief);
-  [[nodiscard]] result<address> allocate_mappings(const block_shape& shape, stream_handle stream);
-  [[nodiscard]] result<address> allocate_mappings_in_turn(slow_call& call, relief_pass& relief);
-  void keep_none();
-  [[nodiscard]] result<address_range> whole_block(address at);
-  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream);
-  [[nodiscard]] status fill_released(address at, stream_handle stream);
-  [[nodiscard]] bool may_fill();
-  [[nodiscard]] status fill_and_free(address at, stream_handle stream);
-  [[nodiscard]] result<address> allocate_told(const block_shape& shape, stream_handle stream);
-  [[nodiscard]] status free_told(address at, stream_handle stream);
+  [[nodiscard]] result<std::size_t> keep_block(address at) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status give_own_rights(own_rights& of, std::span<const access_grant> grants)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool take_rights_away(own_rights& of) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  void end_freed_rights() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> allocate_apart(const stream_request& request, relief_pass& relief)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> allocate_mappings(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] result<address> allocate_mappings_in_turn(slow_call& call, relief_pass& relief)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  void keep_none() VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] result<address_range> whole_block(address at) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool may_fill() VMM_REQUIRES(rank::change) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status fill_and_free(address at, stream_handle stream) VMM_REQUIRES(rank::change)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> allocate_told(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] status free_told(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
 
   // ---- captured_calls.cpp ----
-  [[nodiscard]] result<capture_info> capture_of(stream_handle stream);
-  [[nodiscard]] result<bool> is_captured(stream_handle stream);
+  [[nodiscard]] result<capture_info> capture_of(stream_handle stream) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<bool> is_captured(stream_handle stream) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status refuse_capture(const capture_info& seen) const;
   [[nodiscard]] result<address> allocate_captured(const block_shape& shape, stream_handle stream,
-                                                  const capture_info& seen);
-  [[nodiscard]] result<address> allocate_captured_in_turn(slow_call& call,
-                                                          const capture_info& seen);
-  [[nodiscard]] result<address> take_for_capture(const stream_request& request, slow_call& call);
-  [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen);
-  [[nodiscard]] bool may_mark_all();
-  [[nodiscard]] status check_announced(stream_handle stream);
-  void note_capture(stream_handle stream, std::uint64_t id);
-  void note_uncaptured(stream_handle stream);
-  void end_seen_capture(std::uint64_t id);
+                                                  const capture_info& seen)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] result<address> allocate_captured_in_turn(slow_call& call, const capture_info& seen)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] result<address> take_for_capture(const stream_request& request, slow_call& call)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool may_mark_all() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status check_announced(stream_handle stream) VMM_EXCLUDES(rank::state);
+  void note_capture(stream_handle stream, std::uint64_t id) VMM_EXCLUDES(rank::events);
+  void note_uncaptured(stream_handle stream) VMM_EXCLUDES(rank::events);
+  void end_seen_capture(std::uint64_t id) VMM_EXCLUDES(rank::events);
 
   // ---- stream_events.cpp ----
   // An event of one stream, or one behind all work.
@@ -670,59 +735,97 @@ export class stream_pool {
     bool is_of_all = false;
   };
   // Whether the stream may be named to the driver: it may have been destroyed since its last call.
-  [[nodiscard]] bool may_name(stream_handle stream) const noexcept {
+  [[nodiscard]] bool may_name(stream_handle stream) const noexcept VMM_REQUIRES(rank::growth) {
     return names_streams_ || stream == stream_handle::default_stream || stream == named_;
   }
   [[nodiscard]] status check_stream(stream_handle stream) const noexcept;
-  [[nodiscard]] result<fresh_mark> make_mark(stream_handle stream);
-  [[nodiscard]] result<ticket_ref> mark_everything();
-  static void note_mark(pool_state& state, mark_order&& order, const fresh_mark& mark) noexcept;
-  [[nodiscard]] status finish_all_work();
-  [[nodiscard]] status poll_events(const stream_point& point);
-  [[nodiscard]] status poll_all_streams();
-  void poll_retired_streams();
-  [[nodiscard]] result<ticket_ref> mark_for(point_answer&& answer);
-  [[nodiscard]] result<ticket_ref> record(mark_order&& order);
-  [[nodiscard]] result<ticket_ref> mark_stream(stream_handle stream);
-  [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream);
-  [[nodiscard]] result<bool> wait_for(const stream_point& point);
-  [[nodiscard]] status mark_all(std::vector<known_mark>& out);
+  [[nodiscard]] result<fresh_mark> make_mark(stream_handle stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<ticket_ref> mark_by_name(stream_handle stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<ticket_ref> mark_everything() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  static void note_mark(pool_state& state, mark_order&& order, const fresh_mark& mark) noexcept
+      VMM_REQUIRES(rank::state);
+  [[nodiscard]] status finish_all_work() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status poll_events(const stream_point& point) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status poll_all_streams() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  void poll_retired_streams() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<ticket_ref> mark_for(point_answer&& answer) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<ticket_ref> record(mark_order&& order) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<ticket_ref> record_by_name(mark_order&& order) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<ticket_ref> mark_stream(stream_handle stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<bool> wait_for(const stream_point& point) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status mark_all(std::vector<known_mark>& out)
+      VMM_EXCLUDES(rank::growth, rank::state);
 
   // ---- free_after_all.cpp ----
-  [[nodiscard]] status free_into_batch(address at);
-  [[nodiscard]] status check_nothing_captured() VMM_REQUIRES(mark_lock_);
-  [[nodiscard]] status check_known_not_captured() VMM_REQUIRES(mark_lock_);
-  [[nodiscard]] status mark_batches();
-  [[nodiscard]] status mark_batch() VMM_REQUIRES(mark_lock_);
-  [[nodiscard]] result<ticket_ref> mark_known_streams();
-  bool mark_few_batches();
+  [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status check_nothing_captured(stream_handle own) VMM_REQUIRES(rank::events)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status check_known_not_captured() VMM_REQUIRES(rank::events)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool has_unmarked_batch() VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool wants_batch_mark() VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status mark_batches() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status mark_batches_by_event(stream_handle own)
+      VMM_EXCLUDES(rank::events, rank::state);
+  bool mark_few_batches() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  void try_mark_batches() VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<bool> close_batch(stream_handle own) VMM_REQUIRES(rank::events)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status end_batch(result<ticket_ref>&& mark) VMM_REQUIRES(rank::events)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<ticket_ref> mark_known_streams() VMM_REQUIRES(rank::growth, rank::events)
+      VMM_EXCLUDES(rank::state);
   // ---- recording.cpp ----
   enum class history_end : std::uint8_t { stays, ends };
-  [[nodiscard]] result<history> take(history_end how, std::unique_ptr<history_ring>& ended) const;
-  void sample(top_sample& out) const noexcept;
+  [[nodiscard]] result<history> take(history_end how, std::unique_ptr<history_ring>& ended) const
+      VMM_EXCLUDES(rank::history, rank::state);
+  void sample(top_sample& out) const noexcept VMM_EXCLUDES(rank::state);
   // A slow event, written under the state's lock where there is a recorder.
-  void note(const history_note& what) noexcept;
-  void note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept;
+  void note(const history_note& what) noexcept VMM_EXCLUDES(rank::state);
+  void note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> note_served(const stream_request& request,
                                             std::uint64_t asked_bytes,
-                                            result<address> served) noexcept;
-  void note_growth(const stream_request& request, history_kind what, address at) noexcept;
-  void note_footprint() noexcept;
-  void note_shortage() noexcept;
+                                            result<address> served) noexcept
+      VMM_EXCLUDES(rank::state);
+  void note_growth(const stream_request& request, history_kind what, address at) noexcept
+      VMM_EXCLUDES(rank::state);
+  void note_footprint() noexcept VMM_EXCLUDES(rank::state);
+  void note_shortage() noexcept VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
   // ---- reclaim.cpp ----
-  void announce_unmap(mapping& gone, remap_kind kind);
-  void call_back(const remap_notice& notice);
-  [[nodiscard]] address address_of(const mapping& m) noexcept;
-  [[nodiscard]] std::uint64_t stale_count() noexcept;
-  void reap(std::size_t count_max);
-  [[nodiscard]] bool unmap_if_passed(mapping& taken);
-  void reap_in_steps();
-  [[nodiscard]] status unmap(mapping& gone, remap_kind kind);
-  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes);
-  [[nodiscard]] status unmap_handle(handle_record& gone);
-  [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed);
-  [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes);
+  void announce_unmap(mapping& gone, remap_kind kind) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  void call_back(const remap_notice& notice) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] address address_of(const mapping& m) noexcept VMM_EXCLUDES(rank::state);
+  [[nodiscard]] std::uint64_t stale_count() noexcept VMM_EXCLUDES(rank::state);
+  void reap(std::size_t count_max) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool unmap_if_passed(mapping& taken) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  void reap_in_steps() VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] status unmap(mapping& gone, remap_kind kind) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status unmap_handle(handle_record& gone) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes)
+      VMM_EXCLUDES(rank::growth, rank::state);
 
   driver_ref driver_;
   use_of driver_use_;
@@ -736,22 +839,22 @@ export class stream_pool {
   const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
   sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
   mutable history_use recorder_;
-  guarded<pool_state> state_;
+  state_cell state_;
   pool_options options_;
   gate_watch gate_watch_{gate_};
-  mutable watcher_lock watcher_lock_;
-  mutable growth_lock growth_lock_;                      // held while the driver is called
-  std::vector<std::unique_ptr<own_rights>> own_rights_;  // under it
-  stream_handle named_ = stream_handle::default_stream;  // by the call that holds it
-  release_lock release_lock_;  // held while memory goes back to the driver
-  mutable mark_lock mark_lock_;
-  std::uint32_t captures_announced_ VMM_GUARDED_BY(mark_lock_) = 0;
+  mutable growth_entry entry_;
+  std::vector<std::unique_ptr<own_rights>> own_rights_ VMM_GUARDED_BY(rank::growth);
+  // By the call that has the lock.
+  stream_handle named_ VMM_GUARDED_BY(rank::growth) = stream_handle::default_stream;
+  release_lock release_lock_;
+  mutable events_lock events_lock_;
+  std::uint32_t captures_announced_ VMM_GUARDED_BY(rank::events) = 0;
   // Captures that were not announced, seen by calls on their streams, whose end was not seen.
   struct seen_capture {
     stream_handle stream{};
     std::uint64_t id = 0;
   };
-  std::vector<seen_capture> seen_captures_ VMM_GUARDED_BY(mark_lock_);
+  std::vector<seen_capture> seen_captures_ VMM_GUARDED_BY(rank::events);
   sync::atomic<bool> has_seen_capture_ = false;
   sync::atomic<bool> is_pressing_ = false;  // a call fails without an event of all work
   sync::atomic<bool> was_refused_ = false;  // the last mark of all work, by the driver
@@ -760,10 +863,10 @@ export class stream_pool {
   sync::atomic<std::uint64_t> expected_limit_bytes_ = 0;
   bool may_alias_ = false;
   // Of whoever has made the phase `changing`, until it ends; before growth's. Frees that fill.
-  sync::recursive_mutex changing_mutex_;
+  change_lock change_lock_;
   sync::atomic<std::uint64_t> changer_ = 0;  // the thread
   sync::atomic<suspension_phase> changing_from_ = suspension_phase::running;
-  mutable sync::mutex history_lock_;  // from taking a history to its end: the ring stays
+  mutable history_lock history_lock_;
   top_use top_;
   relief_member relief_;
   user_count users_{used_object::pool};
@@ -779,13 +882,10 @@ inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes
     if (const address at = allocate_at_front(*fronts, size_bytes, stream)) return at;
   }
   {
-    const auto state = state_.lock();
-    const stream_request request{state->granules_for(size_bytes), state->find_stream(stream)};
-    const bool plain = request.count_granules != 0 && request.stream != pool_state::no_stream &&
-                       !state->wants_slow_path();
-    if (plain) [[likely]] {
-      bool starved = false;
-      if (const address at = state->try_allocate(request, starved)) [[likely]] {
+    const warm_lock warm(state_);
+    const stream_request request = warm.request(size_bytes, stream);
+    if (warm.serves(request)) [[likely]] {
+      if (const address at = warm.try_allocate(request)) [[likely]] {
         debug_check(
             [&] { return at.value % granule_bytes == 0 && request.size_bytes() >= size_bytes; },
             "a block begins inside a granule, or is smaller than was asked for");
@@ -811,12 +911,11 @@ inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
   if (const front_set* const fronts = fronts_.load(std::memory_order_acquire)) {
     if (free_at_front(*fronts, at, stream)) return {};
   }
-  const auto state = state_.lock_unsettled();
-  const std::uint32_t number = state->find_stream(stream);
+  const warm_lock warm(state_);
+  const std::uint32_t number = warm.find_stream(stream);
   if (number == pool_state::no_stream) [[unlikely]]
-    return free_on_new_stream(*state, at, stream);
-  debug_check([&] { return number < state->streams().count(); }, "a stream has no record");
-  return state->free_soon(at, number);
+    return free_on_new_stream(warm.tables(), at, stream);
+  return warm.free_deferring(at, number);
 }
 
 inline status stream_pool::free(address at, stream_handle stream) {

@@ -49,17 +49,17 @@ status pool_state::list_current(std::vector<mapping*>& out) const noexcept {
 }
 
 // The phase before; where it was `from`, the calling thread is the one that changes it, and has
-// changing_mutex_ until end_change(): that of another call, which the analysis does not follow.
+// change_lock_ until end_change(): that of another call, which the analysis does not follow.
 suspension_phase stream_pool::change_phase(suspension_phase from) {
   check(from != suspension_phase::changing, "two threads suspend or resume one pool");
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     const suspension_phase before = state->suspension();
     if (before != from) return before;
     changing_from_.store(from, std::memory_order_relaxed);
     state->set_suspension(suspension_phase::changing);
   }
-  changing_mutex_.lock();
+  change_lock_.lock();
   check(changer_.load(std::memory_order_relaxed) == 0, "two threads change one pool");
   changer_.store(this_thread(), std::memory_order_relaxed);
   return from;
@@ -68,14 +68,14 @@ suspension_phase stream_pool::change_phase(suspension_phase from) {
 void stream_pool::end_change(suspension_phase next) noexcept {
   check(next != suspension_phase::changing, "a change ends in the middle of another one");
   {
-    const auto state = state_.lock();
+    const table_lock state(state_);
     check(state->suspension() == suspension_phase::changing, "a change ends that was not begun");
     state->set_suspension(next);
   }
   check(changer_.load(std::memory_order_relaxed) == this_thread(),
         "a change ends on another thread than its own");
   changer_.store(0, std::memory_order_relaxed);
-  changing_mutex_.unlock();
+  change_lock_.unlock();
 }
 
 // ---- suspending ----------------------------------------------------------------------
@@ -85,7 +85,7 @@ status stream_pool::begin_suspend(std::span<const stream_handle> streams, suspen
   check(out.empty(), "memory is listed behind other memory");
   if (change_phase(suspension_phase::running) != suspension_phase::running)
     return refuse(errc::in_use, "the pool's memory is suspended already");
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   const lending_pause pause(state_);
   status done;
   if (state_.with([](auto& state) { return state.totals().pinned_count; }) != 0)
@@ -132,8 +132,8 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
 status stream_pool::check_no_capture() {
   if (!watches_capture_) return {};
   if (!names_streams_) {
-    const sync::lock_guard<mark_lock> marking(mark_lock_);
-    const status quiet = check_nothing_captured();
+    const events_guard marking(events_lock_);
+    const status quiet = check_nothing_captured(named_);
     return !quiet && is_capture_refusal(quiet.error()) ? status{being_captured} : quiet;
   }
   const auto look_at = [this](stream_handle handle) -> status {
@@ -144,7 +144,7 @@ status stream_pool::check_no_capture() {
   };
   {
     // Of streams that allocate in captures alone. The record of a graph outlives its stream.
-    const sync::lock_guard<mark_lock> marking(mark_lock_);
+    const events_guard marking(events_lock_);
     for (const seen_capture& each : seen_captures_) {
       if (status quiet = look_at(each.stream); !quiet) return quiet;
     }
@@ -153,7 +153,7 @@ status stream_pool::check_no_capture() {
   for (std::uint32_t stream = 0; stream < count; ++stream) {
     stream_handle handle{};
     {
-      const auto state = state_.lock();
+      const table_lock state(state_);
       check(stream < state->progress().count(), "records of streams went meanwhile");
       if (state->progress().phase_of(stream) != stream_phase::active) continue;
       handle = state->progress().active_handle(stream);
@@ -192,10 +192,10 @@ status stream_pool::list_parts(suspension_list& out) {
       state_.with([&](auto&) { return std::any_of(mapped.begin(), mapped.end(), is_unused); });
   if (waits)
     return refuse(errc::in_use, "freed memory waits for work that cannot be waited for now");
-  // Under the state's lock, as below: segments() reads no handle of suspended memory.
-  state_.with([&](auto&) {
+  {
+    const table_lock state(state_);  // as below: segments() reads no handle of suspended memory
     for (const mapping* m : mapped) m->memory->is_suspended = true;
-  });
+  }
   for (const mapping* m : mapped) {
     check(m->of->current == m && m->memory->holder_count == 1, "memory is not where it says");
     const address at = address_of(*m);
@@ -206,12 +206,11 @@ status stream_pool::list_parts(suspension_list& out) {
 }
 
 void stream_pool::set_in_use(const suspension_list& parts) noexcept {
-  state_.with([&](auto&) {
-    for (const suspension_part& part : parts) {
-      check(part.memory->is_suspended, "memory is in use again that was not suspended");
-      part.memory->is_suspended = false;
-    }
-  });
+  const table_lock state(state_);
+  for (const suspension_part& part : parts) {
+    check(part.memory->is_suspended, "memory is in use again that was not suspended");
+    part.memory->is_suspended = false;
+  }
 }
 
 void stream_pool::end_suspend(const suspension_list& parts, bool done) noexcept {
@@ -233,7 +232,7 @@ status stream_pool::begin_resume(suspension_list& out) {
   if (was == suspension_phase::changing) return memory_suspended;
   if (was == suspension_phase::running)
     return refuse(errc::invalid_argument, "the pool's memory is not suspended");
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   status done = drop_freed();
   if (done) done = list_parts(out);
   if (done) return done;
@@ -276,15 +275,14 @@ status stream_pool::clear_freed(stream_handle stream) {
   check(is_suspended(), "what is free is filled while others allocate it");
   std::vector<address_range> freed;
   try {
-    state_.with([&](auto& state) {
-      state.for_each_segment([&](const segment& in) {
-        const region_map& regions = in.regions();
-        for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
-          const granule_range where = in.range(r);
-          if (!is_free_kind(in.kind(r))) continue;
-          freed.push_back({in.address_of(where.offset), where.count * granule_bytes});
-        }
-      });
+    const table_lock state(state_);
+    state->for_each_segment([&](const segment& in) {
+      const region_map& regions = in.regions();
+      for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
+        const granule_range where = in.range(r);
+        if (!is_free_kind(in.kind(r))) continue;
+        freed.push_back({in.address_of(where.offset), where.count * granule_bytes});
+      }
     });
   } catch (const std::bad_alloc&) {
     return no_record_memory;
@@ -299,7 +297,7 @@ status stream_pool::clear_freed(stream_handle stream) {
 void stream_pool::announce(const suspension_list& parts, remap_kind what) {
   check(what == remap_kind::released || what == remap_kind::mapped,
         "memory is suspended otherwise");
-  const growth_turn turn(way_in());
+  const growth_guard growing(entry_);
   for (const suspension_part& part : parts) {
     const std::uint64_t epoch = remap_epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
     if (!board_.nobody_listens()) call_back({epoch, what, part.range()});

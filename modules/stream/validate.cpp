@@ -137,8 +137,8 @@ const char* pool_state::broken_sums(const sums& seen) const noexcept {
 }
 
 status pool_state::validate() const noexcept {
-  if (put_off_ != region_id::none)
-    return refuse(errc::internal, "a free is put off that nobody has finished");
+  if (deferred_ != region_id::none)
+    return refuse(errc::internal, "pool_state I7: a deferred free was not finished");
   sums seen;
   for (const auto& in : segments_) {
     if (status valid = in->regions().validate(); !valid) return valid;
@@ -161,8 +161,8 @@ status pool_state::validate() const noexcept {
 
 status stream_pool::validate() const {
   if (!is_ready()) return nothing_to_do();
-  const growth_turn turn(way_in());
-  const auto state = state_.lock();
+  const growth_guard growing(entry_);
+  const table_lock state(state_);
   if (status valid = state->validate(); !valid) return valid;
   const physical_statistics physical = parts_->memory.statistics();
   const std::uint64_t held_bytes = physical.footprint_bytes + physical.suspended_bytes;

@@ -158,17 +158,17 @@ TEST_F(PlannerTest, AFreeThatIsPutOffIsDoneBeforeTheNextOne) {
   bool starved = false;
   const address second = state.try_allocate({MiB_granules / 2, a}, starved);
   ASSERT_TRUE(second);
-  ASSERT_TRUE(state.free_soon(first, a));
+  ASSERT_TRUE(state.free_deferring(first, a));
   EXPECT_FALSE(state.validate()) << "a block that is in no table";
   EXPECT_EQ(state.records().live_granules(), MiB_granules + MiB_granules / 2);
-  ASSERT_TRUE(state.free_soon(second, a)) << "which ends the first";
+  ASSERT_TRUE(state.free_deferring(second, a)) << "which ends the first";
   EXPECT_EQ(state.records().live_granules(), MiB_granules / 2);
-  state.settle();
+  state.finish_deferred_free();
   EXPECT_EQ(state.statistics().live_bytes, 0u);
   EXPECT_TRUE(state.validate());
   ASSERT_EQ(regions().size(), 2u) << "all that is mapped, and the hole behind it";
   EXPECT_EQ(regions().front().range.size_bytes, 2 * MiB);
-  EXPECT_EQ(state.free_soon(first, a).error().code, errc::not_allocated);
+  EXPECT_EQ(state.free_deferring(first, a).error().code, errc::not_allocated);
 }
 
 TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {

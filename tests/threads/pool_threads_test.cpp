@@ -574,6 +574,34 @@ TEST(PoolThreads, AFrontIsUsedWhileABlockOfWholeMappingsIsMade) {
   play_all("a front beside a block of whole mappings", what);
 }
 
+// A block that is made just before the memory is taken away is filled before, or given back.
+TEST(PoolThreads, ABlockIsFilledBesideASuspension) {
+  for (const vmm::contents_rule rule :
+       {vmm::contents_rule::zero_on_acquire, vmm::contents_rule::poison}) {
+    pair_of_threads what;
+    what.options.contents = rule;
+    what.before = [](pool_case& world) {
+      world.free(world.allocate(mib, world.a), world.a);
+      EXPECT_TRUE(world.driver.finish_all());
+    };
+    what.first = [](pool_case& world) {
+      const auto at = world.pool->allocate(4096, world.a);
+      if (!at) EXPECT_EQ(at.error().code, vmm::errc::in_use);
+      if (at) world.free(*at, world.a);
+    };
+    what.second = [](pool_case& world) {
+      vmm::suspension_list parts;
+      if (!world.pool->begin_suspend({}, parts)) return;
+      const std::uint64_t fills = world.driver.calls(vmm::call::fill);
+      (void)world.pool->statistics();  // a step, at which the other thread may go on
+      EXPECT_EQ(world.driver.calls(vmm::call::fill), fills) << "a block is filled too late";
+      world.pool->end_suspend(parts, false);
+    };
+    what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().live_bytes, 0u); };
+    play_all("an allocation that fills beside a suspension", what);
+  }
+}
+
 // The stream of a front goes while its blocks are freed on another.
 TEST(PoolThreads, AFrontEndsWhileItsBlockIsFreedElsewhere) {
   fronted_pair what;

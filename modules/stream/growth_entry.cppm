@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:growth_entry - what a call of a pool has for as long as it may call the driver. Not
+// exported.
+//
+// I1  A thread that calls the driver for memory, or a remap callback, has a growth_guard, except
+//     the destructor, which is alone (ending_guard).
+// I2  A growth_guard takes the watcher's lock, that of growth and the capture mode, in this order,
+//     the only one in which they are taken. The watcher's comes first since an observed allocation
+//     has it when it turns out to have to grow; and since a remap callback, which runs under the
+//     lock of growth, may free and so take the watcher's, which its thread has then.
+// I3  While a thread has a growth_guard it relieves no other allocator (vmm.optimizer:relief).
+//
+// Thread safety: what it is for. Cost: that of the locks; the capture mode is two driver calls on
+// backends that can capture.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:growth_entry;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import :gate;
+import :locks;
+import :notices;
+
+namespace vmm {
+
+// For its life the calling thread's driver calls do not disturb captures that are under way.
+class undisturbed {
+ public:
+  undisturbed(driver_interface& driver, bool watches) : driver_(driver), watches_(watches) {
+    if (watches_) before_ = driver_.exchange_capture_mode(capture_mode::relaxed);
+  }
+  ~undisturbed() {
+    if (watches_) (void)driver_.exchange_capture_mode(before_);
+  }
+  undisturbed(const undisturbed&) = delete;
+  undisturbed& operator=(const undisturbed&) = delete;
+
+ private:
+  driver_interface& driver_;
+  bool watches_;
+  capture_mode before_ = capture_mode::any_thread;
+};
+
+/// The locks of watcher and growth of one pool.
+class growth_entry {
+ public:
+  growth_entry(driver_interface& driver, const remap_board& board, bool is_observed,
+               bool watches_capture) noexcept
+      : driver_(driver),
+        board_(board),
+        is_observed_(is_observed),
+        watches_capture_(watches_capture) {}
+  growth_entry(const growth_entry&) = delete;
+  growth_entry& operator=(const growth_entry&) = delete;
+
+ private:
+  friend class growth_guard;
+  friend class observer_guard;
+
+  // Null where nothing observes.
+  [[nodiscard]] watcher_lock* observer() noexcept {
+    return is_observed_ ? &watcher_lock_ : nullptr;
+  }
+  // A remap callback must not come here: that ends the process.
+  [[nodiscard]] growth_entry& outside_callbacks() noexcept {
+    board_.check_not_telling();
+    return *this;
+  }
+
+  driver_interface& driver_;
+  const remap_board& board_;
+  const bool is_observed_;
+  const bool watches_capture_;
+  watcher_lock watcher_lock_;
+  growth_lock growth_lock_;
+};
+
+/// Where a pool is observed, one thread at a time. A thread that has it may take it again.
+class VMM_SCOPED_CAPABILITY observer_guard : lock_hold<watcher_lock> {
+ public:
+  explicit observer_guard(growth_entry& entry) VMM_ACQUIRE(rank::watcher)
+      : lock_hold(entry.observer()) {}
+  ~observer_guard() VMM_RELEASE() {}
+
+ private:
+  const relief_pause pause_;
+};
+
+/// A remap callback must not take it: that ends the process.
+class VMM_SCOPED_CAPABILITY growth_guard {
+ public:
+  explicit growth_guard(growth_entry& entry) VMM_ACQUIRE(rank::growth)
+      : observed_(entry.outside_callbacks()),
+        growing_(&entry.growth_lock_),
+        capture_(entry.driver_, entry.watches_capture_) {}
+  ~growth_guard() VMM_RELEASE() {}
+
+ private:
+  observer_guard observed_;
+  lock_hold<growth_lock> growing_;
+  undisturbed capture_;
+};
+
+/// For the destructor, beside which no other thread is: no lock is taken.
+class VMM_SCOPED_CAPABILITY ending_guard {
+ public:
+  explicit ending_guard(const pool_gate& gate) VMM_ACQUIRE(rank::growth) {
+    check(gate.is_closed_by(gate_reason::goes_away), "a pool in use is taken for one that ends");
+  }
+  ~ending_guard() VMM_RELEASE() {}
+  ending_guard(const ending_guard&) = delete;
+  ending_guard& operator=(const ending_guard&) = delete;
+};
+
+// For its life, a stream that the call names.
+class named_stream {
+ public:
+  named_stream(stream_handle& named, stream_handle stream) noexcept VMM_REQUIRES(rank::growth)
+      : named_(named) {
+    check(named_ == stream_handle::default_stream, "two calls name a stream at a time");
+    named_ = stream;
+  }
+  ~named_stream() { named_ = stream_handle::default_stream; }
+  named_stream(const named_stream&) = delete;
+  named_stream& operator=(const named_stream&) = delete;
+
+ private:
+  stream_handle& named_;
+};
+
+// For its life a call fails without an event of all work.
+class pressing_turn {
+ public:
+  explicit pressing_turn(sync::atomic<bool>& is_pressing) noexcept VMM_REQUIRES(rank::growth)
+      : is_pressing_(is_pressing) {
+    check(!is_pressing_.load(std::memory_order_relaxed), "two calls press at a time");
+    is_pressing_.store(true, std::memory_order_relaxed);
+  }
+  ~pressing_turn() { is_pressing_.store(false, std::memory_order_relaxed); }
+  pressing_turn(const pressing_turn&) = delete;
+  pressing_turn& operator=(const pressing_turn&) = delete;
+
+ private:
+  sync::atomic<bool>& is_pressing_;
+};
+
+}  // namespace vmm

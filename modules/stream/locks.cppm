@@ -1,0 +1,157 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:locks - the ranks of a pool's locks, the locks and their guards. Not exported.
+//
+// A rank stands for one lock of every pool. It is one object of the program, so that the compiler's
+// analysis follows it from class to class, which it cannot do for a member. A function that needs a
+// lock says VMM_REQUIRES(rank::growth); one that takes a lock, or calls the driver, says
+// VMM_EXCLUDES(rank::state). A missing guard, a lock that is held twice and a lock that is taken
+// out of order do not compile.
+//
+// Locks are taken in the order of their ranks, outermost first: change, watcher, growth, notices,
+// release, events, history, state, arena. No driver call and no callback is made under the ranks of
+// state and arena.
+//
+// A body of a lambda holds nothing for the analysis: where a function holds a lock and calls the
+// lambda before it returns, the lambda begins with assume_held().
+//
+// Thread safety: what it is for. Cost: that of the locks.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:locks;
+
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+
+namespace vmm {
+
+class VMM_CAPABILITY("rank") lock_rank {};
+
+namespace rank {
+
+inline lock_rank arena;                                 // one arena's
+inline lock_rank state VMM_ACQUIRED_BEFORE(arena);      // tens of nanoseconds
+inline lock_rank history VMM_ACQUIRED_BEFORE(state);    // from taking a history to its end
+inline lock_rank events VMM_ACQUIRED_BEFORE(history);   // an event behind all work is recorded
+inline lock_rank release VMM_ACQUIRED_BEFORE(events);   // memory goes back to the driver
+inline lock_rank notices VMM_ACQUIRED_BEFORE(release);  // remap callbacks run
+inline lock_rank growth VMM_ACQUIRED_BEFORE(notices);   // the driver is called for memory
+inline lock_rank watcher VMM_ACQUIRED_BEFORE(growth);   // an observed call, where one observes
+inline lock_rank change VMM_ACQUIRED_BEFORE(watcher);   // a suspension; blocks that are filled
+
+}  // namespace rank
+
+/// Inside a lambda that is called under a lock of its maker. Effects: none.
+inline void assume_held(const lock_rank& held) noexcept VMM_ASSERT_HELD(held) { (void)held; }
+
+// ---- locks -------------------------------------------------------------------------------
+
+class arena_lock : public sync::spin_lock {};
+class history_lock : public sync::mutex {};
+class events_lock : public sync::mutex {};
+class release_lock : public sync::mutex {};
+class notices_lock : public sync::mutex {};
+class change_lock : public sync::recursive_mutex {};
+
+/// Passed on in nearly the order of requests: the thread that waits for the second mutex has the
+/// first. A thread that takes the lock again and again, as one that prepares or trims does, gets it
+/// once more at most before one that waits.
+class growth_lock {
+ public:
+  growth_lock() = default;
+  growth_lock(const growth_lock&) = delete;
+  growth_lock& operator=(const growth_lock&) = delete;
+  inline void lock() noexcept VMM_NOT_ANALYSED {
+    next_.lock();
+    growing_.lock();
+    next_.unlock();
+  }
+  inline void unlock() noexcept VMM_NOT_ANALYSED { growing_.unlock(); }
+
+ private:
+  sync::watched_mutex next_;
+  sync::watched_mutex growing_;
+};
+
+/// Passed on as growth_lock is. Its holder may take it again: a thread that allocates or trims has
+/// it while remap callbacks run on that thread, and a callback may free.
+class watcher_lock {
+ public:
+  watcher_lock() = default;
+  watcher_lock(const watcher_lock&) = delete;
+  watcher_lock& operator=(const watcher_lock&) = delete;
+  void lock() noexcept;
+  void unlock() noexcept;
+
+ private:
+  growth_lock turns_;
+  sync::atomic<std::uint64_t> holder_ = 0;  // the thread: each sees its own number, or another
+  std::uint32_t depth_ = 0;                 // under turns_
+};
+
+// ---- guards ------------------------------------------------------------------------------
+
+/// The lock is held for its life; null: nothing is. A guard adds the rank.
+template <class Lock>
+class lock_hold {
+ public:
+  lock_hold(const lock_hold&) = delete;
+  lock_hold& operator=(const lock_hold&) = delete;
+  inline explicit lock_hold(Lock* lock) noexcept : lock_(lock) {
+    if (lock_ != nullptr) lock_->lock();
+  }
+  inline ~lock_hold() {
+    if (lock_ != nullptr) lock_->unlock();
+  }
+
+ private:
+  Lock* const lock_;
+};
+
+class VMM_SCOPED_CAPABILITY arena_guard : lock_hold<arena_lock> {
+ public:
+  inline explicit arena_guard(arena_lock& lock) noexcept VMM_ACQUIRE(rank::arena)
+      : lock_hold(&lock) {}
+  inline ~arena_guard() VMM_RELEASE() {}
+};
+
+class VMM_SCOPED_CAPABILITY history_guard : lock_hold<history_lock> {
+ public:
+  inline explicit history_guard(history_lock& lock) noexcept VMM_ACQUIRE(rank::history)
+      : lock_hold(&lock) {}
+  inline ~history_guard() VMM_RELEASE() {}
+};
+
+class VMM_SCOPED_CAPABILITY events_guard : lock_hold<events_lock> {
+ public:
+  inline explicit events_guard(events_lock& lock) noexcept VMM_ACQUIRE(rank::events)
+      : lock_hold(&lock) {}
+  inline ~events_guard() VMM_RELEASE() {}
+};
+
+class VMM_SCOPED_CAPABILITY release_guard : lock_hold<release_lock> {
+ public:
+  inline explicit release_guard(release_lock& lock) noexcept VMM_ACQUIRE(rank::release)
+      : lock_hold(&lock) {}
+  inline ~release_guard() VMM_RELEASE() {}
+};
+
+class VMM_SCOPED_CAPABILITY notices_guard : lock_hold<notices_lock> {
+ public:
+  inline explicit notices_guard(notices_lock& lock) noexcept VMM_ACQUIRE(rank::notices)
+      : lock_hold(&lock) {}
+  inline ~notices_guard() VMM_RELEASE() {}
+};
+
+/// Null in a remap callback: its thread has the lock of growth, without which none suspends memory.
+class VMM_SCOPED_CAPABILITY change_guard : lock_hold<change_lock> {
+ public:
+  inline explicit change_guard(change_lock* lock) noexcept VMM_ACQUIRE(rank::change)
+      : lock_hold(lock) {}
+  inline ~change_guard() VMM_RELEASE() {}
+};
+
+}  // namespace vmm

@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Goal: the compiler refuses a pool that takes its locks wrongly: a guard that is missing, a lock
+# out of order, a driver call under the state's lock, a guarded member without its lock, tables that
+# a deferred free has left as they were.
+# Method: a unit of the pool is copied, each mistake is put into the copy, and the copy is compiled
+# with the library's own flags and modules. As it is it compiles; with the mistakes each is
+# reported.
+#   SOURCE  vmm's source    BINARY  its build    WORK  where this test may write
+set(unit "${SOURCE}/modules/stream/reclaim.cpp")
+
+# The command of any unit of the pool, without what names its files.
+file(STRINGS "${BINARY}/compile_commands.json" commands REGEX "\"command\".*vmm.dir/.*stream")
+list(GET commands 0 command)
+string(REGEX REPLACE "^ *\"command\": \"(.*)\",?$" "\\1" command "${command}")
+string(REPLACE "\\\"" "\"" command "${command}")
+separate_arguments(command UNIX_COMMAND "${command}")
+list(FILTER command EXCLUDE REGEX "^@|^-c$|^-o$|^-MD$|^-M[TF]$|\\.(o|d|cpp|cppm)$|^-fmodule-output")
+file(GLOB modules "${BINARY}/CMakeFiles/vmm.dir/*.pcm")
+foreach(module IN LISTS modules)
+  get_filename_component(name "${module}" NAME)
+  string(REGEX REPLACE "\\.pcm$" "" name "${name}")
+  string(REPLACE "-" ":" name "${name}")
+  list(APPEND command "-fmodule-file=${name}=${module}")
+endforeach()
+
+# compile(RESULT OUTPUT TEXT)
+function(compile result output text)
+  file(WRITE "${WORK}/ranks.cpp" "${text}")
+  execute_process(COMMAND ${command} -ferror-limit=0 -fsyntax-only "${WORK}/ranks.cpp"
+                  WORKING_DIRECTORY "${BINARY}" RESULT_VARIABLE outcome
+                  OUTPUT_VARIABLE said ERROR_VARIABLE said)
+  set(${result} "${outcome}" PARENT_SCOPE)
+  set(${output} "${said}" PARENT_SCOPE)
+endfunction()
+
+file(READ "${unit}" text)
+string(REPLACE "../sync/" "${SOURCE}/modules/sync/" text "${text}")
+compile(outcome output "${text}")
+if(NOT outcome EQUAL 0)
+  message(FATAL_ERROR "the unit does not compile as it is:\n${output}")
+endif()
+
+# mistake(FUNCTION BEFORE AFTER REPORT): inside of the function.
+set(reports "")
+function(mistake function before after report)
+  string(FIND "${text}" "stream_pool::${function}(" begin)
+  string(SUBSTRING "${text}" 0 ${begin} head)
+  string(SUBSTRING "${text}" ${begin} -1 tail)
+  string(FIND "${tail}" "${before}" at)
+  if(begin EQUAL -1 OR at EQUAL -1)
+    message(FATAL_ERROR "${function} has no '${before}'")
+  endif()
+  string(LENGTH "${before}" length)
+  math(EXPR end "${at} + ${length}")
+  string(SUBSTRING "${tail}" 0 ${at} middle)
+  string(SUBSTRING "${tail}" ${end} -1 tail)
+  set(text "${head}${middle}${after}${tail}" PARENT_SCOPE)
+  set(reports ${reports} "${report}" PARENT_SCOPE)
+endfunction()
+
+# expect_errors(): for each mistake that was put in since the last time.
+function(expect_errors)
+  compile(outcome output "${text}")
+  if(outcome EQUAL 0)
+    message(SEND_ERROR "the compiler accepts every mistake")
+  endif()
+  foreach(report IN LISTS reports)
+    if(NOT output MATCHES "error: [^\n]*(${report})")
+      message(SEND_ERROR "no error is: ${report}\n${output}")
+    endif()
+  endforeach()
+endfunction()
+
+# Clang analyses locks where the types are right.
+set(original "${text}")
+set(guard "const growth_guard growing(entry_);")
+mistake(reap_in_steps "${guard}" "" "calling function 'reap' requires holding rank 'growth'")
+mistake(trim_step "${guard}" "const table_lock held(state_); ${guard}"
+        "rank 'growth' must be acquired before 'state'")
+mistake(trim "${guard}" "const events_guard held(events_lock_); ${guard}"
+        "rank 'growth' must be acquired before 'events'")
+mistake(unmap_if_passed "const stream_point last_use"
+        "const table_lock held(state_); const stream_point last_use"
+        "cannot call function 'poll_events' while rank 'state' is held")
+mistake(subscribe "return board_" "(void)own_rights_.size(); return board_"
+        "reading variable 'own_rights_' requires holding rank 'growth'")
+mistake(stale_count "return" "const table_lock held(state_); return"
+        "cannot call function 'with.*' while rank 'state' is held")
+expect_errors()
+
+set(text "${original}")
+set(reports "")
+mistake(unsubscribe "return board_" "(void)warm_lock(state_).statistics(); return board_"
+        "no member named 'statistics' in 'vmm::warm_lock'")
+mistake(stale_count "return" "(void)table_lock(state_)->statistics(); return"
+        "selected deleted operator '->'")
+expect_errors()
