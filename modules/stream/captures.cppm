@@ -17,6 +17,7 @@ import vmm.intrusive;
 import vmm.physical;
 import :geometry;
 import :streams;
+import vmm.timeline;
 import vmm.std;
 import vmm.support;
 
@@ -87,6 +88,12 @@ class capture_table {
   std::vector<captured_graph> graphs_;
 };
 
+[[nodiscard]] inline status check_stream(driver_interface& driver, stream_handle stream) noexcept {
+  return driver.feature_set().is_per_thread(stream) ? status{per_thread_stream} : status{};
+}
+
+inline constexpr error being_captured =
+    refuse(errc::in_use, "a stream that uses the memory is being captured into a graph");
 inline constexpr error stream_captured =
     refuse(errc::not_permitted,
            "a stream whose memory is to be waited for is being captured into a graph");

@@ -152,76 +152,15 @@ status stream_pool::free_into_batch(address at) {
 status stream_pool::capture_begins() {
   if (status idle = nothing_to_do(); !idle) return idle;
   board_.check_not_telling();
-  const events_guard marking(events_lock_);
-  ++captures_announced_;
-  check(captures_announced_ != 0, "more captures are announced than can be counted");
-  if (options_.captures_announced && captures_announced_ == 1) gate_.close(gate_reason::captured);
+  captures_.begin();
   return {};
 }
 
 status stream_pool::capture_ended() {
   if (status idle = nothing_to_do(); !idle) return idle;
   board_.check_not_telling();
-  {
-    const events_guard marking(events_lock_);
-    if (captures_announced_ == 0)
-      return refuse(errc::invalid_argument, "no capture was announced with capture_begins()");
-    --captures_announced_;
-    check(!options_.captures_announced || gate_.is_closed_by(gate_reason::captured),
-          "a capture was announced, and calls do not look for it");
-    if (options_.captures_announced && captures_announced_ == 0) gate_.open(gate_reason::captured);
-    if (captures_announced_ == 0) seen_captures_.clear();
-    has_seen_capture_.store(!seen_captures_.empty(), std::memory_order_relaxed);
-  }
+  if (status ended = captures_.end(); !ended) return ended;
   if (is_ready()) try_mark_batches();
-  return {};
-}
-
-// Through the default stream, of all streams that synchronise with it; where streams may be named,
-// of those that are known. Under the lock of marks, so that none of them is forgotten, and gone,
-// meanwhile. A capture that a call has seen puts events off as one that was announced, but where
-// memory is short: its end may never be seen. `own`: the stream that the call names.
-status stream_pool::check_nothing_captured(stream_handle own) {
-  if (captures_announced_ != 0) return stream_captured;
-  if (!watches_capture_) return {};
-  const bool is_ending = gate_.is_closed_by(gate_reason::goes_away);
-  const bool is_pressing = is_ending || is_pressing_.load(std::memory_order_relaxed);
-  check(has_seen_capture_.load(std::memory_order_relaxed) == !seen_captures_.empty(),
-        "captures were seen of which calls hear nothing, or the reverse");
-  if (!names_streams_ && !seen_captures_.empty() && !is_pressing) return stream_captured;
-  const bool is_own = std::any_of(seen_captures_.begin(), seen_captures_.end(),
-                                  [own](const seen_capture& each) { return each.stream == own; });
-  if (is_own && !is_ending) return stream_captured;  // a call does not spoil its own capture
-  const result<bool> any = is_captured(stream_handle::default_stream);
-  if (!any) return any.error();
-  if (*any) return stream_captured;
-  return names_streams_ ? check_known_not_captured() : status{};
-}
-
-status stream_pool::check_known_not_captured() {
-  check(names_streams_, "streams are named that may have been destroyed");
-  constexpr std::size_t looks_max = 64;
-  std::array<stream_handle, looks_max> asked{};
-  for (std::uint32_t next = 0; next != pool_state::no_stream;) {
-    std::size_t count = 0;
-    {
-      const table_lock state(state_);
-      const stream_progress& progress = state->progress();
-      for (; next < progress.count() && count < looks_max; ++next) {
-        if (progress.phase_of(next) != stream_phase::active) continue;
-        const stream_handle handle = progress.active_handle(next);
-        if (asks_about(handle)) asked[count++] = handle;
-      }
-      check(next <= progress.count(), "more streams are looked at than there are");
-      if (next == progress.count()) next = pool_state::no_stream;
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      const result<bool> captured = is_captured(asked[i]);
-      if (!captured && captured.error().code == errc::invalid_argument) continue;  // it is gone
-      if (!captured) return captured.error();
-      if (*captured) return stream_captured;
-    }
-  }
   return {};
 }
 
@@ -252,11 +191,11 @@ void stream_pool::try_mark_batches() {
 // Records marks for all that was freed after everything so far. Errors: see is_put_off(); driver
 // errors.
 status stream_pool::mark_batches() {
-  if (parts_->time.marks_all()) return mark_batches_by_event(named_);
+  if (parts_->time.marks_all()) return mark_batches_by_event(entry_.named());
   for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
-    const events_guard marking(events_lock_);
-    const undisturbed capture(*driver_, watches_capture_);
-    const result<bool> closed = close_batch(named_);
+    const events_guard marking(captures_.lock());
+    const undisturbed capture(*driver_, captures_.is_on());
+    const result<bool> closed = close_batch(entry_.named());
     if (!closed) return closed.error();
     if (!*closed) continue;
     if (status marked = end_batch(mark_known_streams()); !marked) return marked;
@@ -268,12 +207,11 @@ status stream_pool::mark_batches() {
 status stream_pool::mark_batches_by_event(stream_handle own) {
   check(parts_->time.marks_all(), "an event of all streams is recorded, and there is none");
   for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
-    const events_guard marking(events_lock_);
-    const undisturbed capture(*driver_, watches_capture_);
+    const events_guard marking(captures_.lock());
+    const undisturbed capture(*driver_, captures_.is_on());
     const result<bool> closed = close_batch(own);
     if (!closed) return closed.error();
     if (!*closed) continue;
-    check(captures_announced_ == 0, "an event of all streams is recorded in a capture");
     result<ticket_ref> mark = parts_->time.mark_all();
     was_refused_.store(!mark && is_put_off(mark.error()), std::memory_order_relaxed);
     if (status marked = end_batch(std::move(mark)); !marked) return marked;
@@ -283,7 +221,7 @@ status stream_pool::mark_batches_by_event(stream_handle own) {
 
 // Whether there is a closed batch to record a mark for.
 result<bool> stream_pool::close_batch(stream_handle own) {
-  if (status quiet = check_nothing_captured(own); !quiet) return quiet.error();
+  if (status quiet = captures_.check_none_captured(own); !quiet) return quiet.error();
   const table_lock state(state_);
   if (!state->streams().has_unmarked()) return false;
   if (state->streams().closed_batch() != pool_state::no_stream) return true;

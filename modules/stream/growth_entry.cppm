@@ -48,25 +48,38 @@ class undisturbed {
   capture_mode before_ = capture_mode::any_thread;
 };
 
-/// The locks of watcher and growth of one pool.
+/// What the calls of a pool have in common.
+struct growth_entry_options {
+  bool is_observed = false;
+  bool watches_capture = false;
+  bool names_streams = false;  ///< in any call: those that are known have not been destroyed
+};
+
+/// The locks of watcher and growth of one pool, and the stream that the call inside names.
 class growth_entry {
  public:
-  growth_entry(driver_interface& driver, const remap_board& board, bool is_observed,
-               bool watches_capture) noexcept
-      : driver_(driver),
-        board_(board),
-        is_observed_(is_observed),
-        watches_capture_(watches_capture) {}
+  growth_entry(driver_interface& driver, const remap_board& board,
+               const growth_entry_options& options) noexcept
+      : driver_(driver), board_(board), options_(options) {}
   growth_entry(const growth_entry&) = delete;
   growth_entry& operator=(const growth_entry&) = delete;
 
+  [[nodiscard]] bool names_streams() const noexcept { return options_.names_streams; }
+  /// The stream that the call names; else the default stream.
+  [[nodiscard]] stream_handle named() const noexcept VMM_REQUIRES(rank::growth) { return named_; }
+  /// Whether the stream may be named to the driver: it may have been destroyed since its last call.
+  [[nodiscard]] bool may_name(stream_handle stream) const noexcept VMM_REQUIRES(rank::growth) {
+    return names_streams() || stream == stream_handle::default_stream || stream == named_;
+  }
+
  private:
   friend class growth_guard;
+  friend class named_stream;
   friend class observer_guard;
 
   // Null where nothing observes.
   [[nodiscard]] watcher_lock* observer() noexcept {
-    return is_observed_ ? &watcher_lock_ : nullptr;
+    return options_.is_observed ? &watcher_lock_ : nullptr;
   }
   // A remap callback must not come here: that ends the process.
   [[nodiscard]] growth_entry& outside_callbacks() noexcept {
@@ -76,10 +89,10 @@ class growth_entry {
 
   driver_interface& driver_;
   const remap_board& board_;
-  const bool is_observed_;
-  const bool watches_capture_;
+  const growth_entry_options options_;
   watcher_lock watcher_lock_;
   growth_lock growth_lock_;
+  stream_handle named_ VMM_GUARDED_BY(rank::growth) = stream_handle::default_stream;
 };
 
 /// Where a pool is observed, one thread at a time. A thread that has it may take it again.
@@ -99,7 +112,7 @@ class VMM_SCOPED_CAPABILITY growth_guard {
   explicit growth_guard(growth_entry& entry) VMM_ACQUIRE(rank::growth)
       : observed_(entry.outside_callbacks()),
         growing_(&entry.growth_lock_),
-        capture_(entry.driver_, entry.watches_capture_) {}
+        capture_(entry.driver_, entry.options_.watches_capture) {}
   ~growth_guard() VMM_RELEASE() {}
 
  private:
@@ -122,8 +135,8 @@ class VMM_SCOPED_CAPABILITY ending_guard {
 // For its life, a stream that the call names.
 class named_stream {
  public:
-  named_stream(stream_handle& named, stream_handle stream) noexcept VMM_REQUIRES(rank::growth)
-      : named_(named) {
+  named_stream(growth_entry& entry, stream_handle stream) noexcept VMM_REQUIRES(rank::growth)
+      : named_(entry.named_) {
     check(named_ == stream_handle::default_stream, "two calls name a stream at a time");
     named_ = stream;
   }
@@ -133,22 +146,6 @@ class named_stream {
 
  private:
   stream_handle& named_;
-};
-
-// For its life a call fails without an event of all work.
-class pressing_turn {
- public:
-  explicit pressing_turn(sync::atomic<bool>& is_pressing) noexcept VMM_REQUIRES(rank::growth)
-      : is_pressing_(is_pressing) {
-    check(!is_pressing_.load(std::memory_order_relaxed), "two calls press at a time");
-    is_pressing_.store(true, std::memory_order_relaxed);
-  }
-  ~pressing_turn() { is_pressing_.store(false, std::memory_order_relaxed); }
-  pressing_turn(const pressing_turn&) = delete;
-  pressing_turn& operator=(const pressing_turn&) = delete;
-
- private:
-  sync::atomic<bool>& is_pressing_;
 };
 
 }  // namespace vmm

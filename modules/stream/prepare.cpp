@@ -186,9 +186,9 @@ result<bool> stream_pool::is_served(const stream_request& request) {
 result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report) {
   check(work.count_granules != 0, "no granule is announced");
   const growth_guard growing(entry_);
-  const named_stream named(named_, driver_->feature_set().canonical(work.stream));
+  const named_stream named(entry_, driver_->feature_set().canonical(work.stream));
   if (is_suspended()) return memory_suspended;
-  check(may_name(named_), "a request that is announced does not name its stream");
+  check(entry_.may_name(entry_.named()), "a request that is announced does not name its stream");
   const result<std::uint32_t> number = enter_stream(work.stream);
   if (!number) return number.error();
   const stream_request wanted{work.count_granules, *number};

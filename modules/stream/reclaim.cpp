@@ -217,7 +217,7 @@ trim_report stream_pool::trim(std::uint64_t limit_bytes) {
     if (!is_suspended()) end_freed_rights();
   }
   reap_in_steps();
-  const undisturbed capture(*driver_, watches_capture_);  // releasing takes no turn
+  const undisturbed capture(*driver_, captures_.is_on());  // releasing takes no turn
   bool goes_on = true;
   while (goes_on) {
     if (unmapped) unmapped = trim_step(limit_bytes);

@@ -234,9 +234,9 @@ result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_han
     if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
   }
   if (options_.watcher != nullptr) board_.check_not_watching();
-  if (status named = check_stream(stream); !named) return named.error();
+  if (status named = check_stream(*driver_, stream); !named) return named.error();
   if (asks_about(stream)) {
-    const result<bool> captured = is_captured(stream);
+    const result<bool> captured = captures_.is_captured(stream);
     if (!captured) return captured.error();
     if (*captured)
       return refuse(errc::not_permitted, "the stream is being captured: allocate before it is");
@@ -273,9 +273,9 @@ result<address> stream_pool::allocate_mappings(const block_shape& shape, stream_
 
 result<address> stream_pool::allocate_mappings_in_turn(slow_call& call, relief_pass& relief) {
   const growth_guard growing(entry_);
-  const named_stream named(named_, driver_->feature_set().canonical(call.stream));
+  const named_stream named(entry_, driver_->feature_set().canonical(call.stream));
   if (is_suspended()) return memory_suspended;
-  check(may_name(named_), "a request of whole mappings does not name its stream");
+  check(entry_.may_name(entry_.named()), "a request of whole mappings does not name its stream");
   end_freed_rights();
   const result<std::uint32_t> number = enter_stream(call.stream);
   if (!number) return number.error();
@@ -308,7 +308,7 @@ result<address> stream_pool::allocate_apart(const stream_request& request, relie
   };
   const auto give_back = [&]() -> result<bool> {
     assume_held(rank::growth);
-    const pressing_turn pressing(is_pressing_);
+    const capture_watch::pressing pressing(captures_);
     const result<bool> more = relieve(attempt, ladder);
     if (!more || !*more) return more;
     end_freed_rights();

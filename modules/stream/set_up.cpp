@@ -196,7 +196,7 @@ stream_pool::~stream_pool() {
 void stream_pool::end_all_rights() {
   if (own_rights_.empty()) return;
   check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
-  const undisturbed capture(*driver_, watches_capture_);
+  const undisturbed capture(*driver_, captures_.is_on());
   if (finish_streams()) end_freed_rights();
 }
 
@@ -218,7 +218,7 @@ status stream_pool::finish_streams() {
     });
     if (!marked) return marked;
   }
-  if (!names_streams_) {
+  if (!entry_.names_streams()) {
     return try_to_close([&] {
       assume_held(rank::growth);
       return finish_all_work();
@@ -252,7 +252,7 @@ result<bool> stream_pool::finish_stream(std::uint32_t stream) {
     const result<bool> waited = wait_for(last);
     return waited ? result<bool>{true} : waited;
   }
-  const result<bool> captured = is_captured(handle);
+  const result<bool> captured = captures_.is_captured(handle);
   if (captured && *captured) return stream_captured;
   // Asked about a stream that has gone, too.
   if (!captured && captured.error().code != errc::invalid_argument) return captured.error();
@@ -264,7 +264,7 @@ result<bool> stream_pool::finish_stream(std::uint32_t stream) {
 // No other thread is here, so no turn is taken; the remap callbacks that run may free and pin.
 status stream_pool::close() {
   check(parts_ != nullptr, "a pool that was not set up is closed");
-  const undisturbed capture(*driver_, watches_capture_);
+  const undisturbed capture(*driver_, captures_.is_on());
   fronts_.store(nullptr, std::memory_order_release);  // remap callbacks may free
   if (status finished = finish_streams(); !finished) return finished;
   {

@@ -43,8 +43,9 @@ result<address> stream_pool::grow_short(growth_attempt& attempt, const error& ca
   check(is_shortage(cause.code), "memory is taken as short that is not");
   attempt.tried = {};
   if (!stops_for_others(attempt, cause)) attempt.relief = nullptr;
-  const pressing_turn pressing(is_pressing_);
-  if (!attempt.was_refused) attempt.may_wait = may_mark_all();  // beside captures that were seen
+  const capture_watch::pressing pressing(captures_);
+  if (!attempt.was_refused)
+    attempt.may_wait = captures_.may_record_all();  // beside captures that were seen
   shortage_ladder ladder;
   const auto again = [&] {
     assume_held(rank::growth);
@@ -211,7 +212,7 @@ status stream_pool::check_can_fit(const slow_call& call) {
   check(size_bytes >= call.size_bytes, "a request is rounded down");
   std::uint64_t device_bytes = 0;
   if (!options_.spill && size_bytes > physical_pool::queried_bytes_min) {
-    const undisturbed capture(*driver_, watches_capture_);
+    const undisturbed capture(*driver_, captures_.is_on());
     device_bytes = parts_->memory.device_bytes(size_bytes);
   } else if (!options_.spill) {
     device_bytes = parts_->memory.device_bytes(0);

@@ -38,7 +38,7 @@ bool smaller_may_do(errc code) noexcept {
 // ---- allocate and free -------------------------------------------------------------
 
 result<address> stream_pool::allocate_watched(const block_shape& shape, stream_handle stream) {
-  check(watches_ || watches_capture_, "a call that nobody watches takes the slow way");
+  check(watches_ || captures_.is_on(), "a call that nobody watches takes the slow way");
   const result<address> at = allocate_told(shape, stream);
   if (!at || options_.contents == contents_rule::none) [[likely]]
     return at;
@@ -61,9 +61,9 @@ result<address> stream_pool::allocate_told(const block_shape& shape, stream_hand
 // Asks first whether the stream is being captured.
 result<address> stream_pool::check_capture_and_allocate(const block_shape& shape,
                                                         stream_handle stream) {
-  check(watches_ || watches_capture_, "a capture is asked for in vain");
+  check(watches_ || captures_.is_on(), "a capture is asked for in vain");
   if (asks_about(stream)) {
-    const result<capture_info> seen = capture_of(stream);
+    const result<capture_info> seen = captures_.query(stream);
     if (!seen) [[unlikely]]
       return seen.error();
     if (seen->state != capture_state::none) [[unlikely]]
@@ -82,7 +82,7 @@ status stream_pool::free_watched(address at, stream_handle stream) {
 }
 
 status stream_pool::free_filled(address at, stream_handle stream) {
-  check(watches_ || watches_capture_, "a call that nobody watches takes the slow way");
+  check(watches_ || captures_.is_on(), "a call that nobody watches takes the slow way");
   if (!clears_on_release()) [[likely]]
     return free_told(at, stream);
   const change_guard changing(board_.is_telling_here() ? nullptr : &change_lock_);
@@ -99,7 +99,7 @@ status stream_pool::free_told(address at, stream_handle stream) {
   if (options_.watcher != nullptr) [[unlikely]]
     board_.check_not_watching();
   if (asks_about(stream)) {
-    const result<capture_info> seen = capture_of(stream);
+    const result<capture_info> seen = captures_.query(stream);
     if (!seen) [[unlikely]]
       return seen.error();
     if (seen->state != capture_state::none) [[unlikely]]
@@ -117,7 +117,7 @@ status stream_pool::free_told(address at, stream_handle stream) {
 }
 
 result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
-  if (status named = check_stream(stream); !named) return named.error();
+  if (status named = check_stream(*driver_, stream); !named) return named.error();
   const table_lock state(state_);
   const std::uint32_t known = state->find_stream(stream);
   if (known != pool_state::no_stream) return known;
@@ -127,7 +127,7 @@ result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
 }
 
 status stream_pool::free_on_new_stream(pool_state& state, address at, stream_handle stream) {
-  if (status named = check_stream(stream); !named) return named;
+  if (status named = check_stream(*driver_, stream); !named) return named;
   if (status live = locked_blocks(state).check_live(at); !live) return live;
   const result<std::uint32_t> added = state.add_stream(driver_->feature_set().canonical(stream));
   if (!added) return added.error();
@@ -139,8 +139,8 @@ result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream
   const stream_handle stream = driver_->feature_set().canonical(given);
   const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
-  if (status announced = check_announced(stream); !announced) return announced.error();
-  note_uncaptured(stream);
+  if (status announced = captures_.check_announced(stream); !announced) return announced.error();
+  captures_.note_uncaptured(stream);
   slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
   return with_idle_memory(call, [this](slow_call& each, relief_pass& relief) {
     return allocate_in_turn(each, relief);
@@ -150,11 +150,11 @@ result<address> stream_pool::allocate_slow_path(const block_shape& shape, stream
 result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& relief) {
   check(call.request.count_granules != 0, "no granule is asked for");
   const growth_guard growing(entry_);
-  const named_stream named(named_, call.stream);
+  const named_stream named(entry_, call.stream);
   if (is_suspended()) return memory_suspended;
   poll_retired_streams();
   if (mark_few_batches()) poll_retired_streams();
-  check(may_name(call.stream), "a request does not name its stream");
+  check(entry_.may_name(call.stream), "a request does not name its stream");
   const result<std::uint32_t> number = enter_stream(call.stream);
   if (!number) return number.error();
   const std::size_t surplus = state_.with([](auto& state) { return state.surplus_stale_count(); });
@@ -295,7 +295,7 @@ result<address> stream_pool::grow(const slow_call& call, relief_pass& relief) {
   const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
   attempt.has_headroom = state_.with(
       [&](auto& state) { return growth_planner(state).has_headroom(request, footprint_bytes); });
-  attempt.may_wait = may_mark_all();
+  attempt.may_wait = captures_.may_record_all();
   const result<address> grown = grow_by_steps(attempt);
   check(!grown || grown->value != 0, "a growth has no address");
   if (grown || !attempt.may_wait || !is_capture_refusal(grown.error())) return grown;

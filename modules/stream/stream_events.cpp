@@ -122,8 +122,8 @@ void stream_pool::note_mark(pool_state& state, mark_order&& order,
 // concluded from a refusal beyond that, so that a fault that passes does no harm.
 result<stream_pool::fresh_mark> stream_pool::make_mark(stream_handle stream) {
   const bool has_event_of_all = parts_->time.marks_all();
-  check(has_event_of_all || names_streams_, "a stream is neither named nor covered");
-  if (may_name(stream)) {
+  check(has_event_of_all || entry_.names_streams(), "a stream is neither named nor covered");
+  if (entry_.may_name(stream)) {
     const result<ticket_ref> own = has_event_of_all ? mark_stream(stream) : mark_by_name(stream);
     if (own) return fresh_mark{*own, false};
     if (own.error().code != errc::invalid_argument || !has_event_of_all) return own.error();
@@ -136,9 +136,9 @@ result<stream_pool::fresh_mark> stream_pool::make_mark(stream_handle stream) {
 
 // The same where no event stands for the stream's work.
 result<ticket_ref> stream_pool::mark_by_name(stream_handle stream) {
-  check(may_name(stream) && !parts_->time.marks_all(), "a stream is named that need not be");
+  check(entry_.may_name(stream) && !parts_->time.marks_all(), "a stream is named that need not be");
   const result<ticket_ref> own = mark_stream(stream);
-  if (own || own.error().code != errc::invalid_argument || stream == named_) return own;
+  if (own || own.error().code != errc::invalid_argument || stream == entry_.named()) return own;
   error refused = own.error();  // with the driver's code
   refused.detail = stream_lost.detail;
   return refused;
@@ -147,9 +147,8 @@ result<ticket_ref> stream_pool::mark_by_name(stream_handle stream) {
 // Behind all work of the device, where no capture is known that the event would spoil. The driver's
 // own refusal is that of a capture.
 result<ticket_ref> stream_pool::mark_everything() {
-  const events_guard marking(events_lock_);
-  if (status quiet = check_nothing_captured(named_); !quiet) return quiet.error();
-  check(captures_announced_ == 0, "an event of all streams is recorded in a capture");
+  const events_guard marking(captures_.lock());
+  if (status quiet = captures_.check_none_captured(entry_.named()); !quiet) return quiet.error();
   check(parts_->time.marks_all(), "an event of all streams is recorded, and there is none");
   result<ticket_ref> all = parts_->time.mark_all();
   if (!all && is_put_off(all.error())) return stream_captured;
@@ -173,18 +172,15 @@ status stream_pool::finish_all_work() {
   return {};
 }
 
-status stream_pool::check_stream(stream_handle stream) const noexcept {
-  return driver_->feature_set().is_per_thread(stream) ? status{per_thread_stream} : status{};
-}
-
 // Of work that is not being captured: no graph's mark is kept.
 result<ticket_ref> stream_pool::mark_stream(stream_handle stream) {
-  result<bool> captured = is_captured(stream);
+  result<bool> captured = captures_.is_captured(stream);
   if (!captured) return captured.error();
   if (*captured) return stream_captured;
   result<ticket_ref> fresh = parts_->time.mark(stream);
   if (!fresh) return fresh;
-  captured = is_captured(stream);  // it may have begun meanwhile: then nobody asks the mark
+  captured =
+      captures_.is_captured(stream);  // it may have begun meanwhile: then nobody asks the mark
   if (!captured) return captured.error();
   if (*captured) return stream_captured;
   check(!*captured, "a mark is kept that is a captured graph's");
@@ -245,7 +241,7 @@ status stream_pool::synchronize() {
   if (!is_ready()) return nothing_to_do();
   std::vector<known_mark> marks;
   if (status marked = mark_all(marks); !marked) return marked;
-  const undisturbed capture(*driver_, watches_capture_);
+  const undisturbed capture(*driver_, captures_.is_on());
   if (!marks.empty()) note({history_kind::blocked});
   status waited;
   for (const known_mark& each : marks) {
@@ -289,12 +285,12 @@ status stream_pool::mark_all(std::vector<known_mark>& out) {
 // ---- streams that go ---------------------------------------------------------------
 
 status stream_pool::forget(stream_handle stream) {
-  if (status named = check_stream(stream); !named) return named;
+  if (status named = check_stream(*driver_, stream); !named) return named;
   if (!is_ready()) return nothing_to_do();
   const growth_guard growing(entry_);
-  const named_stream named(named_, driver_->feature_set().canonical(stream));
-  note_uncaptured(stream);
-  check(may_name(named_), "a stream that is forgotten cannot be named");
+  const named_stream named(entry_, driver_->feature_set().canonical(stream));
+  captures_.note_uncaptured(stream);
+  check(entry_.may_name(entry_.named()), "a stream that is forgotten cannot be named");
   stream_point last;
   {
     const table_lock state(state_);
@@ -306,7 +302,7 @@ status stream_pool::forget(stream_handle stream) {
   }
   if (status asked = poll_events(last); !asked) return asked;
   {
-    const events_guard no_mark(events_lock_);  // which would ask about the stream
+    const events_guard no_mark(captures_.lock());  // which would ask about the stream
     const table_lock state(state_);
     if (!state->progress().all_marked(last.stream))
       return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");

@@ -36,6 +36,7 @@ export import :notices;
 export import :options;
 export import :statistics;
 export import vmm.backend;
+import :capture_watch;
 import :captures;
 import :front;
 import :gate;
@@ -81,17 +82,18 @@ export class stream_pool {
   explicit stream_pool(driver_ref driver, const pool_options& options = {}) noexcept
       : driver_(driver),
         driver_use_(driver.use()),
-        watches_capture_(driver->feature_set().capture &&
-                         options.capture != capture_rule::unchecked),
         sees_all_(options.watcher != nullptr || options.contents != contents_rule::none ||
                   options.rules.keep_none),
-        watches_((watches_capture_ && !options.captures_announced) || sees_all_),
-        names_streams_(options.streams_forgotten ||
-                       (driver->feature_set().streams && !driver->feature_set().record_all)),
-        asked_from_(watches_capture_ ? driver->feature_set().capturable_from : never_asked),
+        watches_((capture_watch::looks(*driver, options) && !options.captures_announced) ||
+                 sees_all_),
+        asked_from_(capture_watch::first_capturable(*driver, options)),
         recorder_(options.recorder),
         options_(options),
-        entry_(*driver_, board_, options.watcher != nullptr, watches_capture_) {}
+        entry_(*driver_, board_,
+               {options.watcher != nullptr, capture_watch::looks(*driver, options),
+                options.streams_forgotten ||
+                    (driver->feature_set().streams && !driver->feature_set().record_all)}),
+        captures_(*driver_, options_, gate_, state_, entry_) {}
   stream_pool(const stream_pool&) = delete;
   stream_pool& operator=(const stream_pool&) = delete;
   /// Requires: no buffer uses the pool, and no thread calls it. No stream is being captured, and
@@ -160,8 +162,7 @@ export class stream_pool {
   [[nodiscard]] status capture_ended();
   /// Announcements that have not ended. Cost: waits for a record that is under way.
   [[nodiscard]] std::uint32_t announced_capture_count() const noexcept {
-    const events_guard marking(events_lock_);
-    return captures_announced_;
+    return captures_.announced_count();
   }
 
   /// Requires: the block at `at` begins there. Whoever reaches memory beside the streams (a network
@@ -442,7 +443,7 @@ export class stream_pool {
   // The same where the gate is closed: a capture may be under way that was announced.
   [[nodiscard]] inline bool watches_closed(stream_handle stream) const noexcept {
     if (watches(stream)) return true;
-    return watches_capture_ && gate_.is_closed_by(gate_reason::captured) && asks_about(stream);
+    return captures_.is_on() && gate_.is_closed_by(gate_reason::captured) && asks_about(stream);
   }
   [[nodiscard]] inline bool asks_about(stream_handle stream) const noexcept {
     return static_cast<std::uint64_t>(stream) >= asked_from_;
@@ -458,7 +459,6 @@ export class stream_pool {
   [[nodiscard]] status nothing_to_do() const noexcept {
     return gate_.is_here() ? status{} : status{refuse_forked()};
   }
-  static constexpr std::uint64_t never_asked = ~std::uint64_t{0};
 
   // ---- shapes.cpp ----
   [[nodiscard]] static status check_alignment(std::uint64_t alignment_bytes) noexcept;
@@ -655,8 +655,6 @@ export class stream_pool {
   void end_change(suspension_phase next) noexcept VMM_NOT_ANALYSED VMM_EXCLUDES(rank::state);
   [[nodiscard]] status finish_for_suspension(std::span<const stream_handle> streams)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status check_no_capture() VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status finish_other_streams(std::span<const stream_handle> streams)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status list_parts(suspension_list& out) VMM_REQUIRES(rank::growth)
@@ -709,9 +707,6 @@ export class stream_pool {
   [[nodiscard]] status free_told(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
 
   // ---- captured_calls.cpp ----
-  [[nodiscard]] result<capture_info> capture_of(stream_handle stream) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<bool> is_captured(stream_handle stream) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status refuse_capture(const capture_info& seen) const;
   [[nodiscard]] result<address> allocate_captured(const block_shape& shape, stream_handle stream,
                                                   const capture_info& seen)
       VMM_EXCLUDES(rank::growth, rank::state);
@@ -721,12 +716,6 @@ export class stream_pool {
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] bool may_mark_all() VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] status check_announced(stream_handle stream) VMM_EXCLUDES(rank::state);
-  void note_capture(stream_handle stream, std::uint64_t id) VMM_EXCLUDES(rank::events);
-  void note_uncaptured(stream_handle stream) VMM_EXCLUDES(rank::events);
-  void end_seen_capture(std::uint64_t id) VMM_EXCLUDES(rank::events);
 
   // ---- stream_events.cpp ----
   // An event of one stream, or one behind all work.
@@ -734,11 +723,6 @@ export class stream_pool {
     ticket_ref ticket{};
     bool is_of_all = false;
   };
-  // Whether the stream may be named to the driver: it may have been destroyed since its last call.
-  [[nodiscard]] bool may_name(stream_handle stream) const noexcept VMM_REQUIRES(rank::growth) {
-    return names_streams_ || stream == stream_handle::default_stream || stream == named_;
-  }
-  [[nodiscard]] status check_stream(stream_handle stream) const noexcept;
   [[nodiscard]] result<fresh_mark> make_mark(stream_handle stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] result<ticket_ref> mark_by_name(stream_handle stream) VMM_REQUIRES(rank::growth)
@@ -770,10 +754,6 @@ export class stream_pool {
 
   // ---- free_after_all.cpp ----
   [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status check_nothing_captured(stream_handle own) VMM_REQUIRES(rank::events)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status check_known_not_captured() VMM_REQUIRES(rank::events)
-      VMM_EXCLUDES(rank::state);
   [[nodiscard]] bool has_unmarked_batch() VMM_EXCLUDES(rank::state);
   [[nodiscard]] bool wants_batch_mark() VMM_EXCLUDES(rank::state);
   [[nodiscard]] status mark_batches() VMM_REQUIRES(rank::growth)
@@ -832,10 +812,8 @@ export class stream_pool {
   std::unique_ptr<device_core> parts_;  // goes after the state, whose marks are its timeline's
   // What every call reads, on one cache line: from the gate to the state.
   alignas(64) pool_gate gate_;
-  const bool watches_capture_;
   const bool sees_all_;             // there is a watcher, or blocks are filled, or nothing is kept
   const bool watches_;              // that, or streams are asked about
-  const bool names_streams_;        // in any call: those that are known have not been destroyed
   const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
   sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
   mutable history_use recorder_;
@@ -843,20 +821,9 @@ export class stream_pool {
   pool_options options_;
   gate_watch gate_watch_{gate_};
   mutable growth_entry entry_;
+  capture_watch captures_;
   std::vector<std::unique_ptr<own_rights>> own_rights_ VMM_GUARDED_BY(rank::growth);
-  // By the call that has the lock.
-  stream_handle named_ VMM_GUARDED_BY(rank::growth) = stream_handle::default_stream;
   release_lock release_lock_;
-  mutable events_lock events_lock_;
-  std::uint32_t captures_announced_ VMM_GUARDED_BY(rank::events) = 0;
-  // Captures that were not announced, seen by calls on their streams, whose end was not seen.
-  struct seen_capture {
-    stream_handle stream{};
-    std::uint64_t id = 0;
-  };
-  std::vector<seen_capture> seen_captures_ VMM_GUARDED_BY(rank::events);
-  sync::atomic<bool> has_seen_capture_ = false;
-  sync::atomic<bool> is_pressing_ = false;  // a call fails without an event of all work
   sync::atomic<bool> was_refused_ = false;  // the last mark of all work, by the driver
   remap_board board_;
   sync::atomic<std::uint64_t> remap_epoch_ = 0;

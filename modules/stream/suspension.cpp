@@ -20,9 +20,6 @@ namespace vmm {
 
 namespace {
 
-constexpr error being_captured =
-    refuse(errc::in_use, "a stream that uses the memory is being captured into a graph");
-
 constexpr int reap_attempts = 3;  // a fault that strikes once leaves nothing behind
 
 }  // namespace
@@ -101,17 +98,17 @@ status stream_pool::begin_suspend(std::span<const stream_handle> streams, suspen
 // All work has finished; nothing free and nothing stale is mapped.
 status stream_pool::finish_for_suspension(std::span<const stream_handle> streams) {
   check(is_suspended(), "a pool is emptied that hands out memory");
-  const pressing_turn pressing(is_pressing_);
-  if (status quiet = check_no_capture(); !quiet) return quiet;
+  const capture_watch::pressing pressing(captures_);
+  if (status quiet = captures_.check_no_use(); !quiet) return quiet;
   if (status marked = mark_batches(); !marked) return marked;
   if (status finished = finish_other_streams(streams); !finished) return finished;
-  if (!names_streams_) {
+  if (!entry_.names_streams()) {
     const status finished = finish_all_work();
     if (!finished && is_capture_refusal(finished.error())) return being_captured;
     if (!finished) return finished;
   }
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
-  for (std::uint32_t stream = 0; names_streams_ && stream < count; ++stream) {
+  for (std::uint32_t stream = 0; entry_.names_streams() && stream < count; ++stream) {
     if (const result<bool> finished = finish_stream(stream); !finished) return finished.error();
   }
   if (status asked = poll_all_streams(); !asked) return asked;
@@ -127,47 +124,10 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
   return {};
 }
 
-// A graph that is being captured would find its memory gone when it is launched, and its streams
-// cannot be waited for.
-status stream_pool::check_no_capture() {
-  if (!watches_capture_) return {};
-  if (!names_streams_) {
-    const events_guard marking(events_lock_);
-    const status quiet = check_nothing_captured(named_);
-    return !quiet && is_capture_refusal(quiet.error()) ? status{being_captured} : quiet;
-  }
-  const auto look_at = [this](stream_handle handle) -> status {
-    const result<bool> captured = is_captured(handle);
-    if (!captured && captured.error().code == errc::invalid_argument) return {};  // it is gone
-    if (!captured) return captured.error();
-    return *captured ? status{being_captured} : status{};
-  };
-  {
-    // Of streams that allocate in captures alone. The record of a graph outlives its stream.
-    const events_guard marking(events_lock_);
-    for (const seen_capture& each : seen_captures_) {
-      if (status quiet = look_at(each.stream); !quiet) return quiet;
-    }
-  }
-  const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
-  for (std::uint32_t stream = 0; stream < count; ++stream) {
-    stream_handle handle{};
-    {
-      const table_lock state(state_);
-      check(stream < state->progress().count(), "records of streams went meanwhile");
-      if (state->progress().phase_of(stream) != stream_phase::active) continue;
-      handle = state->progress().active_handle(stream);
-    }
-    if (status quiet = look_at(handle); !quiet) return quiet;
-  }
-  check(parts_ != nullptr, "a pool without memory asks about captures");
-  return {};
-}
-
 // Of streams that use the memory, and that the pool need not know.
 status stream_pool::finish_other_streams(std::span<const stream_handle> streams) {
   for (const stream_handle stream : streams) {
-    const result<bool> captured = is_captured(stream);
+    const result<bool> captured = captures_.is_captured(stream);
     if (!captured) return captured.error();
     if (*captured) return refuse(errc::in_use, "a stream is captured that is to be waited for");
     const result<ticket_ref> mark = parts_->time.mark(stream);

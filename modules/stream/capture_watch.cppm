@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:capture_watch - whether a stream is being captured, queried as seldom as the options
+// allow; and the captures that an event behind all work must not meet. Not exported.
+//
+// I1  A capture is listed as seen from a call on its stream until a call sees its end, its graph is
+//     released, or the last announced capture ends; has_seen_ says whether one is.
+//
+// While an events_guard lives no capture is announced, and no stream retires.
+//
+// Thread safety: all of it. Cost: a query of the driver where a call says so, else O(1).
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:capture_watch;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import :gate;
+import :growth_entry;
+import :locks;
+import :options;
+import :state_lock;
+
+namespace vmm {
+
+class capture_watch {
+ public:
+  capture_watch(driver_interface& driver, const pool_options& options, pool_gate& gate,
+                state_cell& state, growth_entry& entry) noexcept
+      : driver_(driver),
+        options_(options),
+        gate_(gate),
+        state_(state),
+        entry_(entry),
+        is_on_(looks(driver, options)),
+        first_capturable_(first_capturable(driver, options)) {}
+  capture_watch(const capture_watch&) = delete;
+  capture_watch& operator=(const capture_watch&) = delete;
+
+  // ---- streams ----
+  /// Whether captures are looked for.
+  [[nodiscard]] static bool looks(driver_interface& driver, const pool_options& options) noexcept {
+    return driver.feature_set().capture && options.capture != capture_rule::unchecked;
+  }
+  /// The first number of a stream that can be captured; that of none where captures are not looked
+  /// for.
+  [[nodiscard]] static std::uint64_t first_capturable(driver_interface& driver,
+                                                      const pool_options& options) noexcept {
+    return looks(driver, options) ? driver.feature_set().capturable_from : ~std::uint64_t{0};
+  }
+  [[nodiscard]] bool is_on() const noexcept { return is_on_; }
+  [[nodiscard]] bool may_be_captured(stream_handle stream) const noexcept {
+    return static_cast<std::uint64_t>(stream) >= first_capturable_;
+  }
+  /// Errors: invalid_argument (a stream of each thread), driver errors.
+  [[nodiscard]] result<capture_info> query(stream_handle stream) VMM_EXCLUDES(rank::state);
+  /// Whether an event on the stream would be a capture's. Errors: driver errors.
+  [[nodiscard]] result<bool> is_captured(stream_handle stream) VMM_EXCLUDES(rank::state);
+  /// Errors: not_permitted (captures are announced, and this one was not), driver errors.
+  [[nodiscard]] status check_announced(stream_handle stream)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// Errors: not_permitted (the capture was invalidated, or the options refuse it).
+  [[nodiscard]] status check_allowed(const capture_info& seen) const;
+  /// The number of the capture that the stream is in. Errors: invalid_argument (it is in none),
+  /// not_supported, driver errors.
+  [[nodiscard]] result<std::uint64_t> number(stream_handle stream)
+      VMM_EXCLUDES(rank::events, rank::state);
+
+  // ---- captures that a call has seen, and that were not announced ----
+  void note_seen(stream_handle stream, std::uint64_t id) VMM_EXCLUDES(rank::events);
+  void note_uncaptured(stream_handle stream) VMM_EXCLUDES(rank::events);
+  void end_seen(std::uint64_t id) VMM_EXCLUDES(rank::events);
+
+  // ---- captures that are announced ----
+  void begin() VMM_EXCLUDES(rank::events);
+  /// Errors: invalid_argument (none was announced).
+  [[nodiscard]] status end() VMM_EXCLUDES(rank::events);
+  [[nodiscard]] std::uint32_t announced_count() const VMM_EXCLUDES(rank::events);
+
+  // ---- events behind all work ----
+  [[nodiscard]] events_lock& lock() noexcept { return lock_; }
+  /// Whether such an event spoils no capture: through the default stream, of all streams that
+  /// synchronise with it; where streams may be named, of those that are known. A capture that a
+  /// call has seen puts events off as one that was announced, except where memory is short: its end
+  /// may never be seen. `own`: the stream that the call names. Errors: not_permitted (it would
+  /// spoil one), driver errors.
+  [[nodiscard]] status check_none_captured(stream_handle own) VMM_REQUIRES(rank::events)
+      VMM_EXCLUDES(rank::state);
+  /// Whether an event can be recorded for everything that was freed: a stream that is being
+  /// captured takes none, and waiting for it would take others into its graph.
+  [[nodiscard]] bool may_record_all() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// Errors: in_use (a stream that uses the memory is being captured), driver errors.
+  [[nodiscard]] status check_no_use() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+
+  /// While it lives the call that has the lock of growth fails without an event of all work.
+  class pressing {
+   public:
+    explicit pressing(capture_watch& of) noexcept VMM_REQUIRES(rank::growth)
+        : is_pressing_(of.is_pressing_) {
+      check(!is_pressing_.load(std::memory_order_relaxed), "two calls press at a time");
+      is_pressing_.store(true, std::memory_order_relaxed);
+    }
+    ~pressing() { is_pressing_.store(false, std::memory_order_relaxed); }
+    pressing(const pressing&) = delete;
+    pressing& operator=(const pressing&) = delete;
+
+   private:
+    sync::atomic<bool>& is_pressing_;
+  };
+
+ private:
+  struct seen_capture {
+    stream_handle stream{};
+    std::uint64_t id = 0;
+  };
+
+  [[nodiscard]] status check_known() VMM_REQUIRES(rank::events) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status check_unused(stream_handle stream) VMM_EXCLUDES(rank::state);
+  void publish_seen() VMM_REQUIRES(rank::events) {
+    has_seen_.store(!seen_.empty(), std::memory_order_relaxed);
+  }
+
+  driver_interface& driver_;
+  const pool_options& options_;
+  pool_gate& gate_;
+  state_cell& state_;
+  growth_entry& entry_;
+  const bool is_on_;
+  const std::uint64_t first_capturable_;
+  mutable events_lock lock_;
+  std::uint32_t announced_count_ VMM_GUARDED_BY(rank::events) = 0;
+  std::vector<seen_capture> seen_ VMM_GUARDED_BY(rank::events);  // their ends were not seen
+  sync::atomic<bool> has_seen_ = false;
+  sync::atomic<bool> is_pressing_ = false;
+};
+
+}  // namespace vmm
