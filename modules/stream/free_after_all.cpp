@@ -118,15 +118,15 @@ status stream_pool::free(address at) {
   if (clears_on_release()) [[unlikely]]
     return refuse(errc::not_supported,
                   "memory_options::contents fills a block on a stream: free it on one");
-  if (options_.watcher == nullptr) [[likely]] {
+  if (!notices_.is_observed()) [[likely]] {
     if (status freed = free_into_batch(at); !freed) return freed;
   } else {
-    board_.check_not_watching();
+    notices_.check_not_in_observer();
     const observer_guard observed(entry_);
     const bool is_locked =
         state_.with([&](auto& state) { return locked_blocks(state).is_locked(at); });
     if (status freed = free_into_batch(at); !freed) return freed;
-    if (!is_locked) tell([&](block_watcher& who) { who.freed(at); });
+    if (!is_locked) notices_.observe([&](block_watcher& who) { who.freed(at); });
   }
   if (!was_refused_.load(std::memory_order_relaxed)) try_mark_batches();
   return {};
@@ -151,14 +151,14 @@ status stream_pool::free_into_batch(address at) {
 
 status stream_pool::capture_begins() {
   if (status idle = nothing_to_do(); !idle) return idle;
-  board_.check_not_telling();
+  notices_.check_not_in_callback();
   captures_.begin();
   return {};
 }
 
 status stream_pool::capture_ended() {
   if (status idle = nothing_to_do(); !idle) return idle;
-  board_.check_not_telling();
+  notices_.check_not_in_callback();
   if (status ended = captures_.end(); !ended) return ended;
   if (is_ready()) try_mark_batches();
   return {};

@@ -26,7 +26,7 @@ import vmm.support;
 import vmm.sync;
 import :gate;
 import :locks;
-import :notices;
+import :notifier;
 
 namespace vmm {
 
@@ -58,9 +58,9 @@ struct growth_entry_options {
 /// The locks of watcher and growth of one pool, and the stream that the call inside names.
 class growth_entry {
  public:
-  growth_entry(driver_interface& driver, const remap_board& board,
+  growth_entry(driver_interface& driver, const notifier& notices,
                const growth_entry_options& options) noexcept
-      : driver_(driver), board_(board), options_(options) {}
+      : driver_(driver), notices_(notices), options_(options) {}
   growth_entry(const growth_entry&) = delete;
   growth_entry& operator=(const growth_entry&) = delete;
 
@@ -83,12 +83,12 @@ class growth_entry {
   }
   // A remap callback must not come here: that ends the process.
   [[nodiscard]] growth_entry& outside_callbacks() noexcept {
-    board_.check_not_telling();
+    notices_.check_not_in_callback();
     return *this;
   }
 
   driver_interface& driver_;
-  const remap_board& board_;
+  const notifier& notices_;
   const growth_entry_options options_;
   watcher_lock watcher_lock_;
   growth_lock growth_lock_;

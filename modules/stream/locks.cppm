@@ -49,6 +49,9 @@ inline void assume_held(const lock_rank& held) noexcept VMM_ASSERT_HELD(held) { 
 
 // ---- locks -------------------------------------------------------------------------------
 
+/// A number that no other running thread has; not 0.
+[[nodiscard]] std::uint64_t this_thread() noexcept;
+
 class arena_lock : public sync::spin_lock {};
 class history_lock : public sync::mutex {};
 class events_lock : public sync::mutex {};

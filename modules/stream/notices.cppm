@@ -9,20 +9,11 @@
 // was captured) is told first, and lets go of it. A notice cannot be refused: who needs the memory
 // to stay pins the block.
 //
-// I1  After remove() has returned, the listener is not being called and is not called again.
-//
-// Thread safety: all of it; one notice at a time. Cost: nobody_listens() is one relaxed load; a
-// notice is one call of each listener.
-module;
-#include "../sync/thread_annotations.h"
-
+// Elsewhere: what calls listeners (:notifier).
 export module vmm.stream:notices;
 
 import vmm.backend;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
-import :locks;
 
 namespace vmm {
 
@@ -63,56 +54,5 @@ export class remap_listener {
 
 /// Names a subscription.
 export enum class remap_subscription : std::uint64_t { none = 0 };
-
-/// A number that no other running thread has; not 0.
-[[nodiscard]] std::uint64_t this_thread() noexcept;
-
-class remap_board {
- public:
-  remap_board() = default;
-  remap_board(const remap_board&) = delete;
-  remap_board& operator=(const remap_board&) = delete;
-  ~remap_board() {
-    if (!made_in_.is_here()) leave_parts_behind(listeners_);
-  }
-  /// Errors: out_of_host_memory.
-  [[nodiscard]] result<remap_subscription> add(remap_listener& told) noexcept;
-  /// Waits until it is not being called. Errors: invalid_argument (not a live subscription).
-  [[nodiscard]] status remove(remap_subscription gone) noexcept;
-  [[nodiscard]] bool nobody_listens() const noexcept {
-    return count_.load(std::memory_order_relaxed) == 0;
-  }
-  void tell(const remap_notice& notice) noexcept;
-  /// Ends the process when the calling thread is inside a callback of this board or a watcher.
-  void check_not_telling() const noexcept;
-  /// Ends the process when the calling thread is inside the watcher of the pool with this board.
-  void check_not_watching() const noexcept;
-  /// Whether the calling thread is inside a callback of this board: it has the lock of growth.
-  [[nodiscard]] bool is_telling_here() const noexcept;
-
- private:
-  struct listener {
-    remap_listener* told = nullptr;
-    std::uint64_t number = 0;
-  };
-  const process_mark made_in_;
-  notices_lock lock_;  // held over the callbacks
-  std::vector<listener> listeners_ VMM_GUARDED_BY(rank::notices);
-  std::uint64_t last_number_ VMM_GUARDED_BY(rank::notices) = 0;
-  sync::atomic<std::size_t> count_ = 0;
-  sync::atomic<std::uint64_t> telling_ = 0;  // the thread
-};
-
-// While it lives the calling thread is inside the watcher of the pool with this board.
-class watcher_turn {
- public:
-  explicit watcher_turn(const remap_board& of) noexcept;
-  ~watcher_turn();
-  watcher_turn(const watcher_turn&) = delete;
-  watcher_turn& operator=(const watcher_turn&) = delete;
-
- private:
-  const remap_board* before_;
-};
 
 }  // namespace vmm

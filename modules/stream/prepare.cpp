@@ -248,7 +248,7 @@ void stream_pool::unmap_ahead(prepare_report& report) {
 prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stream) {
   prepare_report report;
   report.left_bytes = size_bytes;
-  if (options_.watcher != nullptr) board_.check_not_watching();
+  if (notices_.is_observed()) notices_.check_not_in_observer();
   const status ready = set_up();
   const result<std::uint32_t> count = ready ? count_granules(size_bytes) : ready.error();
   if (!count) {

@@ -31,33 +31,16 @@ constexpr history_kind history_of(remap_kind kind) noexcept {
 
 result<remap_subscription> stream_pool::subscribe(remap_listener& listener) {
   if (const status idle = nothing_to_do(); !idle) return idle.error();
-  return board_.add(listener);
+  return notices_.subscribe(listener);
 }
 
 status stream_pool::unsubscribe(remap_subscription subscription) {
   if (const status idle = nothing_to_do(); !idle) return idle;
-  return board_.remove(subscription);
+  return notices_.unsubscribe(subscription);
 }
 
 address stream_pool::address_of(const mapping& m) noexcept {
   return state_.with([&](auto& state) { return state.address_of(m); });
-}
-
-void stream_pool::announce_unmap(mapping& gone, remap_kind kind) {
-  check(gone.memory != nullptr, "a mapping of nothing is undone");
-  if (std::exchange(gone.is_announced, true)) return;
-  const std::uint64_t epoch = remap_epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
-  check(epoch != 0, "the numbers of changes are used up");
-  if (board_.nobody_listens()) return;
-  call_back({epoch, kind, {address_of(gone), gone.memory->size_bytes}});
-}
-
-// One thread at a time: the one that has the lock of growth, or the destructor's.
-void stream_pool::call_back(const remap_notice& notice) {
-  check(!gate_.is_closed_by(gate_reason::callback_runs), "two threads call back at a time");
-  gate_.close(gate_reason::callback_runs);
-  board_.tell(notice);
-  gate_.open(gate_reason::callback_runs);
 }
 
 // ---- stale mappings ----------------------------------------------------------------
@@ -67,7 +50,7 @@ std::uint64_t stream_pool::stale_count() noexcept {
 }
 
 status stream_pool::unmap(mapping& gone, remap_kind kind) {
-  announce_unmap(gone, kind);
+  notices_.unmapping(gone, kind);
   const address at = address_of(gone);
   physical_memory* const part = gone.memory;
   check(at.value != 0 && part->mapping_count != 0, "a mapping is undone that is not mapped");
@@ -75,7 +58,7 @@ status stream_pool::unmap(mapping& gone, remap_kind kind) {
         "a mapping has another size than its piece");
   const status unmapped =
       parts_->remaps.unmap({at, std::span<physical_memory* const>(&part, 1), {}}).result;
-  if (unmapped) tell([&](block_watcher& who) { who.unmapped({at, part->size_bytes}); });
+  if (unmapped) notices_.observe([&](block_watcher& who) { who.unmapped({at, part->size_bytes}); });
   if (unmapped) note({history_of(kind), {at, part->size_bytes}});
   return unmapped;
 }

@@ -214,7 +214,7 @@ bool stream_pool::take_rights_away(own_rights& of) {
   check(of.is_freed, "a live block loses its rights");
   const stream_point* const since = of.was_pinned ? nullptr : &of.last_use;
   if (state_.with([&](auto& state) { return locked_blocks(state).let_go(at, since); }))
-    tell([&](block_watcher& who) { who.freed(at); });
+    notices_.observe([&](block_watcher& who) { who.freed(at); });
   return true;
 }
 
@@ -233,7 +233,7 @@ result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_han
   if (!gate_.is_open()) {
     if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
   }
-  if (options_.watcher != nullptr) board_.check_not_watching();
+  if (notices_.is_observed()) notices_.check_not_in_observer();
   if (status named = check_stream(*driver_, stream); !named) return named.error();
   if (asks_about(stream)) {
     const result<bool> captured = captures_.is_captured(stream);
@@ -242,10 +242,10 @@ result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_han
       return refuse(errc::not_permitted, "the stream is being captured: allocate before it is");
   }
   const result<address> at = [&] {
-    if (options_.watcher == nullptr) return allocate_mappings({size_bytes}, stream);
+    if (!notices_.is_observed()) return allocate_mappings({size_bytes}, stream);
     const observer_guard observed(entry_);
     const result<address> made = allocate_mappings({size_bytes}, stream);
-    if (made) tell([&](block_watcher& who) { who.allocated({*made, size_bytes}); });
+    if (made) notices_.observe([&](block_watcher& who) { who.allocated({*made, size_bytes}); });
     return made;
   }();
   if (!at || options_.contents == contents_rule::none) return at;
@@ -255,7 +255,7 @@ result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_han
 // What is idle goes back. In a callback nothing can: the next call does it.
 void stream_pool::keep_none() {
   check(options_.rules.keep_none, "a pool gives back what it is to keep");
-  if (!board_.is_telling_here() && !is_suspended()) (void)trim(0);
+  if (!notices_.is_in_callback() && !is_suspended()) (void)trim(0);
 }
 
 // A block of mappings of its own.

@@ -62,7 +62,7 @@ status stream_pool::set_up() {
 
 status stream_pool::enter_closed_to_allocate() {
   if (!gate_.is_here()) return refuse_forked();
-  board_.check_not_telling();
+  notices_.check_not_in_callback();
   check(!gate_.is_closed_by(gate_reason::goes_away), "a pool is used while it is destroyed");
   return set_up();
 }
@@ -300,7 +300,7 @@ void stream_pool::give_addresses_back() {
   for (std::uint32_t i = 0; i < count; ++i) {
     const extent gone = state_.with([&](auto& state) { return state.segment_at(i).where(); });
     check(gone.range.size_bytes != 0, "a reservation is empty");
-    tell([&](block_watcher& who) { who.unreserved(gone.range); });
+    notices_.observe([&](block_watcher& who) { who.unreserved(gone.range); });
     note({history_kind::unreserved, gone.range});
     parts_->space.free(gone);
   }

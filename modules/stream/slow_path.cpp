@@ -46,12 +46,12 @@ result<address> stream_pool::allocate_watched(const block_shape& shape, stream_h
 }
 
 result<address> stream_pool::allocate_told(const block_shape& shape, stream_handle stream) {
-  if (options_.watcher != nullptr) [[unlikely]] {
-    board_.check_not_watching();
+  if (notices_.is_observed()) [[unlikely]] {
+    notices_.check_not_in_observer();
     return with_relief(relief_, shape.size_bytes, [&](relief_pass&) -> result<address> {
       const observer_guard observed(entry_);
       const result<address> at = check_capture_and_allocate(shape, stream);
-      if (at) tell([&](block_watcher& who) { who.allocated({*at, shape.size_bytes}); });
+      if (at) notices_.observe([&](block_watcher& who) { who.allocated({*at, shape.size_bytes}); });
       return at;
     });
   }
@@ -85,7 +85,7 @@ status stream_pool::free_filled(address at, stream_handle stream) {
   check(watches_ || captures_.is_on(), "a call that nobody watches takes the slow way");
   if (!clears_on_release()) [[likely]]
     return free_told(at, stream);
-  const change_guard changing(board_.is_telling_here() ? nullptr : &change_lock_);
+  const change_guard changing(notices_.is_in_callback() ? nullptr : &change_lock_);
   return fill_and_free(at, stream);
 }
 
@@ -96,8 +96,8 @@ status stream_pool::fill_and_free(address at, stream_handle stream) {
 }
 
 status stream_pool::free_told(address at, stream_handle stream) {
-  if (options_.watcher != nullptr) [[unlikely]]
-    board_.check_not_watching();
+  if (notices_.is_observed()) [[unlikely]]
+    notices_.check_not_in_observer();
   if (asks_about(stream)) {
     const result<capture_info> seen = captures_.query(stream);
     if (!seen) [[unlikely]]
@@ -105,12 +105,12 @@ status stream_pool::free_told(address at, stream_handle stream) {
     if (seen->state != capture_state::none) [[unlikely]]
       return free_captured(at, stream, *seen);
   }
-  if (options_.watcher != nullptr) [[unlikely]] {
+  if (notices_.is_observed()) [[unlikely]] {
     const observer_guard observed(entry_);
     const bool is_locked =
         state_.with([&](auto& state) { return locked_blocks(state).is_locked(at); });
     const status freed = free_uncaptured(at, stream);
-    if (freed && !is_locked) tell([&](block_watcher& who) { who.freed(at); });
+    if (freed && !is_locked) notices_.observe([&](block_watcher& who) { who.freed(at); });
     return freed;
   }
   return free_uncaptured(at, stream);
@@ -204,7 +204,7 @@ status stream_pool::pin(address at) {
 
 status stream_pool::unpin(address at) {
   if (!is_ready()) return why_not_ready();
-  board_.check_not_watching();
+  notices_.check_not_in_observer();
   return state_.with([&](auto& state) { return locked_blocks(state).unpin(at); });
 }
 
@@ -415,7 +415,7 @@ status stream_pool::add_segment(std::uint64_t needed_bytes) {
       check(space->range.size_bytes == size_bytes, "a reservation has another size than asked for");
       const status added = state_.with([&](auto& state) { return state.add_segment(*space); });
       if (!added) parts_->space.free(*space);
-      if (added) tell([&](block_watcher& who) { who.reserved(space->range); });
+      if (added) notices_.observe([&](block_watcher& who) { who.reserved(space->range); });
       if (added) note({history_kind::reserved, space->range});
       return added;
     }
@@ -450,41 +450,19 @@ status stream_pool::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
   const status prepared =
       state_.with([&](auto& state) { return growth_planner(state).prepare(plan, so_far.fresh); });
   if (!prepared) return prepared;
-  announce_moves(plan);
+  notices_.moving(plan);
   const remap_outcome mapped =
       parts_->remaps.map({plan.at, std::span<physical_memory* const>(plan.memories), {}});
   check(mapped.mapped_count <= plan.memories.size(), "more is mapped than was planned");
   so_far.standing_count = mapped.result ? 0 : mapped.mapped_count;
   if (!mapped.result) return mapped.result;
   check(mapped.mapped_count == plan.memories.size(), "a piece of a growth was not mapped");
-  tell([&](block_watcher& who) {
+  notices_.observe([&](block_watcher& who) {
     for (const mapping_slot& slot : plan.slots)
       who.mapped({address_of(*slot.where), slot.of->memory->size_bytes});
   });
-  announce_mapped(plan);
+  notices_.mapped(plan);
   return mapped.result;
-}
-
-// New mappings reach their memory from now on.
-void stream_pool::announce_mapped(const growth_plan& plan) {
-  if (board_.nobody_listens()) return;
-  const std::uint64_t epoch = remap_epoch_.load(std::memory_order_acquire);
-  check(!plan.slots.empty(), "a growth maps nothing");
-  for (const mapping_slot& slot : plan.slots)
-    call_back({epoch, remap_kind::mapped, {address_of(*slot.where), slot.of->memory->size_bytes}});
-}
-
-// The memory that a plan moves leaves these addresses. What is claimed stays where it is meanwhile.
-void stream_pool::announce_moves(const growth_plan& plan) {
-  if (plan.moved.empty()) return;
-  check(plan.slots.size() >= plan.moved.size(), "a handle that moves has no slot");
-  const std::uint64_t epoch = remap_epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
-  check(epoch != 0, "the numbers of changes are used up");
-  if (board_.nobody_listens()) return;
-  for (const handle_record* moved : plan.moved) {
-    check(!moved->is_free && moved->current != nullptr, "memory moves that nobody has claimed");
-    call_back({epoch, remap_kind::moved, {address_of(*moved->current), moved->memory->size_bytes}});
-  }
 }
 
 }  // namespace vmm

@@ -47,6 +47,7 @@ import :lending;
 import :locked;
 import :locks;
 import :mappings;
+import :notifier;
 import :pool_state;
 import :segment;
 import :state_lock;
@@ -89,7 +90,8 @@ export class stream_pool {
         asked_from_(capture_watch::first_capturable(*driver, options)),
         recorder_(options.recorder),
         options_(options),
-        entry_(*driver_, board_,
+        notices_(*driver_, options_.watcher, gate_, state_),
+        entry_(*driver_, notices_,
                {options.watcher != nullptr, capture_watch::looks(*driver, options),
                 options.streams_forgotten ||
                     (driver->feature_set().streams && !driver->feature_set().record_all)}),
@@ -194,9 +196,7 @@ export class stream_pool {
   /// Effects: none; answers the number of the latest change that has been announced. It grows
   /// before the change: two equal answers, the first after a change's effect was seen, say that
   /// none began in between. Cost: one load.
-  [[nodiscard]] std::uint64_t remap_epoch() const noexcept {
-    return remap_epoch_.load(std::memory_order_acquire);
-  }
+  [[nodiscard]] std::uint64_t remap_epoch() const noexcept { return notices_.epoch(); }
 
   /// Requires: called before the stream is destroyed, where it is called: see the constructor. No
   /// thread allocates or frees on it any more. Blocks that were allocated on it are freed later on
@@ -424,17 +424,6 @@ export class stream_pool {
   [[nodiscard]] status validate() const;
 
  private:
-  // Tells the watcher, if there is one. What it tells a tool may be for the current device only.
-  template <class Words>
-  void tell(Words&& words) {
-    if (options_.watcher == nullptr) [[likely]]
-      return;
-    const watcher_turn turn(board_);
-    const bool is_current = driver_->push_context();
-    words(*options_.watcher);
-    if (is_current) driver_->pop_context();
-  }
-
   // Whether a call on this stream takes more than the state: a watcher, bytes that are filled, or
   // the driver's word that the stream is not being captured.
   [[nodiscard]] inline bool watches(stream_handle stream) const noexcept {
@@ -553,9 +542,6 @@ export class stream_pool {
   [[nodiscard]] status carry_out_into(growth_plan& plan, growth_outcome& so_far)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status add_segment(std::uint64_t needed_bytes) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  void announce_moves(const growth_plan& plan) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  void announce_mapped(const growth_plan& plan) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
 
   // ---- prepare.cpp ----
@@ -787,9 +773,6 @@ export class stream_pool {
   void note_shortage() noexcept VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
   // ---- reclaim.cpp ----
-  void announce_unmap(mapping& gone, remap_kind kind) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  void call_back(const remap_notice& notice) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] address address_of(const mapping& m) noexcept VMM_EXCLUDES(rank::state);
   [[nodiscard]] std::uint64_t stale_count() noexcept VMM_EXCLUDES(rank::state);
   void reap(std::size_t count_max) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
@@ -820,13 +803,12 @@ export class stream_pool {
   state_cell state_;
   pool_options options_;
   gate_watch gate_watch_{gate_};
+  notifier notices_;
   mutable growth_entry entry_;
   capture_watch captures_;
   std::vector<std::unique_ptr<own_rights>> own_rights_ VMM_GUARDED_BY(rank::growth);
   release_lock release_lock_;
   sync::atomic<bool> was_refused_ = false;  // the last mark of all work, by the driver
-  remap_board board_;
-  sync::atomic<std::uint64_t> remap_epoch_ = 0;
   sync::atomic<std::uint64_t> expected_limit_bytes_ = 0;
   bool may_alias_ = false;
   // Of whoever has made the phase `changing`, until it ends; before growth's. Frees that fill.

@@ -259,8 +259,7 @@ void stream_pool::announce(const suspension_list& parts, remap_kind what) {
         "memory is suspended otherwise");
   const growth_guard growing(entry_);
   for (const suspension_part& part : parts) {
-    const std::uint64_t epoch = remap_epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
-    if (!board_.nobody_listens()) call_back({epoch, what, part.range()});
+    notices_.announce(what, part.range());
   }
 }
 

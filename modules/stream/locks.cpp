@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.stream;
+
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+
+namespace vmm {
+
+std::uint64_t this_thread() noexcept {
+  thread_local const char mark = 0;
+  return reinterpret_cast<std::uintptr_t>(&mark);
+}
+
+// What another thread writes there is never this thread's number.
+void watcher_lock::lock() noexcept {
+  const std::uint64_t self = this_thread();
+  if (holder_.load(std::memory_order_relaxed) != self) {
+    turns_.lock();
+    check(depth_ == 0, "a turn begins while another one goes on");
+    holder_.store(self, std::memory_order_relaxed);
+  }
+  ++depth_;
+}
+
+void watcher_lock::unlock() noexcept {
+  check(depth_ != 0 && holder_.load(std::memory_order_relaxed) == this_thread(),
+        "a turn is ended that another thread has, or nobody");
+  if (--depth_ != 0) return;
+  holder_.store(0, std::memory_order_relaxed);
+  turns_.unlock();
+}
+
+}  // namespace vmm

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+
+namespace vmm {
+
+namespace {
+
+thread_local const notifier* observed = nullptr;
+
+}  // namespace
+
+// ---- calls from inside ---------------------------------------------------------------
+
+notifier::observer_scope::observer_scope(const notifier& of) noexcept
+    : before_(std::exchange(observed, &of)) {}
+
+notifier::observer_scope::~observer_scope() {
+  check(observed != nullptr, "a watcher's turn ends that never began");
+  observed = before_;
+}
+
+void notifier::check_not_in_observer() const noexcept {
+  check(observed != this, "a block watcher calls the pool that calls it");
+}
+
+void notifier::check_not_in_callback() const noexcept {
+  check_not_in_observer();
+  check(!is_in_callback(), "a remap callback calls what it must not: see remap_listener");
+}
+
+// ---- listeners -----------------------------------------------------------------------
+
+result<remap_subscription> notifier::subscribe(remap_listener& listener) noexcept {
+  check_not_in_callback();
+  const notices_guard held(lock_);
+  try {
+    listeners_.push_back({&listener, last_number_ + 1});
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "no host memory is left for a subscription");
+  }
+  ++last_number_;
+  check(last_number_ != 0, "the numbers of subscriptions are used up");
+  check(listeners_.back().listener == &listener && listeners_.back().number == last_number_,
+        "a subscription has another number than its listener");
+  count_.store(listeners_.size(), std::memory_order_relaxed);
+  return static_cast<remap_subscription>(last_number_);
+}
+
+status notifier::unsubscribe(remap_subscription gone) noexcept {
+  check_not_in_callback();
+  const notices_guard held(lock_);
+  const auto found = std::find_if(
+      listeners_.begin(), listeners_.end(),
+      [&](const subscriber& each) { return each.number == static_cast<std::uint64_t>(gone); });
+  if (found == listeners_.end())
+    return refuse(errc::invalid_argument, "not a live subscription: it was ended before");
+  check(count_.load(std::memory_order_relaxed) == listeners_.size(),
+        "notifier I1: the count of listeners is wrong");
+  listeners_.erase(found);
+  count_.store(listeners_.size(), std::memory_order_relaxed);
+  return {};
+}
+
+// One thread at a time: the one that has the lock of growth, or the destructor's.
+void notifier::notify(const remap_notice& notice) {
+  check(!gate_.is_closed_by(gate_reason::callback_runs),
+        "notifier I3: two threads call back at a time");
+  gate_.close(gate_reason::callback_runs);
+  {
+    const relief_pause pause;
+    const notices_guard held(lock_);
+    check(calling_.load(std::memory_order_relaxed) == 0, "a change is told while another one is");
+    calling_.store(this_thread(), std::memory_order_relaxed);
+    const bool is_after = notice.kind == remap_kind::mapped;
+    check((notice.epoch != 0 || is_after) && notice.range.size_bytes != 0,
+          "a change of nothing is told");
+    for (const subscriber& each : listeners_) {
+      if (is_after) {
+        each.listener->after_change(notice);
+      } else {
+        each.listener->before_change(notice);
+      }
+    }
+    calling_.store(0, std::memory_order_relaxed);
+  }
+  gate_.open(gate_reason::callback_runs);
+}
+
+// ---- changes -------------------------------------------------------------------------
+
+std::uint64_t notifier::next_epoch() noexcept {
+  const std::uint64_t next = epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  check(next != 0, "notifier I2: the numbers of changes are used up");
+  return next;
+}
+
+address_range notifier::range_of(const mapping& m, const physical_memory& memory) {
+  const address at = state_.with([&](auto& state) { return state.address_of(m); });
+  return {at, memory.size_bytes};
+}
+
+void notifier::moving(const growth_plan& plan) {
+  if (plan.moved.empty()) return;
+  check(plan.slots.size() >= plan.moved.size(), "a handle that moves has no slot");
+  const std::uint64_t epoch = next_epoch();
+  if (!has_listeners()) return;
+  for (const handle_record* moved : plan.moved) {
+    check(!moved->is_free && moved->current != nullptr, "memory moves that nobody has claimed");
+    notify({epoch, remap_kind::moved, range_of(*moved->current, *moved->memory)});
+  }
+}
+
+void notifier::unmapping(mapping& gone, remap_kind kind) {
+  check(gone.memory != nullptr, "a mapping of nothing is undone");
+  if (std::exchange(gone.is_announced, true)) return;
+  const std::uint64_t epoch = next_epoch();
+  if (has_listeners()) notify({epoch, kind, range_of(gone, *gone.memory)});
+}
+
+void notifier::announce(remap_kind what, address_range range) {
+  const std::uint64_t epoch = next_epoch();
+  if (has_listeners()) notify({epoch, what, range});
+}
+
+void notifier::mapped(const growth_plan& plan) {
+  if (!has_listeners()) return;
+  check(!plan.slots.empty(), "a growth maps nothing");
+  for (const mapping_slot& slot : plan.slots)
+    notify({epoch(), remap_kind::mapped, range_of(*slot.where, *slot.of->memory)});
+}
+
+}  // namespace vmm

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:notifier - numbers each change of the memory behind an address, and calls the remap
+// listeners and the observer of a pool, one at a time. Not exported.
+//
+// I1  After unsubscribe() has returned, the listener is not being called and is not called again.
+// I2  The number of a change grows before the change. An unmapping that is tried again has the
+//     number of the first try, and no listener is called for it again.
+// I3  A listener is called under the ranks of growth and notices, with the gate closed, and the
+//     observer under that of watcher, or alone.
+//
+// Thread safety: all of it. Cost: one relaxed load a change without listeners; a notice is one call
+// of each listener.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:notifier;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import :gate;
+import :growth_planner;
+import :locks;
+import :mappings;
+import :notices;
+import :options;
+import :state_lock;
+
+namespace vmm {
+
+class notifier {
+ public:
+  /// `observer` is null where a pool has none.
+  notifier(driver_interface& driver, block_watcher* observer, pool_gate& gate,
+           state_cell& state) noexcept
+      : driver_(driver), observer_(observer), gate_(gate), state_(state) {}
+  notifier(const notifier&) = delete;
+  notifier& operator=(const notifier&) = delete;
+  ~notifier() {
+    if (!gate_.is_here()) leave_parts_behind(listeners_);
+  }
+
+  // ---- listeners ----
+  /// Errors: out_of_host_memory.
+  [[nodiscard]] result<remap_subscription> subscribe(remap_listener& listener) noexcept
+      VMM_EXCLUDES(rank::notices);
+  /// Waits until it is not being called. Errors: invalid_argument (not a live subscription).
+  [[nodiscard]] status unsubscribe(remap_subscription gone) noexcept VMM_EXCLUDES(rank::notices);
+  /// The number of the latest change that has been announced.
+  [[nodiscard]] std::uint64_t epoch() const noexcept {
+    return epoch_.load(std::memory_order_acquire);
+  }
+
+  // ---- changes, before they are made ----
+  /// The memory that a plan moves leaves these addresses. It is claimed and stays there meanwhile.
+  void moving(const growth_plan& plan) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  void unmapping(mapping& gone, remap_kind kind) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  /// `released` or, when it is done, `mapped`: a change of its own.
+  void announce(remap_kind what, address_range range) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+
+  // ---- changes that are done ----
+  /// New mappings reach their memory.
+  void mapped(const growth_plan& plan) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+
+  // ---- the observer ----
+  [[nodiscard]] bool is_observed() const noexcept { return observer_ != nullptr; }
+  /// words(observer), where there is one, with the context that a tool expects.
+  template <class Words>
+  void observe(Words&& words) {
+    if (observer_ == nullptr) [[likely]]
+      return;
+    const observer_scope inside(*this);
+    const bool is_current = driver_.push_context();
+    words(*observer_);
+    if (is_current) driver_.pop_context();
+  }
+
+  // ---- calls from inside ----
+  /// Ends the process when the calling thread is inside a listener or the observer of this pool.
+  void check_not_in_callback() const noexcept;
+  /// The same, of the observer alone.
+  void check_not_in_observer() const noexcept;
+  /// Whether the calling thread is inside a listener of this pool: it has the lock of growth.
+  [[nodiscard]] bool is_in_callback() const noexcept {
+    return calling_.load(std::memory_order_relaxed) == this_thread();
+  }
+
+ private:
+  struct subscriber {
+    remap_listener* listener = nullptr;
+    std::uint64_t number = 0;
+  };
+  // While it lives the calling thread is inside the observer.
+  class observer_scope {
+   public:
+    explicit observer_scope(const notifier& of) noexcept;
+    ~observer_scope();
+    observer_scope(const observer_scope&) = delete;
+    observer_scope& operator=(const observer_scope&) = delete;
+
+   private:
+    const notifier* before_;
+  };
+
+  [[nodiscard]] bool has_listeners() const noexcept {
+    return count_.load(std::memory_order_relaxed) != 0;
+  }
+  [[nodiscard]] std::uint64_t next_epoch() noexcept;
+  void notify(const remap_notice& notice) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::notices);
+  [[nodiscard]] address_range range_of(const mapping& m, const physical_memory& memory)
+      VMM_EXCLUDES(rank::state);
+
+  driver_interface& driver_;
+  block_watcher* const observer_;
+  pool_gate& gate_;
+  state_cell& state_;
+  notices_lock lock_;  // held over the callbacks
+  std::vector<subscriber> listeners_ VMM_GUARDED_BY(rank::notices);
+  std::uint64_t last_number_ VMM_GUARDED_BY(rank::notices) = 0;
+  sync::atomic<std::size_t> count_ = 0;
+  sync::atomic<std::uint64_t> calling_ = 0;  // the thread
+  sync::atomic<std::uint64_t> epoch_ = 0;
+};
+
+}  // namespace vmm
