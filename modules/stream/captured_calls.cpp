@@ -35,7 +35,7 @@ result<address> stream_pool::allocate_captured_in_turn(slow_call& call, const ca
   check(seen.state == capture_state::active, "a graph allocates that is not being captured");
   const growth_guard growing(entry_);
   const named_stream named(entry_, driver_->feature_set().canonical(call.stream));
-  if (is_suspended()) return memory_suspended;
+  if (state_.is_suspended()) return memory_suspended;
   stream_request& request = call.request;
   {
     const table_lock state(state_);
@@ -50,9 +50,8 @@ result<address> stream_pool::allocate_captured_in_turn(slow_call& call, const ca
   const table_lock state(state_);
   if (status given = locked_blocks(*state).give_to_capture(*at, request.stream); !given)
     return given.error();
-  if (recorder_)
-    recorder_->note_block(history_kind::captured, {*at, request.block_bytes()}, call.size_bytes,
-                          call.stream);
+  state->note_block(history_kind::captured, {*at, request.block_bytes()}, call.size_bytes,
+                    call.stream);
   return at;
 }
 
@@ -69,19 +68,19 @@ result<address> stream_pool::take_for_capture(const stream_request& request, slo
     return try_growth(request, exactly);
   };
   bool is_drained = false;
-  note_growth(request, history_kind::grow, {});
+  events_.note_growth(request, history_kind::grow, {});
   mark_created(call);
   const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
     assume_held(rank::growth);
     if (std::exchange(is_drained, true)) return false;
-    reap(stale_count());
+    reap(state_.stale_count());
     if (status given = unmap_idle(request.size_bytes()); !given) return given.error();
     (void)release_cached();
     return true;
   });
   growth_attempt attempt{.request = request, .may_wait = false, .created_mark = call.created_mark};
   if (!grown && is_shortage(grown.error().code)) report_shortage(attempt, grown.error());
-  note_growth(request, history_kind::served, grown ? *grown : address{});
+  events_.note_growth(request, history_kind::served, grown ? *grown : address{});
   return grown;
 }
 
@@ -122,7 +121,7 @@ status stream_pool::release_capture(std::uint64_t number, stream_handle stream) 
     freed = state->progress().advance(*owner);
     done = locked_blocks(*state).release_capture(number, freed);
   }
-  note({history_kind::graph_ended, {}, stream, number});
+  events_.note({history_kind::graph_ended, {}, stream, number});
   (void)poll_events(freed);  // marks it: the next capture on this stream can make none
   return {};
 }

@@ -106,8 +106,7 @@ std::uint64_t notifier::next_epoch() noexcept {
 }
 
 address_range notifier::range_of(const mapping& m, const physical_memory& memory) {
-  const address at = state_.with([&](auto& state) { return state.address_of(m); });
-  return {at, memory.size_bytes};
+  return {state_.address_of(m), memory.size_bytes};
 }
 
 void notifier::moving(const growth_plan& plan) {

@@ -303,6 +303,16 @@ class alignas(64) pool_state {
     if (has_history && recorder_ != nullptr) [[unlikely]]
       note_block_now(kind, in, block, stream);
   }
+  /// The same, with the bytes that were requested.
+  inline void note_block(history_kind kind, address_range block, std::uint64_t asked_bytes,
+                         stream_handle stream) noexcept {
+    if (has_history && recorder_ != nullptr) [[unlikely]]
+      recorder_->note_block(kind, block, asked_bytes, stream);
+  }
+  /// Writes an event that is not a block's, where there is a recorder.
+  inline void note(const history_note& what) noexcept {
+    if (has_history && recorder_ != nullptr) recorder_->note(what);
+  }
   /// Adds what lies where, and the statistics. Errors: out_of_host_memory.
   [[nodiscard]] status describe(history& into) const noexcept;
   /// Appends all regions in address order. Errors: out_of_host_memory.

@@ -187,7 +187,7 @@ result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report
   check(work.count_granules != 0, "no granule is announced");
   const growth_guard growing(entry_);
   const named_stream named(entry_, driver_->feature_set().canonical(work.stream));
-  if (is_suspended()) return memory_suspended;
+  if (state_.is_suspended()) return memory_suspended;
   check(entry_.may_name(entry_.named()), "a request that is announced does not name its stream");
   const result<std::uint32_t> number = enter_stream(work.stream);
   if (!number) return number.error();
@@ -236,11 +236,11 @@ void stream_pool::unmap_ahead(prepare_report& report) {
   constexpr std::uint32_t steps_max = 256;
   for (std::uint32_t step = 0; step < steps_max; ++step) {
     const growth_guard growing(entry_);
-    const std::uint64_t before = stale_count();
-    if (is_suspended() || before <= options_.rules.zombie_count_max / 2) return;
+    const std::uint64_t before = state_.stale_count();
+    if (state_.is_suspended() || before <= options_.rules.zombie_count_max / 2) return;
     reap(1);
-    if (stale_count() == before) return;  // the work of the oldest goes on
-    check(stale_count() < before, "mappings become stale while they are unmapped");
+    if (state_.stale_count() == before) return;  // the work of the oldest goes on
+    check(state_.stale_count() < before, "mappings become stale while they are unmapped");
     ++report.unmapped_count;
   }
 }

@@ -39,19 +39,11 @@ status stream_pool::unsubscribe(remap_subscription subscription) {
   return notices_.unsubscribe(subscription);
 }
 
-address stream_pool::address_of(const mapping& m) noexcept {
-  return state_.with([&](auto& state) { return state.address_of(m); });
-}
-
 // ---- stale mappings ----------------------------------------------------------------
-
-std::uint64_t stream_pool::stale_count() noexcept {
-  return state_.with([](auto& state) { return state.records().stale_count(); });
-}
 
 status stream_pool::unmap(mapping& gone, remap_kind kind) {
   notices_.unmapping(gone, kind);
-  const address at = address_of(gone);
+  const address at = state_.address_of(gone);
   physical_memory* const part = gone.memory;
   check(at.value != 0 && part->mapping_count != 0, "a mapping is undone that is not mapped");
   check(part->size_bytes == gone.count_granules * granule_bytes,
@@ -59,7 +51,7 @@ status stream_pool::unmap(mapping& gone, remap_kind kind) {
   const status unmapped =
       parts_->remaps.unmap({at, std::span<physical_memory* const>(&part, 1), {}}).result;
   if (unmapped) notices_.observe([&](block_watcher& who) { who.unmapped({at, part->size_bytes}); });
-  if (unmapped) note({history_of(kind), {at, part->size_bytes}});
+  if (unmapped) events_.note({history_of(kind), {at, part->size_bytes}});
   return unmapped;
 }
 
@@ -95,9 +87,9 @@ bool stream_pool::unmap_if_passed(mapping& taken) {
 // Unmaps all stale mappings whose work has finished, some at a time: others grow in between.
 void stream_pool::reap_in_steps() {
   constexpr std::uint64_t step = 64;
-  for (std::uint64_t left = stale_count(); left != 0; left -= std::min(left, step)) {
+  for (std::uint64_t left = state_.stale_count(); left != 0; left -= std::min(left, step)) {
     const growth_guard growing(entry_);
-    if (is_suspended()) return;
+    if (state_.is_suspended()) return;
     reap(std::min(left, step));
   }
 }
@@ -154,7 +146,8 @@ status stream_pool::unmap_handle(handle_record& gone) {
     if (status unmapped = unmap(*gone.current, remap_kind::released); !unmapped) return unmapped;
   } else {
     // The driver has its memory already; its addresses are a hole from now on.
-    note({history_kind::released, {address_of(*gone.current), gone.memory->size_bytes}});
+    events_.note(
+        {history_kind::released, {state_.address_of(*gone.current), gone.memory->size_bytes}});
   }
   physical_memory* const memory =
       state_.with([&](auto& state) { return &state.handle_unmapped(gone); });
@@ -173,7 +166,7 @@ result<bool> stream_pool::trim_step(std::uint64_t limit_bytes) {
     return state_.with([](auto& state) { return state.statistics(); });
   };
   const growth_guard growing(entry_);
-  if (is_suspended()) return false;  // nothing is free that has memory
+  if (state_.is_suspended()) return false;  // nothing is free that has memory
   const lending_pause pause(state_);
   const pool_statistics before = numbers();
   check(before.reusable_bytes <= before.mapped_bytes, "more is free than is mapped");
@@ -197,7 +190,7 @@ trim_report stream_pool::trim(std::uint64_t limit_bytes) {
       unmapped = marked.error();
     if (status asked = poll_all_streams(); !asked) unmapped = asked.error();
     poll_retired_streams();
-    if (!is_suspended()) end_freed_rights();
+    if (!state_.is_suspended()) end_freed_rights();
   }
   reap_in_steps();
   const undisturbed capture(*driver_, captures_.is_on());  // releasing takes no turn

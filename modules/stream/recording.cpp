@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a pool writes into its history, but for blocks' events of the fast path; and what it adds
-// when the history is taken. [N1]
+// What the state has of a history: blocks' events but for those of the fast path, and what lies
+// where. [N1]
 module vmm.stream;
 
 import vmm.backend;
@@ -55,8 +55,6 @@ constexpr error no_room = refuse(errc::out_of_host_memory, "no host memory is le
 
 }  // namespace
 
-// ---- writing -------------------------------------------------------------------------
-
 void pool_state::note_block_now(history_kind kind, const segment& in, region_id block,
                                 std::uint32_t stream) noexcept {
   check(recorder_ != nullptr, "an event is written to no history");
@@ -67,88 +65,6 @@ void pool_state::note_block_now(history_kind kind, const segment& in, region_id 
   recorder_->note_block(kind, {in.address_of(where.offset), where.count * granule_bytes}, 0,
                         handle);
 }
-
-void stream_pool::note(const history_note& what) noexcept {
-  if (!recorder_) return;
-  check(what.kind != history_kind::none, "an event of no kind is noted");
-  const table_lock state(state_);
-  if (recorder_) recorder_->note(what);
-}
-
-void stream_pool::record(const history_note& what) noexcept {
-  check(what.kind != history_kind::none, "an event of no kind is recorded");
-  if (recorder_ && is_ready()) note(what);  // before, the ring may be another's
-}
-
-// After the driver has mapped the plan's target, and before it is committed: what moves is still
-// known to be where it was. What a growth that failed leaves mapped is stale from the beginning:
-// its memory is where it was, and a reader who was told of it would count it twice.
-void stream_pool::note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept {
-  if (!recorder_) return;
-  const std::size_t count = outcome.done ? plan.slots.size() : 0;
-  check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
-  for (std::size_t i = 0; i < count; ++i) {
-    const mapping_slot& slot = plan.slots[i];
-    check(slot.where != nullptr && slot.of != nullptr, "a mapping has no handle");
-    const mapping* const before = slot.of->current;
-    const bool moves = before != nullptr && before != slot.where;
-    const address from = moves ? address_of(*before) : address{};
-    note({history_kind::mapped,
-          {address_of(*slot.where), slot.of->memory->size_bytes},
-          stream_handle::default_stream,
-          from.value});
-  }
-  note_footprint();
-}
-
-void stream_pool::note_growth(const stream_request& request, history_kind what,
-                              address at) noexcept {
-  if (!recorder_) return;
-  check(what == history_kind::grow || at.value % granule_bytes == 0, "a growth serves no block");
-  const table_lock state(state_);
-  if (!recorder_) return;
-  recorder_->note(
-      {what, {at, request.block_bytes()}, state->progress().shown_handle(request.stream)});
-}
-
-result<address> stream_pool::note_served(const stream_request& request, std::uint64_t asked_bytes,
-                                         result<address> served) noexcept {
-  if (!recorder_ || !served) return served;
-  check(served->value != 0, "a request is served with nothing");
-  check(request.block_bytes() >= asked_bytes, "a block is smaller than was asked for");
-  const table_lock state(state_);
-  if (!recorder_) return served;
-  recorder_->note_block(history_kind::allocated, {*served, request.block_bytes()}, asked_bytes,
-                        state->progress().shown_handle(request.stream));
-  return served;
-}
-
-void stream_pool::note_footprint() noexcept {
-  if (!recorder_) return;
-  check(parts_ != nullptr, "memory is counted before there is any");
-  note({history_kind::footprint, {{}, parts_->memory.statistics().footprint_bytes}});
-}
-
-// The report is written: three events, and the file that the options may want. The lock of growth
-// is held: the ring stays.
-void stream_pool::note_shortage() noexcept {
-  if (!recorder_) return;
-  const shortage_report report = last_shortage();
-  check(report.failure != errc::none, "a shortage is noted that was none");
-  note({history_kind::short_of_memory,
-        {{static_cast<std::uint64_t>(report.failure)}, report.request_bytes},
-        report.stream,
-        report.budget_bytes});
-  note({history_kind::short_live, {{}, report.live_bytes}, report.stream, report.reusable_bytes});
-  note({history_kind::short_free,
-        {{}, report.largest_free_bytes},
-        report.stream,
-        report.held_bytes});
-  if (!recorder_->wants_shortage()) return;
-  if (const result<history> taken = take_history()) recorder_->write_shortage(*taken);
-}
-
-// ---- taking --------------------------------------------------------------------------
 
 // Only what is mapped is looked at: most of a segment is a hole.
 void pool_state::list_mappings(std::vector<history_mapping>& out) const {
@@ -196,90 +112,6 @@ status pool_state::describe(history& into) const noexcept {
   } catch (const std::bad_alloc&) {
     return no_room;
   }
-}
-
-result<history> stream_pool::take_history() const {
-  if (status idle = nothing_to_do(); !idle) return idle.error();
-  std::unique_ptr<history_ring> ended;
-  result<history> taken = take(history_end::stays, ended);
-  check(ended == nullptr, "a history ends that is only looked at");
-  return taken;
-}
-
-status stream_pool::start_history(const history_options& how) {
-  if (status ready = set_up(); !ready) return ready;
-  result<std::unique_ptr<history_ring>> made = history_ring::make(how);
-  if (!made) return made.error();
-  check(*made != nullptr, "a ring is made that is none");
-  const growth_guard growing(entry_);
-  const history_guard lock(history_lock_);
-  const table_lock state(state_);
-  if (recorder_) return refuse(errc::in_use, "the pool's history is being recorded already");
-  recorder_.begin(std::move(*made));
-  state->set_recorder(recorder_.get());
-  for (bool is_more = true; is_more;) is_more = front_lending(*state).take_back_some();
-  return {};
-}
-
-result<history> stream_pool::stop_history() {
-  if (status idle = nothing_to_do(); !idle) return idle.error();
-  std::unique_ptr<history_ring> ended;  // goes after the locks
-  const growth_guard growing(entry_);
-  result<history> taken = take(history_end::ends, ended);
-  check(!taken || !recorder_, "a history that has ended is recorded");
-  // Until now frees are written to the ring that has ended, and that nobody reads any more.
-  if (!recorder_) state_.with([](auto& state) { state.set_recorder(nullptr); });
-  return taken;
-}
-
-result<history> stream_pool::take(history_end how, std::unique_ptr<history_ring>& ended) const {
-  const history_guard lock(history_lock_);
-  if (!recorder_)
-    return refuse(errc::invalid_argument,
-                  "nobody records the pool's history: give it a memory_options::recorder, or start "
-                  "its history");
-  if (!is_ready())
-    return refuse(errc::invalid_argument, "the pool has allocated nothing: its history is empty");
-  const history_ring& ring = *recorder_.get();
-  const pool_state* looked_at = nullptr;
-  const auto with_lock = [&](auto&& work) {
-    const table_lock state(state_);
-    looked_at = &*state;
-    work();
-  };
-  result<history> taken = take_from(ring, with_lock, [&](history& into) {
-    const status described = looked_at->describe(into);
-    if (described && how == history_end::ends) ended = recorder_.end();
-    return described;
-  });
-  if (!taken) return taken;
-  check(looked_at != nullptr, "a history is taken without a look at the state");
-  const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
-  try {
-    taken->facts.push_back({"footprint_bytes", std::to_string(footprint_bytes)});
-  } catch (const std::bad_alloc&) {
-    return no_room;
-  }
-  return taken;
-}
-
-// For vmm-top, from a thread of its own.
-void stream_pool::sample(top_sample& out) const noexcept {
-  const pool_statistics now = statistics();
-  check(out.footprint_bytes == 0 && out.live_bytes == 0,
-        "a sample is taken into one that is in use");
-  out.kind = top_kind::pool;
-  out.set_names(options_.rules.name, driver_->name());
-  out.footprint_bytes = is_ready() ? parts_->memory.statistics().footprint_bytes : 0;
-  out.peak_footprint_bytes = is_ready() ? parts_->memory.statistics().peak_footprint_bytes : 0;
-  out.live_bytes = now.live_bytes;
-  out.peak_live_bytes = now.peak_live_bytes;
-  out.free_bytes = now.reusable_bytes;
-  out.reserved_bytes = now.reserved_bytes;
-  out.budget_bytes = options_.budget_bytes;
-  out.live_count = now.live_count;
-  out.grown_count = now.grown_count;
-  out.moved_bytes = now.moved_bytes;
 }
 
 }  // namespace vmm

@@ -173,7 +173,7 @@ status stream_pool::set_access(address at, std::span<const access_grant> grants)
                   "memory");
   }
   const growth_guard growing(entry_);
-  if (is_suspended()) return memory_suspended;
+  if (state_.is_suspended()) return memory_suspended;
   end_freed_rights();
   const result<std::size_t> held = keep_block(at);
   if (!held) return held.error();
@@ -255,7 +255,7 @@ result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_han
 // What is idle goes back. In a callback nothing can: the next call does it.
 void stream_pool::keep_none() {
   check(options_.rules.keep_none, "a pool gives back what it is to keep");
-  if (!notices_.is_in_callback() && !is_suspended()) (void)trim(0);
+  if (!notices_.is_in_callback() && !state_.is_suspended()) (void)trim(0);
 }
 
 // A block of mappings of its own.
@@ -274,7 +274,7 @@ result<address> stream_pool::allocate_mappings(const block_shape& shape, stream_
 result<address> stream_pool::allocate_mappings_in_turn(slow_call& call, relief_pass& relief) {
   const growth_guard growing(entry_);
   const named_stream named(entry_, driver_->feature_set().canonical(call.stream));
-  if (is_suspended()) return memory_suspended;
+  if (state_.is_suspended()) return memory_suspended;
   check(entry_.may_name(entry_.named()), "a request of whole mappings does not name its stream");
   end_freed_rights();
   const result<std::uint32_t> number = enter_stream(call.stream);
@@ -285,15 +285,15 @@ result<address> stream_pool::allocate_mappings_in_turn(slow_call& call, relief_p
   const stream_request request{pages + spare, *number, spare};
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
   const lending_pause pause(state_);  // what fronts keep may have to go back for this
-  note_growth(request, history_kind::grow, {});
+  events_.note_growth(request, history_kind::grow, {});
   mark_created(call);
   const result<address> at = allocate_apart(request, relief);
   if (!at && options_.rules.keep_none && is_shortage(at.error().code)) {
     growth_attempt attempt{request};
     report_shortage(attempt, at.error());
   }
-  note_growth(request, history_kind::served, at ? *at : address{});
-  return note_served(request, call.size_bytes, at);
+  events_.note_growth(request, history_kind::served, at ? *at : address{});
+  return events_.served(request, call.size_bytes, at);
 }
 
 // Of memory that is created, or lies in the cache. Where there is none, what is free and idle goes
@@ -312,7 +312,7 @@ result<address> stream_pool::allocate_apart(const stream_request& request, relie
     const result<bool> more = relieve(attempt, ladder);
     if (!more || !*more) return more;
     end_freed_rights();
-    reap(stale_count());
+    reap(state_.stale_count());
     if (status unmapped = unmap_idle(request.size_bytes()); !unmapped) return unmapped.error();
     (void)release_cached();
     return true;

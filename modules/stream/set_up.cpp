@@ -48,10 +48,7 @@ status stream_pool::set_up() {
   if (status mapped = map_first_pages(); !mapped) return mapped;  // last: no failure maps twice
   gate_.open(gate_reason::not_set_up);
   check(is_ready(), "a pool was set up and is not ready");
-  const auto sample_of = [](const void* of, top_sample& out) noexcept {
-    static_cast<const stream_pool*>(of)->sample(out);
-  };
-  top_.publish({this, sample_of}, options_.publish);
+  events_.publish();
   const auto give_back = [](void* of, std::uint64_t wanted_bytes) noexcept {
     return static_cast<stream_pool*>(of)->give_idle_back(wanted_bytes);
   };
@@ -126,13 +123,13 @@ status stream_pool::make_parts() {
   check(memory.chunk_bytes % page_bytes == 0 && memory.chunk_bytes != 0,
         "a new handle is no multiple of a page");
   const pool_setup setup{options_.rules, unit_bytes, page_bytes, segment_bytes};
-  if (status attached = recorder_.attach(); !attached) return attached;
+  if (status attached = events_.attach(); !attached) return attached;
   try {
     auto state = std::make_unique<pool_state>(setup);
     if (!sees_all_ && options_.fronts != front_rule::never) state->permit_fronts();
-    state->set_recorder(recorder_.get());
     state->progress().set_default_alias(stream_handle{driver_->feature_set().default_stream_alias});
     parts_ = std::make_unique<device_core>(driver_, core);
+    events_.begin(*state, *parts_);
     state_.set(std::move(state));
     return {};
   } catch (const std::bad_alloc&) {
@@ -172,7 +169,7 @@ status stream_pool::map_first_pages() {
 
 stream_pool::~stream_pool() {
   relief_.leave();
-  top_.end();
+  events_.end_publishing();
   status closed = nothing_to_do();
   if (closed && parts_ != nullptr) {
     gate_.close(gate_reason::goes_away);
@@ -282,11 +279,11 @@ status stream_pool::close() {
 
 status stream_pool::unmap_all() {
   check(gate_.is_closed_by(gate_reason::goes_away), "all of a pool in use is unmapped");
-  reap(stale_count());
+  reap(state_.stale_count());
   const std::uint64_t mapped_bytes =
       state_.with([](auto& state) { return state.statistics(); }).mapped_bytes;
   if (status unmapped = unmap_idle(mapped_bytes); !unmapped) return unmapped;
-  if (stale_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
+  if (state_.stale_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
   check(state_.with([](auto& state) { return state.records().handle_count(); }) == 0,
         "a handle stays after all were unmapped");
   return {};
@@ -301,7 +298,7 @@ void stream_pool::give_addresses_back() {
     const extent gone = state_.with([&](auto& state) { return state.segment_at(i).where(); });
     check(gone.range.size_bytes != 0, "a reservation is empty");
     notices_.observe([&](block_watcher& who) { who.unreserved(gone.range); });
-    note({history_kind::unreserved, gone.range});
+    events_.note({history_kind::unreserved, gone.range});
     parts_->space.free(gone);
   }
 }

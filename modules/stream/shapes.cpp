@@ -71,10 +71,11 @@ result<address> stream_pool::allocate_aligned_uncaptured(const block_shape& shap
     const bool plain = request.stream != pool_state::no_stream && !state->wants_slow_path();
     const address at = plain ? state->try_allocate_aligned(request, starved) : address{};
     check(!at || !starved, "an allocation both failed and did not");
-    if (at && recorder_)
-      recorder_->note_block(history_kind::allocated, {at, request.block_bytes()}, shape.size_bytes,
-                            stream);
-    if (at) return at;
+    if (at) {
+      state->note_block(history_kind::allocated, {at, request.block_bytes()}, shape.size_bytes,
+                        stream);
+      return at;
+    }
   }
   return allocate_slow_path(shape, stream);
 }

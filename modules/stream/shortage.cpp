@@ -127,7 +127,7 @@ result<address> stream_pool::grow_after_wait(growth_attempt& attempt) {
 // mapped again where it is wanted.
 status stream_pool::give_stale_back(const stream_request& request) {
   end_freed_rights();
-  reap(stale_count());
+  reap(state_.stale_count());
   return may_alias_ ? status{} : unmap_idle(request.size_bytes());
 }
 
@@ -173,8 +173,8 @@ trim_report stream_pool::release_cached() {
   check((released.released_count == 0) == (released.released_bytes == 0),
         "bytes went back in no handle");
   if (released.released_bytes != 0) {
-    note({history_kind::trimmed, {{}, released.released_bytes}});
-    note_footprint();
+    events_.note({history_kind::trimmed, {{}, released.released_bytes}});
+    events_.note_footprint();
   }
   return released;
 }
@@ -200,8 +200,8 @@ void stream_pool::release_created(std::uint64_t mark) {
   const release_guard releasing(release_lock_);
   const trim_report released = parts_->memory.release_created(mark);
   if (released.released_bytes == 0) return;
-  note({history_kind::trimmed, {{}, released.released_bytes}});
-  note_footprint();
+  events_.note({history_kind::trimmed, {{}, released.released_bytes}});
+  events_.note_footprint();
 }
 
 // Refuses what nothing can make room for: what is live and the request are more than the budget, or
@@ -226,7 +226,7 @@ status stream_pool::check_can_fit(const slow_call& call) {
       state_.with([](auto& state) { return state.live_granules(); }) * granule_bytes;
   if (!exceeds(budget_bytes, live_bytes) && !exceeds(device_bytes, live_bytes)) return {};
   const growth_guard growing(entry_);
-  if (is_suspended()) return memory_suspended;
+  if (state_.is_suspended()) return memory_suspended;
   live_bytes = state_.with([](auto& state) {
     return state.statistics().live_bytes - waiting_granules(state) * granule_bytes;
   });
@@ -302,7 +302,7 @@ void stream_pool::report_shortage(growth_attempt& attempt, const error& cause) {
     const table_lock state(state_);
     state->write_shortage(attempt.request, attempt.tried);
   }
-  note_shortage();
+  events_.note_shortage();
 }
 
 shortage_report stream_pool::last_shortage() const {

@@ -151,7 +151,7 @@ result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& reli
   check(call.request.count_granules != 0, "no granule is asked for");
   const growth_guard growing(entry_);
   const named_stream named(entry_, call.stream);
-  if (is_suspended()) return memory_suspended;
+  if (state_.is_suspended()) return memory_suspended;
   poll_retired_streams();
   if (mark_few_batches()) poll_retired_streams();
   check(entry_.may_name(call.stream), "a request does not name its stream");
@@ -169,17 +169,17 @@ result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& reli
   if (is_placed_among_all(request)) at = reuse_gathered(request);
   if (at && !*at) at = reuse(request);  // its own memory first, then that of others
   if (at && !*at) at = reuse_from_front(request, call.stream);
-  if (!at || *at) return note_served(request, call.size_bytes, at);
+  if (!at || *at) return events_.served(request, call.size_bytes, at);
   const lending_pause pause(state_);
   if (pause.took_any()) at = reuse_taken_back(request);
   if (at && !*at) at = reuse_gathered(request);
-  if (!at || *at) return note_served(request, call.size_bytes, at);
-  note_growth(request, history_kind::grow, {});
+  if (!at || *at) return events_.served(request, call.size_bytes, at);
+  events_.note_growth(request, history_kind::grow, {});
   mark_created(call);
   const result<address> grown = grow(call, relief);
-  note_growth(request, history_kind::served, grown ? *grown : address{});
+  events_.note_growth(request, history_kind::served, grown ? *grown : address{});
   if (options_.fronts == front_rule::always) provide_front(request, call.stream);
-  return note_served(request, call.size_bytes, grown);
+  return events_.served(request, call.size_bytes, grown);
 }
 
 result<std::uint32_t> stream_pool::count_granules(std::uint64_t size_bytes) {
@@ -416,7 +416,7 @@ status stream_pool::add_segment(std::uint64_t needed_bytes) {
       const status added = state_.with([&](auto& state) { return state.add_segment(*space); });
       if (!added) parts_->space.free(*space);
       if (added) notices_.observe([&](block_watcher& who) { who.reserved(space->range); });
-      if (added) note({history_kind::reserved, space->range});
+      if (added) events_.note({history_kind::reserved, space->range});
       return added;
     }
     if (!smaller_may_do(space.error().code) || size_bytes == least_bytes) return space.error();
@@ -432,7 +432,7 @@ growth_outcome stream_pool::carry_out(growth_plan& plan) {
   outcome.done = carry_out_into(plan, outcome);
   check(outcome.standing_count <= plan.slots.size(), "more is mapped than was planned");
   check(!outcome.done || plan.slots.size() == plan.memories.size(), "a growth lost a slot");
-  note_mapped(plan, outcome);
+  events_.note_mapped(plan, outcome);
   return outcome;
 }
 
@@ -459,7 +459,7 @@ status stream_pool::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
   check(mapped.mapped_count == plan.memories.size(), "a piece of a growth was not mapped");
   notices_.observe([&](block_watcher& who) {
     for (const mapping_slot& slot : plan.slots)
-      who.mapped({address_of(*slot.where), slot.of->memory->size_bytes});
+      who.mapped({state_.address_of(*slot.where), slot.of->memory->size_bytes});
   });
   notices_.mapped(plan);
   return mapped.result;

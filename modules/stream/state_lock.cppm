@@ -24,11 +24,14 @@ module;
 export module vmm.stream:state_lock;
 
 import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
 import vmm.std;
 import vmm.support;
 import vmm.sync;
 import :geometry;
 import :locks;
+import :mappings;
 import :pool_state;
 
 namespace vmm {
@@ -44,6 +47,9 @@ class state_cell {
   inline auto with(Work&& work) noexcept VMM_EXCLUDES(rank::state);
   template <class Work>
   inline auto with(Work&& work) const noexcept VMM_EXCLUDES(rank::state);
+  [[nodiscard]] address address_of(const mapping& m) const noexcept VMM_EXCLUDES(rank::state);
+  [[nodiscard]] std::uint64_t stale_count() const noexcept VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool is_suspended() const noexcept VMM_EXCLUDES(rank::state);
   /// Before any other thread can reach this, or after every other one has gone.
   void set(std::unique_ptr<pool_state> state) noexcept {
     check(state_ == nullptr && state != nullptr, "a state takes the place of another");
@@ -105,6 +111,11 @@ class VMM_SCOPED_CAPABILITY warm_lock {
     state_.finish_deferred_free();
     return state_.try_allocate(request, starved);
   }
+  /// Writes the event, where there is a recorder.
+  inline void note_allocated(address at, const stream_request& request, std::uint64_t asked_bytes,
+                             stream_handle stream) const noexcept {
+    state_.note_block(history_kind::allocated, {at, request.block_bytes()}, asked_bytes, stream);
+  }
   [[nodiscard]] inline status free_deferring(address at, std::uint32_t stream) const noexcept {
     debug_check([&] { return stream < state_.streams().count(); }, "a stream has no record");
     return state_.free_deferring(at, stream);
@@ -152,6 +163,18 @@ template <class Work>
 inline auto state_cell::with(Work&& work) const noexcept {
   const table_lock state(*this);
   return std::forward<Work>(work)(*state);
+}
+
+inline address state_cell::address_of(const mapping& m) const noexcept {
+  return with([&](const auto& state) { return state.address_of(m); });
+}
+
+inline std::uint64_t state_cell::stale_count() const noexcept {
+  return with([](const auto& state) { return state.records().stale_count(); });
+}
+
+inline bool state_cell::is_suspended() const noexcept {
+  return with([](const auto& state) { return state.suspension() != suspension_phase::running; });
 }
 
 }  // namespace vmm

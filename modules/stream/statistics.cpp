@@ -3,6 +3,7 @@
 module vmm.stream;
 
 import vmm.backend;
+import vmm.history;
 import vmm.physical;
 import vmm.std;
 import vmm.support;
@@ -215,6 +216,33 @@ result<std::string> stream_pool::dump() const {
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a dump");
   }
+}
+
+// ---- histories -----------------------------------------------------------------------
+
+void stream_pool::record(const history_note& what) noexcept {
+  check(what.kind != history_kind::none, "an event of no kind is recorded");
+  if (is_ready()) events_.note(what);  // before, the ring may be another's
+}
+
+result<history> stream_pool::take_history() const {
+  if (status idle = nothing_to_do(); !idle) return idle.error();
+  return events_.take();
+}
+
+status stream_pool::start_history(const history_options& how) {
+  if (status ready = set_up(); !ready) return ready;
+  result<std::unique_ptr<history_ring>> made = history_ring::make(how);
+  if (!made) return made.error();
+  const growth_guard growing(entry_);
+  return events_.start(std::move(*made));
+}
+
+result<history> stream_pool::stop_history() {
+  if (status idle = nothing_to_do(); !idle) return idle.error();
+  std::unique_ptr<history_ring> ended;  // goes after the locks
+  const growth_guard growing(entry_);
+  return events_.stop(ended);
 }
 
 }  // namespace vmm

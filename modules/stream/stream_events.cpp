@@ -207,8 +207,7 @@ status stream_pool::order_behind(const stream_point& point, std::uint32_t stream
     handle = state->progress().active_handle(stream);
     ++state->totals().wait_count;
     const stream_handle other = state->progress().shown_handle(point.stream);
-    if (recorder_)
-      recorder_->note({history_kind::wait, {}, handle, static_cast<std::uint64_t>(other)});
+    state->note({history_kind::wait, {}, handle, static_cast<std::uint64_t>(other)});
   }
   return parts_->time.order(handle, *mark);
 }
@@ -224,11 +223,11 @@ result<bool> stream_pool::wait_for(const stream_point& point) {
     if (answer.is == point_answer::kind::passed) return false;
     ++state->totals().blocked_count;
     handle = state->progress().shown_handle(point.stream);
-    if (recorder_) recorder_->note({history_kind::blocked, {}, handle});
+    state->note({history_kind::blocked, {}, handle});
   }
   const result<ticket_ref> mark = mark_for(std::move(answer));
   const status waited = mark ? parts_->time.wait(*mark) : status{mark.error()};
-  note({history_kind::passed, {}, handle});
+  events_.note({history_kind::passed, {}, handle});
   if (!waited) return waited.error();
   {
     const table_lock state(state_);
@@ -242,7 +241,7 @@ status stream_pool::synchronize() {
   std::vector<known_mark> marks;
   if (status marked = mark_all(marks); !marked) return marked;
   const undisturbed capture(*driver_, captures_.is_on());
-  if (!marks.empty()) note({history_kind::blocked});
+  if (!marks.empty()) events_.note({history_kind::blocked});
   status waited;
   for (const known_mark& each : marks) {
     waited = parts_->time.wait(each.mark);
@@ -252,7 +251,7 @@ status stream_pool::synchronize() {
       state->progress().note_passed(each.at);
     }
   }
-  if (!marks.empty()) note({history_kind::passed});
+  if (!marks.empty()) events_.note({history_kind::passed});
   return waited;
 }
 

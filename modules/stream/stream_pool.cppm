@@ -48,6 +48,7 @@ import :locked;
 import :locks;
 import :mappings;
 import :notifier;
+import :pool_history;
 import :pool_state;
 import :segment;
 import :state_lock;
@@ -88,9 +89,9 @@ export class stream_pool {
         watches_((capture_watch::looks(*driver, options) && !options.captures_announced) ||
                  sees_all_),
         asked_from_(capture_watch::first_capturable(*driver, options)),
-        recorder_(options.recorder),
         options_(options),
         notices_(*driver_, options_.watcher, gate_, state_),
+        events_(options.recorder, *driver_, options_, gate_, state_),
         entry_(*driver_, notices_,
                {options.watcher != nullptr, capture_watch::looks(*driver, options),
                 options.streams_forgotten ||
@@ -647,10 +648,6 @@ export class stream_pool {
       VMM_EXCLUDES(rank::state);
   void set_in_use(const suspension_list& parts) noexcept VMM_EXCLUDES(rank::state);
   [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] bool is_suspended() const VMM_EXCLUDES(rank::state) {
-    return state_.with(
-        [](const auto& state) { return state.suspension() != suspension_phase::running; });
-  }
 
   // ---- rights.cpp ----
   [[nodiscard]] status list_mapped(std::vector<address_range>& out) VMM_EXCLUDES(rank::state);
@@ -754,27 +751,7 @@ export class stream_pool {
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<ticket_ref> mark_known_streams() VMM_REQUIRES(rank::growth, rank::events)
       VMM_EXCLUDES(rank::state);
-  // ---- recording.cpp ----
-  enum class history_end : std::uint8_t { stays, ends };
-  [[nodiscard]] result<history> take(history_end how, std::unique_ptr<history_ring>& ended) const
-      VMM_EXCLUDES(rank::history, rank::state);
-  void sample(top_sample& out) const noexcept VMM_EXCLUDES(rank::state);
-  // A slow event, written under the state's lock where there is a recorder.
-  void note(const history_note& what) noexcept VMM_EXCLUDES(rank::state);
-  void note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> note_served(const stream_request& request,
-                                            std::uint64_t asked_bytes,
-                                            result<address> served) noexcept
-      VMM_EXCLUDES(rank::state);
-  void note_growth(const stream_request& request, history_kind what, address at) noexcept
-      VMM_EXCLUDES(rank::state);
-  void note_footprint() noexcept VMM_EXCLUDES(rank::state);
-  void note_shortage() noexcept VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-
   // ---- reclaim.cpp ----
-  [[nodiscard]] address address_of(const mapping& m) noexcept VMM_EXCLUDES(rank::state);
-  [[nodiscard]] std::uint64_t stale_count() noexcept VMM_EXCLUDES(rank::state);
   void reap(std::size_t count_max) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] bool unmap_if_passed(mapping& taken) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
@@ -799,11 +776,11 @@ export class stream_pool {
   const bool watches_;              // that, or streams are asked about
   const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
   sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
-  mutable history_use recorder_;
   state_cell state_;
   pool_options options_;
   gate_watch gate_watch_{gate_};
   notifier notices_;
+  pool_history events_;
   mutable growth_entry entry_;
   capture_watch captures_;
   std::vector<std::unique_ptr<own_rights>> own_rights_ VMM_GUARDED_BY(rank::growth);
@@ -815,8 +792,6 @@ export class stream_pool {
   change_lock change_lock_;
   sync::atomic<std::uint64_t> changer_ = 0;  // the thread
   sync::atomic<suspension_phase> changing_from_ = suspension_phase::running;
-  mutable history_lock history_lock_;
-  top_use top_;
   relief_member relief_;
   user_count users_{used_object::pool};
 };
@@ -838,9 +813,7 @@ inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes
         debug_check(
             [&] { return at.value % granule_bytes == 0 && request.size_bytes() >= size_bytes; },
             "a block begins inside a granule, or is smaller than was asked for");
-        if (recorder_) [[unlikely]]
-          recorder_->note_block(history_kind::allocated, {at, request.size_bytes()}, size_bytes,
-                                stream);
+        warm.note_allocated(at, request, size_bytes, stream);
         return at;
       }
     }

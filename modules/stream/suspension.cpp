@@ -97,7 +97,7 @@ status stream_pool::begin_suspend(std::span<const stream_handle> streams, suspen
 
 // All work has finished; nothing free and nothing stale is mapped.
 status stream_pool::finish_for_suspension(std::span<const stream_handle> streams) {
-  check(is_suspended(), "a pool is emptied that hands out memory");
+  check(state_.is_suspended(), "a pool is emptied that hands out memory");
   const capture_watch::pressing pressing(captures_);
   if (status quiet = captures_.check_no_use(); !quiet) return quiet;
   if (status marked = mark_batches(); !marked) return marked;
@@ -114,8 +114,9 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
   if (status asked = poll_all_streams(); !asked) return asked;
   poll_retired_streams();
   end_freed_rights();
-  for (int left = reap_attempts; left > 0 && stale_count() != 0; --left) reap(stale_count());
-  if (stale_count() != 0)
+  for (int left = reap_attempts; left > 0 && state_.stale_count() != 0; --left)
+    reap(state_.stale_count());
+  if (state_.stale_count() != 0)
     return refuse(errc::in_use, "a mapping that memory has left could not be undone");
   const std::uint64_t mapped_bytes =
       state_.with([](auto& state) { return state.statistics(); }).mapped_bytes;
@@ -158,7 +159,7 @@ status stream_pool::list_parts(suspension_list& out) {
   }
   for (const mapping* m : mapped) {
     check(m->of->current == m && m->memory->holder_count == 1, "memory is not where it says");
-    const address at = address_of(*m);
+    const address at = state_.address_of(*m);
     check(static_cast<bool>(at), "memory is suspended that lies nowhere");
     out.push_back({at, m->memory, rights_of(at)});
   }
@@ -177,9 +178,9 @@ void stream_pool::end_suspend(const suspension_list& parts, bool done) noexcept 
   check(done || are_attached(parts), "a pool goes on without its memory");
   if (!done) set_in_use(parts);
   for (const suspension_part& part : parts) {
-    if (done) note({history_kind::suspended, part.range()});
+    if (done) events_.note({history_kind::suspended, part.range()});
   }
-  if (done) note_footprint();
+  if (done) events_.note_footprint();
   end_change(done ? suspension_phase::suspended : suspension_phase::running);
 }
 
@@ -223,16 +224,16 @@ void stream_pool::end_resume(const suspension_list& parts, bool done) noexcept {
   check(!done || are_attached(parts), "a pool goes on without its memory");
   if (done) set_in_use(parts);
   for (const suspension_part& part : parts) {
-    if (done) note({history_kind::resumed, part.range()});
+    if (done) events_.note({history_kind::resumed, part.range()});
   }
-  if (done) note_footprint();
+  if (done) events_.note_footprint();
   end_change(done ? suspension_phase::running : suspension_phase::suspended);
 }
 
 // Free memory behind live handles: blocks that were freed while there was nothing to fill, and
 // what came back with any contents.
 status stream_pool::clear_freed(stream_handle stream) {
-  check(is_suspended(), "what is free is filled while others allocate it");
+  check(state_.is_suspended(), "what is free is filled while others allocate it");
   std::vector<address_range> freed;
   try {
     const table_lock state(state_);

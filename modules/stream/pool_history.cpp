@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.top;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr error no_room = refuse(errc::out_of_host_memory, "no host memory is left for a history");
+
+}  // namespace
+
+// ---- events ------------------------------------------------------------------------------
+
+void pool_history::note(const history_note& what) noexcept {
+  if (!recorder_) return;
+  check(what.kind != history_kind::none, "an event of no kind is noted");
+  const table_lock state(state_);
+  if (recorder_) recorder_->note(what);
+}
+
+void pool_history::note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept {
+  if (!recorder_) return;
+  const std::size_t count = outcome.done ? plan.slots.size() : 0;
+  check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
+  for (std::size_t i = 0; i < count; ++i) {
+    const mapping_slot& slot = plan.slots[i];
+    check(slot.where != nullptr && slot.of != nullptr, "a mapping has no handle");
+    const mapping* const before = slot.of->current;
+    const bool moves = before != nullptr && before != slot.where;
+    const address from = moves ? state_.address_of(*before) : address{};
+    note({history_kind::mapped,
+          {state_.address_of(*slot.where), slot.of->memory->size_bytes},
+          stream_handle::default_stream,
+          from.value});
+  }
+  note_footprint();
+}
+
+void pool_history::note_growth(const stream_request& request, history_kind what,
+                               address at) noexcept {
+  if (!recorder_) return;
+  check(what == history_kind::grow || at.value % granule_bytes == 0, "a growth serves no block");
+  const table_lock state(state_);
+  if (!recorder_) return;
+  recorder_->note(
+      {what, {at, request.block_bytes()}, state->progress().shown_handle(request.stream)});
+}
+
+result<address> pool_history::served(const stream_request& request, std::uint64_t asked_bytes,
+                                     result<address> at) noexcept {
+  if (!recorder_ || !at) return at;
+  check(at->value != 0, "a request is served with nothing");
+  check(request.block_bytes() >= asked_bytes, "a block is smaller than was asked for");
+  const table_lock state(state_);
+  if (!recorder_) return at;
+  recorder_->note_block(history_kind::allocated, {*at, request.block_bytes()}, asked_bytes,
+                        state->progress().shown_handle(request.stream));
+  return at;
+}
+
+void pool_history::note_footprint() noexcept {
+  if (!recorder_) return;
+  check(core_ != nullptr, "memory is counted before there is any");
+  note({history_kind::footprint, {{}, core_->memory.statistics().footprint_bytes}});
+}
+
+void pool_history::note_shortage() noexcept {
+  if (!recorder_) return;
+  const shortage_report report =
+      state_.with([](const auto& state) { return state.last_shortage(); });
+  check(report.failure != errc::none, "a shortage is noted that was none");
+  note({history_kind::short_of_memory,
+        {{static_cast<std::uint64_t>(report.failure)}, report.request_bytes},
+        report.stream,
+        report.budget_bytes});
+  note({history_kind::short_live, {{}, report.live_bytes}, report.stream, report.reusable_bytes});
+  note({history_kind::short_free,
+        {{}, report.largest_free_bytes},
+        report.stream,
+        report.held_bytes});
+  if (!recorder_->wants_shortage()) return;
+  if (const result<history> taken = take()) recorder_->write_shortage(*taken);
+}
+
+// ---- histories ---------------------------------------------------------------------------
+
+status pool_history::start(std::unique_ptr<history_ring> ring) {
+  check(ring != nullptr, "a ring is made that is none");
+  const history_guard held(lock_);
+  const table_lock state(state_);
+  if (recorder_) return refuse(errc::in_use, "the pool's history is being recorded already");
+  recorder_.begin(std::move(ring));
+  state->set_recorder(recorder_.get());
+  for (bool is_more = true; is_more;) is_more = front_lending(*state).take_back_some();
+  return {};
+}
+
+result<history> pool_history::take() const { return take(nullptr); }
+
+result<history> pool_history::stop(std::unique_ptr<history_ring>& ended) {
+  result<history> taken = take(&ended);
+  check(!taken || !recorder_, "pool_history I2: a history that has ended is recorded");
+  // Until now frees are written to the ring that has ended, and that nobody reads any more.
+  if (!recorder_) {
+    const table_lock state(state_);
+    state->set_recorder(nullptr);
+  }
+  return taken;
+}
+
+result<history> pool_history::take(std::unique_ptr<history_ring>* ended) const {
+  const history_guard held(lock_);
+  if (!recorder_)
+    return refuse(errc::invalid_argument,
+                  "nobody records the pool's history: give it a memory_options::recorder, or start "
+                  "its history");
+  if (!is_ready())
+    return refuse(errc::invalid_argument, "the pool has allocated nothing: its history is empty");
+  const history_ring& ring = *recorder_.get();
+  const pool_state* looked_at = nullptr;
+  const auto with_lock = [&](auto&& work) {
+    const table_lock state(state_);
+    looked_at = &*state;
+    work();
+  };
+  result<history> taken = take_from(ring, with_lock, [&](history& into) {
+    const status described = looked_at->describe(into);
+    if (described && ended != nullptr) *ended = recorder_.end();
+    return described;
+  });
+  if (!taken) return taken;
+  check(looked_at != nullptr, "pool_history I1: a history is taken without a look at the state");
+  const std::uint64_t footprint_bytes = core_->memory.statistics().footprint_bytes;
+  try {
+    taken->facts.push_back({"footprint_bytes", std::to_string(footprint_bytes)});
+  } catch (const std::bad_alloc&) {
+    return no_room;
+  }
+  return taken;
+}
+
+// ---- vmm-top -----------------------------------------------------------------------------
+
+void pool_history::publish() {
+  const auto sample_of = [](const void* of, top_sample& out) noexcept {
+    static_cast<const pool_history*>(of)->sample(out);
+  };
+  top_.publish({this, sample_of}, options_.publish);
+}
+
+// From a thread of its own.
+void pool_history::sample(top_sample& out) const noexcept {
+  const pool_statistics now =
+      is_ready() ? state_.with([](const auto& state) { return state.statistics(); })
+                 : pool_statistics{};
+  check(out.footprint_bytes == 0 && out.live_bytes == 0,
+        "a sample is taken into one that is in use");
+  out.kind = top_kind::pool;
+  out.set_names(options_.rules.name, driver_.name());
+  out.footprint_bytes = is_ready() ? core_->memory.statistics().footprint_bytes : 0;
+  out.peak_footprint_bytes = is_ready() ? core_->memory.statistics().peak_footprint_bytes : 0;
+  out.live_bytes = now.live_bytes;
+  out.peak_live_bytes = now.peak_live_bytes;
+  out.free_bytes = now.reusable_bytes;
+  out.reserved_bytes = now.reserved_bytes;
+  out.budget_bytes = options_.budget_bytes;
+  out.live_count = now.live_count;
+  out.grown_count = now.grown_count;
+  out.moved_bytes = now.moved_bytes;
+}
+
+}  // namespace vmm

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:pool_history - writes a pool's events and takes its histories; the figures that
+// vmm-top shows. Not exported. [N1]
+//
+// I1  Events are written under the state's lock, and a history is taken with the state as it is
+//     after the last event in it.
+// I2  A ring goes after the last event that is written to it.
+//
+// The state writes the events of blocks (pool_state::note_block).
+//
+// Thread safety: all of it. Cost: a branch where nothing is recorded.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:pool_history;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.top;
+import :gate;
+import :geometry;
+import :growth_planner;
+import :locks;
+import :options;
+import :pool_state;
+import :state_lock;
+
+namespace vmm {
+
+class pool_history {
+ public:
+  pool_history(history_ring* given, driver_interface& driver, const pool_options& options,
+               const pool_gate& gate, state_cell& state) noexcept
+      : recorder_(given), driver_(driver), options_(options), gate_(gate), state_(state) {}
+  pool_history(const pool_history&) = delete;
+  pool_history& operator=(const pool_history&) = delete;
+
+  // ---- set-up and end ----
+  /// Errors: bad_option (the ring records another allocator).
+  [[nodiscard]] status attach() noexcept { return recorder_.attach(); }
+  /// Requires: attach(), and that no other thread reaches the state.
+  void begin(pool_state& state, const device_core& core) noexcept {
+    state.set_recorder(recorder_.get());
+    core_ = &core;
+  }
+  void publish();
+  void end_publishing() noexcept { top_.end(); }
+
+  // ---- histories ----
+  [[nodiscard]] bool is_on() const noexcept { return static_cast<bool>(recorder_); }
+  /// Errors: in_use (one is recorded).
+  [[nodiscard]] status start(std::unique_ptr<history_ring> ring) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::history, rank::state);
+  /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
+  [[nodiscard]] result<history> take() const VMM_EXCLUDES(rank::history, rank::state);
+  /// As take(), and no more is recorded. `ended`: a ring of its own, which goes after the locks.
+  [[nodiscard]] result<history> stop(std::unique_ptr<history_ring>& ended)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::history, rank::state);
+
+  // ---- events ----
+  void note(const history_note& what) noexcept VMM_EXCLUDES(rank::state);
+  /// What a growth has mapped, before it is committed: what moves is still known to be where it
+  /// was. What a growth that failed leaves mapped is stale from the beginning: its memory is where
+  /// it was, and a reader of it would count it twice.
+  void note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  void note_growth(const stream_request& request, history_kind what, address at) noexcept
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> served(const stream_request& request, std::uint64_t asked_bytes,
+                                       result<address> at) noexcept VMM_EXCLUDES(rank::state);
+  void note_footprint() noexcept VMM_EXCLUDES(rank::state);
+  /// The state's report: three events, and the file that the options may want.
+  void note_shortage() noexcept VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+
+ private:
+  [[nodiscard]] result<history> take(std::unique_ptr<history_ring>* ended) const
+      VMM_EXCLUDES(rank::history, rank::state);
+  void sample(top_sample& out) const noexcept VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool is_ready() const noexcept {
+    return !gate_.is_closed_by(gate_reason::not_set_up) && gate_.is_here();
+  }
+
+  mutable history_use recorder_;
+  driver_interface& driver_;
+  const pool_options& options_;
+  const pool_gate& gate_;
+  state_cell& state_;
+  const device_core* core_ = nullptr;
+  mutable history_lock lock_;
+  top_use top_;
+};
+
+}  // namespace vmm
