@@ -112,7 +112,7 @@ status stream_pool::release_capture(std::uint64_t number, stream_handle stream) 
     return refuse(errc::in_use, "a graph's memory is released on a stream that is being captured");
   captures_.end_seen(number);
   if (state_.with([&](auto& state) { return state.captures().find(number) == nullptr; })) return {};
-  const result<std::uint32_t> owner = enter_stream(stream);
+  const result<std::uint32_t> owner = parts_->clock.enter(stream);
   if (!owner) return owner.error();
   stream_point freed;
   for (bool done = false; !done;) {
@@ -122,8 +122,19 @@ status stream_pool::release_capture(std::uint64_t number, stream_handle stream) 
     done = locked_blocks(*state).release_capture(number, freed);
   }
   events_.note({history_kind::graph_ended, {}, stream, number});
-  (void)poll_events(freed);  // marks it: the next capture on this stream can make none
+  (void)parts_->clock.poll(freed);  // marks it: the next capture on this stream can make none
   return {};
+}
+
+// ---- streams -------------------------------------------------------------------------
+
+status stream_pool::synchronize() {
+  return is_ready() ? parts_->clock.synchronize() : nothing_to_do();
+}
+
+status stream_pool::forget(stream_handle stream) {
+  if (status named = check_stream(*driver_, stream); !named) return named;
+  return is_ready() ? parts_->clock.forget(stream) : nothing_to_do();
 }
 
 }  // namespace vmm

@@ -88,13 +88,14 @@ result<address> stream_pool::finish_transfer(transfer_under_way&& moving,
   if (moving.what.from == front_set::none) return address{};
   check(request.count_granules != 0, "no granule is passed on");
   mark_order& order = moving.answer.order;
-  const result<fresh_mark> mark = make_mark(order.handle());
-  const result<bool> passed = mark ? parts_->time.passed(mark->ticket) : result<bool>{mark.error()};
+  const result<fresh_event> mark = parts_->clock.record_on(order.handle());
+  const result<bool> passed =
+      mark ? parts_->core.time.passed(mark->ticket) : result<bool>{mark.error()};
   const table_lock state(state_);
   const bool has_passed = passed && *passed;
   if (mark) ++state->totals().mark_count;
   if (has_passed) state->progress().note_passed(moving.what.freed);
-  if (mark && !has_passed) note_mark(*state, std::move(order), *mark);
+  if (mark && !has_passed) stream_clock::note_event(*state, std::move(order), *mark);
   front_lending lending(*state);
   const bool arrived = lending.end_transfer(moving.what, request, has_passed);
   check(!arrived || has_passed, "memory is passed on that unfinished work may use");
@@ -119,7 +120,7 @@ result<address> stream_pool::reuse_taken_back(const stream_request& request) {
     return now.reusable_bytes / 3 > now.live_bytes / 10;
   });
   if (!is_much_free) return found;
-  if (status asked = poll_all_streams(); !asked) return asked.error();
+  if (status asked = parts_->clock.poll_all(); !asked) return asked.error();
   return reuse_merged(request);
 }
 

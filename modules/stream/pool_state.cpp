@@ -581,4 +581,51 @@ void pool_state::release_all() noexcept {
   check(mappings_.live_granules() == 0, "memory is live after all was freed");
 }
 
+// ---- free after everything -----------------------------------------------------------
+//
+// Such a free enters the open batch, a record of a stream that is none. To record an event the
+// batch is closed first, so that what is freed meanwhile waits for the next one; then the batch is
+// as a stream that was forgotten: what is free under it becomes everyone's when its event has
+// passed. A record that fails leaves the batch closed, for the next try. [K4]
+
+result<std::uint32_t> pool_state::provide_batch(bool known_only) noexcept {
+  if (streams_.open_batch() != no_stream) return streams_.open_batch();
+  if (status provided = provide_shared(); !provided) return provided.error();
+  const bool needs_default = known_only && find_stream(stream_handle::default_stream) == no_stream;
+  if (needs_default) {
+    const result<std::uint32_t> added = add_stream(stream_handle::default_stream);
+    if (!added) return added;
+  }
+  const result<std::uint32_t> made =
+      add_record(stream_handle::default_stream, stream_phase::unmarked);
+  if (!made) return made;
+  streams_.open_batch_in(*made, known_only);
+  check(!streams_.has_unmarked(), "a new batch waits for a mark");
+  return made;
+}
+
+// What was freed while it is pinned waits for the mark after its last pin.
+status pool_state::close_batch() noexcept {
+  const std::uint32_t closed = streams_.open_batch();
+  const result<std::uint32_t> next =
+      add_record(stream_handle::default_stream, stream_phase::unmarked);
+  if (!next) return next.error();
+  check(closed != no_stream && *next != closed, "the batch that is closed is used again");
+  if (streams_.has_locked(closed)) {
+    for_each_segment([&](segment& in) {
+      in.for_each_locked([&](region_id block) {
+        block_lock lock = in.lock_of(block);
+        if (lock.stream != closed) return;
+        check(lock.freed && !lock.captured, "a live block is in a batch");
+        streams_.remove_locked(closed);
+        streams_.add_locked(*next);
+        lock.stream = *next;
+        in.write_lock(block, lock);
+      });
+    });
+  }
+  streams_.close_batch(*next);
+  return {};
+}
+
 }  // namespace vmm

@@ -175,7 +175,7 @@ result<bool> stream_pool::is_served(const stream_request& request) {
   }
   check(count <= others.size(), "more streams are asked than there is room for");
   for (const stream_point& point : std::span(others).first(count)) {
-    if (status asked = poll_events(point); !asked) return asked.error();
+    if (status asked = parts_->clock.poll(point); !asked) return asked.error();
     if (state_.with([&](auto& state) { return state.progress().passed(point); })) return true;
   }
   return false;
@@ -189,7 +189,7 @@ result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report
   const named_stream named(entry_, driver_->feature_set().canonical(work.stream));
   if (state_.is_suspended()) return memory_suspended;
   check(entry_.may_name(entry_.named()), "a request that is announced does not name its stream");
-  const result<std::uint32_t> number = enter_stream(work.stream);
+  const result<std::uint32_t> number = parts_->clock.enter(work.stream);
   if (!number) return number.error();
   const stream_request wanted{work.count_granules, *number};
   const result<bool> served = is_served(wanted);
@@ -198,14 +198,14 @@ result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report
   if (*served) return false;
   const lending_pause pause(state_, front_memory::stays);
   growth_effort effort{.may_move = may_alias_};
-  effort.footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  effort.footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
   effort.limit_bytes = limit_bytes();
   result<growth_plan> plan =
       state_.with([&](auto& state) { return growth_planner(state).plan_ahead(wanted, effort); });
   if (plan && plan->target_granules != 0) return map_ahead(*plan, report);
   if (plan) {
     if (std::exchange(work.has_asked, true)) return false;
-    const status asked = poll_all_streams();
+    const status asked = parts_->clock.poll_all();
     return asked ? result<bool>{true} : asked.error();
   }
   const bool is_short_of_addresses = plan.error().code == errc::out_of_addresses;
@@ -217,7 +217,7 @@ result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report
 // The driver's part of a step.
 result<bool> stream_pool::map_ahead(growth_plan& plan, prepare_report& report) {
   check(plan.waits.empty(), "a stream is made to wait beside its requests");
-  const std::uint64_t mark = parts_->memory.creation_mark();
+  const std::uint64_t mark = parts_->core.memory.creation_mark();
   if (const status mapped = map_planned(plan); !mapped) {
     release_created(mark);
     return mapped.error();

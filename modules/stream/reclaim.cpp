@@ -49,7 +49,7 @@ status stream_pool::unmap(mapping& gone, remap_kind kind) {
   check(part->size_bytes == gone.count_granules * granule_bytes,
         "a mapping has another size than its piece");
   const status unmapped =
-      parts_->remaps.unmap({at, std::span<physical_memory* const>(&part, 1), {}}).result;
+      parts_->core.remaps.unmap({at, std::span<physical_memory* const>(&part, 1), {}}).result;
   if (unmapped) notices_.observe([&](block_watcher& who) { who.unmapped({at, part->size_bytes}); });
   if (unmapped) events_.note({history_of(kind), {at, part->size_bytes}});
   return unmapped;
@@ -79,7 +79,7 @@ bool stream_pool::unmap_if_passed(mapping& taken) {
   check(taken.is == unmap_entry::place::asked,
         "a mapping is unmapped that another thread may take");
   const stream_point last_use = taken.last_use;
-  if (!poll_events(last_use)) return false;
+  if (!parts_->clock.poll(last_use)) return false;
   if (!state_.with([&](auto& state) { return state.progress().passed(last_use); })) return false;
   return unmap(taken, remap_kind::unmapped).has_value();
 }
@@ -153,9 +153,9 @@ status stream_pool::unmap_handle(handle_record& gone) {
       state_.with([&](auto& state) { return &state.handle_unmapped(gone); });
   check(memory != nullptr && memory->mapping_count == 0, "memory goes to the cache that is mapped");
   if (is_suspended) {
-    parts_->memory.end_suspended(*memory);
+    parts_->core.memory.end_suspended(*memory);
   } else {
-    parts_->memory.drop_holder(*memory, ticket_ref{});
+    parts_->core.memory.drop_holder(*memory, ticket_ref{});
   }
   return {};
 }
@@ -186,10 +186,10 @@ trim_report stream_pool::trim(std::uint64_t limit_bytes) {
   {
     const growth_guard growing(entry_);
     const lending_pause pause(state_);
-    if (status marked = mark_batches(); !marked && !is_put_off(marked.error()))
+    if (status marked = parts_->clock.record_batches(); !marked && !is_put_off(marked.error()))
       unmapped = marked.error();
-    if (status asked = poll_all_streams(); !asked) unmapped = asked.error();
-    poll_retired_streams();
+    if (status asked = parts_->clock.poll_all(); !asked) unmapped = asked.error();
+    parts_->clock.poll_retired();
     if (!state_.is_suspended()) end_freed_rights();
   }
   reap_in_steps();

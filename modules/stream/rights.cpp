@@ -53,7 +53,7 @@ status stream_pool::list_mapped(std::vector<address_range>& out) {
 status stream_pool::give_access(std::span<const address_range> ranges) {
   for (const address_range& range : ranges) {
     check(!range.empty(), "a mapping is empty");
-    if (status given = parts_->remaps.give_access(range, rights_of(range.base)); !given)
+    if (status given = parts_->core.remaps.give_access(range, rights_of(range.base)); !given)
       return given;
   }
   return {};
@@ -79,7 +79,7 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
   // Before and after a suspension or resumption, what is mapped then gets its rights then.
   const suspension_phase phase = state_.with([](auto& state) { return state.suspension(); });
   if (phase == suspension_phase::changing) return memory_suspended;
-  const grant_list before = parts_->remaps.rights();
+  const grant_list before = parts_->core.remaps.rights();
   grant_list after = before;
   for (const access_grant& each : grants) {
     // A location without rights is not named: a driver that does not know it refuses the list.
@@ -95,16 +95,16 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
   if (status reached = check_reach(*driver_, placement, grants); !reached) return reached;
   std::vector<address_range> mapped;
   if (status listed = list_mapped(mapped); !listed) return listed;
-  if (status set = parts_->remaps.set_rights(after); !set) return set;
+  if (status set = parts_->core.remaps.set_rights(after); !set) return set;
   const status given = phase == suspension_phase::suspended ? status{} : give_access(mapped);
   if (given) return given;
-  const status undone = parts_->remaps.set_rights(before);
+  const status undone = parts_->core.remaps.set_rights(before);
   check(undone.has_value(), "rights that were in force do not fit into their list");
   const status taken_back = try_to_close([&] {
     assume_held(rank::growth);
     return give_access(mapped);
   });
-  if (taken_back) parts_->remaps.forget_others(before);
+  if (taken_back) parts_->core.remaps.forget_others(before);
   return given;
 }
 
@@ -148,7 +148,7 @@ result<std::size_t> stream_pool::keep_block(address at) {
 status stream_pool::give_own_rights(own_rights& of, std::span<const access_grant> grants) {
   const grant_list before = of.rights;
   grant_list after = before;
-  const grant_list all = parts_->remaps.rights();
+  const grant_list all = parts_->core.remaps.rights();
   grant_list undone = before;
   for (const access_grant& each : grants) {
     const bool is_new = std::none_of(before.all().begin(), before.all().end(),
@@ -156,10 +156,11 @@ status stream_pool::give_own_rights(own_rights& of, std::span<const access_grant
     if (!after.set(each)) return too_many_grants;
     if (is_new) (void)undone.set({each.who, all.of(each.who)});
   }
-  if (!parts_->remaps.fits(&after)) return too_many_grants;
-  const status given = parts_->remaps.give_access(of.range, &after);
+  if (!parts_->core.remaps.fits(&after)) return too_many_grants;
+  const status given = parts_->core.remaps.give_access(of.range, &after);
   if (given) of.rights = after;
-  if (!given) (void)try_to_close([&] { return parts_->remaps.give_access(of.range, &undone); });
+  if (!given)
+    (void)try_to_close([&] { return parts_->core.remaps.give_access(of.range, &undone); });
   check(given || of.rights == before, "rights that were refused are remembered");
   return given;
 }
@@ -200,16 +201,16 @@ bool stream_pool::take_rights_away(own_rights& of) {
     of.was_pinned = locked_blocks(*state).is_pinned(of.range.base);
   }
   const stream_point last_use = of.last_use;
-  if (!poll_events(last_use)) return false;
+  if (!parts_->clock.poll(last_use)) return false;
   if (!state_.with([&](auto& state) { return state.progress().passed(last_use); })) return false;
-  const grant_list all = parts_->remaps.rights();
+  const grant_list all = parts_->core.remaps.rights();
   grant_list again;
   for (const access_grant& each : of.rights.all()) (void)again.set({each.who, all.of(each.who)});
   check(again.all().size() == of.rights.all().size(), "a right is forgotten that was given");
   // Of a pool that ends while it is suspended no mapping has any.
   const bool is_mapped =
       state_.with([](auto& state) { return state.suspension() != suspension_phase::suspended; });
-  if (is_mapped && !parts_->remaps.give_access(of.range, &again)) return false;
+  if (is_mapped && !parts_->core.remaps.give_access(of.range, &again)) return false;
   const address at = of.range.base;
   check(of.is_freed, "a live block loses its rights");
   const stream_point* const since = of.was_pinned ? nullptr : &of.last_use;
@@ -277,7 +278,7 @@ result<address> stream_pool::allocate_mappings_in_turn(slow_call& call, relief_p
   if (state_.is_suspended()) return memory_suspended;
   check(entry_.may_name(entry_.named()), "a request of whole mappings does not name its stream");
   end_freed_rights();
-  const result<std::uint32_t> number = enter_stream(call.stream);
+  const result<std::uint32_t> number = parts_->clock.enter(call.stream);
   if (!number) return number.error();
   const std::uint32_t pages = state_.with(
       [&](auto& state) { return state.sizes().rounded_to_pages(call.request.block_granules()); });
@@ -322,7 +323,7 @@ result<address> stream_pool::allocate_apart(const stream_request& request, relie
   result<address> at = retry_while_short(first, grow_once, give_back);
   if (attempt.relief != nullptr && attempt.relief->has_stopped) return at;
   if (!at && at.error().code == errc::out_of_memory && options_.spill) {
-    const spill_permit permit(parts_->memory);
+    const spill_permit permit(parts_->core.memory);
     at = grow_once();
   }
   check(!at || at->value != 0, "a block begins nowhere");
@@ -366,7 +367,7 @@ result<std::vector<memory_segment>> stream_pool::segments(address_range range) {
 
 std::uint64_t stream_pool::spilled_bytes() const noexcept {
   if (!is_ready()) return 0;
-  const physical_statistics now = parts_->memory.statistics();
+  const physical_statistics now = parts_->core.memory.statistics();
   check(now.spilled_bytes <= now.footprint_bytes, "more is spilled than is held");
   return now.spilled_bytes;
 }

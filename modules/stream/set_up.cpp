@@ -128,8 +128,9 @@ status stream_pool::make_parts() {
     auto state = std::make_unique<pool_state>(setup);
     if (!sees_all_ && options_.fronts != front_rule::never) state->permit_fronts();
     state->progress().set_default_alias(stream_handle{driver_->feature_set().default_stream_alias});
-    parts_ = std::make_unique<device_core>(driver_, core);
-    events_.begin(*state, *parts_);
+    const pool_lower lower{*driver_, options_, gate_, state_, entry_, captures_, notices_, events_};
+    parts_ = std::make_unique<pool_parts>(driver_, core, lower);
+    events_.begin(*state, parts_->core);
     state_.set(std::move(state));
     return {};
   } catch (const std::bad_alloc&) {
@@ -146,14 +147,14 @@ status stream_pool::map_first_pages() {
       state_.with([](auto& state) { return state.sizes().segment_bytes; });
   if (options_.page_count > segment_bytes / page_bytes)
     return refuse(errc::bad_option, "the pages to map first do not fit into the address space");
-  const result<std::uint32_t> stream = enter_stream(options_.first_stream);
+  const result<std::uint32_t> stream = parts_->clock.enter(options_.first_stream);
   if (!stream) return stream.error();
   const std::uint64_t size_bytes = options_.page_count * page_bytes;
   const stream_request request{granules_in(size_bytes), *stream};
   check(request.size_bytes() == size_bytes, "the pages to map first are more than can be counted");
   result<growth_plan> plan = plan_growth(request, {.may_move = false});
   if (!plan) return plan.error();
-  const std::uint64_t mark = parts_->memory.creation_mark();
+  const std::uint64_t mark = parts_->core.memory.creation_mark();
   if (const status mapped = map_planned(*plan); !mapped) {
     release_created(mark);
     return is_shortage(mapped.error().code) ? with_figures(mapped.error(), size_bytes) : mapped;
@@ -194,7 +195,7 @@ void stream_pool::end_all_rights() {
   if (own_rights_.empty()) return;
   check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
   const undisturbed capture(*driver_, captures_.is_on());
-  if (finish_streams()) end_freed_rights();
+  if (parts_->clock.finish_all()) end_freed_rights();
 }
 
 void stream_pool::report_live() noexcept {
@@ -205,71 +206,18 @@ void stream_pool::report_live() noexcept {
   options_.at_end.hook(options_.at_end.context, {"stream pool", now.live_count, now.live_bytes});
 }
 
-// Waits for all work of every stream.
-status stream_pool::finish_streams() {
-  check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
-  if (parts_->time.marks_all()) {
-    const status marked = try_to_close([&] {
-      assume_held(rank::growth);
-      return mark_batches();
-    });
-    if (!marked) return marked;
-  }
-  if (!entry_.names_streams()) {
-    return try_to_close([&] {
-      assume_held(rank::growth);
-      return finish_all_work();
-    });
-  }
-  const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
-  for (std::uint32_t stream = 0; stream < streams; ++stream) {
-    const status waited = try_to_close([&] {
-      assume_held(rank::growth);
-      const result<bool> finished = finish_stream(stream);
-      return finished ? status{} : status{finished.error()};
-    });
-    if (!waited) return waited;
-  }
-  return {};
-}
-
-// False: the driver refuses the stream, and has no event of all work that could stand for it.
-result<bool> stream_pool::finish_stream(std::uint32_t stream) {
-  stream_handle handle{};
-  stream_point last;
-  bool is_active = false;
-  {
-    const table_lock state(state_);
-    is_active = state->progress().phase_of(stream) == stream_phase::active;
-    if (is_active) handle = state->progress().active_handle(stream);
-    last = state->progress().last_point(stream);
-  }
-  check(last.stream == stream, "another stream is waited for");
-  if (!is_active) {
-    const result<bool> waited = wait_for(last);
-    return waited ? result<bool>{true} : waited;
-  }
-  const result<bool> captured = captures_.is_captured(handle);
-  if (captured && *captured) return stream_captured;
-  // Asked about a stream that has gone, too.
-  if (!captured && captured.error().code != errc::invalid_argument) return captured.error();
-  const result<bool> finished = parts_->time.finish(handle);
-  if (finished) state_.with([&](auto& state) { state.progress().note_passed(last); });
-  return finished;
-}
-
 // No other thread is here, so no turn is taken; the remap callbacks that run may free and pin.
 status stream_pool::close() {
   check(parts_ != nullptr, "a pool that was not set up is closed");
   const undisturbed capture(*driver_, captures_.is_on());
   fronts_.store(nullptr, std::memory_order_release);  // remap callbacks may free
-  if (status finished = finish_streams(); !finished) return finished;
+  if (status finished = parts_->clock.finish_all(); !finished) return finished;
   {
     const table_lock state(state_);
     state->release_all();
   }
   bool has_addresses = true;
-  return close_core(*parts_, [&]() -> status {
+  return close_core(parts_->core, [&]() -> status {
     assume_held(rank::growth);
     if (status unmapped = unmap_all(); !unmapped) return unmapped;
     if (std::exchange(has_addresses, false)) give_addresses_back();
@@ -299,7 +247,7 @@ void stream_pool::give_addresses_back() {
     check(gone.range.size_bytes != 0, "a reservation is empty");
     notices_.observe([&](block_watcher& who) { who.unreserved(gone.range); });
     events_.note({history_kind::unreserved, gone.range});
-    parts_->space.free(gone);
+    parts_->core.space.free(gone);
   }
 }
 

@@ -59,7 +59,7 @@ result<address> stream_pool::grow_short(growth_attempt& attempt, const error& ca
   if (!grown && attempt.relief != nullptr && attempt.relief->has_stopped) return grown;
   if (!grown && grown.error().code == errc::out_of_memory && options_.spill) {
     attempt.refusal.reset();
-    const spill_permit permit(parts_->memory);
+    const spill_permit permit(parts_->core.memory);
     const result<address> spilled = grow_from_all(attempt);
     if (spilled) return spilled;
   }
@@ -76,8 +76,9 @@ result<bool> stream_pool::relieve(growth_attempt& attempt, shortage_ladder& ladd
     return false;
   }
   check(ladder.waits_begun == 0, "a stream is waited for before anybody was asked");
-  if (status marked = mark_batches(); !marked && !is_put_off(marked.error())) return marked.error();
-  if (status asked = poll_all_streams(); !asked) return asked.error();
+  if (status marked = parts_->clock.record_batches(); !marked && !is_put_off(marked.error()))
+    return marked.error();
+  if (status asked = parts_->clock.poll_all(); !asked) return asked.error();
   return true;
 }
 
@@ -94,7 +95,7 @@ result<bool> stream_pool::wait_for_next(growth_attempt& attempt, shortage_ladder
     const stream_point last =
         state_.with([&](auto& state) { return state.progress().last_point(stream); });
     check(last.stream == stream, "another stream is waited for");
-    const result<bool> waited = wait_for(last);
+    const result<bool> waited = parts_->clock.wait_for(last);
     if (!waited && is_capture_refusal(waited.error())) continue;
     if (!waited) return waited.error();
     attempt.tried.blocked = attempt.tried.blocked || *waited;
@@ -116,7 +117,7 @@ result<address> stream_pool::grow_from_passed(growth_attempt& attempt) {
 
 result<address> stream_pool::grow_after_wait(growth_attempt& attempt) {
   check(options_.wait_when_short, "a caller waits that must not");
-  (void)mark_batches();  // of what others freed meanwhile
+  (void)parts_->clock.record_batches();  // of what others freed meanwhile
   if (status given = give_stale_back(attempt.request); !given) return given.error();
   const result<address> own = reuse_merged(attempt.request);
   if (!own || *own) return own;
@@ -147,7 +148,7 @@ result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
   growth_effort effort{
       .may_move = may_alias_ && attempt.may_wait, .use_all_free = true, .refusal = attempt.refusal};
   check(may_alias_ || !effort.may_move, "memory moves that can be mapped only once");
-  const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  const std::uint64_t footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
   const auto grow_once = [&]() -> result<address> {
     assume_held(rank::growth);
     const result<address> grown = try_growth(attempt.request, effort);
@@ -160,7 +161,7 @@ result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
   const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
     if (std::exchange(is_drained, true)) return false;
     if (release_cached().released_count != 0) attempt.tried.trimmed = true;
-    return parts_->memory.statistics().footprint_bytes < footprint_bytes;
+    return parts_->core.memory.statistics().footprint_bytes < footprint_bytes;
   });
   attempt.refusal = effort.refusal;
   return grown;
@@ -169,7 +170,7 @@ result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
 // What another thread is just releasing is gone when this returns: it is not missed.
 trim_report stream_pool::release_cached() {
   const release_guard releasing(release_lock_);
-  const trim_report released = parts_->memory.trim(0);
+  const trim_report released = parts_->core.memory.trim(0);
   check((released.released_count == 0) == (released.released_bytes == 0),
         "bytes went back in no handle");
   if (released.released_bytes != 0) {
@@ -191,14 +192,14 @@ bool stream_pool::stops_for_others(growth_attempt& attempt, const error& cause) 
 // Before the first growth of a request: what is created from here on is its own.
 void stream_pool::mark_created(slow_call& call) const noexcept {
   check(parts_ != nullptr, "memory is created before there is a pool");
-  if (!call.created_mark) call.created_mark = parts_->memory.creation_mark();
+  if (!call.created_mark) call.created_mark = parts_->core.memory.creation_mark();
 }
 
 // Under the lock of growth.
 void stream_pool::release_created(std::uint64_t mark) {
   check(parts_ != nullptr, "memory is released before there is a pool");
   const release_guard releasing(release_lock_);
-  const trim_report released = parts_->memory.release_created(mark);
+  const trim_report released = parts_->core.memory.release_created(mark);
   if (released.released_bytes == 0) return;
   events_.note({history_kind::trimmed, {{}, released.released_bytes}});
   events_.note_footprint();
@@ -213,9 +214,9 @@ status stream_pool::check_can_fit(const slow_call& call) {
   std::uint64_t device_bytes = 0;
   if (!options_.spill && size_bytes > physical_pool::queried_bytes_min) {
     const undisturbed capture(*driver_, captures_.is_on());
-    device_bytes = parts_->memory.device_bytes(size_bytes);
+    device_bytes = parts_->core.memory.device_bytes(size_bytes);
   } else if (!options_.spill) {
-    device_bytes = parts_->memory.device_bytes(0);
+    device_bytes = parts_->core.memory.device_bytes(0);
   }
   const std::uint64_t budget_bytes = options_.budget_bytes;
   if (budget_bytes == 0 && device_bytes == 0) return {};
@@ -232,7 +233,7 @@ status stream_pool::check_can_fit(const slow_call& call) {
   });
   const bool is_over_budget = exceeds(budget_bytes, live_bytes);
   if (!is_over_budget && !exceeds(device_bytes, live_bytes)) return {};
-  const result<std::uint32_t> number = enter_stream(call.stream);
+  const result<std::uint32_t> number = parts_->clock.enter(call.stream);
   if (!number) return number.error();
   growth_attempt attempt{.request = call.request};
   attempt.request.stream = *number;
@@ -257,14 +258,14 @@ error stream_pool::with_figures(const error& why, std::uint64_t size_bytes) {
   error told = why;
   shortage_figures& figures = told.figures;
   figures.requested_bytes = size_bytes;
-  figures.footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  figures.footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
   figures.largest_free_bytes =
       state_.with([](const auto& state) { return state.largest_free_bytes(); });
   if (why.code == errc::over_budget && options_.budget_bytes != 0) {
     figures.used_bytes = figures.footprint_bytes;
     figures.limit_bytes = options_.budget_bytes;
   } else if (why.code == errc::out_of_memory) {
-    const std::optional<memory_info> device = parts_->memory.query_device();
+    const std::optional<memory_info> device = parts_->core.memory.query_device();
     if (device) figures.limit_bytes = device->total_bytes;
     if (device) figures.used_bytes = device->used_bytes();
   } else if (why.code == errc::out_of_addresses) {
@@ -296,7 +297,7 @@ void stream_pool::report_shortage(growth_attempt& attempt, const error& cause) {
   check(!attempt.tried.blocked || options_.wait_when_short, "a caller waits that must not");
   if (attempt.created_mark) release_created(*attempt.created_mark);
   attempt.tried.failure = cause.code;
-  attempt.tried.held_bytes = parts_->memory.statistics().footprint_bytes;
+  attempt.tried.held_bytes = parts_->core.memory.statistics().footprint_bytes;
   attempt.tried.budget_bytes = options_.budget_bytes;
   {
     const table_lock state(state_);

@@ -116,16 +116,6 @@ status stream_pool::free_told(address at, stream_handle stream) {
   return free_uncaptured(at, stream);
 }
 
-result<std::uint32_t> stream_pool::enter_stream(stream_handle stream) {
-  if (status named = check_stream(*driver_, stream); !named) return named.error();
-  const table_lock state(state_);
-  const std::uint32_t known = state->find_stream(stream);
-  if (known != pool_state::no_stream) return known;
-  const result<std::uint32_t> added = state->add_stream(driver_->feature_set().canonical(stream));
-  check(!added || state->find_stream(stream) == *added, "a new stream is not found");
-  return added;
-}
-
 status stream_pool::free_on_new_stream(pool_state& state, address at, stream_handle stream) {
   if (status named = check_stream(*driver_, stream); !named) return named;
   if (status live = locked_blocks(state).check_live(at); !live) return live;
@@ -152,10 +142,10 @@ result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& reli
   const growth_guard growing(entry_);
   const named_stream named(entry_, call.stream);
   if (state_.is_suspended()) return memory_suspended;
-  poll_retired_streams();
-  if (mark_few_batches()) poll_retired_streams();
+  parts_->clock.poll_retired();
+  if (parts_->clock.record_few_batches()) parts_->clock.poll_retired();
   check(entry_.may_name(call.stream), "a request does not name its stream");
-  const result<std::uint32_t> number = enter_stream(call.stream);
+  const result<std::uint32_t> number = parts_->clock.enter(call.stream);
   if (!number) return number.error();
   const std::size_t surplus = state_.with([](auto& state) { return state.surplus_stale_count(); });
   end_freed_rights();
@@ -230,7 +220,7 @@ result<address> stream_pool::reuse_passed(const stream_request& request,
   check(others.size() <= others_count_max, "more streams are asked than there is room for");
   if (others.empty()) return address{};
   for (const stream_point& point : others) {
-    if (status asked = poll_events(point); !asked) return asked.error();
+    if (status asked = parts_->clock.poll(point); !asked) return asked.error();
   }
   const table_lock state(state_);
   const result<other_stream_claim> claim = state->claim_from_other(request, {.passed_only = true});
@@ -258,7 +248,7 @@ result<address> stream_pool::reuse_gathered(const stream_request& request) {
   check(count <= others.size(), "more streams are named than there is room for");
   if (count == 0) return address{};
   for (const stream_point& point : std::span(others).first(count)) {
-    if (status asked = poll_events(point); !asked) return asked.error();
+    if (status asked = parts_->clock.poll(point); !asked) return asked.error();
   }
   region_walk walk;
   for (bool goes_on = true; goes_on;)
@@ -279,7 +269,7 @@ result<address> stream_pool::reuse_behind_wait(const growth_attempt& attempt,
   if (!claim) return claim.error();
   if (claim->region == region_id::none) return address{};
   check(claim->last_use.stream != attempt.request.stream, "a stream waits for itself");
-  const status ordered = order_behind(claim->last_use, attempt.request.stream);
+  const status ordered = parts_->clock.order_behind(claim->last_use, attempt.request.stream);
   const table_lock state(state_);
   if (ordered) return state->settle_claim(*claim);
   state->return_claim(*claim);
@@ -292,7 +282,7 @@ result<address> stream_pool::grow(const slow_call& call, relief_pass& relief) {
   const stream_request& request = call.request;
   check(request.count_granules != 0, "a growth is for nothing");
   growth_attempt attempt{.request = request, .relief = &relief, .created_mark = call.created_mark};
-  const std::uint64_t footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  const std::uint64_t footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
   attempt.has_headroom = state_.with(
       [&](auto& state) { return growth_planner(state).has_headroom(request, footprint_bytes); });
   attempt.may_wait = captures_.may_record_all();
@@ -342,7 +332,7 @@ bool stream_pool::may_succeed(const growth_plan& plan, const growth_effort& effo
   check(effort.refusal->code == errc::out_of_memory, "another failure is taken for a shortage");
   check(!plan.slots.empty() || !plan.waits.empty() || plan.target_granules != 0,
         "a plan has no target");
-  return parts_->memory.may_have(
+  return parts_->core.memory.may_have(
       {plan.create_granules * granule_bytes, plan.handle_granules * granule_bytes});
 }
 
@@ -357,7 +347,7 @@ status stream_pool::map_planned(growth_plan& plan) {
     const table_lock state(state_);
     growth_planner(*state).abandon(plan, outcome.standing_count);
   }
-  parts_->memory.give_back(outcome.fresh, 0);
+  parts_->core.memory.give_back(outcome.fresh, 0);
   return outcome.done;
 }
 
@@ -371,7 +361,7 @@ std::uint64_t stream_pool::limit_bytes() const noexcept {
 // addresses are reserved. Where none are left, or they do not help, no more is created than is
 // needed: what is more is a wish, for which no hole that serves is passed over.
 result<growth_plan> stream_pool::plan_growth(const stream_request& request, growth_effort effort) {
-  effort.footprint_bytes = parts_->memory.statistics().footprint_bytes;
+  effort.footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
   effort.limit_bytes = limit_bytes();
   constexpr int tries_max = 4;
   error cause;
@@ -410,11 +400,11 @@ status stream_pool::add_segment(std::uint64_t needed_bytes) {
   for (;;) {
     check(size_bytes >= least_bytes && size_bytes % page_bytes == 0,
           "less is reserved than is needed, or a part of a page");
-    const result<extent> space = parts_->space.allocate({size_bytes, 0});
+    const result<extent> space = parts_->core.space.allocate({size_bytes, 0});
     if (space) {
       check(space->range.size_bytes == size_bytes, "a reservation has another size than asked for");
       const status added = state_.with([&](auto& state) { return state.add_segment(*space); });
-      if (!added) parts_->space.free(*space);
+      if (!added) parts_->core.space.free(*space);
       if (added) notices_.observe([&](block_watcher& who) { who.reserved(space->range); });
       if (added) events_.note({history_kind::reserved, space->range});
       return added;
@@ -440,11 +430,12 @@ status stream_pool::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
   if (plan.create_granules != 0) {
     const std::uint64_t size_bytes = plan.create_granules * granule_bytes;
     const std::uint64_t new_bytes_max = plan.handle_granules * granule_bytes;
-    if (status made = parts_->memory.acquire(size_bytes, so_far.fresh, new_bytes_max); !made)
+    if (status made = parts_->core.memory.acquire(size_bytes, so_far.fresh, new_bytes_max); !made)
       return made;
   }
   for (const stream_point& point : plan.waits) {
-    if (status ordered = order_behind(point, plan.request.stream); !ordered) return ordered;
+    if (status ordered = parts_->clock.order_behind(point, plan.request.stream); !ordered)
+      return ordered;
   }
   check(so_far.standing_count == 0, "a growth is carried out twice");
   const status prepared =
@@ -452,7 +443,7 @@ status stream_pool::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
   if (!prepared) return prepared;
   notices_.moving(plan);
   const remap_outcome mapped =
-      parts_->remaps.map({plan.at, std::span<physical_memory* const>(plan.memories), {}});
+      parts_->core.remaps.map({plan.at, std::span<physical_memory* const>(plan.memories), {}});
   check(mapped.mapped_count <= plan.memories.size(), "more is mapped than was planned");
   so_far.standing_count = mapped.result ? 0 : mapped.mapped_count;
   if (!mapped.result) return mapped.result;

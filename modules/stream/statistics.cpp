@@ -67,7 +67,7 @@ pool_statistics pool_state::statistics() const noexcept {
 pool_statistics stream_pool::statistics() const {
   if (!is_ready()) return {};
   pool_statistics now = state_.with([](const auto& state) { return state.statistics(); });
-  const physical_statistics memory = parts_->memory.statistics();
+  const physical_statistics memory = parts_->core.memory.statistics();
   now.suspended_bytes = memory.suspended_bytes;
   now.held_bytes = memory.footprint_bytes;
   return now;

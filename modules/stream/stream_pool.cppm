@@ -49,6 +49,7 @@ import :locks;
 import :mappings;
 import :notifier;
 import :pool_history;
+import :pool_parts;
 import :pool_state;
 import :segment;
 import :state_lock;
@@ -383,7 +384,7 @@ export class stream_pool {
   /// Requires: begin_suspend or begin_resume has answered. Effects: none.
   [[nodiscard]] device_core& core() noexcept {
     check(parts_ != nullptr, "a pool that was not set up has no memory");
-    return *parts_;
+    return parts_->core;
   }
 
   /// Effects: none. Errors: none. Cost: O(streams).
@@ -477,9 +478,6 @@ export class stream_pool {
   void check_first_line() const noexcept;
   [[nodiscard]] status make_parts() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status map_first_pages() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<bool> finish_stream(std::uint32_t stream) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status finish_streams() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status close() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status unmap_all() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   void give_addresses_back() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
@@ -510,8 +508,6 @@ export class stream_pool {
   };
   [[nodiscard]] result<address> allocate_in_turn(slow_call& call, relief_pass& relief)
       VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<std::uint32_t> enter_stream(stream_handle stream) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> reuse(const stream_request& request) VMM_REQUIRES(rank::growth)
@@ -642,8 +638,6 @@ export class stream_pool {
   void end_change(suspension_phase next) noexcept VMM_NOT_ANALYSED VMM_EXCLUDES(rank::state);
   [[nodiscard]] status finish_for_suspension(std::span<const stream_handle> streams)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status finish_other_streams(std::span<const stream_handle> streams)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status list_parts(suspension_list& out) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
   void set_in_use(const suspension_list& parts) noexcept VMM_EXCLUDES(rank::state);
@@ -700,57 +694,8 @@ export class stream_pool {
   [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen)
       VMM_EXCLUDES(rank::state);
 
-  // ---- stream_events.cpp ----
-  // An event of one stream, or one behind all work.
-  struct fresh_mark {
-    ticket_ref ticket{};
-    bool is_of_all = false;
-  };
-  [[nodiscard]] result<fresh_mark> make_mark(stream_handle stream) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<ticket_ref> mark_by_name(stream_handle stream) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<ticket_ref> mark_everything() VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  static void note_mark(pool_state& state, mark_order&& order, const fresh_mark& mark) noexcept
-      VMM_REQUIRES(rank::state);
-  [[nodiscard]] status finish_all_work() VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] status poll_events(const stream_point& point) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] status poll_all_streams() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  void poll_retired_streams() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<ticket_ref> mark_for(point_answer&& answer) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<ticket_ref> record(mark_order&& order) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<ticket_ref> record_by_name(mark_order&& order) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<ticket_ref> mark_stream(stream_handle stream) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<bool> wait_for(const stream_point& point) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status mark_all(std::vector<known_mark>& out)
-      VMM_EXCLUDES(rank::growth, rank::state);
-
   // ---- free_after_all.cpp ----
   [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] bool has_unmarked_batch() VMM_EXCLUDES(rank::state);
-  [[nodiscard]] bool wants_batch_mark() VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status mark_batches() VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] status mark_batches_by_event(stream_handle own)
-      VMM_EXCLUDES(rank::events, rank::state);
-  bool mark_few_batches() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  void try_mark_batches() VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<bool> close_batch(stream_handle own) VMM_REQUIRES(rank::events)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status end_batch(result<ticket_ref>&& mark) VMM_REQUIRES(rank::events)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<ticket_ref> mark_known_streams() VMM_REQUIRES(rank::growth, rank::events)
-      VMM_EXCLUDES(rank::state);
   // ---- reclaim.cpp ----
   void reap(std::size_t count_max) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] bool unmap_if_passed(mapping& taken) VMM_REQUIRES(rank::growth)
@@ -769,7 +714,7 @@ export class stream_pool {
 
   driver_ref driver_;
   use_of driver_use_;
-  std::unique_ptr<device_core> parts_;  // goes after the state, whose marks are its timeline's
+  std::unique_ptr<pool_parts> parts_;  // goes after the state, whose marks are its timeline's
   // What every call reads, on one cache line: from the gate to the state.
   alignas(64) pool_gate gate_;
   const bool sees_all_;             // there is a watcher, or blocks are filled, or nothing is kept
@@ -785,7 +730,6 @@ export class stream_pool {
   capture_watch captures_;
   std::vector<std::unique_ptr<own_rights>> own_rights_ VMM_GUARDED_BY(rank::growth);
   release_lock release_lock_;
-  sync::atomic<bool> was_refused_ = false;  // the last mark of all work, by the driver
   sync::atomic<std::uint64_t> expected_limit_bytes_ = 0;
   bool may_alias_ = false;
   // Of whoever has made the phase `changing`, until it ends; before growth's. Frees that fill.

@@ -142,4 +142,39 @@ const char* stream_table::broken_invariant() const noexcept {
   return marked_count == marked_count_ ? nullptr : "the count of marked batches is wrong";
 }
 
+// ---- batches -------------------------------------------------------------------------
+
+bool stream_table::has_unmarked() const noexcept {
+  if (closed_batch_ != no_stream) return true;
+  if (open_batch_ == no_stream) return false;
+  return !passed({open_batch_, progress_.last_epoch(open_batch_)});
+}
+
+void stream_table::open_batch_in(std::uint32_t record, bool known_only) noexcept {
+  check(open_batch_ == no_stream, "a batch is opened beside another");
+  check(phase_of(record) == stream_phase::unmarked, "a batch is opened in a record in use");
+  check(!has_locked(record), "blocks wait for their pins in a batch that is new");
+  open_batch_ = record;
+  marks_known_only_ = known_only;
+  record_of(record).is_batch = true;
+}
+
+// All work until now: a mark of a stream that is older does not stand for it.
+void stream_table::close_batch(std::uint32_t next) noexcept {
+  check(open_batch_ != no_stream && closed_batch_ == no_stream, "a batch is closed twice");
+  check(phase_of(next) == stream_phase::unmarked, "a batch is opened in a record in use");
+  (void)progress_.advance(open_batch_);
+  closed_batch_ = std::exchange(open_batch_, next);
+  record_of(next).is_batch = true;
+  check(!has_locked(closed_batch_), "a block waits for its pins in a closed batch");
+}
+
+void stream_table::retire_batch(ticket_ref mark) noexcept {
+  check(closed_batch_ != no_stream, "a mark is noted that no batch waits for");
+  progress_.retire_marked(std::exchange(closed_batch_, no_stream), std::move(mark));
+  ++marked_count_;
+  paranoid_check([&] { return broken_invariant() == nullptr; },
+                 "the records of streams are broken");
+}
+
 }  // namespace vmm

@@ -100,19 +100,20 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
   check(state_.is_suspended(), "a pool is emptied that hands out memory");
   const capture_watch::pressing pressing(captures_);
   if (status quiet = captures_.check_no_use(); !quiet) return quiet;
-  if (status marked = mark_batches(); !marked) return marked;
-  if (status finished = finish_other_streams(streams); !finished) return finished;
+  if (status marked = parts_->clock.record_batches(); !marked) return marked;
+  if (status finished = parts_->clock.finish_others(streams); !finished) return finished;
   if (!entry_.names_streams()) {
-    const status finished = finish_all_work();
+    const status finished = parts_->clock.finish_all_work();
     if (!finished && is_capture_refusal(finished.error())) return being_captured;
     if (!finished) return finished;
   }
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   for (std::uint32_t stream = 0; entry_.names_streams() && stream < count; ++stream) {
-    if (const result<bool> finished = finish_stream(stream); !finished) return finished.error();
+    if (const result<bool> finished = parts_->clock.finish(stream); !finished)
+      return finished.error();
   }
-  if (status asked = poll_all_streams(); !asked) return asked;
-  poll_retired_streams();
+  if (status asked = parts_->clock.poll_all(); !asked) return asked;
+  parts_->clock.poll_retired();
   end_freed_rights();
   for (int left = reap_attempts; left > 0 && state_.stale_count() != 0; --left)
     reap(state_.stale_count());
@@ -122,21 +123,6 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
       state_.with([](auto& state) { return state.statistics(); }).mapped_bytes;
   if (status unmapped = unmap_idle(mapped_bytes); !unmapped) return unmapped;
   (void)release_cached();  // what the driver refuses stays cached, and is reported
-  return {};
-}
-
-// Of streams that use the memory, and that the pool need not know.
-status stream_pool::finish_other_streams(std::span<const stream_handle> streams) {
-  for (const stream_handle stream : streams) {
-    const result<bool> captured = captures_.is_captured(stream);
-    if (!captured) return captured.error();
-    if (*captured) return refuse(errc::in_use, "a stream is captured that is to be waited for");
-    const result<ticket_ref> mark = parts_->time.mark(stream);
-    check(!*captured, "a captured stream is waited for");
-    const status waited = mark ? parts_->time.wait(*mark) : status{mark.error()};
-    if (!waited) return waited;
-  }
-  check(parts_ != nullptr, "a pool without memory waits for work");
   return {};
 }
 

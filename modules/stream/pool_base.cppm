@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:pool_base - what the parts of one pool share. They own nothing. Not exported.
+export module vmm.stream:pool_base;
+
+import vmm.backend;
+import vmm.optimizer;
+import :capture_watch;
+import :gate;
+import :growth_entry;
+import :notifier;
+import :options;
+import :pool_history;
+import :state_lock;
+
+namespace vmm {
+
+/// What is there before set-up.
+struct pool_lower {
+  driver_interface& driver;
+  const pool_options& options;
+  const pool_gate& gate;
+  state_cell& state;
+  growth_entry& entry;
+  capture_watch& captures;
+  notifier& notices;
+  pool_history& events;
+};
+
+struct pool_base : pool_lower {
+  device_core& core;
+};
+
+}  // namespace vmm

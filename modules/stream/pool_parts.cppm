@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:pool_parts - the parts of a pool that need its device: made together at set-up, in the
+// order in which each uses those before it. Not exported.
+export module vmm.stream:pool_parts;
+
+import vmm.backend;
+import vmm.optimizer;
+import :pool_base;
+import :stream_clock;
+
+namespace vmm {
+
+struct pool_parts {
+  /// Throws std::bad_alloc.
+  pool_parts(driver_ref driver, const core_options& how, const pool_lower& lower)
+      : core(driver, how), clock({lower, core}) {}
+  pool_parts(const pool_parts&) = delete;
+  pool_parts& operator=(const pool_parts&) = delete;
+
+  device_core core;
+  stream_clock clock;
+};
+
+}  // namespace vmm

@@ -1,0 +1,508 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.intrusive;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+
+namespace vmm {
+
+namespace {
+
+// Batches whose marks have not passed: behind so many, frees wait together for the next one.
+constexpr std::uint32_t batches_in_flight_max = 4;
+constexpr int batches_max = 2;  // of one call: one that an earlier mark failed for, the open one
+
+}  // namespace
+
+// ---- streams ---------------------------------------------------------------------------
+
+result<std::uint32_t> stream_clock::enter(stream_handle stream) {
+  if (status named = check_stream(driver_, stream); !named) return named.error();
+  const table_lock state(state_);
+  const std::uint32_t known = state->find_stream(stream);
+  if (known != pool_state::no_stream) return known;
+  const result<std::uint32_t> added = state->add_stream(driver_.feature_set().canonical(stream));
+  check(!added || state->find_stream(stream) == *added, "a new stream is not found");
+  return added;
+}
+
+// ---- asking ------------------------------------------------------------------------
+
+// Finds out whether a point has passed: asks the marks that are there, oldest first, and makes one
+// where none covers the point.
+status stream_clock::poll(const stream_point& point) {
+  std::array<known_mark, stream_progress::marks_max> marks;
+  std::size_t count = 0;
+  point_answer answer;
+  {
+    const table_lock state(state_);
+    answer = state->progress().ask(point);
+    if (answer.is == point_answer::kind::passed) return {};
+    count = state->progress().marks_of(point.stream, marks);
+    check(answer.is != point_answer::kind::marked || count != 0,
+          "a mark covers a point and is not there");
+  }
+  if (answer.is == point_answer::kind::unmarked) {
+    const result<ticket_ref> fresh = record_point(std::move(answer.order));
+    if (!fresh) return is_capture_refusal(fresh.error()) ? status{} : status{fresh.error()};
+    count =
+        state_.with([&](auto& state) { return state.progress().marks_of(point.stream, marks); });
+  }
+  check(count <= marks.size(), "a stream has more marks than there is room for");
+  for (std::size_t i = 0; i < count; ++i) {
+    const result<bool> finished = time_.passed(marks[i].mark);
+    if (!finished) return finished.error();
+    if (!*finished) return {};
+    {
+      const table_lock state(state_);
+      state->progress().note_passed(marks[i].at);
+    }
+  }
+  return {};
+}
+
+// Asks what every stream has finished.
+status stream_clock::poll_all() {
+  const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
+  status asked;
+  for (std::uint32_t stream = 0; stream < streams && asked; ++stream)
+    asked = poll(state_.with([&](auto& state) { return state.progress().last_point(stream); }));
+  debug_check(
+      [&] { return state_.with([](auto& state) { return state.progress().count(); }) >= streams; },
+      "records of streams went while they were asked");
+  return asked;
+}
+
+// Asks after a few streams that were forgotten, and gives everyone what those left that have
+// finished. What the driver cannot tell now is asked again.
+void stream_clock::poll_retired() {
+  constexpr std::size_t looks_max = 8;
+  std::size_t looks = state_.with([](auto& state) { return state.progress().retired_count(); });
+  looks = std::min(looks, looks_max);
+  for (; looks != 0; --looks) {
+    stream_point last;
+    {
+      const table_lock state(state_);
+      const std::uint32_t stream = state->progress().next_retired();
+      if (stream == pool_state::no_stream) return;
+      last = state->progress().last_point(stream);
+    }
+    if (!poll(last)) continue;
+    const table_lock state(state_);
+    check(state->streams().phase_of(last.stream) == stream_phase::retired,
+          "a stream in use is taken as forgotten");
+    if (state->progress().passed(last)) state->clear_retired(last.stream);
+  }
+}
+
+// ---- marks -------------------------------------------------------------------------
+
+// Records the event that a point wants. With the lock of growth, so that the stream is not
+// forgotten meanwhile.
+result<ticket_ref> stream_clock::record_point(mark_order&& order) {
+  const result<fresh_event> fresh = record_on(order.handle());
+  if (!fresh) return fresh.error();
+  const table_lock state(state_);
+  ++state->totals().mark_count;
+  note_event(*state, std::move(order), *fresh);
+  return fresh->ticket;
+}
+
+// The same where no event stands for the stream's work.
+result<ticket_ref> stream_clock::record_point_named(mark_order&& order) {
+  const result<ticket_ref> own = record_named(order.handle());
+  if (!own) return own;
+  const table_lock state(state_);
+  ++state->totals().mark_count;
+  note_event(*state, std::move(order), {*own, false});
+  return own;
+}
+
+void stream_clock::note_event(pool_state& state, mark_order&& order,
+                              const fresh_event& mark) noexcept {
+  check(mark.ticket.get() == nullptr || mark.ticket.get()->home != nullptr,
+        "a mark is noted that nobody made");
+  if (mark.is_of_all) return state.progress().add_mark_of_all(std::move(order), mark.ticket);
+  state.progress().add_mark(std::move(order), mark.ticket);
+}
+
+// An event on the stream, where the stream can be named. A handle that the driver refuses is one
+// that was destroyed, or of another context: an event behind all work covers its work. Nothing is
+// concluded from a refusal beyond that, so that a fault that passes does no harm.
+result<fresh_event> stream_clock::record_on(stream_handle stream) {
+  const bool has_event_of_all = time_.marks_all();
+  check(has_event_of_all || entry_.names_streams(),
+        "stream_clock I1: a stream is neither named nor covered");
+  if (entry_.may_name(stream)) {
+    const result<ticket_ref> own = has_event_of_all ? record_stream(stream) : record_named(stream);
+    if (own) return fresh_event{*own, false};
+    if (own.error().code != errc::invalid_argument || !has_event_of_all) return own.error();
+  }
+  check(has_event_of_all, "a stream is not named, and no event stands for its work");
+  const result<ticket_ref> all = record_all_work();
+  if (!all) return all.error();
+  return fresh_event{*all, true};
+}
+
+// The same where no event stands for the stream's work.
+result<ticket_ref> stream_clock::record_named(stream_handle stream) {
+  check(!time_.marks_all(), "a stream is named that need not be");
+  const result<ticket_ref> own = record_stream(stream);
+  if (own || own.error().code != errc::invalid_argument || stream == entry_.named()) return own;
+  error refused = own.error();  // with the driver's code
+  refused.detail = stream_lost.detail;
+  return refused;
+}
+
+// Behind all work of the device, where no capture is known that the event would spoil. The driver's
+// own refusal is that of a capture.
+result<ticket_ref> stream_clock::record_all_work() {
+  const events_guard marking(captures_.lock());
+  if (status quiet = captures_.check_none_captured(entry_.named()); !quiet) return quiet.error();
+  check(time_.marks_all(), "an event of all streams is recorded, and there is none");
+  result<ticket_ref> all = time_.mark_all();
+  if (!all && is_put_off(all.error())) return stream_captured;
+  return all;
+}
+
+// Of every stream, destroyed or not, and of streams that the pool does not know.
+status stream_clock::finish_all_work() {
+  const std::uint64_t clock = state_.with([](auto& state) { return state.progress().clock(); });
+  const result<ticket_ref> all = record_all_work();
+  if (!all) return all.error();
+  if (status waited = time_.wait(*all); !waited) return waited;
+  check(all->known_passed(), "all work was waited for and goes on");
+  const table_lock state(state_);
+  for (std::uint32_t stream = 0; stream < state->progress().count(); ++stream) {
+    const stream_phase phase = state->progress().phase_of(stream);
+    if (phase == stream_phase::active || phase == stream_phase::retired)
+      state->progress().note_passed({stream, clock});
+  }
+  check(state->progress().clock() >= clock, "a pool's clock goes back");
+  return {};
+}
+
+// Of work that is not being captured: no graph's mark is kept.
+result<ticket_ref> stream_clock::record_stream(stream_handle stream) {
+  result<bool> captured = captures_.is_captured(stream);
+  if (!captured) return captured.error();
+  if (*captured) return stream_captured;
+  result<ticket_ref> fresh = time_.mark(stream);
+  if (!fresh) return fresh;
+  captured =
+      captures_.is_captured(stream);  // it may have begun meanwhile: then nobody asks the mark
+  if (!captured) return captured.error();
+  if (*captured) return stream_captured;
+  check(!*captured, "stream_clock I2: an event is kept that is a captured graph's");
+  return fresh;
+}
+
+// A mark that covers the point: the oldest that does, or a new one; null where it has passed.
+result<ticket_ref> stream_clock::event_for(point_answer&& answer) {
+  if (answer.is == point_answer::kind::unmarked) return record_point(std::move(answer.order));
+  return std::move(answer.mark);
+}
+
+// ---- waiting -----------------------------------------------------------------------
+
+status stream_clock::order_behind(const stream_point& point, std::uint32_t stream) {
+  const result<ticket_ref> mark =
+      event_for(state_.with([&](auto& state) { return state.progress().ask(point); }));
+  if (!mark) return mark.error();
+  stream_handle handle{};
+  {
+    const table_lock state(state_);
+    if (state->progress().passed(point)) return {};
+    check(point.stream != stream, "a stream waits for itself");
+    handle = state->progress().active_handle(stream);
+    ++state->totals().wait_count;
+    const stream_handle other = state->progress().shown_handle(point.stream);
+    state->note({history_kind::wait, {}, handle, static_cast<std::uint64_t>(other)});
+  }
+  return time_.order(handle, *mark);
+}
+
+// Whether the calling thread was made to wait.
+result<bool> stream_clock::wait_for(const stream_point& point) {
+  point_answer answer;
+  stream_handle handle{};
+  {
+    const table_lock state(state_);
+    check(point.stream < state->progress().count(), "a record is waited for that is not there");
+    answer = state->progress().ask(point);
+    if (answer.is == point_answer::kind::passed) return false;
+    ++state->totals().blocked_count;
+    handle = state->progress().shown_handle(point.stream);
+    state->note({history_kind::blocked, {}, handle});
+  }
+  const result<ticket_ref> mark = event_for(std::move(answer));
+  const status waited = mark ? time_.wait(*mark) : status{mark.error()};
+  events_.note({history_kind::passed, {}, handle});
+  if (!waited) return waited.error();
+  {
+    const table_lock state(state_);
+    state->progress().note_passed(point);
+  }
+  return true;
+}
+
+status stream_clock::synchronize() {
+  std::vector<known_mark> marks;
+  if (status marked = record_all(marks); !marked) return marked;
+  const undisturbed capture(driver_, captures_.is_on());
+  if (!marks.empty()) events_.note({history_kind::blocked});
+  status waited;
+  for (const known_mark& each : marks) {
+    waited = time_.wait(each.mark);
+    if (!waited) break;
+    {
+      const table_lock state(state_);
+      state->progress().note_passed(each.at);
+    }
+  }
+  if (!marks.empty()) events_.note({history_kind::passed});
+  return waited;
+}
+
+// Marks for what streams have not finished. Waiting for them needs no lock: others grow meanwhile,
+// and streams may be forgotten.
+status stream_clock::record_all(std::vector<known_mark>& out) {
+  const growth_guard growing(entry_);
+  const lending_pause pause(state_);  // what was freed in fronts is freed for all to see
+  if (status marked = record_batches(); !marked) return marked;
+  const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
+  if (status room = reserve_more(out, count); !room) return room;
+  for (std::uint32_t stream = 0; stream < count; ++stream) {
+    stream_point last;
+    point_answer answer;
+    {
+      const table_lock state(state_);
+      last = state->progress().last_point(stream);
+      answer = state->progress().ask(last);
+      if (answer.is == point_answer::kind::passed) continue;
+      ++state->totals().blocked_count;
+    }
+    const result<ticket_ref> mark = event_for(std::move(answer));
+    if (!mark) return mark.error();
+    check(out.size() < out.capacity(), "a mark has no room");
+    out.push_back({last, *mark});
+  }
+  return {};
+}
+
+// ---- streams that go ---------------------------------------------------------------
+
+status stream_clock::forget(stream_handle stream) {
+  const growth_guard growing(entry_);
+  const named_stream named(entry_, driver_.feature_set().canonical(stream));
+  captures_.note_uncaptured(stream);
+  check(entry_.may_name(entry_.named()), "a stream that is forgotten cannot be named");
+  stream_point last;
+  {
+    const table_lock state(state_);
+    const std::uint32_t number = state->find_stream(stream);
+    if (number == pool_state::no_stream) return {};
+    if (status removed = front_lending(*state).remove(stream); !removed) return removed;
+    last = state->streams().leaving_point(number);
+    check(last.stream == number, "another stream is forgotten");
+  }
+  if (status asked = poll(last); !asked) return asked;
+  {
+    const events_guard no_mark(captures_.lock());  // which would ask about the stream
+    const table_lock state(state_);
+    if (!state->progress().all_marked(last.stream))
+      return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");
+    if (status provided = state->provide_shared(); !provided) return provided;
+    state->progress().retire(last.stream, time_);
+    check(state->find_stream(stream) == pool_state::no_stream, "a forgotten stream is found");
+  }
+  poll_retired();
+  return {};
+}
+
+// ---- events behind what was freed after everything ---------------------------------------
+
+bool stream_clock::has_unmarked_batch() {
+  return state_.with([](auto& state) { return state.streams().has_unmarked(); });
+}
+
+// Where few are on their way.
+bool stream_clock::wants_batch_event() {
+  return state_.with([](auto& state) {
+    const stream_table& streams = state.streams();
+    return streams.has_unmarked() && streams.marked_batch_count() < batches_in_flight_max;
+  });
+}
+
+// What cannot be marked now can be later. Whether anything was.
+bool stream_clock::record_few_batches() {
+  return wants_batch_event() && record_batches().has_value();
+}
+
+// For calls that need no memory: after the driver itself refused, since a stream is captured that
+// nobody announced, only a call that needs some tries.
+void stream_clock::try_record_batches() {
+  if (time_.marks_all() && wants_batch_event())
+    (void)record_batches_by_event(stream_handle::default_stream);
+}
+
+// Records marks for all that was freed after everything so far. Errors: see is_put_off(); driver
+// errors.
+status stream_clock::record_batches() {
+  if (time_.marks_all()) return record_batches_by_event(entry_.named());
+  for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
+    const events_guard marking(captures_.lock());
+    const undisturbed capture(driver_, captures_.is_on());
+    const result<bool> closed = close_batch(entry_.named());
+    if (!closed) return closed.error();
+    if (!*closed) continue;
+    if (status marked = end_batch(record_known_streams()); !marked) return marked;
+  }
+  return {};
+}
+
+// The same on drivers that have an event behind all work. `own`: the stream that the call names.
+status stream_clock::record_batches_by_event(stream_handle own) {
+  check(time_.marks_all(), "an event of all streams is recorded, and there is none");
+  for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
+    const events_guard marking(captures_.lock());
+    const undisturbed capture(driver_, captures_.is_on());
+    const result<bool> closed = close_batch(own);
+    if (!closed) return closed.error();
+    if (!*closed) continue;
+    result<ticket_ref> mark = time_.mark_all();
+    was_refused_.store(!mark && is_put_off(mark.error()), std::memory_order_relaxed);
+    if (status marked = end_batch(std::move(mark)); !marked) return marked;
+  }
+  return {};
+}
+
+// Whether there is a closed batch to record a mark for.
+result<bool> stream_clock::close_batch(stream_handle own) {
+  if (status quiet = captures_.check_none_captured(own); !quiet) return quiet.error();
+  const table_lock state(state_);
+  if (!state->streams().has_unmarked()) return false;
+  if (state->streams().closed_batch() != pool_state::no_stream) return true;
+  const status closed = state->close_batch();
+  return closed ? result<bool>{true} : closed.error();
+}
+
+status stream_clock::end_batch(result<ticket_ref>&& mark) {
+  if (!mark) return mark.error();
+  const table_lock state(state_);
+  check(state->streams().closed_batch() != pool_state::no_stream, "a mark is for no batch");
+  ++state->totals().mark_count;
+  state->streams().retire_batch(std::move(*mark));
+  return {};
+}
+
+// A mark behind those of every stream: of active ones a mark that was recorded after the batch was
+// closed, of forgotten ones the last that they left.
+result<ticket_ref> stream_clock::record_known_streams() {
+  std::vector<ticket_ref> marks;
+  const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
+  if (status room = reserve_more(marks, count); !room) return room.error();
+  for (std::uint32_t stream = 0; stream < count; ++stream) {
+    point_answer answer;
+    {
+      const table_lock state(state_);
+      const std::uint32_t closed = state->streams().closed_batch();
+      check(closed != pool_state::no_stream, "streams are marked that no batch waits for");
+      const bool is_active = state->progress().phase_of(stream) == stream_phase::active;
+      const stream_point last = is_active
+                                    ? stream_point{stream, state->progress().last_epoch(closed)}
+                                    : state->progress().last_point(stream);
+      answer = state->progress().ask(last);
+      if (answer.is == point_answer::kind::passed) continue;
+    }
+    result<ticket_ref> mark = answer.is == point_answer::kind::unmarked
+                                  ? record_point_named(std::move(answer.order))
+                                  : std::move(answer.mark);
+    if (!mark) return mark;
+    check(marks.size() < marks.capacity(), "a mark has no room");
+    marks.push_back(std::move(*mark));
+  }
+  return time_.mark_behind(marks);
+}
+
+// ---- waiting for all -------------------------------------------------------------------
+
+// Waits for all work of every stream.
+status stream_clock::finish_all() {
+  check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
+  if (time_.marks_all()) {
+    const status marked = try_to_close([&] {
+      assume_held(rank::growth);
+      return record_batches();
+    });
+    if (!marked) return marked;
+  }
+  if (!entry_.names_streams()) {
+    return try_to_close([&] {
+      assume_held(rank::growth);
+      return finish_all_work();
+    });
+  }
+  const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
+  for (std::uint32_t stream = 0; stream < streams; ++stream) {
+    const status waited = try_to_close([&] {
+      assume_held(rank::growth);
+      const result<bool> finished = finish(stream);
+      return finished ? status{} : status{finished.error()};
+    });
+    if (!waited) return waited;
+  }
+  return {};
+}
+
+// False: the driver refuses the stream, and has no event of all work that could stand for it.
+result<bool> stream_clock::finish(std::uint32_t stream) {
+  stream_handle handle{};
+  stream_point last;
+  bool is_active = false;
+  {
+    const table_lock state(state_);
+    is_active = state->progress().phase_of(stream) == stream_phase::active;
+    if (is_active) handle = state->progress().active_handle(stream);
+    last = state->progress().last_point(stream);
+  }
+  check(last.stream == stream, "another stream is waited for");
+  if (!is_active) {
+    const result<bool> waited = wait_for(last);
+    return waited ? result<bool>{true} : waited;
+  }
+  const result<bool> captured = captures_.is_captured(handle);
+  if (captured && *captured) return stream_captured;
+  // Asked about a stream that has gone, too.
+  if (!captured && captured.error().code != errc::invalid_argument) return captured.error();
+  const result<bool> finished = time_.finish(handle);
+  if (finished) state_.with([&](auto& state) { state.progress().note_passed(last); });
+  return finished;
+}
+
+// Of streams that use the memory, and that the pool need not know.
+status stream_clock::finish_others(std::span<const stream_handle> streams) {
+  for (const stream_handle stream : streams) {
+    const result<bool> captured = captures_.is_captured(stream);
+    if (!captured) return captured.error();
+    if (*captured) return refuse(errc::in_use, "a stream is captured that is to be waited for");
+    const result<ticket_ref> mark = time_.mark(stream);
+    check(!*captured, "a captured stream is waited for");
+    const status waited = mark ? time_.wait(*mark) : status{mark.error()};
+    if (!waited) return waited;
+  }
+  return {};
+}
+
+}  // namespace vmm

@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:stream_clock - what every stream of a pool has finished: events that are recorded,
+// queried and waited for, and streams that go. Not exported.
+//
+// I1  A stream that was forgotten is not named to the driver, and one that the call does not name
+//     only where streams are forgotten before they are destroyed.
+// I2  An event is recorded on a stream, or behind all work, only where no capture is known that
+//     would have it.
+//
+// Thread safety: all of it. Cost: driver calls by events; O(1) where a point is known to have
+// passed.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:stream_clock;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.std;
+import vmm.sync;
+import vmm.timeline;
+import :capture_watch;
+import :gate;
+import :growth_entry;
+import :locks;
+import :pool_base;
+import :pool_history;
+import :pool_state;
+import :state_lock;
+
+namespace vmm {
+
+/// An event of one stream, or one behind all work.
+struct fresh_event {
+  ticket_ref ticket{};
+  bool is_of_all = false;
+};
+
+class stream_clock {
+ public:
+  explicit stream_clock(const pool_base& base) noexcept
+      : driver_(base.driver),
+        gate_(base.gate),
+        state_(base.state),
+        entry_(base.entry),
+        captures_(base.captures),
+        events_(base.events),
+        time_(base.core.time) {}
+  stream_clock(const stream_clock&) = delete;
+  stream_clock& operator=(const stream_clock&) = delete;
+
+  // ---- streams ----
+  /// The record of the stream. Errors: invalid_argument (a stream of each thread), in_use (too many
+  /// streams), out_of_host_memory.
+  [[nodiscard]] result<std::uint32_t> enter(stream_handle stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  /// stream_pool::forget().
+  [[nodiscard]] status forget(stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+
+  // ---- queries ----
+  /// Finds out whether a point has passed: queries the events that are there, oldest first, and
+  /// records one where none covers the point. Errors: driver errors.
+  [[nodiscard]] status poll(const stream_point& point) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// The same of the last point of every stream.
+  [[nodiscard]] status poll_all() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// The same of a few streams that were forgotten; what those left that have finished is free for
+  /// all. What the driver does not say now is queried again.
+  void poll_retired() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+
+  // ---- events ----
+  /// An event on the stream, where the stream can be named, else behind all work. Errors:
+  /// not_permitted (it is being captured), driver errors.
+  [[nodiscard]] result<fresh_event> record_on(stream_handle stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  static void note_event(pool_state& state, mark_order&& order, const fresh_event& event) noexcept
+      VMM_REQUIRES(rank::state);
+  /// For what was freed after everything so far. Errors: see is_put_off(); driver errors.
+  [[nodiscard]] status record_batches() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// The same where few such events are on their way. Whether any was recorded: what cannot be now
+  /// can be later.
+  bool record_few_batches() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// The same for calls that need no memory, on drivers that have an event behind all work.
+  void try_record_batches() VMM_EXCLUDES(rank::events, rank::state);
+  /// Whether the driver itself refused the last event behind all work, since a stream is captured
+  /// that was not announced: then only a call that needs memory tries.
+  [[nodiscard]] bool was_refused() const noexcept {
+    return was_refused_.load(std::memory_order_relaxed);
+  }
+
+  // ---- waits ----
+  /// Work that the stream is given from now on waits for the point, on the device.
+  [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// Whether the calling thread was made to wait.
+  [[nodiscard]] result<bool> wait_for(const stream_point& point) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// stream_pool::synchronize().
+  [[nodiscard]] status synchronize() VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// Waits for the work of a record's stream.
+  [[nodiscard]] result<bool> finish(std::uint32_t stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// Waits for all work of every stream, destroyed or not, and of streams that the pool does not
+  /// know. Requires: an event behind all work.
+  [[nodiscard]] status finish_all_work() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// Waits for all work of every stream, when the pool ends.
+  [[nodiscard]] status finish_all() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// Waits for streams that use the memory, and that the pool need not know.
+  [[nodiscard]] status finish_others(std::span<const stream_handle> streams)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+
+ private:
+  [[nodiscard]] result<ticket_ref> event_for(point_answer&& answer) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<ticket_ref> record_point(mark_order&& order) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<ticket_ref> record_point_named(mark_order&& order) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<ticket_ref> record_named(stream_handle stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<ticket_ref> record_stream(stream_handle stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<ticket_ref> record_all_work() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status record_all(std::vector<known_mark>& out)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  [[nodiscard]] bool has_unmarked_batch() VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool wants_batch_event() VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status record_batches_by_event(stream_handle own)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<bool> close_batch(stream_handle own) VMM_REQUIRES(rank::events)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status end_batch(result<ticket_ref>&& mark) VMM_REQUIRES(rank::events)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<ticket_ref> record_known_streams() VMM_REQUIRES(rank::growth, rank::events)
+      VMM_EXCLUDES(rank::state);
+
+  driver_interface& driver_;
+  const pool_gate& gate_;
+  state_cell& state_;
+  growth_entry& entry_;
+  capture_watch& captures_;
+  pool_history& events_;
+  timeline& time_;
+  sync::atomic<bool> was_refused_ = false;
+};
+
+}  // namespace vmm
