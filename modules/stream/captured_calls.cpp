@@ -137,4 +137,16 @@ status stream_pool::forget(stream_handle stream) {
   return is_ready() ? parts_->clock.forget(stream) : nothing_to_do();
 }
 
+// ---- rights --------------------------------------------------------------------------
+
+status stream_pool::set_peers(std::span<const access_grant> grants) {
+  if (status ready = set_up(); !ready) return ready;
+  return parts_->rights.set_peers(grants);
+}
+
+status stream_pool::set_access(address at, std::span<const access_grant> grants) {
+  if (!is_ready()) return why_not_ready();
+  return parts_->rights.set_access(at, grants);
+}
+
 }  // namespace vmm

@@ -35,7 +35,7 @@ address stream_pool::allocate_between_fronts(std::uint64_t size_bytes,
                                              stream_handle stream) noexcept {
   if (options_.captures_announced) return {};
   const growth_guard growing(entry_);
-  if (!own_rights_.empty()) return {};
+  if (parts_->rights.has_own()) return {};
   stream_request request;
   transfer_under_way moving;
   {

@@ -7,6 +7,7 @@ export module vmm.stream:pool_parts;
 
 import vmm.backend;
 import vmm.optimizer;
+import :block_rights;
 import :pool_base;
 import :stream_clock;
 
@@ -15,12 +16,13 @@ namespace vmm {
 struct pool_parts {
   /// Throws std::bad_alloc.
   pool_parts(driver_ref driver, const core_options& how, const pool_lower& lower)
-      : core(driver, how), clock({lower, core}) {}
+      : core(driver, how), clock({lower, core}), rights({lower, core}, clock) {}
   pool_parts(const pool_parts&) = delete;
   pool_parts& operator=(const pool_parts&) = delete;
 
   device_core core;
   stream_clock clock;
+  block_rights rights;
 };
 
 }  // namespace vmm

@@ -581,6 +581,15 @@ void pool_state::release_all() noexcept {
   check(mappings_.live_granules() == 0, "memory is live after all was freed");
 }
 
+result<address_range> pool_state::live_range(address at) noexcept {
+  const result<segment::found_block> found = find_block(at);
+  if (!found) return found.error();
+  if (status live = locked_blocks(*this).check_live(at); !live) return live.error();
+  const granule_range where = found->in->range(found->region);
+  check(found->in->address_of(where.offset) == at, "another block is found than was named");
+  return address_range{at, where.count * granule_bytes};
+}
+
 // ---- free after everything -----------------------------------------------------------
 //
 // Such a free enters the open batch, a record of a stream that is none. To record an event the

@@ -124,6 +124,9 @@ class alignas(64) pool_state {
   /// The live block that begins at `at`. Errors: unknown_address, not_allocated, invalid_argument
   /// (inside a block).
   [[nodiscard]] result<segment::found_block> find_block(address at) noexcept;
+  /// What free() would give back. Errors: those of a wrong address; in_use where free() would not
+  /// end it.
+  [[nodiscard]] result<address_range> live_range(address at) noexcept;
 
   // ---- streams ----
   [[nodiscard]] inline std::uint32_t find_stream(stream_handle stream) noexcept {

@@ -190,7 +190,7 @@ trim_report stream_pool::trim(std::uint64_t limit_bytes) {
       unmapped = marked.error();
     if (status asked = parts_->clock.poll_all(); !asked) unmapped = asked.error();
     parts_->clock.poll_retired();
-    if (!state_.is_suspended()) end_freed_rights();
+    if (!state_.is_suspended()) parts_->rights.end_freed();
   }
   reap_in_steps();
   const undisturbed capture(*driver_, captures_.is_on());  // releasing takes no turn

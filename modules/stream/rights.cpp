@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may use a pool's memory, and what is in a block when it comes and goes.
+// Blocks of mappings of their own, and what is in a block when it comes and goes.
 module vmm.stream;
 
 import vmm.backend;
@@ -14,219 +14,6 @@ import vmm.sync;
 import vmm.va;
 
 namespace vmm {
-
-namespace {
-
-constexpr error too_many_grants =
-    refuse(errc::invalid_argument, "rights for more locations than a list takes");
-
-}  // namespace
-
-// ---- rights ------------------------------------------------------------------------
-
-// Every mapping that stands, those that wait to be unmapped included: they show memory that serves
-// others by now.
-status stream_pool::list_mapped(std::vector<address_range>& out) {
-  const auto add_region = [&out](const segment& in, granule_range where) {
-    for (std::uint32_t at = where.offset; at < where.end();) {
-      const mapping* const m = in.mapping_at(at);
-      if (m == nullptr) return;  // a hole is one region
-      const address_range range{in.address_of(m->offset), m->count_granules * granule_bytes};
-      check(m->offset <= at && at < m->end(), "a mapping does not lie where it is found");
-      if (out.empty() || !(out.back() == range)) out.push_back(range);
-      at = m->end();
-    }
-  };
-  try {
-    const table_lock state(state_);
-    state->for_each_segment([&](const segment& in) {
-      const region_map& regions = in.regions();
-      for (region_id r = regions.first(); r != region_id::none; r = regions.after(r))
-        add_region(in, in.range(r));
-    });
-  } catch (const std::bad_alloc&) {
-    return refuse(errc::out_of_host_memory, "no host memory is left for a list of mappings");
-  }
-  return {};
-}
-
-status stream_pool::give_access(std::span<const address_range> ranges) {
-  for (const address_range& range : ranges) {
-    check(!range.empty(), "a mapping is empty");
-    if (status given = parts_->core.remaps.give_access(range, rights_of(range.base)); !given)
-      return given;
-  }
-  return {};
-}
-
-status stream_pool::check_peers(std::span<const access_grant> grants) const {
-  if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
-  const location placement = options_.placement.value_or(driver_->home());
-  for (const access_grant& each : grants) {
-    if (each.who == driver_->home() || each.who == placement) {
-      return refuse(errc::invalid_argument,
-                    "the home and the placement read and write: name other locations");
-    }
-  }
-  check(!grants.empty(), "rights are given to nobody");
-  return {};
-}
-
-status stream_pool::set_peers(std::span<const access_grant> grants) {
-  if (status ready = set_up(); !ready) return ready;
-  if (status valid = check_peers(grants); !valid) return valid;
-  const growth_guard growing(entry_);
-  // Before and after a suspension or resumption, what is mapped then gets its rights then.
-  const suspension_phase phase = state_.with([](auto& state) { return state.suspension(); });
-  if (phase == suspension_phase::changing) return memory_suspended;
-  const grant_list before = parts_->core.remaps.rights();
-  grant_list after = before;
-  for (const access_grant& each : grants) {
-    // A location without rights is not named: a driver that does not know it refuses the list.
-    if (each.rights == access::none && after.of(each.who) == access::none) continue;
-    if (!after.set(each)) return too_many_grants;
-  }
-  check(after.all().size() >= before.all().size(), "a location has lost its rights");
-  const bool has_room = std::all_of(own_rights_.begin(), own_rights_.end(), [&](const auto& each) {
-    return remapper::fit(after, &each->rights);
-  });
-  if (!has_room) return too_many_grants;
-  const location placement = options_.placement.value_or(driver_->home());
-  if (status reached = check_reach(*driver_, placement, grants); !reached) return reached;
-  std::vector<address_range> mapped;
-  if (status listed = list_mapped(mapped); !listed) return listed;
-  if (status set = parts_->core.remaps.set_rights(after); !set) return set;
-  const status given = phase == suspension_phase::suspended ? status{} : give_access(mapped);
-  if (given) return given;
-  const status undone = parts_->core.remaps.set_rights(before);
-  check(undone.has_value(), "rights that were in force do not fit into their list");
-  const status taken_back = try_to_close([&] {
-    assume_held(rank::growth);
-    return give_access(mapped);
-  });
-  if (taken_back) parts_->core.remaps.forget_others(before);
-  return given;
-}
-
-// ---- rights of one block -------------------------------------------------------------
-
-const grant_list* stream_pool::rights_of(address at) const noexcept {
-  const auto found = std::find_if(own_rights_.begin(), own_rights_.end(),
-                                  [at](const auto& each) { return each->range.contains(at); });
-  check(found == own_rights_.end() || !(*found)->rights.empty(), "a block has rights of nobody");
-  return found == own_rights_.end() ? nullptr : &(*found)->rights;
-}
-
-// The block's place in the list; it is held from now on.
-result<std::size_t> stream_pool::keep_block(address at) {
-  const result<address_range> whole = whole_block(at);
-  if (!whole) return whole.error();
-  const auto known = std::find_if(own_rights_.begin(), own_rights_.end(),
-                                  [at](const auto& each) { return each->range.base == at; });
-  if (known != own_rights_.end()) return static_cast<std::size_t>(known - own_rights_.begin());
-  if (status room = reserve_more(own_rights_, 1); !room) return room.error();
-  std::unique_ptr<own_rights> made{new (std::nothrow) own_rights};
-  if (made == nullptr) return no_record_memory;
-  made->range = *whole;
-  const status held = state_.with([&](auto& state) -> status {
-    locked_blocks blocks(state);
-    const result<bool> is_whole = blocks.is_whole(at);
-    if (!is_whole) return is_whole.error();
-    if (!*is_whole) {
-      return refuse(errc::not_supported,
-                    "the block shares a mapping with other memory of the pool: allocate it with "
-                    "allocate_whole(), or give rights to all of the pool's memory");
-    }
-    return blocks.keep(at);
-  });
-  if (!held) return held.error();
-  own_rights_.push_back(std::move(made));
-  return own_rights_.size() - 1;
-}
-
-// All or nothing, as far as the driver lets it.
-status stream_pool::give_own_rights(own_rights& of, std::span<const access_grant> grants) {
-  const grant_list before = of.rights;
-  grant_list after = before;
-  const grant_list all = parts_->core.remaps.rights();
-  grant_list undone = before;
-  for (const access_grant& each : grants) {
-    const bool is_new = std::none_of(before.all().begin(), before.all().end(),
-                                     [&](const access_grant& b) { return b.who == each.who; });
-    if (!after.set(each)) return too_many_grants;
-    if (is_new) (void)undone.set({each.who, all.of(each.who)});
-  }
-  if (!parts_->core.remaps.fits(&after)) return too_many_grants;
-  const status given = parts_->core.remaps.give_access(of.range, &after);
-  if (given) of.rights = after;
-  if (!given)
-    (void)try_to_close([&] { return parts_->core.remaps.give_access(of.range, &undone); });
-  check(given || of.rights == before, "rights that were refused are remembered");
-  return given;
-}
-
-status stream_pool::set_access(address at, std::span<const access_grant> grants) {
-  if (!is_ready()) return why_not_ready();
-  if (status valid = check_peers(grants); !valid) return valid;
-  if (clears_on_release()) {
-    return refuse(errc::not_supported,
-                  "memory_options::contents fills what is freed: give rights to all of the pool's "
-                  "memory");
-  }
-  const growth_guard growing(entry_);
-  if (state_.is_suspended()) return memory_suspended;
-  end_freed_rights();
-  const result<std::size_t> held = keep_block(at);
-  if (!held) return held.error();
-  own_rights& of = *own_rights_[*held];
-  check(of.range.base == at, "another block is held than was named");
-  const status given = give_own_rights(of, grants);
-  if (given || !of.rights.empty()) return given;
-  {
-    const table_lock state(state_);
-    (void)locked_blocks(*state).let_go(at);
-  }
-  own_rights_.erase(own_rights_.begin() + static_cast<std::ptrdiff_t>(*held));
-  return given;
-}
-
-// Whether a freed block's work has finished, and it has the rights of all again, and is free.
-bool stream_pool::take_rights_away(own_rights& of) {
-  if (!of.is_freed) {
-    const table_lock state(state_);
-    const std::uint32_t owner = locked_blocks(*state).freed_by(of.range.base);
-    if (owner == pool_state::no_stream) return false;
-    of.last_use = state->streams().free_point(owner);
-    of.is_freed = true;
-    of.was_pinned = locked_blocks(*state).is_pinned(of.range.base);
-  }
-  const stream_point last_use = of.last_use;
-  if (!parts_->clock.poll(last_use)) return false;
-  if (!state_.with([&](auto& state) { return state.progress().passed(last_use); })) return false;
-  const grant_list all = parts_->core.remaps.rights();
-  grant_list again;
-  for (const access_grant& each : of.rights.all()) (void)again.set({each.who, all.of(each.who)});
-  check(again.all().size() == of.rights.all().size(), "a right is forgotten that was given");
-  // Of a pool that ends while it is suspended no mapping has any.
-  const bool is_mapped =
-      state_.with([](auto& state) { return state.suspension() != suspension_phase::suspended; });
-  if (is_mapped && !parts_->core.remaps.give_access(of.range, &again)) return false;
-  const address at = of.range.base;
-  check(of.is_freed, "a live block loses its rights");
-  const stream_point* const since = of.was_pinned ? nullptr : &of.last_use;
-  if (state_.with([&](auto& state) { return locked_blocks(state).let_go(at, since); }))
-    notices_.observe([&](block_watcher& who) { who.freed(at); });
-  return true;
-}
-
-// What the driver refuses, or is still in use, is tried again by a later call.
-void stream_pool::end_freed_rights() {
-  if (own_rights_.empty()) return;
-  std::erase_if(own_rights_, [this](const auto& each) {
-    assume_held(rank::growth);
-    return take_rights_away(*each);
-  });
-}
 
 // ---- blocks of whole mappings ----------------------------------------------------------
 
@@ -277,7 +64,7 @@ result<address> stream_pool::allocate_mappings_in_turn(slow_call& call, relief_p
   const named_stream named(entry_, driver_->feature_set().canonical(call.stream));
   if (state_.is_suspended()) return memory_suspended;
   check(entry_.may_name(entry_.named()), "a request of whole mappings does not name its stream");
-  end_freed_rights();
+  parts_->rights.end_freed();
   const result<std::uint32_t> number = parts_->clock.enter(call.stream);
   if (!number) return number.error();
   const std::uint32_t pages = state_.with(
@@ -312,7 +99,7 @@ result<address> stream_pool::allocate_apart(const stream_request& request, relie
     const capture_watch::pressing pressing(captures_);
     const result<bool> more = relieve(attempt, ladder);
     if (!more || !*more) return more;
-    end_freed_rights();
+    parts_->rights.end_freed();
     reap(state_.stale_count());
     if (status unmapped = unmap_idle(request.size_bytes()); !unmapped) return unmapped.error();
     (void)release_cached();
@@ -374,19 +161,6 @@ std::uint64_t stream_pool::spilled_bytes() const noexcept {
 
 // ---- contents ----------------------------------------------------------------------
 
-// What free() would give back. Errors: those of a wrong address, and in_use where free() would not
-// end it.
-result<address_range> stream_pool::whole_block(address at) {
-  return state_.with([&](auto& state) -> result<address_range> {
-    const result<segment::found_block> found = state.find_block(at);
-    if (!found) return found.error();
-    if (status live = locked_blocks(state).check_live(at); !live) return live.error();
-    const granule_range where = found->in->range(found->region);
-    check(found->in->address_of(where.offset) == at, "another block is found than was named");
-    return address_range{at, where.count * granule_bytes};
-  });
-}
-
 // A suspension that began after the block was made waits, or has the block's memory already: then
 // the block goes back.
 result<address> stream_pool::fill_acquired(address at, stream_handle stream) {
@@ -396,7 +170,8 @@ result<address> stream_pool::fill_acquired(address at, stream_handle stream) {
     (void)free_told(at, stream);
     return memory_suspended;
   }
-  const result<address_range> whole = whole_block(at);
+  const result<address_range> whole =
+      state_.with([&](auto& state) { return state.live_range(at); });
   check(whole.has_value(), "a block is not live that was just made");
   const std::uint8_t value = options_.contents == contents_rule::poison ? poison_byte : 0;
   const status filled = driver_->fill({*whole, value, stream});
@@ -418,7 +193,8 @@ bool stream_pool::may_fill() {
 
 status stream_pool::fill_released(address at, stream_handle stream) {
   if (!may_fill()) return {};
-  const result<address_range> whole = whole_block(at);
+  const result<address_range> whole =
+      state_.with([&](auto& state) { return state.live_range(at); });
   if (!whole) return whole.error();
   check(whole->base == at && !whole->empty(), "another block is filled than was named");
   const bool is_pinned =

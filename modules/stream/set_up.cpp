@@ -175,7 +175,7 @@ stream_pool::~stream_pool() {
   if (closed && parts_ != nullptr) {
     gate_.close(gate_reason::goes_away);
     const ending_guard alone(gate_);
-    end_all_rights();
+    parts_->rights.end_all();
     report_live();
     closed = close();
   }
@@ -188,14 +188,6 @@ stream_pool::~stream_pool() {
   report_unclosed("stream pool", closed.error());
   (void)state_.release();  // the driver still has it: taking the records away would only hide that
   (void)parts_.release();
-}
-
-// What was freed and waits for its rights to go is nobody's live block.
-void stream_pool::end_all_rights() {
-  if (own_rights_.empty()) return;
-  check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
-  const undisturbed capture(*driver_, captures_.is_on());
-  if (parts_->clock.finish_all()) end_freed_rights();
 }
 
 void stream_pool::report_live() noexcept {

@@ -127,7 +127,7 @@ result<address> stream_pool::grow_after_wait(growth_attempt& attempt) {
 // Unmaps what may be unmapped; where memory cannot move, also what is free, so that it can be
 // mapped again where it is wanted.
 status stream_pool::give_stale_back(const stream_request& request) {
-  end_freed_rights();
+  parts_->rights.end_freed();
   reap(state_.stale_count());
   return may_alias_ ? status{} : unmap_idle(request.size_bytes());
 }

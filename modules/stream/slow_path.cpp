@@ -148,7 +148,7 @@ result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& reli
   const result<std::uint32_t> number = parts_->clock.enter(call.stream);
   if (!number) return number.error();
   const std::size_t surplus = state_.with([](auto& state) { return state.surplus_stale_count(); });
-  end_freed_rights();
+  parts_->rights.end_freed();
   if (options_.rules.unmap_early || surplus != 0)
     reap(std::clamp(surplus / surplus_share, reap_count, reap_count_max));
   call.request.stream = *number;

@@ -481,7 +481,6 @@ export class stream_pool {
   [[nodiscard]] status close() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status unmap_all() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   void give_addresses_back() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  void end_all_rights() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   void report_live() noexcept;
 
   // ---- slow_path.cpp: other ways of allocate and free, other streams' memory, growth ----
@@ -644,26 +643,6 @@ export class stream_pool {
   [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
   // ---- rights.cpp ----
-  [[nodiscard]] status list_mapped(std::vector<address_range>& out) VMM_EXCLUDES(rank::state);
-  // A block with rights of its own, which is held until they have been taken away.
-  struct own_rights {
-    address_range range{};
-    grant_list rights;
-    stream_point last_use{};  // once it is seen that it was freed
-    bool is_freed = false;
-    bool was_pinned = false;  // then: its memory is free later than that
-  };
-  [[nodiscard]] status give_access(std::span<const address_range> ranges) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] const grant_list* rights_of(address at) const noexcept VMM_REQUIRES(rank::growth);
-  [[nodiscard]] status check_peers(std::span<const access_grant> grants) const;
-  [[nodiscard]] result<std::size_t> keep_block(address at) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status give_own_rights(own_rights& of, std::span<const access_grant> grants)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] bool take_rights_away(own_rights& of) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  void end_freed_rights() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> allocate_apart(const stream_request& request, relief_pass& relief)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> allocate_mappings(const block_shape& shape, stream_handle stream)
@@ -671,7 +650,6 @@ export class stream_pool {
   [[nodiscard]] result<address> allocate_mappings_in_turn(slow_call& call, relief_pass& relief)
       VMM_EXCLUDES(rank::growth, rank::state);
   void keep_none() VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<address_range> whole_block(address at) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
@@ -728,7 +706,6 @@ export class stream_pool {
   pool_history events_;
   mutable growth_entry entry_;
   capture_watch captures_;
-  std::vector<std::unique_ptr<own_rights>> own_rights_ VMM_GUARDED_BY(rank::growth);
   release_lock release_lock_;
   sync::atomic<std::uint64_t> expected_limit_bytes_ = 0;
   bool may_alias_ = false;

@@ -114,7 +114,7 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
   }
   if (status asked = parts_->clock.poll_all(); !asked) return asked;
   parts_->clock.poll_retired();
-  end_freed_rights();
+  parts_->rights.end_freed();
   for (int left = reap_attempts; left > 0 && state_.stale_count() != 0; --left)
     reap(state_.stale_count());
   if (state_.stale_count() != 0)
@@ -147,7 +147,7 @@ status stream_pool::list_parts(suspension_list& out) {
     check(m->of->current == m && m->memory->holder_count == 1, "memory is not where it says");
     const address at = state_.address_of(*m);
     check(static_cast<bool>(at), "memory is suspended that lies nowhere");
-    out.push_back({at, m->memory, rights_of(at)});
+    out.push_back({at, m->memory, parts_->rights.of(at)});
   }
   return {};
 }

@@ -1,0 +1,241 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.optimizer;
+import vmm.options;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr error too_many_grants =
+    refuse(errc::invalid_argument, "rights for more locations than a list takes");
+
+}  // namespace
+
+// ---- rights ------------------------------------------------------------------------
+
+// Every mapping that stands, those that wait to be unmapped included: they show memory that serves
+// others by now.
+status block_rights::list_mapped(std::vector<address_range>& out) {
+  const auto add_region = [&out](const segment& in, granule_range where) {
+    for (std::uint32_t at = where.offset; at < where.end();) {
+      const mapping* const m = in.mapping_at(at);
+      if (m == nullptr) return;  // a hole is one region
+      const address_range range{in.address_of(m->offset), m->count_granules * granule_bytes};
+      check(m->offset <= at && at < m->end(), "a mapping does not lie where it is found");
+      if (out.empty() || !(out.back() == range)) out.push_back(range);
+      at = m->end();
+    }
+  };
+  try {
+    const table_lock state(state_);
+    state->for_each_segment([&](const segment& in) {
+      const region_map& regions = in.regions();
+      for (region_id r = regions.first(); r != region_id::none; r = regions.after(r))
+        add_region(in, in.range(r));
+    });
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "no host memory is left for a list of mappings");
+  }
+  return {};
+}
+
+status block_rights::refresh(std::span<const address_range> ranges) {
+  for (const address_range& range : ranges) {
+    check(!range.empty(), "a mapping is empty");
+    if (status given = remaps_.give_access(range, of(range.base)); !given) return given;
+  }
+  return {};
+}
+
+status block_rights::check_grants(std::span<const access_grant> grants) const {
+  if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
+  const location placement = options_.placement.value_or(driver_.home());
+  for (const access_grant& each : grants) {
+    if (each.who == driver_.home() || each.who == placement) {
+      return refuse(errc::invalid_argument,
+                    "the home and the placement read and write: name other locations");
+    }
+  }
+  check(!grants.empty(), "rights are given to nobody");
+  return {};
+}
+
+status block_rights::set_peers(std::span<const access_grant> grants) {
+  if (status valid = check_grants(grants); !valid) return valid;
+  const growth_guard growing(entry_);
+  // Before and after a suspension or resumption, what is mapped then gets its rights then.
+  const suspension_phase phase = state_.with([](auto& state) { return state.suspension(); });
+  if (phase == suspension_phase::changing) return memory_suspended;
+  const grant_list before = remaps_.rights();
+  grant_list after = before;
+  for (const access_grant& each : grants) {
+    // A location without rights is not named: a driver that does not know it refuses the list.
+    if (each.rights == access::none && after.of(each.who) == access::none) continue;
+    if (!after.set(each)) return too_many_grants;
+  }
+  check(after.all().size() >= before.all().size(), "a location has lost its rights");
+  const bool has_room = std::all_of(blocks_.begin(), blocks_.end(), [&](const auto& each) {
+    return remapper::fit(after, &each->rights);
+  });
+  if (!has_room) return too_many_grants;
+  const location placement = options_.placement.value_or(driver_.home());
+  if (status reached = check_reach(driver_, placement, grants); !reached) return reached;
+  std::vector<address_range> mapped;
+  if (status listed = list_mapped(mapped); !listed) return listed;
+  if (status set = remaps_.set_rights(after); !set) return set;
+  const status given = phase == suspension_phase::suspended ? status{} : refresh(mapped);
+  if (given) return given;
+  const status undone = remaps_.set_rights(before);
+  check(undone.has_value(), "rights that were in force do not fit into their list");
+  const status taken_back = try_to_close([&] {
+    assume_held(rank::growth);
+    return refresh(mapped);
+  });
+  if (taken_back) remaps_.forget_others(before);
+  return given;
+}
+
+// ---- rights of one block -------------------------------------------------------------
+
+const grant_list* block_rights::of(address at) const noexcept {
+  const auto found = std::find_if(blocks_.begin(), blocks_.end(),
+                                  [at](const auto& each) { return each->range.contains(at); });
+  check(found == blocks_.end() || !(*found)->rights.empty(), "a block has rights of nobody");
+  return found == blocks_.end() ? nullptr : &(*found)->rights;
+}
+
+// The block's place in the list; it is held from now on.
+result<std::size_t> block_rights::hold(address at) {
+  const result<address_range> whole =
+      state_.with([&](auto& state) { return state.live_range(at); });
+  if (!whole) return whole.error();
+  const auto known = std::find_if(blocks_.begin(), blocks_.end(),
+                                  [at](const auto& each) { return each->range.base == at; });
+  if (known != blocks_.end()) return static_cast<std::size_t>(known - blocks_.begin());
+  if (status room = reserve_more(blocks_, 1); !room) return room.error();
+  std::unique_ptr<own_rights> made{new (std::nothrow) own_rights};
+  if (made == nullptr) return no_record_memory;
+  made->range = *whole;
+  const status held = state_.with([&](auto& state) -> status {
+    locked_blocks blocks(state);
+    const result<bool> is_whole = blocks.is_whole(at);
+    if (!is_whole) return is_whole.error();
+    if (!*is_whole) {
+      return refuse(errc::not_supported,
+                    "the block shares a mapping with other memory of the pool: allocate it with "
+                    "allocate_whole(), or give rights to all of the pool's memory");
+    }
+    return blocks.keep(at);
+  });
+  if (!held) return held.error();
+  blocks_.push_back(std::move(made));
+  return blocks_.size() - 1;
+}
+
+// All or nothing, as far as the driver lets it.
+status block_rights::change(own_rights& of, std::span<const access_grant> grants) {
+  const grant_list before = of.rights;
+  grant_list after = before;
+  const grant_list all = remaps_.rights();
+  grant_list undone = before;
+  for (const access_grant& each : grants) {
+    const bool is_new = std::none_of(before.all().begin(), before.all().end(),
+                                     [&](const access_grant& b) { return b.who == each.who; });
+    if (!after.set(each)) return too_many_grants;
+    if (is_new) (void)undone.set({each.who, all.of(each.who)});
+  }
+  if (!remaps_.fits(&after)) return too_many_grants;
+  const status given = remaps_.give_access(of.range, &after);
+  if (given) of.rights = after;
+  if (!given) (void)try_to_close([&] { return remaps_.give_access(of.range, &undone); });
+  check(given || of.rights == before, "rights that were refused are remembered");
+  return given;
+}
+
+status block_rights::set_access(address at, std::span<const access_grant> grants) {
+  if (status valid = check_grants(grants); !valid) return valid;
+  if (options_.contents == contents_rule::zero_on_release ||
+      options_.contents == contents_rule::poison) {
+    return refuse(errc::not_supported,
+                  "memory_options::contents fills what is freed: give rights to all of the pool's "
+                  "memory");
+  }
+  const growth_guard growing(entry_);
+  if (state_.is_suspended()) return memory_suspended;
+  end_freed();
+  const result<std::size_t> held = hold(at);
+  if (!held) return held.error();
+  own_rights& of = *blocks_[*held];
+  check(of.range.base == at, "another block is held than was named");
+  const status given = change(of, grants);
+  if (given || !of.rights.empty()) return given;
+  {
+    const table_lock state(state_);
+    (void)locked_blocks(*state).let_go(at);
+  }
+  blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(*held));
+  return given;
+}
+
+// Whether a freed block's work has finished, and it has the rights of all again, and is free.
+bool block_rights::end_one(own_rights& of) {
+  if (!of.is_freed) {
+    const table_lock state(state_);
+    const std::uint32_t owner = locked_blocks(*state).freed_by(of.range.base);
+    if (owner == pool_state::no_stream) return false;
+    of.last_use = state->streams().free_point(owner);
+    of.is_freed = true;
+    of.was_pinned = locked_blocks(*state).is_pinned(of.range.base);
+  }
+  const stream_point last_use = of.last_use;
+  if (!clock_.poll(last_use)) return false;
+  if (!state_.with([&](auto& state) { return state.progress().passed(last_use); })) return false;
+  const grant_list all = remaps_.rights();
+  grant_list again;
+  for (const access_grant& each : of.rights.all()) (void)again.set({each.who, all.of(each.who)});
+  check(again.all().size() == of.rights.all().size(),
+        "block_rights I2: a right is forgotten that was given");
+  // Of a pool that ends while it is suspended no mapping has any.
+  const bool is_mapped =
+      state_.with([](auto& state) { return state.suspension() != suspension_phase::suspended; });
+  if (is_mapped && !remaps_.give_access(of.range, &again)) return false;
+  const address at = of.range.base;
+  check(of.is_freed, "block_rights I1: a live block loses its rights");
+  const stream_point* const since = of.was_pinned ? nullptr : &of.last_use;
+  if (state_.with([&](auto& state) { return locked_blocks(state).let_go(at, since); }))
+    notices_.observe([&](block_watcher& who) { who.freed(at); });
+  return true;
+}
+
+// What the driver refuses, or is still in use, is tried again by a later call.
+void block_rights::end_freed() {
+  if (blocks_.empty()) return;
+  std::erase_if(blocks_, [this](const auto& each) {
+    assume_held(rank::growth);
+    return end_one(*each);
+  });
+}
+
+// What was freed and waits for its rights to go is nobody's live block.
+void block_rights::end_all() {
+  if (blocks_.empty()) return;
+  check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
+  const undisturbed capture(driver_, captures_.is_on());
+  if (clock_.finish_all()) end_freed();
+}
+
+}  // namespace vmm
