@@ -73,9 +73,10 @@ result<address> stream_pool::take_for_capture(const stream_request& request, slo
   const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
     assume_held(rank::growth);
     if (std::exchange(is_drained, true)) return false;
-    reap(state_.stale_count());
-    if (status given = unmap_idle(request.size_bytes()); !given) return given.error();
-    (void)release_cached();
+    parts_->reclaim.unmap_stale(state_.stale_count());
+    if (status given = parts_->reclaim.unmap_idle(request.size_bytes()); !given)
+      return given.error();
+    (void)parts_->reclaim.release_cached();
     return true;
   });
   growth_attempt attempt{.request = request, .may_wait = false, .created_mark = call.created_mark};
@@ -147,6 +148,27 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
 status stream_pool::set_access(address at, std::span<const access_grant> grants) {
   if (!is_ready()) return why_not_ready();
   return parts_->rights.set_access(at, grants);
+}
+
+// ---- notices -----------------------------------------------------------------------
+
+result<remap_subscription> stream_pool::subscribe(remap_listener& listener) {
+  if (const status idle = nothing_to_do(); !idle) return idle.error();
+  return notices_.subscribe(listener);
+}
+
+status stream_pool::unsubscribe(remap_subscription subscription) {
+  if (const status idle = nothing_to_do(); !idle) return idle;
+  return notices_.unsubscribe(subscription);
+}
+
+// ---- giving back ---------------------------------------------------------------------
+
+trim_report stream_pool::trim(std::uint64_t limit_bytes) {
+  trim_report report;
+  if (is_ready()) return parts_->reclaim.trim(limit_bytes);
+  if (const status idle = nothing_to_do(); !idle) report.failure = idle.error();
+  return report;
 }
 
 }  // namespace vmm

@@ -9,6 +9,7 @@ import vmm.backend;
 import vmm.optimizer;
 import :block_rights;
 import :pool_base;
+import :reclaimer;
 import :stream_clock;
 
 namespace vmm {
@@ -16,13 +17,17 @@ namespace vmm {
 struct pool_parts {
   /// Throws std::bad_alloc.
   pool_parts(driver_ref driver, const core_options& how, const pool_lower& lower)
-      : core(driver, how), clock({lower, core}), rights({lower, core}, clock) {}
+      : core(driver, how),
+        clock({lower, core}),
+        rights({lower, core}, clock),
+        reclaim({lower, core}, clock, rights) {}
   pool_parts(const pool_parts&) = delete;
   pool_parts& operator=(const pool_parts&) = delete;
 
   device_core core;
   stream_clock clock;
   block_rights rights;
+  reclaimer reclaim;
 };
 
 }  // namespace vmm

@@ -219,7 +219,7 @@ result<bool> stream_pool::map_ahead(growth_plan& plan, prepare_report& report) {
   check(plan.waits.empty(), "a stream is made to wait beside its requests");
   const std::uint64_t mark = parts_->core.memory.creation_mark();
   if (const status mapped = map_planned(plan); !mapped) {
-    release_created(mark);
+    parts_->reclaim.release_created(mark);
     return mapped.error();
   }
   {
@@ -229,20 +229,6 @@ result<bool> stream_pool::map_ahead(growth_plan& plan, prepare_report& report) {
   report.created_bytes += plan.create_granules * granule_bytes;
   report.moved_bytes += plan.moved_granules * granule_bytes;
   return true;
-}
-
-// So that no growth finds more stale mappings than the policy keeps.
-void stream_pool::unmap_ahead(prepare_report& report) {
-  constexpr std::uint32_t steps_max = 256;
-  for (std::uint32_t step = 0; step < steps_max; ++step) {
-    const growth_guard growing(entry_);
-    const std::uint64_t before = state_.stale_count();
-    if (state_.is_suspended() || before <= options_.rules.zombie_count_max / 2) return;
-    reap(1);
-    if (state_.stale_count() == before) return;  // the work of the oldest goes on
-    check(state_.stale_count() < before, "mappings become stale while they are unmapped");
-    ++report.unmapped_count;
-  }
 }
 
 prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stream) {
@@ -270,7 +256,7 @@ prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stre
   report.left_bytes = work.is_served ? 0 : missing_bytes(work);
   check(report.left_bytes <= std::max(size_bytes, *count * granule_bytes),
         "more is left than was asked for");
-  if (more) unmap_ahead(report);
+  if (more) parts_->reclaim.unmap_ahead(report);
   if (more) return report;
   report.failure = more.error();
   if (!is_shortage(report.failure.code)) return report;

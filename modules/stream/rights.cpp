@@ -100,9 +100,10 @@ result<address> stream_pool::allocate_apart(const stream_request& request, relie
     const result<bool> more = relieve(attempt, ladder);
     if (!more || !*more) return more;
     parts_->rights.end_freed();
-    reap(state_.stale_count());
-    if (status unmapped = unmap_idle(request.size_bytes()); !unmapped) return unmapped.error();
-    (void)release_cached();
+    parts_->reclaim.unmap_stale(state_.stale_count());
+    if (status unmapped = parts_->reclaim.unmap_idle(request.size_bytes()); !unmapped)
+      return unmapped.error();
+    (void)parts_->reclaim.release_cached();
     return true;
   };
   const result<address> first = grow_once();

@@ -156,7 +156,7 @@ status stream_pool::map_first_pages() {
   if (!plan) return plan.error();
   const std::uint64_t mark = parts_->core.memory.creation_mark();
   if (const status mapped = map_planned(*plan); !mapped) {
-    release_created(mark);
+    parts_->reclaim.release_created(mark);
     return is_shortage(mapped.error().code) ? with_figures(mapped.error(), size_bytes) : mapped;
   }
   {
@@ -211,22 +211,10 @@ status stream_pool::close() {
   bool has_addresses = true;
   return close_core(parts_->core, [&]() -> status {
     assume_held(rank::growth);
-    if (status unmapped = unmap_all(); !unmapped) return unmapped;
+    if (status unmapped = parts_->reclaim.unmap_all(); !unmapped) return unmapped;
     if (std::exchange(has_addresses, false)) give_addresses_back();
     return {};
   });
-}
-
-status stream_pool::unmap_all() {
-  check(gate_.is_closed_by(gate_reason::goes_away), "all of a pool in use is unmapped");
-  reap(state_.stale_count());
-  const std::uint64_t mapped_bytes =
-      state_.with([](auto& state) { return state.statistics(); }).mapped_bytes;
-  if (status unmapped = unmap_idle(mapped_bytes); !unmapped) return unmapped;
-  if (state_.stale_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
-  check(state_.with([](auto& state) { return state.records().handle_count(); }) == 0,
-        "a handle stays after all were unmapped");
-  return {};
 }
 
 // After everything is unmapped.

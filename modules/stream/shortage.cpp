@@ -109,7 +109,7 @@ result<bool> stream_pool::wait_for_next(growth_attempt& attempt, shortage_ladder
 result<address> stream_pool::grow_from_passed(growth_attempt& attempt) {
   const result<address> own = reuse_merged(attempt.request);
   if (!own || *own) return own;
-  if (status given = give_stale_back(attempt.request); !given) return given.error();
+  if (status given = parts_->reclaim.make_room(attempt.request); !given) return given.error();
   const result<address> waited = reuse_behind_wait(attempt, {.all_streams = true});
   if (!waited || *waited) return waited;
   return grow_from_all(attempt);
@@ -118,18 +118,10 @@ result<address> stream_pool::grow_from_passed(growth_attempt& attempt) {
 result<address> stream_pool::grow_after_wait(growth_attempt& attempt) {
   check(options_.wait_when_short, "a caller waits that must not");
   (void)parts_->clock.record_batches();  // of what others freed meanwhile
-  if (status given = give_stale_back(attempt.request); !given) return given.error();
+  if (status given = parts_->reclaim.make_room(attempt.request); !given) return given.error();
   const result<address> own = reuse_merged(attempt.request);
   if (!own || *own) return own;
   return grow_from_all(attempt);
-}
-
-// Unmaps what may be unmapped; where memory cannot move, also what is free, so that it can be
-// mapped again where it is wanted.
-status stream_pool::give_stale_back(const stream_request& request) {
-  parts_->rights.end_freed();
-  reap(state_.stale_count());
-  return may_alias_ ? status{} : unmap_idle(request.size_bytes());
 }
 
 // With what has passed made one region of its neighbours.
@@ -160,24 +152,11 @@ result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
   bool is_drained = false;
   const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
     if (std::exchange(is_drained, true)) return false;
-    if (release_cached().released_count != 0) attempt.tried.trimmed = true;
+    if (parts_->reclaim.release_cached().released_count != 0) attempt.tried.trimmed = true;
     return parts_->core.memory.statistics().footprint_bytes < footprint_bytes;
   });
   attempt.refusal = effort.refusal;
   return grown;
-}
-
-// What another thread is just releasing is gone when this returns: it is not missed.
-trim_report stream_pool::release_cached() {
-  const release_guard releasing(release_lock_);
-  const trim_report released = parts_->core.memory.trim(0);
-  check((released.released_count == 0) == (released.released_bytes == 0),
-        "bytes went back in no handle");
-  if (released.released_bytes != 0) {
-    events_.note({history_kind::trimmed, {{}, released.released_bytes}});
-    events_.note_footprint();
-  }
-  return released;
 }
 
 // ---- requests that fail --------------------------------------------------------------
@@ -193,16 +172,6 @@ bool stream_pool::stops_for_others(growth_attempt& attempt, const error& cause) 
 void stream_pool::mark_created(slow_call& call) const noexcept {
   check(parts_ != nullptr, "memory is created before there is a pool");
   if (!call.created_mark) call.created_mark = parts_->core.memory.creation_mark();
-}
-
-// Under the lock of growth.
-void stream_pool::release_created(std::uint64_t mark) {
-  check(parts_ != nullptr, "memory is released before there is a pool");
-  const release_guard releasing(release_lock_);
-  const trim_report released = parts_->core.memory.release_created(mark);
-  if (released.released_bytes == 0) return;
-  events_.note({history_kind::trimmed, {{}, released.released_bytes}});
-  events_.note_footprint();
 }
 
 // Refuses what nothing can make room for: what is live and the request are more than the budget, or
@@ -248,7 +217,7 @@ result<address> stream_pool::end_failed(const slow_call& call, const error& why)
   const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
   if (!call.created_mark && !is_short) return why;
   const growth_guard growing(entry_);
-  if (call.created_mark) release_created(*call.created_mark);
+  if (call.created_mark) parts_->reclaim.release_created(*call.created_mark);
   return is_short ? with_figures(why, call.size_bytes) : why;
 }
 
@@ -295,7 +264,7 @@ std::uint64_t stream_pool::give_idle_back(std::uint64_t wanted_bytes) {
 void stream_pool::report_shortage(growth_attempt& attempt, const error& cause) {
   check(is_shortage(cause.code), "a shortage is reported that was none");
   check(!attempt.tried.blocked || options_.wait_when_short, "a caller waits that must not");
-  if (attempt.created_mark) release_created(*attempt.created_mark);
+  if (attempt.created_mark) parts_->reclaim.release_created(*attempt.created_mark);
   attempt.tried.failure = cause.code;
   attempt.tried.held_bytes = parts_->core.memory.statistics().footprint_bytes;
   attempt.tried.budget_bytes = options_.budget_bytes;

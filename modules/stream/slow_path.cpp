@@ -150,7 +150,7 @@ result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& reli
   const std::size_t surplus = state_.with([](auto& state) { return state.surplus_stale_count(); });
   parts_->rights.end_freed();
   if (options_.rules.unmap_early || surplus != 0)
-    reap(std::clamp(surplus / surplus_share, reap_count, reap_count_max));
+    parts_->reclaim.unmap_stale(std::clamp(surplus / surplus_share, reap_count, reap_count_max));
   call.request.stream = *number;
   const stream_request request = call.request;
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
@@ -377,7 +377,7 @@ result<growth_plan> stream_pool::plan_growth(const stream_request& request, grow
     }
     if (effort.needed_only) break;
     if (tries == 0 && stale != 0) {
-      reap(stale);
+      parts_->reclaim.unmap_stale(stale);
       continue;
     }
     const status added = add_segment(request.size_bytes());

@@ -479,7 +479,6 @@ export class stream_pool {
   [[nodiscard]] status make_parts() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status map_first_pages() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status close() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status unmap_all() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   void give_addresses_back() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   void report_live() noexcept;
 
@@ -555,7 +554,6 @@ export class stream_pool {
       VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<bool> map_ahead(growth_plan& plan, prepare_report& report)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  void unmap_ahead(prepare_report& report) VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] std::uint64_t missing_bytes(const preparation& work) VMM_EXCLUDES(rank::state);
 
   // ---- fronted_calls.cpp ----
@@ -602,13 +600,10 @@ export class stream_pool {
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> grow_after_wait(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status give_stale_back(const stream_request& request) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> reuse_merged(const stream_request& request)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> grow_from_all(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
-  trim_report release_cached() VMM_EXCLUDES(rank::release, rank::state);
   // Runs pass(call, relief), also with memory that others give back. A request that fails gives
   // back what it created, and its error gets figures.
   template <class Pass>
@@ -625,7 +620,6 @@ export class stream_pool {
       VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes)
       VMM_EXCLUDES(rank::state);
-  void release_created(std::uint64_t mark) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes)
       VMM_EXCLUDES(rank::growth, rank::state);
   void report_shortage(growth_attempt& attempt, const error& cause) VMM_REQUIRES(rank::growth)
@@ -640,7 +634,6 @@ export class stream_pool {
   [[nodiscard]] status list_parts(suspension_list& out) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
   void set_in_use(const suspension_list& parts) noexcept VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
   // ---- rights.cpp ----
   [[nodiscard]] result<address> allocate_apart(const stream_request& request, relief_pass& relief)
@@ -674,22 +667,6 @@ export class stream_pool {
 
   // ---- free_after_all.cpp ----
   [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);
-  // ---- reclaim.cpp ----
-  void reap(std::size_t count_max) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] bool unmap_if_passed(mapping& taken) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  void reap_in_steps() VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] status unmap(mapping& gone, remap_kind kind) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status unmap_handle(handle_record& gone) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes)
-      VMM_EXCLUDES(rank::growth, rank::state);
-
   driver_ref driver_;
   use_of driver_use_;
   std::unique_ptr<pool_parts> parts_;  // goes after the state, whose marks are its timeline's
@@ -706,7 +683,6 @@ export class stream_pool {
   pool_history events_;
   mutable growth_entry entry_;
   capture_watch captures_;
-  release_lock release_lock_;
   sync::atomic<std::uint64_t> expected_limit_bytes_ = 0;
   bool may_alias_ = false;
   // Of whoever has made the phase `changing`, until it ends; before growth's. Frees that fill.

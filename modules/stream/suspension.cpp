@@ -116,13 +116,13 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
   parts_->clock.poll_retired();
   parts_->rights.end_freed();
   for (int left = reap_attempts; left > 0 && state_.stale_count() != 0; --left)
-    reap(state_.stale_count());
+    parts_->reclaim.unmap_stale(state_.stale_count());
   if (state_.stale_count() != 0)
     return refuse(errc::in_use, "a mapping that memory has left could not be undone");
   const std::uint64_t mapped_bytes =
       state_.with([](auto& state) { return state.statistics(); }).mapped_bytes;
-  if (status unmapped = unmap_idle(mapped_bytes); !unmapped) return unmapped;
-  (void)release_cached();  // what the driver refuses stays cached, and is reported
+  if (status unmapped = parts_->reclaim.unmap_idle(mapped_bytes); !unmapped) return unmapped;
+  (void)parts_->reclaim.release_cached();  // what the driver refuses stays cached, and is reported
   return {};
 }
 
@@ -180,30 +180,12 @@ status stream_pool::begin_resume(suspension_list& out) {
   if (was == suspension_phase::running)
     return refuse(errc::invalid_argument, "the pool's memory is not suspended");
   const growth_guard growing(entry_);
-  status done = drop_freed();
+  status done = parts_->reclaim.drop_freed();
   if (done) done = list_parts(out);
   if (done) return done;
   out.clear();
   end_change(suspension_phase::suspended);
   return done;
-}
-
-// What was freed whole while it was suspended, and has no memory, needs none: its addresses become
-// a hole.
-status stream_pool::drop_freed() {
-  std::vector<mapping*> mapped;
-  if (status listed = state_.with([&](auto& state) { return state.list_current(mapped); }); !listed)
-    return listed;
-  for (const mapping* m : mapped) {
-    handle_record& h = *m->of;
-    check(h.memory->is_suspended, "memory in use is dropped");
-    const bool goes = state_.with([&](auto&) { return h.is_free; }) && h.memory->mapping_count == 0;
-    if (!goes) continue;
-    const status claimed = state_.with([&](auto& state) { return state.claim_handle(h); });
-    if (!claimed) return claimed;
-    if (status dropped = unmap_handle(h); !dropped) return dropped;
-  }
-  return {};
 }
 
 void stream_pool::end_resume(const suspension_list& parts, bool done) noexcept {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// Giving back: stale mappings whose work has finished, free handles, and trim; and what subscribers
-// are told of it.
+module;
+#include "../sync/thread_annotations.h"
+
 module vmm.stream;
 
 import vmm.backend;
@@ -27,29 +27,18 @@ constexpr history_kind history_of(remap_kind kind) noexcept {
 
 }  // namespace
 
-// ---- notices -----------------------------------------------------------------------
-
-result<remap_subscription> stream_pool::subscribe(remap_listener& listener) {
-  if (const status idle = nothing_to_do(); !idle) return idle.error();
-  return notices_.subscribe(listener);
-}
-
-status stream_pool::unsubscribe(remap_subscription subscription) {
-  if (const status idle = nothing_to_do(); !idle) return idle;
-  return notices_.unsubscribe(subscription);
-}
-
 // ---- stale mappings ----------------------------------------------------------------
 
-status stream_pool::unmap(mapping& gone, remap_kind kind) {
+status reclaimer::unmap(mapping& gone, remap_kind kind) {
   notices_.unmapping(gone, kind);
+  check(gone.is_announced, "reclaimer I2: a mapping is undone that was not announced");
   const address at = state_.address_of(gone);
   physical_memory* const part = gone.memory;
   check(at.value != 0 && part->mapping_count != 0, "a mapping is undone that is not mapped");
   check(part->size_bytes == gone.count_granules * granule_bytes,
         "a mapping has another size than its piece");
   const status unmapped =
-      parts_->core.remaps.unmap({at, std::span<physical_memory* const>(&part, 1), {}}).result;
+      remaps_.unmap({at, std::span<physical_memory* const>(&part, 1), {}}).result;
   if (unmapped) notices_.observe([&](block_watcher& who) { who.unmapped({at, part->size_bytes}); });
   if (unmapped) events_.note({history_of(kind), {at, part->size_bytes}});
   return unmapped;
@@ -58,13 +47,13 @@ status stream_pool::unmap(mapping& gone, remap_kind kind) {
 // Asks `count_max` times after the oldest stale mapping, and unmaps it where its work has finished.
 // What stays, since its work goes on or the driver refuses, goes to the end of the list: where
 // fewer wait than are to be asked about, it is asked about again.
-void stream_pool::reap(std::size_t count_max) {
+void reclaimer::unmap_stale(std::size_t count_max) {
   for (std::size_t asked = 0; asked < count_max; ++asked) {
     mapping* const oldest =
         state_.with([](auto& state) { return state.records().take_oldest_stale(); });
     if (oldest == nullptr) return;
     check(oldest->is == unmap_entry::place::asked, "a mapping was taken that others may take");
-    const bool unmapped = unmap_if_passed(*oldest);
+    const bool unmapped = unmap_if_finished(*oldest);
     const table_lock state(state_);
     if (unmapped) {
       state->stale_unmapped(*oldest);
@@ -75,29 +64,29 @@ void stream_pool::reap(std::size_t count_max) {
 }
 
 // A stale mapping that was taken for this: nobody else changes it meanwhile.
-bool stream_pool::unmap_if_passed(mapping& taken) {
+bool reclaimer::unmap_if_finished(mapping& taken) {
   check(taken.is == unmap_entry::place::asked,
         "a mapping is unmapped that another thread may take");
   const stream_point last_use = taken.last_use;
-  if (!parts_->clock.poll(last_use)) return false;
+  if (!clock_.poll(last_use)) return false;
   if (!state_.with([&](auto& state) { return state.progress().passed(last_use); })) return false;
   return unmap(taken, remap_kind::unmapped).has_value();
 }
 
 // Unmaps all stale mappings whose work has finished, some at a time: others grow in between.
-void stream_pool::reap_in_steps() {
+void reclaimer::unmap_stale_in_steps() {
   constexpr std::uint64_t step = 64;
   for (std::uint64_t left = state_.stale_count(); left != 0; left -= std::min(left, step)) {
     const growth_guard growing(entry_);
     if (state_.is_suspended()) return;
-    reap(std::min(left, step));
+    unmap_stale(std::min(left, step));
   }
 }
 
 // ---- free handles ------------------------------------------------------------------
 
 // Claims free idle handles, looking at a few at a time: allocate and free go on in between.
-status stream_pool::claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed) {
+status reclaimer::claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed) {
   constexpr std::size_t looks_max = 64;
   free_handle_walk walk = state_.with([&](auto& state) { return state.begin_walk(size_bytes); });
   result<bool> more = true;
@@ -110,11 +99,12 @@ status stream_pool::claim_idle(std::uint64_t size_bytes, std::vector<handle_reco
 }
 
 // Unmaps free idle handles: their memory goes to the cache, their addresses become holes.
-status stream_pool::unmap_idle(std::uint64_t size_bytes) {
+status reclaimer::unmap_idle(std::uint64_t size_bytes) {
   std::vector<handle_record*> claimed;
   status outcome = claim_idle(size_bytes, claimed);
   for (handle_record* gone : claimed) {
-    check(gone->current != nullptr && !gone->is_free, "a handle is claimed by nobody, or twice");
+    check(gone->current != nullptr && !gone->is_free,
+          "reclaimer I1: a handle is claimed by nobody, or twice");
     const status unmapped = outcome ? unmap_handle(*gone) : outcome;
     if (unmapped) continue;
     if (outcome) outcome = unmapped;
@@ -127,8 +117,8 @@ status stream_pool::unmap_idle(std::uint64_t size_bytes) {
 }
 
 // Its stale mappings are unmapped where they stand in their list, which keep their places when one
-// cannot be. Nobody asks about them meanwhile: reap() takes the lock of growth, too.
-status stream_pool::unmap_handle(handle_record& gone) {
+// cannot be. Nobody asks about them meanwhile: unmap_stale() takes the lock of growth, too.
+status reclaimer::unmap_handle(handle_record& gone) {
   check(!gone.is_free, "a handle is unmapped that nobody has claimed");
   while (gone.stale_mappings != nullptr) {
     check(gone.stale_mappings->of == &gone, "a stale mapping is another handle's");
@@ -153,15 +143,15 @@ status stream_pool::unmap_handle(handle_record& gone) {
       state_.with([&](auto& state) { return &state.handle_unmapped(gone); });
   check(memory != nullptr && memory->mapping_count == 0, "memory goes to the cache that is mapped");
   if (is_suspended) {
-    parts_->core.memory.end_suspended(*memory);
+    memory_.end_suspended(*memory);
   } else {
-    parts_->core.memory.drop_holder(*memory, ticket_ref{});
+    memory_.drop_holder(*memory, ticket_ref{});
   }
   return {};
 }
 
 // Unmaps some of what is free beyond the limit. False when there is no more to unmap.
-result<bool> stream_pool::trim_step(std::uint64_t limit_bytes) {
+result<bool> reclaimer::trim_step(std::uint64_t limit_bytes) {
   const auto numbers = [this] {
     return state_.with([](auto& state) { return state.statistics(); });
   };
@@ -176,24 +166,99 @@ result<bool> stream_pool::trim_step(std::uint64_t limit_bytes) {
   return numbers().mapped_bytes < before.mapped_bytes;
 }
 
+// So that no growth finds more stale mappings than the policy keeps.
+void reclaimer::unmap_ahead(prepare_report& report) {
+  constexpr std::uint32_t steps_max = 256;
+  for (std::uint32_t step = 0; step < steps_max; ++step) {
+    const growth_guard growing(entry_);
+    const std::uint64_t before = state_.stale_count();
+    if (state_.is_suspended() || before <= options_.rules.zombie_count_max / 2) return;
+    unmap_stale(1);
+    if (state_.stale_count() == before) return;  // the work of the oldest goes on
+    check(state_.stale_count() < before, "mappings become stale while they are unmapped");
+    ++report.unmapped_count;
+  }
+}
+
+// What was freed whole while it was suspended, and has no memory, needs none: its addresses become
+// a hole.
+status reclaimer::drop_freed() {
+  std::vector<mapping*> mapped;
+  if (status listed = state_.with([&](auto& state) { return state.list_current(mapped); }); !listed)
+    return listed;
+  for (const mapping* m : mapped) {
+    handle_record& h = *m->of;
+    check(h.memory->is_suspended, "memory in use is dropped");
+    const bool goes = state_.with([&](auto&) { return h.is_free; }) && h.memory->mapping_count == 0;
+    if (!goes) continue;
+    const status claimed = state_.with([&](auto& state) { return state.claim_handle(h); });
+    if (!claimed) return claimed;
+    if (status dropped = unmap_handle(h); !dropped) return dropped;
+  }
+  return {};
+}
+
+status reclaimer::unmap_all() {
+  check(gate_.is_closed_by(gate_reason::goes_away), "all of a pool in use is unmapped");
+  unmap_stale(state_.stale_count());
+  const std::uint64_t mapped_bytes =
+      state_.with([](auto& state) { return state.statistics(); }).mapped_bytes;
+  if (status unmapped = unmap_idle(mapped_bytes); !unmapped) return unmapped;
+  if (state_.stale_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
+  check(state_.with([](auto& state) { return state.records().handle_count(); }) == 0,
+        "a handle stays after all were unmapped");
+  return {};
+}
+
+// ---- memory goes back to the driver ----------------------------------------------------
+
+// Unmaps what may be unmapped; where memory cannot move, also what is free, so that it can be
+// mapped again where it is wanted.
+status reclaimer::make_room(const stream_request& request) {
+  rights_.end_freed();
+  unmap_stale(state_.stale_count());
+  return may_alias_ ? status{} : unmap_idle(request.size_bytes());
+}
+
+// What another thread is just releasing is gone when this returns: it is not missed.
+trim_report reclaimer::release_cached() {
+  const release_guard releasing(lock_);
+  const trim_report released = memory_.trim(0);
+  check((released.released_count == 0) == (released.released_bytes == 0),
+        "bytes went back in no handle");
+  if (released.released_bytes != 0) {
+    events_.note({history_kind::trimmed, {{}, released.released_bytes}});
+    events_.note_footprint();
+  }
+  return released;
+}
+
+void reclaimer::release_created(std::uint64_t mark) {
+  const release_guard releasing(lock_);
+  const trim_report released = memory_.release_created(mark);
+  if (released.released_bytes == 0) return;
+  events_.note({history_kind::trimmed, {{}, released.released_bytes}});
+  events_.note_footprint();
+}
+
+// ---- trim ------------------------------------------------------------------------------
+
 // In steps, and what a step unmapped is released outside the lock: a thread that has to grow waits
 // for one step, not for all that is given back.
-trim_report stream_pool::trim(std::uint64_t limit_bytes) {
+trim_report reclaimer::trim(std::uint64_t limit_bytes) {
   trim_report report;
-  if (const status idle = nothing_to_do(); !idle) report.failure = idle.error();
-  if (!is_ready()) return report;
   result<bool> unmapped = true;
   {
     const growth_guard growing(entry_);
     const lending_pause pause(state_);
-    if (status marked = parts_->clock.record_batches(); !marked && !is_put_off(marked.error()))
+    if (status marked = clock_.record_batches(); !marked && !is_put_off(marked.error()))
       unmapped = marked.error();
-    if (status asked = parts_->clock.poll_all(); !asked) unmapped = asked.error();
-    parts_->clock.poll_retired();
-    if (!state_.is_suspended()) parts_->rights.end_freed();
+    if (status asked = clock_.poll_all(); !asked) unmapped = asked.error();
+    clock_.poll_retired();
+    if (!state_.is_suspended()) rights_.end_freed();
   }
-  reap_in_steps();
-  const undisturbed capture(*driver_, captures_.is_on());  // releasing takes no turn
+  unmap_stale_in_steps();
+  const undisturbed capture(driver_, captures_.is_on());  // releasing takes no turn
   bool goes_on = true;
   while (goes_on) {
     if (unmapped) unmapped = trim_step(limit_bytes);

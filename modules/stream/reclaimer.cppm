@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:reclaimer - unmaps what nothing uses, and gives its memory back. Not exported.
+//
+// I1  A claimed handle that could not be unmapped is free again.
+// I2  An unmapping is announced before it is made.
+//
+// Nothing is unmapped that unfinished work may use.
+//
+// Thread safety: all of it. Cost: driver calls by mappings and handles.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:reclaimer;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import :block_rights;
+import :capture_watch;
+import :geometry;
+import :growth_entry;
+import :locks;
+import :mappings;
+import :notices;
+import :notifier;
+import :options;
+import :pool_base;
+import :pool_history;
+import :state_lock;
+import :statistics;
+import :stream_clock;
+
+namespace vmm {
+
+class reclaimer {
+ public:
+  reclaimer(const pool_base& base, stream_clock& clock, block_rights& rights) noexcept
+      : driver_(base.driver),
+        options_(base.options),
+        gate_(base.gate),
+        state_(base.state),
+        entry_(base.entry),
+        captures_(base.captures),
+        notices_(base.notices),
+        events_(base.events),
+        memory_(base.core.memory),
+        remaps_(base.core.remaps),
+        clock_(clock),
+        rights_(rights),
+        may_alias_(base.driver.feature_set().alias != alias_level::none) {}
+  reclaimer(const reclaimer&) = delete;
+  reclaimer& operator=(const reclaimer&) = delete;
+
+  // ---- stale mappings ----
+  /// Queries `count_max` times whether the work of the oldest stale mapping has finished, and
+  /// unmaps it where it has. What stays, since its work goes on or the driver refuses, goes to the
+  /// end of the list: where fewer wait than are to be queried, it is queried again.
+  void unmap_stale(std::size_t count_max) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// One at a time, so that no growth finds more stale mappings than the policy keeps.
+  void unmap_ahead(prepare_report& report) VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+
+  // ---- free handles ----
+  /// Unmaps free idle handles: their memory goes to the cache, their addresses become holes.
+  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// What was freed whole while it was suspended, and has no memory, needs none: its addresses
+  /// become a hole.
+  [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// Unmaps what may be unmapped; where memory cannot move, also what is free, so that it can be
+  /// mapped again where it is wanted.
+  [[nodiscard]] status make_room(const stream_request& request) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// Everything, when the pool ends.
+  [[nodiscard]] status unmap_all() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+
+  // ---- memory goes back to the driver ----
+  /// What another thread is just releasing is gone when this returns: it is not missed.
+  trim_report release_cached() VMM_EXCLUDES(rank::release, rank::state);
+  /// What was created since the mark.
+  void release_created(std::uint64_t mark) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::release, rank::state);
+  /// stream_pool::trim(). In steps, and what a step unmapped is released outside the lock: a thread
+  /// that has to grow waits for one step, not for all that is given back.
+  [[nodiscard]] trim_report trim(std::uint64_t limit_bytes)
+      VMM_EXCLUDES(rank::growth, rank::release, rank::events, rank::state);
+
+ private:
+  void unmap_stale_in_steps() VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  [[nodiscard]] bool unmap_if_finished(mapping& taken) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status unmap(mapping& gone, remap_kind kind) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status unmap_handle(handle_record& gone) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+
+  driver_interface& driver_;
+  const pool_options& options_;
+  const pool_gate& gate_;
+  state_cell& state_;
+  growth_entry& entry_;
+  capture_watch& captures_;
+  notifier& notices_;
+  pool_history& events_;
+  physical_pool& memory_;
+  remapper& remaps_;
+  stream_clock& clock_;
+  block_rights& rights_;
+  const bool may_alias_;
+  release_lock lock_;  // held while memory goes back to the driver
+};
+
+}  // namespace vmm
