@@ -221,7 +221,6 @@ bool block_rights::end_one(own_rights& of) {
   return true;
 }
 
-// What the driver refuses, or is still in use, is tried again by a later call.
 void block_rights::end_freed() {
   if (blocks_.empty()) return;
   std::erase_if(blocks_, [this](const auto& each) {

@@ -57,10 +57,10 @@ result<address> stream_pool::allocate_captured_in_turn(slow_call& call, const ca
 
 result<address> stream_pool::take_for_capture(const stream_request& request, slow_call& call) {
   check(request.count_granules != 0, "no granule is looked for");
-  result<address> at = reuse(request);
+  result<address> at = parts_->reuse.own_or_finished(request);
   if (!at || *at) return at;
   const lending_pause pause(state_);
-  if (pause.took_any()) at = reuse(request);
+  if (pause.took_any()) at = parts_->reuse.own_or_finished(request);
   if (!at || *at) return at;
   growth_effort exactly{.may_move = false, .use_all_free = true};
   const auto grow_once = [&] {

@@ -6,7 +6,9 @@ export module vmm.stream:pool_base;
 
 import vmm.backend;
 import vmm.optimizer;
+import vmm.sync;
 import :capture_watch;
+import :front;
 import :gate;
 import :growth_entry;
 import :notifier;
@@ -26,6 +28,7 @@ struct pool_lower {
   capture_watch& captures;
   notifier& notices;
   pool_history& events;
+  sync::atomic<front_set*>& fronts;  ///< the state's, once it has any
 };
 
 struct pool_base : pool_lower {

@@ -8,6 +8,7 @@ export module vmm.stream:pool_parts;
 import vmm.backend;
 import vmm.optimizer;
 import :block_rights;
+import :memory_reuse;
 import :pool_base;
 import :reclaimer;
 import :stream_clock;
@@ -20,7 +21,8 @@ struct pool_parts {
       : core(driver, how),
         clock({lower, core}),
         rights({lower, core}, clock),
-        reclaim({lower, core}, clock, rights) {}
+        reclaim({lower, core}, clock, rights),
+        reuse({lower, core}, clock, rights) {}
   pool_parts(const pool_parts&) = delete;
   pool_parts& operator=(const pool_parts&) = delete;
 
@@ -28,6 +30,7 @@ struct pool_parts {
   stream_clock clock;
   block_rights rights;
   reclaimer reclaim;
+  memory_reuse reuse;
 };
 
 }  // namespace vmm

@@ -98,7 +98,6 @@ status reclaimer::claim_idle(std::uint64_t size_bytes, std::vector<handle_record
   return more ? status{} : more.error();
 }
 
-// Unmaps free idle handles: their memory goes to the cache, their addresses become holes.
 status reclaimer::unmap_idle(std::uint64_t size_bytes) {
   std::vector<handle_record*> claimed;
   status outcome = claim_idle(size_bytes, claimed);
@@ -166,7 +165,6 @@ result<bool> reclaimer::trim_step(std::uint64_t limit_bytes) {
   return numbers().mapped_bytes < before.mapped_bytes;
 }
 
-// So that no growth finds more stale mappings than the policy keeps.
 void reclaimer::unmap_ahead(prepare_report& report) {
   constexpr std::uint32_t steps_max = 256;
   for (std::uint32_t step = 0; step < steps_max; ++step) {
@@ -180,8 +178,6 @@ void reclaimer::unmap_ahead(prepare_report& report) {
   }
 }
 
-// What was freed whole while it was suspended, and has no memory, needs none: its addresses become
-// a hole.
 status reclaimer::drop_freed() {
   std::vector<mapping*> mapped;
   if (status listed = state_.with([&](auto& state) { return state.list_current(mapped); }); !listed)
@@ -212,15 +208,12 @@ status reclaimer::unmap_all() {
 
 // ---- memory goes back to the driver ----------------------------------------------------
 
-// Unmaps what may be unmapped; where memory cannot move, also what is free, so that it can be
-// mapped again where it is wanted.
 status reclaimer::make_room(const stream_request& request) {
   rights_.end_freed();
   unmap_stale(state_.stale_count());
   return may_alias_ ? status{} : unmap_idle(request.size_bytes());
 }
 
-// What another thread is just releasing is gone when this returns: it is not missed.
 trim_report reclaimer::release_cached() {
   const release_guard releasing(lock_);
   const trim_report released = memory_.trim(0);
@@ -243,8 +236,6 @@ void reclaimer::release_created(std::uint64_t mark) {
 
 // ---- trim ------------------------------------------------------------------------------
 
-// In steps, and what a step unmapped is released outside the lock: a thread that has to grow waits
-// for one step, not for all that is given back.
 trim_report reclaimer::trim(std::uint64_t limit_bytes) {
   trim_report report;
   result<bool> unmapped = true;

@@ -128,7 +128,8 @@ status stream_pool::make_parts() {
     auto state = std::make_unique<pool_state>(setup);
     if (!sees_all_ && options_.fronts != front_rule::never) state->permit_fronts();
     state->progress().set_default_alias(stream_handle{driver_->feature_set().default_stream_alias});
-    const pool_lower lower{*driver_, options_, gate_, state_, entry_, captures_, notices_, events_};
+    const pool_lower lower{*driver_,  options_, gate_,   state_, entry_,
+                           captures_, notices_, events_, fronts_};
     parts_ = std::make_unique<pool_parts>(driver_, core, lower);
     events_.begin(*state, parts_->core);
     state_.set(std::move(state));

@@ -107,10 +107,10 @@ result<bool> stream_pool::wait_for_next(growth_attempt& attempt, shortage_ladder
 
 // With all that has finished.
 result<address> stream_pool::grow_from_passed(growth_attempt& attempt) {
-  const result<address> own = reuse_merged(attempt.request);
+  const result<address> own = parts_->reuse.coalesced(attempt.request);
   if (!own || *own) return own;
   if (status given = parts_->reclaim.make_room(attempt.request); !given) return given.error();
-  const result<address> waited = reuse_behind_wait(attempt, {.all_streams = true});
+  const result<address> waited = parts_->reuse.behind_wait(attempt, {.all_streams = true});
   if (!waited || *waited) return waited;
   return grow_from_all(attempt);
 }
@@ -119,18 +119,9 @@ result<address> stream_pool::grow_after_wait(growth_attempt& attempt) {
   check(options_.wait_when_short, "a caller waits that must not");
   (void)parts_->clock.record_batches();  // of what others freed meanwhile
   if (status given = parts_->reclaim.make_room(attempt.request); !given) return given.error();
-  const result<address> own = reuse_merged(attempt.request);
+  const result<address> own = parts_->reuse.coalesced(attempt.request);
   if (!own || *own) return own;
   return grow_from_all(attempt);
-}
-
-// With what has passed made one region of its neighbours.
-result<address> stream_pool::reuse_merged(const stream_request& request) {
-  check(request.count_granules != 0, "no granule is looked for");
-  region_walk walk;
-  for (bool goes_on = true; goes_on;)
-    goes_on = state_.with([&](auto& state) { return state.merge_passed(request.stream, walk); });
-  return state_.with([&](auto& state) { return state.allocate_own(request); });
 }
 
 // With everything that is free, and then without what lies in the cache in sizes that do not fit.

@@ -25,7 +25,6 @@ constexpr std::size_t reap_count_max = 64;  // by one growth that is not short o
 // Of the stale mappings that are too many, a growth undoes this part: as many as growths leave on
 // the average, and not all that the one before it has left.
 constexpr std::size_t surplus_share = 64;
-constexpr std::size_t others_count_max = 64;
 
 // Whether an error of a reservation says that a smaller one may succeed.
 bool smaller_may_do(errc code) noexcept {
@@ -154,21 +153,22 @@ result<address> stream_pool::allocate_in_turn(slow_call& call, relief_pass& reli
   call.request.stream = *number;
   const stream_request request = call.request;
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
-  provide_front(request, call.stream);
+  parts_->reuse.provide_front(request, call.stream);
   result<address> at{address{}};
-  if (is_placed_among_all(request)) at = reuse_gathered(request);
-  if (at && !*at) at = reuse(request);  // its own memory first, then that of others
-  if (at && !*at) at = reuse_from_front(request, call.stream);
+  if (parts_->reuse.is_first_fit(request)) at = parts_->reuse.finished_of_all(request);
+  if (at && !*at)
+    at = parts_->reuse.own_or_finished(request);  // its own memory first, then that of others
+  if (at && !*at) at = parts_->reuse.from_front(request, call.stream);
   if (!at || *at) return events_.served(request, call.size_bytes, at);
   const lending_pause pause(state_);
-  if (pause.took_any()) at = reuse_taken_back(request);
-  if (at && !*at) at = reuse_gathered(request);
+  if (pause.took_any()) at = parts_->reuse.after_flush(request);
+  if (at && !*at) at = parts_->reuse.finished_of_all(request);
   if (!at || *at) return events_.served(request, call.size_bytes, at);
   events_.note_growth(request, history_kind::grow, {});
   mark_created(call);
   const result<address> grown = grow(call, relief);
   events_.note_growth(request, history_kind::served, grown ? *grown : address{});
-  if (options_.fronts == front_rule::always) provide_front(request, call.stream);
+  if (options_.fronts == front_rule::always) parts_->reuse.provide_front(request, call.stream);
   return events_.served(request, call.size_bytes, grown);
 }
 
@@ -198,84 +198,6 @@ status stream_pool::unpin(address at) {
   return state_.with([&](auto& state) { return locked_blocks(state).unpin(at); });
 }
 
-// ---- other streams' memory ---------------------------------------------------------
-
-// What is free for the stream or the captured graph, and what other streams have finished with.
-result<address> stream_pool::reuse(const stream_request& request) {
-  check(request.count_granules != 0, "no granule is looked for");
-  std::array<stream_point, others_count_max> others;
-  std::size_t count = 0;
-  {
-    const table_lock state(state_);
-    const result<address> own = state->allocate_own(request);
-    if (!own || *own) return own;
-    count = state->other_stream_candidates(request, others);
-  }
-  return reuse_passed(request, std::span(others).first(count));
-}
-
-// What of these streams' memory is found to be finished with.
-result<address> stream_pool::reuse_passed(const stream_request& request,
-                                          std::span<const stream_point> others) {
-  check(others.size() <= others_count_max, "more streams are asked than there is room for");
-  if (others.empty()) return address{};
-  for (const stream_point& point : others) {
-    if (status asked = parts_->clock.poll(point); !asked) return asked.error();
-  }
-  const table_lock state(state_);
-  const result<other_stream_claim> claim = state->claim_from_other(request, {.passed_only = true});
-  if (!claim) return claim.error();
-  if (claim->region == region_id::none) return address{};
-  check(claim->last_use.stream != request.stream, "a stream takes its own memory as another's");
-  check(state->streams().passed(claim->last_use), "memory is taken that unfinished work may use");
-  return state->settle_claim(*claim);
-}
-
-// Requests that take the lowest address that fits: of what one stream after the other has, that is
-// another one, and what lies about there breaks up the places of later ones.
-bool stream_pool::is_placed_among_all(const stream_request& request) {
-  check(request.count_granules != 0, "no granule is looked for");
-  return state_.with(
-      [&](auto& state) { return request.count_granules >= state.sizes().lowest_granules; });
-}
-
-// With all that others have finished with as the stream's own. Where that serves nothing, a growth
-// continues it.
-result<address> stream_pool::reuse_gathered(const stream_request& request) {
-  std::array<stream_point, others_count_max> others;
-  const std::size_t count =
-      state_.with([&](auto& state) { return state.others_to_gather(request.stream, others); });
-  check(count <= others.size(), "more streams are named than there is room for");
-  if (count == 0) return address{};
-  for (const stream_point& point : std::span(others).first(count)) {
-    if (status asked = parts_->clock.poll(point); !asked) return asked.error();
-  }
-  region_walk walk;
-  for (bool goes_on = true; goes_on;)
-    goes_on = state_.with([&](auto& state) { return state.gather_passed(request.stream, walk); });
-  return state_.with([&](auto& state) {
-    const result<address> at = state.allocate_own(request);
-    if (at && *at) ++state.totals().foreign_count;
-    return at;
-  });
-}
-
-result<address> stream_pool::reuse_behind_wait(const growth_attempt& attempt,
-                                               const other_stream_search& how) {
-  check(attempt.request.count_granules != 0, "no granule is looked for");
-  if (!attempt.may_wait) return address{};
-  const result<other_stream_claim> claim =
-      state_.with([&](auto& state) { return state.claim_from_other(attempt.request, how); });
-  if (!claim) return claim.error();
-  if (claim->region == region_id::none) return address{};
-  check(claim->last_use.stream != attempt.request.stream, "a stream waits for itself");
-  const status ordered = parts_->clock.order_behind(claim->last_use, attempt.request.stream);
-  const table_lock state(state_);
-  if (ordered) return state->settle_claim(*claim);
-  state->return_claim(*claim);
-  return ordered.error();
-}
-
 // ---- growth ------------------------------------------------------------------------
 
 result<address> stream_pool::grow(const slow_call& call, relief_pass& relief) {
@@ -297,7 +219,7 @@ result<address> stream_pool::grow(const slow_call& call, relief_pass& relief) {
 result<address> stream_pool::grow_by_steps(growth_attempt& attempt) {
   check(attempt.request.count_granules != 0, "a growth is for nothing");
   if (!attempt.has_headroom) {
-    const result<address> waited = reuse_behind_wait(attempt, {});
+    const result<address> waited = parts_->reuse.behind_wait(attempt, {});
     if (!waited || *waited) return waited;
   }
   growth_effort effort{.may_move = may_alias_ && attempt.may_wait};

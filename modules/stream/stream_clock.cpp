@@ -176,7 +176,6 @@ result<ticket_ref> stream_clock::record_all_work() {
   return all;
 }
 
-// Of every stream, destroyed or not, and of streams that the pool does not know.
 status stream_clock::finish_all_work() {
   const std::uint64_t clock = state_.with([](auto& state) { return state.progress().clock(); });
   const result<ticket_ref> all = record_all_work();
@@ -233,7 +232,6 @@ status stream_clock::order_behind(const stream_point& point, std::uint32_t strea
   return time_.order(handle, *mark);
 }
 
-// Whether the calling thread was made to wait.
 result<bool> stream_clock::wait_for(const stream_point& point) {
   point_answer answer;
   stream_handle handle{};
@@ -438,7 +436,6 @@ result<ticket_ref> stream_clock::record_known_streams() {
 
 // ---- waiting for all -------------------------------------------------------------------
 
-// Waits for all work of every stream.
 status stream_clock::finish_all() {
   check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
   if (time_.marks_all()) {

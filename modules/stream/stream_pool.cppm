@@ -508,17 +508,6 @@ export class stream_pool {
       VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> reuse(const stream_request& request) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> reuse_passed(const stream_request& request,
-                                             std::span<const stream_point> others)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] bool is_placed_among_all(const stream_request& request) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> reuse_gathered(const stream_request& request)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> reuse_behind_wait(const growth_attempt& attempt,
-                                                  const other_stream_search& how)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> grow(const slow_call& call, relief_pass& relief)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> grow_by_steps(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
@@ -562,26 +551,6 @@ export class stream_pool {
                                           stream_handle stream) noexcept VMM_EXCLUDES(rank::state);
   [[nodiscard]] static bool free_at_front(const front_set& fronts, address at,
                                           stream_handle stream) noexcept;
-  [[nodiscard]] address allocate_between_fronts(std::uint64_t size_bytes,
-                                                stream_handle stream) noexcept
-      VMM_EXCLUDES(rank::growth, rank::state);
-  struct transfer_under_way {
-    front_transfer what{};
-    point_answer answer{};  // with leave to mark when it was freed
-  };
-  [[nodiscard]] result<address> reuse_from_front(const stream_request& request,
-                                                 stream_handle stream) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] static transfer_under_way begin_transfer(pool_state& state,
-                                                         const stream_request& request) noexcept
-      VMM_REQUIRES(rank::state);
-  [[nodiscard]] result<address> finish_transfer(transfer_under_way&& moving,
-                                                const stream_request& request, stream_handle stream)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> reuse_taken_back(const stream_request& request)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  void provide_front(const stream_request& request, stream_handle stream) noexcept
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
   // ---- shortage.cpp ----
   // Where a request stands that memory is short for.
@@ -600,8 +569,6 @@ export class stream_pool {
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> grow_after_wait(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> reuse_merged(const stream_request& request)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> grow_from_all(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
   // Runs pass(call, relief), also with memory that others give back. A request that fails gives

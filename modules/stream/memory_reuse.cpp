@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr std::size_t others_count_max = 64;
+
+}  // namespace
+
+// ---- memory of streams -----------------------------------------------------------------
+
+result<address> memory_reuse::own_or_finished(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is looked for");
+  std::array<stream_point, others_count_max> others;
+  std::size_t count = 0;
+  {
+    const table_lock state(state_);
+    const result<address> own = state->allocate_own(request);
+    if (!own || *own) return own;
+    count = state->other_stream_candidates(request, others);
+  }
+  return finished_of(request, std::span(others).first(count));
+}
+
+// What of these streams' memory is found to be finished with.
+result<address> memory_reuse::finished_of(const stream_request& request,
+                                          std::span<const stream_point> others) {
+  check(others.size() <= others_count_max, "more streams are asked than there is room for");
+  if (others.empty()) return address{};
+  for (const stream_point& point : others) {
+    if (status asked = clock_.poll(point); !asked) return asked.error();
+  }
+  const table_lock state(state_);
+  const result<other_stream_claim> claim = state->claim_from_other(request, {.passed_only = true});
+  if (!claim) return claim.error();
+  if (claim->region == region_id::none) return address{};
+  check(claim->last_use.stream != request.stream, "a stream takes its own memory as another's");
+  check(state->streams().passed(claim->last_use),
+        "memory_reuse I1: memory is taken that unfinished work may use");
+  return state->settle_claim(*claim);
+}
+
+// Requests that take the lowest address that fits: of what one stream after the other has, that is
+// another one, and what lies about there breaks up the places of later ones.
+bool memory_reuse::is_first_fit(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is looked for");
+  return state_.with(
+      [&](auto& state) { return request.count_granules >= state.sizes().lowest_granules; });
+}
+
+result<address> memory_reuse::finished_of_all(const stream_request& request) {
+  std::array<stream_point, others_count_max> others;
+  const std::size_t count =
+      state_.with([&](auto& state) { return state.others_to_gather(request.stream, others); });
+  check(count <= others.size(), "more streams are named than there is room for");
+  if (count == 0) return address{};
+  for (const stream_point& point : std::span(others).first(count)) {
+    if (status asked = clock_.poll(point); !asked) return asked.error();
+  }
+  region_walk walk;
+  for (bool goes_on = true; goes_on;)
+    goes_on = state_.with([&](auto& state) { return state.gather_passed(request.stream, walk); });
+  return state_.with([&](auto& state) {
+    const result<address> at = state.allocate_own(request);
+    if (at && *at) ++state.totals().foreign_count;
+    return at;
+  });
+}
+
+result<address> memory_reuse::behind_wait(const growth_attempt& attempt,
+                                          const other_stream_search& how) {
+  check(attempt.request.count_granules != 0, "no granule is looked for");
+  if (!attempt.may_wait) return address{};
+  const result<other_stream_claim> claim =
+      state_.with([&](auto& state) { return state.claim_from_other(attempt.request, how); });
+  if (!claim) return claim.error();
+  if (claim->region == region_id::none) return address{};
+  check(claim->last_use.stream != attempt.request.stream, "a stream waits for itself");
+  const status ordered = clock_.order_behind(claim->last_use, attempt.request.stream);
+  const table_lock state(state_);
+  if (ordered) return state->settle_claim(*claim);
+  state->return_claim(*claim);
+  return ordered.error();
+}
+
+result<address> memory_reuse::coalesced(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is looked for");
+  region_walk walk;
+  for (bool goes_on = true; goes_on;)
+    goes_on = state_.with([&](auto& state) { return state.merge_passed(request.stream, walk); });
+  return state_.with([&](auto& state) { return state.allocate_own(request); });
+}
+
+// ---- memory of fronts ------------------------------------------------------------------
+
+address memory_reuse::take_between_fronts(std::uint64_t size_bytes, stream_handle stream) noexcept {
+  if (options_.captures_announced) return {};
+  const growth_guard growing(entry_);
+  if (rights_.has_own()) return {};
+  stream_request request;
+  transfer_under_way moving;
+  {
+    const table_lock state(state_);
+    // Another thread may have freed memory of the stream.
+    const address at = front_lending(*state).lend_and_take(stream, size_bytes);
+    if (at || !state->has_nothing_to_tidy()) return at;
+    request = {state->granules_for(size_bytes), state->find_stream(stream)};
+    if (request.count_granules == 0 || request.stream == pool_state::no_stream) return {};
+    moving = begin_transfer(*state, request);
+  }
+  const result<address> found = finish_transfer(std::move(moving), request, stream);
+  check(!found || found->value % granule_bytes == 0, "a block begins inside a granule");
+  return found ? *found : address{};
+}
+
+// With memory of another front, once its stream has finished with it. Under the lock of growth.
+result<address> memory_reuse::from_front(const stream_request& request, stream_handle stream) {
+  if (fronts_.load(std::memory_order_acquire) == nullptr) return address{};
+  if (request.size_bytes() > front_lending::request_bytes_max) return address{};
+  if (request.is_aligned()) return address{};  // fronts give what comes first
+  check(request.count_granules != 0, "no granule is looked for");
+  transfer_under_way moving;
+  {
+    const table_lock state(state_);
+    moving = begin_transfer(*state, request);
+  }
+  return finish_transfer(std::move(moving), request, stream);
+}
+
+memory_reuse::transfer_under_way memory_reuse::begin_transfer(
+    pool_state& state, const stream_request& request) noexcept {
+  check(request.count_granules != 0, "no granule is passed on");
+  transfer_under_way moving{front_lending(state).begin_transfer(request), {}};
+  if (moving.what.from == front_set::none) return moving;
+  moving.answer = state.progress().ask(moving.what.freed);
+  check(moving.answer.is == point_answer::kind::unmarked, "a point of now is marked");
+  return moving;
+}
+
+// Where the stream that freed the memory has not finished with it, or is being captured, it stays.
+result<address> memory_reuse::finish_transfer(transfer_under_way&& moving,
+                                              const stream_request& request, stream_handle stream) {
+  if (moving.what.from == front_set::none) return address{};
+  check(request.count_granules != 0, "no granule is passed on");
+  mark_order& order = moving.answer.order;
+  const result<fresh_event> mark = clock_.record_on(order.handle());
+  const result<bool> passed = mark ? time_.passed(mark->ticket) : result<bool>{mark.error()};
+  const table_lock state(state_);
+  const bool has_passed = passed && *passed;
+  if (mark) ++state->totals().mark_count;
+  if (has_passed) state->progress().note_passed(moving.what.freed);
+  if (mark && !has_passed) stream_clock::note_event(*state, std::move(order), *mark);
+  front_lending lending(*state);
+  const bool arrived = lending.end_transfer(moving.what, request, has_passed);
+  check(!arrived || has_passed, "memory is passed on that unfinished work may use");
+  if (!passed && !is_capture_refusal(passed.error())) return passed.error();
+  if (!arrived) return address{};
+  front* const own = state->fronts()->find(stream);
+  const address taken = own == nullptr ? address{} : own->take(stream, request.size_bytes());
+  const result<address> at = taken ? result<address>{taken} : state->allocate_own(request);
+  if (at && *at) ++state->totals().foreign_count;
+  check(!at || at->value % granule_bytes == 0, "a block begins inside a granule");
+  return at;
+}
+
+result<address> memory_reuse::after_flush(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is looked for");
+  const result<address> found = own_or_finished(request);
+  if (!found || *found) return found;
+  const bool is_much_free = state_.with([](auto& state) {
+    const pool_statistics now = state.statistics();
+    return now.reusable_bytes / 3 > now.live_bytes / 10;
+  });
+  if (!is_much_free) return found;
+  if (status asked = clock_.poll_all(); !asked) return asked.error();
+  return coalesced(request);
+}
+
+// Under the lock of growth. A front is a gain, so that no memory for one is no error. A request
+// that its stream's front may serve leaves what is wanted to a stream that has none.
+void memory_reuse::provide_front(const stream_request& request, stream_handle stream) noexcept {
+  const std::uint32_t record = request.stream;
+  if (observes_blocks() || options_.fronts == front_rule::never || options_.rules.unmap_early)
+    return;
+  struct wish {
+    bool is_wanted = false;
+    address_range where{};
+  };
+  const wish wished = state_.with([&](auto& state) -> wish {
+    const bool is_wanted = options_.fronts == front_rule::always || state.wants_front();
+    if (!is_wanted || state.segment_count() == 0) return {};
+    if (state.fronts() != nullptr && !state.fronts()->takes(stream)) {
+      const bool has_one = state.fronts()->number_of(stream) != front_set::none;
+      if (!has_one || request.size_bytes() > front_lending::request_bytes_max)
+        state.end_want(false);
+      return {};
+    }
+    return {true, state.segment_at(0).where().range};
+  });
+  if (!wished.is_wanted) return;
+  const pool_geometry sizes = state_.with([](auto& state) { return state.sizes(); });
+  result<std::unique_ptr<front>> made = front::create(wished.where, sizes);
+  const table_lock state(state_);
+  const bool is_added = made && state->add_front(stream, record, std::move(*made)).has_value();
+  state->end_want(is_added);
+  check(!is_added || state->fronts()->find(stream) != nullptr, "a new front is not found");
+  if (is_added) fronts_.store(state->fronts(), std::memory_order_release);
+}
+
+}  // namespace vmm

@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:memory_reuse - serves a request from memory that is free: the stream's own, what
+// others have finished with, another front's. Not exported.
+//
+// I1  Memory that unfinished work of another stream may use is handed out only behind a wait for
+//     that work on the device.
+//
+// Each call returns no address where it serves nothing. Errors: out_of_host_memory, driver errors.
+//
+// Thread safety: all of it, under the lock of growth. Cost: a query of the driver for each stream
+// whose memory is looked at.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:memory_reuse;
+
+import vmm.backend;
+import vmm.std;
+import vmm.sync;
+import vmm.timeline;
+import :block_rights;
+import :front;
+import :geometry;
+import :growth_entry;
+import :growth_planner;
+import :lending;
+import :locks;
+import :notifier;
+import :options;
+import :pool_base;
+import :pool_state;
+import :state_lock;
+import :stream_clock;
+
+namespace vmm {
+
+class memory_reuse {
+ public:
+  memory_reuse(const pool_base& base, stream_clock& clock, block_rights& rights) noexcept
+      : options_(base.options),
+        state_(base.state),
+        entry_(base.entry),
+        notices_(base.notices),
+        fronts_(base.fronts),
+        time_(base.core.time),
+        clock_(clock),
+        rights_(rights) {}
+  memory_reuse(const memory_reuse&) = delete;
+  memory_reuse& operator=(const memory_reuse&) = delete;
+
+  // ---- memory of streams ----
+  /// What is free for the stream or the captured graph, and what other streams have finished with.
+  [[nodiscard]] result<address> own_or_finished(const stream_request& request)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// Whether the request takes the lowest address that fits: of what one stream after the other
+  /// has, that is another one, and what lies about there breaks up the places of later ones.
+  [[nodiscard]] bool is_first_fit(const stream_request& request) VMM_EXCLUDES(rank::state);
+  /// With all that others have finished with as the stream's own. Where that serves nothing, a
+  /// growth continues it.
+  [[nodiscard]] result<address> finished_of_all(const stream_request& request)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// Memory of another stream, for whose work this one waits on the device.
+  [[nodiscard]] result<address> behind_wait(const growth_attempt& attempt,
+                                            const other_stream_search& how)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// With what has passed made one region of its neighbours.
+  [[nodiscard]] result<address> coalesced(const stream_request& request) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+
+  // ---- memory of fronts ----
+  /// With memory of another front, once its stream has finished with it.
+  [[nodiscard]] result<address> from_front(const stream_request& request, stream_handle stream)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// Of what fronts kept. Neighbours that several of them had are joined where much is free and yet
+  /// nothing serves: each stream that cuts up what it was passed on would make the pool grow else.
+  [[nodiscard]] result<address> after_flush(const stream_request& request)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// What the slow path would do first where there are fronts, with three holds of the state's lock
+  /// instead of a dozen. Errors are the slow path's to meet again.
+  [[nodiscard]] address take_between_fronts(std::uint64_t size_bytes, stream_handle stream) noexcept
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// A front is a gain, so that no memory for one is no error. A request that its stream's front
+  /// may serve leaves what is wanted to a stream that has none.
+  void provide_front(const stream_request& request, stream_handle stream) noexcept
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+
+ private:
+  struct transfer_under_way {
+    front_transfer what{};
+    point_answer answer{};  // with leave to record an event for when it was freed
+  };
+
+  [[nodiscard]] result<address> finished_of(const stream_request& request,
+                                            std::span<const stream_point> others)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] static transfer_under_way begin_transfer(pool_state& state,
+                                                         const stream_request& request) noexcept
+      VMM_REQUIRES(rank::state);
+  [[nodiscard]] result<address> finish_transfer(transfer_under_way&& moving,
+                                                const stream_request& request, stream_handle stream)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  // Then there are no fronts: each call is seen, or each block is filled.
+  [[nodiscard]] bool observes_blocks() const noexcept {
+    return notices_.is_observed() || options_.contents != contents_rule::none ||
+           options_.rules.keep_none;
+  }
+
+  const pool_options& options_;
+  state_cell& state_;
+  growth_entry& entry_;
+  notifier& notices_;
+  sync::atomic<front_set*>& fronts_;
+  timeline& time_;
+  stream_clock& clock_;
+  block_rights& rights_;
+};
+
+}  // namespace vmm
