@@ -102,7 +102,7 @@ status block_rights::set_peers(std::span<const access_grant> grants) {
   const status undone = remaps_.set_rights(before);
   check(undone.has_value(), "rights that were in force do not fit into their list");
   const status taken_back = try_to_close([&] {
-    assume_held(rank::growth);
+    assume_locked(rank::growth);
     return refresh(mapped);
   });
   if (taken_back) remaps_.forget_others(before);
@@ -119,7 +119,7 @@ const grant_list* block_rights::of(address at) const noexcept {
 }
 
 // The block's place in the list; it is held from now on.
-result<std::size_t> block_rights::hold(address at) {
+result<std::size_t> block_rights::keep(address at) {
   const result<address_range> whole =
       state_.with([&](auto& state) { return state.live_range(at); });
   if (!whole) return whole.error();
@@ -177,9 +177,9 @@ status block_rights::set_access(address at, std::span<const access_grant> grants
   const growth_guard growing(entry_);
   if (state_.is_suspended()) return memory_suspended;
   end_freed();
-  const result<std::size_t> held = hold(at);
-  if (!held) return held.error();
-  own_rights& of = *blocks_[*held];
+  const result<std::size_t> kept = keep(at);
+  if (!kept) return kept.error();
+  own_rights& of = *blocks_[*kept];
   check(of.range.base == at, "another block is held than was named");
   const status given = change(of, grants);
   if (given || !of.rights.empty()) return given;
@@ -187,7 +187,7 @@ status block_rights::set_access(address at, std::span<const access_grant> grants
     const table_lock state(state_);
     (void)locked_blocks(*state).let_go(at);
   }
-  blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(*held));
+  blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(*kept));
   return given;
 }
 
@@ -224,7 +224,7 @@ bool block_rights::end_one(own_rights& of) {
 void block_rights::end_freed() {
   if (blocks_.empty()) return;
   std::erase_if(blocks_, [this](const auto& each) {
-    assume_held(rank::growth);
+    assume_locked(rank::growth);
     return end_one(*each);
   });
 }

@@ -77,7 +77,7 @@ class block_rights {
   [[nodiscard]] status list_mapped(std::vector<address_range>& out) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status refresh(std::span<const address_range> ranges) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<std::size_t> hold(address at) VMM_REQUIRES(rank::growth)
+  [[nodiscard]] result<std::size_t> keep(address at) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status change(own_rights& of, std::span<const access_grant> grants)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);

@@ -64,14 +64,14 @@ result<address> stream_pool::take_for_capture(const stream_request& request, slo
   if (!at || *at) return at;
   growth_effort exactly{.may_move = false, .use_all_free = true};
   const auto grow_once = [&] {
-    assume_held(rank::growth);
+    assume_locked(rank::growth);
     return try_growth(request, exactly);
   };
   bool is_drained = false;
   events_.note_growth(request, history_kind::grow, {});
   mark_created(call);
   const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
-    assume_held(rank::growth);
+    assume_locked(rank::growth);
     if (std::exchange(is_drained, true)) return false;
     parts_->reclaim.unmap_stale(state_.stale_count());
     if (status given = parts_->reclaim.unmap_idle(request.size_bytes()); !given)

@@ -96,10 +96,10 @@ class growth_entry {
 };
 
 /// Where a pool is observed, one thread at a time. A thread that has it may take it again.
-class VMM_SCOPED_CAPABILITY observer_guard : lock_hold<watcher_lock> {
+class VMM_SCOPED_CAPABILITY observer_guard : lock_scope<watcher_lock> {
  public:
   explicit observer_guard(growth_entry& entry) VMM_ACQUIRE(rank::watcher)
-      : lock_hold(entry.observer()) {}
+      : lock_scope(entry.observer()) {}
   ~observer_guard() VMM_RELEASE() {}
 
  private:
@@ -117,7 +117,7 @@ class VMM_SCOPED_CAPABILITY growth_guard {
 
  private:
   observer_guard observed_;
-  lock_hold<growth_lock> growing_;
+  lock_scope<growth_lock> growing_;
   undisturbed capture_;
 };
 

@@ -14,7 +14,7 @@
 // state and arena.
 //
 // A body of a lambda holds nothing for the analysis: where a function holds a lock and calls the
-// lambda before it returns, the lambda begins with assume_held().
+// lambda before it returns, the lambda begins with assume_locked().
 //
 // Thread safety: what it is for. Cost: that of the locks.
 module;
@@ -45,7 +45,9 @@ inline lock_rank change VMM_ACQUIRED_BEFORE(watcher);   // a suspension; blocks 
 }  // namespace rank
 
 /// Inside a lambda that is called under a lock of its maker. Effects: none.
-inline void assume_held(const lock_rank& held) noexcept VMM_ASSERT_HELD(held) { (void)held; }
+inline void assume_locked(const lock_rank& locked) noexcept VMM_ASSERT_HELD(locked) {
+  (void)locked;
+}
 
 // ---- locks -------------------------------------------------------------------------------
 
@@ -97,16 +99,16 @@ class watcher_lock {
 
 // ---- guards ------------------------------------------------------------------------------
 
-/// The lock is held for its life; null: nothing is. A guard adds the rank.
+/// Takes the lock for its life, where it is not null. A guard adds the rank.
 template <class Lock>
-class lock_hold {
+class lock_scope {
  public:
-  lock_hold(const lock_hold&) = delete;
-  lock_hold& operator=(const lock_hold&) = delete;
-  inline explicit lock_hold(Lock* lock) noexcept : lock_(lock) {
+  lock_scope(const lock_scope&) = delete;
+  lock_scope& operator=(const lock_scope&) = delete;
+  inline explicit lock_scope(Lock* lock) noexcept : lock_(lock) {
     if (lock_ != nullptr) lock_->lock();
   }
-  inline ~lock_hold() {
+  inline ~lock_scope() {
     if (lock_ != nullptr) lock_->unlock();
   }
 
@@ -114,46 +116,46 @@ class lock_hold {
   Lock* const lock_;
 };
 
-class VMM_SCOPED_CAPABILITY arena_guard : lock_hold<arena_lock> {
+class VMM_SCOPED_CAPABILITY arena_guard : lock_scope<arena_lock> {
  public:
   inline explicit arena_guard(arena_lock& lock) noexcept VMM_ACQUIRE(rank::arena)
-      : lock_hold(&lock) {}
+      : lock_scope(&lock) {}
   inline ~arena_guard() VMM_RELEASE() {}
 };
 
-class VMM_SCOPED_CAPABILITY history_guard : lock_hold<history_lock> {
+class VMM_SCOPED_CAPABILITY history_guard : lock_scope<history_lock> {
  public:
   inline explicit history_guard(history_lock& lock) noexcept VMM_ACQUIRE(rank::history)
-      : lock_hold(&lock) {}
+      : lock_scope(&lock) {}
   inline ~history_guard() VMM_RELEASE() {}
 };
 
-class VMM_SCOPED_CAPABILITY events_guard : lock_hold<events_lock> {
+class VMM_SCOPED_CAPABILITY events_guard : lock_scope<events_lock> {
  public:
   inline explicit events_guard(events_lock& lock) noexcept VMM_ACQUIRE(rank::events)
-      : lock_hold(&lock) {}
+      : lock_scope(&lock) {}
   inline ~events_guard() VMM_RELEASE() {}
 };
 
-class VMM_SCOPED_CAPABILITY release_guard : lock_hold<release_lock> {
+class VMM_SCOPED_CAPABILITY release_guard : lock_scope<release_lock> {
  public:
   inline explicit release_guard(release_lock& lock) noexcept VMM_ACQUIRE(rank::release)
-      : lock_hold(&lock) {}
+      : lock_scope(&lock) {}
   inline ~release_guard() VMM_RELEASE() {}
 };
 
-class VMM_SCOPED_CAPABILITY notices_guard : lock_hold<notices_lock> {
+class VMM_SCOPED_CAPABILITY notices_guard : lock_scope<notices_lock> {
  public:
   inline explicit notices_guard(notices_lock& lock) noexcept VMM_ACQUIRE(rank::notices)
-      : lock_hold(&lock) {}
+      : lock_scope(&lock) {}
   inline ~notices_guard() VMM_RELEASE() {}
 };
 
 /// Null in a remap callback: its thread has the lock of growth, without which none suspends memory.
-class VMM_SCOPED_CAPABILITY change_guard : lock_hold<change_lock> {
+class VMM_SCOPED_CAPABILITY change_guard : lock_scope<change_lock> {
  public:
   inline explicit change_guard(change_lock* lock) noexcept VMM_ACQUIRE(rank::change)
-      : lock_hold(lock) {}
+      : lock_scope(lock) {}
   inline ~change_guard() VMM_RELEASE() {}
 };
 

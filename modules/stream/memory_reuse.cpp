@@ -107,7 +107,7 @@ result<address> memory_reuse::coalesced(const stream_request& request) {
   return state_.with([&](auto& state) { return state.allocate_own(request); });
 }
 
-// ---- memory of fronts ------------------------------------------------------------------
+// ---- memory of arenas ------------------------------------------------------------------
 
 address memory_reuse::take_between_fronts(std::uint64_t size_bytes, stream_handle stream) noexcept {
   if (options_.captures_announced) return {};

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.stream:memory_reuse - serves a request from memory that is free: the stream's own, what
-// others have finished with, another front's. Not exported.
+// others have finished with, another arena's. Not exported.
 //
 // I1  Memory that unfinished work of another stream may use is handed out only behind a wait for
 //     that work on the device.
@@ -54,8 +54,8 @@ class memory_reuse {
   /// What is free for the stream or the captured graph, and what other streams have finished with.
   [[nodiscard]] result<address> own_or_finished(const stream_request& request)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// Whether the request takes the lowest address that fits: of what one stream after the other
-  /// has, that is another one, and what lies about there breaks up the places of later ones.
+  /// Whether the request takes the lowest address that fits in the memory of all streams. The
+  /// lowest of one stream after the other is another address, and breaks up places of later ones.
   [[nodiscard]] bool is_first_fit(const stream_request& request) VMM_EXCLUDES(rank::state);
   /// With all that others have finished with as the stream's own. Where that serves nothing, a
   /// growth continues it.
@@ -69,19 +69,19 @@ class memory_reuse {
   [[nodiscard]] result<address> coalesced(const stream_request& request) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
 
-  // ---- memory of fronts ----
-  /// With memory of another front, once its stream has finished with it.
+  // ---- memory of arenas ----
+  /// With memory of another arena, once its stream has finished with it.
   [[nodiscard]] result<address> from_front(const stream_request& request, stream_handle stream)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// Of what fronts kept. Neighbours that several of them had are joined where much is free and yet
+  /// Of what arenas kept. Neighbours that several of them had are joined where much is free and yet
   /// nothing serves: each stream that cuts up what it was passed on would make the pool grow else.
   [[nodiscard]] result<address> after_flush(const stream_request& request)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// What the slow path would do first where there are fronts, with three holds of the state's lock
+  /// What the slow path would do first where there are arenas, with three holds of the state's lock
   /// instead of a dozen. Errors are the slow path's to meet again.
   [[nodiscard]] address take_between_fronts(std::uint64_t size_bytes, stream_handle stream) noexcept
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// A front is a gain, so that no memory for one is no error. A request that its stream's front
+  /// An arena is a gain: without memory for one the pool serves. A request that its stream's arena
   /// may serve leaves what is wanted to a stream that has none.
   void provide_front(const stream_request& request, stream_handle stream) noexcept
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
@@ -101,7 +101,7 @@ class memory_reuse {
   [[nodiscard]] result<address> finish_transfer(transfer_under_way&& moving,
                                                 const stream_request& request, stream_handle stream)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  // Then there are no fronts: each call is seen, or each block is filled.
+  // Then arenas serve nothing: each call is observed, or each block is filled.
   [[nodiscard]] bool observes_blocks() const noexcept {
     return notices_.is_observed() || options_.contents != contents_rule::none ||
            options_.rules.keep_none;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the state has of a history: blocks' events but for those of the fast path, and what lies
-// where. [N1]
+// The state's part of a history: events of blocks, except those of the fast path, and the layout.
+// [N1]
 module vmm.stream;
 
 import vmm.backend;

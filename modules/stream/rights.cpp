@@ -91,11 +91,11 @@ result<address> stream_pool::allocate_apart(const stream_request& request, relie
   growth_attempt attempt{.request = request, .relief = &relief};
   shortage_ladder ladder;
   const auto grow_once = [&] {
-    assume_held(rank::growth);
+    assume_locked(rank::growth);
     return try_growth(request, effort);
   };
   const auto give_back = [&]() -> result<bool> {
-    assume_held(rank::growth);
+    assume_locked(rank::growth);
     const capture_watch::pressing pressing(captures_);
     const result<bool> more = relieve(attempt, ladder);
     if (!more || !*more) return more;

@@ -211,7 +211,7 @@ status stream_pool::close() {
   }
   bool has_addresses = true;
   return close_core(parts_->core, [&]() -> status {
-    assume_held(rank::growth);
+    assume_locked(rank::growth);
     if (status unmapped = parts_->reclaim.unmap_all(); !unmapped) return unmapped;
     if (std::exchange(has_addresses, false)) give_addresses_back();
     return {};

@@ -48,11 +48,11 @@ result<address> stream_pool::grow_short(growth_attempt& attempt, const error& ca
     attempt.may_wait = captures_.may_record_all();  // beside captures that were seen
   shortage_ladder ladder;
   const auto again = [&] {
-    assume_held(rank::growth);
+    assume_locked(rank::growth);
     return ladder.waits_begun == 0 ? grow_from_passed(attempt) : grow_after_wait(attempt);
   };
   const result<address> grown = retry_while_short(result<address>{cause}, again, [&] {
-    assume_held(rank::growth);
+    assume_locked(rank::growth);
     return relieve(attempt, ladder);
   });
   check(grown || ladder.has_asked, "a request is given up before anything was tried");
@@ -133,7 +133,7 @@ result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
   check(may_alias_ || !effort.may_move, "memory moves that can be mapped only once");
   const std::uint64_t footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
   const auto grow_once = [&]() -> result<address> {
-    assume_held(rank::growth);
+    assume_locked(rank::growth);
     const result<address> grown = try_growth(attempt.request, effort);
     if (grown || !attempt.request.is_aligned() || !is_shortage(grown.error().code)) return grown;
     growth_effort apart = effort;

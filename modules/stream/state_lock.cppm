@@ -9,9 +9,9 @@
 //     }
 //     cell.with([](auto& state) { return state.value(); });
 //
-// No reference to the state is there without a guard. table_lock(cell)->call() does not compile: the
-// lock would be held to the end of the statement, with all else that stands there. A free that was
-// deferred (pool_state, I7) is finished before the tables are seen: warm_lock shows none, table_lock
+// A guard gives the only reference to the state. table_lock(cell)->call() does not compile: it
+// would take the lock to the end of the statement, with all else that stands there. A free that was
+// deferred (pool_state, I7) is finished before a table is read: warm_lock reads none, table_lock
 // finishes it first.
 //
 // The state has the lock, beside what each holder reads first: what is read without the lock around

@@ -440,21 +440,21 @@ status stream_clock::finish_all() {
   check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
   if (time_.marks_all()) {
     const status marked = try_to_close([&] {
-      assume_held(rank::growth);
+      assume_locked(rank::growth);
       return record_batches();
     });
     if (!marked) return marked;
   }
   if (!entry_.names_streams()) {
     return try_to_close([&] {
-      assume_held(rank::growth);
+      assume_locked(rank::growth);
       return finish_all_work();
     });
   }
   const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
   for (std::uint32_t stream = 0; stream < streams; ++stream) {
     const status waited = try_to_close([&] {
-      assume_held(rank::growth);
+      assume_locked(rank::growth);
       const result<bool> finished = finish(stream);
       return finished ? status{} : status{finished.error()};
     });
