@@ -65,7 +65,7 @@ result<address> stream_pool::take_for_capture(const stream_request& request, slo
   growth_effort exactly{.may_move = false, .use_all_free = true};
   const auto grow_once = [&] {
     assume_locked(rank::growth);
-    return try_growth(request, exactly);
+    return parts_->growth.try_grow(request, exactly);
   };
   bool is_drained = false;
   events_.note_growth(request, history_kind::grow, {});

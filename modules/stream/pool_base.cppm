@@ -6,6 +6,7 @@ export module vmm.stream:pool_base;
 
 import vmm.backend;
 import vmm.optimizer;
+import vmm.std;
 import vmm.sync;
 import :capture_watch;
 import :front;
@@ -29,6 +30,7 @@ struct pool_lower {
   notifier& notices;
   pool_history& events;
   sync::atomic<front_set*>& fronts;  ///< the state's, once it has any
+  const sync::atomic<std::uint64_t>& expected_limit_bytes;
 };
 
 struct pool_base : pool_lower {

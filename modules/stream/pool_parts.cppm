@@ -10,6 +10,7 @@ import vmm.optimizer;
 import :block_rights;
 import :memory_reuse;
 import :pool_base;
+import :pool_growth;
 import :reclaimer;
 import :stream_clock;
 
@@ -22,7 +23,8 @@ struct pool_parts {
         clock({lower, core}),
         rights({lower, core}, clock),
         reclaim({lower, core}, clock, rights),
-        reuse({lower, core}, clock, rights) {}
+        reuse({lower, core}, clock, rights),
+        growth({lower, core}, clock, reclaim) {}
   pool_parts(const pool_parts&) = delete;
   pool_parts& operator=(const pool_parts&) = delete;
 
@@ -31,6 +33,7 @@ struct pool_parts {
   block_rights rights;
   reclaimer reclaim;
   memory_reuse reuse;
+  pool_growth growth;
 };
 
 }  // namespace vmm

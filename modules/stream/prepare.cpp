@@ -157,80 +157,6 @@ void growth_planner::commit_ahead(const growth_plan& plan) noexcept {
   --state_.totals().grown_count;  // of requests
 }
 
-// ---- steps ---------------------------------------------------------------------------
-
-// Whether the request needs no growth now, nor a wait.
-result<bool> stream_pool::is_served(const stream_request& request) {
-  check(request.count_granules != 0, "no granule is announced");
-  std::array<stream_point, handles_max> others;
-  std::size_t count = 0;
-  {
-    const table_lock state(state_);
-    bool is_found = false;
-    state->for_each_segment([&](const segment& in) {
-      is_found = is_found || in.find_free(request) != region_id::none;
-    });
-    if (is_found) return true;
-    count = state->other_stream_candidates(request, others);
-  }
-  check(count <= others.size(), "more streams are asked than there is room for");
-  for (const stream_point& point : std::span(others).first(count)) {
-    if (status asked = parts_->clock.poll(point); !asked) return asked.error();
-    if (state_.with([&](auto& state) { return state.progress().passed(point); })) return true;
-  }
-  return false;
-}
-
-// True where there may be more to do. The stream is looked for anew: others may forget it between
-// two steps.
-result<bool> stream_pool::prepare_step(preparation& work, prepare_report& report) {
-  check(work.count_granules != 0, "no granule is announced");
-  const growth_guard growing(entry_);
-  const named_stream named(entry_, driver_->feature_set().canonical(work.stream));
-  if (state_.is_suspended()) return memory_suspended;
-  check(entry_.may_name(entry_.named()), "a request that is announced does not name its stream");
-  const result<std::uint32_t> number = parts_->clock.enter(work.stream);
-  if (!number) return number.error();
-  const stream_request wanted{work.count_granules, *number};
-  const result<bool> served = is_served(wanted);
-  if (!served) return served;
-  work.is_served = *served;
-  if (*served) return false;
-  const lending_pause pause(state_, front_memory::stays);
-  growth_effort effort{.may_move = may_alias_};
-  effort.footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
-  effort.limit_bytes = limit_bytes();
-  result<growth_plan> plan =
-      state_.with([&](auto& state) { return growth_planner(state).plan_ahead(wanted, effort); });
-  if (plan && plan->target_granules != 0) return map_ahead(*plan, report);
-  if (plan) {
-    if (std::exchange(work.has_asked, true)) return false;
-    const status asked = parts_->clock.poll_all();
-    return asked ? result<bool>{true} : asked.error();
-  }
-  const bool is_short_of_addresses = plan.error().code == errc::out_of_addresses;
-  if (!is_short_of_addresses || std::exchange(work.has_reserved, true)) return plan.error();
-  const status added = add_segment(wanted.size_bytes() + 2 * options_.rules.handle_bytes);
-  return added ? result<bool>{true} : added.error();
-}
-
-// The driver's part of a step.
-result<bool> stream_pool::map_ahead(growth_plan& plan, prepare_report& report) {
-  check(plan.waits.empty(), "a stream is made to wait beside its requests");
-  const std::uint64_t mark = parts_->core.memory.creation_mark();
-  if (const status mapped = map_planned(plan); !mapped) {
-    parts_->reclaim.release_created(mark);
-    return mapped.error();
-  }
-  {
-    const table_lock state(state_);
-    growth_planner(*state).commit_ahead(plan);
-  }
-  report.created_bytes += plan.create_granules * granule_bytes;
-  report.moved_bytes += plan.moved_granules * granule_bytes;
-  return true;
-}
-
 prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stream) {
   prepare_report report;
   report.left_bytes = size_bytes;
@@ -246,14 +172,7 @@ prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stre
     report.failure = fits.error();
     return report;
   }
-  preparation work{.stream = stream, .count_granules = *count};
-  const std::uint32_t page_granules =
-      state_.with([](auto& state) { return state.sizes().page_granules; });
-  result<bool> more = true;
-  // Each step adds a page at least, but for one that reserves addresses and one that asks.
-  for (std::uint32_t left = *count / page_granules + 4; left != 0 && more && *more; --left)
-    more = prepare_step(work, report);
-  report.left_bytes = work.is_served ? 0 : missing_bytes(work);
+  const status more = parts_->growth.make_ready(*count, stream, report);
   check(report.left_bytes <= std::max(size_bytes, *count * granule_bytes),
         "more is left than was asked for");
   if (more) parts_->reclaim.unmap_ahead(report);
@@ -266,21 +185,8 @@ prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stre
     report.created_bytes = 0;
   }
   const growth_guard growing(entry_);
-  report.failure = with_figures(report.failure, size_bytes);
+  report.failure = parts_->growth.with_figures(report.failure, size_bytes);
   return report;
-}
-
-std::uint64_t stream_pool::missing_bytes(const preparation& work) {
-  const table_lock state(state_);
-  const std::uint32_t number = state->find_stream(work.stream);
-  std::uint32_t largest = 0;
-  if (number != pool_state::no_stream) {
-    state->for_each_segment([&](const segment& in) {
-      largest = std::max(largest, in.regions().largest(kind_of(number)));
-    });
-  }
-  check(work.count_granules != 0, "nothing is made ready for");
-  return (work.count_granules - std::min(largest, work.count_granules)) * granule_bytes;
 }
 
 }  // namespace vmm

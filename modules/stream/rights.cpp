@@ -92,7 +92,7 @@ result<address> stream_pool::allocate_apart(const stream_request& request, relie
   shortage_ladder ladder;
   const auto grow_once = [&] {
     assume_locked(rank::growth);
-    return try_growth(request, effort);
+    return parts_->growth.try_grow(request, effort);
   };
   const auto give_back = [&]() -> result<bool> {
     assume_locked(rank::growth);

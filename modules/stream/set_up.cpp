@@ -39,13 +39,13 @@ status stream_pool::set_up() {
   if (is_ready()) return {};
   if (parts_ == nullptr) {
     if (status made = make_parts(); !made) return made;
-    may_alias_ = driver_->feature_set().alias != alias_level::none;
   }
   if (!gate_watch_.listen())
     return refuse(errc::out_of_host_memory, "no host memory is left to listen for forks");
   check(parts_ != nullptr, "a pool opens without the parts that it works with");
   check_first_line();
-  if (status mapped = map_first_pages(); !mapped) return mapped;  // last: no failure maps twice
+  if (status mapped = parts_->growth.map_first_pages(); !mapped)
+    return mapped;  // last: no failure maps twice
   gate_.open(gate_reason::not_set_up);
   check(is_ready(), "a pool was set up and is not ready");
   events_.publish();
@@ -128,8 +128,8 @@ status stream_pool::make_parts() {
     auto state = std::make_unique<pool_state>(setup);
     if (!sees_all_ && options_.fronts != front_rule::never) state->permit_fronts();
     state->progress().set_default_alias(stream_handle{driver_->feature_set().default_stream_alias});
-    const pool_lower lower{*driver_,  options_, gate_,   state_, entry_,
-                           captures_, notices_, events_, fronts_};
+    const pool_lower lower{*driver_,  options_, gate_,   state_,  entry_,
+                           captures_, notices_, events_, fronts_, expected_limit_bytes_};
     parts_ = std::make_unique<pool_parts>(driver_, core, lower);
     events_.begin(*state, parts_->core);
     state_.set(std::move(state));
@@ -137,34 +137,6 @@ status stream_pool::make_parts() {
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a pool");
   }
-}
-
-status stream_pool::map_first_pages() {
-  check(parts_ != nullptr && !is_ready(), "the first pages are mapped late");
-  if (options_.page_count == 0) return {};
-  const std::uint64_t page_bytes =
-      state_.with([](auto& state) { return state.sizes().page_bytes; });
-  const std::uint64_t segment_bytes =
-      state_.with([](auto& state) { return state.sizes().segment_bytes; });
-  if (options_.page_count > segment_bytes / page_bytes)
-    return refuse(errc::bad_option, "the pages to map first do not fit into the address space");
-  const result<std::uint32_t> stream = parts_->clock.enter(options_.first_stream);
-  if (!stream) return stream.error();
-  const std::uint64_t size_bytes = options_.page_count * page_bytes;
-  const stream_request request{granules_in(size_bytes), *stream};
-  check(request.size_bytes() == size_bytes, "the pages to map first are more than can be counted");
-  result<growth_plan> plan = plan_growth(request, {.may_move = false});
-  if (!plan) return plan.error();
-  const std::uint64_t mark = parts_->core.memory.creation_mark();
-  if (const status mapped = map_planned(*plan); !mapped) {
-    parts_->reclaim.release_created(mark);
-    return is_shortage(mapped.error().code) ? with_figures(mapped.error(), size_bytes) : mapped;
-  }
-  {
-    const table_lock state(state_);
-    growth_planner(*state).commit_free(*plan);
-  }
-  return {};
 }
 
 // ---- the end -----------------------------------------------------------------------

@@ -128,17 +128,19 @@ result<address> stream_pool::grow_after_wait(growth_attempt& attempt) {
 // An aligned block behind free memory of its stream may take a page more than in a place of its
 // own.
 result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
-  growth_effort effort{
-      .may_move = may_alias_ && attempt.may_wait, .use_all_free = true, .refusal = attempt.refusal};
-  check(may_alias_ || !effort.may_move, "memory moves that can be mapped only once");
+  growth_effort effort{.may_move = parts_->growth.may_alias() && attempt.may_wait,
+                       .use_all_free = true,
+                       .refusal = attempt.refusal};
+  check(parts_->growth.may_alias() || !effort.may_move,
+        "memory moves that can be mapped only once");
   const std::uint64_t footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
   const auto grow_once = [&]() -> result<address> {
     assume_locked(rank::growth);
-    const result<address> grown = try_growth(attempt.request, effort);
+    const result<address> grown = parts_->growth.try_grow(attempt.request, effort);
     if (grown || !attempt.request.is_aligned() || !is_shortage(grown.error().code)) return grown;
     growth_effort apart = effort;
     apart.apart = true;
-    return try_growth(attempt.request, apart);
+    return parts_->growth.try_grow(attempt.request, apart);
   };
   bool is_drained = false;
   const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
@@ -199,7 +201,7 @@ status stream_pool::check_can_fit(const slow_call& call) {
   attempt.request.stream = *number;
   const error& why = is_over_budget ? budget_spent : device_full;
   report_shortage(attempt, why);
-  return with_figures(why, call.size_bytes);
+  return parts_->growth.with_figures(why, call.size_bytes);
 }
 
 // What was created goes back, and the error says how much there was.
@@ -209,31 +211,7 @@ result<address> stream_pool::end_failed(const slow_call& call, const error& why)
   if (!call.created_mark && !is_short) return why;
   const growth_guard growing(entry_);
   if (call.created_mark) parts_->reclaim.release_created(*call.created_mark);
-  return is_short ? with_figures(why, call.size_bytes) : why;
-}
-
-error stream_pool::with_figures(const error& why, std::uint64_t size_bytes) {
-  if (why.figures.requested_bytes != 0) return why;
-  check(size_bytes != 0 && parts_ != nullptr, "memory is short for no request");
-  error told = why;
-  shortage_figures& figures = told.figures;
-  figures.requested_bytes = size_bytes;
-  figures.footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
-  figures.largest_free_bytes =
-      state_.with([](const auto& state) { return state.largest_free_bytes(); });
-  if (why.code == errc::over_budget && options_.budget_bytes != 0) {
-    figures.used_bytes = figures.footprint_bytes;
-    figures.limit_bytes = options_.budget_bytes;
-  } else if (why.code == errc::out_of_memory) {
-    const std::optional<memory_info> device = parts_->core.memory.query_device();
-    if (device) figures.limit_bytes = device->total_bytes;
-    if (device) figures.used_bytes = device->used_bytes();
-  } else if (why.code == errc::out_of_addresses) {
-    const pool_statistics now = state_.with([](const auto& state) { return state.statistics(); });
-    figures.used_bytes = now.reserved_bytes - now.hole_bytes;
-    figures.limit_bytes = now.reserved_bytes;
-  }
-  return told;
+  return is_short ? parts_->growth.with_figures(why, call.size_bytes) : why;
 }
 
 // ---- other allocators ----------------------------------------------------------------

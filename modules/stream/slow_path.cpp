@@ -26,12 +26,6 @@ constexpr std::size_t reap_count_max = 64;  // by one growth that is not short o
 // the average, and not all that the one before it has left.
 constexpr std::size_t surplus_share = 64;
 
-// Whether an error of a reservation says that a smaller one may succeed.
-bool smaller_may_do(errc code) noexcept {
-  check(code != errc::none, "a reservation that succeeded is to be made smaller");
-  return code == errc::out_of_addresses || code == errc::out_of_memory;
-}
-
 }  // namespace
 
 // ---- allocate and free -------------------------------------------------------------
@@ -178,7 +172,7 @@ result<std::uint32_t> stream_pool::count_granules(std::uint64_t size_bytes) {
       state_.with([&](auto& state) { return state.granules_for(size_bytes); });
   check(count * granule_bytes >= size_bytes || count == 0, "a request is rounded down");
   if (count != 0) return count;
-  return with_figures(
+  return parts_->growth.with_figures(
       refuse(errc::out_of_addresses, "the request is larger than a stretch of addresses can be"),
       size_bytes);
 }
@@ -222,160 +216,11 @@ result<address> stream_pool::grow_by_steps(growth_attempt& attempt) {
     const result<address> waited = parts_->reuse.behind_wait(attempt, {});
     if (!waited || *waited) return waited;
   }
-  growth_effort effort{.may_move = may_alias_ && attempt.may_wait};
-  const result<address> grown = try_growth(attempt.request, effort);
+  growth_effort effort{.may_move = parts_->growth.may_alias() && attempt.may_wait};
+  const result<address> grown = parts_->growth.try_grow(attempt.request, effort);
   attempt.refusal = effort.refusal;
   if (grown || !is_shortage(grown.error().code)) return grown;
   return grow_short(attempt, grown.error());
-}
-
-result<address> stream_pool::try_growth(const stream_request& request, growth_effort& effort) {
-  result<growth_plan> plan = plan_growth(request, effort);
-  if (!plan) return plan.error();
-  if (!may_succeed(*plan, effort)) {
-    {
-      const table_lock state(state_);
-      growth_planner(*state).abandon(*plan, 0);
-    }
-    return *effort.refusal;
-  }
-  if (const status mapped = map_planned(*plan); !mapped) {
-    if (mapped.error().code == errc::out_of_memory) effort.refusal = mapped.error();
-    return mapped.error();
-  }
-  check(plan->request.block_granules() == request.block_granules(),
-        "a plan is for another request");
-  return state_.with([&](auto& state) { return growth_planner(state).commit(*plan); });
-}
-
-// After the driver has refused memory once: creating many handles in vain takes long.
-bool stream_pool::may_succeed(const growth_plan& plan, const growth_effort& effort) {
-  if (!effort.refusal || plan.create_granules == 0) return true;
-  check(effort.refusal->code == errc::out_of_memory, "another failure is taken for a shortage");
-  check(!plan.slots.empty() || !plan.waits.empty() || plan.target_granules != 0,
-        "a plan has no target");
-  return parts_->core.memory.may_have(
-      {plan.create_granules * granule_bytes, plan.handle_granules * granule_bytes});
-}
-
-// What is mapped is the caller's to commit. A plan that fails is abandoned.
-status stream_pool::map_planned(growth_plan& plan) {
-  check(plan.target_granules != 0, "a plan maps nothing");
-  growth_outcome outcome = carry_out(plan);
-  check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
-  check(!outcome.done || !plan.slots.empty(), "a target is mapped that has no slot");
-  if (outcome.done) return {};
-  {
-    const table_lock state(state_);
-    growth_planner(*state).abandon(plan, outcome.standing_count);
-  }
-  parts_->core.memory.give_back(outcome.fresh, 0);
-  return outcome.done;
-}
-
-// Physical memory that the pool may have; 0: nobody says.
-std::uint64_t stream_pool::limit_bytes() const noexcept {
-  if (options_.budget_bytes != 0) return options_.budget_bytes;
-  return expected_limit_bytes_.load(std::memory_order_relaxed);
-}
-
-// Claims what the growth takes. Where no hole is large enough, stale mappings go first, then more
-// addresses are reserved. Where none are left, or they do not help, no more is created than is
-// needed: what is more is a wish, for which no hole that serves is passed over.
-result<growth_plan> stream_pool::plan_growth(const stream_request& request, growth_effort effort) {
-  effort.footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
-  effort.limit_bytes = limit_bytes();
-  constexpr int tries_max = 4;
-  error cause;
-  for (int tries = 0; tries < tries_max; ++tries) {
-    std::uint64_t stale = 0;
-    {
-      const table_lock state(state_);
-      result<growth_plan> planned = growth_planner(*state).plan(request, effort);
-      check(!planned || planned->at.value != 0, "a growth has no address");
-      if (planned || planned.error().code != errc::out_of_addresses) return planned;
-      if (!effort.needed_only) cause = planned.error();
-      stale = state->records().stale_count();
-    }
-    if (effort.needed_only) break;
-    if (tries == 0 && stale != 0) {
-      parts_->reclaim.unmap_stale(stale);
-      continue;
-    }
-    const status added = add_segment(request.size_bytes());
-    if (!added && !smaller_may_do(added.error().code)) return added.error();
-    if (!added) cause = added.error();
-    effort.needed_only = !added || tries + 2 == tries_max;
-  }
-  check(smaller_may_do(cause.code), "addresses are short, and another error is answered");
-  return cause;
-}
-
-status stream_pool::add_segment(std::uint64_t needed_bytes) {
-  const std::uint64_t page_bytes =
-      state_.with([](auto& state) { return state.sizes().page_bytes; });
-  std::uint64_t size_bytes = state_.with([](auto& state) { return state.sizes().segment_bytes; });
-  const std::uint64_t least_bytes =
-      std::min(round_up(needed_bytes, page_bytes) + page_bytes * 64, size_bytes);
-  check(least_bytes <= size_bytes && least_bytes % page_bytes == 0,
-        "the least segment is larger than any, or holds a part of a page");
-  for (;;) {
-    check(size_bytes >= least_bytes && size_bytes % page_bytes == 0,
-          "less is reserved than is needed, or a part of a page");
-    const result<extent> space = parts_->core.space.allocate({size_bytes, 0});
-    if (space) {
-      check(space->range.size_bytes == size_bytes, "a reservation has another size than asked for");
-      const status added = state_.with([&](auto& state) { return state.add_segment(*space); });
-      if (!added) parts_->core.space.free(*space);
-      if (added) notices_.observe([&](block_watcher& who) { who.reserved(space->range); });
-      if (added) events_.note({history_kind::reserved, space->range});
-      return added;
-    }
-    if (!smaller_may_do(space.error().code) || size_bytes == least_bytes) return space.error();
-    const std::uint64_t half = size_bytes / 2 / page_bytes * page_bytes;
-    size_bytes = std::max(half, least_bytes);
-  }
-}
-
-// The driver's part of a plan. Nothing that is mapped has a last use of its own: what unfinished
-// work may use is waited for here.
-growth_outcome stream_pool::carry_out(growth_plan& plan) {
-  growth_outcome outcome;
-  outcome.done = carry_out_into(plan, outcome);
-  check(outcome.standing_count <= plan.slots.size(), "more is mapped than was planned");
-  check(!outcome.done || plan.slots.size() == plan.memories.size(), "a growth lost a slot");
-  events_.note_mapped(plan, outcome);
-  return outcome;
-}
-
-status stream_pool::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
-  if (plan.create_granules != 0) {
-    const std::uint64_t size_bytes = plan.create_granules * granule_bytes;
-    const std::uint64_t new_bytes_max = plan.handle_granules * granule_bytes;
-    if (status made = parts_->core.memory.acquire(size_bytes, so_far.fresh, new_bytes_max); !made)
-      return made;
-  }
-  for (const stream_point& point : plan.waits) {
-    if (status ordered = parts_->clock.order_behind(point, plan.request.stream); !ordered)
-      return ordered;
-  }
-  check(so_far.standing_count == 0, "a growth is carried out twice");
-  const status prepared =
-      state_.with([&](auto& state) { return growth_planner(state).prepare(plan, so_far.fresh); });
-  if (!prepared) return prepared;
-  notices_.moving(plan);
-  const remap_outcome mapped =
-      parts_->core.remaps.map({plan.at, std::span<physical_memory* const>(plan.memories), {}});
-  check(mapped.mapped_count <= plan.memories.size(), "more is mapped than was planned");
-  so_far.standing_count = mapped.result ? 0 : mapped.mapped_count;
-  if (!mapped.result) return mapped.result;
-  check(mapped.mapped_count == plan.memories.size(), "a piece of a growth was not mapped");
-  notices_.observe([&](block_watcher& who) {
-    for (const mapping_slot& slot : plan.slots)
-      who.mapped({state_.address_of(*slot.where), slot.of->memory->size_bytes});
-  });
-  notices_.mapped(plan);
-  return mapped.result;
 }
 
 }  // namespace vmm

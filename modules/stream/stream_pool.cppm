@@ -477,7 +477,6 @@ export class stream_pool {
   // What every call reads is on one cache line.
   void check_first_line() const noexcept;
   [[nodiscard]] status make_parts() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status map_first_pages() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status close() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   void give_addresses_back() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   void report_live() noexcept;
@@ -512,38 +511,6 @@ export class stream_pool {
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> grow_by_steps(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] std::uint64_t limit_bytes() const noexcept;
-  [[nodiscard]] result<growth_plan> plan_growth(const stream_request& request, growth_effort effort)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> try_growth(const stream_request& request, growth_effort& effort)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] bool may_succeed(const growth_plan& plan, const growth_effort& effort)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status map_planned(growth_plan& plan) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] growth_outcome carry_out(growth_plan& plan) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status carry_out_into(growth_plan& plan, growth_outcome& so_far)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status add_segment(std::uint64_t needed_bytes) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-
-  // ---- prepare.cpp ----
-  // A request that was announced, and how far its preparation has come.
-  struct preparation {
-    stream_handle stream = stream_handle::default_stream;
-    std::uint32_t count_granules = 0;
-    bool is_served = false;
-    bool has_asked = false;     // what every stream has finished is known
-    bool has_reserved = false;  // addresses, for this
-  };
-  [[nodiscard]] result<bool> is_served(const stream_request& request) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<bool> prepare_step(preparation& work, prepare_report& report)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<bool> map_ahead(growth_plan& plan, prepare_report& report)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] std::uint64_t missing_bytes(const preparation& work) VMM_EXCLUDES(rank::state);
 
   // ---- fronted_calls.cpp ----
   // No address, and false: the pool is to do it, or to say why it cannot.
@@ -585,8 +552,6 @@ export class stream_pool {
   [[nodiscard]] status check_can_fit(const slow_call& call) VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<address> end_failed(const slow_call& call, const error& why)
       VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes)
-      VMM_EXCLUDES(rank::state);
   [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes)
       VMM_EXCLUDES(rank::growth, rank::state);
   void report_shortage(growth_attempt& attempt, const error& cause) VMM_REQUIRES(rank::growth)
@@ -651,7 +616,6 @@ export class stream_pool {
   mutable growth_entry entry_;
   capture_watch captures_;
   sync::atomic<std::uint64_t> expected_limit_bytes_ = 0;
-  bool may_alias_ = false;
   // Of whoever has made the phase `changing`, until it ends; before growth's. Frees that fill.
   change_lock change_lock_;
   sync::atomic<std::uint64_t> changer_ = 0;  // the thread

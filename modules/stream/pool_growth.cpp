@@ -1,0 +1,335 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.stream;
+
+import vmm.backend;
+import vmm.history;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.reservation;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.va;
+
+namespace vmm {
+
+namespace {
+
+constexpr std::size_t others_max = 64;
+
+// Whether an error of a reservation says that a smaller one may succeed.
+bool smaller_may_do(errc code) noexcept {
+  check(code != errc::none, "a reservation that succeeded is to be made smaller");
+  return code == errc::out_of_addresses || code == errc::out_of_memory;
+}
+
+}  // namespace
+
+// ---- growth ------------------------------------------------------------------------------
+
+result<address> pool_growth::try_grow(const stream_request& request, growth_effort& effort) {
+  result<growth_plan> plan = make_plan(request, effort);
+  if (!plan) return plan.error();
+  if (!may_succeed(*plan, effort)) {
+    {
+      const table_lock state(state_);
+      growth_planner(*state).abandon(*plan, 0);
+    }
+    return *effort.refusal;
+  }
+  if (const status mapped = map_planned(*plan); !mapped) {
+    if (mapped.error().code == errc::out_of_memory) effort.refusal = mapped.error();
+    return mapped.error();
+  }
+  check(plan->request.block_granules() == request.block_granules(),
+        "a plan is for another request");
+  return state_.with([&](auto& state) { return growth_planner(state).commit(*plan); });
+}
+
+// After the driver has refused memory once: creating many handles in vain takes long.
+bool pool_growth::may_succeed(const growth_plan& plan, const growth_effort& effort) {
+  if (!effort.refusal || plan.create_granules == 0) return true;
+  check(effort.refusal->code == errc::out_of_memory, "another failure is taken for a shortage");
+  check(!plan.slots.empty() || !plan.waits.empty() || plan.target_granules != 0,
+        "a plan has no target");
+  return memory_.may_have(
+      {plan.create_granules * granule_bytes, plan.handle_granules * granule_bytes});
+}
+
+// What is mapped is the caller's to commit. A plan that fails is abandoned.
+status pool_growth::map_planned(growth_plan& plan) {
+  check(plan.target_granules != 0, "a plan maps nothing");
+  growth_outcome outcome = carry_out(plan);
+  check(!outcome.done || outcome.standing_count == 0,
+        "pool_growth I1: a growth both failed and did not");
+  check(!outcome.done || !plan.slots.empty(), "a target is mapped that has no slot");
+  if (outcome.done) return {};
+  {
+    const table_lock state(state_);
+    growth_planner(*state).abandon(plan, outcome.standing_count);
+  }
+  memory_.give_back(outcome.fresh, 0);
+  return outcome.done;
+}
+
+// Physical memory that the pool may have; 0: nobody says.
+std::uint64_t pool_growth::limit_bytes() const noexcept {
+  if (options_.budget_bytes != 0) return options_.budget_bytes;
+  return expected_limit_bytes_.load(std::memory_order_relaxed);
+}
+
+// Claims what the growth takes. Where no hole is large enough, stale mappings go first, then more
+// addresses are reserved. Where none are left, or they do not help, no more is created than is
+// needed: what is more is a wish, for which no hole that serves is passed over.
+result<growth_plan> pool_growth::make_plan(const stream_request& request, growth_effort effort) {
+  effort.footprint_bytes = memory_.statistics().footprint_bytes;
+  effort.limit_bytes = limit_bytes();
+  constexpr int tries_max = 4;
+  error cause;
+  for (int tries = 0; tries < tries_max; ++tries) {
+    std::uint64_t stale = 0;
+    {
+      const table_lock state(state_);
+      result<growth_plan> planned = growth_planner(*state).plan(request, effort);
+      check(!planned || planned->at.value != 0, "a growth has no address");
+      if (planned || planned.error().code != errc::out_of_addresses) return planned;
+      if (!effort.needed_only) cause = planned.error();
+      stale = state->records().stale_count();
+    }
+    if (effort.needed_only) break;
+    if (tries == 0 && stale != 0) {
+      reclaim_.unmap_stale(stale);
+      continue;
+    }
+    const status added = add_segment(request.size_bytes());
+    if (!added && !smaller_may_do(added.error().code)) return added.error();
+    if (!added) cause = added.error();
+    effort.needed_only = !added || tries + 2 == tries_max;
+  }
+  check(smaller_may_do(cause.code), "addresses are short, and another error is answered");
+  return cause;
+}
+
+status pool_growth::add_segment(std::uint64_t needed_bytes) {
+  const std::uint64_t page_bytes =
+      state_.with([](auto& state) { return state.sizes().page_bytes; });
+  std::uint64_t size_bytes = state_.with([](auto& state) { return state.sizes().segment_bytes; });
+  const std::uint64_t least_bytes =
+      std::min(round_up(needed_bytes, page_bytes) + page_bytes * 64, size_bytes);
+  check(least_bytes <= size_bytes && least_bytes % page_bytes == 0,
+        "the least segment is larger than any, or holds a part of a page");
+  for (;;) {
+    check(size_bytes >= least_bytes && size_bytes % page_bytes == 0,
+          "less is reserved than is needed, or a part of a page");
+    const result<extent> space = space_.allocate({size_bytes, 0});
+    if (space) {
+      check(space->range.size_bytes == size_bytes, "a reservation has another size than asked for");
+      const status added = state_.with([&](auto& state) { return state.add_segment(*space); });
+      if (!added) space_.free(*space);
+      if (added) notices_.observe([&](block_watcher& who) { who.reserved(space->range); });
+      if (added) events_.note({history_kind::reserved, space->range});
+      return added;
+    }
+    if (!smaller_may_do(space.error().code) || size_bytes == least_bytes) return space.error();
+    const std::uint64_t half = size_bytes / 2 / page_bytes * page_bytes;
+    size_bytes = std::max(half, least_bytes);
+  }
+}
+
+// The driver's part of a plan. Nothing that is mapped has a last use of its own: what unfinished
+// work may use is waited for here.
+growth_outcome pool_growth::carry_out(growth_plan& plan) {
+  growth_outcome outcome;
+  outcome.done = carry_out_into(plan, outcome);
+  check(outcome.standing_count <= plan.slots.size(), "more is mapped than was planned");
+  check(!outcome.done || plan.slots.size() == plan.memories.size(), "a growth lost a slot");
+  events_.note_mapped(plan, outcome);
+  return outcome;
+}
+
+status pool_growth::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
+  if (plan.create_granules != 0) {
+    const std::uint64_t size_bytes = plan.create_granules * granule_bytes;
+    const std::uint64_t new_bytes_max = plan.handle_granules * granule_bytes;
+    if (status made = memory_.acquire(size_bytes, so_far.fresh, new_bytes_max); !made) return made;
+  }
+  for (const stream_point& point : plan.waits) {
+    if (status ordered = clock_.order_behind(point, plan.request.stream); !ordered) return ordered;
+  }
+  check(so_far.standing_count == 0, "a growth is carried out twice");
+  const status prepared =
+      state_.with([&](auto& state) { return growth_planner(state).prepare(plan, so_far.fresh); });
+  if (!prepared) return prepared;
+  notices_.moving(plan);
+  const remap_outcome mapped =
+      remaps_.map({plan.at, std::span<physical_memory* const>(plan.memories), {}});
+  check(mapped.mapped_count <= plan.memories.size(), "more is mapped than was planned");
+  so_far.standing_count = mapped.result ? 0 : mapped.mapped_count;
+  if (!mapped.result) return mapped.result;
+  check(mapped.mapped_count == plan.memories.size(), "a piece of a growth was not mapped");
+  notices_.observe([&](block_watcher& who) {
+    for (const mapping_slot& slot : plan.slots)
+      who.mapped({state_.address_of(*slot.where), slot.of->memory->size_bytes});
+  });
+  notices_.mapped(plan);
+  return mapped.result;
+}
+
+status pool_growth::map_first_pages() {
+  check(gate_.is_closed_by(gate_reason::not_set_up), "the first pages are mapped late");
+  if (options_.page_count == 0) return {};
+  const std::uint64_t page_bytes =
+      state_.with([](auto& state) { return state.sizes().page_bytes; });
+  const std::uint64_t segment_bytes =
+      state_.with([](auto& state) { return state.sizes().segment_bytes; });
+  if (options_.page_count > segment_bytes / page_bytes)
+    return refuse(errc::bad_option, "the pages to map first do not fit into the address space");
+  const result<std::uint32_t> stream = clock_.enter(options_.first_stream);
+  if (!stream) return stream.error();
+  const std::uint64_t size_bytes = options_.page_count * page_bytes;
+  const stream_request request{granules_in(size_bytes), *stream};
+  check(request.size_bytes() == size_bytes, "the pages to map first are more than can be counted");
+  result<growth_plan> plan = make_plan(request, {.may_move = false});
+  if (!plan) return plan.error();
+  const std::uint64_t mark = memory_.creation_mark();
+  if (const status mapped = map_planned(*plan); !mapped) {
+    reclaim_.release_created(mark);
+    return is_shortage(mapped.error().code) ? with_figures(mapped.error(), size_bytes) : mapped;
+  }
+  {
+    const table_lock state(state_);
+    growth_planner(*state).commit_free(*plan);
+  }
+  return {};
+}
+
+error pool_growth::with_figures(const error& why, std::uint64_t size_bytes) {
+  if (why.figures.requested_bytes != 0) return why;
+  check(size_bytes != 0, "memory is short for no request");
+  error told = why;
+  shortage_figures& figures = told.figures;
+  figures.requested_bytes = size_bytes;
+  figures.footprint_bytes = memory_.statistics().footprint_bytes;
+  figures.largest_free_bytes =
+      state_.with([](const auto& state) { return state.largest_free_bytes(); });
+  if (why.code == errc::over_budget && options_.budget_bytes != 0) {
+    figures.used_bytes = figures.footprint_bytes;
+    figures.limit_bytes = options_.budget_bytes;
+  } else if (why.code == errc::out_of_memory) {
+    const std::optional<memory_info> device = memory_.query_device();
+    if (device) figures.limit_bytes = device->total_bytes;
+    if (device) figures.used_bytes = device->used_bytes();
+  } else if (why.code == errc::out_of_addresses) {
+    const pool_statistics now = state_.with([](const auto& state) { return state.statistics(); });
+    figures.used_bytes = now.reserved_bytes - now.hole_bytes;
+    figures.limit_bytes = now.reserved_bytes;
+  }
+  return told;
+}
+
+// ---- steps ---------------------------------------------------------------------------
+
+// Whether the request needs no growth now, nor a wait.
+result<bool> pool_growth::is_served(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is announced");
+  std::array<stream_point, others_max> others;
+  std::size_t count = 0;
+  {
+    const table_lock state(state_);
+    bool is_found = false;
+    state->for_each_segment([&](const segment& in) {
+      is_found = is_found || in.find_free(request) != region_id::none;
+    });
+    if (is_found) return true;
+    count = state->other_stream_candidates(request, others);
+  }
+  check(count <= others.size(), "more streams are asked than there is room for");
+  for (const stream_point& point : std::span(others).first(count)) {
+    if (status asked = clock_.poll(point); !asked) return asked.error();
+    if (state_.with([&](auto& state) { return state.progress().passed(point); })) return true;
+  }
+  return false;
+}
+
+// True where there may be more to do. The stream is looked for anew: others may forget it between
+// two steps.
+result<bool> pool_growth::prepare_step(preparation& work, prepare_report& report) {
+  check(work.count_granules != 0, "no granule is announced");
+  const growth_guard growing(entry_);
+  const named_stream named(entry_, driver_.feature_set().canonical(work.stream));
+  if (state_.is_suspended()) return memory_suspended;
+  check(entry_.may_name(entry_.named()), "a request that is announced does not name its stream");
+  const result<std::uint32_t> number = clock_.enter(work.stream);
+  if (!number) return number.error();
+  const stream_request wanted{work.count_granules, *number};
+  const result<bool> served = is_served(wanted);
+  if (!served) return served;
+  work.is_served = *served;
+  if (*served) return false;
+  const lending_pause pause(state_, front_memory::stays);
+  growth_effort effort{.may_move = may_alias_};
+  effort.footprint_bytes = memory_.statistics().footprint_bytes;
+  effort.limit_bytes = limit_bytes();
+  result<growth_plan> plan =
+      state_.with([&](auto& state) { return growth_planner(state).plan_ahead(wanted, effort); });
+  if (plan && plan->target_granules != 0) return map_ahead(*plan, report);
+  if (plan) {
+    if (std::exchange(work.has_asked, true)) return false;
+    const status asked = clock_.poll_all();
+    return asked ? result<bool>{true} : asked.error();
+  }
+  const bool is_short_of_addresses = plan.error().code == errc::out_of_addresses;
+  if (!is_short_of_addresses || std::exchange(work.has_reserved, true)) return plan.error();
+  const status added = add_segment(wanted.size_bytes() + 2 * options_.rules.handle_bytes);
+  return added ? result<bool>{true} : added.error();
+}
+
+// The driver's part of a step.
+result<bool> pool_growth::map_ahead(growth_plan& plan, prepare_report& report) {
+  check(plan.waits.empty(), "pool_growth I2: a stream is made to wait beside its requests");
+  const std::uint64_t mark = memory_.creation_mark();
+  if (const status mapped = map_planned(plan); !mapped) {
+    reclaim_.release_created(mark);
+    return mapped.error();
+  }
+  {
+    const table_lock state(state_);
+    growth_planner(*state).commit_ahead(plan);
+  }
+  report.created_bytes += plan.create_granules * granule_bytes;
+  report.moved_bytes += plan.moved_granules * granule_bytes;
+  return true;
+}
+
+status pool_growth::make_ready(std::uint32_t count_granules, stream_handle stream,
+                               prepare_report& report) {
+  preparation work{.stream = stream, .count_granules = count_granules};
+  const std::uint32_t page_granules =
+      state_.with([](auto& state) { return state.sizes().page_granules; });
+  result<bool> more = true;
+  // Each step adds a page at least, but for one that reserves addresses and one that asks.
+  for (std::uint32_t left = count_granules / page_granules + 4; left != 0 && more && *more; --left)
+    more = prepare_step(work, report);
+  report.left_bytes = work.is_served ? 0 : missing_bytes(work);
+  return more ? status{} : status{more.error()};
+}
+
+std::uint64_t pool_growth::missing_bytes(const preparation& work) {
+  const table_lock state(state_);
+  const std::uint32_t number = state->find_stream(work.stream);
+  std::uint32_t largest = 0;
+  if (number != pool_state::no_stream) {
+    state->for_each_segment([&](const segment& in) {
+      largest = std::max(largest, in.regions().largest(kind_of(number)));
+    });
+  }
+  check(work.count_granules != 0, "nothing is made ready for");
+  return (work.count_granules - std::min(largest, work.count_granules)) * granule_bytes;
+}
+
+}  // namespace vmm

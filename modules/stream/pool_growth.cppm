@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:pool_growth - makes the memory of a plan real: addresses, handles, mappings; for a
+// request, and ahead of one. Not exported.
+//
+// I1  A growth that fails leaves every block and every free region as it was.
+// I2  What a growth maps has no last use of its own: it waits for what unfinished work may use.
+//
+// Thread safety: all of it. Cost: driver calls by handles created and moved.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:pool_growth;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.reservation;
+import vmm.std;
+import vmm.sync;
+import :gate;
+import :geometry;
+import :growth_entry;
+import :growth_planner;
+import :locks;
+import :notifier;
+import :options;
+import :pool_base;
+import :pool_history;
+import :reclaimer;
+import :state_lock;
+import :statistics;
+import :stream_clock;
+
+namespace vmm {
+
+class pool_growth {
+ public:
+  pool_growth(const pool_base& base, stream_clock& clock, reclaimer& reclaim) noexcept
+      : driver_(base.driver),
+        options_(base.options),
+        gate_(base.gate),
+        state_(base.state),
+        entry_(base.entry),
+        notices_(base.notices),
+        events_(base.events),
+        expected_limit_bytes_(base.expected_limit_bytes),
+        memory_(base.core.memory),
+        space_(base.core.space),
+        remaps_(base.core.remaps),
+        clock_(clock),
+        reclaim_(reclaim),
+        may_alias_(base.driver.feature_set().alias != alias_level::none) {}
+  pool_growth(const pool_growth&) = delete;
+  pool_growth& operator=(const pool_growth&) = delete;
+
+  /// Whether memory that is mapped can be mapped elsewhere, and so move.
+  [[nodiscard]] bool may_alias() const noexcept { return may_alias_; }
+  /// New memory for the request. Errors: out_of_memory, over_budget, out_of_mappings,
+  /// out_of_addresses, out_of_host_memory, driver errors.
+  [[nodiscard]] result<address> try_grow(const stream_request& request, growth_effort& effort)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// The pages that the options want first, at set-up.
+  [[nodiscard]] status map_first_pages() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  /// Makes ready what a request will need that is to come, step by step: stream_pool::prepare().
+  [[nodiscard]] status make_ready(std::uint32_t count_granules, stream_handle stream,
+                                  prepare_report& report)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// The error, with the figures of the shortage.
+  [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes)
+      VMM_EXCLUDES(rank::state);
+
+ private:
+  // A request that was announced, and how far its preparation has come.
+  struct preparation {
+    stream_handle stream = stream_handle::default_stream;
+    std::uint32_t count_granules = 0;
+    bool is_served = false;
+    bool has_asked = false;     // what every stream has finished is known
+    bool has_reserved = false;  // addresses, for this
+  };
+
+  [[nodiscard]] std::uint64_t limit_bytes() const noexcept;
+  [[nodiscard]] result<growth_plan> make_plan(const stream_request& request, growth_effort effort)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] bool may_succeed(const growth_plan& plan, const growth_effort& effort)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status map_planned(growth_plan& plan) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] growth_outcome carry_out(growth_plan& plan) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status carry_out_into(growth_plan& plan, growth_outcome& so_far)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status add_segment(std::uint64_t needed_bytes) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<bool> is_served(const stream_request& request) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<bool> prepare_step(preparation& work, prepare_report& report)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  [[nodiscard]] result<bool> map_ahead(growth_plan& plan, prepare_report& report)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] std::uint64_t missing_bytes(const preparation& work) VMM_EXCLUDES(rank::state);
+
+  driver_interface& driver_;
+  const pool_options& options_;
+  const pool_gate& gate_;
+  state_cell& state_;
+  growth_entry& entry_;
+  notifier& notices_;
+  pool_history& events_;
+  const sync::atomic<std::uint64_t>& expected_limit_bytes_;
+  physical_pool& memory_;
+  reservation_space& space_;
+  remapper& remaps_;
+  stream_clock& clock_;
+  reclaimer& reclaim_;
+  const bool may_alias_;
+};
+
+}  // namespace vmm
