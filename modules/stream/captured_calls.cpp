@@ -69,7 +69,7 @@ bool stream_pool::may_mark_all() {
     if (is_gone) needs_all = true;
     if (!is_gone && (!captured || *captured)) return false;
   }
-  if (!needs_all || !parts_->time.marks_all()) return !needs_all;
+  if (!needs_all) return true;
   const sync::lock_guard<mark_lock> marking(mark_lock_);
   return check_nothing_captured().has_value();
 }

@@ -264,6 +264,10 @@ status stream_pool::mark_batch() {
   const bool is_one_event = parts_->time.marks_all();
   check(captures_announced_ == 0, "an event of all streams is recorded in a capture");
   result<ticket_ref> mark = is_one_event ? parts_->time.mark_all() : mark_known_streams();
+  if (!mark && is_lost(mark.error())) {
+    result<ticket_ref> all = parts_->time.cover_all();
+    if (all || all.error().code != errc::not_supported) mark = std::move(all);
+  }
   was_refused_.store(!mark && is_put_off(mark.error()) && is_one_event, std::memory_order_relaxed);
   if (!mark) return mark.error();
   const auto state = state_.lock();
@@ -292,7 +296,9 @@ result<ticket_ref> stream_pool::mark_known_streams() {
       answer = state->progress().ask(last);
       if (answer.is == point_answer::kind::passed) continue;
     }
-    result<ticket_ref> mark = mark_for(std::move(answer));
+    result<ticket_ref> mark = answer.is == point_answer::kind::unmarked
+                                  ? record(std::move(answer.order))
+                                  : std::move(answer.mark);
     if (!mark) return mark;
     check(marks.size() < marks.capacity(), "a mark has no room");
     marks.push_back(std::move(*mark));

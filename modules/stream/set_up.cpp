@@ -231,7 +231,7 @@ status stream_pool::finish_streams() {
   return {};
 }
 
-// False: the driver refuses the stream, and has no event of all work that could stand for it.
+// False: the driver refuses the stream, and has neither an event of all work nor a wait for it.
 result<bool> stream_pool::finish_stream(std::uint32_t stream) {
   stream_handle handle{};
   stream_point last;
@@ -252,7 +252,7 @@ result<bool> stream_pool::finish_stream(std::uint32_t stream) {
   // Asked about a stream that has gone, too.
   if (!captured && captured.error().code != errc::invalid_argument) return captured.error();
   const result<bool> finished = parts_->time.finish(handle);
-  if (finished) state_.with([&](auto& state) { state.progress().note_passed(last); });
+  if (finished && *finished) state_.with([&](auto& state) { state.progress().note_passed(last); });
   return finished;
 }
 

@@ -33,7 +33,7 @@ status stream_pool::poll_events(const stream_point& point) {
           "a mark covers a point and is not there");
   }
   if (answer.is == point_answer::kind::unmarked) {
-    const result<ticket_ref> fresh = record(std::move(answer.order));
+    const result<ticket_ref> fresh = mark_for(std::move(answer));
     if (!fresh) return is_capture_refusal(fresh.error()) ? status{} : status{fresh.error()};
     count =
         state_.with([&](auto& state) { return state.progress().marks_of(point.stream, marks); });
@@ -126,16 +126,15 @@ result<stream_pool::fresh_mark> stream_pool::make_mark(stream_handle stream) {
   return fresh_mark{*all, true};
 }
 
-// Behind all work of the device, where no capture is known that the event would spoil. The driver's
-// own refusal is that of a capture.
+// Behind all work of the device, where no capture is known that the event, or the wait in its
+// place, would spoil. The driver's own refusal is that of a capture.
 result<ticket_ref> stream_pool::mark_everything() {
   const sync::lock_guard<mark_lock> marking(mark_lock_);
   if (status quiet = check_nothing_captured(); !quiet) return quiet.error();
   check(captures_announced_ == 0, "an event of all streams is recorded in a capture");
-  check(parts_->time.marks_all(), "an event of all streams is recorded, and there is none");
-  result<ticket_ref> all = parts_->time.mark_all();
+  result<ticket_ref> all = parts_->time.cover_all();
   if (!all && is_put_off(all.error())) return stream_captured;
-  return all;
+  return all || all.error().code != errc::not_supported ? all : result<ticket_ref>{stream_lost};
 }
 
 // Of every stream, destroyed or not, and of streams that the pool does not know.
@@ -173,10 +172,15 @@ result<ticket_ref> stream_pool::mark_stream(stream_handle stream) {
   return fresh;
 }
 
-// A mark that covers the point: the oldest that does, or a new one; null where it has passed.
+// A mark that covers the point: the oldest that does, or a new one; null where it has passed. All
+// work is waited for where the driver refuses the stream and has no event in its place.
 result<ticket_ref> stream_pool::mark_for(point_answer&& answer) {
-  if (answer.is == point_answer::kind::unmarked) return record(std::move(answer.order));
-  return std::move(answer.mark);
+  if (answer.is != point_answer::kind::unmarked) return std::move(answer.mark);
+  result<ticket_ref> made = record(std::move(answer.order));
+  if (made || !is_lost(made.error())) return made;
+  check(!parts_->time.marks_all(), "a stream is lost that an event of all work covers");
+  if (status finished = finish_all_work(); !finished) return finished.error();
+  return ticket_ref{};
 }
 
 // ---- waiting -----------------------------------------------------------------------

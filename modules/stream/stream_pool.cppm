@@ -512,6 +512,7 @@ export class stream_pool {
   // Out of line: what it needs is no part of a free's stack.
   [[nodiscard]] status free_on_new_stream(pool_state& state, address at, stream_handle stream);
   [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes);
+  [[nodiscard]] error refuse_too_large(std::uint64_t size_bytes);
   [[nodiscard]] result<address> reuse(const stream_request& request);
   [[nodiscard]] result<address> reuse_passed(const stream_request& request,
                                              std::span<const stream_point> others);
@@ -719,10 +720,10 @@ export class stream_pool {
   [[nodiscard]] bool unmap_if_passed(mapping& taken);
   void reap_in_steps();
   [[nodiscard]] status unmap(mapping& gone, remap_kind kind);
-  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes);
+  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes = nullptr);
   [[nodiscard]] status unmap_handle(handle_record& gone);
-  [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed);
-  [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes);
+  [[nodiscard]] status claim_idle(free_handle_walk& walk, std::vector<handle_record*>& claimed);
+  [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes, std::uint64_t& waiting_bytes);
 
   driver_ref driver_;
   use_of driver_use_;

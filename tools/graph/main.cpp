@@ -133,6 +133,7 @@ void show_rules(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle cap
       {"query_event", [&] { return status_of(driver.query_event(event)); }},
       {"synchronize_event", [&] { return driver.synchronize_event(event); }},
       {"synchronize_stream", [&] { return driver.synchronize_stream(other); }},
+      {"synchronize_all", [&] { return driver.synchronize_all(); }},
       {"query_memory", [&] { return status_of(driver.query_memory(driver.home())); }},
       {"query_capture", [&] { return status_of(driver.query_capture(other)); }},
   };
