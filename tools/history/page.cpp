@@ -60,6 +60,45 @@ namespace {
   return out;
 }
 
+// What the page's numbers hold without rounding.
+constexpr std::uint64_t page_number_max = std::uint64_t{1} << 53;
+
+[[nodiscard]] bool has_address(history_kind kind) noexcept {
+  return kind < history_kind::grow || kind == history_kind::served;
+}
+
+// A history whose addresses are too high for the page, with addresses that are lower by a multiple
+// of 1 GiB, which a fact names. Others are returned as they are.
+[[nodiscard]] history lowered(const history& taken) {
+  std::uint64_t lowest = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t highest = 0;
+  const auto see = [&](std::uint64_t at) {
+    if (at == 0) return;
+    lowest = std::min(lowest, at);
+    highest = std::max(highest, at);
+  };
+  for (const history_event& each : taken.events) {
+    if (has_address(each.kind)) see(each.at.value);
+  }
+  for (const history_region& each : taken.regions) see(each.where.base.value);
+  for (const history_mapping& each : taken.mappings) see(each.where.base.value);
+  history out = taken;
+  if (highest < page_number_max || highest - lowest > page_number_max / 2) return out;
+  const std::uint64_t offset = (lowest >> 30 << 30) - (std::uint64_t{1} << 30);
+  const auto lower = [&](std::uint64_t& at) { at -= at >= offset ? offset : 0; };
+  for (history_event& each : out.events) {
+    if (!has_address(each.kind)) continue;
+    lower(each.at.value);
+    const bool has_other = each.kind == history_kind::resized ||
+                           each.kind == history_kind::mapped || each.kind == history_kind::remapped;
+    if (has_other) lower(each.detail);
+  }
+  for (history_region& each : out.regions) lower(each.where.base.value);
+  for (history_mapping& each : out.mappings) lower(each.where.base.value);
+  out.facts.push_back({"addresses_shown_from", hexadecimal(offset)});
+  return out;
+}
+
 }  // namespace
 
 std::string to_page(const std::vector<named_history>& shown) {
@@ -67,7 +106,7 @@ std::string to_page(const std::vector<named_history>& shown) {
   for (std::size_t i = 0; i < page_part_count; ++i) page += page_parts[i];
   std::string data;
   for (const named_history& each : shown) {
-    const result<std::vector<std::byte>> bytes = encode_history(each.taken);
+    const result<std::vector<std::byte>> bytes = encode_history(lowered(each.taken));
     if (!bytes) throw std::runtime_error(bytes.error().detail);
     if (!data.empty()) data += ",\n";
     data += "{name:\"" + script_text(each.name) + "\",data:\"" + base64(compressed(*bytes)) + "\"}";
