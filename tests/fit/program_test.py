@@ -299,7 +299,7 @@ class Answers(unittest.TestCase):
         program.alloc(BASE, 100 * MIB)
         path = written(shapes.snapshot([program]))
         band = ("--beside", "0", "--allocator", "async")
-        for size, code in (("192MiB", 0), ("191MiB", 2), ("128MiB", 2), ("127MiB", 1)):
+        for size, code in (("352MiB", 0), ("351MiB", 2), ("128MiB", 2), ("127MiB", 1)):
             done = run(FIT, path, f"--device={size}", *band)
             self.assertEqual(done.returncode, code, size)
 
