@@ -10,8 +10,8 @@ namespace vmm::tools {
 namespace {
 
 // cudaMallocAsync takes memory in units of 32 MiB, and grows while a program repeats itself.
-// Sixteen recorded programs held up to 1.43 times their live peak on an H100 at first, and from 1.14 to
-// 3.27 times after forty passes (docs/results/pool.md).
+// Sixteen recorded programs held up to 1.43 times their live peak on an H100 at first, and from
+// 1.14 to 3.27 times after forty passes (docs/results/pool.md).
 constexpr std::uint64_t async_unit_bytes = std::uint64_t{32} << 20;
 constexpr double async_most = 3.27;
 // Of a model without segment events to compare with: sixteen recorded programs on an H100 stayed
