@@ -147,6 +147,10 @@ class Life:
         """The array has gone."""
         self._arrays.pop(array, None)
 
+    def is_shown(self) -> bool:
+        """Whether there may be arrays; False is certain."""
+        return len(self._arrays) > 0
+
     def arrays(self) -> int:
         """How many arrays show the memory."""
         return len(self._arrays.copy())
