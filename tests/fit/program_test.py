@@ -91,9 +91,7 @@ class Shapes(unittest.TestCase):
 
     def test_who_lives_at_the_peak(self):
         found = fit(shapes.snapshot([shapes.small_program(12)]))
-        owners = [
-            (each["bytes"], each["stack"], each["tag"]) for each in found["live_at_peak"]
-        ]
+        owners = [(each["bytes"], each["stack"], each["tag"]) for each in found["live_at_peak"]]
         self.assertEqual(
             owners,
             [
@@ -228,9 +226,7 @@ class Sizes(unittest.TestCase):
             self.assertEqual(summary(content)["live_bytes"], str(4 * MIB))
             self.assertEqual(summary(content)["events left out"], "0")
             self.assertEqual(fit(content)["peak_live_bytes"], 4 * MIB)
-            self.assertEqual(
-                fit(content)["beside"]["available_at_oom_bytes"], 3 * GIB + 20 * MIB
-            )
+            self.assertEqual(fit(content)["beside"]["available_at_oom_bytes"], 3 * GIB + 20 * MIB)
 
     def test_a_page_has_high_addresses_without_rounding(self):
         """Numbers of a page are doubles: addresses are lowered by what a fact says."""
@@ -446,8 +442,10 @@ class Others(unittest.TestCase):
             held = found["allocators"][name]["held_bytes"] / live
             self.assertAlmostEqual(held, ratio, delta=0.005, msg=name)
         self.assertEqual(found["fits"]["24GiB"]["native"], "no")
-        self.assertIn("no addresses", run(HISTORY, "summary",
-                                          pathlib.Path(TRACES) / "gpt_train.trace.gz").stderr)
+        self.assertIn(
+            "no addresses",
+            run(HISTORY, "summary", pathlib.Path(TRACES) / "gpt_train.trace.gz").stderr,
+        )
 
     def test_what_is_no_recording(self):
         whole = pickle.dumps(shapes.snapshot([shapes.small_program(12)]), 4)
@@ -471,8 +469,9 @@ class Others(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1)
             self.assertIn(why.split(": ")[0], done.stderr)
         self.assertIn("cannot be read", run(FIT, FOLDER / "none").stderr)
-        self.assertIn("has no allocation", run(FIT, written(
-            {"segments": [], "device_traces": []})).stderr)
+        self.assertIn(
+            "has no allocation", run(FIT, written({"segments": [], "device_traces": []})).stderr
+        )
 
 
 if __name__ == "__main__":
