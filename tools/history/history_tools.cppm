@@ -63,6 +63,9 @@ export struct named_history {
 };
 /// One HTML file that shows one history, or two side by side, and needs nothing else. [N3]
 export [[nodiscard]] std::string to_page(const std::vector<named_history>& shown);
+/// One HTML file that shows an answer of vmm-fit, and needs nothing else. The document is JSON with
+/// the keys at the head of the script in tools/view/fit.html.
+export [[nodiscard]] std::string to_fit_page(std::string_view document);
 
 export struct history_outcome {
   history taken{};

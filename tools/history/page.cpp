@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The viewer's page: its program as it stands in tools/view, and the histories behind it as base64
-// of
-// what zlib makes of the file format.
+// Pages for a browser: their programs as they stand in tools/view. The viewer's has its histories
+// as base64 of the file format compressed by zlib, fit's has its document as it is.
 module;
 #include <zlib.h>
 
@@ -15,10 +14,12 @@ import vmm.std;
 
 namespace vmm::tools {
 
-// Generated from tools/view/page.html, in a file that belongs to no module.
+// Generated from tools/view, in files that belong to no module.
 extern "C++" {
 extern const char* const page_parts[];
 extern const std::size_t page_part_count;
+extern const char* const fit_parts[];
+extern const std::size_t fit_part_count;
 }
 
 namespace {
@@ -60,62 +61,39 @@ namespace {
   return out;
 }
 
-// What the page's numbers hold without rounding.
-constexpr std::uint64_t page_number_max = std::uint64_t{1} << 53;
-
-[[nodiscard]] bool has_address(history_kind kind) noexcept {
-  return kind < history_kind::grow || kind == history_kind::served;
-}
-
-// A history whose addresses are too high for the page, with addresses that are lower by a multiple
-// of 1 GiB, which a fact names. Others are returned as they are.
-[[nodiscard]] history lowered(const history& taken) {
-  std::uint64_t lowest = std::numeric_limits<std::uint64_t>::max();
-  std::uint64_t highest = 0;
-  const auto see = [&](std::uint64_t at) {
-    if (at == 0) return;
-    lowest = std::min(lowest, at);
-    highest = std::max(highest, at);
-  };
-  for (const history_event& each : taken.events) {
-    if (has_address(each.kind)) see(each.at.value);
-  }
-  for (const history_region& each : taken.regions) see(each.where.base.value);
-  for (const history_mapping& each : taken.mappings) see(each.where.base.value);
-  history out = taken;
-  if (highest < page_number_max || highest - lowest > page_number_max / 2) return out;
-  const std::uint64_t offset = (lowest >> 30 << 30) - (std::uint64_t{1} << 30);
-  const auto lower = [&](std::uint64_t& at) { at -= at >= offset ? offset : 0; };
-  for (history_event& each : out.events) {
-    if (!has_address(each.kind)) continue;
-    lower(each.at.value);
-    const bool has_other = each.kind == history_kind::resized ||
-                           each.kind == history_kind::mapped || each.kind == history_kind::remapped;
-    if (has_other) lower(each.detail);
-  }
-  for (history_region& each : out.regions) lower(each.where.base.value);
-  for (history_mapping& each : out.mappings) lower(each.where.base.value);
-  out.facts.push_back({"addresses_shown_from", hexadecimal(offset)});
-  return out;
+// The page of these parts, with `data` in place of the mark.
+[[nodiscard]] std::string filled(std::span<const char* const> parts, std::string_view mark,
+                                 const std::string& data) {
+  std::string page;
+  for (const char* const each : parts) page += each;
+  const std::size_t at = page.find(mark);
+  if (at == std::string::npos) throw std::runtime_error("the page has no " + std::string(mark));
+  return page.replace(at, mark.size(), data);
 }
 
 }  // namespace
 
 std::string to_page(const std::vector<named_history>& shown) {
-  std::string page;
-  for (std::size_t i = 0; i < page_part_count; ++i) page += page_parts[i];
   std::string data;
   for (const named_history& each : shown) {
-    const result<std::vector<std::byte>> bytes = encode_history(lowered(each.taken));
+    const result<std::vector<std::byte>> bytes = encode_history(each.taken);
     if (!bytes) throw std::runtime_error(bytes.error().detail);
     if (!data.empty()) data += ",\n";
     data += "{name:\"" + script_text(each.name) + "\",data:\"" + base64(compressed(*bytes)) + "\"}";
   }
-  constexpr std::string_view mark = "/*HISTORIES*/";
-  const std::size_t at = page.find(mark);
-  if (at == std::string::npos) throw std::runtime_error("the page has no place for histories");
-  page.replace(at, mark.size(), data);
-  return page;
+  return filled({page_parts, page_part_count}, "/*HISTORIES*/", data);
+}
+
+std::string to_fit_page(std::string_view document) {
+  std::string data;
+  for (const char each : to_utf8(document)) {
+    if (each == '<') {
+      data += "\\u003c";  // nothing in a string ends the script
+    } else {
+      data += each;
+    }
+  }
+  return filled({fit_parts, fit_part_count}, "/*DOCUMENT*/null", data);
 }
 
 }  // namespace vmm::tools
