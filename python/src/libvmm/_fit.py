@@ -28,7 +28,7 @@ def find_program() -> str | None:
     return shutil.which("vmm-fit")
 
 
-def fit(arguments: list[str]) -> int:  # noqa: RET503 (execv)
+def fit(arguments: list[str]) -> int:
     """Does not return where the program is there."""
     program = find_program()
     if program is None:
