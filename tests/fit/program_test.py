@@ -7,18 +7,14 @@ versions (shapes.py), logs of RMM, vmm's traces; what is expected was worked out
     program_test.py VMM_FIT VMM_HISTORY VMM_REPLAY TRACES
 """
 
-import base64
 import gzip
 import json
 import pathlib
 import pickle
-import re
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
-import zlib
 
 import shapes
 from shapes import BASE, MIB
@@ -227,23 +223,6 @@ class Sizes(unittest.TestCase):
             self.assertEqual(summary(content)["events left out"], "0")
             self.assertEqual(fit(content)["peak_live_bytes"], 4 * MIB)
             self.assertEqual(fit(content)["beside"]["available_at_oom_bytes"], 3 * GIB + 20 * MIB)
-
-    def test_a_page_has_high_addresses_without_rounding(self):
-        """Numbers of a page are doubles: addresses are lowered by what a fact says."""
-        high = 18446720620317114368
-        program = shapes.Recording(12)
-        program.segment(high, 20 * MIB)
-        program.alloc(high + 512, 1000)
-        out = FOLDER / "page.html"
-        done = run(HISTORY, "page", written(shapes.snapshot([program])), "--out", out)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        data = re.search(r'data:"([A-Za-z0-9+/=]+)"', out.read_text())[1]
-        data = zlib.decompress(base64.b64decode(data))
-        offset = int(re.search(rb"addresses_shown_from.{4}0x([0-9a-f]+)", data, re.DOTALL)[1], 16)
-        size = struct.unpack_from("<Q", data, 24)[0]
-        places = [struct.unpack_from("<Q", data, at + 8)[0] for at in range(40, 32 + size, 48)]
-        self.assertIn(high + 512 - offset, places)
-        self.assertLess(max(places), 1 << 53)
 
     def test_the_block_names_what_the_events_have_lost(self):
         program = shapes.small_program(12)
