@@ -139,6 +139,7 @@ TEST_F(WrongUse, OfFit) {
            {fit, "@ --device 24", "", 3, "--device takes a size as 24GiB, or one of T4-16"},
            {fit, "@ --device -1GiB", "", 3, "not '-1GiB'"},
            {fit, "@ --device 1e300GiB", "", 3, "not '1e300GiB'"},
+           {fit, "@ --page", "", 3, "--page takes a value"},
            {fit, "@ --beside much", "", 3, "--beside takes a size as 528MiB; not 'much'"},
            {fit, "@ --allocator rmm", "", 3, "--allocator takes native, expandable, async or vmm"},
            {fit, "@ --of x", "", 3, "--of takes the number of a device, from 0 on; not 'x'"},

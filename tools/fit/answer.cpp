@@ -175,9 +175,7 @@ class fit_maker {
     async.held_low_bytes = round_up_to(asked_.peak_live_bytes, async_unit_bytes);
     async.held_bytes = round_up_to(scaled(asked_.peak_live_bytes, async_most), async_unit_bytes);
     fit_figure& pool = figure(fit_allocator::vmm);
-    constexpr std::uint64_t roomy_bytes = std::uint64_t{143771} << 20;
-    const std::uint64_t room_bytes = std::max(roomy_bytes, 2 * asked_.peak_live_bytes);
-    const auto held = play_pool(asked_, room_bytes);
+    const auto held = play_pool(asked_, roomy_bytes(asked_));
     if (!held) out_.notes.emplace_back("vmm's pool could not be replayed: its figure is a bound");
     pool.held_bytes = pool.held_low_bytes = held.value_or(2 * asked_.peak_live_bytes);
     pool.error = pool_error;

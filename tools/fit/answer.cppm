@@ -152,17 +152,45 @@ export inline constexpr std::uint64_t context_bytes = std::uint64_t{528} << 20;
 [[nodiscard]] std::vector<start_layout> start_of(const recording& from, std::uint64_t device,
                                                  const request_stream& asked, bool is_expandable);
 
+/// Memory over the requests: a point for every `stride` of them, with what is held behind its last
+/// request, or the most in it where that is more than ever before.
+class memory_curve {
+ public:
+  explicit memory_curve(std::uint64_t stride) : stride_(stride) {}
+  void see(std::uint64_t held_bytes, std::uint64_t peak_bytes) {
+    points_.push_back(peak_bytes > peak_bytes_ ? peak_bytes : held_bytes);
+    peak_bytes_ = std::max(peak_bytes_, peak_bytes);
+  }
+  [[nodiscard]] bool is_due(std::uint64_t index, std::uint64_t count) const noexcept {
+    return (index + 1) % stride_ == 0 || index + 1 == count;
+  }
+  [[nodiscard]] const std::vector<std::uint64_t>& points() const noexcept { return points_; }
+
+ private:
+  std::uint64_t stride_;
+  std::uint64_t peak_bytes_ = 0;
+  std::vector<std::uint64_t> points_{};
+};
+
 /// The most that a model holds; nothing where the limit is reached and releases do not help. With a
 /// start the model begins with it; blocks that were live before the first event lie there.
 [[nodiscard]] std::optional<std::uint64_t> play(const request_stream& asked, caching_model& model,
-                                                std::span<const start_layout> start = {});
+                                                std::span<const start_layout> start = {},
+                                                memory_curve* curve = nullptr);
 /// The same for vmm's pool on a device of this size.
 [[nodiscard]] std::optional<std::uint64_t> play_pool(const request_stream& asked,
-                                                     std::uint64_t device_bytes);
+                                                     std::uint64_t device_bytes,
+                                                     memory_curve* curve = nullptr);
+/// A device on which vmm's pool has room for the requests, however it holds them.
+[[nodiscard]] std::uint64_t roomy_bytes(const request_stream& asked) noexcept;
 
 /// One JSON object on one line, without a newline.
 export [[nodiscard]] std::string to_json(const std::string& path, const recording& from,
                                          const fit_answer& found);
+/// The same with the sizes of the devices and memory over the requests: the document of the page in
+/// tools/view/fit.html. Cost: a replay for each allocator.
+export [[nodiscard]] std::string to_page_json(const std::string& path, const recording& from,
+                                              const fit_answer& found, const fit_options& options);
 /// Some lines for people.
 export [[nodiscard]] std::string to_text(const std::string& path, const recording& from,
                                          const fit_answer& found);

@@ -20,6 +20,7 @@
 #include "../program/usage.hpp"
 
 import vmm.fit;
+import vmm.history_tools;
 import vmm.recording;
 
 namespace {
@@ -28,7 +29,7 @@ namespace tools = vmm::tools;
 
 constexpr const char* usage =
     "usage: vmm-fit FILE... [--device NAME|SIZE] [--allocator NAME] [--conf OPTIONS]\n"
-    "       [--beside SIZE] [--of N] [--batch A,B] [--json]\n"
+    "       [--beside SIZE] [--of N] [--batch A,B] [--json] [--page F]\n"
     "\n"
     "What the program behind a recording holds under PyTorch's native allocator, expandable\n"
     "segments, cudaMallocAsync and vmm, and which devices it fits. FILE is a memory snapshot of\n"
@@ -44,6 +45,9 @@ constexpr const char* usage =
     "  --batch A,B    the largest batch, from two files that were recorded at the batch sizes A\n"
     "                 and B; needs --device\n"
     "  --json         print one JSON object\n"
+    "  --page F       also write a page for a browser, of one recording: memory over time under "
+    "each\n"
+    "                 allocator, and live memory at the peak\n"
     "Exit code: 0 it fits, or no device was named; 1 it does not fit; 2 the answer lies within "
     "the\n"
     "error; 3 a file cannot be read, or the command line is wrong.\n";
@@ -55,6 +59,7 @@ struct command_line {
   tools::fit_options options;
   std::optional<tools::fit_allocator> allocator;
   std::array<std::uint64_t, 2> batches{};  // 0: none
+  std::string page;
   bool is_json = false;
 };
 
@@ -76,6 +81,8 @@ class reader {
     const bool is_batch = out_.batches.front() != 0;
     if (problem_.empty() && is_batch && (out_.paths.size() != 2 || out_.options.devices.empty()))
       problem_ = "--batch takes two files, one for each batch size, and a --device";
+    if (problem_.empty() && !out_.page.empty() && (is_batch || out_.paths.size() != 1))
+      problem_ = "--page takes one recording, and no --batch";
     if (!problem_.empty()) return std::nullopt;
     return out_;
   }
@@ -94,8 +101,8 @@ class reader {
       if (equals != std::string_view::npos) problem_ = "--json takes no value";
       return;
     }
-    constexpr std::array known = {"--device", "--allocator", "--conf",
-                                  "--beside", "--of",        "--batch"};
+    constexpr std::array known = {"--device", "--allocator", "--conf", "--beside",
+                                  "--of",     "--batch",     "--page"};
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       problem_ = "there is no option " + name;
       return;
@@ -126,6 +133,8 @@ class reader {
         if (value == tools::name_of(each)) out_.allocator = each;
       }
       if (!out_.allocator) refuse("native, expandable, async or vmm");
+    } else if (name == "--page") {
+      out_.page = value;
     } else if (name == "--of") {
       out_.options.device = tools::read_count(value, 0);
       if (!out_.options.device) refuse("the number of a device, from 0 on");
@@ -193,12 +202,26 @@ struct answered {
   int code = 0;
 };
 
-/// Nothing where a file cannot be read; stderr says why.
+/// Empty, or why there is no page.
+std::string write_page(const std::string& path, const tools::recording& from,
+                       const tools::fit_answer& found, const command_line& wanted) {
+  if (tools::is_same_file(path, wanted.page))
+    return wanted.page + " is the recording: --page takes another file";
+  tools::output_file file;
+  const std::string why = file.open(wanted.page);
+  if (!why.empty()) return why;
+  std::fprintf(stderr, "vmm-fit: writing %s\n", wanted.page.c_str());
+  return file.write(tools::to_fit_page(tools::to_page_json(path, from, found, wanted.options)));
+}
+
+/// Nothing where a file cannot be read or a page cannot be written; stderr says why.
 std::optional<answered> answer_file(const std::string& path, const command_line& wanted) {
   const tools::recording_outcome from = read(path);
   if (!from.problem.empty()) return fail(from.problem), std::nullopt;
   const tools::fit_answer found = tools::answer(from.value, wanted.options);
   if (!found.problem.empty()) return fail(path + ": " + found.problem), std::nullopt;
+  const std::string why = wanted.page.empty() ? "" : write_page(path, from.value, found, wanted);
+  if (!why.empty()) return fail(why), std::nullopt;
   return answered{wanted.is_json ? tools::to_json(path, from.value, found)
                                  : tools::to_text(path, from.value, found),
                   code_of(found, wanted)};
